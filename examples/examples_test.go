@@ -58,7 +58,8 @@ func TestEveryExampleIsTried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if help := strings.Join(strings.Fields(string(text)), " "); !strings.Contains(help, small[script].flags) {
+		if help := strings.Join(strings.Fields(string(text)), " "); !strings.Contains(help,
+			small[script].flags) {
 			t.Errorf("%s: its help does not name %q for a machine without a GPU", script, small[script].flags)
 		}
 	}
@@ -98,7 +99,8 @@ func TestAnExampleTrainsTheSameFromTheSameSeed(t *testing.T) {
 
 func TestAnExampleRefusesASizeThatDoesNotDivide(t *testing.T) {
 	for _, try := range []string{"vgg16.py --image 40", "vit.py --image 40", "vit.py --width 100"} {
-		if out, err := python(t, strings.Fields(try)...); err == nil || !strings.Contains(out, "a multiple of") {
+		if out, err := python(t, strings.Fields(try)...); err == nil ||
+			!strings.Contains(out, "a multiple of") {
 			t.Errorf("%s: %v\n%s", try, err, out)
 		}
 	}

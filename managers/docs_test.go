@@ -26,7 +26,8 @@ func TestTheDocumentedManagersAreThoseThatThereAre(t *testing.T) {
 		i := m.Info()
 		if i.Family != family {
 			family = i.Family
-			fmt.Fprintf(&b, "\n**%s**\n\n| name | after | needs | what it does | ours where the source is silent |\n|---|---|---|---|---|\n", family)
+			fmt.Fprintf(&b, "\n**%s**\n\n| name | after | needs | what it does | ours where the source is "+
+				"silent |\n|---|---|---|---|---|\n", family)
 		}
 		after := i.After
 		if i.Ours {
@@ -75,7 +76,8 @@ func TestManagersAreSelectedByNamePrefixAndAll(t *testing.T) {
 	for _, c := range []struct {
 		list string
 		want int // -1 for an error
-	}{{"all", len(managers.All())}, {"caching", 1}, {"caching, exact", 2}, {"vdnn-*", 3}, {"EXACT", 1}, {"nobody", -1}, {"", len(managers.Default())}} {
+	}{{"all", len(managers.All())}, {"caching", 1}, {"caching, exact", 2}, {"vdnn-*", 3}, {"EXACT", 1},
+		{"nobody", -1}, {"", len(managers.Default())}} {
 		got, err := managers.Select(c.list)
 		if (err != nil) != (c.want < 0) || c.want >= 0 && len(got) != c.want {
 			t.Errorf("%q selects %d (%v), want %d", c.list, len(got), err, c.want)

@@ -78,7 +78,8 @@ func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 				if slow(name) && k != 3 {
 					continue
 				}
-				r := plan.Request{Budget: budgetOf(p, share), Seed: seed, Work: workOf(name), Evaluator: sim.Simulator{}}
+				r := plan.Request{Budget: budgetOf(p, share), Seed: seed, Work: workOf(name),
+					Evaluator: sim.Simulator{}}
 				pl, err := m.Plan(context.Background(), p, r)
 				if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
 					continue
@@ -100,11 +101,14 @@ func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 					continue
 				}
 				live, _ := pl.PeakLive()
-				if pl.Policy == nil && (measured.Footprint != pl.Footprint || measured.PeakLive != live || measured.Footprint < live) {
-					t.Errorf("seed %d: %s plans %d bytes and %d are measured, %d alive", seed, name, pl.Footprint, measured.Footprint, live)
+				if pl.Policy == nil && (measured.Footprint != pl.Footprint || measured.PeakLive != live ||
+					measured.Footprint < live) {
+					t.Errorf("seed %d: %s plans %d bytes and %d are measured, %d alive", seed, name,
+						pl.Footprint, measured.Footprint, live)
 				}
 				if pl.StepBound > measured.StepTime && (r.Budget == 0 || pl.Footprint <= r.Budget) {
-					t.Errorf("seed %d: %s proves that %d ns is the least and takes %d", seed, name, pl.StepBound, measured.StepTime)
+					t.Errorf("seed %d: %s proves that %d ns is the least and takes %d", seed, name,
+						pl.StepBound, measured.StepTime)
 				}
 				plans[name]++
 				absent[name] += len(pl.Absences)
@@ -137,7 +141,8 @@ func TestEqualSeedAndWorkGiveEqualPlans(t *testing.T) {
 			if name == "portfolio" { // those of its seeds that take long are tried one by one
 				m = joint.New(quick...)
 			}
-			r := plan.Request{Budget: budgetOf(p, 0.6), Seed: seed, Work: workOf(name), Evaluator: sim.Simulator{}}
+			r := plan.Request{Budget: budgetOf(p, 0.6), Seed: seed, Work: workOf(name),
+				Evaluator: sim.Simulator{}}
 			a, errA := m.Plan(context.Background(), p, r)
 			b, errB := m.Plan(context.Background(), p, r)
 			if (errA == nil) != (errB == nil) {
@@ -192,12 +197,14 @@ func TestASolverThatIsCancelledReturnsItsBest(t *testing.T) {
 	for i := range p.Ops { // nothing is so regular that the first guess is the best
 		p.Ops[i].Duration += int64(i*7%5) * 150_000
 	}
-	p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond = 1<<28, 1<<28 // nor do copies hide behind ops
+	// nor do copies hide behind ops
+	p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond = 1<<28, 1<<28
 	searching, err := managers.Select("exact,vdnn-dyn,autoswap,tvdnn-ilp,checkmate-lp,checkmate,capuchin,home,joint")
 	if err != nil {
 		t.Fatal(err)
 	}
-	quick, err := managers.Select("vdnn-*,capuchin") // a portfolio of all asks those that solve integer programs for their whole answers
+	// a portfolio of all asks those that solve integer programs for their whole answers
+	quick, err := managers.Select("vdnn-*,capuchin")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +255,8 @@ func TestASolverThatIsCancelledReturnsItsBest(t *testing.T) {
 func TestABudgetBelowTheFloorIsRefusedByAll(t *testing.T) {
 	p := plantest.Chain(6, 1<<20, 1000)
 	for _, m := range managers.All() {
-		_, err := m.Plan(context.Background(), p, plan.Request{Budget: p.MustReside().Total() - 1, Evaluator: sim.Simulator{}})
+		_, err := m.Plan(context.Background(), p, plan.Request{Budget: p.MustReside().Total() - 1,
+			Evaluator: sim.Simulator{}})
 		if !errors.As(err, new(*plan.TooSmall)) {
 			t.Errorf("%s: %v", m.Info().Name, err)
 		}

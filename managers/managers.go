@@ -60,7 +60,8 @@ func Default() []plan.Manager {
 	return out
 }
 
-var defaults = []string{"caching", "expandable", "smartpool", "exact", "vdnn-all", "autoswap", "dtr", "checkmate", "capuchin", "delta", "home", "joint"}
+var defaults = []string{"caching", "expandable", "smartpool", "exact", "vdnn-all", "autoswap", "dtr",
+	"checkmate", "capuchin", "delta", "home", "joint"}
 
 // OnDevices returns the managers that only a device can carry out.
 func OnDevices() []plan.Manager { return []plan.Manager{pool.Async()} }
@@ -117,7 +118,8 @@ func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, err
 		return nil, nil // a saved tensor leaves and returns as a whole
 	}
 	began := time.Now()
-	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
+	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns,
+		Variants: pl.Variants})
 	if err != nil {
 		return nil, fmt.Errorf("make it runnable in eager PyTorch: %w", err)
 	}
@@ -131,7 +133,8 @@ func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, err
 	if _, err := place.Place(ctx, p, eager, place.Options{Capacity: pl.Budget, Work: eagerWork}); err != nil {
 		return nil, err
 	}
-	eager.Manager, eager.Executor, eager.Budget, eager.Planning = pl.Manager, plan.TorchEager, pl.Budget, pl.Planning+time.Since(began)
+	eager.Manager, eager.Executor, eager.Budget, eager.Planning = pl.Manager, plan.TorchEager, pl.Budget,
+		pl.Planning+time.Since(began)
 	eager.Notes = append(eager.Notes, notes...)
 	return eager, nil
 }

@@ -71,7 +71,8 @@ func TestOddProblemsHaveValidPlansThatMeasureWhatTheySay(t *testing.T) {
 				}
 				for _, share := range []float64{0, 0.5} {
 					budget := budgetOf(p, share)
-					pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 1, Work: workOf(who), Evaluator: sim.Simulator{}})
+					pl, err := m.Plan(context.Background(), p,
+						plan.Request{Budget: budget, Seed: 1, Work: workOf(who), Evaluator: sim.Simulator{}})
 					if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
 						continue
 					}
@@ -87,11 +88,14 @@ func TestOddProblemsHaveValidPlansThatMeasureWhatTheySay(t *testing.T) {
 						t.Errorf("%s, seed %d: %s: %v", name, seed, who, err)
 						continue
 					}
-					if live, _ := pl.PeakLive(); got.PeakLive != live || pl.Policy == nil && got.Footprint != pl.Footprint {
-						t.Errorf("%s, seed %d: %s plans %d bytes, %d alive, and %d and %d are measured", name, seed, who, pl.Footprint, live, got.Footprint, got.PeakLive)
+					if live, _ := pl.PeakLive(); got.PeakLive != live || pl.Policy == nil &&
+						got.Footprint != pl.Footprint {
+						t.Errorf("%s, seed %d: %s plans %d bytes, %d alive, and %d and %d are measured", name,
+							seed, who, pl.Footprint, live, got.Footprint, got.PeakLive)
 					}
 					if fits := budget == 0 || got.Footprint <= budget; fits && pl.StepBound > got.StepTime {
-						t.Errorf("%s, seed %d: %s proves that %d ns is the least and takes %d", name, seed, who, pl.StepBound, got.StepTime)
+						t.Errorf("%s, seed %d: %s proves that %d ns is the least and takes %d", name, seed,
+							who, pl.StepBound, got.StepTime)
 					}
 					plans++
 				}

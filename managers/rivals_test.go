@@ -28,7 +28,8 @@ func TestJointIsSeldomBeaten(t *testing.T) {
 		for _, share := range []int64{2, 7} {
 			budget := floor + (peak-floor)*share/12
 			measured := func(m plan.Manager) (step, footprint int64, ok bool) {
-				pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 1, Work: 1_500_000, Evaluator: sim.Simulator{}})
+				pl, err := m.Plan(context.Background(), p,
+					plan.Request{Budget: budget, Seed: 1, Work: 1_500_000, Evaluator: sim.Simulator{}})
 				if err != nil {
 					return 0, 0, false
 				}

@@ -47,10 +47,14 @@ func gpt(n int) *plan.Problem {
 		nanos int64
 		saved bool // needed by the backward pass
 	}{
-		{"norm1", unit, 200_000, true}, {"mean1", 32 << 10, 10_000, true}, {"qkv", 3 * unit, 3_000_000, true}, {"scores", 4*unit + 512, 800_000, false},
-		{"softmax", 4*unit + 512, 500_000, true}, {"mask", unit + 1536, 100_000, true}, {"context", unit, 800_000, true}, {"proj", unit, 1_000_000, false},
-		{"residual1", unit, 200_000, true}, {"norm2", unit, 200_000, true}, {"mean2", 32 << 10, 10_000, true}, {"up", 4 * unit, 4_000_000, true},
-		{"gelu", 4 * unit, 400_000, true}, {"down", unit, 4_000_000, false}, {"residual2", unit, 200_000, true},
+		{"norm1", unit, 200_000, true}, {"mean1", 32 << 10, 10_000, true}, {"qkv", 3 * unit, 3_000_000, true},
+		{"scores", 4*unit + 512, 800_000, false},
+		{"softmax", 4*unit + 512, 500_000, true}, {"mask", unit + 1536, 100_000, true},
+		{"context", unit, 800_000, true}, {"proj", unit, 1_000_000, false},
+		{"residual1", unit, 200_000, true}, {"norm2", unit, 200_000, true}, {"mean2", 32 << 10, 10_000, true},
+		{"up", 4 * unit, 4_000_000, true},
+		{"gelu", 4 * unit, 400_000, true}, {"down", unit, 4_000_000, false},
+		{"residual2", unit, 200_000, true},
 	}
 	layers := max(n/(2*len(layer)+1), 1)
 	saved := make([][]plan.BufferID, layers)
@@ -153,7 +157,9 @@ func BenchmarkPlanning(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			for _, shape := range shapes {
 				for _, n := range []int{1_000, 10_000, 100_000} {
-					b.Run(fmt.Sprintf("%s/%d", shape.name, n), func(b *testing.B) { benchmarkPlan(b, m, problemOf(shape.name, n)) })
+					b.Run(fmt.Sprintf("%s/%d", shape.name, n), func(b *testing.B) {
+						benchmarkPlan(b, m, problemOf(shape.name, n))
+					})
 				}
 			}
 		})
@@ -193,7 +199,8 @@ func TestEveryManagerPlansTenThousandBuffers(t *testing.T) {
 			if slow(name) {
 				continue
 			}
-			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}})
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name),
+				Evaluator: sim.Simulator{}})
 			if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
 				continue
 			}
@@ -256,7 +263,8 @@ func TestMemoryGrowsWithTheBuffers(t *testing.T) {
 		}
 		planned := func(p *plan.Problem) int64 {
 			return most(func() {
-				if _, err := m.Plan(context.Background(), p, plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}}); err != nil {
+				if _, err := m.Plan(context.Background(), p,
+					plan.Request{Budget: halfway(p), Work: workOf(name), Evaluator: sim.Simulator{}}); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			})

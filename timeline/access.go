@@ -15,7 +15,9 @@ func (d *Device) AccessesOf(a AllocID) []traces.Access {
 	table := d.tl.Trace.Accesses
 	start, end := d.Allocs.Start[a], d.Allocs.End[a]
 	// An access "before event e" happens once all events up to e-1 have happened.
-	from := sort.Search(len(rows), func(i int) bool { return Moment(int(table[rows[i]].Event)-d.first-1) >= start })
+	from := sort.Search(len(rows), func(i int) bool {
+		return Moment(int(table[rows[i]].Event)-d.first-1) >= start
+	})
 	var out []traces.Access
 	for _, r := range rows[from:] {
 		acc := table[r]

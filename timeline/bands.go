@@ -27,7 +27,8 @@ func (l *liveSet) advance(m Moment) {
 	a, to := &l.d.Allocs, l.d.Begun(m)
 	l.fresh = after(a.Requested, a.maxRequested, l.begun, to, m, l.fresh[:0])
 	for _, id := range l.fresh {
-		l.ids, l.ends, l.sizes = append(l.ids, id), append(l.ends, a.Requested[id]), append(l.sizes, a.Rounded[id])
+		l.ids, l.ends, l.sizes = append(l.ids, id), append(l.ends, a.Requested[id]),
+			append(l.sizes, a.Rounded[id])
 	}
 	l.begun = to
 }

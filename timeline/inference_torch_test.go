@@ -275,7 +275,8 @@ func TestLeaksAreFoundByStacksAlone(t *testing.T) {
 			}
 			continue
 		}
-		const aStep = (32*10*4 + 511) / 512 * 512 // what the allocator gives for the 1,280 bytes that the script keeps
+		// what the allocator gives for the 1,280 bytes that the script keeps
+		const aStep = (32*10*4 + 511) / 512 * 512
 		if len(leaks) != 1 || leaks[0].Slope != aStep ||
 			!strings.HasPrefix(sites.Name(x.inferred, leaks[0].Stack), "leaks train.py:") {
 			t.Errorf("%d leaks: %+v; the script keeps %d bytes a step at one place", len(leaks), leaks, aStep)

@@ -261,7 +261,8 @@ segment_map 0x20000000 20971520
 segment_unmap 0x10000000 20971520
 segment_unmap 0x20000000 20971520
 `
-	for _, final := range []string{"", "final 0x28000000 20971520 expandable: inactive 0x28000000 20971520\n"} {
+	for _, final := range []string{"", "final 0x28000000 20971520 expandable: " +
+		"inactive 0x28000000 20971520\n"} {
 		var text strings.Builder
 		for i, line := range strings.Split(strings.TrimSpace(events), "\n") {
 			fmt.Fprintf(&text, "%d %s\n", i, line)

@@ -207,7 +207,8 @@ func (m *originMaker) set(row int, leaf, module string, phase traces.Phase) {
 		id = m.stack(leaf, module)
 		m.ids[key] = id
 		m.sites = append(m.sites, Made{
-			Exact: originLabel(key, module), Label: originLabel(key, anyLayer(module)), Module: strings.ReplaceAll(module, ".", "/"), Phase: phase,
+			Exact: originLabel(key, module), Label: originLabel(key, anyLayer(module)),
+			Module: strings.ReplaceAll(module, ".", "/"), Phase: phase,
 		})
 	}
 	m.of[row] = id

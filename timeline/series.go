@@ -105,7 +105,8 @@ func (s *Series) Range(first, end Moment) Column {
 	i := s.upTo(first - 1)
 	j := max(i, s.upTo(max(end, first)-1))
 	left := s.inForce(i)
-	c := Column{Min: left, Max: left, Last: s.inForce(j), First: first, End: max(end, first), MaxAt: first - 1}
+	c := Column{Min: left, Max: left, Last: s.inForce(j), First: first, End: max(end, first),
+		MaxAt: first - 1}
 	if i == j {
 		return c
 	}

@@ -168,7 +168,8 @@ func (b *runBook) walkBack(ctx context.Context) error {
 	for _, seg := range b.d.tl.Trace.Final.Segments {
 		if seg.Device == b.d.ID {
 			b.open = append(b.open, run{
-				addr: seg.Address, size: seg.TotalSize, end: Never, stack: seg.Stack, stream: seg.Stream, pool: seg.Pool,
+				addr: seg.Address, size: seg.TotalSize, end: Never, stack: seg.Stack, stream: seg.Stream,
+				pool:  seg.Pool,
 				small: seg.Small, expandable: seg.Expandable,
 			})
 		}
@@ -182,7 +183,9 @@ func (b *runBook) walkBack(ctx context.Context) error {
 		}
 		r := b.runOf(m)
 		if gained {
-			if r.expandable { // pages come one request at a time, so this event shows the pool even if the one that returned them does not
+			// pages come one request at a time, so this event shows the pool even if the one that returned
+			// them does not
+			if r.expandable {
 				small := r.small
 				begin = func(piece run) {
 					if piece.start = m; piece.end != Never { // else it is in the final state

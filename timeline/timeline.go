@@ -88,11 +88,13 @@ type Allocs struct {
 	End       []Moment // its free_completed event, Never while active at the end
 	Addr      []uint64
 	Size      []int64 // requested bytes, or what the allocator gave if the source records nothing else
-	Rounded   []int64 // bytes that the allocator gave, as allocated bytes count them; see rounding.go for traces that lack them
-	Stack     []traces.StackID
-	Stream    []traces.StreamID
-	Version   []int32 // how many allocations the address had before: PyTorch's memory_viz prints b'<addr>_<version>
-	Category  []Category
+	// bytes that the allocator gave, as allocated bytes count them; see rounding.go for traces that lack them
+	Rounded []int64
+	Stack   []traces.StackID
+	Stream  []traces.StreamID
+	// how many allocations the address had before: PyTorch's memory_viz prints b'<addr>_<version>
+	Version  []int32
+	Category []Category
 	// Inferred marks the allocations whose category was inferred, not recorded.
 	Inferred []bool
 	// Count is how many blocks of one site each row stands for, in profiles that only have sums; nil if each
@@ -122,14 +124,16 @@ const (
 )
 
 var categoryNames = [NumCategories]string{
-	"unknown", "parameter", "optimizer_state", "gradient", "activation", "input", "temporary", "autograd_detail",
+	"unknown", "parameter", "optimizer_state", "gradient", "activation", "input", "temporary",
+	"autograd_detail",
 }
 
 // String returns torch.profiler's name of the category, in lower case.
 func (c Category) String() string { return categoryNames[min(c, NumCategories-1)] }
 
 var categoryWords = [NumCategories]string{
-	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries",
+	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs",
+	"temporaries",
 	"autograd's own",
 }
 

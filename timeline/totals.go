@@ -310,7 +310,8 @@ func (b *deviceBuilder) countLosses(f *finalSums) {
 	law("law_allocated_requested", t.LawAllocatedRequested, "allocated, in requested bytes")
 	law("law_active_requested", t.LawActiveRequested, "active, in requested bytes")
 	law("law_reserved", t.LawReserved, "reserved: more was given back than there was")
-	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) + max(f.ownActive-f.active, f.active-f.ownActive)
+	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) +
+		max(f.ownActive-f.active, f.active-f.ownActive)
 	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from "+
 		"those of their blocks")
 }
@@ -363,7 +364,8 @@ func (b *deviceBuilder) judge() {
 
 func worst(t *Totals) int64 {
 	w := int64(0)
-	for _, l := range [...]int64{t.LawAllocated, t.LawActive, t.LawReserved, t.LawAllocatedRequested, t.LawActiveRequested} {
+	for _, l := range [...]int64{t.LawAllocated, t.LawActive, t.LawReserved, t.LawAllocatedRequested,
+		t.LawActiveRequested} {
 		w = max(w, l, -l)
 	}
 	return w

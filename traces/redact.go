@@ -204,7 +204,8 @@ var (
 	opName = regexp.MustCompile(
 		`^(?:aten|prim|prims|c10d|c10d_functional|_c10d_functional|nccl|torchvision|cuda|` +
 			`autograd|triton_[a-z]+)(?:::|:)[A-Za-z0-9_.]+$|` +
-			`^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: [A-Z][A-Za-z]+Backward[0-9]*$|` +
+			`^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: ` +
+			`[A-Z][A-Za-z]+Backward[0-9]*$|` +
 			`^torch::autograd::[A-Za-z]+$`)
 	optimizers = map[string]bool{
 		"SGD": true, "Adam": true, "AdamW": true, "Adamax": true, "NAdam": true, "RAdam": true,

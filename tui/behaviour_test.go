@@ -39,7 +39,8 @@ func TestAFilterAppliesInEveryView(t *testing.T) {
 			t.Fatalf("match %d is of category %s", i, got)
 		}
 		if s.Cursor != s.Device.Allocs.Start[s.Selected] {
-			t.Errorf("match %d: the cursor is at %d, the block begins at %d", i, s.Cursor, s.Device.Allocs.Start[s.Selected])
+			t.Errorf("match %d: the cursor is at %d, the block begins at %d", i, s.Cursor,
+				s.Device.Allocs.Start[s.Selected])
 		}
 	}
 	third := d.m.state.Selected
@@ -74,7 +75,8 @@ func TestALiveFilterFollowsTheCursor(t *testing.T) {
 	before := len(d.m.filter.found.blocks)
 	d.press("g")
 	if d.m.state.Query.LiveAt != d.m.state.Cursor {
-		t.Errorf("the filter asks for moment %d, the cursor is at %d", d.m.state.Query.LiveAt, d.m.state.Cursor)
+		t.Errorf("the filter asks for moment %d, the cursor is at %d", d.m.state.Query.LiveAt,
+			d.m.state.Cursor)
 	}
 	if after := len(d.m.filter.found.blocks); after == before {
 		t.Errorf("%d blocks match both at the peak and at the start", after)
@@ -121,7 +123,8 @@ func TestZoomingByWheelKeepsThePointersPlace(t *testing.T) {
 	for _, about := range []int64{250_000, 260_000, 255_000} {
 		before := float64(about-w.From) / float64(leaf.Span(w))
 		w = leaf.Zoom(w, full, about, 3, 4)
-		if after := float64(about-w.From) / float64(leaf.Span(w)); after < before-0.001 || after > before+0.001 {
+		if after := float64(about-w.From) / float64(leaf.Span(w)); after < before-0.001 ||
+			after > before+0.001 {
 			t.Errorf("zooming moved what is under the pointer from %.4f to %.4f", before, after)
 		}
 	}
@@ -143,7 +146,8 @@ func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
 	s := &d.m.state
 	first, last := s.Device.MomentAt(s.Window.From), s.Device.MomentAt(s.Window.To)
 	d.press("x")
-	if s.Window.Axis != timeline.AxisEvents || timeline.Moment(s.Window.From) != first || timeline.Moment(s.Window.To) != last+1 {
+	if s.Window.Axis != timeline.AxisEvents || timeline.Moment(s.Window.From) != first ||
+		timeline.Moment(s.Window.To) != last+1 {
 		t.Errorf("events %d to %d become the window %v", first, last, s.Window)
 	}
 	d.press("x")
@@ -154,21 +158,25 @@ func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
 
 func TestExportAsksBeforeReplacingAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
-	csv := Exporter{Name: "CSV", Extension: ".csv", Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, d *timeline.Device) error {
-		_, err := io.WriteString(w, "events\n")
-		return err
-	}}
-	broken := Exporter{Name: "broken", Extension: ".broken", Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, _ *timeline.Device) error {
-		io.WriteString(w, "half")
-		return errors.New("no room")
-	}}
-	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Exporters: []Exporter{csv, broken}}, 80, 24)
+	csv := Exporter{Name: "CSV", Extension: ".csv",
+		Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, d *timeline.Device) error {
+			_, err := io.WriteString(w, "events\n")
+			return err
+		}}
+	broken := Exporter{Name: "broken", Extension: ".broken",
+		Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, _ *timeline.Device) error {
+			io.WriteString(w, "half")
+			return errors.New("no room")
+		}}
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)),
+		Exporters: []Exporter{csv, broken}}, 80, 24)
 	d.press("e")
 	d.typeText("as text")
 	d.press("enter")
 	d.wants("wrote train.overview.txt")
 	text, err := os.ReadFile("train.overview.txt")
-	if err != nil || !strings.Contains(string(text), "At the peak") || strings.Contains(string(text), "\x1b") {
+	if err != nil || !strings.Contains(string(text), "At the peak") ||
+		strings.Contains(string(text), "\x1b") {
 		t.Errorf("the screen as text is %q, %v", text, err)
 	}
 	d.press("e")
@@ -349,7 +357,8 @@ func TestAPanicIsLoggedAndTheTerminalRestored(t *testing.T) {
 	for i, v := range m.tabs.views {
 		m.tabs.views[i] = panics{v}
 	}
-	p := tea.NewProgram(m, tea.WithInput(nil), tea.WithOutput(&out), tea.WithWindowSize(80, 24), tea.WithoutSignals())
+	p := tea.NewProgram(m, tea.WithInput(nil), tea.WithOutput(&out), tea.WithWindowSize(80, 24),
+		tea.WithoutSignals())
 	_, err := p.Run()
 	if !errors.Is(err, tea.ErrProgramPanic) {
 		t.Errorf("the program ends with %v", err)
@@ -384,7 +393,8 @@ func TestRunShowsAFrameAndQuits(t *testing.T) {
 		io.WriteString(keys, "q")
 	}()
 	err := Run(ctx, Options{
-		Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never", Theme: "dark",
+		Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never",
+		Theme:   "dark",
 		Environ: []string{"TERM=xterm-256color"}, StateDir: t.TempDir(),
 	})
 	if err != nil {
@@ -405,7 +415,8 @@ func TestAPartOfARecordingCanBeOpened(t *testing.T) {
 	if s.Window.From != s.Device.Time(10) || s.Window.To != s.Device.Time(29)+1 {
 		t.Errorf("the window is %v", s.Window)
 	}
-	if top := s.Device.Allocated.Range(10, 30).Max; s.Cursor < 10 || s.Cursor >= 30 || s.Device.Allocated.At(s.Cursor) != top {
+	if top := s.Device.Allocated.Range(10, 30).Max; s.Cursor < 10 || s.Cursor >= 30 ||
+		s.Device.Allocated.At(s.Cursor) != top {
 		t.Errorf("the cursor is at %d with %d bytes, want %d", s.Cursor, s.Device.Allocated.At(s.Cursor), top)
 	}
 }

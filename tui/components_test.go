@@ -49,11 +49,13 @@ func TestFollowShowsEachNewStepUntilItHolds(t *testing.T) {
 		{func() []string { return look(captured(t, 3)) }, step},
 		{func() []string { return look(none) }, same},
 		{func() []string { return look(captured(t, 4)) }, step},
-		{func() []string { f.hold(leaf.Live); return heard.kinds() }, nil}, // the job's own view holds nothing
+		// the job's own view holds nothing
+		{func() []string { f.hold(leaf.Live); return heard.kinds() }, nil},
 		{func() []string { f.hold(leaf.Timeline); return heard.kinds() }, []string{"leaf.ToastMsg"}},
 		{func() []string { return look(captured(t, 5)) }, same},
 		{func() []string { f.toggle(); return heard.kinds() }, []string{"tui.stepMsg", "leaf.ToastMsg"}},
-		{func() []string { return look(func(l *live.Look) { l.Chosen, l.Windows = 1, nil }) }, step}, // of another rank
+		// of another rank
+		{func() []string { return look(func(l *live.Look) { l.Chosen, l.Windows = 1, nil }) }, step},
 	} {
 		if got := c.do(); !slices.Equal(got, c.want) {
 			t.Errorf("%d: said %v, want %v", i, got, c.want)

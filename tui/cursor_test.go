@@ -23,7 +23,9 @@ func TestTheCursorStaysInTheRecording(t *testing.T) {
 	last := timeline.Moment(d.Len() - 1)
 	for name, walk := range map[string]func() string{
 		"on": func() string { return c.move(1, 100) }, "an event on": func() string { return c.step(1) },
-		"half a window on": func() string { return c.page(1) }, "to a moment": func() string { return c.moveTo(timeline.Never) },
+		"half a window on": func() string {
+			return c.page(1)
+		}, "to a moment": func() string { return c.moveTo(timeline.Never) },
 	} {
 		c.toEnd(1)
 		if walk(); c.Cursor != last {
@@ -46,7 +48,8 @@ func TestTheWindowGoesWithTheCursor(t *testing.T) {
 	}
 	for _, which := range []int{-1, 1} {
 		c.toEnd(which)
-		if at := leaf.Position(c.device, c.Window.Axis, c.Cursor); at < c.Window.From || at > c.Window.To || !c.zoomed() {
+		if at := leaf.Position(c.device, c.Window.Axis, c.Cursor); at < c.Window.From || at > c.Window.To ||
+			!c.zoomed() {
 			t.Errorf("the cursor at %d is outside the window %v", at, c.Window)
 		}
 	}

@@ -51,7 +51,8 @@ func viewEntries(v leaf.View, own []key.Binding) []dialog.Entry {
 
 func (a *action) entry() dialog.Entry {
 	help := a.binding.Help()
-	return dialog.Entry{Group: a.group, Title: help.Desc, Key: help.Key, Off: !a.enabled(), Msg: runMsg{a.name}}
+	return dialog.Entry{Group: a.group, Title: help.Desc, Key: help.Key, Off: !a.enabled(),
+		Msg: runMsg{a.name}}
 }
 
 // palette lists what can be done by name: what keys do not reach at once (exports, devices, files, themes)
@@ -119,7 +120,8 @@ func fileEntries(s *leaf.State) []dialog.Entry {
 	}
 	var entries []dialog.Entry
 	for _, t := range s.Timelines {
-		e := dialog.Entry{Group: "Open", Title: leaf.Base(t.Trace.Source.Path), Msg: leaf.TimelineMsg{Timeline: t}}
+		e := dialog.Entry{Group: "Open", Title: leaf.Base(t.Trace.Source.Path),
+			Msg: leaf.TimelineMsg{Timeline: t}}
 		if d := t.Main(); d != nil {
 			e.Detail = "peak " + s.Units.Bytes(d.Totals.PeakAllocated)
 		}

@@ -58,10 +58,12 @@ func read(t *testing.T, data []byte, path string) *timeline.Timeline {
 // seconds and their measured planning times: the same picture on every machine.
 type network struct {
 	answers map[string]*replay.Comparison
-	eager   func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) // nil to leave out what PyTorch can run today
+	// nil to leave out what PyTorch can run today
+	eager func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error)
 }
 
-var pictured = []string{"caching", "smartpool", "vdnn-all", "autoswap", "dtr", "capuchin", "delta", "home", "joint"}
+var pictured = []string{"caching", "smartpool", "vdnn-all", "autoswap", "dtr", "capuchin", "delta", "home",
+	"joint"}
 
 // recorded is two steps of examples/gpt2.py on a CPU, op by op: --batch 8 --sequence 96 --layers 4 --width
 // 128 --heads 4 --vocabulary 500.
@@ -143,7 +145,8 @@ func (n *network) timeline(t *testing.T) *timeline.Timeline {
 	event := func(i int, a traces.Action) {
 		buf := &p.Buffers[i]
 		d := b.Detail(traces.Detail{ForwardStack: traces.NoStack, Category: b.String(buf.Category.String())})
-		b.Event(traces.Event{Time: now, Addr: addresses[i], Size: buf.Size, Stack: traces.NoStack, Device: dev, Action: a, Detail: d})
+		b.Event(traces.Event{Time: now, Addr: addresses[i], Size: buf.Size, Stack: traces.NoStack,
+			Device: dev, Action: a, Detail: d})
 	}
 	for i := range p.Buffers {
 		if p.Buffers[i].Life == plan.Persistent {
@@ -171,7 +174,8 @@ func (n *network) timeline(t *testing.T) *timeline.Timeline {
 	return tl
 }
 
-func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error) {
+func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+	update func(replay.Progress)) (*replay.Comparison, error) {
 	list, err := managers.Select(strings.Join(names, ","))
 	if err != nil {
 		return nil, err
@@ -179,7 +183,8 @@ func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, 
 	key := fmt.Sprint(names, budget)
 	c := n.answers[key]
 	if c == nil { // two pictures ask the same
-		if c, err = replay.Compare(ctx, p, list, replay.Options{Budget: budget, Seed: 1, Eager: n.eager, Targets: []replay.Target{replay.Simulated{Charts: true}}}); err != nil {
+		if c, err = replay.Compare(ctx, p, list, replay.Options{Budget: budget, Seed: 1, Eager: n.eager,
+			Targets: []replay.Target{replay.Simulated{Charts: true}}}); err != nil {
 			return nil, err
 		}
 		n.answers[key] = c
@@ -218,22 +223,27 @@ func TestPicturesInTheDocsMatchTheScreens(t *testing.T) {
 		{"diff", both, leaf.Diff, 120, 36, nil},
 		{"trace", gpt, leaf.Trace, 120, 30, nil},
 		{"managers", resnet, leaf.Managers, 120, 40, []string{"b", "ctrl+u", "5", "0", "%", "enter"}},
-		{"inside", resnet, leaf.Managers, 120, 44, []string{"b", "ctrl+u", "5", "0", "%", "enter", "d", "enter"}},
+		{"inside", resnet, leaf.Managers, 120, 44, []string{"b", "ctrl+u", "5", "0", "%", "enter", "d",
+			"enter"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			d := start(t, Options{Loader: loaderOf(c.tls...), View: c.view, Color: "always", Planner: planner}, c.w, c.h)
+			d := start(t, Options{Loader: loaderOf(c.tls...), View: c.view, Color: "always",
+				Planner: planner}, c.w, c.h)
 			d.press(c.keys...)
 			d.picture(filepath.Join(folder, c.name+".svg"))
 		})
 	}
 	t.Run("train", func(t *testing.T) {
 		f := &jobFeed{look: live.Look{Title: "gpt2.py"}}
-		d := start(t, Options{Feed: f, Color: "always", Planner: &toggled{network{answers: map[string]*replay.Comparison{}, eager: managers.Eager}}}, 120, 40)
+		d := start(t, Options{Feed: f, Color: "always",
+			Planner: &toggled{network{answers: map[string]*replay.Comparison{}, eager: managers.Eager}}}, 120,
+			40)
 		f.tell(d, func(l *live.Look) {
 			l.State = live.Running
 			l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6),
 				Bytes: maybe.Known(1 << 20)})
-			l.Windows = append(l.Windows, live.Window{ID: 1, First: 2, Last: 3, How: "op by op", Timeline: recorded(t)})
+			l.Windows = append(l.Windows, live.Window{ID: 1, First: 2, Last: 3, How: "op by op",
+				Timeline: recorded(t)})
 		})
 		d.press("m", "-", "-", "-", "-") // a budget that it does not fit in as it is
 		d.holding("T")

@@ -33,7 +33,9 @@ type driver struct {
 }
 
 func loaderOf(tls ...*timeline.Timeline) Loader {
-	return func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Timelines: tls}, nil }
+	return func(context.Context, func(string, int64, int64)) (Loaded, error) {
+		return Loaded{Timelines: tls}, nil
+	}
 }
 
 // start opens the model at a size and runs it until it rests.
@@ -96,7 +98,8 @@ func (d *driver) each(cmd tea.Cmd, f func(tea.Msg)) {
 	if msg == nil {
 		return
 	}
-	if v := reflect.ValueOf(msg); v.Kind() == reflect.Slice && v.Type().Elem() == reflect.TypeOf(tea.Cmd(nil)) {
+	if v := reflect.ValueOf(msg); v.Kind() == reflect.Slice &&
+		v.Type().Elem() == reflect.TypeOf(tea.Cmd(nil)) {
 		for i := range v.Len() {
 			d.each(v.Index(i).Interface().(tea.Cmd), f)
 		}
@@ -181,6 +184,7 @@ func (d *driver) goldenText(name, got string) {
 
 // errDamaged is a reader's error for a damaged file.
 var errDamaged = &traces.FormatError{
-	Format: "torch_snapshot", Offset: 4711, Reason: "the pickle ends inside a string", Advice: "the file was cut: copy it again",
-	Err: errors.New("unexpected end of file"),
+	Format: "torch_snapshot", Offset: 4711, Reason: "the pickle ends inside a string",
+	Advice: "the file was cut: copy it again",
+	Err:    errors.New("unexpected end of file"),
 }

@@ -38,7 +38,8 @@ func (m *maker) stack(places ...string) traces.StackID {
 		if _, err := fmt.Sscanf(p, "%s %s %d", &fn, &file, &line); err != nil {
 			panic(err)
 		}
-		ids = append(ids, m.b.Frame(traces.Frame{Func: m.b.String(fn), File: m.b.String(file), Line: int32(line)}))
+		ids = append(ids, m.b.Frame(traces.Frame{Func: m.b.String(fn), File: m.b.String(file),
+			Line: int32(line)}))
 	}
 	return m.b.Stack(ids)
 }
@@ -50,7 +51,8 @@ func (m *maker) alloc(size int64, cat string, stack traces.StackID) uint64 {
 	if cat != "" {
 		d.Category = m.b.String(cat)
 	}
-	m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: size, Stack: stack, Device: m.dev, Action: traces.Alloc, Detail: m.b.Detail(d)})
+	m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: size, Stack: stack, Device: m.dev,
+		Action: traces.Alloc, Detail: m.b.Detail(d)})
 	m.live[addr] = size
 	return addr
 }
@@ -72,14 +74,16 @@ func (m *maker) place(size int64) uint64 {
 func (m *maker) free(addr uint64) {
 	for _, a := range []traces.Action{traces.FreeRequested, traces.FreeCompleted} {
 		m.now += 500
-		m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: m.live[addr], Stack: traces.NoStack, Device: m.dev, Action: a})
+		m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: m.live[addr], Stack: traces.NoStack,
+			Device: m.dev, Action: a})
 	}
 	delete(m.live, addr)
 }
 
 func (m *maker) segment(addr uint64, size int64) {
 	m.now += 1000
-	m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: size, Stack: traces.NoStack, Device: m.dev, Action: traces.SegmentAlloc})
+	m.b.Event(traces.Event{Time: m.now, Addr: addr, Size: size, Stack: traces.NoStack, Device: m.dev,
+		Action: traces.SegmentAlloc})
 }
 
 func (m *maker) build(tb testing.TB) *timeline.Timeline {
@@ -100,7 +104,8 @@ func training(tb testing.TB, path string, extra int64) *timeline.Timeline {
 	m.segment(m.next, 448*mib+extra)
 	module := "_call_impl torch/nn/modules/module.py 1773"
 	for layer := range 4 {
-		m.alloc(16*mib, "PARAMETER", m.stack(fmt.Sprintf("__init__ model.py %d", 10+layer), "main train.py 5"))
+		m.alloc(16*mib, "PARAMETER", m.stack(fmt.Sprintf("__init__ model.py %d", 10+layer),
+			"main train.py 5"))
 	}
 	for it := range 3 {
 		start := m.now + 1
@@ -110,14 +115,18 @@ func training(tb testing.TB, path string, extra int64) *timeline.Timeline {
 			if it == 1 && layer == 0 {
 				size += extra
 			}
-			saved = append(saved, m.alloc(size, "ACTIVATION", m.stack(fmt.Sprintf("forward model.py %d", 30+layer), module, "step train.py 22", "main train.py 40")))
-			m.free(m.alloc(12*mib, "TEMPORARY", m.stack("softmax model.py 51", module, "step train.py 22", "main train.py 40")))
+			saved = append(saved, m.alloc(size, "ACTIVATION",
+				m.stack(fmt.Sprintf("forward model.py %d", 30+layer), module, "step train.py 22",
+					"main train.py 40")))
+			m.free(m.alloc(12*mib, "TEMPORARY", m.stack("softmax model.py 51", module, "step train.py 22",
+				"main train.py 40")))
 			m.now += 2e6
 		}
 		mid := m.now + 1
 		var grads []uint64
 		for i := len(saved) - 1; i >= 0; i-- {
-			grads = append(grads, m.alloc(16*mib, "GRADIENT", m.stack("backward torch/autograd/__init__.py 200", "step train.py 25", "main train.py 40")))
+			grads = append(grads, m.alloc(16*mib, "GRADIENT",
+				m.stack("backward torch/autograd/__init__.py 200", "step train.py 25", "main train.py 40")))
 			m.free(saved[i])
 			m.now += 3e6
 		}
@@ -135,7 +144,8 @@ func training(tb testing.TB, path string, extra int64) *timeline.Timeline {
 }
 
 func (m *maker) mark(k traces.MarkKind, p traces.Phase, name string, from, to int64) {
-	m.b.T.Marks = append(m.b.T.Marks, traces.Mark{Start: from, End: to, Name: m.b.String(name), Kind: k, Phase: p, Device: m.dev})
+	m.b.T.Marks = append(m.b.T.Marks, traces.Mark{Start: from, End: to, Name: m.b.String(name), Kind: k,
+		Phase: p, Device: m.dev})
 }
 
 // lossy is the training with events lost.
@@ -145,7 +155,8 @@ func lossy(tb testing.TB) *timeline.Timeline {
 	m.alloc(1<<20, "", traces.NoStack)
 	m.free(a)
 	m.free(0xdead0000)
-	m.b.Lose("events_overwritten", traces.DataLoss, 1204, "the recorder's ring was full and its oldest events are gone")
+	m.b.Lose("events_overwritten", traces.DataLoss, 1204,
+		"the recorder's ring was full and its oldest events are gone")
 	return m.build(tb)
 }
 
@@ -153,10 +164,12 @@ func lossy(tb testing.TB) *timeline.Timeline {
 func moment(tb testing.TB) *timeline.Timeline {
 	m := newMaker()
 	m.b.T.Final = traces.State{
-		Known:    true,
-		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 2 << 20, AllocatedSize: 1 << 20, ActiveSize: 1 << 20, Wanted: 1 << 20, EndBlock: 2, Stack: traces.NoStack}},
+		Known: true,
+		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 2 << 20, AllocatedSize: 1 << 20,
+			ActiveSize: 1 << 20, Wanted: 1 << 20, EndBlock: 2, Stack: traces.NoStack}},
 		Blocks: []traces.Block{
-			{Address: 0x1000, Size: 1 << 20, Requested: 1 << 20, Stack: m.stack("forward model.py 30"), Count: 1, State: traces.BlockAllocated},
+			{Address: 0x1000, Size: 1 << 20, Requested: 1 << 20, Stack: m.stack("forward model.py 30"),
+				Count: 1, State: traces.BlockAllocated},
 			{Address: 0x101000, Size: 1 << 20, Requested: -1, Stack: traces.NoStack, Count: 1},
 		},
 	}

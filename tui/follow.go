@@ -308,7 +308,8 @@ func (f *follow) nothingOpen(otherwise string) string {
 	case f.live != nil && f.live.Look().State == live.Ended:
 		return "The job ended before a step of it was captured."
 	case f.live != nil:
-		return "No step of this job is captured yet: two are as soon as it is warm, and r in Live captures the next one."
+		return "No step of this job is captured yet: two are as soon as it is warm, and r in Live " +
+			"captures the next one."
 	case f.machine != nil:
 		return "Nothing is open yet: P lists the processes of this machine, and enter watches one of them."
 	}

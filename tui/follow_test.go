@@ -20,8 +20,10 @@ type jobFeed struct {
 	orders []live.Order
 }
 
-func (f *jobFeed) Look() live.Look                   { return f.look }
-func (f *jobFeed) Wait(context.Context, int64) error { return context.Canceled } // the test sends looks itself
+func (f *jobFeed) Look() live.Look { return f.look }
+
+// the test sends looks itself
+func (f *jobFeed) Wait(context.Context, int64) error { return context.Canceled }
 func (f *jobFeed) Order(_ context.Context, o live.Order) error {
 	f.orders = append(f.orders, o)
 	return nil
@@ -38,8 +40,10 @@ func captured(t *testing.T, step int64) func(l *live.Look) {
 	tl := training(t, "", step<<20)
 	return func(l *live.Look) {
 		l.State, l.Title, l.Figure = live.Running, "train.py", "peak allocated"
-		l.Steps = append(l.Steps, live.Step{Index: step, Duration: maybe.Known(40e6), Bytes: maybe.Known(1 << 30)})
-		l.Windows = append(l.Windows, live.Window{ID: step, First: step, Last: step, How: "op by op", Timeline: tl})
+		l.Steps = append(l.Steps, live.Step{Index: step, Duration: maybe.Known(40e6),
+			Bytes: maybe.Known(1 << 30)})
+		l.Windows = append(l.Windows, live.Window{ID: step, First: step, Last: step, How: "op by op",
+			Timeline: tl})
 	}
 }
 
@@ -180,7 +184,8 @@ func TestWatchingOneProcessAndThenAnother(t *testing.T) {
 		jobs[pid], ended[pid] = &jobFeed{look: live.Look{Word: "for the first training step"}}, ctx
 		return jobs[pid], nil
 	}}, 120, 40)
-	onNode(d, machine.Look{Version: 1, Host: "node7", Processes: []machine.Process{process(7, "python a.py"), process(8, "python b.py"), process(9, "python c.py")}})
+	onNode(d, machine.Look{Version: 1, Host: "node7", Processes: []machine.Process{process(7, "python a.py"),
+		process(8, "python b.py"), process(9, "python c.py")}})
 	d.wants("node7", "python a.py", "python b.py")
 	for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "0", "m"} {
 		d.press(id)
@@ -271,7 +276,8 @@ func ofRank(t *testing.T, rank int, step int64) func(l *live.Look) {
 		if step < 0 {
 			l.Windows = nil
 		}
-		l.Chosen, l.Ranks = rank, []live.Rank{{ID: 0, Rank: maybe.Known(0), PID: 7, State: live.Running}, {ID: 1, Rank: maybe.Known(1), PID: 8, State: live.Running}}
+		l.Chosen, l.Ranks = rank, []live.Rank{{ID: 0, Rank: maybe.Known(0), PID: 7, State: live.Running},
+			{ID: 1, Rank: maybe.Known(1), PID: 8, State: live.Running}}
 	}
 }
 
@@ -306,7 +312,8 @@ func TestARankIsChosenFromAnyView(t *testing.T) {
 	d.press("2", "w")
 	d.wants("Ranks of the job", "rank 1", "process 8")
 	d.press("down", "enter")
-	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) || d.m.tabs.front != leaf.Timeline {
+	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) ||
+		d.m.tabs.front != leaf.Timeline {
 		t.Errorf("orders %+v, view %c", f.orders, d.m.tabs.front)
 	}
 }

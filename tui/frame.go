@@ -360,8 +360,9 @@ func shortHint(a *action, v leaf.View) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"},
 		"filter": {"/", "filter"},
-		"mark":   {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
-		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
+		"mark":   {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"},
+		"next match": {"n N", "match"},
+		"follow":     {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
 	}
 	if !filters(v) {

@@ -54,22 +54,27 @@ func (t *terminal) show(content string) int {
 
 // measured are the views that show a single recording.
 var measured = []leaf.ID{
-	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace, leaf.Managers,
+	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM,
+	leaf.Trace, leaf.Managers,
 }
 
 // Moving the cursor or a row by one step changes little. A jump moves the cursor's line across the chart, and
 // in a row the renderer writes everything between the first and the last cell that changed.
 func TestSmallChangesMakeSmallFrames(t *testing.T) {
 	const step, jump = 5 << 10, 9 << 10
-	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
+	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u",
+		"p", ".", ",", "p"}
 	for _, id := range measured {
-		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id, Planner: &plannertest.Planner{}}, 200, 60)
+		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 64<<20)), View: id,
+			Planner: &plannertest.Planner{}}, 200, 60)
 		term := newTerminal(200, 60)
 		term.show(d.m.View().Content)
 		for i, k := range keys {
 			d.press(k)
 			limit := step
-			if i > 0 && k != keys[i-1] && strings.Contains("[]pu", k) || id == leaf.Managers && (k == "right" || k == "left") { // another budget
+			// another budget
+			if i > 0 && k != keys[i-1] && strings.Contains("[]pu", k) || id == leaf.Managers &&
+				(k == "right" || k == "left") {
 				limit = jump
 			}
 			if n := term.show(d.m.View().Content); n > limit {
@@ -83,7 +88,8 @@ func TestSmallChangesMakeSmallFrames(t *testing.T) {
 }
 
 func TestAStepInsideAPlanIsSmall(t *testing.T) {
-	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Managers, Planner: &plannertest.Planner{}}, 200, 60)
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Managers,
+		Planner: &plannertest.Planner{}}, 200, 60)
 	d.press("d", "enter")
 	term := newTerminal(200, 60)
 	term.show(d.m.View().Content)
@@ -117,7 +123,9 @@ func BenchmarkFrame(b *testing.B) {
 	for _, events := range []int{1_000_000, 10_000_000} {
 		tl := large(b, events)
 		for _, id := range measured {
-			b.Run(fmt.Sprintf("events=%d/view=%c", events, id), func(b *testing.B) { benchmarkView(b, tl, id) })
+			b.Run(fmt.Sprintf("events=%d/view=%c", events, id), func(b *testing.B) {
+				benchmarkView(b, tl, id)
+			})
 		}
 	}
 }
@@ -128,7 +136,8 @@ func BenchmarkDialog(b *testing.B) {
 	d := start(b, Options{Loader: loaderOf(training(b, "runs/a.gmt", 0)), View: leaf.Allocations}, 200, 60)
 	d.press("?")
 	term := newTerminal(200, 60)
-	keys := []string{"down", "down", "o", "n", "e", "down", "up", "backspace", "backspace", "backspace", "end", "home"}
+	keys := []string{"down", "down", "o", "n", "e", "down", "up", "backspace", "backspace", "backspace",
+		"end", "home"}
 	for i := 0; b.Loop(); i++ {
 		d.m.Update(keyPress(keys[i%len(keys)]))
 		term.show(d.m.View().Content)
@@ -160,7 +169,8 @@ func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
 	d.run(cmd)
 	d.send(leaf.ShowMsg{View: id})
 	term.show(m.View().Content)
-	keys := []string{"right", "right", "+", "right", "down", ".", "+", "left", "down", "up", "-", "-", "[", "]", "p", ",", "pgdown", "}"}
+	keys := []string{"right", "right", "+", "right", "down", ".", "+", "left", "down", "up", "-", "-", "[",
+		"]", "p", ",", "pgdown", "}"}
 	b.ResetTimer()
 	for i := range b.N {
 		cmd := frame(keyPress(keys[i%len(keys)]))
@@ -199,7 +209,8 @@ func large(tb testing.TB, events int) *timeline.Timeline {
 		f := func(fn, file string, line int) traces.FrameID {
 			return b.Frame(traces.Frame{Func: b.String(fn), File: b.String(file), Line: int32(line)})
 		}
-		stacks = append(stacks, b.Stack([]traces.FrameID{f("forward", "model.py", i), f("step", "train.py", 20+i%7), f("main", "train.py", 5)}))
+		stacks = append(stacks, b.Stack([]traces.FrameID{f("forward", "model.py", i),
+			f("step", "train.py", 20+i%7), f("main", "train.py", 5)}))
 	}
 	b.T.Events.Grow(events + 8)
 	now, next := int64(0), uint64(1)<<40
@@ -247,7 +258,8 @@ func BenchmarkCanvas(b *testing.B) {
 		c.Clear()
 		for y := range 60 {
 			for x := range 200 {
-				c.Set(x, y, '▄', c.Style(canvas.Style{FG: color.Color(canvas.Tone{R: uint8(x), G: uint8(y)}), BG: canvas.Tone{B: uint8(x / 8)}}))
+				c.Set(x, y, '▄', c.Style(canvas.Style{FG: color.Color(canvas.Tone{R: uint8(x), G: uint8(y)}),
+					BG: canvas.Tone{B: uint8(x / 8)}}))
 			}
 		}
 		_ = c.String()

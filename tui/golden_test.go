@@ -17,7 +17,8 @@ func TestScreens(t *testing.T) {
 		for _, id := range views {
 			name := fmt.Sprintf("view-%c-%dx%d", id, size[0], size[1])
 			t.Run(name, func(t *testing.T) {
-				d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), View: id}, size[0], size[1])
+				d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), View: id}, size[0],
+					size[1])
 				d.golden(name)
 			})
 		}
@@ -26,7 +27,8 @@ func TestScreens(t *testing.T) {
 
 func TestSituations(t *testing.T) {
 	second := func(t *testing.T) *driver {
-		return start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 256<<20))}, 120, 40)
+		return start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0),
+			training(t, "runs/b.gmt", 256<<20))}, 120, 40)
 	}
 	one := func(t *testing.T, w, h int, keys ...string) *driver {
 		d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 128<<20))}, w, h)
@@ -44,13 +46,25 @@ func TestSituations(t *testing.T) {
 		"selected-timeline":    func(t *testing.T) *driver { return one(t, 120, 40, "2", "up", "up") },
 		"selected-timeline-80": func(t *testing.T) *driver { return one(t, 80, 24, "2", "up") },
 		"zoomed-timeline":      func(t *testing.T) *driver { return one(t, 120, 40, "2", "+", "+", "v") },
-		"compared-peak":        func(t *testing.T) *driver { return one(t, 120, 40, "c", "g", "]", "}", "d") },
-		"peak-icicle-80x24":    func(t *testing.T) *driver { return one(t, 80, 24, "3", "i", "down", "enter") },
-		"events-axis":          func(t *testing.T) *driver { return one(t, 80, 24, "x") },
-		"two-files-second":     func(t *testing.T) *driver { d := second(t); d.press("w", "down", "enter"); return d },
-		"lossy-80x24":          func(t *testing.T) *driver { return start(t, Options{Loader: loaderOf(lossy(t))}, 80, 24) },
-		"empty-80x24":          func(t *testing.T) *driver { return start(t, Options{Loader: loaderOf(empty(t))}, 80, 24) },
-		"moment-80x24":         func(t *testing.T) *driver { return start(t, Options{Loader: loaderOf(moment(t))}, 80, 24) },
+		"compared-peak": func(t *testing.T) *driver {
+			return one(t, 120, 40, "c", "g", "]", "}", "d")
+		},
+		"peak-icicle-80x24": func(t *testing.T) *driver { return one(t, 80, 24, "3", "i", "down", "enter") },
+		"events-axis":       func(t *testing.T) *driver { return one(t, 80, 24, "x") },
+		"two-files-second": func(t *testing.T) *driver {
+			d := second(t)
+			d.press("w", "down", "enter")
+			return d
+		},
+		"lossy-80x24": func(t *testing.T) *driver {
+			return start(t, Options{Loader: loaderOf(lossy(t))}, 80, 24)
+		},
+		"empty-80x24": func(t *testing.T) *driver {
+			return start(t, Options{Loader: loaderOf(empty(t))}, 80, 24)
+		},
+		"moment-80x24": func(t *testing.T) *driver {
+			return start(t, Options{Loader: loaderOf(moment(t))}, 80, 24)
+		},
 		"moment-timeline-80x24": func(t *testing.T) *driver {
 			return start(t, Options{Loader: loaderOf(moment(t)), View: leaf.Timeline}, 80, 24)
 		},
@@ -60,13 +74,16 @@ func TestSituations(t *testing.T) {
 		},
 		"nothing-to-open-80x24": func(t *testing.T) *driver { return start(t, Options{}, 80, 24) },
 		"ascii-80x24": func(t *testing.T) *driver {
-			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), ASCII: true, Color: "never"}, 80, 24)
+			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), ASCII: true,
+				Color: "never"}, 80, 24)
 		},
 		"mono-120x40": func(t *testing.T) *driver {
-			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Color: "never"}, 120, 40)
+			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Color: "never"}, 120,
+				40)
 		},
 		"mono-timeline-120x40": func(t *testing.T) *driver {
-			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Color: "never", View: leaf.Timeline}, 120, 40)
+			return start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), Color: "never",
+				View: leaf.Timeline}, 120, 40)
 		},
 		"loading-80x24": loadingScreen,
 	} {

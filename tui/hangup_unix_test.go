@@ -23,7 +23,8 @@ func TestAClosedTerminalOrCancelledContextEndsTheScreenCleanly(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		time.AfterFunc(300*time.Millisecond, func() { end(cancel) })
 		err := Run(ctx, Options{
-			Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never", Theme: "dark",
+			Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never",
+			Theme:   "dark",
 			Environ: []string{"TERM=xterm-256color"}, StateDir: t.TempDir(),
 		})
 		cancel()

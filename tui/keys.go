@@ -250,8 +250,9 @@ func newKeymap(m *model) keymap {
 			}),
 		},
 		action{
-			name: "palette", group: groupApp, first: true, binding: bind(":", "command palette", ":", "ctrl+p"),
-			do: open(func() dialog.Dialog { return palette(m) }),
+			name: "palette", group: groupApp, first: true,
+			binding: bind(":", "command palette", ":", "ctrl+p"),
+			do:      open(func() dialog.Dialog { return palette(m) }),
 		},
 		action{
 			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
@@ -277,7 +278,8 @@ func newKeymap(m *model) keymap {
 			do: func() tea.Cmd { return tea.Suspend },
 		},
 		action{
-			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "redraw the screen", "ctrl+l"),
+			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "redraw the screen",
+				"ctrl+l"),
 			do: func() tea.Cmd { return tea.ClearScreen },
 		},
 		action{
@@ -314,8 +316,10 @@ func (k keymap) named(name string) *action {
 }
 
 var namedKeys = map[string]rune{
-	"enter": tea.KeyEnter, "tab": tea.KeyTab, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "delete": tea.KeyDelete,
-	"up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight, "home": tea.KeyHome, "end": tea.KeyEnd,
+	"enter": tea.KeyEnter, "tab": tea.KeyTab, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace,
+	"delete": tea.KeyDelete,
+	"up":     tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight, "home": tea.KeyHome,
+	"end":  tea.KeyEnd,
 	"pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "space": tea.KeySpace, "f1": tea.KeyF1,
 }
 

@@ -16,7 +16,8 @@ import (
 func rich(t *testing.T) *driver {
 	t.Helper()
 	t.Setenv("EDITOR", "true")
-	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20)), Planner: &plannertest.Planner{}}, 120, 40)
+	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20)),
+		Planner: &plannertest.Planner{}}, 120, 40)
 	d.press("[", "[", "]", "c", ".", ".", ".", ".", "+", "/")
 	d.typeText("forward")
 	d.press("enter")
@@ -64,8 +65,10 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 
 // approaches are ways to get to a view: a key that does nothing at the top of a list does something further
 // down.
-var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"},
-	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"}, {"enter", "right", "right", "+", "down", "down"},
+var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"},
+	{"p", "up", "up"},
+	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"},
+	{"enter", "right", "right", "+", "down", "down"},
 	{"d", "enter"}}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
@@ -75,7 +78,8 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 		for _, way := range approaches {
 			open := func() *driver {
 				d := start(t, Options{
-					Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)), View: v.ID(), Planner: &plannertest.Planner{},
+					Loader: loaderOf(training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)),
+					View:   v.ID(), Planner: &plannertest.Planner{},
 				}, 120, 40)
 				d.press(way...)
 				return d
@@ -189,9 +193,11 @@ func TestEscUndoesOneThingAtATime(t *testing.T) {
 	d := rich(t)
 	s := &d.m.state
 	for _, left := range []string{"selection", "filter", "mark", "zoom"} {
-		had := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark, s.Window != s.Device.Full(s.Window.Axis)}
+		had := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark,
+			s.Window != s.Device.Full(s.Window.Axis)}
 		d.press("esc")
-		has := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark, s.Window != s.Device.Full(s.Window.Axis)}
+		has := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark,
+			s.Window != s.Device.Full(s.Window.Axis)}
 		lost := 0
 		for i := range had {
 			if had[i] && !has[i] {

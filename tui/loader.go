@@ -82,7 +82,8 @@ func (l *loader) start(read Loader, title string, beside bool) tea.Cmd {
 	l.stop = cancel
 	if read == nil {
 		read = func(context.Context, func(string, int64, int64)) (Loaded, error) {
-			return Loaded{}, errors.New("nothing to open: name a file, such as `gmemtop replay snapshot.pickle`")
+			return Loaded{}, errors.New("nothing to open: name a file, such as `gmemtop " +
+				"replay snapshot.pickle`")
 		}
 	}
 	return tea.Batch(l.tick(), func() tea.Msg {
@@ -194,7 +195,8 @@ func explain(err error) (what, advice string) {
 		clone := *f
 		clone.Advice = ""
 		if f.Advice == "" {
-			return clone.Error(), "Check that the file is whole; `gmemtop doctor` lists the formats that can be read."
+			return clone.Error(), "Check that the file is whole; `gmemtop doctor` lists the " +
+				"formats that can be read."
 		}
 		return clone.Error(), f.Advice
 	case errors.Is(err, fs.ErrNotExist):

@@ -17,7 +17,8 @@ type screen struct {
 }
 
 func newScreen(w, h int, ascii bool) screen {
-	s := screen{width: w, height: h, profile: canvas.TrueColor, canvas: canvas.New(w, h, canvas.TrueColor, ascii)}
+	s := screen{width: w, height: h, profile: canvas.TrueColor,
+		canvas: canvas.New(w, h, canvas.TrueColor, ascii)}
 	s.arrange(false)
 	return s
 }

@@ -40,7 +40,8 @@ type storm struct {
 
 func newStorm(t testing.TB, seed uint64, opts Options) *storm {
 	opts.StateDir = t.TempDir()
-	s := &storm{driver: &driver{t: t, m: newModel(opts), ran: map[string]int{}}, rng: rand.New(rand.NewPCG(seed, 99))}
+	s := &storm{driver: &driver{t: t, m: newModel(opts), ran: map[string]int{}},
+		rng: rand.New(rand.NewPCG(seed, 99))}
 	s.m.now = func() time.Time { return time.Unix(1700000000, 0) }
 	quick(s.m)
 	s.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
@@ -126,10 +127,12 @@ var stormKeys = append(strings.Fields(`left right up down home end pgup pgdown e
 	A B D F G H J K L M N S T V W Z , . ; ' / ? : + - = _ [ ] { } < > ( )
 	ctrl+p ctrl+u ctrl+d ctrl+l ctrl+a shift+up shift+down shift+left shift+right delete f1`), "é", "漢", "\u0301")
 
-var stormQueries = []string{"live", "size>1KiB sort:-size", "cat:activation forward", "stack:0", "site:0", "nothing matches this", ""}
+var stormQueries = []string{"live", "size>1KiB sort:-size", "cat:activation forward", "stack:0", "site:0",
+	"nothing matches this", ""}
 
 func (s *storm) mouse() tea.Msg {
-	m := tea.Mouse{X: s.rng.IntN(s.m.screen.width+4) - 2, Y: s.rng.IntN(s.m.screen.height+4) - 2, Button: tea.MouseLeft}
+	m := tea.Mouse{X: s.rng.IntN(s.m.screen.width+4) - 2, Y: s.rng.IntN(s.m.screen.height+4) - 2,
+		Button: tea.MouseLeft}
 	if s.rng.IntN(4) == 0 {
 		m.Mod = tea.ModCtrl
 	}
@@ -163,8 +166,10 @@ func (s *storm) odd() tea.Msg {
 		leaf.SelectMsg{Alloc: timeline.AllocID(s.rng.IntN(n+1) - 1)},
 		leaf.QueryMsg{Text: stormQueries[s.rng.IntN(len(stormQueries))]},
 		leaf.ShowMsg{View: leaf.ID("0123456789:m"[s.rng.IntN(12)])},
-		leaf.WindowMsg{Window: timeline.Window{Axis: timeline.Axis(s.rng.IntN(2)), From: s.rng.Int64N(1000), To: s.rng.Int64N(1 << 40)}},
-		tickMsg{}, toastEndMsg{number: 1}, dialog.RowMsg{Row: s.rng.IntN(9)}, dialog.CloseMsg{}, runMsg{"peak"}, runMsg{"no such action"},
+		leaf.WindowMsg{Window: timeline.Window{Axis: timeline.Axis(s.rng.IntN(2)), From: s.rng.Int64N(1000),
+			To: s.rng.Int64N(1 << 40)}},
+		tickMsg{}, toastEndMsg{number: 1}, dialog.RowMsg{Row: s.rng.IntN(9)}, dialog.CloseMsg{},
+		runMsg{"peak"}, runMsg{"no such action"},
 	}[s.rng.IntN(19)]
 }
 
@@ -179,14 +184,19 @@ func (s *storm) run(steps int) {
 // stormy are small sessions of every kind.
 func stormy(t testing.TB) map[string]Options {
 	loads := func(l Loaded) Options {
-		return Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return l, nil }}
+		return Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
+			return l, nil
+		}}
 	}
 	out := map[string]Options{
 		"training": loads(Loaded{Timelines: []*timeline.Timeline{training(t, "runs/a.gmt", 0)}}),
-		"two":      loads(Loaded{Timelines: []*timeline.Timeline{twoDevices(t), training(t, "runs/b.gmt", 64<<20)}}),
-		"ascii":    loads(Loaded{Timelines: []*timeline.Timeline{training(t, "runs/a.gmt", 0)}}),
-		"empty":    loads(Loaded{}),
-		"failed":   {Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{}, errDamaged }},
+		"two": loads(Loaded{Timelines: []*timeline.Timeline{twoDevices(t),
+			training(t, "runs/b.gmt", 64<<20)}}),
+		"ascii": loads(Loaded{Timelines: []*timeline.Timeline{training(t, "runs/a.gmt", 0)}}),
+		"empty": loads(Loaded{}),
+		"failed": {Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
+			return Loaded{}, errDamaged
+		}},
 		"partial": {Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
 			return Loaded{Timelines: []*timeline.Timeline{training(t, "runs/cut.gmt", 0)}}, errDamaged
 		}},
@@ -263,7 +273,8 @@ func TestNoStormBreaksTheScreenOfRealTraces(t *testing.T) {
 			if info, err := f.Info(); err != nil || f.IsDir() || info.Size() > 400<<10 || done == 2 {
 				continue
 			}
-			tr, _ := load.Open(t.Context(), filepath.Join(root, kind.Name(), f.Name()), load.Options{NoCache: true})
+			tr, _ := load.Open(t.Context(), filepath.Join(root, kind.Name(), f.Name()),
+				load.Options{NoCache: true})
 			if tr == nil {
 				continue
 			}

@@ -96,8 +96,9 @@ func (t *tabs) left() leaf.View {
 
 // shortNames are the views' names for lines too short for the full ones.
 var shortNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
-	leaf.Managers: "Mgrs",
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters",
+	leaf.Allocations: "Allocs",
+	leaf.Managers:    "Mgrs",
 }
 
 // wideTabs is the width from which tabs are two blanks apart.
@@ -105,9 +106,10 @@ const wideTabs = 132
 
 // tightNames all fit beside each other in 80 cells.
 var tightNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc",
-	leaf.Ranks:    "Rank",
-	leaf.Managers: "Mgrs",
+	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter",
+	leaf.Allocations: "Alloc",
+	leaf.Ranks:       "Rank",
+	leaf.Managers:    "Mgrs",
 }
 
 // names returns the names of the tabs in w cells: full names, short ones except for the view in front, only

@@ -74,7 +74,8 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		return m.onMouse(msg), true
 	case tea.ResumeMsg:
 		return tea.ClearScreen, true
-	case tea.KeyReleaseMsg, tea.FocusMsg, tea.BlurMsg, tea.EnvMsg, tea.KeyboardEnhancementsMsg, tea.ModeReportMsg:
+	case tea.KeyReleaseMsg, tea.FocusMsg, tea.BlurMsg, tea.EnvMsg, tea.KeyboardEnhancementsMsg,
+		tea.ModeReportMsg:
 		return nil, true
 	}
 	return nil, false

@@ -114,11 +114,13 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	m := newMaker()
 	first := m.alloc(16<<20, "ACTIVATION", m.stack("forward model.py 30"))
-	m.b.T.Counters = append(m.b.T.Counters, traces.Counter{Name: m.b.String(traces.CounterAllocated), Device: m.dev, Time: []int64{m.now}, Value: []int64{80 << 20}})
+	m.b.T.Counters = append(m.b.T.Counters, traces.Counter{Name: m.b.String(traces.CounterAllocated),
+		Device: m.dev, Time: []int64{m.now}, Value: []int64{80 << 20}})
 	m.alloc(8<<20, "ACTIVATION", m.stack("forward model.py 31"))
 	m.free(first)
 	d := start(t, Options{Loader: loaderOf(m.build(t)), View: leaf.Timeline}, 120, 40)
-	d.wants("2 blocks hold 24.0 MiB at the peak, and 64.0 MiB are not in the recording; the largest is 16.0 MiB of activation, from", "64.0 MiB  ░ not in the recording")
+	d.wants("2 blocks hold 24.0 MiB at the peak, and 64.0 MiB are not in the recording; the largest is "+
+		"16.0 MiB of activation, from", "64.0 MiB  ░ not in the recording")
 	d.press("down") // the largest block, although what is not recorded is larger
 	if s := &d.m.state; s.Selected == timeline.NoAlloc || s.Device.Allocs.Size[s.Selected] != 16<<20 {
 		t.Errorf("down selects block %d", s.Selected)
@@ -161,7 +163,8 @@ func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
 }
 
 func TestEmptyViewsSayHowToFillThem(t *testing.T) {
-	for name, tl := range map[string]*timeline.Timeline{"empty": empty(t), "moment": moment(t), "lossy": lossy(t)} {
+	for name, tl := range map[string]*timeline.Timeline{"empty": empty(t), "moment": moment(t),
+		"lossy": lossy(t)} {
 		d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
 		for _, v := range d.m.tabs.views {
 			d.press(string(rune(v.ID())))
@@ -216,7 +219,9 @@ func TestARunOfRanksOpensWithThem(t *testing.T) {
 		{Rank: maybe.Known(1), Path: "r1.gmt"}})
 	opened := ""
 	d := start(t, Options{
-		Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Run: run}, nil },
+		Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
+			return Loaded{Run: run}, nil
+		},
 		Open: func(path string) Loader {
 			opened = path
 			return loaderOf(training(t, path, 0))
@@ -238,7 +243,8 @@ func TestARunOfRanksOpensWithThem(t *testing.T) {
 }
 
 func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
-	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}}, 120, 40)
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}},
+		120, 40)
 	for _, v := range d.m.tabs.views {
 		d.press(string(rune(v.ID())), "m")
 		if d.m.tabs.front != leaf.Managers {
@@ -260,7 +266,8 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 
 func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 	t.Chdir(t.TempDir())
-	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{},
+		View: leaf.Managers}, 120, 40)
 	d.press("W")
 	d.wants("write the plan of ours to a.ours.plan.json")
 	d.press("enter")
@@ -286,7 +293,8 @@ func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 }
 
 func TestTwoPlansAreShownSideBySide(t *testing.T) {
-	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{},
+		View: leaf.Managers}, 120, 40)
 	d.press("d")
 	d.wants("Lay beside ours", "caching", "packed")
 	d.typeText("packed")

@@ -297,7 +297,8 @@ func (b *builder) join(base []byte) (*Library, error) {
 		}
 		fmt.Fprintln(key, path, info.Size(), info.ModTime().UnixNano())
 	}
-	dir := filepath.Join(b.cache, fmt.Sprintf("cuda%d-%s", b.cuda/1000, hex.EncodeToString(key.Sum(nil))[:16]))
+	dir := filepath.Join(b.cache, fmt.Sprintf("cuda%d-%s", b.cuda/1000,
+		hex.EncodeToString(key.Sum(nil))[:16]))
 	l := &Library{dir: dir, CUDA: b.cuda, Torch: b.torch}
 	if err := l.unpackPython(b.cache); err != nil {
 		return nil, fmt.Errorf("unpack the stand-in GPU's Python side: %w", err)
@@ -320,7 +321,8 @@ func (b *builder) join(base []byte) (*Library, error) {
 		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 	}
 	for _, name := range names {
-		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil &&
+			!errors.Is(err, fs.ErrExist) {
 			return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 		}
 	}

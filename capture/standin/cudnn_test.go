@@ -25,7 +25,8 @@ func testdata(t *testing.T, name string) string {
 // A small ResNet-18 takes cuDNN's path in ATen, with the workspace of the documented rule, and trains as on
 // the CPU. The report says that figures of such a program are inferred.
 func TestConvolutionsTakeCuDNNsPath(t *testing.T) {
-	r := standintest.TryPython(t, standin.Machine{Compute: true, Order: standin.Late}, testdata(t, "convolutions.py"))
+	r := standintest.TryPython(t, standin.Machine{Compute: true, Order: standin.Late},
+		testdata(t, "convolutions.py"))
 	r.Check(t)
 	for _, want := range []string{
 		"cudnn_convolution 40 cudnn_batch_norm 40 native None None\n", // two steps of 20 convolutions
@@ -42,7 +43,8 @@ func TestConvolutionsTakeCuDNNsPath(t *testing.T) {
 	if p.Counts["cudnn_convolutions"] < 3*20 || p.Counts["cudnn_batch_norms"] != 2*2*20 {
 		t.Errorf("counts %v: fewer convolutions or batch norms than two steps of ResNet-18 have", p.Counts)
 	}
-	for _, want := range []string{"cuDNN convolution workspace", "cuDNN batch norm workspace", "cuDNN batch norm reserve space"} {
+	for _, want := range []string{"cuDNN convolution workspace", "cuDNN batch norm workspace",
+		"cuDNN batch norm reserve space"} {
 		if !slices.Contains(p.Inferred, want) {
 			t.Errorf("inferred are %q, which lack %q", p.Inferred, want)
 		}
@@ -81,7 +83,8 @@ torch.cuda.synchronize()
 	if want := "LSTM 1 True\nGRU 1 True\nRNN 1 True\n(7, 3, 5)\n"; out.Stdout != want {
 		t.Errorf("printed %q, not %q", out.Stdout, want)
 	}
-	if p := out.Reports[0]; p.Counts["cudnn_rnns"] == 0 || !slices.Contains(p.Inferred, "cuDNN RNN work and reserve space") {
+	if p := out.Reports[0]; p.Counts["cudnn_rnns"] == 0 ||
+		!slices.Contains(p.Inferred, "cuDNN RNN work and reserve space") {
 		t.Errorf("counts %v, inferred %q", p.Counts, p.Inferred)
 	}
 }
@@ -104,7 +107,8 @@ print(max(e["size"] for e in torch.cuda.memory._snapshot()["device_traces"][0] i
 			os.Unsetenv("CUBLAS_WORKSPACE_CONFIG")
 		}
 		if out := standintest.Python(t, standin.Machine{Model: test.model}, script); out != test.want {
-			t.Errorf("%s with %q: the largest allocation of a product is %q, not %q", test.model, test.config, out, test.want)
+			t.Errorf("%s with %q: the largest allocation of a product is %q, not %q", test.model, test.config,
+				out, test.want)
 		}
 	}
 }

@@ -50,7 +50,8 @@ func (l law) run(t *testing.T, order string) standintest.Result {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "law.py")
-	text := "import sys; sys.path.insert(0, " + fmt.Sprintf("%q", shared) + ")\nfrom cuda import *\n" + l.program
+	text := "import sys; sys.path.insert(0, " + fmt.Sprintf("%q", shared) + ")\nfrom cuda import *\n" +
+		l.program
 	if err := os.WriteFile(path, []byte(text), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -154,20 +155,23 @@ blocking, d = stream(0), memory(MiB)
 fill(d, 3, 4, blocking); copy(d + 64, d, 4, 0); copy(d + 128, d + 64, 4, blocking); wait(blocking)
 assert read(d + 128) == b"\3" * 4
 free(d); close(blocking)`},
-		{name: "the legacy stream does not wait for non-blocking streams", orders: []string{standin.Late}, program: `
+		{name: "the legacy stream does not wait for non-blocking streams", orders: []string{standin.Late},
+			program: `
 other, d = stream(1), memory(MiB)
 fill(d, 3, 4, other); copy(d + 64, d, 4, 0); wait(0)
 wait(other)
 assert read(d + 64) == bytes(4) and read(d) == b"\3" * 4
 free(d); close(other)`},
-		{name: "late: polling an event completes it in the end", machine: standin.Machine{Polls: 10}, orders: []string{standin.Late}, program: `
+		{name: "late: polling an event completes it in the end", machine: standin.Machine{Polls: 10},
+			orders: []string{standin.Late}, program: `
 s, e, d = stream(), event(), memory(MiB)
 fill(d, 1, 4, s); call("cudaEventRecord", e, s)
 answers = [ask("cudaEventQuery", e) for _ in range(11)]
 assert answers == [600] * 9 + [0, 0], answers
 assert ask("cudaGetLastError") == 600
 free(d); close(s, events=[e])`},
-		{name: "pageable memory may be changed as soon as a copy from it returns", orders: everyOrder, program: `
+		{name: "pageable memory may be changed as soon as a copy from it returns", orders: everyOrder,
+			program: `
 s, d = stream(), memory(MiB)
 buffer = ctypes.create_string_buffer(b"abcd", 4)
 copy(d, buffer, 4, s)
@@ -195,7 +199,9 @@ Function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 wrong = Function(lambda _: ask("cudaStreamQuery", s) and None)
 call("cudaLaunchHostFunc", s, wrong, 0); wait(s)
 close(s)`, violation: "a host function calls cudaStreamQuery"},
-		{name: "the virtual clock knows copies and the card's rates", machine: standin.Machine{Model: "plain", Clock: "virtual", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
+		{name: "the virtual clock knows copies and the card's rates",
+			machine: standin.Machine{Model: "plain", Clock: "virtual", Context: "0"},
+			orders:  []string{standin.Late, standin.Once}, program: `
 s, a, b, d, h = stream(), event(0), event(0), memory(2 * MiB), Pinned(MiB)
 call("cudaEventRecord", a, s); copy(d, h.at, MiB, s); call("cudaEventRecord", b, s); wait(s)
 ms = ctypes.c_float()
@@ -250,7 +256,8 @@ assert free_memory() == before`},
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 925 * MiB) == 2
 assert ask("cudaPeekAtLastError") == 2 and ask("cudaGetLastError") == 2 and ask("cudaGetLastError") == 0
 free(memory(924 * MiB))`},
-		{name: "memory held by other processes is not available", machine: standin.Machine{Memory: "1GiB", Context: "0", Others: []string{"1000MiB"}}, program: `
+		{name: "memory held by other processes is not available",
+			machine: standin.Machine{Memory: "1GiB", Context: "0", Others: []string{"1000MiB"}}, program: `
 assert free_memory() == 24 * MiB
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 25 * MiB) == 2`},
 		{name: "addresses ascend, and the lowest hole is used first", program: `
@@ -274,7 +281,8 @@ fill(d, 1, 4, s); copy(h.at, d, 4, s)
 free(d)
 assert h.bytes() == b"\1" * 4
 free(h); close(s)`},
-		{name: "cuMemFree does not wait: a copy that was queued before is reported, and the device is lost", orders: []string{standin.Late}, program: `
+		{name: "cuMemFree does not wait: a copy that was queued before is reported, and the device is lost",
+			orders: []string{standin.Late}, program: `
 s, d, h = stream(), memory(MiB), Pinned(4)
 copy(h.at, d, 4, s)
 call("cuMemFree_v2", d)
@@ -282,14 +290,16 @@ assert ask("cudaStreamSynchronize", s) == 700
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), MiB) == 700
 call("cudaDeviceReset")
 free(memory(MiB))`, violation: "a copy touches 4 bytes", leaks: "pinned host memory\n1 x stream"},
-		{name: "queued work may not touch new memory at a freed address", orders: []string{standin.Late}, program: `
+		{name: "queued work may not touch new memory at a freed address", orders: []string{standin.Late},
+			program: `
 s, d = stream(), memory(2 * MiB)
 fill(d, 1, 4, s)
 call("cuMemFree_v2", d)
 assert memory(2 * MiB) == d
 assert ask("cudaStreamSynchronize", s) == 700
 call("cudaDeviceReset")`, violation: "a fill touches 4 bytes", leaks: "device memory\n1 x stream"},
-		{name: "host memory that is unpinned while a copy needs it is reported", orders: []string{standin.Late}, program: `
+		{name: "host memory that is unpinned while a copy needs it is reported",
+			orders: []string{standin.Late}, program: `
 s, d, buffer = stream(), memory(MiB), ctypes.create_string_buffer(4096)
 at = ctypes.addressof(buffer)
 call("cudaHostRegister", at, 4096, 0)
@@ -318,14 +328,18 @@ free(0x400000000000)`},
 
 func TestQuickFaults(t *testing.T) {
 	checkLaws(t, []law{
-		{name: "the n-th call of a function fails and no other", machine: standin.Machine{Fail: []string{"cudaMalloc:3=2", "cudaEventCreateWithFlags:1=801"}}, program: `
+		{name: "the n-th call of a function fails and no other",
+			machine: standin.Machine{Fail: []string{"cudaMalloc:3=2", "cudaEventCreateWithFlags:1=801"}},
+			program: `
 answers, all = [], []
 for _ in range(5):
     p = ctypes.c_uint64(); answers.append(ask("cudaMalloc", ctypes.byref(p), MiB)); all.append(p.value)
 assert answers == [0, 0, 2, 0, 0], answers
 assert ask("cudaEventCreateWithFlags", ctypes.byref(ctypes.c_uint64()), 0) == 801
 free(*(p for p in all if p))`},
-		{name: "a fatal answer loses the device: every later call answers it, and questions about the machine do not", machine: standin.Machine{Fail: []string{"cudaMemsetAsync:2=719"}}, program: `
+		{name: "a fatal answer loses the device: every later call answers it, and questions " +
+			"about the machine do not", machine: standin.Machine{Fail: []string{"cudaMemsetAsync:2=719"}},
+			program: `
 s, d = stream(), memory(MiB)
 fill(d, 1, 4, s)
 assert ask("cudaMemsetAsync", d, 1, 4, s) == 719
@@ -348,7 +362,8 @@ assert not f.value and status.value == 1`},
 
 func TestQuickPools(t *testing.T) {
 	checkLaws(t, []law{
-		{name: "memory of a pool may be touched after its allocation and before its free, in their streams' orders", orders: everyOrder, program: `
+		{name: "memory of a pool may be touched after its allocation and before its free, " +
+			"in their streams' orders", orders: everyOrder, program: `
 a, b, e = stream(), stream(), event()
 p = out("cudaMallocAsync", MiB, a)
 after(b, e, a)
@@ -358,13 +373,15 @@ call("cudaFreeAsync", p, a)
 wait(a)
 assert h.bytes() == b"\4" * 8
 free(h); close(a, b, events=[e])`},
-		{name: "touching memory of a pool in a stream that does not wait for its allocation is reported", orders: []string{standin.Late}, program: `
+		{name: "touching memory of a pool in a stream that does not wait for its allocation is reported",
+			orders: []string{standin.Late}, program: `
 a, b = stream(), stream()
 p = out("cudaMallocAsync", MiB, a)
 fill(p, 4, 8, b)
 assert ask("cudaStreamSynchronize", b) == 700
 call("cudaDeviceReset")`, violation: "of memory of a pool that are not allocated when it runs", leaks: "memory of a pool\n2 x stream"},
-		{name: "touching memory of a pool after its free is reported", orders: []string{standin.Late}, program: `
+		{name: "touching memory of a pool after its free is reported", orders: []string{standin.Late},
+			program: `
 a, b = stream(), stream()
 p = out("cudaMallocAsync", MiB, a); wait(a)
 fill(p, 4, 8, b)
@@ -377,13 +394,15 @@ p = out("cudaMallocAsync", 5 * MiB, a); call("cudaFreeAsync", p, a)
 q = out("cudaMallocAsync", 5 * MiB, a)
 assert p == q
 call("cudaFreeAsync", q, a); close(a)`},
-		{name: "late: another stream reuses freed memory only after the free", orders: []string{standin.Late}, program: `
+		{name: "late: another stream reuses freed memory only after the free", orders: []string{standin.Late},
+			program: `
 a, b = stream(), stream()
 p = out("cudaMallocAsync", 40 * MiB, a); call("cudaFreeAsync", p, a)
 q = out("cudaMallocAsync", 40 * MiB, b)
 assert p != q
 call("cudaFreeAsync", q, b); close(a, b)`},
-		{name: "a wait makes a pool give back unused memory, down to its threshold", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: everyOrder, program: `
+		{name: "a wait makes a pool give back unused memory, down to its threshold",
+			machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: everyOrder, program: `
 pool, a = out("cudaDeviceGetDefaultMemPool", 0), stream()
 def attribute(n): v = ctypes.c_uint64(); call("cudaMemPoolGetAttribute", pool, n, ctypes.byref(v)); return v.value
 p = out("cudaMallocAsync", 50 * MiB, a)
@@ -417,7 +436,8 @@ def put(i, handle):
 func TestQuickVirtualMemory(t *testing.T) {
 	small := standin.Machine{Memory: "1GiB", Context: "0"}
 	checkLaws(t, []law{
-		{name: "a handle at two addresses shows the same bytes, and goes when it is unmapped and released", machine: small, program: reserve + `
+		{name: "a handle at two addresses shows the same bytes, and goes when it is unmapped and released",
+			machine: small, program: reserve + `
 put(0, h); put(3, h)
 call("cudaMemcpy", at, ctypes.create_string_buffer(b"same", 4), 4, 1)
 assert read(at + 3 * S) == b"same" and free_memory() == 1022 * MiB
@@ -433,13 +453,15 @@ put(0, h); put(1, g)
 call("cudaMemset", at, 3, 2 * S)
 assert read(at + S - 2) == b"\3" * 4
 call("cuMemUnmap", at, 2 * S); call("cuMemRelease", h); call("cuMemRelease", g); call("cuMemAddressFree", at, 8 * S)`},
-		{name: "unmapping memory that queued work needs is reported", machine: small, orders: []string{standin.Late}, program: reserve + `
+		{name: "unmapping memory that queued work needs is reported", machine: small,
+			orders: []string{standin.Late}, program: reserve + `
 put(0, h); s = stream()
 fill(at, 1, 4, s)
 call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, 8 * S)
 assert ask("cudaStreamSynchronize", s) == 700
 call("cudaDeviceReset")`, violation: "a fill touches 4 bytes", leaks: "1 x stream"},
-		{name: "mapping twice at one address, or outside a reservation, is reported", machine: small, program: reserve + `
+		{name: "mapping twice at one address, or outside a reservation, is reported", machine: small,
+			program: reserve + `
 put(0, h)
 assert ask("cuMemMap", at, S, 0, h, 0) == 208
 assert ask("cuMemMap", at + 8 * S, S, 0, h, 0) == 1
@@ -450,7 +472,8 @@ assert ask("cuMemRelease", h) == 1
 call("cuMemAddressFree", at, 8 * S)`, violation: "cuMemRelease"},
 		{name: "leaked handles and addresses are named", machine: small, program: reserve + `put(0, h)`,
 			leaks: "handle of physical memory\n1 x mapping\n1 x reservation"},
-		{name: "a handle is shared with another process by a file descriptor", machine: small, program: reserve + `
+		{name: "a handle is shared with another process by a file descriptor", machine: small,
+			program: reserve + `
 put(0, h)
 call("cudaMemcpy", at, ctypes.create_string_buffer(b"ours", 4), 4, 1)
 f = ctypes.c_int(); call("cuMemExportToShareableHandle", ctypes.byref(f), h, 1, 0)
@@ -514,7 +537,8 @@ fill(d, 1, 4, a)
 assert ask("cudaStreamSynchronize", a) == 900
 assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 901
 free(d); close(a)`},
-		{name: "allocating beside a capture is forbidden unless the thread asks for the relaxed mode", program: `
+		{name: "allocating beside a capture is forbidden unless the thread asks for the relaxed mode",
+			program: `
 a, d, p = stream(), memory(MiB), ctypes.c_uint64()
 call("cudaStreamBeginCapture", a, 0)
 mode = ctypes.c_int(2); call("cudaThreadExchangeStreamCaptureMode", ctypes.byref(mode))
@@ -537,7 +561,8 @@ assert ask("cuGraphAddKernelNode", 0, 0, 0, 0, 0) == 801`},
 func TestQuickDevices(t *testing.T) {
 	two := standin.Machine{Devices: 2, Memory: "1GiB", Context: "0"}
 	checkLaws(t, []law{
-		{name: "copies go from device to device, and each has its own memory", machine: two, orders: everyOrder, program: `
+		{name: "copies go from device to device, and each has its own memory", machine: two,
+			orders: everyOrder, program: `
 call("cudaSetDevice", 0); a, s = memory(MiB), stream()
 call("cudaSetDevice", 1); b = memory(MiB)
 assert free_memory() == 1022 * MiB
@@ -561,7 +586,9 @@ assert ask("cudaSetDevice", 2) == 101 and ask("cudaGetLastError") == 101`},
 n = ctypes.c_int(5)
 assert ask("cudaGetDeviceCount", ctypes.byref(n)) == 100 and n.value == 0
 assert ask("cuInit", 0) == 100`},
-		{name: "memory is shared with another process", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: []string{standin.Late, standin.Once}, program: `
+		{name: "memory is shared with another process",
+			machine: standin.Machine{Memory: "1GiB", Context: "0"},
+			orders:  []string{standin.Late, standin.Once}, program: `
 d = memory(MiB); s = stream()
 fill(d, 65, 4, s)
 h = (ctypes.c_char * 64)(); call("cudaIpcGetMemHandle", h, d)
@@ -576,7 +603,8 @@ call("cudaIpcCloseMemHandle", p.value)''' % bytes(h.raw).hex())
 p.communicate()
 assert p.returncode == 0 and read(d) == b"BBBB"
 free(d); close(s)`},
-		{name: "destroying a context frees everything in it and names what was left", machine: standin.Machine{Memory: "1GiB", Context: "10MiB"}, program: `
+		{name: "destroying a context frees everything in it and names what was left",
+			machine: standin.Machine{Memory: "1GiB", Context: "10MiB"}, program: `
 c = out("cuCtxCreate_v2", 0, 0)
 call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MiB)
 call("cuStreamCreate", ctypes.byref(ctypes.c_uint64()), 1)

@@ -29,22 +29,26 @@ type Machine struct {
 	Context string   // what a context costs; "" for 500 MiB
 	Others  []string // memory that imaginary other processes hold on each device, such as "10GiB"
 	Order   string   // Late, Once or a seed
-	Polls   int      // late: failed polls of an event before its work runs; 0 for 64, below 0: polls never run it
+	// late: failed polls of an event before its work runs; 0 for 64, below 0: polls never run it
+	Polls int
 	// Clock is what events report: "real" or "virtual" time; "" for real. With Program ops take virtual
 	// time too, and events that are asked for, time.perf_counter and time.perf_counter_ns go by it.
-	Clock   string
-	Rates   string   // of the virtual clock, such as "launch=5000,out=25" (src/clock.cpp); "" for the card's
-	Times   string   // a file of measured times of ops: NANOSECONDS OP SHAPES; "" for none
-	Board   string   // the file through which processes share the devices; "" for the user's, "private" for none
+	Clock string
+	Rates string // of the virtual clock, such as "launch=5000,out=25" (src/clock.cpp); "" for the card's
+	Times string // a file of measured times of ops: NANOSECONDS OP SHAPES; "" for none
+	// the file through which processes share the devices; "" for the user's, "private" for none
+	Board   string
 	Fail    []string // FUNCTION:N=ANSWER: the N-th call of FUNCTION answers that error
 	ECC     bool     // NVML reports uncorrected memory errors
 	Compute bool     // ops compute true numbers
 	Report  string   // a folder for reports; "" for none
-	Driver  int      // the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
-	Mode    int      // compute mode: 0 any number of processes, 2 none, 3 one
-	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
-	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (src/cudnn.cpp); "" for precomp
-	NCCL    string   // what a communicator takes of its device; "" for nothing
+	// the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
+	Driver  int
+	Mode    int    // compute mode: 0 any number of processes, 2 none, 3 one
+	Granule string // what device memory is handed out in; "" for 2 MiB, as real devices do
+	// the workspace of convolutions: "precomp", "gemm", "none" or a size (src/cudnn.cpp); "" for precomp
+	CuDNN string
+	NCCL  string // what a communicator takes of its device; "" for nothing
 	// Hollow is a size, such as "1MiB": larger copies, fills and collectives move no bytes, so that device
 	// memory stays untouched and takes nothing from the host. "" to move all.
 	Hollow string
@@ -118,7 +122,8 @@ func (m Machine) settings() [][2]string {
 // open is "".
 func (m Machine) Settings() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK",
+	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS",
+		"CLOCK",
 		"RATES", "TIMES", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE",
 		"CUDNN", "NCCL", "HOLLOW", "PAGEABLE"} {
 		all["STANDIN_"+name] = ""

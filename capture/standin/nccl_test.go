@@ -15,7 +15,8 @@ import (
 )
 
 // distributed runs testdata/distributed.py on several ranks, with torchrun or by itself, which is faster.
-func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, parts ...string) standintest.Result {
+func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool,
+	parts ...string) standintest.Result {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "distributed.py"))
 	if err != nil {
@@ -23,7 +24,8 @@ func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, part
 	}
 	args := append([]string{path}, parts...)
 	if torchrun {
-		args = append([]string{"-m", "torch.distributed.run", "--standalone", fmt.Sprintf("--nproc-per-node=%d", ranks)}, args...)
+		args = append([]string{"-m", "torch.distributed.run", "--standalone",
+			fmt.Sprintf("--nproc-per-node=%d", ranks)}, args...)
 	} else {
 		t.Setenv("RANKS", fmt.Sprint(ranks))
 	}
@@ -53,7 +55,8 @@ func digests(t *testing.T, r standintest.Result, want int) []string {
 // FSDP2 on two ranks gives what one process gives on the CPU (the script compares). It is the shortest test
 // of all that NCCL does: two communicators' streams, gathers, scatters and their order.
 func TestQuickTwoRanksTrainWithFSDP(t *testing.T) {
-	digests(t, distributed(t, standin.Machine{Devices: 2, Order: standin.Late, Compute: true}, 2, false, "fsdp"), 1)
+	digests(t, distributed(t, standin.Machine{Devices: 2, Order: standin.Late, Compute: true}, 2, false,
+		"fsdp"), 1)
 }
 
 // Collectives, DDP and FSDP2 give on two ranks what one process gives on the CPU (the script compares), and
@@ -61,7 +64,8 @@ func TestQuickTwoRanksTrainWithFSDP(t *testing.T) {
 func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	var first []string
 	for _, order := range []string{standin.Once, standin.Late, "7"} {
-		r := distributed(t, standin.Machine{Devices: 2, Order: order, Compute: true}, 2, order == standin.Late, "collectives", "ddp", "fsdp")
+		r := distributed(t, standin.Machine{Devices: 2, Order: order, Compute: true}, 2,
+			order == standin.Late, "collectives", "ddp", "fsdp")
 		now := digests(t, r, 2)
 		if first == nil {
 			first = now
@@ -91,9 +95,12 @@ func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 func TestBrokenRanksEndInErrors(t *testing.T) {
 	for _, test := range []struct{ mode, stdout, violation string }{
 		{"killed", "rank 0: remote process exited", ""},
-		{"count", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 ncclAllReduce of 5 × float32, sum"},
-		{"type", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 ncclAllReduce of 4 × float64, sum"},
-		{"receive", "invalid usage", "rank 1 receives 12 bytes (float32) from rank 0, which sends 20 (float32)"},
+		{"count", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 " +
+			"ncclAllReduce of 5 × float32, sum"},
+		{"type", "invalid usage", "rank 0 ncclAllReduce of 4 × float32, sum, rank 1 " +
+			"ncclAllReduce of 4 × float64, sum"},
+		{"receive", "invalid usage", "rank 1 receives 12 bytes (float32) from rank 0, " +
+			"which sends 20 (float32)"},
 		{"absent", "rank 0 goes on; the abort answered [0]", ""},
 		{"never", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
 		{"unsent", "rank 0: unhandled system error: rank 0 has waited for rank 1", ""},
@@ -103,7 +110,8 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := standintest.Run(t, standintest.Library(t), standin.Machine{Order: standin.Late}, standintest.Interpreter(t), path, test.mode)
+			r := standintest.Run(t, standintest.Library(t), standin.Machine{Order: standin.Late},
+				standintest.Interpreter(t), path, test.mode)
 			if !strings.Contains(r.Stdout, test.stdout) {
 				t.Errorf("no %q in the ranks' output:\n%s%s", test.stdout, r.Stdout, r.Stderr)
 			}
@@ -114,7 +122,9 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 			if test.violation == "" && len(violations) > 0 {
 				t.Errorf("violations %q", violations)
 			}
-			if !slices.ContainsFunc(append(violations, ""), func(v string) bool { return strings.Contains(v, test.violation) && (test.violation != "") == (v != "") }) {
+			if !slices.ContainsFunc(append(violations, ""), func(v string) bool {
+				return strings.Contains(v, test.violation) && (test.violation != "") == (v != "")
+			}) {
 				t.Errorf("violations %q, none with %q", violations, test.violation)
 			}
 		})

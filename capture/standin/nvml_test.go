@@ -59,9 +59,11 @@ func monitor(path string, in io.Reader, out io.Writer) error {
 			if err != nil {
 				return err
 			}
-			s := seen{Device: d, Total: r.Memory.Total.Or(-1), Reserved: r.Memory.Reserved.Or(-1), Used: r.Memory.Used.Or(-1),
-				Free: r.Memory.Free.Or(-1), ECC: r.ECC.Or(-1), Uncorrected: r.Uncorrected.Or(-1), RemapPending: r.RemapPending.Or(-1),
-				Known: r.ProcessesKnown, Processes: map[int]int64{}}
+			s := seen{Device: d, Total: r.Memory.Total.Or(-1), Reserved: r.Memory.Reserved.Or(-1),
+				Used: r.Memory.Used.Or(-1),
+				Free: r.Memory.Free.Or(-1), ECC: r.ECC.Or(-1), Uncorrected: r.Uncorrected.Or(-1),
+				RemapPending: r.RemapPending.Or(-1),
+				Known:        r.ProcessesKnown, Processes: map[int]int64{}}
 			for _, p := range r.Processes {
 				s.Processes[p.PID] = p.Used.Or(-1)
 			}
@@ -121,7 +123,8 @@ func startMonitor(t *testing.T, lib *standin.Library, m standin.Machine) func() 
 				sum += used
 			}
 			if s.Total != s.Reserved+s.Used+s.Free || s.Used != sum || !s.Known {
-				t.Errorf("%s: total %d, reserved %d, used %d, free %d, processes %v: the books do not balance", s.Device, s.Total, s.Reserved, s.Used,
+				t.Errorf("%s: total %d, reserved %d, used %d, free %d, processes %v: "+
+					"the books do not balance", s.Device, s.Total, s.Reserved, s.Used,
 					s.Free, s.Processes)
 			}
 		}
@@ -147,7 +150,8 @@ os._exit(0)
 
 // hold starts a holder; the returned function makes it allocate, and returns cudaMemGetInfo's answer
 // afterwards.
-func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, allocate func(device int, bytes int64) (free, total int64), end func()) {
+func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int,
+	allocate func(device int, bytes int64) (free, total int64), end func()) {
 	t.Helper()
 	c := exec.Command(standintest.Interpreter(t), "-c", holder)
 	c.Env = lib.Environ(m)
@@ -190,18 +194,21 @@ func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, alloc
 func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 	lib := standintest.Library(t)
 	const mib, gib = 1 << 20, 1 << 30
-	m := standin.Machine{Model: "a100", Devices: 3, Context: "300MiB", Others: []string{"", "10GiB"}, Board: filepath.Join(t.TempDir(), "board")}
+	m := standin.Machine{Model: "a100", Devices: 3, Context: "300MiB", Others: []string{"", "10GiB"},
+		Board: filepath.Join(t.TempDir(), "board")}
 	ask := startMonitor(t, lib, m)
 
 	idle := ask()
-	if len(idle) != 3 || idle[0].Used != 0 || len(idle[0].Processes) != 0 || idle[1].Used != 10*gib || len(idle[1].Processes) != 1 {
+	if len(idle) != 3 || idle[0].Used != 0 || len(idle[0].Processes) != 0 || idle[1].Used != 10*gib ||
+		len(idle[1].Processes) != 1 {
 		t.Fatalf("an idle machine with another process's 10 GiB on device 1 appears as %+v", idle)
 	}
 	uuids := map[string]bool{}
 	for _, s := range idle {
 		d := s.Device
 		uuids[d.UUID+d.Bus] = true
-		if d.Err != nil || d.Name != "NVIDIA A100-SXM4-80GB" || d.NVLinks.Or(0) != 12 || d.PowerLimit.Or(0) != 400000 || d.PCIeGeneration.Or(0) != 4 || d.MIG {
+		if d.Err != nil || d.Name != "NVIDIA A100-SXM4-80GB" || d.NVLinks.Or(0) != 12 ||
+			d.PowerLimit.Or(0) != 400000 || d.PCIeGeneration.Or(0) != 4 || d.MIG {
 			t.Errorf("device %+v is not an A100", d)
 		}
 		if len(s.Absent) > 0 {
@@ -226,9 +233,11 @@ func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 		}
 	}
 	if now[1].Free != free || now[1].Total-now[1].Reserved != total {
-		t.Errorf("NVML has %d of %d bytes free (%d reserved), CUDA %d of %d", now[1].Free, now[1].Total, now[1].Reserved, free, total)
+		t.Errorf("NVML has %d of %d bytes free (%d reserved), CUDA %d of %d", now[1].Free, now[1].Total,
+			now[1].Reserved, free, total)
 	}
-	if _, there := now[2].Processes[first]; there || now[2].Processes[second] != gib+300*mib || len(now[0].Processes) != 0 {
+	if _, there := now[2].Processes[first]; there || now[2].Processes[second] != gib+300*mib ||
+		len(now[0].Processes) != 0 {
 		t.Errorf("devices 0 and 2 appear as %v and %v", now[0].Processes, now[2].Processes)
 	}
 
@@ -244,7 +253,8 @@ func TestNVMLReportsMemoryErrors(t *testing.T) {
 	for _, ecc := range []bool{false, true} {
 		s := startMonitor(t, lib, standin.Machine{ECC: ecc, Board: filepath.Join(t.TempDir(), "board")})()[0]
 		if s.ECC != 1 || (s.Uncorrected > 0) != ecc || (s.RemapPending == 1) != ecc {
-			t.Errorf("with errors %v: ECC %d, %d uncorrected errors, remapping pending %d", ecc, s.ECC, s.Uncorrected, s.RemapPending)
+			t.Errorf("with errors %v: ECC %d, %d uncorrected errors, remapping pending %d", ecc, s.ECC,
+				s.Uncorrected, s.RemapPending)
 		}
 	}
 }
@@ -275,10 +285,13 @@ except torch.cuda.OutOfMemoryError as e:
     print(f"this process has {mine[0] / 2**20:.2f} MiB memory in use" in str(e), e)
 `)
 	r.Check(t)
-	if lines := strings.Split(r.Stdout, "\n"); lines[0] != "True True True True" || !strings.HasPrefix(lines[1], "True") {
+	if lines := strings.Split(r.Stdout, "\n"); lines[0] != "True True True True" ||
+		!strings.HasPrefix(lines[1], "True") {
 		t.Errorf("PyTorch and NVML differ:\n%s", r.Stdout)
 	}
-	if slices.ContainsFunc(r.Reports[0].Missing, func(m standin.Missing) bool { return strings.HasPrefix(m.Function, "nvml") }) {
+	if slices.ContainsFunc(r.Reports[0].Missing, func(m standin.Missing) bool {
+		return strings.HasPrefix(m.Function, "nvml")
+	}) {
 		t.Errorf("missing %v", r.Reports[0].Missing)
 	}
 }

@@ -20,12 +20,13 @@ type Report struct {
 	Leaks      []Leak   `json:"leaks"`      // what was left at the end, or when a context was destroyed
 	Kept       []Leak   `json:"kept"`       // what PyTorch's own libraries keep until the end, by design
 	// Missing are the functions that were called, or looked up by name, but that the stand-in lacks.
-	Missing    []Missing         `json:"missing"`
-	Uncomputed []Uncomputed      `json:"uncomputed"` // ops without numbers
-	Inferred   []string          `json:"inferred"`   // figures that are documented guesses
-	Devices    []Held            `json:"devices"`
-	Counts     map[string]uint64 `json:"counts"` // launches, copies, copied_bytes, allocations, waits, and what libraries count
-	Calls      map[string]uint64 `json:"calls"`  // by function
+	Missing    []Missing    `json:"missing"`
+	Uncomputed []Uncomputed `json:"uncomputed"` // ops without numbers
+	Inferred   []string     `json:"inferred"`   // figures that are documented guesses
+	Devices    []Held       `json:"devices"`
+	// launches, copies, copied_bytes, allocations, waits, and what libraries count
+	Counts map[string]uint64 `json:"counts"`
+	Calls  map[string]uint64 `json:"calls"` // by function
 }
 
 // Leak counts things of one kind made by one library.

@@ -93,11 +93,14 @@ func (b *builder) findTorch(python string) error {
 	}
 	for _, p := range paths {
 		name := filepath.Base(p)
-		if strings.HasPrefix(name, "libtorch_") || strings.HasPrefix(name, "libc10") || strings.HasPrefix(name, "libcaffe2") {
+		if strings.HasPrefix(name, "libtorch_") || strings.HasPrefix(name, "libc10") ||
+			strings.HasPrefix(name, "libcaffe2") {
 			b.torchLibs = append(b.torchLibs, p)
 		}
 	}
-	if !slices.ContainsFunc(b.torchLibs, func(p string) bool { return strings.HasSuffix(p, "libc10_cuda.so") }) {
+	if !slices.ContainsFunc(b.torchLibs, func(p string) bool {
+		return strings.HasSuffix(p, "libc10_cuda.so")
+	}) {
 		return fmt.Errorf("%w: %s has no libc10_cuda.so", ErrNoCUDATorch, dir)
 	}
 	return nil
@@ -170,7 +173,8 @@ func undefined(path string, want map[string]bool) error {
 		return nil
 	}
 	for _, section := range f.Sections {
-		if section.Type != elf.SHT_PROGBITS || section.Flags&elf.SHF_EXECINSTR != 0 || !strings.HasPrefix(section.Name, ".rodata") {
+		if section.Type != elf.SHT_PROGBITS || section.Flags&elf.SHF_EXECINSTR != 0 ||
+			!strings.HasPrefix(section.Name, ".rodata") {
 			continue
 		}
 		data, err := section.Data()

@@ -137,8 +137,8 @@ print(copy.sum().item())`)
 	}
 }
 
-// TestQuickTorchFreesMemoryWhileTheAllocatorWaits: the allocator runs out of memory and waits for work, which is
-// Python, while another thread frees memory without releasing Python's interpreter lock.
+// TestQuickTorchFreesMemoryWhileTheAllocatorWaits: the allocator runs out of memory and waits for work, which
+// is Python, while another thread frees memory without releasing Python's interpreter lock.
 func TestQuickTorchFreesMemoryWhileTheAllocatorWaits(t *testing.T) {
 	standintest.Computing(t)
 	got := standintest.Python(t, standin.Machine{Memory: "900MiB", Order: standin.Late, Compute: true}, `
@@ -171,7 +171,8 @@ print(torch.cuda.memory_stats()["num_alloc_retries"])`)
 
 // TestTorchMeetsErrors: a call that fails and a device that is lost arrive in Python as PyTorch's errors.
 func TestTorchMeetsErrors(t *testing.T) {
-	r := standintest.TryPython(t, standin.Machine{Fail: []string{"cudaEventCreateWithFlags:1=2", "cudaMemcpyAsync:2=719"}}, `
+	r := standintest.TryPython(t, standin.Machine{Fail: []string{"cudaEventCreateWithFlags:1=2",
+		"cudaMemcpyAsync:2=719"}}, `
 import torch
 x = torch.zeros(10, device="cuda")
 try: torch.cuda.Event().record()
@@ -182,7 +183,8 @@ except RuntimeError as e: print(str(e).splitlines()[0])
 try: torch.cuda.synchronize()
 except RuntimeError as e: print(str(e).splitlines()[0])
 import os; os._exit(0)`)
-	want := "CUDA error: out of memory\n0.0\nCUDA error: unspecified launch failure\nCUDA error: unspecified launch failure\n"
+	want := "CUDA error: out of memory\n0.0\nCUDA error: unspecified launch failure\nCUDA error: " +
+		"unspecified launch failure\n"
 	if r.Err != nil || r.Stdout != want {
 		t.Errorf("%v\n%s%s", r.Err, r.Stdout, r.Stderr)
 	}

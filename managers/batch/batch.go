@@ -1,7 +1,8 @@
 // Package batch scales a problem to another batch size or sequence length, and finds the largest that fits.
 //
 // Its duties:
-//   - [Fit] makes a [Model] from a recording at one batch size, or at two; [FitSequence] from three or four at different batch sizes and sequence lengths;
+//   - [Fit] makes a [Model] from a recording at one batch size, or at two; [FitSequence] from three or four
+//     at different batch sizes and sequence lengths;
 //   - [Model.Scaled] and [Model.ScaledTo] make the problem at another batch size and sequence length;
 //   - [MaxBatch] searches for the largest batch that a question answers yes to.
 package batch
@@ -68,7 +69,8 @@ var ErrShape = errors.New("the recordings differ in shape")
 // [Model.Inferred].
 func Fit(points ...Point) (*Model, error) {
 	if len(points) != 1 && len(points) != 2 {
-		return nil, fmt.Errorf("fit batch sizes: %d recordings given; give one, or two at different batch sizes", len(points))
+		return nil, fmt.Errorf("fit batch sizes: %d recordings given; give one, or two "+
+			"at different batch sizes", len(points))
 	}
 	m := &Model{points: slices.Clone(points)}
 	if err := m.match(); err != nil {
@@ -79,10 +81,12 @@ func Fit(points ...Point) (*Model, error) {
 		return m, nil
 	}
 	if points[0].Batch == points[1].Batch {
-		return nil, fmt.Errorf("fit batch sizes: both recordings are of batch %d; record one at another batch size", points[0].Batch)
+		return nil, fmt.Errorf("fit batch sizes: both recordings are of batch %d; record "+
+			"one at another batch size", points[0].Batch)
 	}
 	if points[0].Sequence != points[1].Sequence {
-		return nil, fmt.Errorf("fit batch sizes: the recordings have sequence lengths %d and %d; keep it the same, "+
+		return nil, fmt.Errorf("fit batch sizes: the recordings have sequence lengths %d and "+
+			"%d; keep it the same, "+
 			"or fit sequence lengths from three", points[0].Sequence, points[1].Sequence)
 	}
 	m.shrinking()
@@ -94,12 +98,14 @@ func Fit(points ...Point) (*Model, error) {
 // sizes, and two sequence lengths, or three for four recordings.
 func FitSequence(points ...Point) (*Model, error) {
 	if len(points) != 3 && len(points) != 4 {
-		return nil, fmt.Errorf("fit sequence lengths: %d recordings given; give three, or four with attention that is not fused", len(points))
+		return nil, fmt.Errorf("fit sequence lengths: %d recordings given; give three, or four with "+
+			"attention that is not fused", len(points))
 	}
 	m := &Model{points: slices.Clone(points), sequence: true}
 	for _, p := range points {
 		if p.Sequence < 1 || p.Sequence > Limit {
-			return nil, fmt.Errorf("fit sequence lengths: sequence length %d is not between 1 and %d", p.Sequence, Limit)
+			return nil, fmt.Errorf("fit sequence lengths: sequence length %d is not between 1 and %d",
+				p.Sequence, Limit)
 		}
 	}
 	if err := m.match(); err != nil {
@@ -109,7 +115,8 @@ func FitSequence(points ...Point) (*Model, error) {
 		return nil, fmt.Errorf("fit sequence lengths: %w", err)
 	}
 	if len(points) == 3 {
-		m.notes = append(m.notes, "~ three recordings leave no term for the squares of attention that is not fused: record a fourth if there is any")
+		m.notes = append(m.notes, "~ three recordings leave no term for the squares of attention that is "+
+			"not fused: record a fourth if there is any")
 	}
 	return m, nil
 }
@@ -125,11 +132,13 @@ func (m *Model) match() error {
 			return errors.New("a recording is missing: its problem is nil")
 		}
 		if x.Batch < 1 || x.Batch > Limit {
-			return fmt.Errorf("batch %d is not between 1 and %d; say at which batch size the recording was made", x.Batch, Limit)
+			return fmt.Errorf("batch %d is not between 1 and %d; say at which batch size "+
+				"the recording was made", x.Batch, Limit)
 		}
 		if i > 0 {
 			if why := differ(m.points[0].Problem, x.Problem); why != "" {
-				return fmt.Errorf("%w: %s; record both with the same code and settings, changing only the size", ErrShape, why)
+				return fmt.Errorf("%w: %s; record both with the same code and settings, "+
+					"changing only the size", ErrShape, why)
 			}
 		}
 	}
@@ -151,7 +160,8 @@ func differ(p, q *plan.Problem) string {
 		switch {
 		case stem(a.Name) != stem(b.Name):
 			return fmt.Sprintf("op %d is %s in one and %s in another", i, a.Name, b.Name)
-		case a.Stream != b.Stream || a.Phase != b.Phase || len(a.Variants) != len(b.Variants) || a.Workspace != b.Workspace:
+		case a.Stream != b.Stream || a.Phase != b.Phase || len(a.Variants) != len(b.Variants) ||
+			a.Workspace != b.Workspace:
 			return fmt.Sprintf("op %d (%s) differs in stream, phase or algorithms", i, a.Name)
 		case !slices.Equal(p.AccessesOf(plan.OpID(i)), q.AccessesOf(plan.OpID(i))):
 			return fmt.Sprintf("op %d (%s) touches other buffers", i, a.Name)
@@ -171,9 +181,11 @@ func differ(p, q *plan.Problem) string {
 		case stem(a.Name) != stem(b.Name):
 			return fmt.Sprintf("buffer %d is %s in one and %s in another", i, a.Name, b.Name)
 		case a.Life != b.Life || a.Start != b.Start || a.End != b.End || a.Stream != b.Stream:
-			return fmt.Sprintf("buffer %d (%s) lives [%d, %d) in one and [%d, %d) in another", i, a.Name, a.Start, a.End, b.Start, b.End)
+			return fmt.Sprintf("buffer %d (%s) lives [%d, %d) in one and [%d, %d) in another", i, a.Name,
+				a.Start, a.End, b.Start, b.End)
 		case a.Category != b.Category:
-			return fmt.Sprintf("buffer %d (%s) is %s in one and %s in another", i, a.Name, a.Category, b.Category)
+			return fmt.Sprintf("buffer %d (%s) is %s in one and %s in another", i, a.Name, a.Category,
+				b.Category)
 		}
 	}
 	if len(p.Buffers) != len(q.Buffers) {
@@ -219,7 +231,8 @@ func (m *Model) shrinking() {
 	}
 	if n > 0 {
 		m.notes = append(m.notes, fmt.Sprintf("~ %d buffers are smaller at batch %d than at %d: "+
-			"another algorithm was probably chosen, and a line through them means little", n, large.Batch, small.Batch))
+			"another algorithm was probably chosen, and a line through them means little", n, large.Batch,
+			small.Batch))
 	}
 }
 
@@ -237,10 +250,12 @@ func (m *Model) ScaledTo(batch, sequence int) (*plan.Problem, error) {
 	case batch < 1 || batch > Limit:
 		return nil, fmt.Errorf("scale %s: batch %d is not between 1 and %d", first.Problem.Name, batch, Limit)
 	case !m.sequence && sequence != first.Sequence:
-		return nil, fmt.Errorf("scale %s: its recordings have one sequence length, %d; record others and fit those",
+		return nil, fmt.Errorf("scale %s: its recordings have one sequence length, %d; "+
+			"record others and fit those",
 			first.Problem.Name, first.Sequence)
 	case m.sequence && (sequence < 1 || sequence > Limit):
-		return nil, fmt.Errorf("scale %s: sequence length %d is not between 1 and %d", first.Problem.Name, sequence, Limit)
+		return nil, fmt.Errorf("scale %s: sequence length %d is not between 1 and %d", first.Problem.Name,
+			sequence, Limit)
 	}
 	for _, x := range m.points {
 		if x.Batch == batch && (!m.sequence || x.Sequence == sequence) {
@@ -279,7 +294,9 @@ func (m *Model) sum(w []float64) (*plan.Problem, error) {
 		return int64(math.Round(min(max(sum, 0), 1<<62)))
 	}
 	for i := range q.Buffers {
-		q.Buffers[i].Size = figure(m.constant == nil || !m.constant[i], func(p *plan.Problem) int64 { return p.Buffers[i].Size })
+		q.Buffers[i].Size = figure(m.constant == nil || !m.constant[i], func(p *plan.Problem) int64 {
+			return p.Buffers[i].Size
+		})
 	}
 	for i := range q.Ops {
 		op := &q.Ops[i]
@@ -295,7 +312,8 @@ func (m *Model) sum(w []float64) (*plan.Problem, error) {
 	}
 	q.Outside = figure(false, func(p *plan.Problem) int64 { return p.Outside })
 	if largest > 1<<60 || math.IsNaN(largest) {
-		return nil, fmt.Errorf("%w problem: a size or duration passes 2^60; ask for smaller sizes", plan.ErrInvalid)
+		return nil, fmt.Errorf("%w problem: a size or duration passes 2^60; ask for smaller sizes",
+			plan.ErrInvalid)
 	}
 	return &q, nil
 }
@@ -317,9 +335,12 @@ func (m *Model) say(q *plan.Problem, batch, sequence int) {
 	q.TimesInferred = true
 	q.Notes = append(q.Notes, m.notes...)
 	if m.Inferred() {
-		q.Notes = append(q.Notes, fmt.Sprintf("~ scaled from one recording at batch %s: parameters, their gradients and "+
-			"optimizer state kept, everything else, workspaces too, in proportion to the batch; record a second batch size to replace this rule", from[0]))
+		q.Notes = append(q.Notes, fmt.Sprintf("~ scaled from one recording at batch %s: "+
+			"parameters, their gradients and "+
+			"optimizer state kept, everything else, workspaces too, in proportion to the batch; record a "+
+			"second batch size to replace this rule", from[0]))
 		return
 	}
-	q.Notes = append(q.Notes, fmt.Sprintf("~ sizes and times at batch %s are computed from recordings at %s", at, strings.Join(from, ", ")))
+	q.Notes = append(q.Notes, fmt.Sprintf("~ sizes and times at batch %s are computed from recordings at %s",
+		at, strings.Join(from, ", ")))
 }

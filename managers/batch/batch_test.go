@@ -55,7 +55,8 @@ func sameSizes(got, want *plan.Problem) error {
 
 func TestTwoBatchSizesGiveEveryOtherOneToTheByte(t *testing.T) {
 	for _, n := range networks.All() {
-		m, err := batch.Fit(recording(t, n.Name, 24, n.Sequence, networks.Options{}), recording(t, n.Name, 16, n.Sequence, networks.Options{}))
+		m, err := batch.Fit(recording(t, n.Name, 24, n.Sequence, networks.Options{}),
+			recording(t, n.Name, 16, n.Sequence, networks.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +71,8 @@ func TestTwoBatchSizesGiveEveryOtherOneToTheByte(t *testing.T) {
 			}
 			// A duration is the larger of two lines: between and near the recordings the model has it, where
 			// they cross it is off.
-			if a, b := got.Starts()[got.Len()], want.Starts()[want.Len()]; size >= 16 && math.Abs(float64(a)/float64(b)-1) > 0.1 {
+			if a, b := got.Starts()[got.Len()], want.Starts()[want.Len()]; size >= 16 &&
+				math.Abs(float64(a)/float64(b)-1) > 0.1 {
 				t.Errorf("%s at batch %d takes %d ns, want about %d", n.Name, size, a, b)
 			}
 			if m.Inferred() {
@@ -81,7 +83,8 @@ func TestTwoBatchSizesGiveEveryOtherOneToTheByte(t *testing.T) {
 }
 
 func TestAModelGivesItsOwnRecordingsBack(t *testing.T) {
-	small, large := recording(t, "resnet-50", 8, 0, networks.Options{}), recording(t, "resnet-50", 40, 0, networks.Options{})
+	small, large := recording(t, "resnet-50", 8, 0, networks.Options{}),
+		recording(t, "resnet-50", 40, 0, networks.Options{})
 	two, err := batch.Fit(small, large)
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +109,8 @@ func TestAModelGivesItsOwnRecordingsBack(t *testing.T) {
 		}
 		for i := range got.Ops {
 			if got.Ops[i].Duration != c.from.Problem.Ops[i].Duration {
-				t.Errorf("op %d takes %d, recorded %d", i, got.Ops[i].Duration, c.from.Problem.Ops[i].Duration)
+				t.Errorf("op %d takes %d, recorded %d", i, got.Ops[i].Duration,
+					c.from.Problem.Ops[i].Duration)
 			}
 		}
 	}
@@ -148,7 +152,8 @@ func TestOneRecordingKeepsWhatTheCategoryCallsConstant(t *testing.T) {
 	want := recording(t, "vgg-16", 96, 0, networks.Options{}).Problem
 	for i := range want.Buffers {
 		if got.Buffers[i].Size < want.Buffers[i].Size {
-			t.Errorf("%s has %d bytes, truly %d", want.Buffers[i].Name, got.Buffers[i].Size, want.Buffers[i].Size)
+			t.Errorf("%s has %d bytes, truly %d", want.Buffers[i].Name, got.Buffers[i].Size,
+				want.Buffers[i].Size)
 		}
 	}
 }
@@ -177,7 +182,8 @@ func TestAGradientOfAnActivationGrowsThoughRecordingsCallItGradient(t *testing.T
 		}
 	}
 	if p.Ops[3].Duration != 10 || p.Ops[2].Duration != 50 {
-		t.Errorf("the optimizer takes %d and the backward pass %d, want 10 and 50", p.Ops[3].Duration, p.Ops[2].Duration)
+		t.Errorf("the optimizer takes %d and the backward pass %d, want 10 and 50", p.Ops[3].Duration,
+			p.Ops[2].Duration)
 	}
 }
 
@@ -186,7 +192,8 @@ func TestSequenceLengthsAreDistinguishedFromBatches(t *testing.T) {
 		point := func(n, seq int, fused bool) batch.Point {
 			return recording(t, name, n, seq, networks.Options{FusedAttention: fused})
 		}
-		four, err := batch.FitSequence(point(2, 128, false), point(4, 128, false), point(2, 256, false), point(2, 320, false))
+		four, err := batch.FitSequence(point(2, 128, false), point(4, 128, false), point(2, 256, false),
+			point(2, 320, false))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -239,14 +246,23 @@ func TestRecordingsThatDoNotMatchAreRefusedWithWhatToDo(t *testing.T) {
 		{[]batch.Point{a, a}, "both recordings are of batch 8; record one at another"},
 		{[]batch.Point{{Batch: 8}}, "its problem is nil"},
 		{[]batch.Point{{Problem: a.Problem}}, "batch 0 is not between 1 and"},
-		{[]batch.Point{a, recording(t, "overfeat", 16, 0, networks.Options{})}, "op 14 is drop6 in one and fc6 in another"},
-		{[]batch.Point{a, recording(t, "vgg-16", 16, 0, networks.Options{})}, "op 1 is conv1 in one and conv1_1 in another"},
-		{[]batch.Point{a, recording(t, "alexnet", 16, 0, networks.Options{PersistentGradients: true})}, "touches other buffers"},
+		{[]batch.Point{a, recording(t, "overfeat", 16, 0, networks.Options{})},
+			"op 14 is drop6 in one and fc6 in another"},
+		{[]batch.Point{a, recording(t, "vgg-16", 16, 0, networks.Options{})},
+			"op 1 is conv1 in one and conv1_1 in another"},
+		{[]batch.Point{a, recording(t, "alexnet", 16, 0, networks.Options{PersistentGradients: true})},
+			"touches other buffers"},
 		{[]batch.Point{a, change(16, func(p *plan.Problem) { p.Kind-- })}, "kind"},
-		{[]batch.Point{a, change(16, func(p *plan.Problem) { p.Hardware.Name = "other" })}, "one is on TITAN X (Maxwell) and one on other"},
+		{[]batch.Point{a, change(16, func(p *plan.Problem) {
+			p.Hardware.Name = "other"
+		})}, "one is on TITAN X (Maxwell) and one on other"},
 		{[]batch.Point{a, change(16, func(p *plan.Problem) { p.Ops[4].Variants = nil })}, "algorithms"},
-		{[]batch.Point{a, change(16, func(p *plan.Problem) { p.Ops = p.Ops[:70] })}, "one has 76 ops and one 70"},
-		{[]batch.Point{a, change(16, func(p *plan.Problem) { p.Buffers[3].Category = timeline.Input })}, "is parameter in one and input in another"},
+		{[]batch.Point{a, change(16, func(p *plan.Problem) {
+			p.Ops = p.Ops[:70]
+		})}, "one has 76 ops and one 70"},
+		{[]batch.Point{a, change(16, func(p *plan.Problem) {
+			p.Buffers[3].Category = timeline.Input
+		})}, "is parameter in one and input in another"},
 		{[]batch.Point{a, {Batch: 16, Sequence: 4, Problem: a.Problem}}, "sequence lengths 0 and 4"},
 	} {
 		if _, err := batch.Fit(c.points...); err == nil || !strings.Contains(err.Error(), c.say) {
@@ -261,7 +277,8 @@ func TestRecordingsThatDoNotMatchAreRefusedWithWhatToDo(t *testing.T) {
 		{g(2, 64), g(4, 64), g(2, 128), g(4, 128)}, // two are no parabola
 		{g(2, 64), g(2, 64), g(4, 128)},
 	} {
-		if _, err := batch.FitSequence(points...); err == nil || !strings.Contains(err.Error(), "do not tell batch and sequence apart") {
+		if _, err := batch.FitSequence(points...); err == nil ||
+			!strings.Contains(err.Error(), "do not tell batch and sequence apart") {
 			t.Errorf("want an error about batch and sequence, got %v", err)
 		}
 	}

@@ -14,15 +14,18 @@ import (
 // categories for the batch. Attention that is not fused grows faster than a line: what such a Scale says is
 // inferred.
 type Scale struct {
-	points   []Point
-	model    *Model // in batch sizes, in lengths where byLength, in both where there are three recordings or more
+	points []Point
+	// in batch sizes, in lengths where byLength, in both where there are three recordings or more
+	model    *Model
 	byLength bool
 }
 
 // Errors of sequence lengths that cannot be told.
 var (
-	errBoth = errors.New("the two recordings differ in batch and in sequence length, which tells neither: keep one of the two the same")
-	errOne  = errors.New("how sizes grow with the sequence is not known from one length: open a second recording, at the same batch and another length")
+	errBoth = errors.New("the two recordings differ in batch and in sequence length, which tells neither: " +
+		"keep one of the two the same")
+	errOne = errors.New("how sizes grow with the sequence is not known from one length: open a second " +
+		"recording, at the same batch and another length")
 )
 
 // Scaling makes a Scale of one recording to four. Sequence lengths may be left out, as 0, where they are the

@@ -18,10 +18,14 @@ func TestAScaleTellsWhatItsRecordingsTell(t *testing.T) {
 		at                [][2]int // at which its sizes are those of a recording made there
 		refused           [][2]int
 	}{
-		{"one", []batch.Point{point(2, 128)}, false, true, [][2]int{{2, 128}, {2, 0}}, [][2]int{{2, 256}, {0, 128}}},
-		{"two batches", []batch.Point{point(2, 128), point(4, 128)}, false, false, [][2]int{{1, 128}, {3, 0}, {16, 128}}, [][2]int{{2, 256}}},
-		{"two lengths", []batch.Point{point(2, 128), point(2, 256)}, true, true, [][2]int{{2, 64}, {2, 512}, {2, 0}}, [][2]int{{2, -1}}},
-		{"three", []batch.Point{point(2, 128), point(4, 128), point(2, 256)}, true, false, [][2]int{{1, 64}, {8, 512}, {3, 0}}, nil},
+		{"one", []batch.Point{point(2, 128)}, false, true, [][2]int{{2, 128}, {2, 0}},
+			[][2]int{{2, 256}, {0, 128}}},
+		{"two batches", []batch.Point{point(2, 128), point(4, 128)}, false, false,
+			[][2]int{{1, 128}, {3, 0}, {16, 128}}, [][2]int{{2, 256}}},
+		{"two lengths", []batch.Point{point(2, 128), point(2, 256)}, true, true,
+			[][2]int{{2, 64}, {2, 512}, {2, 0}}, [][2]int{{2, -1}}},
+		{"three", []batch.Point{point(2, 128), point(4, 128), point(2, 256)}, true, false,
+			[][2]int{{1, 64}, {8, 512}, {3, 0}}, nil},
 	} {
 		s, err := batch.Scaling(c.points...)
 		if err != nil {
@@ -49,7 +53,8 @@ func TestAScaleTellsWhatItsRecordingsTell(t *testing.T) {
 			}
 		}
 	}
-	if _, err := batch.Scaling(point(2, 128), point(4, 256)); err == nil || !strings.Contains(err.Error(), "keep one of the two the same") {
+	if _, err := batch.Scaling(point(2, 128), point(4, 256)); err == nil ||
+		!strings.Contains(err.Error(), "keep one of the two the same") {
 		t.Errorf("recordings that differ in both: %v", err)
 	}
 	if _, err := batch.Scaling(); err == nil {
@@ -59,7 +64,8 @@ func TestAScaleTellsWhatItsRecordingsTell(t *testing.T) {
 
 func TestTwoLengthsKeepParametersAtAnyBatch(t *testing.T) {
 	fused := networks.Options{FusedAttention: true}
-	s, err := batch.Scaling(recording(t, "gpt2-small", 2, 128, fused), recording(t, "gpt2-small", 2, 256, fused))
+	s, err := batch.Scaling(recording(t, "gpt2-small", 2, 128, fused),
+		recording(t, "gpt2-small", 2, 256, fused))
 	if err != nil {
 		t.Fatal(err)
 	}

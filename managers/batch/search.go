@@ -18,7 +18,8 @@ import (
 // that what fits at a batch size fits at every smaller one; a planner that is not monotone may have fitted
 // above the answer. When the context is cancelled it returns the largest size found to fit so far, with the
 // context's error.
-func MaxBatch(ctx context.Context, scaled func(batch int) (*plan.Problem, error), fits func(*plan.Problem) (bool, error)) (int, error) {
+func MaxBatch(ctx context.Context, scaled func(batch int) (*plan.Problem, error),
+	fits func(*plan.Problem) (bool, error)) (int, error) {
 	ask := func(batch int) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err

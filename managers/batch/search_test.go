@@ -58,7 +58,9 @@ func TestTooSmallIsANoAndOtherErrorsEndTheSearch(t *testing.T) {
 	}); !errors.Is(err, broken) || got != 8 {
 		t.Errorf("found %d, %v, want 8 and the error", got, err)
 	}
-	if _, err := batch.MaxBatch(context.Background(), func(int) (*plan.Problem, error) { return nil, broken }, nil); !errors.Is(err, broken) {
+	if _, err := batch.MaxBatch(context.Background(), func(int) (*plan.Problem, error) {
+		return nil, broken
+	}, nil); !errors.Is(err, broken) {
 		t.Errorf("%v, want the error of making the problem", err)
 	}
 }
@@ -84,7 +86,8 @@ func TestTheLargestBatchFromTwoRecordingsIsTheTrueOne(t *testing.T) {
 	}
 	for _, name := range []string{"vgg-16", "resnet-50", "gpt2-small"} {
 		n, _ := networks.ByName(name)
-		m, err := batch.Fit(recording(t, name, 4, n.Sequence, networks.Options{}), recording(t, name, 8, n.Sequence, networks.Options{}))
+		m, err := batch.Fit(recording(t, name, 4, n.Sequence, networks.Options{}),
+			recording(t, name, 8, n.Sequence, networks.Options{}))
 		if err != nil {
 			t.Fatal(err)
 		}

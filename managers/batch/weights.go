@@ -26,7 +26,8 @@ func (m *Model) weights(batch, sequence int) ([]float64, error) {
 			pivot++
 		}
 		if pivot == n {
-			return nil, errors.New("the recordings do not tell batch and sequence apart; record different batch sizes at " +
+			return nil, errors.New("the recordings do not tell batch and sequence apart; record " +
+				"different batch sizes at " +
 				"one sequence length, and different sequence lengths at one batch size")
 		}
 		rows[i], rows[pivot] = rows[pivot], rows[i]

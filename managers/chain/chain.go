@@ -143,9 +143,11 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) (why string, always bool) {
 	}
 	switch b.stuck[i] {
 	case notRerunnable:
-		return fmt.Sprintf("%s would have to run again and is not known to give the same bytes", p.Ops[i].Name), s == nil
+		return fmt.Sprintf("%s would have to run again and is not known to give the same bytes",
+			p.Ops[i].Name), s == nil
 	case unknownUse:
-		return fmt.Sprintf("%s would have to run again and the recording does not tell what it reads and writes", p.Ops[i].Name), s == nil
+		return fmt.Sprintf("%s would have to run again and the recording does not tell "+
+			"what it reads and writes", p.Ops[i].Name), s == nil
 	case overItself:
 		return fmt.Sprintf("%s would have to run again and overwrites what it reads", p.Ops[i].Name), s == nil
 	}
@@ -160,7 +162,8 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) (why string, always bool) {
 			switch b.inMemory(a.Buffer, x, s) {
 			case present:
 				if b.at(a.Buffer, x) != b.left[k] {
-					return fmt.Sprintf("%s would overwrite %s, which has changed since", p.Ops[i].Name, p.Buffers[a.Buffer].Name), false
+					return fmt.Sprintf("%s would overwrite %s, which has changed since", p.Ops[i].Name,
+						p.Buffers[a.Buffer].Name), false
 				}
 			case blocked:
 				return fmt.Sprintf("%s is about to be overwritten", p.Buffers[a.Buffer].Name), false

@@ -54,7 +54,8 @@ func TestAnyCombinationOfRecomputableGapsCanBeDropped(t *testing.T) {
 		}
 		pl := check(t, p, plan.Decisions{Absences: res.Absences, Reruns: res.Reruns})
 		if live, _ := pl.PeakLive(); live != b.PeakLive(res.Absences, res.Reruns) {
-			t.Fatalf("seed %d: the peak is %d and was said to be %d", seed, live, b.PeakLive(res.Absences, res.Reruns))
+			t.Fatalf("seed %d: the peak is %d and was said to be %d", seed, live,
+				b.PeakLive(res.Absences, res.Reruns))
 		}
 		dropped += len(chosen)
 		again += res.Ops
@@ -89,7 +90,8 @@ func TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused(t *testing.T) {
 			fetch := release + plan.OpID(r.IntN(int(g.Before-release)+1))
 			switch r.IntN(4) {
 			case 0:
-				others = append(others, plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: release, Fetch: fetch, Paced: true})
+				others = append(others, plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before,
+					Release: release, Fetch: fetch, Paced: true})
 			case 1, 2:
 				drops = append(drops, chain.Drop{Gap: g, Release: release, Fetch: fetch})
 			}
@@ -103,7 +105,8 @@ func TestDropsWithPositionsAndSwapsAroundThemAreValidOrRefused(t *testing.T) {
 		d := plan.Decisions{Absences: slices.Concat(others, res.Absences), Reruns: res.Reruns}
 		pl := check(t, p, d)
 		if live, _ := pl.PeakLive(); live != b.PeakLive(d.Absences, d.Reruns) {
-			t.Fatalf("seed %d: the peak is %d and was said to be %d", seed, live, b.PeakLive(d.Absences, d.Reruns))
+			t.Fatalf("seed %d: the peak is %d and was said to be %d", seed, live,
+				b.PeakLive(d.Absences, d.Reruns))
 		}
 		refused += len(drops) - len(kept)
 		done += len(kept)
@@ -128,14 +131,16 @@ func TestARefusalIsJustified(t *testing.T) {
 			_, err := b.At(g.Before, []plan.BufferID{g.Buffer}, b.NewSet())
 			possible := false
 			for mask := 1; mask < 1<<g.Before && !possible; mask++ {
-				x := plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 1, Fetch: g.Before, How: plan.Recompute}
+				x := plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 1,
+					Fetch: g.Before, How: plan.Recompute}
 				run := plan.Rerun{Before: g.Before}
 				for i := range int(g.Before) {
 					if mask>>i&1 == 1 {
 						run.Ops = append(run.Ops, plan.OpID(i))
 					}
 				}
-				pl, aerr := plan.Assemble(p, plan.Decisions{Absences: []plan.Absence{x}, Reruns: []plan.Rerun{run}})
+				pl, aerr := plan.Assemble(p, plan.Decisions{Absences: []plan.Absence{x},
+					Reruns: []plan.Rerun{run}})
 				if aerr != nil {
 					continue
 				}

@@ -33,12 +33,15 @@
 // Collect the ops by need, from the wanted values backwards, and run them in issue order. Three facts make
 // that right and simple:
 //
-//   - A value is needed only by ops behind the op that makes it. So the search moves strictly backwards through the iteration: recompute chains have no
-//     cycles, even where two dropped buffers are made from each other's earlier values, and no search for cycles is needed.
-//   - In issue order every op that runs again finds the value it read: its maker is in the chain or the value is in memory, and no op of the chain writes the
-//     buffer in between, since in the recording none did. That settles in-place changes and ops of several outputs without a case of their own.
-//   - A buffer has one place in memory at a time. An op of the chain that writes a buffer which is in memory with another value would destroy that value: such
-//     a chain is impossible. If it holds the very value that the op writes, nothing is destroyed and the op may run.
+//   - A value is needed only by ops behind the op that makes it. So the search moves strictly backwards
+//     through the iteration: recompute chains have no cycles, even where two dropped buffers are made from
+//     each other's earlier values, and no search for cycles is needed.
+//   - In issue order every op that runs again finds the value it read: its maker is in the chain or the value
+//     is in memory, and no op of the chain writes the buffer in between, since in the recording none did.
+//     That settles in-place changes and ops of several outputs without a case of their own.
+//   - A buffer has one place in memory at a time. An op of the chain that writes a buffer which is in memory
+//     with another value would destroy that value: such a chain is impossible. If it holds the very value
+//     that the op writes, nothing is destroyed and the op may run.
 //
 // Whether a gap can be dropped must not depend on what else is dropped, or a planner could never try
 // combinations. [Builder.Recomputable] answers for the worst case, by a deadline for each value: the last

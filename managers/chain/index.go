@@ -31,9 +31,11 @@ type Builder struct {
 	made   []bool      // of each value, whether op from made it (and it did not merely come into being)
 	found  []value     // of each access, the value before it
 	left   []value     // of each access, the value behind it
-	base   []plan.OpID // of each value, the last position at which it can be made again although every recomputable gap is dropped
-	until  []plan.OpID // of each value, the last position at which it can be had so, made or kept
-	stuck  []reason    // of each op, why it cannot run again
+	// of each value, the last position at which it can be made again although every recomputable gap is
+	// dropped
+	base  []plan.OpID
+	until []plan.OpID // of each value, the last position at which it can be had so, made or kept
+	stuck []reason    // of each op, why it cannot run again
 
 	// What follows is scratch of one query, valid where its stamp is the query's.
 	stamp   int32
@@ -62,8 +64,11 @@ const (
 // New indexes a finished problem.
 func New(p *plan.Problem) *Builder {
 	n, nb := len(p.Ops), len(p.Buffers)
-	b := &Builder{p: p, size: make([]int64, nb), first: make([]value, nb+1), found: make([]value, len(p.Accesses)), left: make([]value, len(p.Accesses)),
-		stuck: make([]reason, n), opSeen: make([]int32, n), wanted: make([]int32, nb), bufSeen: make([]int32, nb), wroteAt: make([]int32, nb), wrote: make([]value, nb), lastUse: make([]int32, nb), here: make([]bool, nb), held: make([]bool, nb)}
+	b := &Builder{p: p, size: make([]int64, nb), first: make([]value, nb+1),
+		found: make([]value, len(p.Accesses)), left: make([]value, len(p.Accesses)),
+		stuck: make([]reason, n), opSeen: make([]int32, n), wanted: make([]int32, nb),
+		bufSeen: make([]int32, nb), wroteAt: make([]int32, nb), wrote: make([]value, nb),
+		lastUse: make([]int32, nb), here: make([]bool, nb), held: make([]bool, nb)}
 	for i := range b.size {
 		b.size[i] = p.Rounded(plan.BufferID(i))
 	}
@@ -91,7 +96,8 @@ func (b *Builder) access(first, k int32) reason {
 	if a.Mode == plan.Use {
 		return unknownUse
 	}
-	if x := a.Buffer; b.bufSeen[x] > first && (a.Mode == plan.Write) != (b.p.Accesses[b.bufSeen[x]-1].Mode == plan.Write) {
+	if x := a.Buffer; b.bufSeen[x] > first &&
+		(a.Mode == plan.Write) != (b.p.Accesses[b.bufSeen[x]-1].Mode == plan.Write) {
 		return overItself
 	}
 	b.bufSeen[a.Buffer] = k + 1 // only here bufSeen is an access
@@ -102,7 +108,8 @@ func (b *Builder) access(first, k int32) reason {
 // times reads it before it writes it.
 func (b *Builder) number() {
 	p := b.p
-	writes := make([]int32, len(p.Buffers)+1) // of each buffer, its number of values; then where the next one goes
+	// of each buffer, its number of values; then where the next one goes
+	writes := make([]int32, len(p.Buffers)+1)
 	lastBy := make([]plan.OpID, len(p.Buffers))
 	for i := range lastBy {
 		lastBy[i] = before
@@ -254,7 +261,8 @@ func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 	case overItself:
 		return false, fmt.Sprintf("%s reads a buffer and overwrites it", p.Ops[i].Name)
 	}
-	return false, fmt.Sprintf("what %s needs is overwritten, or gone for good, by then", p.Ops[b.from[v]].Name)
+	return false, fmt.Sprintf("what %s needs is overwritten, or gone for good, by then",
+		p.Ops[b.from[v]].Name)
 }
 
 // check says what is wrong with a gap.
@@ -267,18 +275,23 @@ func (b *Builder) check(g plan.Gap) error {
 	buf := &p.Buffers[g.Buffer]
 	switch {
 	case g.After < 0 || g.Before <= g.After || g.Before >= n:
-		return fmt.Errorf("%w gap: buffer %d (%s) is idle after op %d and before op %d of %d", plan.ErrInvalid, g.Buffer, buf.Name, g.After, g.Before, n)
+		return fmt.Errorf("%w gap: buffer %d (%s) is idle after op %d and before op %d of %d",
+			plan.ErrInvalid, g.Buffer, buf.Name, g.After, g.Before, n)
 	case buf.Life == plan.Persistent:
-		return fmt.Errorf("%w gap: buffer %d (%s) stays between iterations", plan.ErrInvalid, g.Buffer, buf.Name)
+		return fmt.Errorf("%w gap: buffer %d (%s) stays between iterations", plan.ErrInvalid, g.Buffer,
+			buf.Name)
 	case buf.Life == plan.Carried:
-		return fmt.Errorf("%w gap: buffer %d (%s) is carried into the next iteration", plan.ErrInvalid, g.Buffer, buf.Name)
+		return fmt.Errorf("%w gap: buffer %d (%s) is carried into the next iteration", plan.ErrInvalid,
+			g.Buffer, buf.Name)
 	case !buf.AliveAt(g.After) || !buf.AliveAt(g.Before):
-		return fmt.Errorf("%w gap: buffer %d (%s) lives [%d, %d) and is idle after op %d and before op %d", plan.ErrInvalid, g.Buffer, buf.Name, buf.Start, buf.End, g.After, g.Before)
+		return fmt.Errorf("%w gap: buffer %d (%s) lives [%d, %d) and is idle after op %d and before op %d",
+			plan.ErrInvalid, g.Buffer, buf.Name, buf.Start, buf.End, g.After, g.Before)
 	}
 	t := p.TouchesOf(g.Buffer)
 	k := sort.Search(len(t), func(i int) bool { return t[i].Op > g.After })
 	if k == len(t) || t[k].Op < g.Before {
-		return fmt.Errorf("%w gap: buffer %d (%s) is not idle between op %d and op %d", plan.ErrInvalid, g.Buffer, buf.Name, g.After, g.Before)
+		return fmt.Errorf("%w gap: buffer %d (%s) is not idle between op %d and op %d", plan.ErrInvalid,
+			g.Buffer, buf.Name, g.After, g.Before)
 	}
 	return nil
 }

@@ -80,7 +80,8 @@ func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) 
 // plan returns, with an error, which drops are in the way. Where lenient it looks for all of them: a drop
 // that is in the way counts as kept from then on, so that one that merely depended on it is not; what that
 // changes for positions already passed, the next call sees.
-func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient bool) (r Result, bad []int, err error) {
+func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient bool) (r Result, bad []int,
+	err error) {
 	if maxOps <= 0 {
 		maxOps = b.DefaultMaxOps()
 	}
@@ -105,7 +106,9 @@ func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient 
 			order = append(order, i)
 		}
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(r.Absences[i].Fetch, r.Absences[j].Fetch) })
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(r.Absences[i].Fetch, r.Absences[j].Fetch)
+	})
 	var group []plan.BufferID
 	for lo := 0; lo < len(order); {
 		at := r.Absences[order[lo]].Fetch
@@ -117,7 +120,8 @@ func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient 
 			c, wrong := b.At(at, group, s)
 			if wrong == nil {
 				if r.Ops += len(c.Ops); r.Ops > maxOps {
-					return Result{}, append(bad, order[lo:]...), fmt.Errorf("recompute: %w: more than %d ops would run again", ErrLong, maxOps)
+					return Result{}, append(bad, order[lo:]...),
+						fmt.Errorf("recompute: %w: more than %d ops would run again", ErrLong, maxOps)
 				}
 				r.Time += c.Time
 				r.Reruns = append(r.Reruns, plan.Rerun{Before: at, Ops: c.Ops})
@@ -149,7 +153,8 @@ func (b *Builder) absence(d *Drop) (plan.Absence, error) {
 	if err := b.check(d.Gap); err != nil {
 		return plan.Absence{}, err
 	}
-	x := plan.Absence{Buffer: d.Buffer, After: d.After, Before: d.Before, Release: d.Release, Fetch: d.Fetch, How: plan.Recompute, Why: d.Why}
+	x := plan.Absence{Buffer: d.Buffer, After: d.After, Before: d.Before, Release: d.Release, Fetch: d.Fetch,
+		How: plan.Recompute, Why: d.Why}
 	if x.Release == 0 {
 		x.Release = d.After + 1
 	}
@@ -160,7 +165,8 @@ func (b *Builder) absence(d *Drop) (plan.Absence, error) {
 		x.How, x.Fetch = plan.Discard, d.Before
 	}
 	if x.Release <= x.After || x.Fetch < x.Release || x.Before < x.Fetch {
-		return plan.Absence{}, fmt.Errorf("%w drop: buffer %d (%s) leaves after op %d, at %d, and is made again at %d for op %d: not in this order", plan.ErrInvalid,
+		return plan.Absence{}, fmt.Errorf("%w drop: buffer %d (%s) leaves after op %d, at %d, and is made "+
+			"again at %d for op %d: not in this order", plan.ErrInvalid,
 			d.Buffer, b.p.Buffers[d.Buffer].Name, d.After, x.Release, x.Fetch, d.Before)
 	}
 	return x, nil

@@ -41,7 +41,8 @@ func (s *Set) Add(x plan.Absence) {
 
 // AddGap puts the absence of a buffer throughout a gap into the set.
 func (s *Set) AddGap(g plan.Gap, how plan.How) {
-	s.Add(plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 1, Fetch: g.Before, How: how})
+	s.Add(plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 1,
+		Fetch: g.Before, How: how})
 }
 
 // Remove takes the absence that releases the buffer at that position out of the set, and reports whether

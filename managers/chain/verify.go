@@ -47,22 +47,27 @@ func (b *Builder) Verify(x plan.OpID, ops []plan.OpID, wanted []plan.BufferID, s
 	}
 	for _, i := range ops {
 		if i < 0 || i >= x {
-			return Chain{}, &Missing{Op: i, Buffer: plan.NoBuffer, Reason: fmt.Sprintf("it does not come before op %d", x)}
+			return Chain{}, &Missing{Op: i, Buffer: plan.NoBuffer,
+				Reason: fmt.Sprintf("it does not come before op %d", x)}
 		}
 		op := &p.Ops[i]
 		if b.stuck[i] != free {
-			return Chain{}, &Missing{Op: i, Buffer: plan.NoBuffer, Reason: op.Name + " is not known to give the same bytes when it runs again"}
+			return Chain{}, &Missing{Op: i, Buffer: plan.NoBuffer,
+				Reason: op.Name + " is not known to give the same bytes when it runs again"}
 		}
 		for k := op.First; k < op.End; k++ {
 			a := p.Accesses[k]
 			v, ok := holds(a.Buffer)
 			switch {
 			case a.Mode.Reads() && (!ok || v != b.found[k]):
-				e := &Missing{Op: i, Buffer: a.Buffer, Reason: fmt.Sprintf("%s is not there as %s read it", p.Buffers[a.Buffer].Name, op.Name)}
+				e := &Missing{Op: i, Buffer: a.Buffer, Reason: fmt.Sprintf("%s is not there as %s read it",
+					p.Buffers[a.Buffer].Name, op.Name)}
 				e.Makers, _ = p.Producer(a.Buffer, i)
 				return Chain{}, e
 			case a.Mode == plan.Write && ok && v != b.left[k]:
-				return Chain{}, &Missing{Op: i, Buffer: a.Buffer, Reason: fmt.Sprintf("it would overwrite %s, which has changed since", p.Buffers[a.Buffer].Name)}
+				return Chain{}, &Missing{Op: i, Buffer: a.Buffer,
+					Reason: fmt.Sprintf("it would overwrite %s, which has changed since",
+						p.Buffers[a.Buffer].Name)}
 			}
 		}
 		for k := op.First; k < op.End; k++ {

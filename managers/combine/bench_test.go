@@ -21,7 +21,8 @@ func BenchmarkPlan(b *testing.B) {
 		for _, m := range All() {
 			b.Run(fmt.Sprintf("%s/%d", m.Info().Name, len(p.Buffers)), func(b *testing.B) {
 				for range b.N {
-					if _, err := m.Plan(context.Background(), p, plan.Request{Budget: low + 3*(high-low)/10, Evaluator: evaluator}); err != nil {
+					if _, err := m.Plan(context.Background(), p, plan.Request{Budget: low + 3*(high-low)/10,
+						Evaluator: evaluator}); err != nil {
 						b.Fatal(err)
 					}
 				}

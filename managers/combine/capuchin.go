@@ -47,8 +47,10 @@ type capuchin struct {
 // Info implements [plan.Manager].
 func (capuchin) Info() plan.Info {
 	return plan.Info{Name: "capuchin", After: "Peng 2020", Family: plan.Combining, Needs: traces.Dataflow,
-		Reading: "Capuchin's code is not public: how its swaps share the link, and by how much in-triggers move, is our reading.",
-		Summary: "Swaps what hides behind compute, longest free time first, then recomputes what saves most bytes per second; corrects prefetches as measured."}
+		Reading: "Capuchin's code is not public: how its swaps share the link, and by how much " +
+			"in-triggers move, is our reading.",
+		Summary: "Swaps what hides behind compute, longest free time first, then recomputes what saves " +
+			"most bytes per second; corrects prefetches as measured."}
 }
 
 // Plan implements [plan.Manager].
@@ -90,7 +92,8 @@ func (m capuchin) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*p
 }
 
 // decide plans for a limit on live bytes, and returns also the evaluations made.
-func (m capuchin) decide(ctx context.Context, s *selection, r plan.Request, limit int64) (plan.Decisions, int64, error) {
+func (m capuchin) decide(ctx context.Context, s *selection, r plan.Request, limit int64) (plan.Decisions,
+	int64, error) {
 	d, live, err := m.choose(ctx, s, limit)
 	if err != nil || m.noFeedback || len(d.Absences) == 0 {
 		return d, 0, err
@@ -114,7 +117,8 @@ func (m capuchin) choose(ctx context.Context, s *selection, limit int64) (plan.D
 	var d plan.Decisions
 	var live int64
 	for round := 0; round < 4; round++ {
-		for _, w := range []ways{{swap: !m.noSwap, recompute: !m.noRecompute}, {swap: !m.noSwap, recompute: !m.noRecompute, anyScratch: true}} {
+		for _, w := range []ways{{swap: !m.noSwap, recompute: !m.noRecompute},
+			{swap: !m.noSwap, recompute: !m.noRecompute, anyScratch: true}} {
 			if err := s.pay(ctx, s.byFreeTime(), w); err != nil {
 				return d, live, err
 			}
@@ -171,7 +175,8 @@ func rounds(r plan.Request, ops int) int64 {
 
 // feedback measures decisions and moves the in-triggers of swaps that came too late, round by round, and
 // returns the fastest decisions found whose live bytes stay below live.
-func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisions, live int64) (plan.Decisions, int64, error) {
+func (s *selection) feedback(ctx context.Context, r plan.Request, d plan.Decisions,
+	live int64) (plan.Decisions, int64, error) {
 	var best plan.Decisions
 	var fastest, work int64
 	for range rounds(r, len(s.load)) {
@@ -206,7 +211,8 @@ func (s *selection) correct(d plan.Decisions, at *profile) bool {
 		if x.How != plan.Swap {
 			continue
 		}
-		if late := at.out[i] - at.reach[x.Release]; late > 0 { // compute waited, and came that much later to everything behind
+		// compute waited, and came that much later to everything behind
+		if late := at.out[i] - at.reach[x.Release]; late > 0 {
 			to, _ := slices.BinarySearch(at.reach[:x.Fetch], at.out[i]+late)
 			moved = s.later(s.gapOf(x), plan.OpID(to)) || moved
 		}

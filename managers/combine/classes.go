@@ -20,7 +20,8 @@ type classes struct {
 
 func newClasses(p *plan.Problem) classes {
 	nb := len(p.Buffers)
-	c := classes{class: make([]int32, nb), next: make([]plan.BufferID, nb), prev: make([]plan.BufferID, nb), in: make([]bool, nb)}
+	c := classes{class: make([]int32, nb), next: make([]plan.BufferID, nb), prev: make([]plan.BufferID, nb),
+		in: make([]bool, nb)}
 	for b := range nb {
 		if p.Buffers[b].Life != plan.Persistent {
 			c.size = append(c.size, p.Rounded(plan.BufferID(b)))
@@ -29,7 +30,9 @@ func newClasses(p *plan.Problem) classes {
 	slices.SortFunc(c.size, func(x, y int64) int { return cmp.Compare(y, x) })
 	c.size = slices.Compact(c.size)
 	for b := range nb {
-		k, _ := slices.BinarySearchFunc(c.size, p.Rounded(plan.BufferID(b)), func(x, y int64) int { return cmp.Compare(y, x) })
+		k, _ := slices.BinarySearchFunc(c.size, p.Rounded(plan.BufferID(b)), func(x, y int64) int {
+			return cmp.Compare(y, x)
+		})
 		c.class[b] = int32(k)
 	}
 	c.head, c.tail = make([]plan.BufferID, len(c.size)), make([]plan.BufferID, len(c.size))

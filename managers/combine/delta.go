@@ -14,11 +14,14 @@ import (
 // Tensor Recomputation", arXiv 2203.15980, 2022).
 //
 // The method decides online, without a plan: ops come one by one, and when memory goes over the budget,
-//   - the filter picks whom to release: the tensor with the smallest 1/(memory x staleness), the largest and longest unused; unlike in DTR, from which the
-//     method descends, what it would cost to get it back does not count here;
-//   - the director decides how: the time to copy it out and back against the time to compute it again, and the cheaper one is taken;
-//   - a tensor that is needed and away is brought back on demand: computed again, with all that is missing below it, or copied in; and while memory is
-//     below the budget, up to five offloaded tensors are fetched ahead. Copies run on streams of their own.
+//   - the filter picks whom to release: the tensor with the smallest 1/(memory x staleness), the largest and
+//     longest unused; unlike in DTR, from which the method descends, what it would cost to get it back does
+//     not count here;
+//   - the director decides how: the time to copy it out and back against the time to compute it again, and
+//     the cheaper one is taken;
+//   - a tensor that is needed and away is brought back on demand: computed again, with all that is missing
+//     below it, or copied in; and while memory is below the budget, up to five offloaded tensors are fetched
+//     ahead. Copies run on streams of their own.
 //
 // We implement this rule as described, not the authors' public branch of PyTorch, which does something else
 // in three places: it compares a compute time in ticks of the system clock (nanoseconds) with a copy time in
@@ -53,8 +56,10 @@ type delta struct {
 // Info implements [plan.Manager].
 func (delta) Info() plan.Info {
 	return plan.Info{Name: "delta", After: "Tang 2022", Family: plan.Combining, Needs: traces.Dataflow,
-		Reading: "DELTA's rule is implemented as described; its public branch mixes units and has its prefetching switched off.",
-		Summary: "Online: releases what is largest and longest unused, by the cheaper of copying and recomputing, and fetches up to five tensors ahead."}
+		Reading: "DELTA's rule is implemented as described; its public branch mixes units and has its " +
+			"prefetching switched off.",
+		Summary: "Online: releases what is largest and longest unused, by the cheaper of copying and " +
+			"recomputing, and fetches up to five tensors ahead."}
 }
 
 // Plan implements [plan.Manager].
@@ -85,7 +90,8 @@ func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	}
 	pl.Work += work
 	if r.Budget > 0 && pl.Footprint > r.Budget {
-		pl.Note("At some op everything that the filter may release is released already, and memory is still over the budget.")
+		pl.Note("At some op everything that the filter may release is released already, and memory is " +
+			"still over the budget.")
 	}
 	return pl, nil
 }
@@ -140,15 +146,16 @@ type online struct {
 	starts []plan.BufferID // buffers in order of their start
 	ends   []plan.BufferID // and of their end
 
-	state    []where
-	open     []int32     // of each buffer that is away: its absence
-	since    []plan.OpID // of each buffer: the position from which it is in memory in its gap; an absence begins no earlier
-	used     []int64     // of each buffer: when it was last used
-	fetched  []bool      // fetched ahead and not used yet
-	arrives  []int64     // when its copy in is done
-	lock     []int32     // the op, plus one, that forbids releasing it
-	wish     []int32     // the op, plus one, that asked for it
-	asked    []int32     // the search for inputs that met it
+	state []where
+	open  []int32 // of each buffer that is away: its absence
+	// of each buffer: the position from which it is in memory in its gap; an absence begins no earlier
+	since    []plan.OpID
+	used     []int64 // of each buffer: when it was last used
+	fetched  []bool  // fetched ahead and not used yet
+	arrives  []int64 // when its copy in is done
+	lock     []int32 // the op, plus one, that forbids releasing it
+	wish     []int32 // the op, plus one, that asked for it
+	asked    []int32 // the search for inputs that met it
 	searches int32
 	released int64
 
@@ -166,8 +173,10 @@ type online struct {
 func newOnline(v *view, budget int64, m delta) *online {
 	p, chains, gaps := v.p, v.chains, v.gaps
 	nb := len(p.Buffers)
-	o := &online{delta: m, p: p, chains: chains, away: chains.NewSet(), budget: budget, gaps: gaps, gapsOf: make([]int32, nb+1), state: make([]where, nb),
-		open: make([]int32, nb), since: make([]plan.OpID, nb), used: make([]int64, nb), fetched: make([]bool, nb), arrives: make([]int64, nb),
+	o := &online{delta: m, p: p, chains: chains, away: chains.NewSet(), budget: budget, gaps: gaps,
+		gapsOf: make([]int32, nb+1), state: make([]where, nb),
+		open: make([]int32, nb), since: make([]plan.OpID, nb), used: make([]int64, nb),
+		fetched: make([]bool, nb), arrives: make([]int64, nb),
 		lock: make([]int32, nb), wish: make([]int32, nb), asked: make([]int32, nb), lists: newClasses(p)}
 	for i := range gaps {
 		o.gapsOf[gaps[i].Buffer+1]++
@@ -180,7 +189,9 @@ func newOnline(v *view, budget int64, m delta) *online {
 	}
 	o.at = make([]int32, nb)
 	copy(o.at, o.gapsOf)
-	o.starts, o.ends = inOrder(p, func(b *plan.Buffer) plan.OpID { return b.Start }), inOrder(p, func(b *plan.Buffer) plan.OpID { return b.End })
+	o.starts, o.ends = inOrder(p, func(b *plan.Buffer) plan.OpID {
+		return b.Start
+	}), inOrder(p, func(b *plan.Buffer) plan.OpID { return b.End })
 	if p.Hardware.PinnedBytes > 0 {
 		o.pinned = curve.New(make([]int64, len(p.Ops)))
 	}
@@ -366,7 +377,8 @@ func (o *online) byTheWay(ops []plan.OpID, i plan.OpID, room int64) int64 {
 	for _, by := range ops {
 		for _, a := range o.p.AccessesOf(by) {
 			b := a.Buffer
-			if size := o.p.Rounded(b); a.Mode.Writes() && o.state[b] == dropped && o.p.Buffers[b].AliveAt(i) && size <= room {
+			if size := o.p.Rounded(b); a.Mode.Writes() && o.state[b] == dropped &&
+				o.p.Buffers[b].AliveAt(i) && size <= room {
 				room -= size
 				o.absences[o.open[b]].Why += ", stays from a chain that makes it on its way"
 				o.back(b, i)
@@ -432,7 +444,8 @@ func (o *online) decisions() plan.Decisions {
 	var drops []chain.Drop
 	for _, x := range o.absences {
 		if x.How == plan.Recompute {
-			drops = append(drops, chain.Drop{Gap: plan.Gap{Buffer: x.Buffer, After: x.After, Before: x.Before}, Release: x.Release, Fetch: x.Fetch, Why: x.Why})
+			drops = append(drops, chain.Drop{Gap: plan.Gap{Buffer: x.Buffer, After: x.After,
+				Before: x.Before}, Release: x.Release, Fetch: x.Fetch, Why: x.Why})
 		} else {
 			d.Absences = append(d.Absences, x)
 		}

@@ -28,7 +28,8 @@ func (o *online) release(i plan.OpID) bool {
 			o.pending--
 		}
 		o.open[b] = int32(len(o.absences))
-		x := plan.Absence{Buffer: b, After: after, Before: g.Before, Release: i, Fetch: g.Before, How: how, Paced: how == plan.Swap, Why: why}
+		x := plan.Absence{Buffer: b, After: after, Before: g.Before, Release: i, Fetch: g.Before, How: how,
+			Paced: how == plan.Swap, Why: why}
 		o.absences = append(o.absences, x)
 		o.away.Add(x)
 		o.live -= o.p.Rounded(b)

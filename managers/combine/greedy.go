@@ -203,7 +203,8 @@ func (s *selection) extra(g int32, peak int64) int64 {
 // over reports whether scratch at a position goes over the limit and over what the peak is so far: until
 // everything is chosen, most positions are over the limit by themselves.
 func (s *selection) over(at plan.OpID, extra int64) bool {
-	return extra > s.scratch[at] && s.tree.Max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit, s.tree.Peak())
+	return extra > s.scratch[at] && s.tree.Max(int(at), int(at)+1)+extra-s.scratch[at] > max(s.limit,
+		s.tree.Peak())
 }
 
 // dependents tries what dropping a gap does to the chains chosen already that run while it is away. It hands
@@ -248,7 +249,8 @@ func (s *selection) chain(g int32) {
 	}
 	for _, o := range c.Ops {
 		for _, a := range s.p.AccessesOf(o) {
-			if r := s.readers[a.Buffer]; a.Mode.Reads() && s.p.Buffers[a.Buffer].Life != plan.Persistent && (len(r) == 0 || r[len(r)-1] != g) {
+			if r := s.readers[a.Buffer]; a.Mode.Reads() && s.p.Buffers[a.Buffer].Life != plan.Persistent &&
+				(len(r) == 0 || r[len(r)-1] != g) {
 				s.readers[a.Buffer] = append(r, g)
 			}
 		}
@@ -328,9 +330,12 @@ func (s *selection) hasten(ctx context.Context) error {
 		}
 		for _, o := range c.Ops {
 			for _, a := range s.p.AccessesOf(o) {
-				if d := s.gapAt(a.Buffer, at); d >= 0 && s.how[d] == swap && s.fetch[d] <= at && a.Mode.Reads() {
+				if d := s.gapAt(a.Buffer, at); d >= 0 && s.how[d] == swap && s.fetch[d] <= at &&
+					a.Mode.Reads() {
 					due := s.at.reach[at] - s.inTime(d)
-					s.sooner(d, plan.OpID(sort.Search(int(at), func(k int) bool { return s.at.reach[k+1] > due })))
+					s.sooner(d, plan.OpID(sort.Search(int(at), func(k int) bool {
+						return s.at.reach[k+1] > due
+					})))
 				}
 			}
 		}
@@ -353,7 +358,8 @@ func (s *selection) share(g int32, how choice) error {
 				continue
 			}
 			d := s.gapAt(a.Buffer, at)
-			if d >= 0 && s.how[d] == how && s.release[d] <= at && at < s.fetch[d] && s.tree.Max(int(at), int(s.fetch[d]))+s.size(d) <= s.limit {
+			if d >= 0 && s.how[d] == how && s.release[d] <= at && at < s.fetch[d] &&
+				s.tree.Max(int(at), int(s.fetch[d]))+s.size(d) <= s.limit {
 				if how == recompute {
 					s.why[d] = "stays from a chain that makes it on its way"
 				}

@@ -33,14 +33,16 @@ type lanes struct {
 	at      *profile
 	outFree []int64 // of each position: the time left on the lane to the host until the next one
 	inFree  []int64
-	next    []int32 // union-find to the next position with time left on the lane out; len(outFree) where there is none
-	prev    []int32 // the same backwards on the lane in, shifted by one so that 0 is none
-	width   []int64 // what both lanes have at the start
+	// union-find to the next position with time left on the lane out; len(outFree) where there is none
+	next  []int32
+	prev  []int32 // the same backwards on the lane in, shifted by one so that 0 is none
+	width []int64 // what both lanes have at the start
 }
 
 func newLanes(at *profile) *lanes {
 	n := len(at.begin)
-	l := &lanes{at: at, width: make([]int64, n), outFree: make([]int64, n), inFree: make([]int64, n), next: make([]int32, n+1), prev: make([]int32, n+1)}
+	l := &lanes{at: at, width: make([]int64, n), outFree: make([]int64, n), inFree: make([]int64, n),
+		next: make([]int32, n+1), prev: make([]int32, n+1)}
 	for i := range n {
 		l.width[i] = at.reach[i+1] - at.reach[i]
 	}
@@ -140,7 +142,9 @@ func (l *lanes) takeIn(before plan.OpID, need int64) {
 // hide the swap.
 func (s *selection) timetable(swaps []int32) {
 	at := s.at
-	slices.SortFunc(swaps, func(a, b int32) int { return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b)) })
+	slices.SortFunc(swaps, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b))
+	})
 	var free int64
 	for _, g := range swaps {
 		x := &s.gaps[g]

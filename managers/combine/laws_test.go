@@ -48,8 +48,10 @@ func TestEveryPlanIsValidAndDoesWhatItSays(t *testing.T) {
 					if err != nil {
 						t.Fatalf("seed %d, budget %d: %v", seed, budget, err)
 					}
-					if live, _ := pl.PeakLive(); measured.Footprint != pl.Footprint || measured.PeakLive != live || live > pl.Footprint {
-						t.Errorf("seed %d, budget %d: measured %d and %d live, planned %d and %d", seed, budget, measured.Footprint, measured.PeakLive, pl.Footprint, live)
+					if live, _ := pl.PeakLive(); measured.Footprint != pl.Footprint ||
+						measured.PeakLive != live || live > pl.Footprint {
+						t.Errorf("seed %d, budget %d: measured %d and %d live, planned %d and %d", seed,
+							budget, measured.Footprint, measured.PeakLive, pl.Footprint, live)
 					}
 					all++
 					absent += len(pl.Absences)
@@ -61,7 +63,8 @@ func TestEveryPlanIsValidAndDoesWhatItSays(t *testing.T) {
 			}
 			t.Logf("%d of %d plans fit, %d absences, %d reruns", fits, all, absent, rerun)
 			if fits*2 < all || absent < 1000 || rerun < 100 {
-				t.Errorf("%d of %d plans fit, with %d absences and %d reruns: the law was hardly tried", fits, all, absent, rerun)
+				t.Errorf("%d of %d plans fit, with %d absences and %d reruns: the law was hardly tried", fits,
+					all, absent, rerun)
 			}
 		})
 	}
@@ -80,7 +83,8 @@ func TestTheSameRequestGivesTheSamePlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !reflect.DeepEqual(a.Steps, b.Steps) || !reflect.DeepEqual(a.Instances, b.Instances) || a.Work != b.Work {
+			if !reflect.DeepEqual(a.Steps, b.Steps) || !reflect.DeepEqual(a.Instances, b.Instances) ||
+				a.Work != b.Work {
 				t.Errorf("%s, seed %d: two plans for one request", m.Info().Name, seed)
 			}
 		}

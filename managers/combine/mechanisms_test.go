@@ -21,7 +21,8 @@ const opTime = int64(1e9) / 1024
 // valid and fits.
 func stepOf(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) int64 {
 	t.Helper()
-	pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 1, Work: work, Evaluator: evaluator})
+	pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget, Seed: 1, Work: work,
+		Evaluator: evaluator})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,9 +55,11 @@ func chainOf(ops float64, share float64) (*plan.Problem, int64) {
 func crossing() (*plan.Problem, int64) {
 	b := plantest.New()
 	b.P.Hardware.Together = 0.5
-	first, second := b.Buffer("first", mib, timeline.Activation), b.Buffer("second", 3*mib, timeline.Activation)
+	first, second := b.Buffer("first", mib, timeline.Activation),
+		b.Buffer("second", 3*mib, timeline.Activation)
 	op := func(reads []plan.BufferID, writes ...plan.BufferID) {
-		b.Op(fmt.Sprintf("op%d", len(b.P.Ops)), traces.PhaseForward, opTime+100, reads, writes) // a copy of a mebibyte fits into an op
+		// a copy of a mebibyte fits into an op
+		b.Op(fmt.Sprintf("op%d", len(b.P.Ops)), traces.PhaseForward, opTime+100, reads, writes)
 		b.P.Ops[len(b.P.Ops)-1].Rerunnable = false
 	}
 	large := func(size int64) {

@@ -76,7 +76,8 @@ func TestTheTimetableNeverRunsTwoCopiesOfOneDirectionAtOnce(t *testing.T) {
 			}
 			var work int64
 			for _, h := range swaps {
-				if s.gaps[h].After >= s.gaps[g].After && s.release[h] <= s.release[g] && s.release[h] < s.gaps[h].Before {
+				if s.gaps[h].After >= s.gaps[g].After && s.release[h] <= s.release[g] &&
+					s.release[h] < s.gaps[h].Before {
 					work += s.outTime(h)
 				}
 			}
@@ -89,7 +90,8 @@ func TestTheTimetableNeverRunsTwoCopiesOfOneDirectionAtOnce(t *testing.T) {
 
 func TestTheFastestVariantThatFitsIsTaken(t *testing.T) {
 	p := plantest.Chain(2, 1, 1)
-	variants := []plan.Variant{{Duration: 10, Workspace: 100}, {Duration: 30, Workspace: 0}, {Duration: 20, Workspace: 50}, {Duration: 5, Workspace: 200}}
+	variants := []plan.Variant{{Duration: 10, Workspace: 100}, {Duration: 30, Workspace: 0},
+		{Duration: 20, Workspace: 50}, {Duration: 5, Workspace: 200}}
 	for _, c := range []struct {
 		room int64
 		want int

@@ -70,7 +70,8 @@ func parse(t *testing.T, text string) *plan.Problem {
 			}
 		}
 		// A little more than opTime, so that a copy of one op's time is not a nanosecond too long for it.
-		id := b.Op(strings.TrimSuffix(name, "!"), traces.PhaseForward, int64(number(t, words[1])*float64(opTime+100)), reads, writes)
+		id := b.Op(strings.TrimSuffix(name, "!"), traces.PhaseForward,
+			int64(number(t, words[1])*float64(opTime+100)), reads, writes)
 		b.P.Ops[id].Rerunnable = !strings.HasSuffix(name, "!")
 	}
 	return b.End()
@@ -81,7 +82,8 @@ func table(t *testing.T, p *plan.Problem, name string, budget float64) string {
 		if m.Info().Name != name {
 			continue
 		}
-		pl, err := m.Plan(context.Background(), p, plan.Request{Budget: int64(budget * float64(mib)), Seed: 1, Work: 40, Evaluator: evaluator})
+		pl, err := m.Plan(context.Background(), p, plan.Request{Budget: int64(budget * float64(mib)), Seed: 1,
+			Work: 40, Evaluator: evaluator})
 		if err != nil {
 			return err.Error() + "\n"
 		}
@@ -93,7 +95,8 @@ func table(t *testing.T, p *plan.Problem, name string, budget float64) string {
 		absences := slices.Clone(pl.Absences)
 		slices.SortStableFunc(absences, func(a, b plan.Absence) int { return int(a.After) - int(b.After) })
 		for _, x := range absences {
-			fmt.Fprintf(&s, "%-9s %s behind %s, released before %s, back before %s for %s: %s\n", x.How, p.Buffers[x.Buffer].Name, op(x.After), op(x.Release), op(x.Fetch), op(x.Before), x.Why)
+			fmt.Fprintf(&s, "%-9s %s behind %s, released before %s, back before %s for %s: %s\n", x.How,
+				p.Buffers[x.Buffer].Name, op(x.After), op(x.Release), op(x.Fetch), op(x.Before), x.Why)
 		}
 		for _, r := range pl.Reruns {
 			fmt.Fprintf(&s, "before %s again:", op(r.Before))
@@ -106,7 +109,8 @@ func table(t *testing.T, p *plan.Problem, name string, budget float64) string {
 		if err != nil {
 			t.Error(err)
 		}
-		fmt.Fprintf(&s, "footprint %.4g MiB, step %.4g ops, stall %.3g\n", float64(pl.Footprint)/float64(mib), float64(m.StepTime)/float64(opTime+100), float64(m.Stall)/float64(opTime+100))
+		fmt.Fprintf(&s, "footprint %.4g MiB, step %.4g ops, stall %.3g\n", float64(pl.Footprint)/float64(mib),
+			float64(m.StepTime)/float64(opTime+100), float64(m.Stall)/float64(opTime+100))
 		return s.String()
 	}
 	t.Fatalf("no manager %q", name)

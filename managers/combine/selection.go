@@ -62,9 +62,13 @@ type selection struct {
 // newSelection returns a selection that keeps everything.
 func newSelection(v *view, at *profile) *selection {
 	p, chains, gaps := v.p, v.chains, v.gaps
-	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at), how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
-		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)), gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
-		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)), readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps)), missed: make([]bool, len(gaps))}
+	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at),
+		how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
+		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)),
+		gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
+		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)),
+		readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps)),
+		missed: make([]bool, len(gaps))}
 	s.tree, s.away = curve.New(s.load), chains.NewSet()
 	if p.Hardware.PinnedBytes > 0 {
 		s.pinned = curve.New(make([]int64, len(p.Ops)))
@@ -178,13 +182,15 @@ func (s *selection) absence(g int32) plan.Absence {
 	case discard:
 		how = plan.Discard
 	}
-	return plan.Absence{Buffer: x.Buffer, After: x.After, Before: x.Before, Release: s.release[g], Fetch: s.fetch[g], How: how, Paced: how == plan.Swap, Why: s.why[g]}
+	return plan.Absence{Buffer: x.Buffer, After: x.After, Before: x.Before, Release: s.release[g],
+		Fetch: s.fetch[g], How: how, Paced: how == plan.Swap, Why: s.why[g]}
 }
 
 // pinnable reports whether the host has room for the gap's copy.
 func (s *selection) pinnable(g int32) bool {
 	x := &s.gaps[g]
-	return s.pinned == nil || s.pinned.Max(int(x.After), int(x.Before)+1)+s.size(g) <= s.p.Hardware.PinnedBytes
+	return s.pinned == nil || s.pinned.Max(int(x.After), int(x.Before)+1)+
+		s.size(g) <= s.p.Hardware.PinnedBytes
 }
 
 // exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the
@@ -370,7 +376,8 @@ func (s *selection) decisions() (plan.Decisions, int64) {
 		case swap, discard:
 			d.Absences = append(d.Absences, s.absence(int32(g)))
 		case recompute:
-			drops = append(drops, chain.Drop{Gap: s.gaps[g], Release: s.release[g], Fetch: s.fetch[g], Why: s.why[g]})
+			drops = append(drops, chain.Drop{Gap: s.gaps[g], Release: s.release[g], Fetch: s.fetch[g],
+				Why: s.why[g]})
 			dropped = append(dropped, int32(g))
 		}
 	}

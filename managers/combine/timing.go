@@ -59,7 +59,8 @@ func draft(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 
 // measure carries decisions out with the evaluator, or by the estimate where there is none, and returns also
 // the most bytes live.
-func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions) (*profile, int64, error) {
+func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions) (*profile, int64,
+	error) {
 	pl, err := draft(p, d)
 	if err != nil {
 		return nil, 0, err
@@ -85,7 +86,8 @@ func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Dec
 
 func newProfile(p *plan.Problem, pl *plan.Plan) *profile {
 	n := len(p.Ops)
-	return &profile{begin: make([]int64, n), end: make([]int64, n), reach: make([]int64, n+1), in: make([]int64, len(pl.Absences)), need: make([]int64, len(pl.Absences)),
+	return &profile{begin: make([]int64, n), end: make([]int64, n), reach: make([]int64, n+1),
+		in: make([]int64, len(pl.Absences)), need: make([]int64, len(pl.Absences)),
 		out: make([]int64, len(pl.Absences))}
 }
 
@@ -135,7 +137,8 @@ func (at *profile) observe(p *plan.Problem, pl *plan.Plan, spans []plan.Span) {
 // conclude works out the rest from when each step could have begun and when it was done.
 func (at *profile) conclude(p *plan.Problem, pl *plan.Plan, want, end []int64) {
 	of := copies(pl)
-	coming := make([]int32, len(p.Buffers)) // of each buffer: the absence, plus one, that has ended and whose buffer nobody has used since
+	// of each buffer: the absence, plus one, that has ended and whose buffer nobody has used since
+	coming := make([]int32, len(p.Buffers))
 	for s := range pl.Steps {
 		st := &pl.Steps[s]
 		switch st.Kind {

@@ -95,7 +95,8 @@ func fastest(p *plan.Problem, variants []plan.Variant, room int64) int {
 	best := 0
 	for k := 1; k < len(variants) && bytes(0) > room; k++ {
 		switch fits := bytes(best) <= room; {
-		case !fits && bytes(k) < bytes(best), fits && bytes(k) <= room && variants[k].Duration < variants[best].Duration:
+		case !fits && bytes(k) < bytes(best), fits && bytes(k) <= room &&
+			variants[k].Duration < variants[best].Duration:
 			best = k
 		}
 	}

@@ -4,7 +4,8 @@
 // Its duties:
 //   - [Presets] and [ByName]: devices that the papers used and that people train on today;
 //   - [Check]: whether a description can be simulated with, and what to change where it cannot;
-//   - [Read], [Write], [Load] and [Save]: a description as JSON, to be edited by hand or filled by a calibration.
+//   - [Read], [Write], [Load] and [Save]: a description as JSON, to be edited by hand or filled by a
+//     calibration.
 //
 // It asks no device for anything: a calibration does, and puts its figures in place of these.
 package hardware
@@ -43,7 +44,8 @@ const (
 
 // The fixed costs, in nanoseconds: our assumptions.
 const (
-	copyLatency = 10_000  // of one pinned asynchronous copy; AutoSwap's published fit has 9,700 in and 47,200 out
+	// of one pinned asynchronous copy; AutoSwap's published fit has 9,700 in and 47,200 out
+	copyLatency = 10_000
 	launchTime  = 5_000   // of issuing one op from the host
 	mallocTime  = 150_000 // of cudaMalloc
 	freeTime    = 200_000 // of cudaFree on an idle device
@@ -61,13 +63,17 @@ type link struct {
 // The share that each direction keeps on PCIe while both are busy, 0.90, is that of the sample output in the
 // documentation of NVIDIA's nvbandwidth, 11.16 of 12.36 GB/s.
 var (
-	pcie3DNN = link{"PCIe 3 x16", 12.8e9, 12.8e9, 0.90, "the most that DMA reaches according to vDNN (MICRO 2016)"}
-	pcie3    = link{"PCIe 3 x16", 13.2e9, 12.2e9, 0.90, "AutoSwap's published fit (arXiv 1903.06631)"}
-	pcie4    = link{"PCIe 4 x16", 24.8e9, 24.8e9, 0.90, "nvbandwidth on an A100-SXM4 (NVIDIA developer forum, thread 352186)"}
-	pcie5    = link{"PCIe 5 x16", 55.6e9, 55.6e9, 0.90, "nvbandwidth on PCIe 5, host to device; we assume the same for the other direction"}
+	pcie3DNN = link{"PCIe 3 x16", 12.8e9, 12.8e9, 0.90,
+		"the most that DMA reaches according to vDNN (MICRO 2016)"}
+	pcie3 = link{"PCIe 3 x16", 13.2e9, 12.2e9, 0.90, "AutoSwap's published fit (arXiv 1903.06631)"}
+	pcie4 = link{"PCIe 4 x16", 24.8e9, 24.8e9, 0.90,
+		"nvbandwidth on an A100-SXM4 (NVIDIA developer forum, thread 352186)"}
+	pcie5 = link{"PCIe 5 x16", 55.6e9, 55.6e9, 0.90,
+		"nvbandwidth on PCIe 5, host to device; we assume the same for the other direction"}
 	// Both directions together cannot pass what the host's memory gives: 486 GB/s by STREAM in the same
 	// paper, 0.72 of 375 + 297.
-	c2c = link{"NVLink-C2C", 297e9, 375e9, 0.72, "Schieffer et al. (ICPP 2024); together bounded by the host memory's 486 GB/s there"}
+	c2c = link{"NVLink-C2C", 297e9, 375e9, 0.72,
+		"Schieffer et al. (ICPP 2024); together bounded by the host memory's 486 GB/s there"}
 )
 
 // device is a row of the table. Peaks are the data sheet's.
@@ -83,7 +89,8 @@ type device struct {
 }
 
 var devices = []device{
-	{"TITAN X (Maxwell)", "titanx", []string{"GeForce GTX TITAN X", "titan-x-maxwell", "maxwell"}, 12, 6.1e12, "fp32", 336.5e9, pcie3DNN},
+	{"TITAN X (Maxwell)", "titanx", []string{"GeForce GTX TITAN X", "titan-x-maxwell", "maxwell"}, 12, 6.1e12,
+		"fp32", 336.5e9, pcie3DNN},
 	{"P100-PCIE-16GB", "p100", []string{"p100"}, 16, 9.3e12, "fp32", 732e9, pcie3},
 	{"V100-PCIE-16GB", "v100pcie", nil, 16, 14e12, "fp32", 900e9, pcie3},
 	{"V100-PCIE-32GB", "v100pcie", nil, 32, 14e12, "fp32", 900e9, pcie3},
@@ -99,7 +106,8 @@ var devices = []device{
 // autoSwap is the link alone: the transfer model that AutoSwap's published code plans with.
 var autoSwap = plan.Hardware{
 	Name: "AutoSwap's link",
-	Origin: "published: the transfer model of AutoSwap (arXiv 1903.06631), 47,200 ns and 0.0756 ns a byte out, 9,700 ns and 0.0823 ns a byte in, " +
+	Origin: "published: the transfer model of AutoSwap (arXiv 1903.06631), 47,200 ns and 0.0756 ns a byte " +
+		"out, 9,700 ns and 0.0823 ns a byte in, " +
 		"directions independent; the link alone, nothing about the device",
 	D2H:      plan.Link{BytesPerSecond: 1e9 / 0.0756, Latency: 47_200},
 	H2D:      plan.Link{BytesPerSecond: 1e9 / 0.0823, Latency: 9_700},
@@ -122,11 +130,14 @@ func (d *device) hardware() plan.Hardware {
 		FlopsPerSecond: share * d.peak,
 		FlopsType:      d.kind,
 		BytesPerSecond: memoryShare * d.memory,
-		Origin: fmt.Sprintf("data sheet: %d GiB of memory (a driver reports a little less), %.4g TB/s, %.4g Tflop/s %s; "+
+		Origin: fmt.Sprintf("data sheet: %d GiB of memory (a driver reports a little less), %.4g "+
+			"TB/s, %.4g Tflop/s %s; "+
 			"published: pinned copies over %s %.4g GB/s out and %.4g GB/s in, %s; "+
-			"assumed: %.0f %% of peak arithmetic and %.0f %% of peak bandwidth sustained, each direction keeps %.0f %% while both copy, "+
+			"assumed: %.0f %% of peak arithmetic and %.0f %% of peak bandwidth sustained, each direction "+
+			"keeps %.0f %% while both copy, "+
 			"%d us a copy, %d us a launch, %d us an allocation, %d us a free, %d us a mapping",
-			d.gib, d.memory/1e12, d.peak/1e12, d.kind, d.link.name, d.link.out/1e9, d.link.in/1e9, d.link.origin,
+			d.gib, d.memory/1e12, d.peak/1e12, d.kind, d.link.name, d.link.out/1e9, d.link.in/1e9,
+			d.link.origin,
 			share*100, memoryShare*100, d.link.together*100,
 			copyLatency/1000, launchTime/1000, mallocTime/1000, freeTime/1000, mapTime/1000),
 	}
@@ -152,7 +163,8 @@ var errUnknown = errors.New("unknown device")
 // mean different devices, or none, is an error that lists them and wraps [errUnknown].
 func ByName(name string) (plan.Hardware, error) {
 	if normal(name) == "" {
-		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", errUnknown, strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", errUnknown,
+			strings.Join(names(), ", "))
 	}
 	if isAutoSwap(name) {
 		return autoSwap, nil
@@ -160,13 +172,15 @@ func ByName(name string) (plan.Hardware, error) {
 	found := meant(name)
 	switch {
 	case len(found) == 0:
-		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration", errUnknown, name, strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration",
+			errUnknown, name, strings.Join(names(), ", "))
 	case slices.ContainsFunc(found, func(d *device) bool { return d.family != found[0].family }):
 		could := make([]string, len(found))
 		for i, d := range found {
 			could[i] = d.name
 		}
-		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", errUnknown, name, strings.Join(could, ", "))
+		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", errUnknown, name,
+			strings.Join(could, ", "))
 	}
 	return slices.MinFunc(found, func(a, b *device) int { return int(a.gib - b.gib) }).hardware(), nil
 }
@@ -215,7 +229,11 @@ func names() []string {
 
 // normal takes case, vendor's words and everything but letters and digits out of a name.
 func normal(name string) string {
-	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
-	words = slices.DeleteFunc(words, func(w string) bool { return w == "nvidia" || w == "tesla" || w == "geforce" || w == "gtx" })
+	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
+	})
+	words = slices.DeleteFunc(words, func(w string) bool {
+		return w == "nvidia" || w == "tesla" || w == "geforce" || w == "gtx"
+	})
 	return strings.Join(words, "")
 }

@@ -68,7 +68,8 @@ func table(all []plan.Hardware) string {
 	w := tabwriter.NewWriter(&b, 0, 1, 2, ' ', 0)
 	fmt.Fprintln(w, "name\tGiB\tout GB/s\tin GB/s\ttogether\tTflop/s\ttype\tTB/s")
 	for _, h := range all {
-		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t%.3f\n", h.Name, h.MemoryBytes>>30, h.D2H.BytesPerSecond/1e9,
+		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%s\t%.3f\n", h.Name, h.MemoryBytes>>30,
+			h.D2H.BytesPerSecond/1e9,
 			h.H2D.BytesPerSecond/1e9, h.Together, h.FlopsPerSecond/1e12, h.FlopsType, h.BytesPerSecond/1e12)
 	}
 	w.Flush()
@@ -169,7 +170,8 @@ func TestAFaultyDescriptionIsRefusedWithWhatToDo(t *testing.T) {
 		`{"d2h":{"bytes_per_s":"fast"}}`: "cannot unmarshal string",
 		strings.Repeat(" ", 1<<21):       "more than",
 	} {
-		if _, err := hardware.Read(strings.NewReader(text)); !errors.Is(err, hardware.ErrInvalid) || !strings.Contains(err.Error(), say) {
+		if _, err := hardware.Read(strings.NewReader(text)); !errors.Is(err, hardware.ErrInvalid) ||
+			!strings.Contains(err.Error(), say) {
 			t.Errorf("%.40q: want an error that says %q, got %v", text, say, err)
 		}
 	}
@@ -211,7 +213,8 @@ func FuzzRead(f *testing.F) {
 			t.Fatalf("read and not written: %v", err)
 		}
 		again, err := hardware.Read(&b)
-		if err != nil || again.D2H != h.D2H || again.Together != h.Together || again.MemoryBytes != h.MemoryBytes {
+		if err != nil || again.D2H != h.D2H || again.Together != h.Together ||
+			again.MemoryBytes != h.MemoryBytes {
 			t.Fatalf("%+v became %+v, %v", h, again, err)
 		}
 	})

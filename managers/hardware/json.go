@@ -24,10 +24,12 @@ var ErrInvalid = errors.New("invalid hardware")
 // (memory, arithmetic, driver calls), except for the two links' rates and Together.
 func Check(h plan.Hardware) error {
 	if h.Name == "" {
-		return fmt.Errorf("%w: it has no name; set \"name\" to what it should be called in tables", ErrInvalid)
+		return fmt.Errorf("%w: it has no name; set \"name\" to what it should be called in tables",
+			ErrInvalid)
 	}
 	if h.Origin == "" {
-		return fmt.Errorf("%w %q: \"origin\" is empty; say where the figures come from, such as \"measured on my machine\"", ErrInvalid, h.Name)
+		return fmt.Errorf("%w %q: \"origin\" is empty; say where the figures come from, such as "+
+			"\"measured on my machine\"", ErrInvalid, h.Name)
 	}
 	wrong := func(field string, value any, want string) error {
 		return fmt.Errorf("%w %q: %q is %v; set it to %s", ErrInvalid, h.Name, field, value, want)
@@ -37,15 +39,18 @@ func Check(h plan.Hardware) error {
 		link  plan.Link
 	}{{"d2h", h.D2H}, {"h2d", h.H2D}} {
 		if !(l.link.BytesPerSecond > 0) || l.link.BytesPerSecond > 1e15 {
-			return wrong(l.field+".bytes_per_s", l.link.BytesPerSecond, "the rate of a pinned copy in bytes a second, such as 12.3e9")
+			return wrong(l.field+".bytes_per_s", l.link.BytesPerSecond,
+				"the rate of a pinned copy in bytes a second, such as 12.3e9")
 		}
 		if l.link.Latency < 0 || l.link.Latency > 1e9 {
-			return wrong(l.field+".latency_ns", l.link.Latency, "the fixed cost of one copy in nanoseconds, 0 to 1e9")
+			return wrong(l.field+".latency_ns", l.link.Latency,
+				"the fixed cost of one copy in nanoseconds, 0 to 1e9")
 		}
 	}
 	if !(h.Together > 0 && h.Together <= 1) {
 		return wrong("together", h.Together,
-			"the share of its speed that each direction keeps while both copy, above 0 and up to 1 (1 for independent directions)")
+			"the share of its speed that each direction keeps while both copy, above 0 and up to 1 (1 for "+
+				"independent directions)")
 	}
 	for _, v := range []struct {
 		field string
@@ -87,7 +92,8 @@ func Read(r io.Reader) (plan.Hardware, error) {
 		return h, fmt.Errorf("read hardware: %w", err)
 	}
 	if len(data) > maxFile {
-		return h, fmt.Errorf("%w: more than %d bytes; this is no description of one device", ErrInvalid, maxFile)
+		return h, fmt.Errorf("%w: more than %d bytes; this is no description of one device", ErrInvalid,
+			maxFile)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -95,7 +101,8 @@ func Read(r io.Reader) (plan.Hardware, error) {
 		return plan.Hardware{}, fmt.Errorf("%w: %w; save a preset and edit that", ErrInvalid, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return plan.Hardware{}, fmt.Errorf("%w: there is more behind the description; keep one JSON object a file", ErrInvalid)
+		return plan.Hardware{}, fmt.Errorf("%w: there is more behind the description; keep "+
+			"one JSON object a file", ErrInvalid)
 	}
 	if err := Check(h); err != nil {
 		return plan.Hardware{}, err

@@ -47,7 +47,8 @@ func TestEveryMechanismEarnsItsPlace(t *testing.T) {
 		percent       int64 // budget, of the way from what must reside to the peak
 		with, without mechanisms
 	}{
-		{"prices from the bound's dual, and learned ones", "ResNet-50", 30, mechanisms{}, mechanisms{prices: true}},
+		{"prices from the bound's dual, and learned ones", "ResNet-50", 30, mechanisms{},
+			mechanisms{prices: true}},
 		{"recomputing", "ResNet-50", 50, mechanisms{}, mechanisms{recompute: true}},
 		{"swapping", "VGG-16", 60, mechanisms{}, mechanisms{swap: true}},
 		{"sections", "OverFeat", 15, mechanisms{}, mechanisms{sections: true}},

@@ -64,7 +64,8 @@ func (mem *memory) holdThroughout(size int64, from, to plan.OpID) {
 // openBlocks begins work by blocks.
 func (mem *memory) openBlocks() {
 	blocks := mem.m.n>>blockShift + 1
-	mem.room, mem.added = slices.Grow(mem.room[:0], blocks)[:blocks], slices.Grow(mem.added[:0], blocks)[:blocks]
+	mem.room, mem.added = slices.Grow(mem.room[:0], blocks)[:blocks],
+		slices.Grow(mem.added[:0], blocks)[:blocks]
 	clear(mem.added)
 	for b := range mem.room {
 		mem.room[b] = math.MaxInt64

@@ -72,8 +72,9 @@ func newSchedule(m *model) *schedule {
 		lists: newLists(n, g),
 	}
 	s.prefetches = prefetches{
-		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains, queues: &s.queues,
-		lists: newLists(n, g),
+		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,
+		queues: &s.queues,
+		lists:  newLists(n, g),
 	}
 	s.queues = queues{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,

@@ -14,7 +14,8 @@ func BenchmarkIntervalKnapsack500x300(b *testing.B) {
 		}
 		b.Run(s.name, func(b *testing.B) {
 			for b.Loop() {
-				s, err := solveWith(context.Background(), m, Options{Gap: 0.01, TimeLimit: 20 * time.Second}, s.run)
+				s, err := solveWith(context.Background(), m, Options{Gap: 0.01, TimeLimit: 20 * time.Second},
+					s.run)
 				if err != nil || s.X == nil {
 					b.Fatal(s.Status, err)
 				}
@@ -44,7 +45,8 @@ func BenchmarkSmallModel(b *testing.B) {
 	}
 	m := intervalKnapsack(42, 20, 10, 5, 4, true)
 	for b.Loop() {
-		if s, err := Solve(context.Background(), m, Options{Solver: SolverWASM}); err != nil || s.Status != StatusOptimal {
+		if s, err := Solve(context.Background(), m, Options{Solver: SolverWASM}); err != nil ||
+			s.Status != StatusOptimal {
 			b.Fatal(s.Status, err)
 		}
 	}

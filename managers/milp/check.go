@@ -9,8 +9,9 @@ import (
 // must suit both a row of ones and a row in bytes. Our reading of "holds within tolerance":
 //
 //   - a whole variable is exactly whole (points are rounded before they are checked);
-//   - a row may be exceeded by Tolerance in the scale the solver saw it in, plus what float64 addition can lose. A row over whole
-//     variables with whole coefficients below 2^40 therefore holds exactly, since it can only be exceeded by 1 or more.
+//   - a row may be exceeded by Tolerance in the scale the solver saw it in, plus what float64 addition can
+//     lose. A row over whole variables with whole coefficients below 2^40 therefore holds exactly, since it
+//     can only be exceeded by 1 or more.
 //
 // The bound of a linear program follows from its row duals y by weak duality: for every feasible x,
 //
@@ -70,7 +71,8 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			return fmt.Errorf("%s is %v", m.varName(j), v)
 		case v < m.lower[j]-slack || v > m.upper[j]+slack:
-			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.varName(j), v, m.lower[j], m.upper[j])
+			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.varName(j), v, m.lower[j],
+				m.upper[j])
 		case m.integer[j] && !relaxed && v != math.Round(v):
 			return fmt.Errorf("%s = %v is not whole", m.varName(j), v)
 		}
@@ -85,7 +87,8 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 		}
 		slack := tolerance/scaleOf(value) + roundingUnit*size
 		if sum < m.rowLower[i]-slack || sum > m.rowUpper[i]+slack || math.IsNaN(sum) {
-			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.rowName(i), sum, m.rowLower[i], m.rowUpper[i])
+			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.rowName(i), sum, m.rowLower[i],
+				m.rowUpper[i])
 		}
 	}
 	return nil

@@ -18,8 +18,9 @@ const (
 	highsInfeasible            = 8
 	highsUnboundedOrInfeasible = 9
 	highsUnbounded             = 10
-	highsFirstLimit            = 11 // objective bound, objective target, time, iterations, unknown, solutions, interrupt
-	highsLastLimit             = 17
+	// objective bound, objective target, time, iterations, unknown, solutions, interrupt
+	highsFirstLimit = 11
+	highsLastLimit  = 17
 
 	highsPointFeasible = 2
 	highsBasisValid    = 1
@@ -69,7 +70,8 @@ func (m *machine) solve(ctx context.Context, t task) (answer, error) {
 		error
 	}
 	done := make(chan result, 1)
-	handed := make(chan struct{}) // closed once the model is no longer needed, so that its owner may change it
+	// closed once the model is no longer needed, so that its owner may change it
+	handed := make(chan struct{})
 	go func() {
 		defer func() { <-slots }()
 		a, err := m.run(ctx, t, handed)
@@ -210,7 +212,8 @@ func (in *instance) pass(h uint64, t task, scale scaling, shape shape) {
 		args[8] = in.putInts(kinds)
 	}
 	head := []uint64{h, uint64(shape.vars), uint64(shape.rows), uint64(len(t.index)), rowWise, minimise, 0}
-	if status := int32(uint32(in.call("Highs_passMip", append(head, args...)...))); status == highsError && in.err == nil {
+	if status := int32(uint32(in.call("Highs_passMip", append(head, args...)...))); status == highsError &&
+		in.err == nil {
 		in.err = fmt.Errorf("milp: HiGHS does not take the model")
 	}
 	in.free(args...)

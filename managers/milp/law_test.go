@@ -131,8 +131,10 @@ func TestEverySolverFindsWhatTryingAllPointsFinds(t *testing.T) {
 				if s.Status != StatusInfeasible || s.X != nil {
 					t.Errorf("seed %d: %v with %v, want infeasible", seed, s.Status, s.X)
 				}
-			case s.Status != StatusOptimal || math.Abs(s.Objective-want) > 1e-9 || s.Bound > want+1e-6 || s.Bound < want-1e-3:
-				t.Errorf("seed %d: %v, objective %v and bound %v, want %v", seed, s.Status, s.Objective, s.Bound, want)
+			case s.Status != StatusOptimal || math.Abs(s.Objective-want) > 1e-9 || s.Bound > want+1e-6 ||
+				s.Bound < want-1e-3:
+				t.Errorf("seed %d: %v, objective %v and bound %v, want %v", seed, s.Status, s.Objective,
+					s.Bound, want)
 			case m.Check(s.X, false) != nil:
 				t.Errorf("seed %d: %v", seed, m.Check(s.X, false))
 			default:
@@ -175,7 +177,8 @@ func TestDualsProveTheLeastCostOfARelaxation(t *testing.T) {
 				m.rowUpper[i] += step
 				more, err := solve(m, Options{LPOnly: true})
 				m.rowUpper[i] -= step
-				if err != nil || more.Objective < s.Objective+price*step-1e-7 || more.Objective > s.Objective+1e-9 {
+				if err != nil || more.Objective < s.Objective+price*step-1e-7 || more.Objective > s.Objective+
+					1e-9 {
 					t.Errorf("seed %d: row %d with price %v takes the cost from %v to %v, %v",
 						seed, i, price, s.Objective, more.Objective, err)
 				}
@@ -228,7 +231,8 @@ func TestCountedWorkStopsAtTheSameAnswerWhateverElseTheMachineDoes(t *testing.T)
 		})
 	}
 	wg.Wait()
-	if less, err := Solve(context.Background(), m, Options{MaxWork: 150}); err != nil || less.Work >= want.Work {
+	if less, err := Solve(context.Background(), m, Options{MaxWork: 150}); err != nil ||
+		less.Work >= want.Work {
 		t.Errorf("a tenth of the work took %d reads of %d, %v", less.Work, want.Work, err)
 	}
 }
@@ -254,8 +258,10 @@ func TestATimeLimitIsNoErrorAndLeavesTheBestPoint(t *testing.T) {
 	start := make([]float64, m.NumVars())
 	eachSolver(t, func(t *testing.T, _ program, solve func(*Model, Options) (Solution, error)) {
 		s, err := solve(m, Options{TimeLimit: time.Second, Start: start})
-		if err != nil || s.Status != StatusFeasible || m.Check(s.X, false) != nil || s.Objective > 0 || s.Bound > s.Objective {
-			t.Errorf("%v, objective %v, bound %v, %v, %v", s.Status, s.Objective, s.Bound, m.Check(s.X, false), err)
+		if err != nil || s.Status != StatusFeasible || m.Check(s.X, false) != nil || s.Objective > 0 ||
+			s.Bound > s.Objective {
+			t.Errorf("%v, objective %v, bound %v, %v, %v", s.Status, s.Objective, s.Bound,
+				m.Check(s.X, false), err)
 		}
 	})
 }
@@ -275,7 +281,8 @@ func TestACancelledSolveReturnsItsBestPointAndTheContextsError(t *testing.T) {
 				}
 				time.AfterFunc(wait, cancel)
 				got, err := solveWith(ctx, m, Options{Start: start}, s.run)
-				if !errors.Is(err, context.Canceled) || got.Status != StatusFeasible || m.Check(got.X, false) != nil {
+				if !errors.Is(err, context.Canceled) || got.Status != StatusFeasible ||
+					m.Check(got.X, false) != nil {
 					t.Errorf("after %v: %v, %v, %v", wait, got.Status, m.Check(got.X, false), err)
 				}
 				cancel()
@@ -288,7 +295,8 @@ func TestACancelledSolveReturnsItsBestPointAndTheContextsError(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), wait)
 			got, err := Solve(ctx, m, Options{Solver: SolverWASM})
 			cancel()
-			if !errors.Is(err, context.DeadlineExceeded) || got.Status != StatusFeasible && wait > time.Minute {
+			if !errors.Is(err, context.DeadlineExceeded) || got.Status != StatusFeasible &&
+				wait > time.Minute {
 				t.Fatalf("%v, objective %v, %v", got.Status, got.Objective, err)
 			}
 			if got.Status == StatusFeasible {
@@ -321,7 +329,8 @@ func TestAModelBeyondItsMemoryIsAnError(t *testing.T) {
 	if !errors.Is(err, errMemory) {
 		t.Errorf("%v, want %v", err, errMemory)
 	}
-	if s, err := Solve(context.Background(), m, Options{Solver: SolverWASM}); err != nil || s.Status != StatusOptimal {
+	if s, err := Solve(context.Background(), m, Options{Solver: SolverWASM}); err != nil ||
+		s.Status != StatusOptimal {
 		t.Errorf("with all memory: %v, %v", s.Status, err)
 	}
 }
@@ -348,8 +357,10 @@ func TestMalformedModelsAndOptionsAreErrors(t *testing.T) {
 	}
 	ok := &Model{}
 	x(ok)
-	for _, o := range []Options{{Gap: -1}, {Gap: nan}, {TimeLimit: -1}, {MaxNodes: -1}, {MaxWork: -1}, {MaxMemory: -1}, {Threads: -1},
-		{Solver: 9}, {Start: []float64{1, 2}}, {Start: []float64{2}}, {Start: []float64{nan}}, {Solver: SolverNative, MaxWork: 1}} {
+	for _, o := range []Options{{Gap: -1}, {Gap: nan}, {TimeLimit: -1}, {MaxNodes: -1}, {MaxWork: -1},
+		{MaxMemory: -1}, {Threads: -1},
+		{Solver: 9}, {Start: []float64{1, 2}}, {Start: []float64{2}}, {Start: []float64{nan}},
+		{Solver: SolverNative, MaxWork: 1}} {
 		if _, err := Solve(context.Background(), ok, o); err == nil {
 			t.Errorf("%+v: no error", o)
 		}
@@ -378,7 +389,8 @@ func TestABasisSavesMostOfTheWorkOfAChangedModel(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(warm.Objective-cold.Objective) > 1e-6*math.Abs(cold.Objective) || warm.Status != StatusOptimal {
+	if math.Abs(warm.Objective-cold.Objective) > 1e-6*math.Abs(cold.Objective) ||
+		warm.Status != StatusOptimal {
 		t.Errorf("from the basis %s at %v, from nothing %v", warm.Status, warm.Objective, cold.Objective)
 	}
 	if 2*warm.Work > cold.Work {

@@ -20,19 +20,23 @@
 //
 // Four things a wrapper usually leaves to luck are settled here:
 //
-//   - The clock belongs to us. WebAssembly has no clock but the one its host lends it, and HiGHS looks at the clock at every few
-//     steps of work to see whether its time is up. The clock lent here does not tell the time: it counts how often it was looked at.
-//     That count is the same on every run and every machine, so [Options.MaxWork] is a limit in counted work that, unlike a limit in
-//     seconds, gives the same answer twice. When the caller's context ends, or [Options.TimeLimit] passes, the clock jumps past
-//     HiGHS' time limit, and HiGHS stops by itself and hands over the best solution it has. The way rejected is wazero's
-//     WithCloseOnContextDone: it checks inside every loop, costs a factor of three, and kills the instance with its solution in it.
-//   - Numbers are scaled. HiGHS' tolerances are absolute (1e-6), and a row in bytes has coefficients of 1e10, where 1e-6 is below
-//     what a float64 resolves. Rows and costs are multiplied by powers of two, which is exact, and duals are scaled back.
-//   - Nothing is believed. Whole variables are rounded to whole numbers, and rows, bounds and cost are computed again from the
-//     caller's model; a point that fails is repaired or refused, be it a solver's or the caller's. The bound of a linear program is computed from
-//     its duals, which prove it by weak duality whether or not the solver was right.
-//   - Memory is bounded. Each solve has a fresh instance of its own, with at most [Options.MaxMemory]; a counting semaphore keeps
-//     the number of instances at the number of processors.
+//   - The clock belongs to us. WebAssembly has no clock but the one its host lends it, and HiGHS looks at the
+//     clock at every few steps of work to see whether its time is up. The clock lent here does not tell the
+//     time: it counts how often it was looked at. That count is the same on every run and every machine, so
+//     [Options.MaxWork] is a limit in counted work that, unlike a limit in seconds, gives the same answer
+//     twice. When the caller's context ends, or [Options.TimeLimit] passes, the clock jumps past HiGHS' time
+//     limit, and HiGHS stops by itself and hands over the best solution it has. The way rejected is wazero's
+//     WithCloseOnContextDone: it checks inside every loop, costs a factor of three, and kills the instance
+//     with its solution in it.
+//   - Numbers are scaled. HiGHS' tolerances are absolute (1e-6), and a row in bytes has coefficients of 1e10,
+//     where 1e-6 is below what a float64 resolves. Rows and costs are multiplied by powers of two, which is
+//     exact, and duals are scaled back.
+//   - Nothing is believed. Whole variables are rounded to whole numbers, and rows, bounds and cost are
+//     computed again from the caller's model; a point that fails is repaired or refused, be it a solver's or
+//     the caller's. The bound of a linear program is computed from its duals, which prove it by weak duality
+//     whether or not the solver was right.
+//   - Memory is bounded. Each solve has a fresh instance of its own, with at most [Options.MaxMemory]; a
+//     counting semaphore keeps the number of instances at the number of processors.
 //
 // Complexity: building a model is linear in its entries; solving is exponential in the worst case, as it must
 // be. Give a gap.

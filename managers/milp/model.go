@@ -30,10 +30,12 @@ type Model struct {
 	cost, lower, upper []float64
 	integer            []bool
 	rowLower, rowUpper []float64
-	start              []int32 // of each row in index and value; rows follow one another, so the end is the next start
-	index              []int32
-	value              []float64
-	last               []int32 // per variable, one past the position of its latest entry: finds a variable named twice in a row
+	// of each row in index and value; rows follow one another, so the end is the next start
+	start []int32
+	index []int32
+	value []float64
+	// per variable, one past the position of its latest entry: finds a variable named twice in a row
+	last               []int32
 	varNames, rowNames []string
 	err                error
 }
@@ -52,7 +54,8 @@ func (m *Model) AddVar(cost, lower, upper float64, integer bool) Var {
 	case math.IsNaN(cost) || math.IsInf(cost, 0):
 		m.fail(fmt.Errorf("variable %d costs %v: give a finite cost", v, cost))
 	case math.IsNaN(lower) || math.IsNaN(upper) || math.IsInf(lower, 1) || math.IsInf(upper, -1):
-		m.fail(fmt.Errorf("variable %d has bounds [%v, %v]: give numbers, or -Inf below and +Inf above", v, lower, upper))
+		m.fail(fmt.Errorf("variable %d has bounds [%v, %v]: give numbers, or -Inf below and +Inf above", v,
+			lower, upper))
 	}
 	m.cost = append(m.cost, cost)
 	m.lower = append(m.lower, lower)
@@ -82,7 +85,8 @@ func (m *Model) addRowSlices(lower, upper float64, vars []Var, coefs []float64) 
 		return r
 	}
 	if len(vars) != len(coefs) {
-		m.fail(fmt.Errorf("row %d has %d variables and %d coefficients: give as many of one as of the other", r, len(vars), len(coefs)))
+		m.fail(fmt.Errorf("row %d has %d variables and %d coefficients: give as many of one as of the other",
+			r, len(vars), len(coefs)))
 		return r
 	}
 	for i, v := range vars {
@@ -98,7 +102,8 @@ func (m *Model) openRow(lower, upper float64) (r Row, ok bool) {
 		return r, false
 	}
 	if math.IsNaN(lower) || math.IsNaN(upper) || math.IsInf(lower, 1) || math.IsInf(upper, -1) {
-		m.fail(fmt.Errorf("row %d has bounds [%v, %v]: give numbers, or -Inf below and +Inf above", r, lower, upper))
+		m.fail(fmt.Errorf("row %d has bounds [%v, %v]: give numbers, or -Inf below and +Inf above", r, lower,
+			upper))
 	}
 	m.start = append(m.start, int32(len(m.index)))
 	m.rowLower = append(m.rowLower, lower)

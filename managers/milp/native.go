@@ -53,10 +53,13 @@ const logTail = 1 << 16
 
 var highsProgram = program{
 	name: "highs", linear: true, maxNodes: true,
-	arguments: func(task, time.Duration) []string { return []string{"--options_file", optionsFile, modelFile} },
+	arguments: func(task, time.Duration) []string {
+		return []string{"--options_file", optionsFile, modelFile}
+	},
 	options: func(t task, left time.Duration) string {
 		var b strings.Builder
-		fmt.Fprintf(&b, "write_solution_to_file = true\nsolution_file = %s\nwrite_solution_style = 0\n", solutionFile)
+		fmt.Fprintf(&b, "write_solution_to_file = true\nsolution_file = %s\nwrite_solution_style = 0\n",
+			solutionFile)
 		fmt.Fprintf(&b, "mip_rel_gap = %v\nmip_feasibility_tolerance = %v\n", t.Gap, t.feastol)
 		fmt.Fprintf(&b, "time_limit = %v\nthreads = %d\n", left.Seconds(), t.Threads)
 		if t.Threads > 1 {
@@ -77,8 +80,10 @@ var programs = []program{
 	{
 		name: "cbc", maxNodes: true,
 		arguments: func(t task, left time.Duration) []string {
-			a := []string{modelFile, "-sec", strconv.FormatFloat(left.Seconds(), 'f', 3, 64), "-timeMode", "elapsed",
-				"-ratio", strconv.FormatFloat(t.Gap, 'g', -1, 64), "-integerTolerance", strconv.FormatFloat(t.feastol, 'g', -1, 64)}
+			a := []string{modelFile, "-sec", strconv.FormatFloat(left.Seconds(), 'f', 3, 64), "-timeMode",
+				"elapsed",
+				"-ratio", strconv.FormatFloat(t.Gap, 'g', -1, 64), "-integerTolerance",
+				strconv.FormatFloat(t.feastol, 'g', -1, 64)}
 			if t.MaxNodes > 0 {
 				a = append(a, "-maxNodes", strconv.FormatInt(min(t.MaxNodes, math.MaxInt32), 10))
 			}
@@ -125,7 +130,9 @@ func (p program) run(path string) backend {
 		}
 		defer os.RemoveAll(dir)
 		scale := t.scaling()
-		if err := writeFile(filepath.Join(dir, modelFile), func(w io.Writer) error { return t.writeMPS(w, scale, t.LPOnly) }); err != nil {
+		if err := writeFile(filepath.Join(dir, modelFile), func(w io.Writer) error {
+			return t.writeMPS(w, scale, t.LPOnly)
+		}); err != nil {
 			return c.answer, fmt.Errorf("milp: running %s: %w", p.name, err)
 		}
 		if p.options != nil {

@@ -21,7 +21,8 @@ func fakeHighs(t *testing.T, script string) {
 func TestANativeSolverIsNotBelieved(t *testing.T) {
 	m, _ := parseModel(t, "var a 0 1 int\nvar b 0 1 int\nmin - 2 a - b\nr: a + b <= 1")
 	say := func(status, a, b string) string {
-		return "echo 'Model status\n" + status + "\n\n# Primal solution values\nFeasible\nObjective -3\n# Columns 2\nC0 " + a +
+		return "echo 'Model status\n" + status +
+			"\n\n# Primal solution values\nFeasible\nObjective -3\n# Columns 2\nC0 " + a +
 			"\nC1 " + b + "\n' > solution; echo 'Dual bound -3'"
 	}
 	for name, script := range map[string]string{
@@ -36,18 +37,21 @@ func TestANativeSolverIsNotBelieved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fakeHighs(t, script)
-			if s, err := Solve(context.Background(), m, Options{Solver: SolverNative}); err == nil || s.X != nil {
+			if s, err := Solve(context.Background(), m, Options{Solver: SolverNative}); err == nil ||
+				s.X != nil {
 				t.Errorf("native: %+v", s)
 			}
 			s, err := Solve(context.Background(), m, Options{})
-			if err != nil || s.Status != StatusOptimal || s.Objective != -2 || !strings.Contains(s.Solver, "WebAssembly") {
+			if err != nil || s.Status != StatusOptimal || s.Objective != -2 ||
+				!strings.Contains(s.Solver, "WebAssembly") {
 				t.Errorf("auto: %+v, %v", s, err)
 			}
 		})
 	}
 	t.Run("claims optimality short of its bound", func(t *testing.T) {
 		fakeHighs(t, say("Optimal", "0", "1"))
-		if s, err := Solve(context.Background(), m, Options{}); err != nil || s.Status != StatusFeasible || s.Objective != -1 {
+		if s, err := Solve(context.Background(), m, Options{}); err != nil || s.Status != StatusFeasible ||
+			s.Objective != -1 {
 			t.Errorf("%+v, %v", s, err)
 		}
 	})

@@ -252,7 +252,8 @@ func (o *Options) complete(m *Model) error {
 		}
 	}
 	if o.Basis != nil && (len(o.Basis.vars) != m.NumVars() || len(o.Basis.rows) != m.NumRows()) {
-		return fmt.Errorf("milp: a basis of %d variables and %d rows for a model of %d and %d: take that of a model of the same shape",
+		return fmt.Errorf("milp: a basis of %d variables and %d rows for a model of %d and %d: take that "+
+			"of a model of the same shape",
 			len(o.Basis.vars), len(o.Basis.rows), m.NumVars(), m.NumRows())
 	}
 	if o.TimeLimit == 0 {
@@ -272,14 +273,16 @@ func (o *Options) backend(m *Model) (run backend, native bool, err error) {
 		return runWASM, false, nil
 	case SolverNative:
 		if o.MaxWork > 0 {
-			return nil, false, errors.New("milp: native solvers do not count work: take MaxNodes or the wasm solver")
+			return nil, false, errors.New("milp: native solvers do not count work: take " +
+				"MaxNodes or the wasm solver")
 		}
 		for _, p := range programs {
 			if path, ok := p.find(m, o); ok {
 				return p.run(path), true, nil
 			}
 		}
-		return nil, false, errors.New("milp: no native solver for this model on PATH: install highs, or take the wasm solver")
+		return nil, false, errors.New("milp: no native solver for this model on PATH: install highs, " +
+			"or take the wasm solver")
 	}
 	if o.MaxWork == 0 {
 		if path, ok := highsProgram.find(m, o); ok {
@@ -305,7 +308,8 @@ func solve(ctx context.Context, t task, run backend) (Solution, error) {
 		}
 	}
 	if a.status == StatusInfeasible && t.Start != nil {
-		return t.assemble(nothing(a.solver)), fmt.Errorf("milp: %s calls a model infeasible that its start satisfies", a.solver)
+		return t.assemble(nothing(a.solver)), fmt.Errorf(
+			"milp: %s calls a model infeasible that its start satisfies", a.solver)
 	}
 	bad := t.checked(ctx, &a)
 	if bad != nil && ctx.Err() == nil && time.Now().Before(t.deadline) {
@@ -419,7 +423,8 @@ func (t task) assemble(a answer) Solution {
 	if s.Status == StatusUnknown {
 		s.Status = StatusFeasible
 	}
-	if !linear && s.Status == StatusOptimal && s.Gap > t.Gap+tolerance && s.Objective-s.Bound > tolerance/scaleOf(t.cost) {
+	if !linear && s.Status == StatusOptimal && s.Gap > t.Gap+tolerance &&
+		s.Objective-s.Bound > tolerance/scaleOf(t.cost) {
 		s.Status = StatusFeasible // the repaired point, or the bound, is short of what the solver claimed
 	}
 	return s

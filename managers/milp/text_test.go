@@ -16,7 +16,8 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write the wanted answers of testdata again, as the embedded solver gives them")
+var update = flag.Bool("update", false, "write the wanted answers of testdata again, as the "+
+	"embedded solver gives them")
 
 // parseModel reads the notation of testdata, a line each:
 //
@@ -135,13 +136,16 @@ func nativeSolver(p program) (s struct {
 }
 
 // eachSolver runs f as a subtest for each solver that is installed.
-func eachSolver(t *testing.T, f func(t *testing.T, p program, solve func(*Model, Options) (Solution, error))) {
+func eachSolver(t *testing.T, f func(t *testing.T, p program,
+	solve func(*Model, Options) (Solution, error))) {
 	for _, s := range solvers {
 		t.Run(s.name, func(t *testing.T) {
 			if s.run == nil {
 				t.Skipf("needs the solver %s: it is not on PATH", s.name)
 			}
-			f(t, s.program, func(m *Model, o Options) (Solution, error) { return solveWith(context.Background(), m, o, s.run) })
+			f(t, s.program, func(m *Model, o Options) (Solution, error) {
+				return solveWith(context.Background(), m, o, s.run)
+			})
 		})
 	}
 }
@@ -168,7 +172,8 @@ func TestModelsInTextHaveTheAnswersInTestdata(t *testing.T) {
 				}
 				s, err := solve(m, o)
 				if p.name != "" {
-					want := strings.Join(strings.SplitAfter(want, "\n")[:min(3, strings.Count(want, "\n"))], "")
+					want := strings.Join(strings.SplitAfter(want, "\n")[:min(3, strings.Count(want, "\n"))],
+						"")
 					if got := table(m, s, err, true); got != want {
 						t.Errorf("got\n%swant\n%s", got, want)
 					}
@@ -191,7 +196,8 @@ func TestModelsInTextHaveTheAnswersInTestdata(t *testing.T) {
 }
 
 func TestAModelWrittenAsMPSLooksLikeThis(t *testing.T) {
-	m, _ := parseModel(t, "var x 0 1 int\nvar y -inf 3\nvar z -inf inf\nvar w 2 2\nvar v 1 inf int\nmin x - 0.1 y\n"+
+	m, _ := parseModel(t, "var x 0 1 int\nvar y -inf 3\nvar z -inf inf\nvar w 2 2\nvar v 1 "+
+		"inf int\nmin x - 0.1 y\n"+
 		"a: x + y <= 4\nb: 1 <= y - z <= 3\nc: w + v = 5\nfree: x\nd: x + v >= 1e10\n")
 	var b bytes.Buffer
 	one := scaling{cost: 1, rows: make([]float64, m.NumRows())}

@@ -20,8 +20,9 @@ import (
 )
 
 // This file is the machine HiGHS runs on: the nine functions its WebAssembly build asks of its host, and the
-// runtime, compiled once per process. scripts/highs.sh builds it from HiGHS' source with Emscripten: exceptions
-// end it, it has no threads and no files, and it exports the functions of highs_c_api.h by their names.
+// runtime, compiled once per process. scripts/highs.sh builds it from HiGHS' source with Emscripten:
+// exceptions end it, it has no threads and no files, and it exports the functions of highs_c_api.h by their
+// names.
 //
 // Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in
 // every loop. But HiGHS itself reads the clock between any two steps of its work, so the clock is where it is
@@ -49,8 +50,9 @@ const (
 )
 
 var (
-	errStopped     = errors.New("milp: HiGHS did not stop when its time was up")
-	errMemory      = errors.New("milp: the model needs more memory than Options.MaxMemory: aggregate it or raise the limit")
+	errStopped = errors.New("milp: HiGHS did not stop when its time was up")
+	errMemory  = errors.New("milp: the model needs more memory than Options.MaxMemory: " +
+		"aggregate it or raise the limit")
 	errUnsupported = errors.New("milp: HiGHS gave up on the model with an internal exception")
 )
 
@@ -109,7 +111,9 @@ func newCachedMachine(ctx context.Context, wasm []byte, dir string) (*machine, e
 }
 
 // instances limits how many solves run at once, for each needs a processor and may need gigabytes.
-var instances = sync.OnceValue(func() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0))) })
+var instances = sync.OnceValue(func() chan struct{} {
+	return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)))
+})
 
 // cacheDir returns where compiled code is kept between runs, or "" where the system names no such place.
 func cacheDir() string {
@@ -184,7 +188,8 @@ func exportHost(ctx context.Context, r wazero.Runtime) error {
 	const i32, i64 = api.ValueTypeI32, api.ValueTypeI64
 	types := func(t ...api.ValueType) []api.ValueType { return t }
 	b := r.NewHostModuleBuilder("wasi_snapshot_preview1")
-	def := func(name string, params, results []api.ValueType, f func(h *host, mem api.Memory, stack []uint64)) {
+	def := func(name string, params, results []api.ValueType,
+		f func(h *host, mem api.Memory, stack []uint64)) {
 		of := func(ctx context.Context, mod api.Module, stack []uint64) {
 			f(ctx.Value(hostKey{}).(*host), mod.Memory(), stack)
 		}
@@ -210,7 +215,9 @@ func exportHost(ctx context.Context, r wazero.Runtime) error {
 		mem.WriteUint32Le(uint32(stack[3]), total)
 		stack[0] = 0
 	})
-	def("environ_get", types(i32, i32), types(i32), func(_ *host, _ api.Memory, stack []uint64) { stack[0] = 0 })
+	def("environ_get", types(i32, i32), types(i32), func(_ *host, _ api.Memory, stack []uint64) {
+		stack[0] = 0
+	})
 	def("environ_sizes_get", types(i32, i32), types(i32), func(_ *host, mem api.Memory, stack []uint64) {
 		mem.WriteUint32Le(uint32(stack[0]), 0)
 		mem.WriteUint32Le(uint32(stack[1]), 0)
@@ -267,7 +274,8 @@ func (m *machine) newInstance(maxMemory int64) (*instance, error) {
 	in.ctx = context.WithValue(context.Background(), hostKey{}, &in.host)
 	allocate := func(_, _ uint64) experimental.LinearMemory { return &memory{host: &in.host} }
 	ctx := experimental.WithMemoryAllocator(in.ctx, experimental.MemoryAllocatorFunc(allocate))
-	module, err := m.runtime.InstantiateModule(ctx, m.code, wazero.NewModuleConfig().WithName("").WithStartFunctions())
+	module, err := m.runtime.InstantiateModule(ctx, m.code,
+		wazero.NewModuleConfig().WithName("").WithStartFunctions())
 	if err != nil {
 		return nil, fmt.Errorf("milp: starting HiGHS: %w", err)
 	}

@@ -79,9 +79,11 @@ func (t *tape) variants(c *convolution) ([]plan.Variant, int64) {
 	if marginalFFT >= marginalGEMM {
 		return nil, gemm
 	}
-	seconds := 2*samples*pairs/t.hw.FlopsPerSecond + (float64(c.bytes)+2*float64(c.workspace()))/t.hw.BytesPerSecond
+	seconds := 2*samples*pairs/t.hw.FlopsPerSecond +
+		(float64(c.bytes)+2*float64(c.workspace()))/t.hw.BytesPerSecond
 	return []plan.Variant{
-		{Name: "fft-tiling", Duration: max(kernelTime, int64(math.Ceil(seconds*1e9))), Workspace: c.workspace()},
+		{Name: "fft-tiling", Duration: max(kernelTime, int64(math.Ceil(seconds*1e9))),
+			Workspace: c.workspace()},
 		{Name: "implicit-gemm", Duration: gemm},
 	}, gemm
 }
@@ -111,8 +113,9 @@ func (t *tape) conv(name string, x *tensor, out, kernel, stride, pad int64, bias
 		b = t.param(name+".bias", out)
 		accesses = append(accesses, read(t.params[b].buf))
 	}
-	c := &convolution{batch: t.batch, in: x.c, out: out, h: y.h, w: y.w, kh: kernel, kw: kernel, groups: 1, stride: stride,
-		bytes: (x.elems+y.elems)*elemSize + t.p.Buffers[w].Size}
+	c := &convolution{batch: t.batch, in: x.c, out: out, h: y.h, w: y.w, kh: kernel, kw: kernel, groups: 1,
+		stride: stride,
+		bytes:  (x.elems+y.elems)*elemSize + t.p.Buffers[w].Size}
 	t.convOp(name, name, c, append(accesses, write(y.buf))...)
 	t.backward = append(t.backward, func() {
 		dy := t.take(y)

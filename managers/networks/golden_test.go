@@ -80,7 +80,8 @@ func factsTable(t *testing.T) string {
 				t.Fatal(err)
 			}
 			p := make1(t, n.Name, 1, device(t, "titan-x"), networks.Options{})
-			fmt.Fprintf(w, "%s\t%d\t%.3f\t%d\t%d\t\n", n.Name, f.Parameters, float64(f.MACs)/1e9, p.Len(), len(p.Buffers))
+			fmt.Fprintf(w, "%s\t%d\t%.3f\t%d\t%d\t\n", n.Name, f.Parameters, float64(f.MACs)/1e9, p.Len(),
+				len(p.Buffers))
 		}
 	})
 }
@@ -88,14 +89,17 @@ func factsTable(t *testing.T) string {
 func footprintTable(t *testing.T) string {
 	gb := func(n int64) string { return fmt.Sprintf("%.2f", float64(n)/1e9) }
 	return tabled(func(w *tabwriter.Writer) {
-		fmt.Fprintln(w, "network\tbatch\tfeatures\tweights\tweight gradients\tgradients\tworkspace\ttotal GB\tGiB\tstate\tpeak live\t")
+		fmt.Fprintln(w, "network\tbatch\tfeatures\tweights\tweight gradients\tgradients\tworkspace\ttotal "+
+			"GB\tGiB\tstate\tpeak live\t")
 		for _, n := range networks.All() {
 			for _, batch := range n.Batches {
 				p := make1(t, n.Name, batch, device(t, "titan-x"), networks.Options{})
 				f := networks.StaticFootprint(p)
 				live, _ := p.PeakLive()
-				fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t\n", n.Name, batch, gb(f.Features),
-					gb(f.Weights), gb(f.WeightGradients), gb(f.Gradients), gb(f.Workspace), gb(f.Total()), float64(f.Total())/(1<<30), gb(f.State), gb(live))
+				fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%.2f\t%s\t%s\t\n", n.Name, batch,
+					gb(f.Features),
+					gb(f.Weights), gb(f.WeightGradients), gb(f.Gradients), gb(f.Workspace), gb(f.Total()),
+					float64(f.Total())/(1<<30), gb(f.State), gb(live))
 			}
 		}
 	})

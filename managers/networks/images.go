@@ -7,27 +7,41 @@ import (
 // All returns the networks, the papers' first. The slice is the caller's.
 func All() []Network {
 	all := []Network{
-		{Name: "AlexNet", Summary: "torchvision's variant, one tower without normalisation (Krizhevsky 2014), 224 x 224",
+		{Name: "AlexNet", Summary: "torchvision's variant, one tower without normalisation " +
+			"(Krizhevsky 2014), 224 x 224",
 			Batches: []int{128, 256}, build: alexNet},
 		{Name: "OverFeat", Summary: "the fast model, 231 x 231", Batches: []int{128}, build: overFeat},
-		{Name: "GoogLeNet", Summary: "the paper's, with normalisation of responses and without auxiliary classifiers, 224 x 224",
+		{Name: "GoogLeNet", Summary: "the paper's, with normalisation of responses and without auxiliary " +
+			"classifiers, 224 x 224",
 			Batches: []int{128}, build: googLeNet},
-		{Name: "VGG-16", Summary: "configuration D, 224 x 224", Batches: []int{64, 128, 256}, build: func(t *tape) { vgg(t, 0) }},
+		{Name: "VGG-16", Summary: "configuration D, 224 x 224", Batches: []int{64, 128, 256},
+			build: func(t *tape) {
+				vgg(t, 0)
+			}},
 	}
 	for k := 1; k <= 4; k++ {
-		all = append(all, Network{Name: fmt.Sprintf("VGG-%d", 16+100*k), Batches: []int{32}, build: func(t *tape) { vgg(t, 20*k) },
-			Summary: fmt.Sprintf("VGG-16 with %d more convolutions in each of its five groups, after vDNN", 20*k)})
+		all = append(all, Network{Name: fmt.Sprintf("VGG-%d", 16+100*k), Batches: []int{32},
+			build: func(t *tape) {
+				vgg(t, 20*k)
+			},
+			Summary: fmt.Sprintf("VGG-16 with %d more convolutions in each of its five groups, after vDNN",
+				20*k)})
 	}
 	return append(all,
-		Network{Name: "ResNet-50", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224", Batches: []int{64},
-			build: func(t *tape) { resNet(t, 3, 4, 6, 3) }},
-		Network{Name: "ResNet-101", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224", Batches: []int{64},
-			build: func(t *tape) { resNet(t, 3, 4, 23, 3) }},
-		Network{Name: "BERT-base", Summary: "12 layers of 768, with the head of masked language modelling, tied", Batches: []int{8, 32},
+		Network{Name: "ResNet-50", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224",
+			Batches: []int{64},
+			build:   func(t *tape) { resNet(t, 3, 4, 6, 3) }},
+		Network{Name: "ResNet-101", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224",
+			Batches: []int{64},
+			build:   func(t *tape) { resNet(t, 3, 4, 23, 3) }},
+		Network{Name: "BERT-base", Summary: "12 layers of 768, with the head of masked " +
+			"language modelling, tied", Batches: []int{8, 32},
 			Sequence: 512, usual: Adam, build: func(t *tape) { bert(t, 12, 768, 12) }},
-		Network{Name: "GPT-2 small", Summary: "12 layers of 768, head tied to the embedding", Batches: []int{8},
+		Network{Name: "GPT-2 small", Summary: "12 layers of 768, head tied to the embedding",
+			Batches:  []int{8},
 			Sequence: 1024, usual: Adam, build: func(t *tape) { gpt2(t, 12, 768, 12) }},
-		Network{Name: "GPT-2 medium", Summary: "24 layers of 1024, head tied to the embedding", Batches: []int{8},
+		Network{Name: "GPT-2 medium", Summary: "24 layers of 1024, head tied to the embedding",
+			Batches:  []int{8},
 			Sequence: 1024, usual: Adam, build: func(t *tape) { gpt2(t, 24, 1024, 16) }},
 	)
 }
@@ -67,7 +81,8 @@ func vgg(t *tape, more int) {
 	x := t.images(3, 224, 224)
 	for g, group := range []struct{ channels, convs int }{{64, 2}, {128, 2}, {256, 3}, {512, 3}, {512, 3}} {
 		for i := range group.convs + more {
-			x = t.convReLU(fmt.Sprintf("conv%d_%d", g+1, i+1), fmt.Sprintf("relu%d_%d", g+1, i+1), x, int64(group.channels), 3, 1, 1)
+			x = t.convReLU(fmt.Sprintf("conv%d_%d", g+1, i+1), fmt.Sprintf("relu%d_%d", g+1, i+1), x,
+				int64(group.channels), 3, 1, 1)
 		}
 		x = t.pool(fmt.Sprintf("pool%d", g+1), x, 2, 2, 0, false)
 	}

@@ -43,13 +43,15 @@ func (t *tape) batchNorm(name string, x *tensor) *tensor {
 	running := t.persistent(name+".running", 2*x.c, timeline.Unknown)
 	saved := t.buffer(name+".saved", 2*x.c*elemSize, timeline.Activation)
 	y := t.output(name, x.c, x.h, x.w, true)
-	i := t.op(name, name, plan.ClassNorm, 0, read(x.buf), read(t.params[weight].buf), read(t.params[bias].buf), write(y.buf), write(saved))
+	i := t.op(name, name, plan.ClassNorm, 0, read(x.buf), read(t.params[weight].buf),
+		read(t.params[bias].buf), write(y.buf), write(saved))
 	t.p.Ops[i].Duration = t.price(0, 3*float64(x.elems*elemSize)) // the input is read twice
 	t.p.Ops[t.op(name+".track", name, plan.ClassNorm, 0, read(saved), mutate(running))].Rerunnable = false
 	t.backward = append(t.backward, func() {
 		dy, dx := t.take(y), t.gradient(x)
 		dw, db := t.paramGrad(weight), t.paramGrad(bias)
-		i := t.op(name+".backward", name, plan.ClassNorm, 0, read(dy), read(x.buf), read(saved), read(t.params[weight].buf),
+		i := t.op(name+".backward", name, plan.ClassNorm, 0, read(dy), read(x.buf), read(saved),
+			read(t.params[weight].buf),
 			write(dx), write(dw), write(db))
 		t.p.Ops[i].Duration = t.price(0, 5*float64(x.elems*elemSize)) // both inputs are read twice
 		t.release(y)
@@ -62,7 +64,8 @@ func (t *tape) batchNorm(name string, x *tensor) *tensor {
 
 // pool is max pooling, or average pooling over a window, by cuDNN: its backward pass reads X and Y.
 func (t *tape) pool(name string, x *tensor, kernel, stride, pad int64, ceil bool) *tensor {
-	y := t.output(name, x.c, pooled(x.h, kernel, stride, pad, ceil), pooled(x.w, kernel, stride, pad, ceil), true)
+	y := t.output(name, x.c, pooled(x.h, kernel, stride, pad, ceil), pooled(x.w, kernel, stride, pad, ceil),
+		true)
 	t.op(name, name, plan.ClassPool, 0, read(x.buf), write(y.buf))
 	t.backward = append(t.backward, func() {
 		dy, dx := t.take(y), t.gradient(x)
@@ -206,7 +209,8 @@ func (t *tape) loss(x *tensor) {
 	t.op("softmax", "softmax", plan.ClassSoftmax, 0, read(x.buf), write(y.buf))
 	value := t.buffer("loss", elemSize, timeline.Activation)
 	i := t.op("loss", "loss", plan.ClassLoss, 0, read(y.buf), read(t.label), write(value))
-	t.p.Ops[i].Duration = t.price(0, float64(t.p.Buffers[t.label].Size/8*(8+elemSize))) // of each label and one probability
+	// of each label and one probability
+	t.p.Ops[i].Duration = t.price(0, float64(t.p.Buffers[t.label].Size/8*(8+elemSize)))
 	t.backward = append(t.backward, func() {
 		dy, dx := t.gradient(y), t.gradient(x)
 		t.op("loss.backward", "loss", plan.ClassLoss, 0, read(t.label), write(dy))

@@ -55,14 +55,16 @@ func profile(t *testing.T, network string) []profiled {
 			}
 		}
 		node, _ := strconv.Atoi(m[1])
-		layers = append(layers, profiled{node: node, kind: m[2], forward: f[0], backward: f[1], output: int64(f[2]), weights: int64(f[3])})
+		layers = append(layers, profiled{node: node, kind: m[2], forward: f[0], backward: f[1],
+			output: int64(f[2]), weights: int64(f[3])})
 	}
 	slices.SortFunc(layers, func(a, b profiled) int { return a.node - b.node })
 	return layers
 }
 
 // kinds are the profile's words.
-var kinds = map[plan.Class]string{plan.ClassConv: "Conv", plan.ClassLinear: "Linear", plan.ClassPool: "MaxPool", plan.ClassNorm: "BatchNorm"}
+var kinds = map[plan.Class]string{plan.ClassConv: "Conv", plan.ClassLinear: "Linear",
+	plan.ClassPool: "MaxPool", plan.ClassNorm: "BatchNorm"}
 
 // TestLayersAreThoseOfMeasuredNetworks compares what each convolution, linear layer and pooling writes, and
 // how large its weights are, with profiles of the real networks. Layers are compared as a set: a profile
@@ -71,7 +73,8 @@ func TestLayersAreThoseOfMeasuredNetworks(t *testing.T) {
 	for _, c := range []struct {
 		file, network string
 		batch         int
-	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128}, {"resnet101", "ResNet-101", 64}} {
+	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128},
+		{"resnet101", "ResNet-101", 64}} {
 		t.Run(c.network, func(t *testing.T) {
 			var want, got []string
 			var measured, model [2]float64
@@ -80,7 +83,8 @@ func TestLayersAreThoseOfMeasuredNetworks(t *testing.T) {
 				measured[1] += l.backward
 				switch l.kind {
 				case "Conv2d", "Linear", "MaxPool2d", "BatchNorm2d":
-					want = append(want, fmt.Sprintf("%s writes %d with weights of %d", strings.TrimSuffix(l.kind, "2d"), l.output, l.weights))
+					want = append(want, fmt.Sprintf("%s writes %d with weights of %d",
+						strings.TrimSuffix(l.kind, "2d"), l.output, l.weights))
 				}
 			}
 			p := make1(t, c.network, c.batch, device(t, "v100-sxm"), networks.Options{})
@@ -117,7 +121,8 @@ func TestLayersAreThoseOfMeasuredNetworks(t *testing.T) {
 			}
 			// The profile does not name its device, so times are told and not compared: a model that is off
 			// by a factor is to be seen.
-			t.Logf("batch %d: the model of a V100 takes %.0f ms forward and %.0f ms backward, the profile %.0f and %.0f",
+			t.Logf("batch %d: the model of a V100 takes %.0f ms forward and %.0f ms backward, "+
+				"the profile %.0f and %.0f",
 				c.batch, model[0], model[1], measured[0], measured[1])
 		})
 	}

@@ -123,7 +123,8 @@ func ByName(name string) (Network, error) {
 		for _, n := range starts {
 			names = append(names, n.Name)
 		}
-		return Network{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name, strings.Join(names, ", "))
+		return Network{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name,
+			strings.Join(names, ", "))
 	}
 	return Network{}, fmt.Errorf("%w %q; take one of %s", ErrUnknown, name, strings.Join(names, ", "))
 }
@@ -142,7 +143,8 @@ func normal(name string) string {
 // bandwidth. The problem is of dataflow kind, on one stream, finished.
 func (n Network) Problem(batch int, hw plan.Hardware, o Options) (*plan.Problem, error) {
 	if hw.FlopsPerSecond <= 0 || hw.BytesPerSecond <= 0 {
-		return nil, fmt.Errorf("make %s: the hardware %q knows no sustained arithmetic or bandwidth; take a device preset, "+
+		return nil, fmt.Errorf("make %s: the hardware %q knows no sustained arithmetic or bandwidth; "+
+			"take a device preset, "+
 			"or set flops_per_s and bytes_per_s", n.Name, hw.Name)
 	}
 	t, err := n.run(batch, hw, o)
@@ -160,7 +162,8 @@ func (n Network) run(batch int, hw plan.Hardware, o Options) (*tape, error) {
 	case batch < 1 || batch > maxBatch:
 		return nil, fmt.Errorf("make %s: batch %d is not between 1 and %d", n.Name, batch, maxBatch)
 	case n.Sequence == 0 && o.Sequence != 0:
-		return nil, fmt.Errorf("make %s: it takes images, which have no sequence length; leave Sequence 0", n.Name)
+		return nil, fmt.Errorf("make %s: it takes images, which have no sequence length; leave Sequence 0",
+			n.Name)
 	case o.Sequence < 0 || o.Sequence > maxSequence:
 		return nil, fmt.Errorf("make %s: sequence length %d is not between 1 and %d",
 			n.Name, o.Sequence, maxSequence)

@@ -72,7 +72,8 @@ func TestParametersAndArithmeticAreThePublishedOnes(t *testing.T) {
 }
 
 func TestDeepVGGHasAsManyConvolutionsAsItsNameSays(t *testing.T) {
-	for name, want := range map[string]int{"VGG-16": 13, "VGG-116": 113, "VGG-216": 213, "VGG-316": 313, "VGG-416": 413} {
+	for name, want := range map[string]int{"VGG-16": 13, "VGG-116": 113, "VGG-216": 213, "VGG-316": 313,
+		"VGG-416": 413} {
 		p, got := make1(t, name, 1, device(t, "titan-x"), networks.Options{}), 0
 		for i := range p.Ops {
 			if p.Ops[i].Class == plan.ClassConv && p.Ops[i].Phase == traces.PhaseForward {
@@ -90,8 +91,10 @@ func TestActivationsHaveTheirKnownShapes(t *testing.T) {
 		network, buffer string
 		elems           int64
 	}{
-		{"AlexNet", "conv1", 64 * 55 * 55}, {"AlexNet", "pool1", 64 * 27 * 27}, {"AlexNet", "pool5", 256 * 6 * 6},
-		{"OverFeat", "conv1", 96 * 56 * 56}, {"OverFeat", "conv2", 256 * 24 * 24}, {"OverFeat", "pool5", 1024 * 6 * 6},
+		{"AlexNet", "conv1", 64 * 55 * 55}, {"AlexNet", "pool1", 64 * 27 * 27},
+		{"AlexNet", "pool5", 256 * 6 * 6},
+		{"OverFeat", "conv1", 96 * 56 * 56}, {"OverFeat", "conv2", 256 * 24 * 24},
+		{"OverFeat", "pool5", 1024 * 6 * 6},
 		{"GoogLeNet", "conv1/7x7_s2", 64 * 112 * 112}, {"GoogLeNet", "inception_3a/output", 256 * 28 * 28},
 		{"GoogLeNet", "inception_5b/output", 1024 * 7 * 7},
 		{"VGG-16", "conv1_1", 64 * 224 * 224}, {"VGG-16", "pool5", 512 * 7 * 7},
@@ -107,7 +110,8 @@ func TestActivationsHaveTheirKnownShapes(t *testing.T) {
 			if p.Buffers[i].Name == c.buffer {
 				found = true
 				if p.Buffers[i].Size != batch*c.elems*4 {
-					t.Errorf("%s: %s has %d bytes, want %d", c.network, c.buffer, p.Buffers[i].Size, batch*c.elems*4)
+					t.Errorf("%s: %s has %d bytes, want %d", c.network, c.buffer, p.Buffers[i].Size,
+						batch*c.elems*4)
 				}
 			}
 		}

@@ -27,17 +27,20 @@ type tape struct {
 	phase    traces.Phase
 	backward []func() // of each layer, in forward order
 	params   []param
-	refs     []int32 // of each buffer that holds a gradient: how many tensors' gradient it is and whose readers are still to come
-	macs     float64
-	err      error
+	// of each buffer that holds a gradient: how many tensors' gradient it is and whose readers are still to
+	// come
+	refs []int32
+	macs float64
+	err  error
 }
 
 // tensor is a value of the forward pass. Two values may share a buffer, where the later one was made in
 // place.
 type tensor struct {
-	name    string
-	elems   int64 // of the whole batch
-	c, h, w int64 // of one sample; h and w are 1 behind a linear layer, h is the sequence's length in a transformer
+	name  string
+	elems int64 // of the whole batch
+	// of one sample; h and w are 1 behind a linear layer, h is the sequence's length in a transformer
+	c, h, w int64
 	buf     plan.BufferID
 	grad    plan.BufferID
 	needs   bool // whether its gradient is wanted
@@ -52,7 +55,8 @@ type param struct {
 
 func newTape(batch int, hw plan.Hardware, o Options) *tape {
 	return &tape{hw: hw, opt: o, batch: int64(batch), phase: traces.PhaseForward,
-		p: plan.Problem{Kind: traces.Dataflow, Align: 512, Streams: 1, Hardware: hw, HasTimes: true, TimesInferred: true}}
+		p: plan.Problem{Kind: traces.Dataflow, Align: 512, Streams: 1, Hardware: hw, HasTimes: true,
+			TimesInferred: true}}
 }
 
 func read(b plan.BufferID) plan.Access   { return plan.Access{Buffer: b, Mode: plan.Read} }
@@ -61,7 +65,8 @@ func mutate(b plan.BufferID) plan.Access { return plan.Access{Buffer: b, Mode: p
 
 // buffer adds a buffer whose lifetime its touches will give.
 func (t *tape) buffer(name string, size int64, c timeline.Category) plan.BufferID {
-	t.p.Buffers = append(t.p.Buffers, plan.Buffer{Name: name, Size: size, Category: c, Start: -1, Alloc: timeline.NoAlloc})
+	t.p.Buffers = append(t.p.Buffers, plan.Buffer{Name: name, Size: size, Category: c, Start: -1,
+		Alloc: timeline.NoAlloc})
 	t.refs = append(t.refs, 0)
 	return plan.BufferID(len(t.p.Buffers) - 1)
 }
@@ -74,7 +79,8 @@ func (t *tape) persistent(name string, elems int64, c timeline.Category) plan.Bu
 
 // param adds a trained tensor and returns its index in params.
 func (t *tape) param(name string, elems int64) int {
-	t.params = append(t.params, param{name: name, buf: t.persistent(name, elems, timeline.Parameter), grad: plan.NoBuffer})
+	t.params = append(t.params, param{name: name, buf: t.persistent(name, elems, timeline.Parameter),
+		grad: plan.NoBuffer})
 	return len(t.params) - 1
 }
 
@@ -104,8 +110,10 @@ func (t *tape) op(name, layer string, class plan.Class, macs float64, accesses .
 	}
 	first := int32(len(t.p.Accesses))
 	t.p.Accesses = append(t.p.Accesses, accesses...)
-	t.p.Ops = append(t.p.Ops, plan.Op{Name: name, Module: layer, Class: class, Phase: t.phase, First: first, End: int32(len(t.p.Accesses)),
-		Duration: t.price(macs, float64(bytes)), Workspace: plan.NoBuffer, Rerunnable: t.phase == traces.PhaseForward})
+	t.p.Ops = append(t.p.Ops, plan.Op{Name: name, Module: layer, Class: class, Phase: t.phase, First: first,
+		End:      int32(len(t.p.Accesses)),
+		Duration: t.price(macs, float64(bytes)), Workspace: plan.NoBuffer,
+		Rerunnable: t.phase == traces.PhaseForward})
 	if t.phase == traces.PhaseForward {
 		t.macs += macs
 	}
@@ -125,7 +133,8 @@ func (t *tape) gradient(x *tensor) plan.BufferID {
 // take returns the finished gradient of y, for the backward ops of the layer that made y. It is theirs until
 // they call release.
 func (t *tape) take(y *tensor) plan.BufferID {
-	if y.grad == plan.NoBuffer { // the network is at fault; going on with a gradient that nothing wrote keeps every layer free of checks
+	// the network is at fault; going on with a gradient that nothing wrote keeps every layer free of checks
+	if y.grad == plan.NoBuffer {
 		t.err = cmp.Or(t.err, fmt.Errorf("nothing reads %s", y.name))
 		y.grad = t.gradient(y)
 	}
@@ -193,7 +202,8 @@ func (t *tape) finish() (*plan.Problem, error) {
 	t.lifetimes()
 	t.p.Notes = append(t.p.Notes,
 		"made from layer shapes, 4 bytes an element; nothing was recorded",
-		fmt.Sprintf("durations are those of a model: arithmetic or memory at the sustained rates of %s, %d us at least", t.hw.Name, kernelTime/1000))
+		fmt.Sprintf("durations are those of a model: arithmetic or memory at the sustained "+
+			"rates of %s, %d us at least", t.hw.Name, kernelTime/1000))
 	p := t.p
 	if err := p.Finish(); err != nil {
 		return nil, fmt.Errorf("make %s: %w", p.Name, err)
@@ -215,10 +225,12 @@ func (t *tape) optimizer() {
 		name := "sgd " + w.name
 		if t.opt.Optimizer == Adam {
 			name = "adam " + w.name
-			accesses = append(accesses, mutate(t.persistent(w.name+".exp_avg", elems, timeline.OptimizerState)),
+			accesses = append(accesses, mutate(t.persistent(w.name+".exp_avg", elems,
+				timeline.OptimizerState)),
 				mutate(t.persistent(w.name+".exp_avg_sq", elems, timeline.OptimizerState)))
 		} else {
-			accesses = append(accesses, mutate(t.persistent(w.name+".momentum_buffer", elems, timeline.OptimizerState)))
+			accesses = append(accesses, mutate(t.persistent(w.name+".momentum_buffer", elems,
+				timeline.OptimizerState)))
 		}
 		t.op(name, w.name, plan.ClassOptimizer, 0, append(accesses, mutate(w.buf))...)
 	}

@@ -37,7 +37,8 @@ func accumulations(p *plan.Problem) []string {
 func TestAForkAddsItsGradientsInPlace(t *testing.T) {
 	p := small(t, Options{}, func(t *tape) {
 		x := t.conv("a", t.images(3, 8, 8), 4, 1, 1, 0, false)
-		t.loss(t.linear("fc", t.average("pool", t.add("add", t.conv("b", x, 4, 1, 1, 0, false), x)), 10, true, -1))
+		t.loss(t.linear("fc", t.average("pool", t.add("add", t.conv("b", x, 4, 1, 1, 0, false), x)), 10, true,
+			-1))
 	})
 	if got := accumulations(p); !slices.Equal(got, []string{"a in place"}) {
 		t.Errorf("gradients are added: %q, want that of a, in place", got)
@@ -65,7 +66,8 @@ func TestATiedWeightAddsItsGradients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := n.Problem(1, plan.Hardware{Name: "test", FlopsPerSecond: 1e12, BytesPerSecond: 1e12}, Options{Sequence: 16})
+	p, err := n.Problem(1, plan.Hardware{Name: "test", FlopsPerSecond: 1e12, BytesPerSecond: 1e12},
+		Options{Sequence: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +82,8 @@ func TestATensorThatNothingReadsIsAnErrorOfTheNetwork(t *testing.T) {
 		t.conv("forgotten", x, 4, 1, 1, 0, false)
 		t.loss(t.linear("fc", x, 10, true, -1))
 	}}
-	if _, err := n.Problem(2, plan.Hardware{Name: "test", FlopsPerSecond: 1e12, BytesPerSecond: 1e12}, Options{}); err == nil {
+	if _, err := n.Problem(2, plan.Hardware{Name: "test", FlopsPerSecond: 1e12, BytesPerSecond: 1e12},
+		Options{}); err == nil {
 		t.Error("a layer whose output nothing reads was trained")
 	}
 }
@@ -95,7 +98,8 @@ func TestPoolingRoundsAsItsModeSays(t *testing.T) {
 		{112, 3, 2, 0, false, 55}, {28, 3, 1, 1, false, 28}, {56, 3, 2, 0, true, 28}, {7, 7, 1, 0, false, 1},
 	} {
 		if got := pooled(c.n, c.kernel, c.stride, c.pad, c.ceil); got != c.want {
-			t.Errorf("pooled(%d, %d, %d, %d, %v) is %d, want %d", c.n, c.kernel, c.stride, c.pad, c.ceil, got, c.want)
+			t.Errorf("pooled(%d, %d, %d, %d, %v) is %d, want %d", c.n, c.kernel, c.stride, c.pad, c.ceil, got,
+				c.want)
 		}
 	}
 }

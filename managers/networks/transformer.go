@@ -73,11 +73,13 @@ func (t *tape) layerNorm(name string, x *tensor) *tensor {
 	weight, bias := t.param(name+".weight", x.w), t.param(name+".bias", x.w)
 	saved := t.buffer(name+".saved", 2*(x.elems/x.w)*elemSize, timeline.Activation)
 	y := t.output(name, x.c, x.h, x.w, true)
-	t.op(name, name, plan.ClassNorm, 0, read(x.buf), read(t.params[weight].buf), read(t.params[bias].buf), write(y.buf), write(saved))
+	t.op(name, name, plan.ClassNorm, 0, read(x.buf), read(t.params[weight].buf), read(t.params[bias].buf),
+		write(y.buf), write(saved))
 	t.backward = append(t.backward, func() {
 		dy, dx := t.take(y), t.gradient(x)
 		dw, db := t.paramGrad(weight), t.paramGrad(bias)
-		t.op(name+".backward", name, plan.ClassNorm, 0, read(dy), read(x.buf), read(saved), read(t.params[weight].buf),
+		t.op(name+".backward", name, plan.ClassNorm, 0, read(dy), read(x.buf), read(saved),
+			read(t.params[weight].buf),
 			write(dx), write(dw), write(db))
 		t.release(y)
 		t.settle(weight, dw, name)
@@ -108,11 +110,13 @@ func (t *tape) activation(name string, x *tensor, ofOutput bool) *tensor {
 func (t *tape) split(name string, x *tensor) (q, k, v *tensor) {
 	parts := make([]*tensor, 3)
 	for i, part := range []string{".q", ".k", ".v"} {
-		parts[i] = &tensor{name: name + part, elems: x.elems / 3, c: x.c, h: x.h, w: x.w / 3, buf: x.buf, grad: plan.NoBuffer, needs: true}
+		parts[i] = &tensor{name: name + part, elems: x.elems / 3, c: x.c, h: x.h, w: x.w / 3, buf: x.buf,
+			grad: plan.NoBuffer, needs: true}
 	}
 	t.backward = append(t.backward, func() {
 		dx := t.gradient(x)
-		t.op(name+".backward", name, plan.ClassOther, 0, read(t.take(parts[0])), read(t.take(parts[1])), read(t.take(parts[2])), write(dx))
+		t.op(name+".backward", name, plan.ClassOther, 0, read(t.take(parts[0])), read(t.take(parts[1])),
+			read(t.take(parts[2])), write(dx))
 		for _, p := range parts {
 			t.release(p)
 		}
@@ -136,7 +140,8 @@ func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *
 	}
 	square := t.batch * heads * rows * rows
 	scores := t.output(name+".scores", heads, rows, rows, true)
-	priced(t.op(name+".scores", name, plan.ClassLinear, macs, distinct(read(q.buf), read(k.buf), write(scores.buf))...), macs, square)
+	priced(t.op(name+".scores", name, plan.ClassLinear, macs,
+		distinct(read(q.buf), read(k.buf), write(scores.buf))...), macs, square)
 	t.backward = append(t.backward, func() {
 		ds := t.take(scores)
 		dq, dk := t.gradient(q), t.gradient(k)
@@ -163,7 +168,8 @@ func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *
 	t.backward = append(t.backward, func() {
 		dy := t.take(y)
 		dp, dv := t.gradient(p), t.gradient(v)
-		priced(t.op(name+".backward", name, plan.ClassLinear, 2*macs, read(dy), read(p.buf), read(v.buf), write(dp), write(dv)), 2*macs, 2*square)
+		priced(t.op(name+".backward", name, plan.ClassLinear, 2*macs, read(dy), read(p.buf), read(v.buf),
+			write(dp), write(dv)), 2*macs, 2*square)
 		t.release(y)
 		t.give(p, dp, name)
 		t.give(v, dv, name)
@@ -176,13 +182,15 @@ func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *
 func (t *tape) fusedAttention(name string, q, k, v *tensor, heads int64, macs float64) *tensor {
 	y := t.output(name, q.c, q.h, q.w, true)
 	sums := t.buffer(name+".logsumexp", t.batch*heads*q.h*elemSize, timeline.Activation)
-	i := t.op(name, name, plan.ClassLinear, 2*macs, distinct(read(q.buf), read(k.buf), read(v.buf), write(y.buf), write(sums))...)
+	i := t.op(name, name, plan.ClassLinear, 2*macs, distinct(read(q.buf), read(k.buf), read(v.buf),
+		write(y.buf), write(sums))...)
 	t.p.Ops[i].Duration = t.price(2*macs, float64(4*q.elems*elemSize))
 	t.backward = append(t.backward, func() {
 		dy := t.take(y)
 		dq, dk, dv := t.gradient(q), t.gradient(k), t.gradient(v)
 		i := t.op(name+".backward", name, plan.ClassLinear, 5*macs,
-			distinct(read(dy), read(q.buf), read(k.buf), read(v.buf), read(y.buf), read(sums), write(dq), write(dk), write(dv))...)
+			distinct(read(dy), read(q.buf), read(k.buf), read(v.buf), read(y.buf), read(sums), write(dq),
+				write(dk), write(dv))...)
 		t.p.Ops[i].Duration = t.price(5*macs, float64(8*q.elems*elemSize))
 		t.release(y)
 		t.give(q, dq, name)
@@ -223,9 +231,11 @@ func bert(t *tape, layers int, width, heads int64) {
 		k := t.linear(at("attention.self.key"), x, width, true, -1)
 		v := t.linear(at("attention.self.value"), x, width, true, -1)
 		a := t.attention(at("attention.self"), q, k, v, heads, true)
-		a = t.dropout(at("attention.output.dropout"), t.linear(at("attention.output.dense"), a, width, true, -1))
+		a = t.dropout(at("attention.output.dropout"), t.linear(at("attention.output.dense"), a, width, true,
+			-1))
 		x = t.layerNorm(at("attention.output.LayerNorm"), t.sum(at("attention.output.add"), a, x))
-		h := t.activation(at("intermediate.gelu"), t.linear(at("intermediate.dense"), x, 4*width, true, -1), false)
+		h := t.activation(at("intermediate.gelu"), t.linear(at("intermediate.dense"), x, 4*width, true, -1),
+			false)
 		h = t.dropout(at("output.dropout"), t.linear(at("output.dense"), h, width, true, -1))
 		x = t.layerNorm(at("output.LayerNorm"), t.sum(at("output.add"), h, x))
 	}
@@ -241,7 +251,8 @@ func gpt2(t *tape, layers int, width, heads int64) {
 	x = t.dropout("drop", t.positions("wpe", x, max(maxPositions, int64(t.opt.Sequence))))
 	for i := range layers {
 		at := func(s string) string { return fmt.Sprintf("h.%d.%s", i, s) }
-		q, k, v := t.split(at("attn.split"), t.linear(at("attn.c_attn"), t.layerNorm(at("ln_1"), x), 3*width, true, -1))
+		q, k, v := t.split(at("attn.split"), t.linear(at("attn.c_attn"), t.layerNorm(at("ln_1"), x), 3*width,
+			true, -1))
 		a := t.linear(at("attn.c_proj"), t.attention(at("attn"), q, k, v, heads, true), width, true, -1)
 		x = t.sum(at("attn.add"), t.dropout(at("attn.resid_dropout"), a), x)
 		h := t.linear(at("mlp.c_fc"), t.layerNorm(at("ln_2"), x), 4*width, true, -1)

@@ -48,7 +48,8 @@ func TestEveryMechanismSavesWork(t *testing.T) {
 			most = max(most, float64(work(p, off))/float64(whole[k]))
 		}
 		if most < 2 {
-			t.Errorf("without %s no problem takes twice the work (at most %.2f times): is it still used?", name, most)
+			t.Errorf("without %s no problem takes twice the work (at most %.2f times): is it still used?",
+				name, most)
 		}
 	}
 }

@@ -126,7 +126,8 @@ func TestColumnsStandInAnyOrderAndDialect(t *testing.T) {
 		"buffer,begin,upper,size,offset,alignment,gaps\r\nx,1,5,8,-1,1,\r\n",
 	} {
 		table, err := ReadCSV(strings.NewReader(text))
-		if err != nil || len(table.Items) != 1 || table.Items[0] != (Item{Start: 1, End: 5, Size: 8}) || table.IDs[0] != "x" {
+		if err != nil || len(table.Items) != 1 || table.Items[0] != (Item{Start: 1, End: 5, Size: 8}) ||
+			table.IDs[0] != "x" {
 			t.Errorf("%q: %+v, %v", text, table, err)
 		}
 	}
@@ -134,14 +135,19 @@ func TestColumnsStandInAnyOrderAndDialect(t *testing.T) {
 
 func TestAMalformedCSVNamesItsLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                            "line 1: there is no header; the first line has to name the columns id, lower, upper, size",
-		"id,lower,size\n":             "line 1: the header lacks one of the columns id, lower, upper, size",
-		"id,lower,start,upper,size\n": `line 1: the header names the column "start" a second time`,
+		"": "line 1: there is no header; the first line has to name the columns " +
+			"id, lower, upper, size",
+		"id,lower,size\n": "line 1: the header lacks one of the columns " +
+			"id, lower, upper, size",
+		"id,lower,start,upper,size\n": `line 1: the header names the ` +
+			`column "start" a second time`,
 		"id,lower,upper,size\na,0,1,2\nb,0,x,3\n": `line 3: the upper "x" is no whole number below 2^62`,
 		"id,lower,upper,size\na,0\n":              `line 2: the upper "" is no whole number below 2^62`,
-		"id,lower,upper,size\n\na,4,4,1\n":        "line 3: its lifetime [4, 4) is empty; the end has to come after the start",
-		"id,lower,upper,size\n\"a,0,1,2\n":        "line 2: extraneous or missing \" in quoted-field",
-		"id,lower,upper,size,gaps\na,0,9,1,2-3\n": `line 2: gaps in a lifetime ("2-3") are not supported; use lower2 and upper2 for one`,
+		"id,lower,upper,size\n\na,4,4,1\n": "line 3: its lifetime [4, 4) is empty; the end has " +
+			"to come after the start",
+		"id,lower,upper,size\n\"a,0,1,2\n": "line 2: extraneous or missing \" in quoted-field",
+		"id,lower,upper,size,gaps\na,0,9,1,2-3\n": `line 2: gaps in a lifetime ("2-3") are not supported; ` +
+			`use lower2 and upper2 for one`,
 	} {
 		_, err := ReadCSV(strings.NewReader(text))
 		var parse *ParseError

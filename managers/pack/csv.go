@@ -57,8 +57,9 @@ const (
 )
 
 var columnOf = map[string]int{
-	"id": colID, "buffer": colID, "buffer_id": colID, "lower": colLower, "start": colLower, "begin": colLower, "upper": colUpper,
-	"end": colUpper, "size": colSize, "offset": colOffset, "lower2": colLower2, "upper2": colUpper2,
+	"id": colID, "buffer": colID, "buffer_id": colID, "lower": colLower, "start": colLower, "begin": colLower,
+	"upper": colUpper,
+	"end":   colUpper, "size": colSize, "offset": colOffset, "lower2": colLower2, "upper2": colUpper2,
 	"alignment": colAlignment, "gaps": colGaps,
 }
 
@@ -103,7 +104,8 @@ func ReadCSV(r io.Reader) (*Table, error) {
 	in.ReuseRecord, in.FieldsPerRecord, in.TrimLeadingSpace = true, -1, true
 	fields, err := in.Read()
 	if err == io.EOF {
-		return nil, &ParseError{1, errors.New("there is no header; the first line has to name the columns id, lower, upper, size")}
+		return nil, &ParseError{1, errors.New("there is no header; the first line has to name the columns " +
+			"id, lower, upper, size")}
 	}
 	if err != nil {
 		return nil, csvError(err)
@@ -160,7 +162,8 @@ func (t *Table) addRow(h header, fields []string) error {
 		}
 		return v
 	}
-	it := Item{Start: number("lower", colLower), End: number("upper", colUpper), Size: number("size", colSize)}
+	it := Item{Start: number("lower", colLower), End: number("upper", colUpper),
+		Size: number("size", colSize)}
 	if text(colLower2) != "" || text(colUpper2) != "" {
 		it.Start2, it.End2 = number("lower2", colLower2), number("upper2", colUpper2)
 	}
@@ -172,10 +175,12 @@ func (t *Table) addRow(h header, fields []string) error {
 		offset = max(number("offset", colOffset), -1)
 	}
 	if a := text(colAlignment); a != "" && a != "0" && a != "1" {
-		bad = cmp.Or(bad, fmt.Errorf("an alignment of its own (%.40q) is not supported; give one for the whole problem", a))
+		bad = cmp.Or(bad, fmt.Errorf("an alignment of its own (%.40q) is not supported; give "+
+			"one for the whole problem", a))
 	}
 	if g := text(colGaps); g != "" {
-		bad = cmp.Or(bad, fmt.Errorf("gaps in a lifetime (%.40q) are not supported; use lower2 and upper2 for one", g))
+		bad = cmp.Or(bad, fmt.Errorf("gaps in a lifetime (%.40q) are not supported; use "+
+			"lower2 and upper2 for one", g))
 	}
 	if bad = cmp.Or(bad, it.check()); bad != nil {
 		return bad
@@ -198,7 +203,8 @@ func (t *Table) addRow(h header, fields []string) error {
 // lower2 and upper2 where an item has a second stretch of life.
 func WriteCSV(w io.Writer, t *Table) error {
 	if len(t.IDs) != len(t.Items) || t.Offsets != nil && len(t.Offsets) != len(t.Items) {
-		return fmt.Errorf("a table of %d items has %d ids and %d offsets; give one for each", len(t.Items), len(t.IDs), len(t.Offsets))
+		return fmt.Errorf("a table of %d items has %d ids and %d offsets; give one for each", len(t.Items),
+			len(t.IDs), len(t.Offsets))
 	}
 	two := false
 	for _, it := range t.Items {
@@ -259,7 +265,8 @@ func (g *lineGuard) Read(b []byte) (int, error) {
 		g.open += n
 	}
 	if g.open > maxLine {
-		return 0, &ParseError{g.lines + 1, errors.New("the line is longer than 1 MiB; each row needs id, lower, upper and size")}
+		return 0, &ParseError{g.lines + 1, errors.New(
+			"the line is longer than 1 MiB; each row needs id, lower, upper and size")}
 	}
 	return n, err
 }

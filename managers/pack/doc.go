@@ -8,12 +8,13 @@
 //
 // The package has three tiers, each usable on its own:
 //
-//   - BestFit and FirstFit: one pass in a fixed order, the rule of SmartPool (Zhang, Yeung, Shu, He, Wang: "Efficient Memory
-//     Management for GPU-based Deep Learning Systems", 2019), made fast enough for hundreds of thousands of items by an index of
-//     address ranges.
-//   - Exact: an anytime search that begins with greedy answers, improves them, and certifies the result where it meets the
-//     lower bound or the search was exhausted.
-//   - LowerBound and Validate: what no packing can beat, and whether an answer is a packing; written apart from the solvers.
+//   - BestFit and FirstFit: one pass in a fixed order, the rule of SmartPool (Zhang, Yeung, Shu, He, Wang:
+//     "Efficient Memory Management for GPU-based Deep Learning Systems", 2019), made fast enough for hundreds
+//     of thousands of items by an index of address ranges.
+//   - Exact: an anytime search that begins with greedy answers, improves them, and certifies the result where
+//     it meets the lower bound or the search was exhausted.
+//   - LowerBound and Validate: what no packing can beat, and whether an answer is a packing; written apart
+//     from the solvers.
 //
 // Everything is deterministic: equal problem, seed and work limit give equal offsets, whatever the number of
 // processors.

@@ -35,7 +35,8 @@ func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, erro
 		return Result{}, err
 	}
 	if opts.Capacity < 0 {
-		return Result{}, fmt.Errorf("the capacity %d is negative; give bytes, or 0 to minimise", opts.Capacity)
+		return Result{}, fmt.Errorf("the capacity %d is negative; give bytes, or 0 to minimise",
+			opts.Capacity)
 	}
 	if opts.Work <= 0 {
 		opts.Work = defaultWork
@@ -50,7 +51,8 @@ func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, erro
 	} else {
 		r.minimise(ctx)
 	}
-	res := Result{Offsets: r.in.expand(p, r.best), Top: r.top, LowerBound: r.bound, Work: r.used, Status: r.status()}
+	res := Result{Offsets: r.in.expand(p, r.best), Top: r.top, LowerBound: r.bound, Work: r.used,
+		Status: r.status()}
 	if err := ctx.Err(); err != nil && !r.done() {
 		return res, fmt.Errorf("packing stopped early: %w", err)
 	}
@@ -137,7 +139,8 @@ var fitPortfolio = []struct {
 	order string
 	fitRule
 }{
-	{"Z", fitRule{}}, {"WA", fitRule{first: true}}, {"A", fitRule{}}, {"TA", fitRule{}}, {"A", fitRule{first: true}},
+	{"Z", fitRule{}}, {"WA", fitRule{first: true}}, {"A", fitRule{}}, {"TA", fitRule{}},
+	{"A", fitRule{first: true}},
 	{"ZW", fitRule{first: true}},
 	{"WA", fitRule{}}, {"TZ", fitRule{first: true}}, {"SZ", fitRule{}}, {"TW", fitRule{}},
 }
@@ -216,7 +219,9 @@ func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
 	for k := range order {
 		order[k] = k
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return len(red.cores[a].in.size) - len(red.cores[b].in.size) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		return len(red.cores[a].in.size) - len(red.cores[b].in.size)
+	})
 	limit := r.used + work
 	result := packed
 	for n, k := range order {
@@ -246,18 +251,23 @@ func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
 
 // Sizes that decide how a core is solved.
 const (
-	searchFirst   = 2000       // with at most so many items the search comes right after a few greedy passes; more are large
-	fewPasses     = 3          // how many those are
-	mostOverlaps  = 20_000_000 // the search's tables of overlapping pairs and of items by section stay below this
-	passesBetween = 4          // in larger cores greedy passes get this part of the work before the search, and
-	manyPasses    = 12         // at least so many, which is each of the portfolio and some that have learned
-	overlapsAStep = 100        // overlapping pairs, for each step there is to spend, beyond which a search would be spent on its tables
+	// with at most so many items the search comes right after a few greedy passes; more are large
+	searchFirst = 2000
+	fewPasses   = 3 // how many those are
+	// the search's tables of overlapping pairs and of items by section stay below this
+	mostOverlaps  = 20_000_000
+	passesBetween = 4  // in larger cores greedy passes get this part of the work before the search, and
+	manyPasses    = 12 // at least so many, which is each of the portfolio and some that have learned
+	// overlapping pairs, for each step there is to spend, beyond which a search would be spent on its tables
+	overlapsAStep = 100
 )
 
 // solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the
 // offsets are the best packing above the capacity, or nil.
-func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64, outcome) {
-	n, searchable := len(c.in.size), c.in.overlaps() <= min(mostOverlaps, overlapsAStep*min(work, mostOverlaps))
+func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64,
+	outcome) {
+	n, searchable := len(c.in.size), c.in.overlaps() <= min(mostOverlaps,
+		overlapsAStep*min(work, mostOverlaps))
 	passes := work
 	switch {
 	case searchable && n <= searchFirst:

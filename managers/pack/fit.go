@@ -98,8 +98,9 @@ func fit(ctx context.Context, p *Problem, rule fitRule, opts []FitOption) (Resul
 	if err != nil {
 		return Result{}, fmt.Errorf("packing stopped: %w", err)
 	}
-	res := Result{Offsets: in.expand(p, offsets), Top: in.top(offsets), LowerBound: in.bound(), Status: Feasible,
-		Work: int64(len(order))}
+	res := Result{Offsets: in.expand(p, offsets), Top: in.top(offsets), LowerBound: in.bound(),
+		Status: Feasible,
+		Work:   int64(len(order))}
 	if res.Top == res.LowerBound {
 		res.Status = Optimal
 	}

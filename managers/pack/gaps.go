@@ -11,9 +11,11 @@ import "math"
 // item being dropped at once. What lies outside of the gaps that are left is jumped over, by galloping search
 // in a merged list, by chunks in a window. Most lists are packed, so that few gaps are left after the first.
 //
-//   - The list that reaches highest comes first: below its top its gaps bound the union's, and above the union's top nothing need be searched.
-//   - It is gone through in strips of a few gaps, from below. First fit is done with the first gap that survives, best fit with the first that is no larger
-//     than the item, which where tensors have few different sizes comes soon.
+//   - The list that reaches highest comes first: below its top its gaps bound the union's, and above the
+//     union's top nothing need be searched.
+//   - It is gone through in strips of a few gaps, from below. First fit is done with the first gap that
+//     survives, best fit with the first that is no larger than the item, which where tensors have few
+//     different sizes comes soon.
 //
 // Complexity: for each list O(gaps left * log ranges + ranges within them), for a window its tenancies within
 // the gaps left at worst; O(gaps in a strip) memory. Rejected: merging the lists pairwise before looking for

@@ -16,7 +16,8 @@ type graph struct {
 
 func newGraph(in *instance) *graph {
 	n := len(in.size)
-	g := &graph{in: in, memberAt: make([]int32, in.sections+1), slotAt: make([]int32, n+1), nbrAt: make([]int32, n+1)}
+	g := &graph{in: in, memberAt: make([]int32, in.sections+1), slotAt: make([]int32, n+1),
+		nbrAt: make([]int32, n+1)}
 	for i := range n {
 		a, b := in.stretches(int32(i))
 		g.slotAt[i+1] = g.slotAt[i] + (a.hi - a.lo) + (b.hi - b.lo)

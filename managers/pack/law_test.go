@@ -41,7 +41,8 @@ func largerProblem(n, live int, seed uint64) *Problem {
 	p := &Problem{}
 	for range n {
 		start := r.Int64N(int64(n))
-		p.Items = append(p.Items, Item{Start: start, End: start + 1 + int64(r.ExpFloat64()*float64(live)), Size: 1 + int64(r.ExpFloat64()*1000)})
+		p.Items = append(p.Items, Item{Start: start, End: start + 1 + int64(r.ExpFloat64()*float64(live)),
+			Size: 1 + int64(r.ExpFloat64()*1000)})
 	}
 	return p
 }
@@ -148,7 +149,8 @@ func TestByClassesWastesLessWhereSizesDifferByOrdersOfMagnitude(t *testing.T) {
 		checkResult(t, p, a, err)
 		b, err := FirstFit(t.Context(), p, ByClasses())
 		checkResult(t, p, b, err)
-		descending, classes = descending+(a.Top-a.LowerBound)*1000/a.LowerBound, classes+(b.Top-b.LowerBound)*1000/b.LowerBound
+		descending, classes = descending+(a.Top-a.LowerBound)*1000/a.LowerBound,
+			classes+(b.Top-b.LowerBound)*1000/b.LowerBound
 	}
 	if t.Logf("size descending wastes %d, by classes %d per mille", descending/10, classes/10); classes*10 > descending*9 {
 		t.Errorf("by classes %d per mille are wasted, size descending %d", classes/10, descending/10)

@@ -30,13 +30,15 @@ func (it Item) overlaps(other Item) bool {
 	if !other.hasSecond() {
 		return false
 	}
-	return it.Start < other.End2 && other.Start2 < it.End || it.hasSecond() && it.Start2 < other.End2 && other.Start2 < it.End2
+	return it.Start < other.End2 && other.Start2 < it.End || it.hasSecond() && it.Start2 < other.End2 &&
+		other.Start2 < it.End2
 }
 
 // Problem is a set of items to place.
 type Problem struct {
 	Items []Item
-	Align int64   // Sizes are rounded up to a multiple of Align and offsets are multiples of it; 1 or less means none.
+	// Sizes are rounded up to a multiple of Align and offsets are multiples of it; 1 or less means none.
+	Align int64
 	Fixed []int64 // Nil, or for each item the offset it must have, -1 where it is free.
 }
 
@@ -57,7 +59,8 @@ func (p *Problem) Check() error {
 		return fmt.Errorf("the alignment %d is over 2^48; give it in bytes", p.Align)
 	}
 	if p.Fixed != nil && len(p.Fixed) != len(p.Items) {
-		return fmt.Errorf("there are %d fixed offsets for %d items; give one for each item, -1 where it is free",
+		return fmt.Errorf("there are %d fixed offsets for %d items; give one for each "+
+			"item, -1 where it is free",
 			len(p.Fixed), len(p.Items))
 	}
 	var total int64
@@ -79,11 +82,14 @@ func (it Item) check() error {
 	case it.Size > maxSize:
 		return fmt.Errorf("its size %d is over 2^48; give it in bytes", it.Size)
 	case it.End <= it.Start:
-		return fmt.Errorf("its lifetime [%d, %d) is empty; the end has to come after the start", it.Start, it.End)
+		return fmt.Errorf("its lifetime [%d, %d) is empty; the end has to come after the start", it.Start,
+			it.End)
 	case it.hasSecond() && it.End2 <= it.Start2:
-		return fmt.Errorf("its second lifetime [%d, %d) is empty; the end has to come after the start", it.Start2, it.End2)
+		return fmt.Errorf("its second lifetime [%d, %d) is empty; the end has to come after the start",
+			it.Start2, it.End2)
 	case it.hasSecond() && it.Start < it.End2 && it.Start2 < it.End:
-		return fmt.Errorf("its lifetimes [%d, %d) and [%d, %d) overlap; join them", it.Start, it.End, it.Start2, it.End2)
+		return fmt.Errorf("its lifetimes [%d, %d) and [%d, %d) overlap; join them", it.Start, it.End,
+			it.Start2, it.End2)
 	}
 	return nil
 }
@@ -99,7 +105,8 @@ func (p *Problem) checkFixed() error {
 		case at < 0 || at > maxTotal:
 			return fmt.Errorf("item %d: its fixed offset %d is out of range; use -1 for a free item", i, at)
 		case p.Align > 1 && at%p.Align != 0:
-			return fmt.Errorf("item %d: its fixed offset %d is no multiple of the alignment %d", i, at, p.Align)
+			return fmt.Errorf("item %d: its fixed offset %d is no multiple of the alignment %d", i, at,
+				p.Align)
 		}
 		pinned.Items = append(pinned.Items, p.Items[i])
 		offsets = append(offsets, at)
@@ -107,7 +114,8 @@ func (p *Problem) checkFixed() error {
 	}
 	var clash *overlapError
 	if err := Validate(&pinned, offsets); errors.As(err, &clash) {
-		return fmt.Errorf("the fixed offsets contradict each other: %w", &overlapError{A: index[clash.A], B: index[clash.B]})
+		return fmt.Errorf("the fixed offsets contradict each other: %w",
+			&overlapError{A: index[clash.A], B: index[clash.B]})
 	} else if err != nil {
 		return fmt.Errorf("the fixed offsets are wrong: %w", err)
 	}
@@ -158,11 +166,13 @@ func (s Status) String() string {
 
 // Result is an answer. Its offsets are always a packing that Validate accepts, whatever the status.
 type Result struct {
-	Offsets    []int64 // Bytes from the start of the arena, one for each item.
-	Top        int64   // The largest offset + aligned size.
-	LowerBound int64   // No packing has a lower top; at least LowerBound of the problem, more where search proved more.
+	Offsets []int64 // Bytes from the start of the arena, one for each item.
+	Top     int64   // The largest offset + aligned size.
+	// No packing has a lower top; at least LowerBound of the problem, more where search proved more.
+	LowerBound int64
 	Status     Status
-	Work       int64 // Counted steps: search nodes and repair placements. Equal problem, seed and limit give equal work.
+	// Counted steps: search nodes and repair placements. Equal problem, seed and limit give equal work.
+	Work int64
 }
 
 // topOf returns the largest offset + aligned size.

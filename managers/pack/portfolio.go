@@ -75,7 +75,8 @@ func solveCore(ctx context.Context, g *graph, capacity int64, seed uint64, work 
 					s := searchers[m]
 					if s == nil {
 						mk := k
-						mk.lowest, mk.weights = mk.lowest || members[m].lowest, mk.weights && members[m].weights
+						mk.lowest, mk.weights = mk.lowest || members[m].lowest, mk.weights &&
+							members[m].weights
 						s = newSearcher(g, capacity, mk)
 						searchers[m] = s
 					}

@@ -13,15 +13,15 @@ import (
 // makes what follows cheapest (see blockShift), and a window is two neighbouring blocks, one window for each
 // block to begin in.
 //
-//   - A window lists the items that live in a part of it, in order of address, each with its lifetime. A lifetime no longer than a
-//     block lies within one window, and one scan of its list finds the neighbours in the order in which gaps are counted: nothing is
-//     gathered from several places, nothing is sorted.
-//   - What an item takes that lives through all of a window, and is longer than a few blocks, needs no lifetime there: it goes into a list
-//     of ranges, merged where they touch. Placed items lean on each other, so that those lists stay short, a few hundred ranges for
-//     tens of thousands of items alive.
-//   - What is taken during a long lifetime is the union of the two lists of its first window and of its last, and of what anybody takes in
-//     the blocks between, which a segment tree over blocks holds as merged ranges too. How the union's gaps are found without uniting
-//     them is in gaps.go.
+//   - A window lists the items that live in a part of it, in order of address, each with its lifetime. A
+//     lifetime no longer than a block lies within one window, and one scan of its list finds the neighbours
+//     in the order in which gaps are counted: nothing is gathered from several places, nothing is sorted.
+//   - What an item takes that lives through all of a window, and is longer than a few blocks, needs no
+//     lifetime there: it goes into a list of ranges, merged where they touch. Placed items lean on each
+//     other, so that those lists stay short, a few hundred ranges for tens of thousands of items alive.
+//   - What is taken during a long lifetime is the union of the two lists of its first window and of its last,
+//     and of what anybody takes in the blocks between, which a segment tree over blocks holds as merged
+//     ranges too. How the union's gaps are found without uniting them is in gaps.go.
 //
 // Complexity: a short item costs O(neighbours), a long one O(neighbours * log blocks) at worst and a short
 // list operation for each block it lives in; the length of blocks balances the two, so that a net whose items
@@ -50,7 +50,8 @@ type rangeIndex struct {
 	windows [][]chunk     // of each block that one begins in, by address
 	through [][]addrRange // of each window: what long items take that live through it
 	leaves  int32         // blocks, filled up to a power of two
-	some    [][]addrRange // of each node of the tree: what any item takes in its blocks; nil where nobody asks
+	// of each node of the tree: what any item takes in its blocks; nil where nobody asks
+	some [][]addrRange
 
 	query // scratch
 }
@@ -126,7 +127,8 @@ func (in *instance) blockShift() uint8 {
 		cost := n * (window + merging*min((sums[n]-sums[listed])/(sections+1), mostRanges))
 		if short < n {
 			nodes := 2 * sums[n] >> s // of the tree
-			cost += (n-short)*((merging-1)*window+merging*min(sums[n]/(sections+1), mostRanges)) + putDown*(nodes+(sums[n]-sums[listed])>>s)
+			cost += (n-short)*((merging-1)*window+merging*min(sums[n]/(sections+1), mostRanges)) +
+				putDown*(nodes+(sums[n]-sums[listed])>>s)
 		}
 		if best < 0 || cost < best {
 			best, shift = cost, s

@@ -35,7 +35,8 @@ func plainFit(in *instance, order []int32, rule fitRule) []int64 {
 		}
 		best, at, below := int64(-1), int64(0), int64(0)
 		for k, t := range taken {
-			if gap := t.lo - below; gap >= in.size[i] && (best < 0 || gap < best && !rule.first) && (k > 0 || !rule.quirk || len(taken) == 1) {
+			if gap := t.lo - below; gap >= in.size[i] && (best < 0 || gap < best && !rule.first) &&
+				(k > 0 || !rule.quirk || len(taken) == 1) {
 				best, at = gap, below
 			}
 			below = t.hi
@@ -103,7 +104,8 @@ func TestTheIndexOfRangesChoosesWhatAScanOfAllItemsWouldChoose(t *testing.T) {
 				}
 				if want := plainFit(in, order, rule); !slices.Equal(got, want) {
 					i := slices.IndexFunc(order, func(i int32) bool { return got[i] != want[i] })
-					t.Fatalf("seed %d, %+v, order %s: item %d of %d goes to %d, want %d", seed, rule, keys, i, len(order), got[order[i]], want[order[i]])
+					t.Fatalf("seed %d, %+v, order %s: item %d of %d goes to %d, want %d", seed, rule, keys, i,
+						len(order), got[order[i]], want[order[i]])
 				}
 			}
 		}
@@ -118,7 +120,8 @@ func BenchmarkFit(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		p    *Problem
-	}{{"live10", largerProblem(100_000, 10, 1)}, {"live1000", largerProblem(100_000, 1000, 1)}, {"nested", nested(70_000, 1)}} {
+	}{{"live10", largerProblem(100_000, 10, 1)}, {"live1000", largerProblem(100_000, 1000, 1)},
+		{"nested", nested(70_000, 1)}} {
 		b.Run(fmt.Sprint(c.name), func(b *testing.B) {
 			for b.Loop() {
 				if _, err := BestFit(b.Context(), c.p); err != nil {

@@ -3,13 +3,15 @@ package pack
 // Before any search, what needs no search is taken out. Under a capacity c two rules leave an equivalent,
 // smaller problem, and independent stretches of time fall apart into cores that are solved one by one.
 //
-//   - Peel: an item that lives through the whole of its stretch of time overlaps everything in it, so whatever lies below it can
-//     change places with it: it goes to the bottom, and the rest stands on it. Parameters and optimizer state go this way.
-//   - Postpone: an item i whose neighbours cannot block every place for it, however they lie, is placed last. A neighbour k blocks at
-//     most size(k) + size(i) offsets, so it is enough that the sum of size(k) + size(i) over the neighbours is at most
-//     c - size(i). Off the peak that holds for most small, short items. (The rule is that of low-degree vertices in graph
-//     colouring: what is postponed is placed in the reverse order, by first fit.) Sums over the items that overlap a span are
-//     differences of prefix sums over starts and ends, so a pass is linear.
+//   - Peel: an item that lives through the whole of its stretch of time overlaps everything in it, so
+//     whatever lies below it can change places with it: it goes to the bottom, and the rest stands on it.
+//     Parameters and optimizer state go this way.
+//   - Postpone: an item i whose neighbours cannot block every place for it, however they lie, is placed last.
+//     A neighbour k blocks at most size(k) + size(i) offsets, so it is enough that the sum of size(k) +
+//     size(i) over the neighbours is at most c - size(i). Off the peak that holds for most small, short
+//     items. (The rule is that of low-degree vertices in graph colouring: what is postponed is placed in the
+//     reverse order, by first fit.) Sums over the items that overlap a span are differences of prefix sums
+//     over starts and ends, so a pass is linear.
 //
 // Each may enable the other, so they alternate until nothing changes or the effort is out of proportion.
 
@@ -156,7 +158,8 @@ func (in *instance) postponable(out []bool, capacity int64) []int32 {
 
 // restrict returns the instance of some of the items; its origin leads to in's items.
 func (in *instance) restrict(items []int32) *instance {
-	sub := &instance{align: in.align, origin: items, size: make([]int64, len(items)), first: make([]span, len(items)),
+	sub := &instance{align: in.align, origin: items, size: make([]int64, len(items)),
+		first: make([]span, len(items)),
 		width: make([]float64, len(items))}
 	if in.second != nil {
 		sub.second = make([]span, len(items))

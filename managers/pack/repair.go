@@ -11,7 +11,8 @@ import (
 // Clements, 1999): items that a pass left above the capacity, and with them some of what lay below, come
 // earlier in the next. A pass costs little (fit.go), so this is what remains where a search would need more
 // memory or steps than there are.
-func (c core) squeaky(ctx context.Context, capacity int64, seed uint64, work int64) (best []int64, used int64, out outcome) {
+func (c core) squeaky(ctx context.Context, capacity int64, seed uint64, work int64) (best []int64, used int64,
+	out outcome) {
 	in := c.in
 	r := rand.New(rand.NewPCG(seed, 0x5eed))
 	type start struct {
@@ -54,7 +55,9 @@ func (c core) squeaky(ctx context.Context, capacity int64, seed uint64, work int
 				trial[i] *= factor * (0.8 + 0.4*r.Float64())
 			}
 		}
-		slices.SortStableFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(trial[a], trial[b]), cmp.Compare(a, b)) })
+		slices.SortStableFunc(order, func(a, b int32) int {
+			return cmp.Or(cmp.Compare(trial[a], trial[b]), cmp.Compare(a, b))
+		})
 		next, err := in.fit(ctx, order, pick.rule)
 		if err != nil {
 			return best, used, cancelled

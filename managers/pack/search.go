@@ -17,18 +17,20 @@ import (
 // section's floor to the lowest offset any of its items can have, and solve stretches of time that no
 // remaining item crosses apart. The rest is ours:
 //
-//   - Branching. MiniMalloc asks which item comes next in one global order of offsets, so that choices in unrelated valleys interleave.
-//     Here a node picks one section t of a valley (a run of equal floors with higher neighbours, so that an item which can lie on
-//     its floor lies in it whole) and asks what covers the floor of t: one of the items that can lie there, or nothing. The
-//     answers exclude each other, no two paths meet the same packing, and t may be chosen where there is least choice.
-//     "Nothing" is possible only if the section has slack, and raises the floor to the next place an item of t could rest on.
-//   - Learning. Every time a section kills a branch its weight grows, and choice / weight picks the section (dom/wdeg, Boussemart and
-//     others, ECAI 2004). Weights survive restarts, which is what makes restarts pay.
-//   - Release bound. In a section, items whose lowest offset is at least r need the sum of their sizes above r, for every r: the one
-//     machine bound of Jackson, with offsets as release times.
-//   - Failed states. What is left of a stretch is fully described by which items remain, the floors, and which floors are tops of
-//     placed items. States that failed are kept in a table under a 128-bit hash. A collision could hide a packing; for 2^40 states
-//     its probability is below 2^-47.
+//   - Branching. MiniMalloc asks which item comes next in one global order of offsets, so that choices in
+//     unrelated valleys interleave. Here a node picks one section t of a valley (a run of equal floors with
+//     higher neighbours, so that an item which can lie on its floor lies in it whole) and asks what covers
+//     the floor of t: one of the items that can lie there, or nothing. The answers exclude each other, no two
+//     paths meet the same packing, and t may be chosen where there is least choice. "Nothing" is possible
+//     only if the section has slack, and raises the floor to the next place an item of t could rest on.
+//   - Learning. Every time a section kills a branch its weight grows, and choice / weight picks the section
+//     (dom/wdeg, Boussemart and others, ECAI 2004). Weights survive restarts, which is what makes restarts
+//     pay.
+//   - Release bound. In a section, items whose lowest offset is at least r need the sum of their sizes above
+//     r, for every r: the one machine bound of Jackson, with offsets as release times.
+//   - Failed states. What is left of a stretch is fully described by which items remain, the floors, and
+//     which floors are tops of placed items. States that failed are kept in a table under a 128-bit hash. A
+//     collision could hide a packing; for 2^40 states its probability is below 2^-47.
 //   - Support. An item is not placed on a floor that no placed item reaches: such a packing is not canonical.
 //   - Twins. Of items with equal size and sections the first comes first.
 //
@@ -141,7 +143,8 @@ func (s *searcher) connected(a, b int32) bool {
 		return true
 	}
 	s.nodes++
-	if s.nodes >= s.nodeLimit || s.steps() >= s.stepLimit || s.nodes%64 == 0 && (s.winner.Load() < s.self || s.ctx.Err() != nil) {
+	if s.nodes >= s.nodeLimit || s.steps() >= s.stepLimit || s.nodes%64 == 0 &&
+		(s.winner.Load() < s.self || s.ctx.Err() != nil) {
 		s.aborted = true
 		return false
 	}
@@ -305,7 +308,8 @@ func (s *searcher) choose(a, b int32) int32 {
 		for u < b && s.cnt[u] > 0 && s.sec[u].floor == f {
 			u++
 		}
-		valley := (t == a || s.cnt[t-1] == 0 || s.sec[t-1].floor > f) && (u == b || s.cnt[u] == 0 || s.sec[u].floor > f)
+		valley := (t == a || s.cnt[t-1] == 0 || s.sec[t-1].floor > f) &&
+			(u == b || s.cnt[u] == 0 || s.sec[u].floor > f)
 		if f == lowest || valley && !s.k.lowest && s.in.second == nil {
 			for v := t; v < u; v++ {
 				c := float64(s.sec[v].cand)

@@ -14,8 +14,10 @@ func newSearcher(g *graph, capacity int64, k knobs) *searcher {
 	in := g.in
 	n := len(in.size)
 	s := &searcher{g: g, in: in, cap: capacity, k: k,
-		sec: make([]sectionState, in.sections), rem: make([]int64, in.sections), cnt: make([]int32, in.sections),
-		cross: make([]int32, in.sections), member: make([]int32, len(g.member)), slot: make([]int32, g.slotAt[n]),
+		sec: make([]sectionState, in.sections), rem: make([]int64, in.sections),
+		cnt:   make([]int32, in.sections),
+		cross: make([]int32, in.sections), member: make([]int32, len(g.member)),
+		slot:   make([]int32, g.slotAt[n]),
 		minOff: make([]int64, n), off: make([]int64, n), wt: make([]float64, in.sections),
 		mark: make([]bool, in.sections), lateMark: make([]bool, in.sections),
 		rank: make([]int32, n), secHash: make([][2]uint64, in.sections), key: make([][2]uint64, n)}

@@ -77,7 +77,8 @@ func TestEveryChallengingProblemMeetsItsCapacity(t *testing.T) {
 		res, err = Exact(t.Context(), &table.Problem, Options{})
 		checkResult(t, &table.Problem, res, err)
 		if res.Status != Optimal || res.Top != LowerBound(&table.Problem) {
-			t.Errorf("%d items, minimised: %s %d over %d", len(table.Items), res.Status, res.Top, res.LowerBound)
+			t.Errorf("%d items, minimised: %s %d over %d", len(table.Items), res.Status, res.Top,
+				res.LowerBound)
 		}
 	}
 }
@@ -99,7 +100,8 @@ func TestCompilersProblemsArePackedAtTheirBound(t *testing.T) {
 		res, err := Exact(t.Context(), &table.Problem, Options{})
 		checkResult(t, &table.Problem, res, err)
 		if res.Status != Optimal {
-			t.Errorf("%d items: %s, %.4f of the bound", len(table.Items), res.Status, float64(res.Top)/float64(res.LowerBound))
+			t.Errorf("%d items: %s, %.4f of the bound", len(table.Items), res.Status,
+				float64(res.Top)/float64(res.LowerBound))
 		}
 	}
 }
@@ -109,7 +111,8 @@ func BenchmarkChallenging(b *testing.B) {
 		table := readProblem(b, f)
 		b.Run(fmt.Sprintf("items=%d", len(table.Items)), func(b *testing.B) {
 			for b.Loop() {
-				if res, err := Exact(b.Context(), &table.Problem, Options{Capacity: 1048576}); err != nil || res.Top > 1048576 {
+				if res, err := Exact(b.Context(), &table.Problem, Options{Capacity: 1048576}); err != nil ||
+					res.Top > 1048576 {
 					b.Fatal(res.Top, err)
 				}
 			}

@@ -18,7 +18,8 @@ func BenchmarkPlan(b *testing.B) {
 	var d plan.Decisions
 	for k, g := range p.Gaps(1<<20, 4) {
 		if k%2 == 0 {
-			d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 2, Fetch: g.Before - 1})
+			d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before,
+				Release: g.After + 2, Fetch: g.Before - 1})
 		}
 	}
 	assemble := func() *plan.Plan {

@@ -22,7 +22,8 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		pl.Manager = "random"
-		res, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Rule(seed % 5), Work: 2000})
+		res, err := place.Place(context.Background(), p, pl,
+			place.Options{Rule: place.Rule(seed % 5), Work: 2000})
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
@@ -49,7 +50,8 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 // by what the program's waits imply step by step.
 func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {
 	k := p.Queues()
-	known := make([][]int32, k) // of each queue: the last step of each that is over when its next begins, counted from 1
+	// of each queue: the last step of each that is over when its next begins, counted from 1
+	known := make([][]int32, k)
 	for i := range known {
 		known[i] = make([]int32, k)
 	}

@@ -70,7 +70,9 @@ func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absenc
 			sum -= held[0].size
 			held = held[1:]
 		}
-		k, _ := slices.BinarySearchFunc(held, c, func(a, b copied) int { return cmp.Compare(a.until, b.until) })
+		k, _ := slices.BinarySearchFunc(held, c, func(a, b copied) int {
+			return cmp.Compare(a.until, b.until)
+		})
 		held = slices.Insert(held, k, c)
 		for sum += c.size; sum > limit; held = held[:len(held)-1] {
 			last := held[len(held)-1]
@@ -78,5 +80,7 @@ func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absenc
 			stays[last.buffer] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(absences), func(x plan.Absence) bool { return x.How == plan.Swap && stays[x.Buffer] })
+	return slices.DeleteFunc(slices.Clone(absences), func(x plan.Absence) bool {
+		return x.How == plan.Swap && stays[x.Buffer]
+	})
 }

@@ -115,7 +115,8 @@ func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (
 	}
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
-		if first := partner[x.Buffer]; x.Size > 0 && item[i] < 0 && !(x.From < 0 && int64(x.To) == end) && first >= 0 {
+		if first := partner[x.Buffer]; x.Size > 0 && item[i] < 0 && !(x.From < 0 && int64(x.To) == end) &&
+			first >= 0 {
 			offsets[i] = offsets[resident[x.Buffer]]
 		}
 	}
@@ -157,7 +158,8 @@ func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 func tight(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.Result, error) {
 	opt.Rule = Classes
 	a, err := solve(ctx, q, opt, base)
-	if err != nil || a.Status == pack.Optimal || opt.Capacity > 0 && base+a.Top <= opt.Capacity || opt.Work > 0 && opt.Work < LeastSteps*int64(len(q.Items)) {
+	if err != nil || a.Status == pack.Optimal || opt.Capacity > 0 && base+a.Top <= opt.Capacity ||
+		opt.Work > 0 && opt.Work < LeastSteps*int64(len(q.Items)) {
 		return a, err
 	}
 	opt.Rule = Search

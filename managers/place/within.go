@@ -23,7 +23,8 @@ const workPerRound = 100_000
 // greedy pass. The error is the context's only where decide had nothing to give. It is [plan.ErrBeaten] where
 // the result would take longer than the request's Beat by its decisions alone, which is known without a
 // search for places where a greedy pass is within the budget: no tighter limit would be tried.
-func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
+func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options,
+	decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
 	opt.Capacity, opt.Seed = r.Budget, r.Seed
@@ -33,7 +34,8 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 	for range rounds {
 		pl, err := once(ctx, p, r, opt, limit, best == nil, decide)
 		if err != nil {
-			if best != nil && (ctx.Err() != nil || errors.Is(err, plan.ErrBeaten) || errors.As(err, new(*plan.TooSmall))) {
+			if best != nil && (ctx.Err() != nil || errors.Is(err, plan.ErrBeaten) ||
+				errors.As(err, new(*plan.TooSmall))) {
 				return best, nil
 			}
 			return nil, err

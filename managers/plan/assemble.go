@@ -43,8 +43,9 @@ type assembler struct {
 	outStep, inStep      []int32 // of each absence
 	lastRun              []int32 // of each queue, the last step on it
 	chainLast            []int32 // of each buffer that a chain touches, the last of its ops that does
-	scratch              []int32 // of each buffer that a chain makes for itself alone, the how manyth that is; -1 for others
-	over                 []BufferID
+	// of each buffer that a chain makes for itself alone, the how manyth that is; -1 for others
+	scratch []int32
+	over    []BufferID
 }
 
 const none InstanceID = -1
@@ -86,13 +87,17 @@ func (p *Problem) checkAbsence(x *Absence) error {
 	case x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers):
 		return fmt.Errorf("%w plan: absence of buffer %d of %d", ErrInvalid, x.Buffer, len(p.Buffers))
 	case x.After < 0 || x.Release <= x.After || x.Fetch < x.Release || x.Before < x.Fetch || x.Before >= n:
-		return fmt.Errorf("%w plan: buffer %d is absent after op %d, released at %d, fetched at %d, needed before %d: not in this order", ErrInvalid, x.Buffer, x.After, x.Release, x.Fetch, x.Before)
+		return fmt.Errorf("%w plan: buffer %d is absent after op %d, released at %d, fetched at %d, needed "+
+			"before %d: not in this order", ErrInvalid, x.Buffer, x.After, x.Release, x.Fetch, x.Before)
 	case x.Joined != 0 && (x.Joined < x.Fetch || x.Joined > x.Before):
-		return fmt.Errorf("%w plan: buffer %d is joined at %d, outside of [%d, %d]", ErrInvalid, x.Buffer, x.Joined, x.Fetch, x.Before)
+		return fmt.Errorf("%w plan: buffer %d is joined at %d, outside of [%d, %d]", ErrInvalid, x.Buffer,
+			x.Joined, x.Fetch, x.Before)
 	case p.Buffers[x.Buffer].Life == Persistent:
-		return fmt.Errorf("%w plan: buffer %d (%s) persists and cannot be absent", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name)
+		return fmt.Errorf("%w plan: buffer %d (%s) persists and cannot be absent", ErrInvalid, x.Buffer,
+			p.Buffers[x.Buffer].Name)
 	case !p.Buffers[x.Buffer].AliveAt(x.After) || !p.Buffers[x.Buffer].AliveAt(x.Before):
-		return fmt.Errorf("%w plan: buffer %d is absent in [%d, %d) and lives [%d, %d)", ErrInvalid, x.Buffer, x.After, x.Before, p.Buffers[x.Buffer].Start, p.Buffers[x.Buffer].End)
+		return fmt.Errorf("%w plan: buffer %d is absent in [%d, %d) and lives [%d, %d)", ErrInvalid, x.Buffer,
+			x.After, x.Before, p.Buffers[x.Buffer].Start, p.Buffers[x.Buffer].End)
 	}
 	return nil
 }
@@ -105,9 +110,11 @@ func (p *Problem) goes(x *Absence) OpID {
 
 func newAssembler(p *Problem, pl *Plan) *assembler {
 	n := len(p.Ops)
-	a := &assembler{p: p, pl: pl, current: make([]InstanceID, len(p.Buffers)), outStep: make([]int32, len(pl.Absences)),
-		inStep: make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()),
-		recompute: make([]OpID, len(p.Buffers)), chainLast: make([]int32, len(p.Buffers)), scratch: make([]int32, len(p.Buffers))}
+	a := &assembler{p: p, pl: pl, current: make([]InstanceID, len(p.Buffers)),
+		outStep: make([]int32, len(pl.Absences)),
+		inStep:  make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()),
+		recompute: make([]OpID, len(p.Buffers)), chainLast: make([]int32, len(p.Buffers)),
+		scratch: make([]int32, len(p.Buffers))}
 	pl.Steps = make([]Step, 0, n+2*len(p.Buffers)+4*len(pl.Absences))
 	pl.Instances = make([]Instance, 0, len(p.Buffers)+len(pl.Absences))
 	for i := range a.current {
@@ -129,8 +136,12 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	swaps := func(x *Absence) bool { return x.How == Swap }
 	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
 	a.releases = order(p.goes, all)
-	a.fetches = order(func(x *Absence) OpID { return x.Fetch }, func(x *Absence) bool { return x.How != Recompute })
-	a.joins = order(func(x *Absence) OpID { return x.Joined }, func(x *Absence) bool { return x.How == Swap && x.Joined != 0 })
+	a.fetches = order(func(x *Absence) OpID {
+		return x.Fetch
+	}, func(x *Absence) bool { return x.How != Recompute })
+	a.joins = order(func(x *Absence) OpID {
+		return x.Joined
+	}, func(x *Absence) bool { return x.How == Swap && x.Joined != 0 })
 	a.reruns = make([]int32, len(pl.Reruns))
 	for i := range a.reruns {
 		a.reruns[i] = int32(i)
@@ -193,7 +204,8 @@ func byPosition(p *Problem, key func(*Buffer) (OpID, bool)) [][]BufferID {
 
 func (a *assembler) instance(b BufferID, from int32) InstanceID {
 	id := InstanceID(len(a.pl.Instances))
-	a.pl.Instances = append(a.pl.Instances, Instance{Buffer: b, Size: a.p.sizeOf(b, a.pl.Variants), Offset: -1, From: from, To: -1})
+	a.pl.Instances = append(a.pl.Instances, Instance{Buffer: b, Size: a.p.sizeOf(b, a.pl.Variants),
+		Offset: -1, From: from, To: -1})
 	a.current[b] = id
 	return id
 }
@@ -227,7 +239,8 @@ func (a *assembler) position(i OpID) error {
 	p, pl := a.p, a.pl
 	for _, b := range a.freeAt[i] {
 		if a.current[b] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not there", ErrInvalid, b, p.Buffers[b].Name, i)
+			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not there", ErrInvalid, b,
+				p.Buffers[b].Name, i)
 		}
 		a.free(b, i)
 	}

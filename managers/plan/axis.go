@@ -55,11 +55,13 @@ func (x *extractor) touched(t tick, a *traces.Access) (b BufferID, ok bool) {
 // noteAccesses says what accesses did not agree with the blocks that they touch.
 func (x *extractor) noteAccesses() {
 	if x.lost > 0 {
-		x.p.Notes = append(x.p.Notes, count(x.lost, "access touches no block that is known to be alive, and is left out",
+		x.p.Notes = append(x.p.Notes, count(x.lost,
+			"access touches no block that is known to be alive, and is left out",
 			"accesses touch no block that is known to be alive, and are left out"))
 	}
 	if x.wider > 0 {
-		x.p.Notes = append(x.p.Notes, count(x.wider, "access names more bytes than its block has, and is taken for one of the whole block",
+		x.p.Notes = append(x.p.Notes, count(x.wider,
+			"access names more bytes than its block has, and is taken for one of the whole block",
 			"accesses name more bytes than their blocks have, and are taken for accesses of whole blocks"))
 	}
 }
@@ -110,7 +112,8 @@ func (x *extractor) dataflow(ticks []tick) {
 		allocated, last = false, traces.NoOp
 	}
 	var host, ready, begin int64
-	begun := false // an op that was recorded has been seen: times count from it, not from what is only freed before
+	// an op that was recorded has been seen: times count from it, not from what is only freed before
+	begun := false
 	for _, t := range ticks {
 		switch t.kind {
 		case tickAlloc:
@@ -136,9 +139,11 @@ func (x *extractor) dataflow(ticks []tick) {
 				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
 				if a.Op != traces.NoOp {
 					r := &x.tr.Ops[a.Op]
-					op.Name, op.Module, op.Duration = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0)
+					op.Name, op.Module, op.Duration = x.tr.Text(r.Name), x.tr.Text(r.Module),
+						max(r.Duration, 0)
 					op.Rerunnable, op.Again = r.Rerunnable, r.Again
-					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], classOf(x.tr.Text(r.Name)), int32(a.Op)+1
+					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], classOf(x.tr.Text(r.Name)),
+						int32(a.Op)+1
 					if r.Phase != traces.PhaseUnknown {
 						op.Phase = r.Phase
 					}
@@ -146,7 +151,8 @@ func (x *extractor) dataflow(ticks []tick) {
 						begin, begun = r.Start, true
 					}
 					if at := r.Start - begin; at > ready { // the device stood idle: the host was late
-						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU { // a CPU is its own host: what runs again does not fit into the time between
+						// a CPU is its own host: what runs again does not fit into the time between
+						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU {
 							push(Op{Name: HostOp, Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
 						} else {
 							op.Gap = max(at-host, 0)

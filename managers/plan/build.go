@@ -91,8 +91,10 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	if kind == traces.Point {
 		return nil, fmt.Errorf("plan: %w", &Unavailable{Manager: "planning", Reason: kind.Missing()})
 	}
-	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{}, stream: map[traces.StreamID]int16{},
-		p: &Problem{Name: opt.Name, Kind: kind, EagerOnly: opt.EagerOnly, Hardware: opt.Hardware, Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
+	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{},
+		stream: map[traces.StreamID]int16{},
+		p: &Problem{Name: opt.Name, Kind: kind, EagerOnly: opt.EagerOnly, Hardware: opt.Hardware,
+			Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
 	if x.p.Align == 0 {
 		switch d.Info.Kind {
 		case traces.DeviceGPU:
@@ -125,7 +127,8 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	if err != nil || still > doubled/2 {
 		return p, ctx.Err()
 	}
-	two.Notes = append(two.Notes, "buffers live longer than an iteration: two iterations are planned as one, and times and traffic are given for one")
+	two.Notes = append(two.Notes, "buffers live longer than an iteration: two iterations are planned as "+
+		"one, and times and traffic are given for one")
 	return two, nil
 }
 
@@ -164,7 +167,8 @@ func (x *extractor) collect(ctx context.Context) error {
 		}
 		for ; next < len(acc); next++ {
 			a := &acc[next]
-			if a.Device != x.d.ID { // before its event is looked at: the events of other devices are numbered apart
+			// before its event is looked at: the events of other devices are numbered apart
+			if a.Device != x.d.ID {
 				continue
 			}
 			if int(a.Event) > base+m && m < n {
@@ -186,10 +190,12 @@ func (x *extractor) collect(ctx context.Context) error {
 		switch timeline.Moment(m) {
 		case x.d.Allocs.Start[id]:
 			live[x.d.Allocs.Addr[id]] = id
-			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1, kind: tickAlloc})
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1,
+				kind: tickAlloc})
 		case x.d.Allocs.End[id]:
 			delete(live, x.d.Allocs.Addr[id])
-			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1, kind: tickFree})
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1,
+				kind: tickFree})
 		}
 	}
 	return nil
@@ -287,7 +293,8 @@ func (x *extractor) metadata(id timeline.AllocID) traces.StringID {
 
 // addBuffers makes the buffers of all that is alive in the window, and pairs what is carried across its ends.
 // Positions are filled in later.
-func (x *extractor) addBuffers(ticks []tick, before []timeline.AllocID, born, dies map[timeline.AllocID]bool) {
+func (x *extractor) addBuffers(ticks []tick, before []timeline.AllocID, born,
+	dies map[timeline.AllocID]bool) {
 	waiting := map[siteKey][]timeline.AllocID{} // dies within, was there before
 	for _, id := range before {
 		if dies[id] {
@@ -326,7 +333,8 @@ func (x *extractor) add(id timeline.AllocID, life Life) BufferID {
 		name = x.d.Name(id)
 	}
 	a := &x.d.Allocs
-	x.p.Buffers = append(x.p.Buffers, Buffer{Name: name, Size: a.Size[id], Life: life, Category: a.Category[id], Inferred: a.Inferred[id],
+	x.p.Buffers = append(x.p.Buffers, Buffer{Name: name, Size: a.Size[id], Life: life,
+		Category: a.Category[id], Inferred: a.Inferred[id],
 		Stream: x.stream[a.Stream[id]], Alloc: id, Start: -1, End: -1})
 	x.buffer[id] = b
 	return b
@@ -350,7 +358,8 @@ func (x *extractor) settle() {
 	for i := range x.p.Buffers {
 		b := &x.p.Buffers[i]
 		switch {
-		case b.Life == Inside && b.Start == 0 && b.End < 0 && (b.Category == timeline.Parameter || b.Category == timeline.OptimizerState):
+		case b.Life == Inside && b.Start == 0 && b.End < 0 && (b.Category == timeline.Parameter ||
+			b.Category == timeline.OptimizerState):
 			b.Life = Persistent // a recording that begins by making the model
 		case b.Life == Inside:
 			if b.Start < 0 || b.End < 0 {
@@ -376,11 +385,15 @@ func (x *extractor) settle() {
 		}
 	}
 	if cutOff > 0 && x.d.Info.Kind != traces.DeviceArena {
-		x.p.Notes = append(x.p.Notes, count(cutOff, "buffer crosses the iteration's ends without a partner in the next one, and is planned as if it began or ended there",
-			"buffers cross the iteration's ends without partners in the next one, and are planned as if they began or ended there"))
+		x.p.Notes = append(x.p.Notes, count(cutOff,
+			"buffer crosses the iteration's ends without a partner in the next one, and is planned as if "+
+				"it began or ended there",
+			"buffers cross the iteration's ends without partners in the next one, and are planned as if "+
+				"they began or ended there"))
 	}
 	if x.unattributed > 0 {
-		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed, Life: Persistent, Alloc: timeline.NoAlloc})
+		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed,
+			Life: Persistent, Alloc: timeline.NoAlloc})
 	}
 	switch {
 	case long > 0 && x.p.EagerOnly:

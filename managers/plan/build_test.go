@@ -70,7 +70,8 @@ func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *tes
 		}
 		peak, _ := p.PeakLive()
 		if live, _ := pl.PeakLive(); live != peak || res.LowerBound < peak {
-			t.Errorf("%s: the plan holds %d bytes at its peak, bound %d, the problem %d", name, live, res.LowerBound, peak)
+			t.Errorf("%s: the plan holds %d bytes at its peak, bound %d, the problem %d", name, live,
+				res.LowerBound, peak)
 		}
 		// The recording's own peak: of any iteration, or of the whole where it has none.
 		highest := d.Totals.PeakActive
@@ -128,7 +129,8 @@ func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 		b.WriteString("]}\n")
 		b.WriteString(`{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n")
 		for id := 1; id <= later; id++ { // those of the steps before
-			fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":1048576,"t":2,"category":"temporary","on":"cuda:0"}`+"\n", id)
+			fmt.Fprintf(&b, `{"k":"alloc","id":%d,"size":1048576,"t":2,"category":"temporary","on":"cuda:0"}`+
+				"\n", id)
 		}
 		for k := range steps {
 			id, at := later+1+k, 10+k*length+100
@@ -253,7 +255,8 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	want := []plan.Life{plan.Persistent, plan.Persistent, plan.Inside, plan.Inside, plan.Inside, plan.Inside}
 	for i := range min(len(p.Buffers), len(want)) {
 		if x := &p.Buffers[i]; x.Life != want[i] {
-			t.Errorf("buffer %d, %s, is %v from %d to %d, want %v", i, x.Category, x.Life, x.Start, x.End, want[i])
+			t.Errorf("buffer %d, %s, is %v from %d to %d, want %v", i, x.Category, x.Life, x.Start, x.End,
+				want[i])
 		}
 	}
 	if len(p.Buffers) != len(want) {
@@ -300,14 +303,16 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 		b := traces.NewBuilder()
 		dev := b.Device(traces.DeviceGPU, 0)
 		for k, addr := range []uint64{0x10000, 0x20000} {
-			b.Event(traces.Event{Time: int64(k), Addr: addr, Size: 1024, Action: traces.Alloc, Stack: traces.NoStack, Device: dev})
+			b.Event(traces.Event{Time: int64(k), Addr: addr, Size: 1024, Action: traces.Alloc,
+				Stack: traces.NoStack, Device: dev})
 		}
 		for k, a := range append([]traces.Access{{Addr: 0x10000, Size: 1024, Mode: traces.Write}}, views...) {
 			a.Time, a.Event, a.Device, a.Op = int64(10+k), 2, dev, traces.NoOp
 			b.T.Accesses = append(b.T.Accesses, a)
 		}
 		for k, addr := range []uint64{0x10000, 0x20000} {
-			b.Event(traces.Event{Time: int64(100 + k), Addr: addr, Size: 1024, Action: traces.FreeCompleted, Stack: traces.NoStack, Device: dev})
+			b.Event(traces.Event{Time: int64(100 + k), Addr: addr, Size: 1024, Action: traces.FreeCompleted,
+				Stack: traces.NoStack, Device: dev})
 		}
 		tl, err := timeline.Build(t.Context(), b.Finish(), nil)
 		if err != nil {
@@ -326,12 +331,15 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 		note    string
 	}{
 		{"a view of a part", traces.Access{Addr: 0x10200, Size: 512, Mode: traces.Alias}, 2, ""},
-		{"a view of more than there is", traces.Access{Addr: 0x10000, Size: 1 << 20, Mode: traces.Alias}, 2, "one access names more bytes than its block has, and is taken for one of the whole block"},
-		{"a view of nothing", traces.Access{Addr: 0x90000, Size: 512, Mode: traces.Alias}, 1, "one access touches no block that is known to be alive, and is left out"},
+		{"a view of more than there is", traces.Access{Addr: 0x10000, Size: 1 << 20, Mode: traces.Alias}, 2,
+			"one access names more bytes than its block has, and is taken for one of the whole block"},
+		{"a view of nothing", traces.Access{Addr: 0x90000, Size: 512, Mode: traces.Alias}, 1,
+			"one access touches no block that is known to be alive, and is left out"},
 	} {
 		p := build(c.view)
 		if len(p.Buffers) != 2 || len(p.TouchesOf(0)) != c.touches || len(p.TouchesOf(1)) != 0 {
-			t.Errorf("%s: %d buffers, %d and %d touches", c.name, len(p.Buffers), len(p.TouchesOf(0)), len(p.TouchesOf(1)))
+			t.Errorf("%s: %d buffers, %d and %d touches", c.name, len(p.Buffers), len(p.TouchesOf(0)),
+				len(p.TouchesOf(1)))
 		}
 		if got := strings.Join(noted(p, "access"), "; "); got != c.note {
 			t.Errorf("%s: the notes say %q, want %q", c.name, got, c.note)
@@ -362,7 +370,8 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 			}
 			fmt.Fprintf(&b, "[%d,%d]", 10+k*length, 10+(k+1)*length)
 		}
-		b.WriteString("]}\n" + `{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n")
+		b.WriteString("]}\n" + `{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` +
+			"\n")
 		id := 0
 		for k := range steps {
 			layers, at := 4, 10+k*length
@@ -394,7 +403,8 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 	}
 	a, _ := same.PeakLive()
 	if b, _ := other.PeakLive(); len(other.Buffers) != len(same.Buffers) || a != b {
-		t.Errorf("a steady one has %d buffers and %d bytes at its peak, planned are %d and %d", len(same.Buffers), a, len(other.Buffers), b)
+		t.Errorf("a steady one has %d buffers and %d bytes at its peak, planned are %d and %d",
+			len(same.Buffers), a, len(other.Buffers), b)
 	}
 }
 
@@ -415,7 +425,8 @@ func TestAnotherDeviceDoesNotChangeTheProblem(t *testing.T) {
 	const cpu = `{"k":"alloc","id":8,"size":64,"t":0,"category":"input","on":"cpu"}
 {"k":"alloc","id":9,"size":64,"t":0,"category":"input","on":"cpu"}
 `
-	alone, both := problemOf(t, strings.Replace(gpu, "CPU", "", 1)), problemOf(t, strings.Replace(strings.Replace(gpu, second, cpu+second, 1), "CPU", "9", 1))
+	alone, both := problemOf(t, strings.Replace(gpu, "CPU", "", 1)),
+		problemOf(t, strings.Replace(strings.Replace(gpu, second, cpu+second, 1), "CPU", "9", 1))
 	words := func(p *plan.Problem) string {
 		var b strings.Builder
 		for _, x := range p.Buffers {

@@ -10,10 +10,14 @@ var classes = []struct {
 	word  string
 	class Class
 }{
-	{"conv", ClassConv}, {"batch_norm", ClassNorm}, {"batchnorm", ClassNorm}, {"norm", ClassNorm}, {"dropout", ClassDropout},
-	{"softmax", ClassSoftmax}, {"loss", ClassLoss}, {"cross_entropy", ClassLoss}, {"nll", ClassLoss}, {"pool", ClassPool},
-	{"linear", ClassLinear}, {"addmm", ClassLinear}, {"matmul", ClassLinear}, {"bmm", ClassLinear}, {"relu", ClassActivation},
-	{"gelu", ClassActivation}, {"silu", ClassActivation}, {"sigmoid", ClassActivation}, {"tanh", ClassActivation},
+	{"conv", ClassConv}, {"batch_norm", ClassNorm}, {"batchnorm", ClassNorm}, {"norm", ClassNorm},
+	{"dropout", ClassDropout},
+	{"softmax", ClassSoftmax}, {"loss", ClassLoss}, {"cross_entropy", ClassLoss}, {"nll", ClassLoss},
+	{"pool", ClassPool},
+	{"linear", ClassLinear}, {"addmm", ClassLinear}, {"matmul", ClassLinear}, {"bmm", ClassLinear},
+	{"relu", ClassActivation},
+	{"gelu", ClassActivation}, {"silu", ClassActivation}, {"sigmoid", ClassActivation},
+	{"tanh", ClassActivation},
 	{"adam", ClassOptimizer}, {"sgd", ClassOptimizer}, {"optimizer", ClassOptimizer},
 }
 

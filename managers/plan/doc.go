@@ -2,10 +2,13 @@
 // what carrying it out measured.
 //
 // Its duties:
-//   - [Problem]: one iteration of steady state, taken from a timeline by [FromDevice] or computed from layer shapes;
-//   - [Plan]: what a manager decided, as decisions ([Absence], [Rerun], variants) and as the program of steps that [Assemble] makes of them;
+//   - [Problem]: one iteration of steady state, taken from a timeline by [FromDevice] or computed from layer
+//     shapes;
+//   - [Plan]: what a manager decided, as decisions ([Absence], [Rerun], variants) and as the program of steps
+//     that [Assemble] makes of them;
 //   - [Plan.Order]: the waits between queues that make the program safe in any timing;
-//   - [Validate]: an independent check that every op finds the bytes that it had in the recording, written apart from all planners;
+//   - [Validate]: an independent check that every op finds the bytes that it had in the recording, written
+//     apart from all planners;
 //   - [Manager], [Request], [Evaluator]: how planners are asked;
 //   - [Measurement]: what a target measured, the same for the simulator, a device and the live process.
 //

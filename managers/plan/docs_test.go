@@ -17,7 +17,8 @@ func TestTheDocumentNamesEveryKeyOfAPlansFile(t *testing.T) {
 	}
 	found := 0
 	for _, key := range plantest.JSONKeys(reflect.TypeFor[plan.PlanJSON]()) {
-		if text := string(page); !strings.Contains(text, "`"+key+"`") && !strings.Contains(text, "`"+key+"[]`") {
+		if text := string(page); !strings.Contains(text, "`"+key+"`") &&
+			!strings.Contains(text, "`"+key+"[]`") {
 			t.Errorf("docs/plan.md does not say what %q is", key)
 		}
 		found++

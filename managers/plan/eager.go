@@ -15,7 +15,8 @@ import (
 func (p *Problem) EagerRefusal(x Absence) string {
 	b := &p.Buffers[x.Buffer]
 	switch {
-	case b.Category != timeline.Activation && b.Category != timeline.Input && b.Category != timeline.Unknown && b.Category != timeline.AutogradDetail:
+	case b.Category != timeline.Activation && b.Category != timeline.Input &&
+		b.Category != timeline.Unknown && b.Category != timeline.AutogradDetail:
 		return "only tensors saved for backward can leave, and this is " + b.Category.String()
 	case p.SavesKnown && !b.Saved:
 		return "autograd does not save it in a module's forward pass"
@@ -49,7 +50,8 @@ func (p *Problem) readLater(b BufferID, at OpID) bool {
 // the last backward op that reads it.
 func (p *Problem) outlives(b BufferID) bool {
 	x, touches := &p.Buffers[b], p.TouchesOf(b)
-	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+1 < x.End
+	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+
+		1 < x.End
 }
 
 // HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each
@@ -107,7 +109,8 @@ func (e *eagerCheck) refuse(format string, args ...any) error {
 // whole refuses what hooks have no handle on: parts of tensors and the algorithms of ops.
 func (e *eagerCheck) whole() error {
 	if e.pl.SectionBytes != 0 {
-		return e.refuse("keep a part of a tensor out of memory, and the plan speaks of sections of %d bytes", e.pl.SectionBytes)
+		return e.refuse("keep a part of a tensor out of memory, and the plan speaks of sections of %d bytes",
+			e.pl.SectionBytes)
 	}
 	if i := slices.IndexFunc(e.pl.Variants, func(k uint8) bool { return k != 0 }); i >= 0 {
 		return e.refuse("choose the algorithm of an op, and op %d has variant %d", i, e.pl.Variants[i])
@@ -120,28 +123,38 @@ func (e *eagerCheck) whole() error {
 func (e *eagerCheck) absences() error {
 	gone := make([]bool, len(e.p.Buffers))
 	for _, x := range e.pl.Absences {
-		if x.Buffer < 0 || int(x.Buffer) >= len(e.p.Buffers) || x.After < 0 || x.Release <= x.After || x.Before < x.Release || int(x.Before) >= len(e.p.Ops) {
-			return fmt.Errorf("%w plan: an absence of buffer %d from op %d to op %d is none", ErrInvalid, x.Buffer, x.After, x.Before)
+		if x.Buffer < 0 || int(x.Buffer) >= len(e.p.Buffers) || x.After < 0 || x.Release <= x.After ||
+			x.Before < x.Release || int(x.Before) >= len(e.p.Ops) {
+			return fmt.Errorf("%w plan: an absence of buffer %d from op %d to op %d is none", ErrInvalid,
+				x.Buffer, x.After, x.Before)
 		}
 		name := e.p.Buffers[x.Buffer].Name
 		if why := e.p.EagerRefusal(x); why != "" {
-			return fmt.Errorf("%w plan: buffer %d (%s) cannot be absent after op %d in eager PyTorch: %s", ErrInvalid, x.Buffer, name, x.After, why)
+			return fmt.Errorf("%w plan: buffer %d (%s) cannot be absent after op %d in eager PyTorch: %s",
+				ErrInvalid, x.Buffer, name, x.After, why)
 		}
 		touches := e.p.TouchesOf(x.Buffer)
 		// A copy may be read while it is made, so that what counts is Release.
-		next, _ := slices.BinarySearchFunc(touches, x.Release, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+		next, _ := slices.BinarySearchFunc(touches, x.Release, func(t Touch, at OpID) int {
+			return cmp.Compare(t.Op, at)
+		})
 		switch {
 		case x.How == Discard:
-			return e.refuse("drop buffer %d (%s) because op %d overwrites it: what is saved is saved to be read", x.Buffer, name, x.Before)
+			return e.refuse("drop buffer %d (%s) because op %d overwrites it: what is "+
+				"saved is saved to be read", x.Buffer, name, x.Before)
 		case gone[x.Buffer]:
 			return e.refuse("have buffer %d (%s) leave twice: it is packed once", x.Buffer, name)
-		case next == 0 || next == len(touches) || touches[next].Op < x.Before || touches[next].Op > x.Before && x.How == Recompute:
-			return e.refuse("have buffer %d (%s) absent from op %d to op %d, which is no interval between two touches", x.Buffer, name, x.After, x.Before)
+		case next == 0 || next == len(touches) || touches[next].Op < x.Before ||
+			touches[next].Op > x.Before && x.How == Recompute:
+			return e.refuse("have buffer %d (%s) absent from op %d to op %d, which is no "+
+				"interval between two touches", x.Buffer, name, x.After, x.Before)
 		case !e.between(x.After, x.Before):
-			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act between a forward pass "+
+			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act "+
+				"between a forward pass "+
 				"and its backward pass", x.Buffer, name, x.After, x.Before)
 		case x.How == Recompute && (x.After != touches[next-1].Op || x.Release != x.After+1):
-			return e.refuse("drop buffer %d (%s) at op %d: a checkpoint saves nothing of it, so that it goes behind its last touch, op %d", x.Buffer, name, x.Release, touches[next-1].Op)
+			return e.refuse("drop buffer %d (%s) at op %d: a checkpoint saves nothing of it, so that it "+
+				"goes behind its last touch, op %d", x.Buffer, name, x.Release, touches[next-1].Op)
 		}
 		gone[x.Buffer] = true
 	}
@@ -170,8 +183,11 @@ func (e *eagerCheck) reruns() error {
 				return e.refuse("run op %d again behind op %d: a region runs in order", o, r.Ops[k-1])
 			}
 		}
-		if !slices.ContainsFunc(e.pl.Absences, func(x Absence) bool { return x.How == Recompute && x.Fetch == r.Before && x.Before == r.Before }) {
-			return e.refuse("run ops again before op %d, where nothing that they bring back is unpacked", r.Before)
+		if !slices.ContainsFunc(e.pl.Absences, func(x Absence) bool {
+			return x.How == Recompute && x.Fetch == r.Before && x.Before == r.Before
+		}) {
+			return e.refuse("run ops again before op %d, where nothing that they bring back is unpacked",
+				r.Before)
 		}
 	}
 	return nil
@@ -200,7 +216,8 @@ func (e *eagerCheck) steps() error {
 		case Out, In:
 			b := e.pl.Instances[st.Instance].Buffer
 			if !swapped[b] {
-				return e.wrong(s, "buffer %d (%s) is copied, and no absence of the plan says so", b, e.p.Buffers[b].Name)
+				return e.wrong(s, "buffer %d (%s) is copied, and no absence of the plan says so", b,
+					e.p.Buffers[b].Name)
 			}
 		}
 	}

@@ -22,7 +22,8 @@ func eagerProblem() (p *plan.Problem, x1, x2 plan.BufferID) {
 	b := plantest.New()
 	x0 := b.Buffer("x0", 100, timeline.Input)
 	x1, x2 = b.Buffer("x1", 100, timeline.Activation), b.Buffer("x2", 100, timeline.Activation)
-	g2, g1, g0 := b.Buffer("g2", 100, timeline.Gradient), b.Buffer("g1", 100, timeline.Gradient), b.Buffer("g0", 100, timeline.Gradient)
+	g2, g1, g0 := b.Buffer("g2", 100, timeline.Gradient), b.Buffer("g1", 100, timeline.Gradient),
+		b.Buffer("g0", 100, timeline.Gradient)
 	look := b.Buffer("look", 100, timeline.Activation)
 	buf := func(x ...plan.BufferID) []plan.BufferID { return x }
 	b.Op("input", traces.PhaseForward, 10, nil, buf(x0))
@@ -38,7 +39,8 @@ func eagerProblem() (p *plan.Problem, x1, x2 plan.BufferID) {
 	for i := range b.P.Ops { // so that only the executor has a say in what runs again
 		b.P.Ops[i].Rerunnable = true
 		if i == 2 {
-			b.P.Ops[i].Variants = []plan.Variant{{Name: "recorded", Duration: 10}, {Name: "other", Duration: 5}}
+			b.P.Ops[i].Variants = []plan.Variant{{Name: "recorded", Duration: 10},
+				{Name: "other", Duration: 5}}
 		}
 	}
 	return b.End(), x1, x2
@@ -47,10 +49,12 @@ func eagerProblem() (p *plan.Problem, x1, x2 plan.BufferID) {
 func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 	p, x1, x2 := eagerProblem()
 	drop := func(b plan.BufferID, after, before plan.OpID) plan.Absence {
-		return plan.Absence{Buffer: b, After: after, Release: after + 1, Fetch: before, Before: before, How: plan.Recompute}
+		return plan.Absence{Buffer: b, After: after, Release: after + 1, Fetch: before, Before: before,
+			How: plan.Recompute}
 	}
 	good := func() plan.Decisions {
-		return plan.Decisions{Absences: []plan.Absence{drop(x1, 3, 5), drop(x2, 3, 5)}, Reruns: []plan.Rerun{{Before: 5, Ops: []plan.OpID{1, 2}}}}
+		return plan.Decisions{Absences: []plan.Absence{drop(x1, 3, 5), drop(x2, 3, 5)},
+			Reruns: []plan.Rerun{{Before: 5, Ops: []plan.OpID{1, 2}}}}
 	}
 	for _, c := range []struct {
 		name, want string // "" for a plan that PyTorch can carry out
@@ -62,44 +66,77 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			d.Absences = []plan.Absence{{Buffer: x1, After: 3, Release: 4, Fetch: 5, Before: 5}}
 			d.Reruns = nil
 		}},
-		{name: "a discard", want: "overwrites", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences[1].How = plan.Discard }},
-		{name: "gone within the backward pass as well", want: "leaves behind the forward pass", spoil: func(d *plan.Decisions) {
-			d.Absences = append(d.Absences, plan.Absence{Buffer: x1, After: 5, Release: 6, Fetch: 7, Before: 7})
+		{name: "a discard", want: "overwrites", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+			pl.Absences[1].How = plan.Discard
 		}},
-		{name: "gone twice", want: "leave twice", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences = append(pl.Absences, pl.Absences[0]) }},
-		{name: "gone within the forward pass", want: "within the forward pass", spoil: func(d *plan.Decisions) {
-			d.Absences = []plan.Absence{{Buffer: x1, After: 2, Release: 3, Fetch: 3, Before: 3}}
-			d.Reruns = nil
-		}},
-		{name: "gone behind an op of no known phase within the backward pass", want: "between a forward pass and its backward pass", spoil: func(d *plan.Decisions) {
-			d.Absences = []plan.Absence{{Buffer: x1, After: 8, Release: 9, Fetch: 9, Before: 9}}
-			d.Reruns = nil
-		}},
-		{name: "from before its last forward touch", want: "behind its last touch", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences[0].After = 2 }},
+		{name: "gone within the backward pass as well", want: "leaves behind the forward pass",
+			spoil: func(d *plan.Decisions) {
+				d.Absences = append(d.Absences, plan.Absence{Buffer: x1, After: 5, Release: 6, Fetch: 7,
+					Before: 7})
+			}},
+		{name: "gone twice", want: "leave twice", spoil: func(*plan.Decisions) {},
+			after: func(pl *plan.Plan) {
+				pl.Absences = append(pl.Absences, pl.Absences[0])
+			}},
+		{name: "gone within the forward pass", want: "within the forward pass",
+			spoil: func(d *plan.Decisions) {
+				d.Absences = []plan.Absence{{Buffer: x1, After: 2, Release: 3, Fetch: 3, Before: 3}}
+				d.Reruns = nil
+			}},
+		{name: "gone behind an op of no known phase within the backward pass",
+			want: "between a forward pass and its backward pass", spoil: func(d *plan.Decisions) {
+				d.Absences = []plan.Absence{{Buffer: x1, After: 8, Release: 9, Fetch: 9, Before: 9}}
+				d.Reruns = nil
+			}},
+		{name: "from before its last forward touch", want: "behind its last touch",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Absences[0].After = 2
+			}},
 		{name: "from an op that does not touch it", want: "behind its last touch",
 			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
 				pl.Absences[0] = drop(0, 2, 6) // x0 was last touched by op 1
 			}},
-		{name: "from behind its last forward touch", want: "no interval between two touches", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences[0].Before = 7 }},
+		{name: "from behind its last forward touch", want: "no interval between two touches",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Absences[0].Before = 7
+			}},
 		{name: "out of order", want: "in order", spoil: func(d *plan.Decisions) {
 			// f2 again reads x1, which stays: both orders are sound as far as values go
 			d.Absences = []plan.Absence{drop(x2, 3, 5)}
 			d.Reruns[0].Ops = []plan.OpID{2, 1}
 		}},
-		{name: "an op of the backward pass", want: "not of a forward pass", spoil: func(d *plan.Decisions) { d.Reruns[0].Ops = []plan.OpID{1, 2, 4} }},
-		{name: "dropped later than behind its last touch", want: "behind its last touch", spoil: func(d *plan.Decisions) { d.Absences[0].Release = 5 }},
-		{name: "run again before the first unpack", want: "nothing that they bring back is unpacked", spoil: func(d *plan.Decisions) {
-			d.Absences[0].Fetch, d.Absences[1].Fetch = 4, 4
-			d.Reruns[0].Before = 4
+		{name: "an op of the backward pass", want: "not of a forward pass", spoil: func(d *plan.Decisions) {
+			d.Reruns[0].Ops = []plan.OpID{1, 2, 4}
 		}},
-		{name: "another algorithm", want: "choose the algorithm", spoil: func(d *plan.Decisions) { d.Variants = []uint8{0, 0, 1, 0, 0, 0, 0, 0, 0, 0} }},
-		{name: "sections", want: "a part of a tensor", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.SectionBytes = 1 << 20 }},
-		{name: "steps that no rerun tells of", want: "no rerun of the plan says so", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Reruns, pl.Absences = nil, nil }},
-		{name: "a rerun that no step carries out", want: "does not", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Reruns[0].Ops = append(pl.Reruns[0].Ops, 3) }},
-		{name: "copies that no absence tells of", want: "no absence of the plan says so", spoil: func(d *plan.Decisions) {
-			d.Absences = []plan.Absence{{Buffer: x1, After: 3, Release: 4, Fetch: 5, Before: 5}}
-			d.Reruns = nil
-		}, after: func(pl *plan.Plan) { pl.Absences = nil }},
+		{name: "dropped later than behind its last touch", want: "behind its last touch",
+			spoil: func(d *plan.Decisions) {
+				d.Absences[0].Release = 5
+			}},
+		{name: "run again before the first unpack", want: "nothing that they bring back is unpacked",
+			spoil: func(d *plan.Decisions) {
+				d.Absences[0].Fetch, d.Absences[1].Fetch = 4, 4
+				d.Reruns[0].Before = 4
+			}},
+		{name: "another algorithm", want: "choose the algorithm", spoil: func(d *plan.Decisions) {
+			d.Variants = []uint8{0, 0, 1, 0, 0, 0, 0, 0, 0, 0}
+		}},
+		{name: "sections", want: "a part of a tensor", spoil: func(*plan.Decisions) {},
+			after: func(pl *plan.Plan) {
+				pl.SectionBytes = 1 << 20
+			}},
+		{name: "steps that no rerun tells of", want: "no rerun of the plan says so",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Reruns, pl.Absences = nil, nil
+			}},
+		{name: "a rerun that no step carries out", want: "does not", spoil: func(*plan.Decisions) {},
+			after: func(pl *plan.Plan) {
+				pl.Reruns[0].Ops = append(pl.Reruns[0].Ops, 3)
+			}},
+		{name: "copies that no absence tells of", want: "no absence of the plan says so",
+			spoil: func(d *plan.Decisions) {
+				d.Absences = []plan.Absence{{Buffer: x1, After: 3, Release: 4, Fetch: 5, Before: 5}}
+				d.Reruns = nil
+			}, after: func(pl *plan.Plan) { pl.Absences = nil }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := good()

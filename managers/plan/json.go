@@ -108,16 +108,21 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 	if err != nil {
 		return err
 	}
-	out := planJSON{SchemaVersion: schemaVersion, Manager: pl.Manager, Executor: pl.Executor.String(), BudgetBytes: pl.Budget,
-		Problem:   shapeJSON{Name: p.Name, Ops: len(p.Ops), Buffers: len(p.Buffers), Hash: p.Hash()},
-		Footprint: pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound, SectionBytes: pl.SectionBytes, Parks: pl.Parks,
-		Actions: []actionJSON{}, Reruns: []rerunJSON{}, Places: []placeJSON{}, Notes: append([]string{}, pl.Notes...)}
+	out := planJSON{SchemaVersion: schemaVersion, Manager: pl.Manager, Executor: pl.Executor.String(),
+		BudgetBytes: pl.Budget,
+		Problem:     shapeJSON{Name: p.Name, Ops: len(p.Ops), Buffers: len(p.Buffers), Hash: p.Hash()},
+		Footprint:   pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound,
+		SectionBytes: pl.SectionBytes, Parks: pl.Parks,
+		Actions: []actionJSON{}, Reruns: []rerunJSON{}, Places: []placeJSON{},
+		Notes: append([]string{}, pl.Notes...)}
 	if pl.Policy != nil {
 		out.Policy = &policyJSON{pl.Policy.Name, pl.Policy.Settings}
 	}
 	for _, x := range pl.Absences {
-		out.Actions = append(out.Actions, actionJSON{What: x.How.String(), Buffer: x.Buffer, Name: p.Buffers[x.Buffer].Name, Bytes: p.Rounded(x.Buffer),
-			After: x.After, Release: x.Release, Fetch: x.Fetch, Before: x.Before, Blocking: x.Blocking, Paced: x.Paced, Joined: x.Joined, Why: x.Why})
+		out.Actions = append(out.Actions, actionJSON{What: x.How.String(), Buffer: x.Buffer,
+			Name: p.Buffers[x.Buffer].Name, Bytes: p.Rounded(x.Buffer),
+			After: x.After, Release: x.Release, Fetch: x.Fetch, Before: x.Before, Blocking: x.Blocking,
+			Paced: x.Paced, Joined: x.Joined, Why: x.Why})
 	}
 	for _, r := range pl.Reruns {
 		out.Reruns = append(out.Reruns, rerunJSON(r))
@@ -127,7 +132,8 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 	}
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
-		out.Places = append(out.Places, placeJSON{Buffer: x.Buffer, Name: p.Buffers[x.Buffer].Name, Offset: x.Offset, Bytes: x.Size})
+		out.Places = append(out.Places, placeJSON{Buffer: x.Buffer, Name: p.Buffers[x.Buffer].Name,
+			Offset: x.Offset, Bytes: x.Size})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -147,7 +153,8 @@ func ReadHead(r io.Reader) (Head, error) {
 	if err != nil {
 		return Head{}, err
 	}
-	return Head{Manager: in.Manager, Addresses: in.Executor == Ideal.String() && in.Policy == nil && in.SectionBytes == 0 && len(in.Actions)+len(in.Reruns) == 0}, nil
+	return Head{Manager: in.Manager, Addresses: in.Executor == Ideal.String() && in.Policy == nil &&
+		in.SectionBytes == 0 && len(in.Actions)+len(in.Reruns) == 0}, nil
 }
 
 // decode reads a plan's file as it stands.
@@ -157,7 +164,8 @@ func decode(r io.Reader) (in planJSON, err error) {
 		return in, fmt.Errorf("read plan at byte %d: %w", dec.InputOffset(), err)
 	}
 	if in.SchemaVersion != schemaVersion {
-		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan again",
+		return in, fmt.Errorf("read plan: schema_version is %d and this program reads "+
+			"%d: write the plan again",
 			in.SchemaVersion, schemaVersion)
 	}
 	return in, nil
@@ -175,7 +183,8 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	if got := q.Hash(); in.Problem.Hash != got {
-		return nil, fmt.Errorf("read plan: it was made for another iteration (%d ops, %d buffers, shape %s; this one has %d, %d, %s): plan this one", in.Problem.Ops,
+		return nil, fmt.Errorf("read plan: it was made for another iteration (%d ops, %d buffers, shape "+
+			"%s; this one has %d, %d, %s): plan this one", in.Problem.Ops,
 			in.Problem.Buffers, in.Problem.Hash, len(q.Ops), len(q.Buffers), got)
 	}
 	d, err := in.decisions()
@@ -186,7 +195,8 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
-	pl.Manager, pl.Budget, pl.LowerBound, pl.StepBound, pl.SectionBytes, pl.Notes = in.Manager, in.BudgetBytes, in.LowerBound, in.StepBound, in.SectionBytes, in.Notes
+	pl.Manager, pl.Budget, pl.LowerBound, pl.StepBound, pl.SectionBytes, pl.Notes = in.Manager,
+		in.BudgetBytes, in.LowerBound, in.StepBound, in.SectionBytes, in.Notes
 	pl.Parks = in.Parks
 	if in.Executor == TorchEager.String() {
 		pl.Executor = TorchEager
@@ -196,12 +206,14 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 		pl.Order(q)
 	} else {
 		if len(in.Places) != len(pl.Instances) {
-			return nil, fmt.Errorf("read plan: %d places for %d stays in memory", len(in.Places), len(pl.Instances))
+			return nil, fmt.Errorf("read plan: %d places for %d stays in memory", len(in.Places),
+				len(pl.Instances))
 		}
 		offsets := make([]int64, len(in.Places))
 		for i, x := range in.Places {
 			if x.Buffer != pl.Instances[i].Buffer {
-				return nil, fmt.Errorf("read plan: place %d is for buffer %d and buffer %d comes there", i, x.Buffer, pl.Instances[i].Buffer)
+				return nil, fmt.Errorf("read plan: place %d is for buffer %d and buffer %d comes there", i,
+					x.Buffer, pl.Instances[i].Buffer)
 			}
 			offsets[i] = x.Offset
 		}
@@ -219,7 +231,8 @@ var errUnknownAction = errors.New("an action is none of swap, recompute, discard
 func (in *planJSON) decisions() (Decisions, error) {
 	var d Decisions
 	for i, a := range in.Actions {
-		x := Absence{Buffer: a.Buffer, After: a.After, Release: a.Release, Fetch: a.Fetch, Before: a.Before, Blocking: a.Blocking, Paced: a.Paced, Joined: a.Joined, Why: a.Why}
+		x := Absence{Buffer: a.Buffer, After: a.After, Release: a.Release, Fetch: a.Fetch, Before: a.Before,
+			Blocking: a.Blocking, Paced: a.Paced, Joined: a.Joined, Why: a.Why}
 		switch strings.ToLower(a.What) {
 		case "swap":
 		case "recompute":

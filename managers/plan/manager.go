@@ -157,7 +157,8 @@ func (p *Problem) CheckBudget(budget int64) error {
 	case m.Persistent > budget:
 		return &TooSmall{Budget: budget, Need: m.Persistent, Held: p.persistentWords() + " alone"}
 	case m.Total() > budget:
-		return &TooSmall{Budget: budget, Need: m.Total(), Held: fmt.Sprintf("%s and the operands of %s", p.persistentWords(), p.Ops[m.Op].Name)}
+		return &TooSmall{Budget: budget, Need: m.Total(), Held: fmt.Sprintf("%s and the operands of %s",
+			p.persistentWords(), p.Ops[m.Op].Name)}
 	}
 	return nil
 }

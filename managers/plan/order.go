@@ -25,9 +25,11 @@ type orderer struct {
 	pl *Plan
 	k  int // queues
 
-	out    []Step
-	clock  []int32 // of each queue: the last step of each queue that it is known to be behind
-	known  []int32 // of each step written: what its completion implies; k a step, -1 throughout for steps that nothing waits for
+	out   []Step
+	clock []int32 // of each queue: the last step of each queue that it is known to be behind
+	// of each step written: what its completion implies; k a step, -1 throughout for steps that nothing waits
+	// for
+	known  []int32
 	never  []int32 // -1 for each queue
 	moved  []int32 // where each step of the old program stands in the new one
 	touch  []int32 // of each instance: the last step of each queue that touched it, or the bytes before it
@@ -41,7 +43,8 @@ type orderer struct {
 // Order inserts the waits that a placed program needs beside those that it has. Plans with a Policy are
 // ordered by data alone: whose memory is taken over is the allocator's business.
 func (pl *Plan) Order(p *Problem) {
-	o := &orderer{p: p, pl: pl, k: p.Queues(), out: make([]Step, 0, len(pl.Steps)+2*len(pl.Absences)), found: make([]InstanceID, len(p.Buffers))}
+	o := &orderer{p: p, pl: pl, k: p.Queues(), out: make([]Step, 0, len(pl.Steps)+2*len(pl.Absences)),
+		found: make([]InstanceID, len(p.Buffers))}
 	fill := func(n int) []int32 {
 		s := make([]int32, n)
 		for i := range s {

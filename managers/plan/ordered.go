@@ -32,7 +32,8 @@ func (v *validator) ordered() error {
 	behind := func(s int, q int16, steps []int32, what string, b BufferID) error {
 		for r, on := range steps {
 			if on >= 0 && int16(r) != q && clock[int(q)*k+r] < on {
-				return v.wrong(s, "%s buffer %d (%s) is not ordered behind step %d of queue %d", what, b, p.Buffers[b].Name, on, r)
+				return v.wrong(s, "%s buffer %d (%s) is not ordered behind step %d of queue %d", what, b,
+					p.Buffers[b].Name, on, r)
 			}
 		}
 		return nil
@@ -80,7 +81,8 @@ func (v *validator) ordered() error {
 		case Out:
 			b := pl.Instances[st.Instance].Buffer
 			if on := hostRead[b]; on >= 0 && clock[int(st.Queue)*k+int(p.InQueue())] < on {
-				err = v.wrong(s, "the copy of buffer %d on the host is overwritten while step %d reads it", b, on)
+				err = v.wrong(s, "the copy of buffer %d on the host is overwritten while step %d reads it", b,
+					on)
 			} else if err = touch(s, st.Queue, st.Instance, false); err == nil {
 				hostWrote[b] = int32(s)
 				complete(s, st.Queue)
@@ -88,7 +90,8 @@ func (v *validator) ordered() error {
 		case In:
 			b := pl.Instances[st.Instance].Buffer
 			if on := hostWrote[b]; on >= 0 && clock[int(st.Queue)*k+int(p.OutQueue())] < on {
-				err = v.wrong(s, "the copy of buffer %d on the host is read before step %d has written it", b, on)
+				err = v.wrong(s, "the copy of buffer %d on the host is read before step %d has written it", b,
+					on)
 			} else if err = touch(s, st.Queue, st.Instance, true); err == nil {
 				hostRead[b] = int32(s)
 				complete(s, st.Queue)

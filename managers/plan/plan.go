@@ -222,7 +222,8 @@ func (p *Problem) DurationOf(pl *Plan, i OpID) int64 {
 // sizeOf returns the rounded size of buffer b under the variants.
 func (p *Problem) sizeOf(b BufferID, variants []uint8) int64 {
 	buf := &p.Buffers[b]
-	if buf.Life != Inside || int(buf.Start) >= len(p.Ops) || p.Ops[buf.Start].Workspace != b || p.Ops[buf.Start].Variants == nil {
+	if buf.Life != Inside || int(buf.Start) >= len(p.Ops) || p.Ops[buf.Start].Workspace != b ||
+		p.Ops[buf.Start].Variants == nil {
 		return p.rounded[b]
 	}
 	k := 0

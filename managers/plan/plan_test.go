@@ -42,11 +42,13 @@ func TestAPlanSurvivesItsFile(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
-		if !slices.Equal(back.Instances, pl.Instances) || !slices.Equal(back.Steps, pl.Steps) || back.Footprint != pl.Footprint || !slices.Equal(back.Notes, pl.Notes) {
+		if !slices.Equal(back.Instances, pl.Instances) || !slices.Equal(back.Steps, pl.Steps) ||
+			back.Footprint != pl.Footprint || !slices.Equal(back.Notes, pl.Notes) {
 			t.Errorf("seed %d: another plan comes back", seed)
 		}
 		other := plantest.Random(seed+1000, 30)
-		if _, err := plan.ReadJSON(bytes.NewReader(b.Bytes()), other); err == nil || !strings.Contains(err.Error(), "another iteration") {
+		if _, err := plan.ReadJSON(bytes.NewReader(b.Bytes()), other); err == nil ||
+			!strings.Contains(err.Error(), "another iteration") {
 			t.Errorf("seed %d: another problem's plan is taken: %v", seed, err)
 		}
 	}
@@ -97,7 +99,10 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			}
 			return false
 		}},
-		{"a smaller footprint than it has", "the footprint is", func(_ *plan.Problem, pl *plan.Plan) bool { pl.Footprint--; return true }},
+		{"a smaller footprint than it has", "the footprint is", func(_ *plan.Problem, pl *plan.Plan) bool {
+			pl.Footprint--
+			return true
+		}},
 		{"an op left out", "op ", func(_ *plan.Problem, pl *plan.Plan) bool {
 			s := find(pl, plan.Run)
 			pl.Steps[s].Kind = plan.Again
@@ -125,14 +130,15 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			pl.Steps[s].Queue = p.OutQueue()
 			return true
 		}},
-		{"an op run again that may not", "not known to give the same bytes", func(p *plan.Problem, pl *plan.Plan) bool {
-			s := find(pl, plan.Again)
-			if s < 0 {
-				return false
-			}
-			p.Ops[pl.Steps[s].Op].Rerunnable = false
-			return true
-		}},
+		{"an op run again that may not", "not known to give the same bytes",
+			func(p *plan.Problem, pl *plan.Plan) bool {
+				s := find(pl, plan.Again)
+				if s < 0 {
+					return false
+				}
+				p.Ops[pl.Steps[s].Op].Rerunnable = false
+				return true
+			}},
 		{"a wait for what is to come", "waits for step", func(_ *plan.Problem, pl *plan.Plan) bool {
 			s := find(pl, plan.Wait)
 			if s < 0 {
@@ -156,37 +162,42 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			}
 			return false
 		}},
-		{"memory given back before its last use", "which is not in memory", func(p *plan.Problem, pl *plan.Plan) bool {
-			for s := 1; s < len(pl.Steps); s++ {
-				run, free := pl.Steps[s-1], pl.Steps[s]
-				if run.Kind != plan.Run || free.Kind != plan.Free {
-					continue
-				}
-				x := &pl.Instances[free.Instance]
-				if !slices.ContainsFunc(p.AccessesOf(run.Op), func(a plan.Access) bool { return a.Buffer == x.Buffer }) {
-					continue
-				}
-				pl.Steps[s-1], pl.Steps[s], x.To = free, run, int32(s-1)
-				for i := range pl.Steps {
-					if pl.Steps[i].Kind == plan.Wait && pl.Steps[i].On == int32(s-1) {
-						pl.Steps[i].On = int32(s)
+		{"memory given back before its last use", "which is not in memory",
+			func(p *plan.Problem, pl *plan.Plan) bool {
+				for s := 1; s < len(pl.Steps); s++ {
+					run, free := pl.Steps[s-1], pl.Steps[s]
+					if run.Kind != plan.Run || free.Kind != plan.Free {
+						continue
 					}
-				}
-				return true
-			}
-			return false
-		}},
-		{"a buffer that ends the iteration elsewhere than it began it", "and ends it at", func(p *plan.Problem, pl *plan.Plan) bool {
-			for i := range pl.Instances {
-				x := &pl.Instances[i]
-				if x.Size > 0 && x.From >= 0 && int(x.To) == len(pl.Steps) && p.Buffers[x.Buffer].Life != plan.Inside {
-					x.Offset = pl.Footprint
-					pl.Footprint += x.Size
+					x := &pl.Instances[free.Instance]
+					if !slices.ContainsFunc(p.AccessesOf(run.Op), func(a plan.Access) bool {
+						return a.Buffer == x.Buffer
+					}) {
+						continue
+					}
+					pl.Steps[s-1], pl.Steps[s], x.To = free, run, int32(s-1)
+					for i := range pl.Steps {
+						if pl.Steps[i].Kind == plan.Wait && pl.Steps[i].On == int32(s-1) {
+							pl.Steps[i].On = int32(s)
+						}
+					}
 					return true
 				}
-			}
-			return false
-		}},
+				return false
+			}},
+		{"a buffer that ends the iteration elsewhere than it began it", "and ends it at",
+			func(p *plan.Problem, pl *plan.Plan) bool {
+				for i := range pl.Instances {
+					x := &pl.Instances[i]
+					if x.Size > 0 && x.From >= 0 && int(x.To) == len(pl.Steps) &&
+						p.Buffers[x.Buffer].Life != plan.Inside {
+						x.Offset = pl.Footprint
+						pl.Footprint += x.Size
+						return true
+					}
+				}
+				return false
+			}},
 		{"an instance that is never freed", "has no end", func(_ *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
 				if x := &pl.Instances[i]; int(x.To) == len(pl.Steps) {
@@ -196,7 +207,10 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			}
 			return false
 		}},
-		{"an instance of another size", "not the problem's", func(_ *plan.Problem, pl *plan.Plan) bool { pl.Instances[0].Size++; return true }},
+		{"an instance of another size", "not the problem's", func(_ *plan.Problem, pl *plan.Plan) bool {
+			pl.Instances[0].Size++
+			return true
+		}},
 		{"a place off the alignment", "is at offset", func(p *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
 				if x := &pl.Instances[i]; x.Size > 0 && p.Align > 1 {
@@ -249,8 +263,9 @@ func TestAStaleValueIsRefused(t *testing.T) {
 		b.Op("use both", traces.PhaseBackward, 10, []plan.BufferID{x, y}, []plan.BufferID{z})
 		p := b.End()
 		pl, err := plan.Assemble(p, plan.Decisions{
-			Absences: []plan.Absence{{Buffer: y, After: 1, Release: 2, Fetch: 3, Before: 3, How: plan.Recompute}},
-			Reruns:   []plan.Rerun{{Before: 3, Ops: []plan.OpID{1}}},
+			Absences: []plan.Absence{{Buffer: y, After: 1, Release: 2, Fetch: 3, Before: 3,
+				How: plan.Recompute}},
+			Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{1}}},
 		})
 		if err != nil {
 			return err
@@ -290,7 +305,8 @@ func TestARerunMayWriteOverItsOwnScratchOnly(t *testing.T) {
 		p := b.End()
 		pl, err := plan.Assemble(p, plan.Decisions{
 			Absences: []plan.Absence{
-				{Buffer: y, After: 2, Release: 3, Fetch: 5, Before: 5, How: plan.Recompute}, {Buffer: z, After: 4, Release: 5, Fetch: 5, Before: 5, How: plan.Recompute}},
+				{Buffer: y, After: 2, Release: 3, Fetch: 5, Before: 5, How: plan.Recompute},
+				{Buffer: z, After: 4, Release: 5, Fetch: 5, Before: 5, How: plan.Recompute}},
 			Reruns: []plan.Rerun{{Before: 5, Ops: chain}},
 		})
 		if err != nil {
@@ -304,10 +320,12 @@ func TestARerunMayWriteOverItsOwnScratchOnly(t *testing.T) {
 	if err := build(false, 1, 2, 3, 4); err != nil {
 		t.Errorf("a chain that writes over its own scratch is refused: %v", err)
 	}
-	if err := build(true, 1, 2, 3, 4); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), "overwrite") {
+	if err := build(true, 1, 2, 3, 4); !errors.Is(err, plan.ErrInvalid) ||
+		!strings.Contains(err.Error(), "overwrite") {
 		t.Errorf("a chain that writes over a value of the iteration is accepted: %v", err)
 	}
-	if err := build(false, 1, 3, 2, 4); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), "version") {
+	if err := build(false, 1, 3, 2, 4); !errors.Is(err, plan.ErrInvalid) ||
+		!strings.Contains(err.Error(), "version") {
 		t.Errorf("a chain that writes over its scratch before it is read is accepted: %v", err)
 	}
 }
@@ -315,7 +333,8 @@ func TestARerunMayWriteOverItsOwnScratchOnly(t *testing.T) {
 func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 	good := func() plan.Problem {
 		return plan.Problem{Align: 512, Streams: 1, Kind: traces.Dataflow,
-			Ops:      []plan.Op{{Name: "a", First: 0, End: 1, Workspace: plan.NoBuffer}, {Name: "b", First: 1, End: 2, Workspace: plan.NoBuffer}},
+			Ops: []plan.Op{{Name: "a", First: 0, End: 1, Workspace: plan.NoBuffer},
+				{Name: "b", First: 1, End: 2, Workspace: plan.NoBuffer}},
 			Accesses: []plan.Access{{Buffer: 0, Mode: plan.Write}, {Buffer: 0, Mode: plan.Read}},
 			Buffers:  []plan.Buffer{{Name: "x", Size: 100, Start: 0, End: 2}}}
 	}
@@ -329,7 +348,9 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 	}{
 		{"negative size", "not 0 to 2^48", func(p *plan.Problem) { p.Buffers[0].Size = -1 }},
 		{"size above 2^48", "not 0 to 2^48", func(p *plan.Problem) { p.Buffers[0].Size = 1<<48 + 1 }},
-		{"negative lifetime", "empty or negative", func(p *plan.Problem) { p.Buffers[0].Start, p.Buffers[0].End = 2, 1 }},
+		{"negative lifetime", "empty or negative", func(p *plan.Problem) {
+			p.Buffers[0].Start, p.Buffers[0].End = 2, 1
+		}},
 		{"lifetime outside", "outside of the iteration", func(p *plan.Problem) { p.Buffers[0].End = 3 }},
 		{"touched when dead", "touches buffer 0", func(p *plan.Problem) { p.Buffers[0].End = 1 }},
 		{"longer than an iteration", "longer than an iteration", func(p *plan.Problem) {
@@ -354,17 +375,29 @@ func TestDecisionsThatContradictThemselvesAreRefused(t *testing.T) {
 		name, want string
 		d          plan.Decisions
 	}{
-		{"absent in the wrong order", "not in this order", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 4, Release: 3, Fetch: 5, Before: 6}}}},
-		{"a parameter absent", "persists and cannot be absent", plan.Decisions{Absences: []plan.Absence{{Buffer: 4, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"no such buffer", "absence of buffer 99", plan.Decisions{Absences: []plan.Absence{{Buffer: 99, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"absent while it is used", "touches buffer 1 (act1), which is not there", plan.Decisions{Absences: []plan.Absence{{Buffer: 1, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
-		{"a cycle: two buffers re-made from each other", "run again before op 6, reads buffer 0 (act0), which is not there", plan.Decisions{
-			Absences: []plan.Absence{{Buffer: 1, After: 2, Release: 3, Fetch: 6, Before: 6, How: plan.Recompute}, {Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7, How: plan.Recompute}},
-			Reruns:   []plan.Rerun{{Before: 6, Ops: []plan.OpID{1}}}}},
-		{"recomputed and never made", "touches buffer 0 (act0), which is not there", plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7, How: plan.Recompute}}}},
-		{"an op that is none", "op 77 of 8 is to run again", plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{77}}}}},
+		{"absent in the wrong order", "not in this order",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 4, Release: 3, Fetch: 5, Before: 6}}}},
+		{"a parameter absent", "persists and cannot be absent",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 4, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
+		{"no such buffer", "absence of buffer 99",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 99, After: 1, Release: 2, Fetch: 5,
+				Before: 6}}}},
+		{"absent while it is used", "touches buffer 1 (act1), which is not there",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 1, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
+		{"a cycle: two buffers re-made from each other",
+			"run again before op 6, reads buffer 0 (act0), which is not there", plan.Decisions{
+				Absences: []plan.Absence{{Buffer: 1, After: 2, Release: 3, Fetch: 6, Before: 6,
+					How: plan.Recompute}, {Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7,
+					How: plan.Recompute}},
+				Reruns: []plan.Rerun{{Before: 6, Ops: []plan.OpID{1}}}}},
+		{"recomputed and never made", "touches buffer 0 (act0), which is not there",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 2, Fetch: 7, Before: 7,
+				How: plan.Recompute}}}},
+		{"an op that is none", "op 77 of 8 is to run again",
+			plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{77}}}}},
 	} {
-		if _, err := plan.Assemble(p, c.d); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
+		if _, err := plan.Assemble(p, c.d); !errors.Is(err, plan.ErrInvalid) ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v does not say %q", c.name, err, c.want)
 		}
 	}
@@ -377,7 +410,8 @@ func TestABudgetBelowWhatMustResideIsNotPossible(t *testing.T) {
 		t.Errorf("must reside: %+v", m)
 	}
 	var small *plan.TooSmall
-	if err := p.CheckBudget(m.Persistent - 1); !errors.As(err, &small) || small.Need != m.Persistent || !strings.Contains(err.Error(), "parameters alone") {
+	if err := p.CheckBudget(m.Persistent - 1); !errors.As(err, &small) || small.Need != m.Persistent ||
+		!strings.Contains(err.Error(), "parameters alone") {
 		t.Errorf("below the parameters: %v", err)
 	}
 	if err := p.CheckBudget(m.Total() - 1); !errors.As(err, &small) || small.Need != m.Total() {

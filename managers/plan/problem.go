@@ -206,7 +206,8 @@ const (
 
 // String returns the class's name.
 func (c Class) String() string {
-	return [...]string{"other", "conv", "linear", "activation", "pool", "norm", "dropout", "softmax", "loss", "optimizer"}[min(c, ClassOptimizer)]
+	return [...]string{"other", "conv", "linear", "activation", "pool", "norm", "dropout", "softmax", "loss",
+		"optimizer"}[min(c, ClassOptimizer)]
 }
 
 // ErrInvalid is wrapped by every error of a problem or a plan that contradicts itself.
@@ -235,15 +236,20 @@ func (p *Problem) Finish() error {
 		}
 		switch {
 		case b.Size < 0 || b.Size > MaxSize:
-			return fmt.Errorf("%w problem: buffer %d (%s) has %d bytes, not 0 to 2^48", ErrInvalid, i, b.Name, b.Size)
+			return fmt.Errorf("%w problem: buffer %d (%s) has %d bytes, not 0 to 2^48", ErrInvalid, i, b.Name,
+				b.Size)
 		case b.Start < 0 || b.End < 0 || b.Start > n || b.End > n:
-			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), outside of the iteration's %d ops", ErrInvalid, i, b.Name, b.Start, b.End, n)
+			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), outside of the iteration's %d ops",
+				ErrInvalid, i, b.Name, b.Start, b.End, n)
 		case b.Life == Inside && b.Start >= b.End:
-			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), which is empty or negative", ErrInvalid, i, b.Name, b.Start, b.End)
+			return fmt.Errorf("%w problem: buffer %d (%s) lives [%d, %d), which is empty or negative",
+				ErrInvalid, i, b.Name, b.Start, b.End)
 		case b.Life == Carried && b.End > b.Start:
-			return fmt.Errorf("%w problem: buffer %d (%s) lives longer than an iteration and is not persistent", ErrInvalid, i, b.Name)
+			return fmt.Errorf("%w problem: buffer %d (%s) lives longer than an "+
+				"iteration and is not persistent", ErrInvalid, i, b.Name)
 		case int(b.Stream) < 0 || int(b.Stream) >= p.Streams:
-			return fmt.Errorf("%w problem: buffer %d (%s) is on stream %d of %d", ErrInvalid, i, b.Name, b.Stream, p.Streams)
+			return fmt.Errorf("%w problem: buffer %d (%s) is on stream %d of %d", ErrInvalid, i, b.Name,
+				b.Stream, p.Streams)
 		}
 		p.rounded[i] = (b.Size + p.Align - 1) &^ (p.Align - 1)
 		if total += p.rounded[i]; total > 1<<62 {
@@ -258,18 +264,24 @@ func (p *Problem) index() error {
 	p.firstOf = make([]int32, len(p.Buffers)+1)
 	for i := range p.Ops {
 		op := &p.Ops[i]
-		if op.First < 0 || op.First > op.End || int(op.End) > len(p.Accesses) || int(op.Stream) < 0 || int(op.Stream) >= p.Streams || op.Duration < 0 || op.Gap < 0 {
-			return fmt.Errorf("%w problem: op %d (%s) has a range, stream or duration out of bounds", ErrInvalid, i, op.Name)
+		if op.First < 0 || op.First > op.End || int(op.End) > len(p.Accesses) || int(op.Stream) < 0 ||
+			int(op.Stream) >= p.Streams || op.Duration < 0 || op.Gap < 0 {
+			return fmt.Errorf("%w problem: op %d (%s) has a range, stream or duration out of bounds",
+				ErrInvalid, i, op.Name)
 		}
-		if w := op.Workspace; w != NoBuffer && (int(w) < 0 || int(w) >= len(p.Buffers) || p.Buffers[w].Life != Inside || p.Buffers[w].Start != OpID(i) || p.Buffers[w].End != OpID(i)+1) {
-			return fmt.Errorf("%w problem: the workspace of op %d (%s) does not live with it", ErrInvalid, i, op.Name)
+		if w := op.Workspace; w != NoBuffer && (int(w) < 0 || int(w) >= len(p.Buffers) ||
+			p.Buffers[w].Life != Inside || p.Buffers[w].Start != OpID(i) || p.Buffers[w].End != OpID(i)+1) {
+			return fmt.Errorf("%w problem: the workspace of op %d (%s) does not live with it", ErrInvalid, i,
+				op.Name)
 		}
 		for _, a := range p.Accesses[op.First:op.End] {
 			if int(a.Buffer) < 0 || int(a.Buffer) >= len(p.Buffers) {
-				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d of %d", ErrInvalid, i, op.Name, a.Buffer, len(p.Buffers))
+				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d of %d", ErrInvalid, i, op.Name,
+					a.Buffer, len(p.Buffers))
 			}
 			if b := &p.Buffers[a.Buffer]; !b.AliveAt(OpID(i)) {
-				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d (%s), which lives [%d, %d)", ErrInvalid, i, op.Name, a.Buffer, b.Name, b.Start, b.End)
+				return fmt.Errorf("%w problem: op %d (%s) touches buffer %d (%s), which lives [%d, %d)",
+					ErrInvalid, i, op.Name, a.Buffer, b.Name, b.Start, b.End)
 			}
 			p.firstOf[a.Buffer+1]++
 		}
@@ -328,7 +340,9 @@ func (p *Problem) Starts() []int64 {
 // its making is unknown.
 func (p *Problem) Producer(b BufferID, at OpID) (ops []OpID, ok bool) {
 	touches := p.TouchesOf(b)
-	end, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+	end, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int {
+		return cmp.Compare(t.Op, at)
+	})
 	for k := end - 1; k >= 0; k-- {
 		if buf := &p.Buffers[b]; buf.Life == Carried && at >= buf.Start && touches[k].Op < buf.Start {
 			break // that instance was the previous iteration's

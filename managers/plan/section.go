@@ -31,7 +31,8 @@ func (p *Problem) Sectioned(sectionBytes int64) (*Problem, error) {
 			continue
 		}
 		if n := buf.Size / sectionBytes; n > 1<<20 {
-			return nil, fmt.Errorf("cut into sections: buffer %d (%s) would have %d sections; take larger ones", b, buf.Name, n)
+			return nil, fmt.Errorf("cut into sections: buffer %d (%s) would have %d "+
+				"sections; take larger ones", b, buf.Name, n)
 		}
 		for from := int64(0); from < buf.Size; from += sectionBytes {
 			part := buf

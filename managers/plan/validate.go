@@ -64,12 +64,14 @@ func (v *validator) shape() error {
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
 		if x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.Size != p.sizeOf(x.Buffer, pl.Variants) {
-			return fmt.Errorf("%w plan: instance %d has buffer %d with %d bytes, which is not the problem's", ErrInvalid, i, x.Buffer, x.Size)
+			return fmt.Errorf("%w plan: instance %d has buffer %d with %d bytes, which is not the problem's",
+				ErrInvalid, i, x.Buffer, x.Size)
 		}
 	}
 	for _, i := range pl.Resident {
 		if i < 0 || int(i) >= len(pl.Instances) || state[i] != 0 || pl.Instances[i].From != -1 {
-			return fmt.Errorf("%w plan: instance %d is resident twice or begins within the iteration", ErrInvalid, i)
+			return fmt.Errorf("%w plan: instance %d is resident twice or begins within the iteration",
+				ErrInvalid, i)
 		}
 		state[i] = 1
 	}
@@ -87,7 +89,8 @@ func (v *validator) shape() error {
 				}
 				next++
 			} else if !p.Ops[st.Op].Rerunnable {
-				return v.wrong(s, "op %d (%s) runs again and is not known to give the same bytes", st.Op, p.Ops[st.Op].Name)
+				return v.wrong(s, "op %d (%s) runs again and is not known to give the same bytes", st.Op,
+					p.Ops[st.Op].Name)
 			}
 		case Alloc, Free, Out, In:
 			if st.Instance < 0 || int(st.Instance) >= len(pl.Instances) {
@@ -99,7 +102,8 @@ func (v *validator) shape() error {
 				want = 0
 			}
 			if state[st.Instance] != want {
-				return v.wrong(s, "%s of instance %d of buffer %d (%s), which is not in that state", st.Kind, st.Instance, x.Buffer, p.Buffers[x.Buffer].Name)
+				return v.wrong(s, "%s of instance %d of buffer %d (%s), which is not in that state", st.Kind,
+					st.Instance, x.Buffer, p.Buffers[x.Buffer].Name)
 			}
 			switch {
 			case st.Kind == Alloc && x.From != int32(s), st.Kind == Free && x.To != int32(s):
@@ -147,17 +151,23 @@ func (v *validator) places() error {
 			continue
 		}
 		if x.Offset < 0 || x.Offset%v.p.Align != 0 || x.Offset > 1<<62 {
-			return fmt.Errorf("%w plan: instance %d of buffer %d (%s) is at offset %d", ErrInvalid, i, x.Buffer, v.p.Buffers[x.Buffer].Name, x.Offset)
+			return fmt.Errorf("%w plan: instance %d of buffer %d (%s) is at offset %d", ErrInvalid, i,
+				x.Buffer, v.p.Buffers[x.Buffer].Name, x.Offset)
 		}
 		top = max(top, x.Offset+x.Size)
 		byFrom = append(byFrom, InstanceID(i))
 	}
 	if top != pl.Footprint {
-		return fmt.Errorf("%w plan: the footprint is %d bytes and the plan says %d", ErrInvalid, top, pl.Footprint)
+		return fmt.Errorf("%w plan: the footprint is %d bytes and the plan says %d", ErrInvalid, top,
+			pl.Footprint)
 	}
-	slices.SortFunc(byFrom, func(a, b InstanceID) int { return cmp.Compare(pl.Instances[a].From, pl.Instances[b].From) })
+	slices.SortFunc(byFrom, func(a, b InstanceID) int {
+		return cmp.Compare(pl.Instances[a].From, pl.Instances[b].From)
+	})
 	byTo := slices.Clone(byFrom)
-	slices.SortFunc(byTo, func(a, b InstanceID) int { return cmp.Compare(pl.Instances[a].To, pl.Instances[b].To) })
+	slices.SortFunc(byTo, func(a, b InstanceID) int {
+		return cmp.Compare(pl.Instances[a].To, pl.Instances[b].To)
+	})
 	var live occupied
 	for _, id := range byFrom {
 		x := &pl.Instances[id]
@@ -166,7 +176,8 @@ func (v *validator) places() error {
 			byTo = byTo[1:]
 		}
 		if y, ok := live.insert(x); !ok {
-			return fmt.Errorf("%w plan: buffers %d (%s) and %d (%s) share bytes while both are alive, at step %d", ErrInvalid,
+			return fmt.Errorf("%w plan: buffers %d (%s) and %d (%s) share bytes while "+
+				"both are alive, at step %d", ErrInvalid,
 				x.Buffer, v.p.Buffers[x.Buffer].Name, y.Buffer, v.p.Buffers[y.Buffer].Name, x.From)
 		}
 	}
@@ -189,7 +200,9 @@ func (o *occupied) find(offset int64) (run, at int) {
 	if run == len(o.runs) {
 		return run, 0
 	}
-	at, _ = slices.BinarySearchFunc(o.runs[run], offset, func(x *Instance, off int64) int { return cmp.Compare(x.Offset, off) })
+	at, _ = slices.BinarySearchFunc(o.runs[run], offset, func(x *Instance, off int64) int {
+		return cmp.Compare(x.Offset, off)
+	})
 	return run, at
 }
 

@@ -15,14 +15,16 @@ type versions struct {
 // versions numbers the values of all buffers. A buffer that is touched several times by one op is read before
 // it is written.
 func (p *Problem) versions() versions {
-	v := versions{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)), last: make([]int32, len(p.Buffers))}
+	v := versions{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)),
+		last: make([]int32, len(p.Buffers))}
 	born := make([]bool, len(p.Buffers))
 	for i := range p.Ops {
 		op := &p.Ops[i]
 		for k := op.First; k < op.End; k++ {
 			b := p.Accesses[k].Buffer
 			if buf := &p.Buffers[b]; buf.Life == Carried && !born[b] && OpID(i) >= buf.Start {
-				born[b], v.last[b] = true, v.last[b]+1 // the next iteration's instance: a new value, whatever it holds
+				// the next iteration's instance: a new value, whatever it holds
+				born[b], v.last[b] = true, v.last[b]+1
 			}
 			v.before[k] = v.last[b]
 		}
@@ -43,15 +45,17 @@ func (v *validator) values() error {
 	holds := make([]int32, len(pl.Instances))
 	host := make([]int32, len(p.Buffers))
 	at := make([]InstanceID, len(p.Buffers))
-	remade := make([]int32, len(pl.Instances)) // of a value that an op made when it ran again, the position at which it did, plus one
-	fresh := make([]bool, len(p.Buffers))      // whether the buffer came into being in this iteration
+	// of a value that an op made when it ran again, the position at which it did, plus one
+	remade := make([]int32, len(pl.Instances))
+	fresh := make([]bool, len(p.Buffers)) // whether the buffer came into being in this iteration
 	for b := range at {
 		at[b], host[b] = none, garbage
 	}
 	for _, i := range pl.Resident {
 		b := pl.Instances[i].Buffer
 		if at[b] != none || p.Buffers[b].Life == Inside {
-			return fmt.Errorf("%w plan: buffer %d (%s) is resident and should not be", ErrInvalid, b, p.Buffers[b].Name)
+			return fmt.Errorf("%w plan: buffer %d (%s) is resident and should not be", ErrInvalid, b,
+				p.Buffers[b].Name)
 		}
 		at[b] = i
 	}
@@ -66,7 +70,8 @@ func (v *validator) values() error {
 			}
 			at[b], holds[st.Instance] = st.Instance, garbage
 			buf := &p.Buffers[b]
-			if !fresh[b] && st.Op == buf.Start && buf.Life != Persistent { // whatever leaves comes back at a later position
+			// whatever leaves comes back at a later position
+			if !fresh[b] && st.Op == buf.Start && buf.Life != Persistent {
 				fresh[b] = true
 				if buf.Life == Carried {
 					holds[st.Instance] = bornVersion(p, &recorded, b)
@@ -79,13 +84,15 @@ func (v *validator) values() error {
 		case Out:
 			b := pl.Instances[st.Instance].Buffer
 			if holds[st.Instance] == garbage {
-				return v.wrong(s, "buffer %d (%s) is copied out before it holds anything", b, p.Buffers[b].Name)
+				return v.wrong(s, "buffer %d (%s) is copied out before it holds anything", b,
+					p.Buffers[b].Name)
 			}
 			host[b] = holds[st.Instance]
 		case In:
 			b := pl.Instances[st.Instance].Buffer
 			if host[b] == garbage {
-				return v.wrong(s, "buffer %d (%s) is copied in and was never copied out", b, p.Buffers[b].Name)
+				return v.wrong(s, "buffer %d (%s) is copied in and was never copied out", b,
+					p.Buffers[b].Name)
 			}
 			holds[st.Instance], remade[st.Instance] = host[b], 0
 		case Run, Again:
@@ -101,17 +108,21 @@ func (v *validator) values() error {
 		buf := &p.Buffers[b]
 		switch {
 		case buf.Life == Inside && at[b] != none:
-			return fmt.Errorf("%w plan: buffer %d (%s) is still there when the iteration ends", ErrInvalid, b, buf.Name)
+			return fmt.Errorf("%w plan: buffer %d (%s) is still there when the iteration ends", ErrInvalid, b,
+				buf.Name)
 		case buf.Life != Inside && at[b] == none:
-			return fmt.Errorf("%w plan: buffer %d (%s) is not there for the next iteration", ErrInvalid, b, buf.Name)
+			return fmt.Errorf("%w plan: buffer %d (%s) is not there for the next iteration", ErrInvalid, b,
+				buf.Name)
 		case buf.Life != Inside && holds[at[b]] != recorded.last[b] && len(p.TouchesOf(BufferID(b))) > 0:
-			return fmt.Errorf("%w plan: buffer %d (%s) does not hold its value when the iteration ends", ErrInvalid, b, buf.Name)
+			return fmt.Errorf("%w plan: buffer %d (%s) does not hold its value when the iteration ends",
+				ErrInvalid, b, buf.Name)
 		}
 	}
 	for _, i := range pl.Resident {
 		b := pl.Instances[i].Buffer
 		if end := at[b]; pl.Policy == nil && pl.Instances[end].Offset != pl.Instances[i].Offset {
-			return fmt.Errorf("%w plan: buffer %d (%s) begins the iteration at offset %d and ends it at %d", ErrInvalid, b, p.Buffers[b].Name,
+			return fmt.Errorf("%w plan: buffer %d (%s) begins the iteration at offset %d and ends it at %d",
+				ErrInvalid, b, p.Buffers[b].Name,
 				pl.Instances[i].Offset, pl.Instances[end].Offset)
 		}
 	}
@@ -134,7 +145,8 @@ func bornVersion(p *Problem, recorded *versions, b BufferID) int32 {
 // op checks that a run finds the versions of the recording, and leaves those of the recording. An op that
 // runs again may not write over another value, unless that was made again at the same position: then it is
 // scratch of the chain, such as one of two values that a buffer had in turn.
-func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade []int32, position int32) error {
+func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade []int32,
+	position int32) error {
 	p, op := v.p, &v.p.Ops[v.pl.Steps[s].Op]
 	again := v.pl.Steps[s].Kind == Again
 	for k := op.First; k < op.End; k++ {
@@ -142,12 +154,16 @@ func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade
 		id := at[a.Buffer]
 		switch {
 		case id == none:
-			return v.wrong(s, "op %d (%s) touches buffer %d (%s), which is not in memory", v.pl.Steps[s].Op, op.Name, a.Buffer, p.Buffers[a.Buffer].Name)
+			return v.wrong(s, "op %d (%s) touches buffer %d (%s), which is not in memory", v.pl.Steps[s].Op,
+				op.Name, a.Buffer, p.Buffers[a.Buffer].Name)
 		case a.Mode.Reads() && holds[id] != recorded.before[k]:
-			return v.wrong(s, "op %d (%s) finds version %d of buffer %d (%s) and read version %d in the recording", v.pl.Steps[s].Op, op.Name,
+			return v.wrong(s, "op %d (%s) finds version %d of buffer %d (%s) and read "+
+				"version %d in the recording", v.pl.Steps[s].Op, op.Name,
 				holds[id], a.Buffer, p.Buffers[a.Buffer].Name, recorded.before[k])
-		case again && a.Mode == Write && holds[id] != garbage && holds[id] != recorded.after[k] && remade[id] != position:
-			return v.wrong(s, "op %d (%s), run again, would overwrite version %d of buffer %d (%s)", v.pl.Steps[s].Op, op.Name, holds[id], a.Buffer, p.Buffers[a.Buffer].Name)
+		case again && a.Mode == Write && holds[id] != garbage && holds[id] != recorded.after[k] &&
+			remade[id] != position:
+			return v.wrong(s, "op %d (%s), run again, would overwrite version %d of buffer %d (%s)",
+				v.pl.Steps[s].Op, op.Name, holds[id], a.Buffer, p.Buffers[a.Buffer].Name)
 		}
 	}
 	if w := op.Workspace; w != NoBuffer {

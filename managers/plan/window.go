@@ -20,7 +20,8 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 	}
 	if opt.Period.Length > 0 {
 		if opt.Period.Location < 0 || opt.Period.Location+opt.Period.Length > len(x.ticks) {
-			return window{}, fmt.Errorf("plan: the period of %d ops from op %d passes the recording's %d", opt.Period.Length, opt.Period.Location, len(x.ticks))
+			return window{}, fmt.Errorf("plan: the period of %d ops from op %d passes the recording's %d",
+				opt.Period.Length, opt.Period.Location, len(x.ticks))
 		}
 		return window{first: opt.Period.Location, end: opt.Period.Location + opt.Period.Length}, nil
 	}
@@ -43,10 +44,13 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		}
 	}
 	if len(its.List) > 1 {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%s is planned, one of %d", its.List[k].Name, len(its.List)))
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%s is planned, one of %d", its.List[k].Name,
+			len(its.List)))
 	}
 	if odd > 0 {
-		x.p.Notes = append(x.p.Notes, count(odd, "other iteration has another shape, and the plan does not speak of it", "other iterations have another shape, and the plan does not speak of them"))
+		x.p.Notes = append(x.p.Notes, count(odd,
+			"other iteration has another shape, and the plan does not speak of it",
+			"other iterations have another shape, and the plan does not speak of them"))
 	}
 	at := func(m timeline.Moment) int { // the first tick at or behind event m
 		t, _ := slices.BinarySearchFunc(x.ticks, m, func(t tick, m timeline.Moment) int {
@@ -92,7 +96,8 @@ func chooseIteration(its *steps.Iterations, asked int) (int, error) {
 	best := -1
 	consider := func(from, to int, evenOdd bool) {
 		for i := from; i < to; i++ {
-			if (evenOdd || !its.List[i].Odd) && (best < 0 || its.List[i].PeakAllocated > its.List[best].PeakAllocated) {
+			if (evenOdd || !its.List[i].Odd) && (best < 0 ||
+				its.List[i].PeakAllocated > its.List[best].PeakAllocated) {
 				best = i
 			}
 		}

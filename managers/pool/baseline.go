@@ -20,18 +20,24 @@ import (
 // allocator with its default settings and with expandable segments, and a single arena as CnMem keeps one.
 func Baselines() []plan.Manager {
 	return []plan.Manager{
-		online(plan.Info{Name: "caching", Family: plan.Baseline, Summary: "PyTorch's caching allocator with its default settings."}, plan.Policy{Name: "caching"}),
-		online(plan.Info{Name: "expandable", Family: plan.Baseline, Summary: "PyTorch's caching allocator with expandable segments."},
+		online(plan.Info{Name: "caching", Family: plan.Baseline,
+			Summary: "PyTorch's caching allocator with its default settings."}, plan.Policy{Name: "caching"}),
+		online(plan.Info{Name: "expandable", Family: plan.Baseline,
+			Summary: "PyTorch's caching allocator with expandable segments."},
 			plan.Policy{Name: "caching", Settings: "expandable_segments:True"}),
-		online(plan.Info{Name: "direct", Family: plan.Baseline, Summary: "Every block straight from the driver, which waits for the device at each free."}, plan.Policy{Name: "direct"}),
-		online(plan.Info{Name: "cnmem", After: "NVIDIA CnMem", Family: plan.Baseline, Summary: "One arena, 512-byte rounding, best fit, split and coalesce.",
+		online(plan.Info{Name: "direct", Family: plan.Baseline,
+			Summary: "Every block straight from the driver, which waits for the device at each free."},
+			plan.Policy{Name: "direct"}),
+		online(plan.Info{Name: "cnmem", After: "NVIDIA CnMem", Family: plan.Baseline,
+			Summary: "One arena, 512-byte rounding, best fit, split and coalesce.",
 			Reading: "a model of CnMem, not CnMem itself"}, plan.Policy{Name: "arena"}),
 	}
 }
 
 // Async returns the driver's own pool, which only a device can carry out.
 func Async() plan.Manager {
-	return online(plan.Info{Name: "async", Family: plan.Baseline, Summary: "The driver's own pool (backend:cudaMallocAsync): a device has it, and no simulator."},
+	return online(plan.Info{Name: "async", Family: plan.Baseline,
+		Summary: "The driver's own pool (backend:cudaMallocAsync): a device has it, and no simulator."},
 		plan.Policy{Name: plan.PolicyAsync})
 }
 
@@ -39,13 +45,15 @@ func Async() plan.Manager {
 // plans nothing ahead.
 func GMLake() plan.Manager {
 	return online(plan.Info{Name: "gmlake", After: "Guo 2024", Family: plan.Pooling,
-		Summary: "Stitches free physical blocks into one virtual block instead of asking the driver for more.",
+		Summary: "Stitches free physical blocks into one virtual block instead of " +
+			"asking the driver for more.",
 		Reading: "written from the paper's description; ties are ours"}, plan.Policy{Name: "gmlake"})
 }
 
 func online(info plan.Info, policy plan.Policy) plan.Manager {
 	info.Needs = traces.Lifetimes
-	return planner{info: info, make: func(_ context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
+	return planner{info: info, make: func(_ context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan,
+		error) {
 		pl, err := keepAll(p)
 		if err != nil {
 			return nil, err

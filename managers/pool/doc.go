@@ -16,7 +16,8 @@ import (
 
 // All returns the managers of this package, baselines first.
 func All() []plan.Manager {
-	return append(Baselines(), GMLake(), smartPoolBestFit(), smartPoolFirstFit(), smartPoolSwap(), stAlloc(), Exact())
+	return append(Baselines(), GMLake(), smartPoolBestFit(), smartPoolFirstFit(), smartPoolSwap(), stAlloc(),
+		Exact())
 }
 
 // planner is a manager made of its description and a function.

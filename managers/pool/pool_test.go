@@ -28,11 +28,13 @@ func TestEveryPlanIsValidAndThatOfEqualSeedEqual(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			again, err := m.Plan(context.Background(), p, plan.Request{Seed: seed})
-			if err != nil || !slices.Equal(again.Instances, pl.Instances) || !slices.Equal(again.Steps, pl.Steps) {
+			if err != nil || !slices.Equal(again.Instances, pl.Instances) ||
+				!slices.Equal(again.Steps, pl.Steps) {
 				t.Errorf("seed %d: %s gives another plan the second time", seed, m.Info().Name)
 			}
 			if peak, _ := p.PeakLive(); pl.Policy == nil && pl.Footprint < peak || pl.LowerBound < peak {
-				t.Errorf("seed %d: %s claims %d bytes and that no pool takes less than %d, and %d are alive", seed, m.Info().Name, pl.Footprint, pl.LowerBound, peak)
+				t.Errorf("seed %d: %s claims %d bytes and that no pool takes less than %d, and %d are alive",
+					seed, m.Info().Name, pl.Footprint, pl.LowerBound, peak)
 			}
 		}
 	}
@@ -83,7 +85,8 @@ func TestSmartPoolOnTheAuthorsTraces(t *testing.T) {
 		{"vgg", 1020, 640.701, 417.253, 1.0183, 1},
 		{"resnet", 1268, 195.316, 190.250, 1.0000, 1},
 	} {
-		tr, err := load.Open(context.Background(), root+"/papers/smartpool_"+c.net+"_20iterations_batch100.text.gz", load.Options{})
+		tr, err := load.Open(context.Background(), root+"/papers/smartpool_"+c.net+
+			"_20iterations_batch100.text.gz", load.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +109,8 @@ func TestSmartPoolOnTheAuthorsTraces(t *testing.T) {
 			case s < first && e >= end:
 				through += d.Allocs.Size[id]
 			default:
-				q.Items = append(q.Items, pack.Item{Start: int64(max(s, first)), End: int64(min(e, end)), Size: d.Allocs.Size[id]})
+				q.Items = append(q.Items, pack.Item{Start: int64(max(s, first)), End: int64(min(e, end)),
+					Size: d.Allocs.Size[id]})
 			}
 		}
 		for name, fit := range map[string]func(context.Context, *pack.Problem, ...pack.FitOption) (pack.Result, error){"best": pack.BestFit, "first": pack.FirstFit} {
@@ -128,7 +132,8 @@ func TestSmartPoolOnTheAuthorsTraces(t *testing.T) {
 			t.Fatal(err)
 		}
 		if exact.Top != exact.LowerBound || exact.Status != pack.Optimal {
-			t.Errorf("%s: exact packs at %d, the bound is %d (%s)", c.net, exact.Top, exact.LowerBound, exact.Status)
+			t.Errorf("%s: exact packs at %d, the bound is %d (%s)", c.net, exact.Top, exact.LowerBound,
+				exact.Status)
 		}
 	}
 }

@@ -40,8 +40,10 @@ type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pac
 // swap, whose absences are gaps in a buffer's life.
 func smartPoolSwap() plan.Manager {
 	return planner{
-		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "SmartPool's later variant: one colouring for all, with edges round the iteration's end.",
+		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling,
+			Needs: traces.Lifetimes,
+			Summary: "SmartPool's later variant: one colouring for all, with edges " +
+				"round the iteration's end.",
 			Reading: "the gap below the first neighbour counts like any other"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
 			return placed(ctx, p, place.Options{Rule: place.BestFit})
@@ -90,7 +92,8 @@ func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOptio
 			item[i] = k
 		default:
 			item[i] = len(normal.Items)
-			normal.Items = append(normal.Items, pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size})
+			normal.Items = append(normal.Items, pack.Item{Start: int64(x.From), End: int64(x.To),
+				Size: x.Size})
 		}
 	}
 	first, err := rule(ctx, &carried, opts...)
@@ -123,7 +126,8 @@ func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOptio
 func Exact() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "Searches for the smallest packing, by bounds and decomposition, and says when it is proven optimal."},
+			Summary: "Searches for the smallest packing, by bounds and decomposition, and says " +
+				"when it is proven optimal."},
 		make: func(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 			opt := place.Options{Seed: r.Seed, Work: exactWork(r, len(p.Buffers))}
 			if r.Progress != nil {

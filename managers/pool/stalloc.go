@@ -28,7 +28,8 @@ import (
 func stAlloc() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "stalloc", After: "STAlloc 2025", Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "Groups activations by the phases in which they are made and freed, places groups as blocks, fills holes with the rest.",
+			Summary: "Groups activations by the phases in which they are made and freed, places groups as " +
+				"blocks, fills holes with the rest.",
 			Reading: "phases are stretches of one module; its second algorithm is plain best fit here"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
 			grouped, err := spaceTime(ctx, p, true)
@@ -90,7 +91,8 @@ func spaceTime(ctx context.Context, p *plan.Problem, groups bool) (*plan.Plan, e
 		item[i] = len(q.Items)
 		slot[x.Buffer] = item[i]
 		q.Items = append(q.Items, pack.Item{Start: int64(x.From), End: int64(x.To), Size: x.Size})
-		if made, freed := phaseOf(b.Start), phaseOf(b.End-1); groups && b.Life == plan.Inside && made != freed {
+		if made, freed := phaseOf(b.Start), phaseOf(b.End-1); groups && b.Life == plan.Inside &&
+			made != freed {
 			key := groupKey{made, freed}
 			if members[key] == nil {
 				order = append(order, key)

@@ -26,7 +26,8 @@ func footprint(t *testing.T, m plan.Manager, p *plan.Problem) int64 {
 
 // contest adds up two managers' footprints over random problems, and counts in how many the first is the
 // smaller and in how many the larger.
-func contest(t *testing.T, with, without plan.Manager, of func(p *plan.Problem) bool) (a, b int64, better, worse int) {
+func contest(t *testing.T, with, without plan.Manager, of func(p *plan.Problem) bool) (a, b int64, better,
+	worse int) {
 	t.Helper()
 	for seed := range uint64(200) {
 		p := plantest.Random(seed, 20+int(seed%80))
@@ -67,7 +68,8 @@ func TestOneColouringTakesLessThanTwoAreasForWhatCrosses(t *testing.T) {
 	}
 	a, b, better, worse := contest(t, smartPoolSwap(), smartPoolBestFit(), crosses)
 	if a >= b || better <= 2*worse {
-		t.Errorf("%d bytes in one colouring, %d in two areas; smaller in %d problems, larger in %d", a, b, better, worse)
+		t.Errorf("%d bytes in one colouring, %d in two areas; smaller in %d problems, larger in %d", a, b,
+			better, worse)
 	}
 }
 

@@ -8,7 +8,8 @@ import (
 
 // contest runs two managers on the trainings of the first seeds, and adds up the time run again where both
 // fit.
-func contest(t *testing.T, with, without plan.Manager, layers int, percent int64, seeds uint64) (a, b int64, fitA, fitB int) {
+func contest(t *testing.T, with, without plan.Manager, layers int, percent int64, seeds uint64) (a, b int64,
+	fitA, fitB int) {
 	t.Helper()
 	for seed := range seeds {
 		p := training(seed, layers)
@@ -25,7 +26,8 @@ func contest(t *testing.T, with, without plan.Manager, layers int, percent int64
 			a, b = a+ta, b+tb
 		}
 	}
-	t.Logf("%d layers at %d %%: %d against %d run again where both fit; %d and %d of %d fit", layers, percent, a, b, fitA, fitB, seeds)
+	t.Logf("%d layers at %d %%: %d against %d run again where both fit; %d and %d of %d fit", layers, percent,
+		a, b, fitA, fitB, seeds)
 	return a, b, fitA, fitB
 }
 
@@ -63,7 +65,8 @@ func TestRoundingOnceAtTheGivenBudgetIsWorseThanShiftingIt(t *testing.T) {
 	once.single = true
 	a, b, fa, fb := contest(t, CheckmateLP(), once, 10, 40, 8)
 	if a > b || fa < fb || a == b && fa == fb {
-		t.Errorf("rounded at several thresholds for a shifted budget %d, once %d; fit %d and %d", a, b, fa, fb)
+		t.Errorf("rounded at several thresholds for a shifted budget %d, once %d; fit %d and %d", a, b, fa,
+			fb)
 	}
 }
 

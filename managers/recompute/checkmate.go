@@ -69,12 +69,15 @@ const (
 	mostGroups  = 160
 	mostRuns    = 1000 // groups x reach; leastReach where that would be less
 	leastReach  = 6
-	relaxedWork = 20_000     // for one relaxation
-	totalWork   = 30_000     // for all programs of one plan: beyond it tighter limits choose among what is known
-	wholeWork   = 10_000_000 // for one mixed-integer program, divided by its rows; twice what the first relaxation took where that is more
-	wholeNodes  = 2_000
-	wholeGap    = 0.01
-	wholeTime   = 5 * time.Minute
+	relaxedWork = 20_000 // for one relaxation
+	// for all programs of one plan: beyond it tighter limits choose among what is known
+	totalWork = 30_000
+	// for one mixed-integer program, divided by its rows; twice what the first relaxation took where that is
+	// more
+	wholeWork  = 10_000_000
+	wholeNodes = 2_000
+	wholeGap   = 0.01
+	wholeTime  = 5 * time.Minute
 )
 
 // Checkmate returns the manager "checkmate": the mixed-integer program.
@@ -86,12 +89,16 @@ func CheckmateLP() plan.Manager { return checkmate{groups: mostGroups} }
 // Info implements [plan.Manager].
 func (m checkmate) Info() plan.Info {
 	i := plan.Info{Name: "checkmate-lp", After: "Jain 2020", Family: plan.Recomputing, Needs: traces.Dataflow,
-		Reading: fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead at most; "+
+		Reading: fmt.Sprintf("stages are groups of ops, at most %d, that run again a few "+
+			"stages ahead at most; "+
 			"the program's budget is shifted until the rounded plan meets the real one.", m.groups),
-		Summary: "Relaxes the choice of what to keep in each stage to a linear program, rounds what is kept and runs again what that takes."}
+		Summary: "Relaxes the choice of what to keep in each stage to a linear program, rounds what is " +
+			"kept and runs again what that takes."}
 	if m.whole {
-		i.Name, i.Summary = "checkmate", "Solves what to keep and what to run again in each stage as a mixed-integer program."
-		i.Reading = fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead at most; the forward pass runs nothing again.", m.groups)
+		i.Name, i.Summary = "checkmate", "Solves what to keep and what to run again in each stage as a "+
+			"mixed-integer program."
+		i.Reading = fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead "+
+			"at most; the forward pass runs nothing again.", m.groups)
 	}
 	return i
 }
@@ -107,15 +114,19 @@ func (m checkmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*
 			if limit <= 0 || len(c.s.acts) == 0 {
 				return plan.Decisions{}, 0, nil
 			}
-			limit = max(limit-limit/2000*rounds*rounds, 1) // holes close slowly: each further round asks for a little more than they took
+			// holes close slowly: each further round asks for a little more than they took
+			limit = max(limit-limit/2000*rounds*rounds, 1)
 			rounds++
 			d, work, err := c.decide(ctx, limit)
-			c.told = append(c.told, told{d.Absences, fmt.Sprintf("%s; %s.", c.view(), c.best.how), c.proved()})
+			c.told = append(c.told, told{d.Absences, fmt.Sprintf("%s; %s.", c.view(), c.best.how),
+				c.proved()})
 			return d, work, err
 		}
 	})
 	if err == nil && len(c.told) > 0 {
-		if i := slices.IndexFunc(c.told, func(t told) bool { return slices.Equal(t.absences, pl.Absences) }); i >= 0 {
+		if i := slices.IndexFunc(c.told, func(t told) bool {
+			return slices.Equal(t.absences, pl.Absences)
+		}); i >= 0 {
 			pl.Note("%s", c.told[i].how)
 			pl.Note("%s", c.told[i].proved)
 		}
@@ -166,7 +177,8 @@ type candidate struct {
 	chain.Result
 	peak int64
 	how  string
-	kept func(v int32, t int) bool // whether an item is in memory when a stage begins; nil where the coarse view cannot say
+	// whether an item is in memory when a stage begins; nil where the coarse view cannot say
+	kept func(v int32, t int) bool
 }
 
 // beats reports whether x is the better choice: within the limit, then faster; else lower.
@@ -182,7 +194,8 @@ func (x *candidate) beats(y *candidate, limit int64) bool {
 
 // view says in words what is solved.
 func (c *roundings) view() string {
-	what := fmt.Sprintf("%d groups of %d ops that make activations, in %d stages", c.s.groups(), c.s.makers(), c.s.count())
+	what := fmt.Sprintf("%d groups of %d ops that make activations, in %d stages", c.s.groups(), c.s.makers(),
+		c.s.count())
 	if c.s.groups() == c.s.makers() {
 		what = fmt.Sprintf("each of %d ops that make activations, in %d stages", c.s.groups(), c.s.count())
 	}
@@ -224,11 +237,13 @@ func (c *roundings) work(n int64) {
 // consider measures what keeping comes to and remembers it if it is better.
 func (c *roundings) consider(kept func(v int32, t int) bool, format string, args ...any) (peak int64) {
 	r, _ := c.s.b.PlanPossible(c.s.drops(kept), nil, 0)
-	x := candidate{Result: r, peak: c.s.b.PeakLive(r.Absences, r.Reruns), how: fmt.Sprintf(format, args...), kept: kept}
+	x := candidate{Result: r, peak: c.s.b.PeakLive(r.Absences, r.Reruns), how: fmt.Sprintf(format, args...),
+		kept: kept}
 	if x.beats(&c.best, c.limit) {
 		c.best = x
 	}
-	c.views = append(c.views, candidate{Result: chain.Result{Time: r.Time}, peak: x.peak, how: x.how, kept: kept})
+	c.views = append(c.views, candidate{Result: chain.Result{Time: r.Time}, peak: x.peak, how: x.how,
+		kept: kept})
 	return x.peak
 }
 
@@ -354,7 +369,8 @@ var errCoarsest = errors.New("the solver has no answer even in the coarsest view
 // the view is a coarser one now.
 func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	q := c.program(budget)
-	o := milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM, Basis: c.basis}
+	o := milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM,
+		Basis: c.basis}
 	if c.most > 0 {
 		o.MaxWork = min(o.MaxWork, c.most)
 	}
@@ -373,7 +389,8 @@ func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	}
 	c.prove(q, &sol, budget)
 	if !c.m.single {
-		c.learn(c.s.once(q.spread(sol.X)), "the relaxation of what the forward pass leaves, its fractions spread over items")
+		c.learn(c.s.once(q.spread(sol.X)), "the relaxation of what the forward pass leaves, its "+
+			"fractions spread over items")
 	}
 	thresholds := []float64{0.5, 0.35, 0.65, 0.2, 0.8}
 	if c.m.single {
@@ -387,7 +404,8 @@ func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 			begin := func(v int32) bool { return kept(v, 0) }
 			c.learn(c.s.once(begin), "the relaxation of what the forward pass leaves, rounded at %g", th)
 		}
-		if k == 0 || peak <= c.limit && (peak > nearest || nearest > c.limit) || peak > c.limit && nearest > c.limit && peak < nearest {
+		if k == 0 || peak <= c.limit && (peak > nearest || nearest > c.limit) || peak > c.limit &&
+			nearest > c.limit && peak < nearest {
 			nearest = peak
 		}
 	}
@@ -425,14 +443,16 @@ func (c *roundings) proved() string {
 	case !c.bounded:
 		return "Nothing was proved about how much has to run again."
 	case c.short > 0:
-		return fmt.Sprintf("The program's memory rows, which are stricter than what is measured, cannot be met: its best is %.1f MiB above the limit.", c.short)
+		return fmt.Sprintf("The program's memory rows, which are stricter than what is measured, cannot be "+
+			"met: its best is %.1f MiB above the limit.", c.short)
 	case c.best.peak > c.limit:
 		return fmt.Sprintf("In this view %.2f ms have to run again.", least)
 	case c.best.Time <= c.lower:
 		return fmt.Sprintf("Optimal in this view, where %.2f ms have to run again.", least)
 	default:
 		mine := float64(c.best.Time) / 1e6
-		return fmt.Sprintf("In this view, launches included, %.2f ms have to run again and %.2f ms do: a gap of %.1f %%.",
+		return fmt.Sprintf("In this view, launches included, %.2f ms have to run again and %.2f "+
+			"ms do: a gap of %.1f %%.",
 			least, mine, 100*(mine-least)/max(mine, 1e-6))
 	}
 }
@@ -440,7 +460,8 @@ func (c *roundings) proved() string {
 // solved solves the mixed-integer program as far as the limits go, from the best that is known.
 func (c *roundings) solved(ctx context.Context, budget int64) (int64, error) {
 	q := c.program(budget)
-	o := milp.Options{Gap: wholeGap, MaxNodes: wholeNodes, MaxWork: max(wholeWork/int64(q.m.NumRows()+1), 2*c.first), TimeLimit: wholeTime,
+	o := milp.Options{Gap: wholeGap, MaxNodes: wholeNodes, MaxWork: max(wholeWork/int64(q.m.NumRows()+1),
+		2*c.first), TimeLimit: wholeTime,
 		Solver: milp.SolverWASM}
 	if c.most > 0 {
 		o.MaxWork = c.most

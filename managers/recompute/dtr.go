@@ -61,8 +61,10 @@ func DTR() plan.Manager { return dtr{} }
 // Info implements [plan.Manager].
 func (dtr) Info() plan.Info {
 	return plan.Info{Name: "dtr", After: "Kirisame 2021", Family: plan.Recomputing, Needs: traces.Dataflow,
-		Reading: "the online policy runs at planning time and evicts between ops; what cannot be made again in every case is kept.",
-		Summary: "Evicts what is cheap to make again, large and long unused whenever memory is short, and makes it again when it is read."}
+		Reading: "the online policy runs at planning time and evicts between ops; what cannot be made " +
+			"again in every case is kept.",
+		Summary: "Evicts what is cheap to make again, large and long unused whenever memory is short, and " +
+			"makes it again when it is read."}
 }
 
 // Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration or
@@ -85,7 +87,8 @@ func (m dtr) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.P
 		}
 	})
 	if err == nil && tired {
-		pl.Note("Evicting stopped when as many ops had run again as the work limit allows: a policy that never looks ahead can thrash.")
+		pl.Note("Evicting stopped when as many ops had run again as the work limit allows: a policy that " +
+			"never looks ahead can thrash.")
 	}
 	return pl, err
 }
@@ -119,8 +122,10 @@ type online struct {
 
 func newOnline(p *plan.Problem, b *chain.Builder, m dtr, limit int64, r plan.Request) *online {
 	nb := len(p.Buffers)
-	o := &online{p: p, b: b, m: m, limit: limit, next: make([]int32, nb), last: make([]int64, nb), held: make([]plan.OpID, nb), since: make([]plan.OpID, nb),
-		cost: make([]int64, nb), evicted: make([]bool, nb), away: b.NewSet(), locked: make([]plan.OpID, nb), most: min(b.DefaultMaxOps(), max(200_000, 2*len(p.Ops)))}
+	o := &online{p: p, b: b, m: m, limit: limit, next: make([]int32, nb), last: make([]int64, nb),
+		held: make([]plan.OpID, nb), since: make([]plan.OpID, nb),
+		cost: make([]int64, nb), evicted: make([]bool, nb), away: b.NewSet(), locked: make([]plan.OpID, nb),
+		most: min(b.DefaultMaxOps(), max(200_000, 2*len(p.Ops)))}
 	if r.Work > 0 {
 		o.most = int(min(r.Work, math.MaxInt32))
 	}
@@ -227,7 +232,8 @@ func (o *online) materialise(i plan.OpID, wanted []plan.BufferID, fresh int64) e
 			o.locked[a.Buffer] = i + 1
 		}
 	}
-	slices.SortStableFunc(wanted[needed:], func(x, y plan.BufferID) int { // the dearest first: those stay the longest
+	// the dearest first: those stay the longest
+	slices.SortStableFunc(wanted[needed:], func(x, y plan.BufferID) int {
 		dx, dy := float64(o.cost[x])/float64(o.p.Rounded(x)), float64(o.cost[y])/float64(o.p.Rounded(y))
 		switch {
 		case dx > dy:
@@ -303,14 +309,16 @@ func (o *online) shrink(i plan.OpID, bytes int64) (gained int64) {
 func (o *online) evict(b plan.BufferID, i plan.OpID) {
 	o.live -= o.p.Rounded(b)
 	o.evicted[b], o.since[b] = true, i
-	o.away.Add(plan.Absence{Buffer: b, Release: i, Fetch: math.MaxInt32, Before: math.MaxInt32, How: plan.Recompute})
+	o.away.Add(plan.Absence{Buffer: b, Release: i, Fetch: math.MaxInt32, Before: math.MaxInt32,
+		How: plan.Recompute})
 	o.pool.join(b)
 }
 
 // bring notes that a buffer is back from position i on.
 func (o *online) bring(b plan.BufferID, i plan.OpID) {
 	before := o.p.TouchesOf(b)[o.next[b]].Op
-	o.drops = append(o.drops, chain.Drop{Gap: plan.Gap{Buffer: b, After: o.held[b], Before: before}, Release: o.since[b], Fetch: i, Why: "evicted, least h"})
+	o.drops = append(o.drops, chain.Drop{Gap: plan.Gap{Buffer: b, After: o.held[b], Before: before},
+		Release: o.since[b], Fetch: i, Why: "evicted, least h"})
 	o.away.Remove(b, o.since[b])
 	o.evicted[b], o.held[b] = false, i
 	o.live += o.p.Rounded(b)

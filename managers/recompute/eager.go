@@ -25,13 +25,15 @@ import (
 //
 //   - Swaps stay if the tensor leaves behind a forward pass and returns to the backward pass of that pair, or
 //     of a later one ([plan.Problem.EagerRefusal]); they move to the moments at which hooks act (hooks.go).
-//   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one rerun of the decisions brings back; ranges that
-//     overlap are one region. A range within one module becomes that module's range where the module is at most twice as long and runs in one piece, since
+//   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one
+//     rerun of the decisions brings back; ranges that overlap are one region. A range within one module
+//     becomes that module's range where the module is at most twice as long and runs in one piece, since
 //     checkpoints wrap modules.
-//   - A region runs again once, whole, where the first of its dropped tensors is needed. Ops all of whose outputs were saved do not run (selective
-//     checkpointing returns what it saved); the others do, in order.
-//   - A region's inputs are saved by its checkpoint. So where an input is dropped, either its maker joins the region or the input is kept: it joins as long as
-//     the region stays below a quarter of the forward pass or twice what was dropped. A swapped input comes back in time, or stays.
+//   - A region runs again once, whole, where the first of its dropped tensors is needed. Ops all of whose
+//     outputs were saved do not run (selective checkpointing returns what it saved); the others do, in order.
+//   - A region's inputs are saved by its checkpoint. So where an input is dropped, either its maker joins the
+//     region or the input is kept: it joins as long as the region stays below a quarter of the forward pass
+//     or twice what was dropped. A swapped input comes back in time, or stays.
 //   - Whatever is left over is kept in memory.
 //
 // Our reading: a region's inputs that the recording frees before the backward pass needs them would be kept
@@ -52,8 +54,10 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 	e := &eager{p: p, b: chain.New(p), pairs: pairs(p), kept: map[string]int{}}
 	e.away = e.b.NewSet()
 	for i := range d.Absences {
-		if x := &d.Absences[i]; x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.After < 0 || int(x.Before) >= len(p.Ops) || x.Before <= x.After {
-			return plan.Decisions{}, nil, fmt.Errorf("%w decisions: absence %d is not of this problem", plan.ErrInvalid, i)
+		if x := &d.Absences[i]; x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.After < 0 ||
+			int(x.Before) >= len(p.Ops) || x.Before <= x.After {
+			return plan.Decisions{}, nil, fmt.Errorf("%w decisions: absence %d is not of this problem",
+				plan.ErrInvalid, i)
 		}
 	}
 	e.sort(&d)
@@ -61,7 +65,8 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 	out := e.settle()
 	for i := range d.Variants {
 		if d.Variants[i] != 0 {
-			e.notes = append(e.notes, "Eager PyTorch does not let a plan choose the algorithm of an op: the recorded ones are taken.")
+			e.notes = append(e.notes, "Eager PyTorch does not let a plan choose the algorithm of an op: "+
+				"the recorded ones are taken.")
 			break
 		}
 	}
@@ -71,7 +76,8 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 	}
 	slices.Sort(reasons)
 	for _, why := range reasons {
-		e.notes = append(e.notes, fmt.Sprintf("%d absences of %d are kept in memory: %s.", e.kept[why], len(d.Absences), why))
+		e.notes = append(e.notes, fmt.Sprintf("%d absences of %d are kept in memory: %s.", e.kept[why],
+			len(d.Absences), why))
 	}
 	return out, e.notes, nil
 }
@@ -80,7 +86,8 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 // was lost. It is a plan of its own: its footprint may be above pl's budget.
 func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Options) (*plan.Plan, error) {
 	if pl.SectionBytes != 0 {
-		return nil, &plan.Unavailable{Manager: pl.Manager, Reason: "eager PyTorch cannot keep a part of a tensor out of memory"}
+		return nil, &plan.Unavailable{Manager: pl.Manager,
+			Reason: "eager PyTorch cannot keep a part of a tensor out of memory"}
 	}
 	d, notes, err := Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
 	if err != nil {
@@ -130,7 +137,9 @@ func (e *eager) sort(d *plan.Decisions) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(d.Absences[i].After, d.Absences[j].After) })
+	slices.SortStableFunc(order, func(i, j int) int {
+		return cmp.Compare(d.Absences[i].After, d.Absences[j].After)
+	})
 	for _, i := range order {
 		x := d.Absences[i]
 		turn := plan.PairAt(e.pairs, x.After).Turn

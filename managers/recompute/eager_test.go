@@ -68,15 +68,18 @@ func TestTheRunnablePartOfEveryManagersPlanIsValid(t *testing.T) {
 				t.Fatal(err)
 			}
 			if len(out.Reruns) == 0 || len(out.Absences) > len(pl.Absences) {
-				t.Errorf("%s on %s: %d reruns, %d absences of %d", m.Info().Name, name, len(out.Reruns), len(out.Absences), len(pl.Absences))
+				t.Errorf("%s on %s: %d reruns, %d absences of %d", m.Info().Name, name, len(out.Reruns),
+					len(out.Absences), len(pl.Absences))
 			}
-			t.Logf("%s on %s: ideal %.3f, eager %.3f of the peak; %v", m.Info().Name, name, float64(pl.Footprint)/float64(peak), float64(out.Footprint)/float64(peak), out.Notes)
+			t.Logf("%s on %s: ideal %.3f, eager %.3f of the peak; %v", m.Info().Name, name,
+				float64(pl.Footprint)/float64(peak), float64(out.Footprint)/float64(peak), out.Notes)
 		}
 	}
 }
 
 func TestARegionComesBackWholeAtItsFirstUse(t *testing.T) {
-	p := plantest.Chain(6, 1<<20, 1000) // ops 1 to 6 make activations 1 to 6, backward op k needs activation 13-k
+	// ops 1 to 6 make activations 1 to 6, backward op k needs activation 13-k
+	p := plantest.Chain(6, 1<<20, 1000)
 	// Activations 2 and 3 are dropped and, ideally, come back one by one.
 	d := plan.Decisions{
 		Absences: []plan.Absence{
@@ -92,7 +95,8 @@ func TestARegionComesBackWholeAtItsFirstUse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(out.Reruns) != 1 || out.Reruns[0].Before != 10 || !slices.Equal(out.Reruns[0].Ops, []plan.OpID{2, 3}) {
+	if len(out.Reruns) != 1 || out.Reruns[0].Before != 10 ||
+		!slices.Equal(out.Reruns[0].Ops, []plan.OpID{2, 3}) {
 		t.Errorf("reruns %+v, want ops 2 and 3 before op 10; %v", out.Reruns, notes)
 	}
 	for _, x := range out.Absences {
@@ -115,7 +119,9 @@ func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 		{Buffer: x, After: 0, Release: 1, Fetch: 2, Before: 2},
 	}})
 	all := strings.Join(notes, "\n")
-	if err != nil || len(out.Absences) != 0 || !strings.Contains(all, "only tensors saved for backward can leave") || !strings.Contains(all, "between a forward pass and its backward pass") {
+	if err != nil || len(out.Absences) != 0 ||
+		!strings.Contains(all, "only tensors saved for backward can leave") ||
+		!strings.Contains(all, "between a forward pass and its backward pass") {
 		t.Errorf("%v, %v, %v", out, notes, err)
 	}
 }
@@ -124,12 +130,14 @@ func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 // sake, and the other has nothing left to do.
 func TestWhatAnEarlierRegionReadsIsKeptByALaterOne(t *testing.T) {
 	b := plantest.New()
-	in, z, y := b.Buffer("in", 8, timeline.Activation), b.Buffer("z", 8, timeline.Activation), b.Buffer("y", 8, timeline.Activation)
+	in, z, y := b.Buffer("in", 8, timeline.Activation), b.Buffer("z", 8, timeline.Activation),
+		b.Buffer("y", 8, timeline.Activation)
 	b.Op("input", traces.PhaseForward, 1, nil, []plan.BufferID{in})
 	b.P.Ops[0].Rerunnable = false
 	b.Op("z", traces.PhaseForward, 1, []plan.BufferID{in}, []plan.BufferID{z})
 	for range 20 { // so far apart that they are not run again as one
-		b.Op("between", traces.PhaseForward, 1, []plan.BufferID{in}, []plan.BufferID{b.Buffer("other", 8, timeline.Temporary)})
+		b.Op("between", traces.PhaseForward, 1, []plan.BufferID{in},
+			[]plan.BufferID{b.Buffer("other", 8, timeline.Temporary)})
 	}
 	makesY := b.Op("y", traces.PhaseForward, 1, []plan.BufferID{z}, []plan.BufferID{y})
 	readsY := b.Op("reads y", traces.PhaseBackward, 1, []plan.BufferID{y}, nil)
@@ -139,10 +147,12 @@ func TestWhatAnEarlierRegionReadsIsKeptByALaterOne(t *testing.T) {
 		{Buffer: z, After: makesY, Release: makesY + 1, Fetch: readsZ, Before: readsZ, How: plan.Recompute},
 		{Buffer: y, After: makesY, Release: makesY + 1, Fetch: readsY, Before: readsY, How: plan.Recompute},
 	}})
-	if err != nil || len(out.Absences) != 1 || out.Absences[0].Buffer != y || len(out.Reruns) != 1 || !slices.Equal(out.Reruns[0].Ops, []plan.OpID{makesY}) {
+	if err != nil || len(out.Absences) != 1 || out.Absences[0].Buffer != y || len(out.Reruns) != 1 ||
+		!slices.Equal(out.Reruns[0].Ops, []plan.OpID{makesY}) {
 		t.Errorf("%+v, %v", out, err)
 	}
-	if all := strings.Join(notes, "\n"); !strings.Contains(all, "1 absences of 2 are kept in memory: a region that runs again reads them") {
+	if all := strings.Join(notes, "\n"); !strings.Contains(all,
+		"1 absences of 2 are kept in memory: a region that runs again reads them") {
 		t.Errorf("notes %q", notes)
 	}
 }
@@ -154,7 +164,8 @@ func network(t *testing.T, name string) *plan.Problem {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := n.Problem(n.Batches[0], plan.Hardware{Name: "test", D2H: plan.Link{BytesPerSecond: 12e9}, H2D: plan.Link{BytesPerSecond: 12e9}, Together: 1,
+	p, err := n.Problem(n.Batches[0], plan.Hardware{Name: "test", D2H: plan.Link{BytesPerSecond: 12e9},
+		H2D: plan.Link{BytesPerSecond: 12e9}, Together: 1,
 		FlopsPerSecond: 10e12, BytesPerSecond: 700e9}, networks.Options{})
 	if err != nil {
 		t.Fatal(err)

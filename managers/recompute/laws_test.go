@@ -37,7 +37,8 @@ func laws(t *testing.T, m plan.Manager, p *plan.Problem, share int64, seed uint6
 	if err := plan.Validate(p, pl); err != nil {
 		t.Fatalf("problem %d at %d %%: %v", seed, share, err)
 	}
-	if pl.Manager != m.Info().Name || pl.Budget != r.Budget || pl.Executor != plan.Ideal || len(pl.Notes) == 0 || pl.Planning <= 0 {
+	if pl.Manager != m.Info().Name || pl.Budget != r.Budget || pl.Executor != plan.Ideal ||
+		len(pl.Notes) == 0 || pl.Planning <= 0 {
 		t.Errorf("problem %d: the plan is not signed: %q, %d, %v", seed, pl.Manager, pl.Budget, pl.Executor)
 	}
 	for _, x := range pl.Absences {
@@ -51,13 +52,15 @@ func laws(t *testing.T, m plan.Manager, p *plan.Problem, share int64, seed uint6
 	}
 	live, _ := pl.PeakLive()
 	if got.Footprint != pl.Footprint || got.PeakLive != live {
-		t.Errorf("problem %d: simulated footprint %d and live peak %d, planned %d and %d", seed, got.Footprint, got.PeakLive, pl.Footprint, live)
+		t.Errorf("problem %d: simulated footprint %d and live peak %d, planned %d and %d", seed,
+			got.Footprint, got.PeakLive, pl.Footprint, live)
 	}
 	if peak, _ := p.PeakLive(); live > peak && len(pl.Absences) > 0 && share == 100 {
 		t.Errorf("problem %d: dropping made the live peak %d out of %d", seed, live, peak)
 	}
 	again, err := m.Plan(ctx, p, r)
-	if err != nil || !slices.Equal(again.Steps, pl.Steps) || !slices.Equal(again.Instances, pl.Instances) || again.Work != pl.Work {
+	if err != nil || !slices.Equal(again.Steps, pl.Steps) || !slices.Equal(again.Instances, pl.Instances) ||
+		again.Work != pl.Work {
 		t.Errorf("problem %d: a second plan differs, or failed: %v", seed, err)
 	}
 	return pl
@@ -170,7 +173,8 @@ func TestAPoorRecordingAndATinyBudgetAreRefusedByName(t *testing.T) {
 	poor.Kind = traces.Accesses
 	for _, m := range recompute.All() {
 		var unavailable *plan.Unavailable
-		if _, err := m.Plan(context.Background(), &poor, plan.Request{}); !errors.As(err, &unavailable) || unavailable.Manager != m.Info().Name {
+		if _, err := m.Plan(context.Background(), &poor, plan.Request{}); !errors.As(err, &unavailable) ||
+			unavailable.Manager != m.Info().Name {
 			t.Errorf("%s on accesses: %v", m.Info().Name, err)
 		}
 		var small *plan.TooSmall

@@ -90,8 +90,9 @@ func newProgram(s *stages, o scope) *program {
 	}
 	total = max(total, 1)
 	q.unit = total
-	q.over = q.m.AddVar(1000/max(float64(o.floor)/mib, 1e-3), 0, math.Inf(1), false) // a hundredth of the budget costs ten forward passes
-	useful := make([]int, s.groups())                                                // of each group, the last stage in which it may run
+	// a hundredth of the budget costs ten forward passes
+	q.over = q.m.AddVar(1000/max(float64(o.floor)/mib, 1e-3), 0, math.Inf(1), false)
+	useful := make([]int, s.groups()) // of each group, the last stage in which it may run
 	for g := range useful {
 		useful[g] = -1
 		for _, v := range s.lists[g] {
@@ -282,7 +283,8 @@ func (q *program) memory(budget int64) {
 func (q *program) slots(t int, budget int64) {
 	s := q.s
 	held := make([]milp.Var, len(s.items)) // of each item, until its next reader in the stage
-	var natural, worst int64               // bytes of items before the group that the stage itself uses; the most that U can be
+	// bytes of items before the group that the stage itself uses; the most that U can be
+	var natural, worst int64
 	used := make([]bool, len(s.items))
 	for v := range s.items {
 		held[v] = q.kept(int32(v), t+1)
@@ -297,7 +299,8 @@ func (q *program) slots(t int, budget int64) {
 	last := none // U of the group behind; the row at hand is what has changed since
 	for g := s.groups() - 1; g >= 0; g-- {
 		var own int64
-		for _, v := range s.lists[g] { // up to here it counted as made before, from here on as kept from the stage before or not there
+		// up to here it counted as made before, from here on as kept from the stage before or not there
+		for _, v := range s.lists[g] {
 			bytes := s.items[v].bytes
 			own += bytes
 			if q.run[t][g] == none && held[v] == q.kept(v, t) && !used[v] {

@@ -48,7 +48,8 @@ func TestProgramsOfTrainings(t *testing.T) {
 			lost++
 		}
 		o.floor = budget * 7 / 10
-		cost := 1000 / (float64(o.floor) / mib) // the price of Over depends on the floor: compare where nothing is over
+		// the price of Over depends on the floor: compare where nothing is over
+		cost := 1000 / (float64(o.floor) / mib)
 		if rows, _ := relaxation(t, s, o); !near(rows, whole) && whole < 1 && cost > 0 {
 			t.Errorf("seed %d: %g with the rows of a lower budget and %g with its own", seed, rows, whole)
 		}

@@ -33,8 +33,8 @@ type activation struct {
 	bytes int64
 }
 
-// pairs returns the forward and backward passes of an iteration. Where phases are unknown it is one pair, which
-// turns at the peak.
+// pairs returns the forward and backward passes of an iteration. Where phases are unknown it is one pair,
+// which turns at the peak.
 func pairs(p *plan.Problem) []plan.Pair {
 	if all := p.Pairs(); len(all) > 0 {
 		return all
@@ -46,8 +46,8 @@ func pairs(p *plan.Problem) []plan.Pair {
 // turn returns the position at which the first backward pass begins.
 func turn(p *plan.Problem) plan.OpID { return pairs(p)[0].Turn }
 
-// activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in the order in
-// which the buffers are made.
+// activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in the order
+// in which the buffers are made.
 func activations(p *plan.Problem, b *chain.Builder, in plan.Pair) []activation {
 	var all []activation
 	for _, g := range b.Gaps(1, 1) {
@@ -61,7 +61,8 @@ func activations(p *plan.Problem, b *chain.Builder, in plan.Pair) []activation {
 }
 
 // run is what all managers of this package do around their decisions: check, decide within the budget, sign.
-func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, decide func(*chain.Builder) func(limit int64) (plan.Decisions, int64, error)) (*plan.Plan, error) {
+func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info,
+	decide func(*chain.Builder) func(limit int64) (plan.Decisions, int64, error)) (*plan.Plan, error) {
 	began := time.Now()
 	if err := p.Serve(info); err != nil {
 		return nil, err

@@ -105,7 +105,8 @@ func table(t *testing.T, p *plan.Problem, name string, budget int64) string {
 		peak, _ := p.PeakLive()
 		fmt.Fprintf(&s, "peak %d, footprint %d\n", peak, pl.Footprint)
 		for _, x := range pl.Absences {
-			fmt.Fprintf(&s, "%s %s behind %s, back at %s\n", x.How, p.Buffers[x.Buffer].Name, p.Ops[x.Release-1].Name, p.Ops[x.Fetch].Name)
+			fmt.Fprintf(&s, "%s %s behind %s, back at %s\n", x.How, p.Buffers[x.Buffer].Name,
+				p.Ops[x.Release-1].Name, p.Ops[x.Fetch].Name)
 		}
 		for _, r := range pl.Reruns {
 			fmt.Fprintf(&s, "before %s run", p.Ops[r.Before].Name)

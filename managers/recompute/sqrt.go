@@ -50,8 +50,10 @@ func Sqrt() plan.Manager { return sqrt{} }
 // Info implements [plan.Manager].
 func (sqrt) Info() plan.Info {
 	return plan.Info{Name: "sqrt", After: "Chen 2016", Family: plan.Recomputing, Needs: traces.Dataflow,
-		Reading: "without a budget sqrt(n) segments, with one those that fit and run the least again; the last segment is kept.",
-		Summary: "Cuts the forward pass into segments, keeps what crosses the cuts and runs each segment again once when its backward pass begins."}
+		Reading: "without a budget sqrt(n) segments, with one those that fit and run the least again; " +
+			"the last segment is kept.",
+		Summary: "Cuts the forward pass into segments, keeps what crosses the cuts and runs each segment " +
+			"again once when its backward pass begins."}
 }
 
 // Plan implements [plan.Manager].
@@ -122,7 +124,8 @@ func crossings(p *plan.Problem, acts []activation, turn plan.OpID) []int32 {
 		}
 	}
 	for i := range p.Buffers {
-		if t := p.TouchesOf(plan.BufferID(i)); p.Buffers[i].Life == plan.Inside && len(t) > 0 && p.Buffers[i].End <= turn {
+		if t := p.TouchesOf(plan.BufferID(i)); p.Buffers[i].Life == plan.Inside && len(t) > 0 &&
+			p.Buffers[i].End <= turn {
 			crossing[t[0].Op+1] += 2
 			crossing[t[len(t)-1].Op+1] -= 2
 		}
@@ -211,7 +214,8 @@ func (s *forwardPass) drops(k int, asOne bool) []chain.Drop {
 	for i := range s.acts {
 		a := &s.acts[i]
 		seg := segmentOf(cuts, a.made)
-		if seg == len(cuts) || segmentOf(cuts, a.After) != seg { // the last segment is kept, and so is what crosses a cut
+		// the last segment is kept, and so is what crosses a cut
+		if seg == len(cuts) || segmentOf(cuts, a.After) != seg {
 			continue
 		}
 		if first[seg] == 0 || a.Before < first[seg] {

@@ -40,7 +40,9 @@ type stages struct {
 	time  []int64   // of each group, of running again what its items need
 	extra []int64   // of each group, the most scratch that one of those ops has beside items
 	reads [][]int32 // of each group, the items of earlier groups that it reads
-	runs  [][]int32 // of each group, the earlier groups that have to run as well, since nothing of what they hand over is kept
+	// of each group, the earlier groups that have to run as well, since nothing of what they hand over is
+	// kept
+	runs  [][]int32
 	lists [][]int32 // of each group, its items
 
 	forward, backward []moment // the worst moments of the natural run
@@ -195,7 +197,8 @@ func (s *stages) collect() {
 // that are gone by then, and whose activations those read.
 func (s *stages) depend() {
 	p := s.p
-	s.time, s.reads, s.runs = make([]int64, s.groups()), make([][]int32, s.groups()), make([][]int32, s.groups())
+	s.time, s.reads, s.runs = make([]int64, s.groups()), make([][]int32, s.groups()),
+		make([][]int32, s.groups())
 	asked := make([]int32, s.turn) // of each forward op, the group that it runs for, plus one
 	var stack []plan.OpID
 	next := 0 // activations are in order of groups

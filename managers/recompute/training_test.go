@@ -27,7 +27,8 @@ func training(seed uint64, n int) *plan.Problem {
 	b.P.Ops[0].Rerunnable = false
 	layers := make([]layer, n)
 	for i := range layers {
-		l := layer{in: x, skip: plan.NoBuffer, time: int64(10 + r.IntN(200)), out: b.Buffer(fmt.Sprintf("x%d", i), int64(200+r.IntN(1000)), timeline.Activation)}
+		l := layer{in: x, skip: plan.NoBuffer, time: int64(10 + r.IntN(200)),
+			out: b.Buffer(fmt.Sprintf("x%d", i), int64(200+r.IntN(1000)), timeline.Activation)}
 		reads := []plan.BufferID{x}
 		if i > 3 && r.IntN(4) == 0 {
 			l.skip = layers[i-3].out
@@ -66,7 +67,8 @@ func part(p *plan.Problem, percent int64) int64 {
 }
 
 // outcome is what a manager's plan comes to.
-func outcome(t *testing.T, m plan.Manager, p *plan.Problem, budget int64) (footprint, again int64, pl *plan.Plan) {
+func outcome(t *testing.T, m plan.Manager, p *plan.Problem, budget int64) (footprint, again int64,
+	pl *plan.Plan) {
 	t.Helper()
 	pl, err := m.Plan(context.Background(), p, plan.Request{Budget: budget})
 	if err != nil {

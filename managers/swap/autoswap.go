@@ -79,12 +79,16 @@ const (
 // Info implements [plan.Manager].
 func (a autoswap) Info() plan.Info {
 	i := plan.Info{Name: "autoswap", After: "Zhang 2019", Family: plan.Swapping, Needs: traces.Accesses,
-		Reading: "the load above the limit stands for load less limit; parameters stay; the mix of scores is charged by the paper's own arithmetic",
-		Summary: "Swaps blocks that are idle around the peak, in an order of priority mixed from four scores by Bayesian optimisation."}
+		Reading: "the load above the limit stands for load less limit; parameters stay; the mix of scores " +
+			"is charged by the paper's own arithmetic",
+		Summary: "Swaps blocks that are idle around the peak, in an order of priority mixed from four " +
+			"scores by Bayesian optimisation."}
 	if a.order < byMix {
 		i.Name = "autoswap-" + [...]string{"doa", "aoa", "wdoa", "swdoa"}[a.order]
-		i.Summary = "Swaps blocks that are idle around the peak, those of the greatest " + [...]string{"duration of absence", "area of absence",
-			"load during the absence", "load during the absence, corrected for what was taken before"}[a.order] + " first."
+		i.Summary = "Swaps blocks that are idle around the peak, those of the greatest " +
+			[...]string{"duration of absence", "area of absence",
+				"load during the absence", "load during the absence, corrected " +
+					"for what was taken before"}[a.order] + " first."
 	}
 	return i
 }
@@ -103,14 +107,15 @@ func (a autoswap) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*p
 	}
 	var err error
 	var notes []string
-	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork}, func(tighter int64) (plan.Decisions, error) {
-		if tighter <= 0 {
-			tighter = limit
-		}
-		d, note, err := s.decide(ctx, tighter)
-		notes = append(notes, note)
-		return d, err
-	})
+	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork},
+		func(tighter int64) (plan.Decisions, error) {
+			if tighter <= 0 {
+				tighter = limit
+			}
+			d, note, err := s.decide(ctx, tighter)
+			notes = append(notes, note)
+			return d, err
+		})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
@@ -144,7 +149,9 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 	}
 	peaks := p.Peaks()
 	for _, g := range p.Gaps(s.smallest, 1) {
-		if !slices.ContainsFunc(peaks, func(peak plan.OpID) bool { return g.After < peak && peak < g.Before }) {
+		if !slices.ContainsFunc(peaks, func(peak plan.OpID) bool {
+			return g.After < peak && peak < g.Before
+		}) {
 			continue
 		}
 		x := newIdle(p, g)
@@ -314,10 +321,12 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 	case single.charged == 0:
 		return best, fmt.Sprintf("%s alone is charged no waiting", bestSingle), nil
 	case gain > 0:
-		return best, fmt.Sprintf("the mix of scores is charged %.3f ms of waiting, %.3f ms less than the best single score, %s",
+		return best, fmt.Sprintf("the mix of scores is charged %.3f ms of waiting, %.3f ms less than "+
+			"the best single score, %s",
 			float64(best.charged)/1e6, float64(gain)/1e6, bestSingle), nil
 	}
-	return best, fmt.Sprintf("no mix of scores is charged less waiting than the best single score, %s: %.3f ms",
+	return best, fmt.Sprintf("no mix of scores is charged less waiting than the best "+
+		"single score, %s: %.3f ms",
 		bestSingle, float64(best.charged)/1e6), nil
 }
 

@@ -170,7 +170,8 @@ func (g *gaussian) next(kappa float64, random *rand.Rand) weights {
 
 // maximise looks at the points first, then at n more, and calls value for each of them in order. It stops
 // when value says that there is no better or the context ends.
-func maximise(ctx context.Context, first []weights, n int64, kappa float64, seed uint64, value func(weights) (v float64, enough bool)) {
+func maximise(ctx context.Context, first []weights, n int64, kappa float64, seed uint64,
+	value func(weights) (v float64, enough bool)) {
 	random := rand.New(rand.NewPCG(seed, 0x6175746f73776170))
 	var x []weights
 	var y []float64

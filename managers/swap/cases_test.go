@@ -52,7 +52,8 @@ func parseProblem(t testing.TB, text string) *plan.Problem {
 					kind = w
 				}
 			}
-			phase := map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward}[f[2]]
+			phase := map[string]traces.Phase{"forward": traces.PhaseForward,
+				"backward": traces.PhaseBackward}[f[2]]
 			id := b.Op(f[1], phase, number(f[4])*1e6, touched["reads"], touched["writes"])
 			b.P.Ops[id].Module = ""
 			for _, m := range touched["mutates"] {
@@ -67,9 +68,11 @@ func parseProblem(t testing.TB, text string) *plan.Problem {
 			op := plan.OpID(len(b.P.Ops) - 1)
 			for _, v := range f[1:] {
 				x := strings.Split(v, ":")
-				b.P.Ops[op].Variants = append(b.P.Ops[op].Variants, plan.Variant{Name: x[0], Duration: number(x[1]) * 1e6, Workspace: number(x[2]) << 20})
+				b.P.Ops[op].Variants = append(b.P.Ops[op].Variants,
+					plan.Variant{Name: x[0], Duration: number(x[1]) * 1e6, Workspace: number(x[2]) << 20})
 			}
-			w := b.Buffer(b.P.Ops[op].Name+".workspace", b.P.Ops[op].Variants[0].Workspace, timeline.Temporary)
+			w := b.Buffer(b.P.Ops[op].Name+".workspace", b.P.Ops[op].Variants[0].Workspace,
+				timeline.Temporary)
 			b.P.Ops[op].Workspace, b.P.Ops[op].Duration = w, b.P.Ops[op].Variants[0].Duration
 			b.P.Buffers[w].Start, b.P.Buffers[w].End = op, op+1
 		default:
@@ -77,7 +80,8 @@ func parseProblem(t testing.TB, text string) *plan.Problem {
 		}
 	}
 	for i := range b.P.Ops {
-		if w := b.P.Ops[i].Workspace; w != plan.NoBuffer { // End would take it for a buffer that nothing touches
+		// End would take it for a buffer that nothing touches
+		if w := b.P.Ops[i].Workspace; w != plan.NoBuffer {
 			b.P.Accesses = append(b.P.Accesses, b.P.Accesses[b.P.Ops[i].First:b.P.Ops[i].End]...)
 			n := b.P.Ops[i].End - b.P.Ops[i].First
 			b.P.Accesses = append(b.P.Accesses, plan.Access{Buffer: w, Mode: plan.Write})
@@ -108,7 +112,8 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 	}
 	var b strings.Builder
 	for _, x := range pl.Absences {
-		fmt.Fprintf(&b, "%s: out behind %s, free before %s, in before %s, needed by %s", q.Buffers[x.Buffer].Name, at(x.After), at(x.Release), at(x.Fetch), at(x.Before))
+		fmt.Fprintf(&b, "%s: out behind %s, free before %s, in before %s, needed by %s",
+			q.Buffers[x.Buffer].Name, at(x.After), at(x.Release), at(x.Fetch), at(x.Before))
 		for _, f := range []struct {
 			on   bool
 			word string
@@ -124,7 +129,8 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 			fmt.Fprintf(&b, "%s: %s\n", q.Ops[i].Name, q.Ops[i].Variants[v].Name)
 		}
 	}
-	fmt.Fprintf(&b, "footprint %.1f MiB, step %.1f ms, stall %.1f ms\n", float64(pl.Footprint)/(1<<20), float64(got.StepTime)/1e6, float64(got.Stall)/1e6)
+	fmt.Fprintf(&b, "footprint %.1f MiB, step %.1f ms, stall %.1f ms\n", float64(pl.Footprint)/(1<<20),
+		float64(got.StepTime)/1e6, float64(got.Stall)/1e6)
 	for _, n := range pl.Notes {
 		fmt.Fprintf(&b, "note: %s\n", n)
 	}

@@ -18,14 +18,14 @@ import (
 //
 // Way chosen: each thing in which the published program departs from the paper's text is a switch of its own,
 // so that one can see what each is worth:
-//   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is made of that DOA; WDOA
-//     sums not the load during the absence but the load at the op whose number is the candidate's; WDOA and SWDOA do not subtract
-//     the limit;
-//   - [QuirkCandidates]: an absence may begin behind a Malloc; blocks are numbered in the alphabetical order of their addresses,
-//     which settles ties and feeds the quirk of WDOA;
-//   - [QuirkSchedule]: where the limit forces a copy out to be done earlier, its bytes are taken off one op twice; copies in are
-//     compared with the clock of the iteration before, so that they hardly ever seem to begin early, to take memory or to cost
-//     anything.
+//   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is
+//     made of that DOA; WDOA sums not the load during the absence but the load at the op whose number is the
+//     candidate's; WDOA and SWDOA do not subtract the limit;
+//   - [QuirkCandidates]: an absence may begin behind a Malloc; blocks are numbered in the alphabetical order
+//     of their addresses, which settles ties and feeds the quirk of WDOA;
+//   - [QuirkSchedule]: where the limit forces a copy out to be done earlier, its bytes are taken off one op
+//     twice; copies in are compared with the clock of the iteration before, so that they hardly ever seem to
+//     begin early, to take memory or to cost anything.
 //
 // Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it
 // as negative makes WDOA prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
@@ -140,7 +140,8 @@ func (r *Recording) leaving(q Quirks) (blocks int, bytes, floor int64, err error
 
 func (r *Recording) check() error {
 	if r.Period < 1 || len(r.Ops) != 3*r.Period || len(r.Load) != 3*r.Period {
-		return fmt.Errorf("recording of %d ops and %d loads: three iterations of %d are needed", len(r.Ops), len(r.Load), r.Period)
+		return fmt.Errorf("recording of %d ops and %d loads: three iterations of %d are needed", len(r.Ops),
+			len(r.Load), r.Period)
 	}
 	for i := 1; i < len(r.Ops); i++ {
 		if r.Ops[i].Time < r.Ops[i-1].Time {
@@ -163,7 +164,9 @@ func (r *Recording) candidates(q Quirks) []candidate {
 				name[o.Addr] = strconv.FormatUint(o.Addr, 16)
 			}
 		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(name[r.Ops[a].Addr], name[r.Ops[b].Addr]) })
+		slices.SortStableFunc(order, func(a, b int) int {
+			return cmp.Compare(name[r.Ops[a].Addr], name[r.Ops[b].Addr])
+		})
 	} else {
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.Ops[a].Addr, r.Ops[b].Addr) })
 	}

@@ -51,7 +51,8 @@ func paperRecording(t testing.TB) *Recording {
 		t.Fatalf("%d ops are no three iterations of %d", len(r.Ops), r.Period)
 	}
 	r.Ops = r.Ops[len(r.Ops)-3*r.Period:] // the reader put the blocks that are older in front
-	for i := range r.Ops {                // the authors' program kept Unix time in a float64, which is to the next 256 ns
+	// the authors' program kept Unix time in a float64, which is to the next 256 ns
+	for i := range r.Ops {
 		r.Ops[i].Time = int64(float64(tr.Clock.Epoch+r.Ops[i].Time)) - int64(float64(tr.Clock.Epoch))
 	}
 	f, err := os.Open(curve)
@@ -75,7 +76,8 @@ func blockOps(tr *traces.Trace) []BlockOp {
 	acc := tr.Accesses
 	for i := 0; ; i++ {
 		for len(acc) > 0 && (int(acc[0].Event) <= i || i == tr.Events.Len()) {
-			kind := map[traces.AccessMode]OpKind{traces.Read: OpRead, traces.Mutate: OpMutable, traces.Use: OpLayer}[acc[0].Mode]
+			kind := map[traces.AccessMode]OpKind{traces.Read: OpRead, traces.Mutate: OpMutable,
+				traces.Use: OpLayer}[acc[0].Mode]
 			ops = append(ops, BlockOp{Kind: kind, Addr: acc[0].Addr, Size: acc[0].Size, Time: acc[0].Time})
 			acc = acc[1:]
 		}
@@ -86,21 +88,27 @@ func blockOps(tr *traces.Trace) []BlockOp {
 		if tr.Events.Action[i] == traces.Alloc {
 			kind = OpMalloc
 		}
-		ops = append(ops, BlockOp{Kind: kind, Addr: tr.Events.Addr[i], Size: tr.Events.Size[i], Time: tr.Events.Time[i]})
+		ops = append(ops, BlockOp{Kind: kind, Addr: tr.Events.Addr[i], Size: tr.Events.Size[i],
+			Time: tr.Events.Time[i]})
 	}
 }
 
 // published are the curves of the authors' plot_overhead.py, in ms, at limits of 280, 290 ... 520 MiB; behind
 // that all are 0.
 var published = map[Score]string{
-	AOA:   "13.935 12.952 11.244 9.144 8.860 9.466 9.425 8.410 6.391 4.858 5.883 5.131 4.629 3.253 2.461 0.518 2.120 2.120 2.120 1.684 1.684 0.000 0.000 0.000 0.000",
-	DOA:   "12.091 12.104 9.188 11.464 10.118 9.790 7.431 7.213 7.087 5.036 4.237 4.600 2.803 2.515 1.619 0.806 1.284 0.000 0.000 0.000 0.000 1.201 0.000 0.000 1.201",
-	WDOA:  "10.889 12.104 9.188 11.464 10.118 9.790 7.431 6.011 7.087 6.237 5.438 4.895 2.181 2.155 1.259 0.446 2.539 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000",
-	SWDOA: "12.091 12.104 9.188 11.464 10.118 9.790 7.431 7.213 7.087 5.036 4.237 3.399 2.803 2.515 1.619 0.806 0.083 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000",
+	AOA: "13.935 12.952 11.244 9.144 8.860 9.466 9.425 8.410 6.391 4.858 5.883 5.131 4.629 3.253 2.461 " +
+		"0.518 2.120 2.120 2.120 1.684 1.684 0.000 0.000 0.000 0.000",
+	DOA: "12.091 12.104 9.188 11.464 10.118 9.790 7.431 7.213 7.087 5.036 4.237 4.600 2.803 2.515 1.619 " +
+		"0.806 1.284 0.000 0.000 0.000 0.000 1.201 0.000 0.000 1.201",
+	WDOA: "10.889 12.104 9.188 11.464 10.118 9.790 7.431 6.011 7.087 6.237 5.438 4.895 2.181 2.155 1.259 " +
+		"0.446 2.539 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000",
+	SWDOA: "12.091 12.104 9.188 11.464 10.118 9.790 7.431 7.213 7.087 5.036 4.237 3.399 2.803 2.515 1.619 " +
+		"0.806 0.083 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000",
 }
 
 // publishedBO is the fifth curve, of Bayesian optimisation.
-const publishedBO = "10.889 12.104 9.188 9.144 8.860 9.466 7.431 6.011 6.391 4.858 4.237 3.399 2.181 2.155 1.259 0.446 0.083 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000"
+const publishedBO = "10.889 12.104 9.188 9.144 8.860 9.466 7.431 6.011 6.391 4.858 4.237 3.399 2.181 2.155 " +
+	"1.259 0.446 0.083 0.000 0.000 0.000 0.000 0.000 0.000 0.000 0.000"
 
 // curveLimits are 280, 290 ... 670 MiB.
 func curveLimits() []int64 {
@@ -142,8 +150,10 @@ func TestTheAuthorsRecordingIsWhatTheySayItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	mib := func(v int64) float64 { return math.Round(float64(v)/(1<<20)*100) / 100 }
-	if r.Period != 3172 || at != 1369 || mib(peak) != 647.73 || blocks != 77 || math.Abs(mib(bytes)-619.6) > 0.05 || math.Abs(mib(floor)-249.2) > 0.05 {
-		t.Errorf("L %d, peak %.2f MiB at op %d, %d candidates of %.2f MiB, floor %.2f MiB", r.Period, mib(peak), at, blocks, mib(bytes), mib(floor))
+	if r.Period != 3172 || at != 1369 || mib(peak) != 647.73 || blocks != 77 ||
+		math.Abs(mib(bytes)-619.6) > 0.05 || math.Abs(mib(floor)-249.2) > 0.05 {
+		t.Errorf("L %d, peak %.2f MiB at op %d, %d candidates of %.2f MiB, floor %.2f MiB", r.Period,
+			mib(peak), at, blocks, mib(bytes), mib(floor))
 	}
 }
 
@@ -164,7 +174,8 @@ func TestPublishedCurvesAreReproduced(t *testing.T) {
 	}
 	for i, v := range parseCurve(t, publishedBO) {
 		if math.Abs(v-least[i]) > 0.0005001 {
-			t.Errorf("Bayesian optimisation at %d MiB: published %.3f, best of the scores %.3f", curveLimits()[i]>>20, v, least[i])
+			t.Errorf("Bayesian optimisation at %d MiB: published %.3f, best of the scores %.3f",
+				curveLimits()[i]>>20, v, least[i])
 		}
 	}
 }
@@ -172,14 +183,16 @@ func TestPublishedCurvesAreReproduced(t *testing.T) {
 func TestScoresAsDescribedGiveTheFiguresOnRecord(t *testing.T) {
 	r := paperRecording(t)
 	limits := []int64{300 << 20, 350 << 20, 400 << 20, 440 << 20}
-	for s, want := range map[Score][]float64{DOA: {9.188, 7.213, 2.803, 1.284}, AOA: {11.244, 8.410, 4.629, 2.120}, WDOA: {9.188, 6.011, 2.803, 0.083}} {
+	for s, want := range map[Score][]float64{DOA: {9.188, 7.213, 2.803, 1.284},
+		AOA: {11.244, 8.410, 4.629, 2.120}, WDOA: {9.188, 6.011, 2.803, 0.083}} {
 		got, err := Curve(t.Context(), r, s, limits, QuirkSchedule)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range limits {
 			if math.Abs(float64(got[i])/1e6-want[i]) > 0.0005001 {
-				t.Errorf("%s at %d MiB: %.4f ms, on record %.3f", s, limits[i]>>20, float64(got[i])/1e6, want[i])
+				t.Errorf("%s at %d MiB: %.4f ms, on record %.3f", s, limits[i]>>20, float64(got[i])/1e6,
+					want[i])
 			}
 		}
 	}
@@ -189,7 +202,8 @@ func TestScoresAsDescribedGiveTheFiguresOnRecord(t *testing.T) {
 		s      Score
 		quirks Quirks
 		want   int64
-	}{{WDOA, QuirkSchedule, 450}, {DOA, AsDescribed, 530}, {AOA, AsDescribed, 490}, {WDOA, AsDescribed, 400}, {SWDOA, AsDescribed, 500}} {
+	}{{WDOA, QuirkSchedule, 450}, {DOA, AsDescribed, 530}, {AOA, AsDescribed, 490}, {WDOA, AsDescribed, 400},
+		{SWDOA, AsDescribed, 500}} {
 		got, err := Curve(t.Context(), r, c.s, curveLimits(), c.quirks)
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +213,8 @@ func TestScoresAsDescribedGiveTheFiguresOnRecord(t *testing.T) {
 			free--
 		}
 		if limit := curveLimits()[free] >> 20; limit != c.want {
-			t.Errorf("%s is charged nothing from %d MiB on, on record from %d (quirks %b)", c.s, limit, c.want, c.quirks)
+			t.Errorf("%s is charged nothing from %d MiB on, on record from %d (quirks %b)", c.s, limit,
+				c.want, c.quirks)
 		}
 	}
 }

@@ -59,7 +59,8 @@ func TestEveryPlanValidatesAndCostsWhatItSays(t *testing.T) {
 			for seed := range uint64(problems) {
 				p := plantest.Random(seed, 8+int(seed%90))
 				for _, budget := range budgets(p) {
-					pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget, Seed: seed, Work: workOf(m), Evaluator: sim.Simulator{}})
+					pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget, Seed: seed,
+						Work: workOf(m), Evaluator: sim.Simulator{}})
 					if err != nil {
 						t.Fatalf("seed %d, budget %d: %v", seed, budget, err)
 					}
@@ -72,7 +73,9 @@ func TestEveryPlanValidatesAndCostsWhatItSays(t *testing.T) {
 					}
 					live, _ := pl.PeakLive()
 					if got.Footprint != pl.Footprint || got.PeakLive != live || pl.Footprint < live {
-						t.Errorf("seed %d, budget %d: simulated footprint %d and live %d, the plan's %d and %d", seed, budget, got.Footprint, got.PeakLive, pl.Footprint, live)
+						t.Errorf("seed %d, budget %d: simulated footprint %d and live "+
+							"%d, the plan's %d and %d", seed, budget, got.Footprint, got.PeakLive,
+							pl.Footprint, live)
 					}
 					if pl.Manager != name || pl.Budget != budget || pl.Planning <= 0 {
 						t.Errorf("seed %d: signed %q for %d in %v", seed, pl.Manager, pl.Budget, pl.Planning)
@@ -82,7 +85,8 @@ func TestEveryPlanValidatesAndCostsWhatItSays(t *testing.T) {
 			}
 		})
 		if absences[name] < problems/3 {
-			t.Errorf("%s: only %d absences in %d problems: the law was hardly tried", name, absences[name], problems)
+			t.Errorf("%s: only %d absences in %d problems: the law was hardly tried", name, absences[name],
+				problems)
 		}
 	}
 }
@@ -100,7 +104,8 @@ func TestTheSameRequestGivesTheSamePlan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(a.Steps, b.Steps) || !slices.Equal(a.Instances, b.Instances) || !slices.Equal(a.Notes, b.Notes) || a.Work != b.Work {
+			if !slices.Equal(a.Steps, b.Steps) || !slices.Equal(a.Instances, b.Instances) ||
+				!slices.Equal(a.Notes, b.Notes) || a.Work != b.Work {
 				t.Errorf("%s, seed %d: two plans", m.Info().Name, seed)
 			}
 		}
@@ -142,7 +147,8 @@ func TestEveryManagerSaysWhatItIs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, m := range All() {
 		i := m.Info()
-		if i.Name == "" || seen[i.Name] || i.After == "" || i.Reading == "" || i.Summary == "" || i.Family != plan.Swapping {
+		if i.Name == "" || seen[i.Name] || i.After == "" || i.Reading == "" || i.Summary == "" ||
+			i.Family != plan.Swapping {
 			t.Errorf("%+v", i)
 		}
 		seen[i.Name] = true

@@ -50,7 +50,8 @@ type layer struct {
 func newNetwork(p *plan.Problem) *network {
 	n := &network{p: p}
 	workspace := make([]bool, len(p.Buffers))
-	backward := make([]plan.OpID, len(p.Ops)) // of each forward op, the begin of its backward pass; 0 for none
+	// of each forward op, the begin of its backward pass; 0 for none
+	backward := make([]plan.OpID, len(p.Ops))
 	for i := range p.Ops {
 		if w := p.Ops[i].Workspace; w != plan.NoBuffer {
 			workspace[w] = true
@@ -62,7 +63,8 @@ func newNetwork(p *plan.Problem) *network {
 		}
 	}
 	for k := range max(p.Iterations, 1) {
-		n.lastLayer(plan.OpID(k*len(p.Ops)/max(p.Iterations, 1)), plan.OpID((k+1)*len(p.Ops)/max(p.Iterations, 1)), backward)
+		n.lastLayer(plan.OpID(k*len(p.Ops)/max(p.Iterations, 1)),
+			plan.OpID((k+1)*len(p.Ops)/max(p.Iterations, 1)), backward)
 	}
 	need := map[plan.OpID]plan.OpID{} // of each op that offloads, when the first of its inputs is needed
 	for i := range n.inputs {
@@ -80,9 +82,12 @@ func newNetwork(p *plan.Problem) *network {
 			continue
 		}
 		begin, end := runs.around(begin)
-		n.layers = append(n.layers, layer{op: plan.OpID(i), begin: begin, end: end, conv: p.Ops[i].Class == plan.ClassConv})
+		n.layers = append(n.layers, layer{op: plan.OpID(i), begin: begin, end: end,
+			conv: p.Ops[i].Class == plan.ClassConv})
 	}
-	slices.SortStableFunc(n.layers, func(a, b layer) int { return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.op, a.op)) })
+	slices.SortStableFunc(n.layers, func(a, b layer) int {
+		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(b.op, a.op))
+	})
 	return n
 }
 
@@ -93,7 +98,8 @@ func modulesOf(p *plan.Problem) moduleRuns {
 	r := moduleRuns{make([]plan.OpID, len(p.Ops)), make([]plan.OpID, len(p.Ops))}
 	for lo := 0; lo < len(p.Ops); {
 		hi := lo + 1
-		for hi < len(p.Ops) && p.Ops[lo].Module != "" && p.Ops[hi].Module == p.Ops[lo].Module && p.Ops[hi].Phase == p.Ops[lo].Phase {
+		for hi < len(p.Ops) && p.Ops[lo].Module != "" && p.Ops[hi].Module == p.Ops[lo].Module &&
+			p.Ops[hi].Phase == p.Ops[lo].Phase {
 			hi++
 		}
 		for i := lo; i < hi; i++ {
@@ -152,7 +158,8 @@ func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 		for k < len(touches) && forward(k) {
 			k++
 		}
-		again := k // touches[first:again] are of the forward pass, touches[again:k] of the backward pass that follows
+		// touches[first:again] are of the forward pass, touches[again:k] of the backward pass that follows
+		again := k
 		for k < len(touches) && !forward(k) {
 			k++
 		}
@@ -249,7 +256,8 @@ func (n *network) rounded(size int64) int64 { return (size + n.p.Align - 1) &^ (
 func (n *network) fastestWithin(i plan.OpID, room int64, least uint8) uint8 {
 	at := least
 	for k, x := range n.p.Ops[i].Variants {
-		if y := n.p.Ops[i].Variants[at]; k < 256 && n.rounded(x.Workspace) <= room && x.Duration < y.Duration {
+		if y := n.p.Ops[i].Variants[at]; k < 256 && n.rounded(x.Workspace) <= room &&
+			x.Duration < y.Duration {
 			at = uint8(k)
 		}
 	}

@@ -33,7 +33,8 @@ func TestTheProcessPassesThroughItsPoints(t *testing.T) {
 			t.Errorf("at point %d the process says %g, the value is %g", i, got, y[i])
 		}
 	}
-	if far := g.bound(weights{-1, 1, 1, 1}, 1, row) - g.bound(weights{-1, 1, 1, 1}, 0, row); far < 0.1 || far > 1.1 {
+	if far := g.bound(weights{-1, 1, 1, 1}, 1, row) - g.bound(weights{-1, 1, 1, 1}, 0, row); far < 0.1 ||
+		far > 1.1 {
 		t.Errorf("far from all points the deviation is %g", far)
 	}
 }
@@ -78,7 +79,8 @@ func square() *Recording {
 			case OpFree:
 				live -= 10 << 20
 			}
-			r.Ops, r.Load = append(r.Ops, BlockOp{Kind: k, Addr: uint64(0x100 * (block + 1)), Size: 10 << 20, Time: now}), append(r.Load, live)
+			r.Ops, r.Load = append(r.Ops, BlockOp{Kind: k, Addr: uint64(0x100 * (block + 1)), Size: 10 << 20,
+				Time: now}), append(r.Load, live)
 		}
 		for b := range 4 {
 			op(OpMalloc, b)
@@ -97,7 +99,8 @@ func TestCandidatesStraddleThePeakAndFollowAnAccess(t *testing.T) {
 	peak, at := r.Peak()
 	blocks, bytes, floor, err := r.leaving(AsDescribed)
 	if err != nil || peak != 40<<20 || at != 6 || blocks != 3 || bytes != 30<<20 || floor != 10<<20 {
-		t.Errorf("peak %d at %d, %d candidates of %d bytes, floor %d, %v", peak, at, blocks, bytes, floor, err)
+		t.Errorf("peak %d at %d, %d candidates of %d bytes, floor %d, %v", peak, at, blocks, bytes, floor,
+			err)
 	}
 }
 

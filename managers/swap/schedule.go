@@ -29,11 +29,13 @@ type idle struct {
 
 func newIdle(p *plan.Problem, g plan.Gap) idle {
 	size := p.Rounded(g.Buffer)
-	return idle{buffer: g.Buffer, after: int(g.After), before: int(g.Before), size: size, out: p.Hardware.D2H.Time(size), in: p.Hardware.H2D.Time(size)}
+	return idle{buffer: g.Buffer, after: int(g.After), before: int(g.Before), size: size,
+		out: p.Hardware.D2H.Time(size), in: p.Hardware.H2D.Time(size)}
 }
 
 func (x *idle) absence(why string) plan.Absence {
-	return plan.Absence{Buffer: x.buffer, After: plan.OpID(x.after), Before: plan.OpID(x.before), Release: plan.OpID(x.release), Fetch: plan.OpID(x.fetch),
+	return plan.Absence{Buffer: x.buffer, After: plan.OpID(x.after), Before: plan.OpID(x.before),
+		Release: plan.OpID(x.release), Fetch: plan.OpID(x.fetch),
 		How: plan.Swap, Why: why}
 }
 

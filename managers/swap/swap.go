@@ -2,8 +2,10 @@
 // file.
 //
 // Its duties:
-//   - each manager decides which idle intervals a buffer spends on the host, when its copies are issued and who waits for them;
-//   - it follows its source; where the source is not public or silent, the manager's Info says what is our reading;
+//   - each manager decides which idle intervals a buffer spends on the host, when its copies are issued and
+//     who waits for them;
+//   - it follows its source; where the source is not public or silent, the manager's Info says what is our
+//     reading;
 //   - every plan is assembled and placed like any other manager's: a decision pays for its addresses too.
 package swap
 
@@ -19,7 +21,8 @@ import (
 func All() []plan.Manager {
 	return []plan.Manager{
 		vdnn{policy: offloadAll}, vdnn{policy: offloadConv}, vdnn{policy: dynamic},
-		autoswap{order: byMix}, autoswap{order: order(DOA)}, autoswap{order: order(AOA)}, autoswap{order: order(WDOA)}, autoswap{order: order(SWDOA)},
+		autoswap{order: byMix}, autoswap{order: order(DOA)}, autoswap{order: order(AOA)},
+		autoswap{order: order(WDOA)}, autoswap{order: order(SWDOA)},
 		tvdnn{}, tvdnn{ilp: true},
 	}
 }
@@ -47,5 +50,7 @@ func made(pl *plan.Plan, i plan.Info, r plan.Request, began time.Time) *plan.Pla
 func placed(ctx context.Context, p *plan.Problem, r plan.Request, d plan.Decisions) (*plan.Plan, error) {
 	once := r
 	once.Budget = 0 // a tighter limit would not change the decisions, so one round is enough
-	return place.Within(ctx, p, once, place.Options{Work: placeWork}, func(int64) (plan.Decisions, error) { return d, nil })
+	return place.Within(ctx, p, once, place.Options{Work: placeWork}, func(int64) (plan.Decisions, error) {
+		return d, nil
+	})
 }

@@ -59,10 +59,12 @@ const (
 // Info implements [plan.Manager].
 func (v tvdnn) Info() plan.Info {
 	i := plan.Info{Name: "tvdnn-heuristic", After: "Park 2018", Family: plan.Swapping, Needs: traces.Accesses,
-		Reading: "the poster's formulation and heuristic are not public; sections of 2 MiB or more, Belady's rule and the program's variables are ours",
+		Reading: "the poster's formulation and heuristic are not public; sections of 2 MiB or more, " +
+			"Belady's rule and the program's variables are ours",
 		Summary: "Cuts buffers into sections and sends out the idle sections whose next use is farthest."}
 	if v.ilp {
-		i.Name, i.Summary = "tvdnn-ilp", "Cuts buffers into sections and decides by integer linear program which of them are in memory when."
+		i.Name, i.Summary = "tvdnn-ilp", "Cuts buffers into sections and decides by integer linear program "+
+			"which of them are in memory when."
 	}
 	return i
 }
@@ -78,10 +80,11 @@ func (v tvdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
 	s := &sections{tvdnn: v, link: newLink(q), size: size}
-	pl, err := place.Within(ctx, q, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
-		c, _, err := s.heuristic(ctx, limit)
-		return decisions(c), err
-	})
+	pl, err := place.Within(ctx, q, r, place.Options{Work: placeWork},
+		func(limit int64) (plan.Decisions, error) {
+			c, _, err := s.heuristic(ctx, limit)
+			return decisions(c), err
+		})
 	if err == nil && v.ilp {
 		pl, err = s.improve(ctx, pl, r)
 	}
@@ -109,7 +112,8 @@ func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err erro
 	if size == 0 {
 		size = sectionBytes
 		fixed := func(l plan.Link) bool { return l.BytesPerSecond > 0 && 10*l.Latency > l.Time(size) }
-		for size < mostBytes && (fixed(p.Hardware.D2H) || fixed(p.Hardware.H2D) || sectionsOf(p, size) > mostOf(len(p.Buffers))) {
+		for size < mostBytes && (fixed(p.Hardware.D2H) || fixed(p.Hardware.H2D) ||
+			sectionsOf(p, size) > mostOf(len(p.Buffers))) {
 			size *= 2
 		}
 	}
@@ -131,7 +135,8 @@ func sectionsOf(p *plan.Problem, size int64) int64 {
 	var n int64
 	for i := range p.Buffers {
 		b := &p.Buffers[i]
-		if b.Life == plan.Persistent || b.Life == plan.Inside && p.Ops[b.Start].Workspace == plan.BufferID(i) {
+		if b.Life == plan.Persistent || b.Life == plan.Inside &&
+			p.Ops[b.Start].Workspace == plan.BufferID(i) {
 			n++
 			continue
 		}
@@ -179,12 +184,14 @@ func (s *sections) heuristic(ctx context.Context, limit int64) (c []idle, charge
 			b := plan.BufferID(id)
 			st := &state[b]
 			touches := p.TouchesOf(b)
-			if int(st.next) >= len(touches) || st.absent || s.key(touches, int(st.next)) != key || int(touches[st.next].Op) <= i {
+			if int(st.next) >= len(touches) || st.absent || s.key(touches, int(st.next)) != key ||
+				int(touches[st.next].Op) <= i {
 				continue // it was touched since
 			}
 			st.absent = true
 			away += p.Rounded(b)
-			c = append(c, newIdle(p, plan.Gap{Buffer: b, After: touches[st.next-1].Op, Before: touches[st.next].Op}))
+			c = append(c, newIdle(p, plan.Gap{Buffer: b, After: touches[st.next-1].Op,
+				Before: touches[st.next].Op}))
 			c[len(c)-1].release, c[len(c)-1].fetch = i, int(touches[st.next].Op)
 		}
 		for _, a := range p.AccessesOf(plan.OpID(i)) {
@@ -193,7 +200,8 @@ func (s *sections) heuristic(ctx context.Context, limit int64) (c []idle, charge
 			for int(st.next) < len(touches) && int(touches[st.next].Op) <= i {
 				st.next++
 			}
-			if b := &p.Buffers[a.Buffer]; st.next > before && b.Life == plan.Inside && p.Rounded(a.Buffer) > 0 && int(st.next) < len(touches) && int(touches[st.next].Op) > i+1 {
+			if b := &p.Buffers[a.Buffer]; st.next > before && b.Life == plan.Inside &&
+				p.Rounded(a.Buffer) > 0 && int(st.next) < len(touches) && int(touches[st.next].Op) > i+1 {
 				heads.push(int32(a.Buffer), s.key(touches, int(st.next)))
 			}
 		}
@@ -218,7 +226,9 @@ func (s *sections) key(touches []plan.Touch, next int) float64 {
 // decisions makes absences of intervals.
 func decisions(c []idle) plan.Decisions {
 	var d plan.Decisions
-	slices.SortStableFunc(c, func(a, b idle) int { return cmp.Or(cmp.Compare(a.fetch, b.fetch), cmp.Compare(a.before, b.before)) })
+	slices.SortStableFunc(c, func(a, b idle) int {
+		return cmp.Or(cmp.Compare(a.fetch, b.fetch), cmp.Compare(a.before, b.before))
+	})
 	for i := range c {
 		d.Absences = append(d.Absences, c[i].absence("next use is farthest"))
 	}

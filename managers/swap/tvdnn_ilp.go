@@ -80,7 +80,8 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 	case err != nil:
 		return nil, err
 	case idle:
-		h.Note("the heuristic's plan holds nothing up, so that there was nothing for the integer program to gain")
+		h.Note("the heuristic's plan holds nothing up, so that there was nothing for the " +
+			"integer program to gain")
 		return h, nil
 	}
 	work := r.Work
@@ -89,21 +90,24 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 	}
 	var note string
 	var rounds int64
-	pl, err := place.Within(ctx, s.p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
-		limit -= limit / 2000 * rounds * rounds // holes close slowly: each further round asks for a little more than they took
-		rounds++
-		share := (work + 1) / 2 // a tighter limit, asked for because of addresses, gets half of what is left
-		c, n, used, err := s.solve(ctx, limit, max(share, 1))
-		work -= min(used, share)
-		if err == nil && note == "" {
-			note = n
-		}
-		d := decisions(c)
-		for i := range d.Absences {
-			d.Absences[i].Why = "chosen by the integer program"
-		}
-		return d, err
-	})
+	pl, err := place.Within(ctx, s.p, r, place.Options{Work: placeWork},
+		func(limit int64) (plan.Decisions, error) {
+			// holes close slowly: each further round asks for a little more than they took
+			limit -= limit / 2000 * rounds * rounds
+			rounds++
+			// a tighter limit, asked for because of addresses, gets half of what is left
+			share := (work + 1) / 2
+			c, n, used, err := s.solve(ctx, limit, max(share, 1))
+			work -= min(used, share)
+			if err == nil && note == "" {
+				note = n
+			}
+			d := decisions(c)
+			for i := range d.Absences {
+				d.Absences[i].Why = "chosen by the integer program"
+			}
+			return d, err
+		})
 	if err != nil {
 		if ctx.Err() != nil {
 			return cancelled()
@@ -176,7 +180,8 @@ func (s *sections) better(ctx context.Context, a, b *plan.Plan, r plan.Request) 
 }
 
 // solve builds and solves the program for a limit and decodes its answer.
-func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note string, used int64, err error) {
+func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note string, used int64,
+	err error) {
 	h, _, err := s.heuristic(ctx, limit)
 	if err != nil {
 		return nil, "", 0, err
@@ -191,8 +196,10 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 		ints += m.classes[i].last - m.classes[i].first + 1
 	}
 	start := m.point(h)
-	lp, err := milp.Solve(ctx, &m.model, milp.Options{LPOnly: true, MaxWork: max(work*3/4, 1), TimeLimit: ilpTime})
-	if lp.X != nil { // counts are large, so that the relaxation rounded up, which memory allows, is nearly as good
+	lp, err := milp.Solve(ctx, &m.model, milp.Options{LPOnly: true, MaxWork: max(work*3/4, 1),
+		TimeLimit: ilpTime})
+	// counts are large, so that the relaxation rounded up, which memory allows, is nearly as good
+	if lp.X != nil {
 		if up := m.roundedUp(lp.X); m.model.Objective(up) < m.model.Objective(start) {
 			start = up
 		}
@@ -207,7 +214,8 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 	case lp.X != nil && lp.Work > ilpSmall:
 		status = "its relaxation rounded up, which is all that its size allows"
 	default:
-		sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes, MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime, Start: start})
+		sol, err := milp.Solve(ctx, &m.model, milp.Options{Gap: ilpGap, MaxNodes: ilpNodes,
+			MaxWork: max(work-lp.Work, 1), TimeLimit: ilpTime, Start: start})
 		s.done += max(sol.Nodes, 1)
 		used += sol.Work
 		if sol.X == nil {
@@ -218,7 +226,8 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 		}
 		x, status, objective, bound = sol.X, sol.Status.String(), sol.Objective, max(sol.Bound, bound)
 	}
-	note = fmt.Sprintf("integer program over %d windows of %d ops with %d integers: %s, charged %.3f ms, at least %.3f ms",
+	note = fmt.Sprintf("integer program over %d windows of %d ops with %d integers: %s, charged "+
+		"%.3f ms, at least %.3f ms",
 		len(m.time), len(s.p.Ops), ints, status, objective, max(bound, 0))
 	c, _ = s.stick(m.decode(x), limit)
 	return c, note, used, nil

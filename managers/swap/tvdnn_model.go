@@ -57,7 +57,8 @@ func (s *sections) program(limit int64) *program {
 	var gaps []plan.Gap
 	var largest int64
 	for _, g := range s.p.Gaps(1, 1) {
-		if s.p.Buffers[g.Buffer].Life == plan.Inside && s.tree.First(int(g.After)+1, int(g.Before), limit) >= 0 {
+		if s.p.Buffers[g.Buffer].Life == plan.Inside && s.tree.First(int(g.After)+1, int(g.Before),
+			limit) >= 0 {
 			gaps = append(gaps, g)
 			largest = max(largest, s.p.Rounded(g.Buffer))
 		}
@@ -191,11 +192,13 @@ func (m *program) build() {
 	for w := range n {
 		for _, terms := range [][]milp.Term{outs[w], ins[w]} {
 			if len(terms) > 0 {
-				m.model.AddRow(-ms(m.time[w]), inf, append(terms, milp.Term{Var: m.stall + milp.Var(w), Coef: 1})...)
+				m.model.AddRow(-ms(m.time[w]), inf, append(terms,
+					milp.Term{Var: m.stall + milp.Var(w), Coef: 1})...)
 			}
 		}
 		if over := m.high[w] - m.limit; over > 0 && len(rows[w]) > 0 {
-			m.model.AddRow(float64(over)/float64(m.unit), inf, append(rows[w], milp.Term{Var: m.excess + milp.Var(w), Coef: 1})...)
+			m.model.AddRow(float64(over)/float64(m.unit), inf,
+				append(rows[w], milp.Term{Var: m.excess + milp.Var(w), Coef: 1})...)
 		}
 	}
 }
@@ -225,7 +228,8 @@ func (m *program) point(c []idle) []float64 {
 	}
 	bytes := make([][]int64, len(m.classes))
 	for i := range c {
-		k, ok := key[plan.Gap{Buffer: c[i].buffer, After: plan.OpID(c[i].after), Before: plan.OpID(c[i].before)}]
+		k, ok := key[plan.Gap{Buffer: c[i].buffer, After: plan.OpID(c[i].after),
+			Before: plan.OpID(c[i].before)}]
 		if !ok {
 			continue
 		}
@@ -287,7 +291,9 @@ func (m *program) decode(x []float64) []idle {
 	var all []idle
 	for k := range m.classes {
 		c := &m.classes[k]
-		slices.SortStableFunc(c.gaps, func(a, b plan.Gap) int { return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(b.Before, a.Before)) })
+		slices.SortStableFunc(c.gaps, func(a, b plan.Gap) int {
+			return cmp.Or(cmp.Compare(a.After, b.After), cmp.Compare(b.Before, a.Before))
+		})
 		var away []idle
 		var bytes int64
 		next := 0

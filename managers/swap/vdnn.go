@@ -70,14 +70,18 @@ type vdnn struct {
 // Info implements [plan.Manager].
 func (v vdnn) Info() plan.Info {
 	i := plan.Info{After: "Rhu 2016", Family: plan.Swapping, Needs: traces.Dataflow,
-		Reading: "layers are taken from the recorded ops; addresses are placed ahead of time where vDNN's pool finds them at run time"}
+		Reading: "layers are taken from the recorded ops; addresses are placed ahead of time where vDNN's " +
+			"pool finds them at run time"}
 	switch v.policy {
 	case offloadConv:
-		i.Name, i.Summary = "vdnn-conv", "Offloads the inputs of convolutions during the forward pass and prefetches them layer by layer; ignores the budget."
+		i.Name, i.Summary = "vdnn-conv", "Offloads the inputs of convolutions during the forward pass and "+
+			"prefetches them layer by layer; ignores the budget."
 	case dynamic:
-		i.Name, i.Summary = "vdnn-dyn", "Takes the fastest of eight settings of vDNN's offloading and convolution algorithms that fits the budget."
+		i.Name, i.Summary = "vdnn-dyn", "Takes the fastest of eight settings of vDNN's offloading and "+
+			"convolution algorithms that fits the budget."
 	default:
-		i.Name, i.Summary = "vdnn-all", "Offloads the inputs of all feature-extraction layers during the forward pass and prefetches them layer by layer; ignores the budget."
+		i.Name, i.Summary = "vdnn-all", "Offloads the inputs of all feature-extraction layers during the "+
+			"forward pass and prefetches them layer by layer; ignores the budget."
 	}
 	return i
 }
@@ -104,8 +108,10 @@ func (v vdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 		}
 		d.Variants = n.variants(smallest)
 		if pl, err = placed(ctx, p, r, d); err == nil && len(d.Absences) == 0 {
-			of := map[policy]string{offloadConv: "convolution", offloadAll: "feature-extraction layer"}[v.policy]
-			pl.Note("no %s has an input that is needed again in the backward pass, so that nothing is offloaded", of)
+			of := map[policy]string{offloadConv: "convolution",
+				offloadAll: "feature-extraction layer"}[v.policy]
+			pl.Note("no %s has an input that is needed again in the backward pass, so "+
+				"that nothing is offloaded", of)
 		}
 	}
 	if err != nil {
@@ -134,7 +140,8 @@ func (v vdnn) absences(ctx context.Context, n *network, o policy) ([]plan.Absenc
 			why = "the network's input"
 		}
 		of[x.layer] = append(of[x.layer], int32(len(out)))
-		out = append(out, plan.Absence{Buffer: x.buffer, After: max(x.layer-1, x.ready, n.p.Buffers[x.buffer].Start), Before: x.need,
+		out = append(out, plan.Absence{Buffer: x.buffer,
+			After: max(x.layer-1, x.ready, n.p.Buffers[x.buffer].Start), Before: x.need,
 			Release: x.layer + 1, Fetch: x.need, How: plan.Swap, Blocking: !v.noSync, Paced: true, Why: why})
 	}
 	if !v.noPrefetch {
@@ -221,7 +228,8 @@ func (v vdnn) profile(ctx context.Context, n *network, r plan.Request) (*plan.Pl
 		}
 		switch fits := pl != nil && (r.Budget <= 0 || pl.Footprint <= r.Budget); {
 		case k == 0 && !fits:
-			pl.Note("does not fit even with all inputs offloaded and the smallest algorithms, which vDNN calls untrainable")
+			pl.Note("does not fit even with all inputs offloaded and the smallest algorithms, which " +
+				"vDNN calls untrainable")
 			return v.won(ctx, n, r, pl, tried, pass.name)
 		case k == 0:
 			floor = pl
@@ -233,7 +241,8 @@ func (v vdnn) profile(ctx context.Context, n *network, r plan.Request) (*plan.Pl
 }
 
 // won notes which setting was taken, and how long its iteration takes where that can be told.
-func (v vdnn) won(ctx context.Context, n *network, r plan.Request, pl *plan.Plan, tried int64, name string) (*plan.Plan, error) {
+func (v vdnn) won(ctx context.Context, n *network, r plan.Request, pl *plan.Plan, tried int64,
+	name string) (*plan.Plan, error) {
 	pl.Note("setting taken: %s", name)
 	pl.Work += tried
 	if r.Evaluator != nil && n.p.HasTimes && ctx.Err() == nil {
@@ -251,7 +260,8 @@ func (v vdnn) won(ctx context.Context, n *network, r plan.Request, pl *plan.Plan
 
 // try makes the plan of one setting. It is nil where its live bytes alone pass the budget and it is not the
 // setting of least memory.
-func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload policy, algorithm string) (*plan.Plan, error) {
+func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload policy,
+	algorithm string) (*plan.Plan, error) {
 	absences, err := v.absences(ctx, n, offload)
 	if err != nil {
 		return nil, err
@@ -295,11 +305,12 @@ func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload polic
 			others[st.Op] = now - n.workspace(st.Op, least.Variants)
 		}
 	}
-	return place.Within(ctx, n.p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
-		d := plan.Decisions{Absences: absences, Variants: slices.Clone(least.Variants)}
-		for i := range d.Variants {
-			d.Variants[i] = n.fastestWithin(plan.OpID(i), limit-others[i], d.Variants[i])
-		}
-		return d, nil
-	})
+	return place.Within(ctx, n.p, r, place.Options{Work: placeWork},
+		func(limit int64) (plan.Decisions, error) {
+			d := plan.Decisions{Absences: absences, Variants: slices.Clone(least.Variants)}
+			for i := range d.Variants {
+				d.Variants[i] = n.fastestWithin(plan.OpID(i), limit-others[i], d.Variants[i])
+			}
+			return d, nil
+		})
 }

@@ -30,7 +30,8 @@ func convnet(t testing.TB) *plan.Problem {
 
 func TestTheWindowKeepsPrefetchesFromComingTooEarly(t *testing.T) {
 	// Pooling that keeps the size: what comes back a layer too early takes as much as anything else.
-	p := parseProblem(t, strings.NewReplacer("buffer p1 16", "buffer p1 64", "buffer p2 16", "buffer p2 64").Replace(problemText(t)))
+	p := parseProblem(t, strings.NewReplacer("buffer p1 16", "buffer p1 64", "buffer p2 16",
+		"buffer p2 64").Replace(problemText(t)))
 	a, with := run(t, vdnn{policy: offloadConv}, p, plan.Request{})
 	b, without := run(t, vdnn{policy: offloadConv, noWindow: true}, p, plan.Request{})
 	live := func(pl *plan.Plan) (bytes int64) {
@@ -40,7 +41,8 @@ func TestTheWindowKeepsPrefetchesFromComingTooEarly(t *testing.T) {
 		return bytes
 	}
 	if live(b) <= live(a) || without.Footprint <= with.Footprint {
-		t.Errorf("prefetched inputs wait for %d byte-ops without the window, %d with it; footprint %d and %d", live(b), live(a), without.Footprint, with.Footprint)
+		t.Errorf("prefetched inputs wait for %d byte-ops without the window, %d with it; footprint %d and %d",
+			live(b), live(a), without.Footprint, with.Footprint)
 	}
 }
 
@@ -76,7 +78,8 @@ op first.backward backward conv 90 reads h x w
 	_, with := run(t, vdnn{policy: offloadAll}, p, plan.Request{})
 	_, without := run(t, vdnn{policy: offloadAll, noSync: true}, p, plan.Request{})
 	if with.StepTime <= without.StepTime {
-		t.Errorf("step time %d ns as vDNN waits, %d without: its own price does not show", with.StepTime, without.StepTime)
+		t.Errorf("step time %d ns as vDNN waits, %d without: its own price does not show", with.StepTime,
+			without.StepTime)
 	}
 }
 
@@ -85,7 +88,8 @@ func TestDynIsFasterThanTheStaticSettingThatFits(t *testing.T) {
 	pl, all := run(t, vdnn{policy: offloadAll}, p, plan.Request{})
 	_, dyn := run(t, vdnn{policy: dynamic}, p, plan.Request{Budget: pl.Footprint})
 	if dyn.Footprint > pl.Footprint || dyn.StepTime >= all.StepTime {
-		t.Errorf("vdnn-dyn takes %d bytes and %d ns, vdnn-all %d and %d", dyn.Footprint, dyn.StepTime, pl.Footprint, all.StepTime)
+		t.Errorf("vdnn-dyn takes %d bytes and %d ns, vdnn-all %d and %d", dyn.Footprint, dyn.StepTime,
+			pl.Footprint, all.StepTime)
 	}
 }
 
@@ -160,7 +164,8 @@ func TestCorrectingForWhatWasTakenMovesLess(t *testing.T) {
 		}
 	})
 	if corrected >= plain || better <= worse {
-		t.Errorf("SWDOA moves %d bytes, WDOA %d; less in %d problems, more in %d", corrected, plain, better, worse)
+		t.Errorf("SWDOA moves %d bytes, WDOA %d; less in %d problems, more in %d", corrected, plain, better,
+			worse)
 	}
 }
 
@@ -173,7 +178,8 @@ func TestEveryScoreIsBetterThanNone(t *testing.T) {
 		underLimits(func(p *plan.Problem, limit int64) {
 			var at [2]schedule
 			for k, none := range []bool{false, true} {
-				y, _, err := newSwapper(p, autoswap{order: order(s), smallest: 1, noOrder: none}).best(t.Context(), limit)
+				y, _, err := newSwapper(p, autoswap{order: order(s), smallest: 1, noOrder: none}).best(
+					t.Context(), limit)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -187,9 +193,11 @@ func TestEveryScoreIsBetterThanNone(t *testing.T) {
 				worse++
 			}
 		})
-		t.Logf("%s moves %d bytes, no order %d; it is charged less in %d, more in %d", s, moved[0], moved[1], better, worse)
+		t.Logf("%s moves %d bytes, no order %d; it is charged less in %d, more in %d", s, moved[0], moved[1],
+			better, worse)
 		if moved[0] >= moved[1] || better <= worse {
-			t.Errorf("%s moves %d bytes, no order %d; it is charged less in %d problems, more in %d", s, moved[0], moved[1], better, worse)
+			t.Errorf("%s moves %d bytes, no order %d; it is charged less in %d problems, more in %d", s,
+				moved[0], moved[1], better, worse)
 		}
 	}
 }
@@ -237,7 +245,8 @@ func TestSectionsMoveNoMoreThanTheBudgetAsksFor(t *testing.T) {
 	_, with := run(t, tvdnn{}, p, r)
 	_, without := run(t, tvdnn{whole: true}, p, r)
 	if with.SwappedOut >= without.SwappedOut || with.Footprint > r.Budget {
-		t.Errorf("%d bytes moved in sections, %d whole; footprint %d of %d", with.SwappedOut, without.SwappedOut, with.Footprint, r.Budget)
+		t.Errorf("%d bytes moved in sections, %d whole; footprint %d of %d", with.SwappedOut,
+			without.SwappedOut, with.Footprint, r.Budget)
 	}
 }
 
@@ -302,7 +311,8 @@ func TestTheIntegerProgramIsNeverWorseThanTheHeuristicAndSometimesBetter(t *test
 		_, i := run(t, tvdnn{section: section, ilp: true}, p, r)
 		switch fits := h.Footprint <= r.Budget; {
 		case fits && (i.Footprint > r.Budget || i.StepTime > h.StepTime), !fits && i.Footprint > h.Footprint:
-			t.Errorf("the program takes %d bytes and %d ns, the heuristic %d and %d", i.Footprint, i.StepTime, h.Footprint, h.StepTime)
+			t.Errorf("the program takes %d bytes and %d ns, the heuristic %d and %d", i.Footprint, i.StepTime,
+				h.Footprint, h.StepTime)
 		case i.StepTime < h.StepTime:
 			better++
 		}

@@ -71,7 +71,8 @@ func TestAFailingCheckIsReportedAsFailed(t *testing.T) {
 // A plan whose bytes were not verified, or a comparison that measured nothing, is never ok.
 func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 	row :=
-		`{"manager": "%s", "executor": "ideal", "target": "%s", "available": true, "verified": %v, "footprint_bytes": %d, "overhead": %g}`
+		`{"manager": "%s", "executor": "ideal", "target": "%s", "available": true, "verified": %v, ` +
+			`"footprint_bytes": %d, "overhead": %g}`
 	sim := fmt.Sprintf(row, "autoswap", "sim", false, 1000, 0.1)
 	for _, c := range []struct {
 		rows         []string
@@ -99,7 +100,8 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 // limited.
 func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
 	row :=
-		`{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, "footprint_bytes": 1000}`
+		`{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, ` +
+			`"footprint_bytes": 1000}`
 	text := `{"problem": {"step_time_ns": 9600000000}, "results": [` + fmt.Sprintf(row,
 		"sim") + ", " + fmt.Sprintf(row, "cuda:0") + `]}`
 	for _, c := range []struct {

@@ -357,7 +357,8 @@ func estimate(ctx context.Context, t *trial) error {
 }
 
 // printAgent prints the agent's source, which gmemtop run puts in front of PYTHONPATH.
-const printAgent = `import os; print(open(os.environ["PYTHONPATH"].split(os.pathsep)[0] + "/agent.py").read())`
+const printAgent = `import os; print(open(os.environ["PYTHONPATH"].split(os.pathsep)[0] ` +
+	`+ "/agent.py").read())`
 
 // overhead measures what the agent costs a step when nothing is captured. On a network of ordinary size,
 // certainly more than half a percent is a failure.

@@ -80,14 +80,16 @@ func tried(tr *traces.Trace) (h plan.Hardware, ok bool) {
 		return h, false
 	}
 	var c costs
-	if err := json.Unmarshal([]byte(tr.Settings[i].Value), &c); err != nil || c.Bytes[0] <= 0 || c.Bytes[1] <= c.Bytes[0] ||
+	if err := json.Unmarshal([]byte(tr.Settings[i].Value), &c); err != nil || c.Bytes[0] <= 0 ||
+		c.Bytes[1] <= c.Bytes[0] ||
 		min(c.Out[0], c.Out[1], c.In[0], c.In[1]) <= 0 || c.Again < 0 {
 		return h, false
 	}
 	return plan.Hardware{
-		Name:   "the training's own thread",
-		Origin: fmt.Sprintf("measured in the training: copies of %d and %d bytes, hooks and ops that run again, by the thread that trains", c.Bytes[0], c.Bytes[1]),
-		D2H:    link(c.Bytes, c.Out), H2D: link(c.Bytes, c.In), AgainTime: c.Again,
+		Name: "the training's own thread",
+		Origin: fmt.Sprintf("measured in the training: copies of %d and %d bytes, hooks and ops that run "+
+			"again, by the thread that trains", c.Bytes[0], c.Bytes[1]),
+		D2H: link(c.Bytes, c.Out), H2D: link(c.Bytes, c.In), AgainTime: c.Again,
 		NoEngines: true, Measured: true, Together: 1,
 	}, true
 }
@@ -110,8 +112,9 @@ const (
 
 // trial is what steps without and with parts of a plan took, in nanoseconds.
 type trial struct {
-	time         int64        // median of steps without, others' turns on the processor included
-	hooks, modes int64        // what hooks, and a mode beside them, add to a step's processor time; 0 where nothing could be told
+	time int64 // median of steps without, others' turns on the processor included
+	// what hooks, and a mode beside them, add to a step's processor time; 0 where nothing could be told
+	hooks, modes int64
 	out, in      int64        // of copies
 	moved        [2]int64     // bytes out and in
 	again        int64        // of ops that ran again
@@ -155,9 +158,13 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err er
 	r.hooks, r.modes = max(r.work[1]-r.work[0], 0), max(r.work[2]-r.work[1], 0)
 	if swapped := ran[3]; len(swapped) > 0 {
 		r.moved = [2]int64{swapped[0].Out, swapped[0].In}
-		r.out, r.in = undisturbed(swapped, func(s Step) int64 { return s.OutTime }), undisturbed(swapped, func(s Step) int64 { return s.InTime })
+		r.out, r.in = undisturbed(swapped, func(s Step) int64 {
+			return s.OutTime
+		}), undisturbed(swapped, func(s Step) int64 { return s.InTime })
 	}
-	if again := ran[4]; len(again) > 0 && !slices.ContainsFunc(again, func(s Step) bool { return s.Missed > 0 }) {
+	if again := ran[4]; len(again) > 0 && !slices.ContainsFunc(again, func(s Step) bool {
+		return s.Missed > 0
+	}) {
 		r.again = undisturbed(again, func(s Step) int64 { return s.Again })
 	}
 	return r, nil
@@ -204,7 +211,8 @@ func work(steps []Step) int64 {
 func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace) error {
 	h, ok := tried(tr)
 	if !ok {
-		p.Notes = append(p.Notes, "what copies take in this training was not measured: they are taken to be made beside compute, as on a GPU")
+		p.Notes = append(p.Notes, "what copies take in this training was not measured: they are taken to "+
+			"be made beside compute, as on a GPU")
 		return nil
 	}
 	swaps, err := swapping(p, mostTried)
@@ -248,7 +256,9 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 			p.Hardware.AgainTime = max(r.again/int64(len(again)), h.AgainTime)
 		}
 		if float64(r.time) > waits*float64(r.work[0]) {
-			p.Notes = append(p.Notes, fmt.Sprintf("a step takes %s, of which the thread that trains works %s: all shares are of that. In the rest it waits, for data or for a processor that others have",
+			p.Notes = append(p.Notes, fmt.Sprintf("a step takes %s, of which the thread that trains works "+
+				"%s: all shares are of that. In the rest it waits, for data or for a "+
+				"processor that others have",
 				timeline.Duration(r.time), timeline.Duration(r.work[0])))
 		}
 	}

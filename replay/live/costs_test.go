@@ -34,7 +34,8 @@ func recording(t *testing.T, costs string) *traces.Trace {
 			line(`{"k":"op","t":%d,"d":0,"name":%q,"phase":%q,"module":%q,"r":[%d],"w":[],"m":[],"rerun":false}`, at+1_000_000, name, phase, module, id)
 		}
 		alloc := func(id int, category string) {
-			line(`{"k":"alloc","id":%d,"size":1048576,"addr":%d,"t":%d,"category":%q,"on":"cpu"}`, id, (id+1)<<21, at+1_500_000, category)
+			line(`{"k":"alloc","id":%d,"size":1048576,"addr":%d,"t":%d,"category":%q,"on":"cpu"}`, id,
+				(id+1)<<21, at+1_500_000, category)
 		}
 		free := func(id int) { line(`{"k":"free","id":%d,"t":%d}`, id, at+1_200_000) }
 		for k := range 3 {
@@ -118,7 +119,8 @@ const triedCosts = `,"costs":{"bytes":[4096,1052672],"out":[9000,1000000],"in":[
 
 func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	s := &stand{tr: recording(t, triedCosts)}
-	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}})
+	p, err := NewTarget(s, Options{}).Problem(context.Background(),
+		Hardware{Hardware: plan.Hardware{Name: "a preset"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +150,8 @@ func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	}
 	near("the step", float64(all), 10_000_000)
 	near("its ops", float64(ops), 6_000_000)
-	if len(p.Notes) == 0 || !strings.Contains(strings.Join(p.Notes, "\n"), "of which the thread that trains works 10.0 ms") {
+	if len(p.Notes) == 0 || !strings.Contains(strings.Join(p.Notes, "\n"),
+		"of which the thread that trains works 10.0 ms") {
 		t.Errorf("notes %q", p.Notes)
 	}
 	if last := s.carried[len(s.carried)-1]; last != nil {
@@ -163,7 +166,8 @@ func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	var d plan.Decisions
 	var bytes int64
 	for _, g := range p.Gaps(1, 1) {
-		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
+			Fetch: g.Before, Before: g.Before, How: plan.Swap})
 		bytes += p.Rounded(g.Buffer)
 	}
 	pl, err := plan.Assemble(p, d)
@@ -187,14 +191,16 @@ func TestATrialThatIsRefusedIsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if h := p.Hardware; !h.NoEngines || h.SaveTime != 100_000 || h.D2H.BytesPerSecond < 1.05e9 || h.D2H.BytesPerSecond > 1.06e9 {
+	if h := p.Hardware; !h.NoEngines || h.SaveTime != 100_000 || h.D2H.BytesPerSecond < 1.05e9 ||
+		h.D2H.BytesPerSecond > 1.06e9 {
 		t.Errorf("%+v", h)
 	}
 }
 
 func TestHardwareThatSomebodyChoseIsPlannedOn(t *testing.T) {
 	s := &stand{tr: recording(t, triedCosts)}
-	p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}, Chosen: true})
+	p, err := NewTarget(s, Options{}).Problem(context.Background(),
+		Hardware{Hardware: plan.Hardware{Name: "a preset"}, Chosen: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,9 +210,11 @@ func TestHardwareThatSomebodyChoseIsPlannedOn(t *testing.T) {
 }
 
 func TestWithoutTriedCostsTheReportSaysSo(t *testing.T) {
-	for _, costs := range []string{"", `,"costs":{"bytes":[4096,4096],"out":[1,2],"in":[1,2],"again":1}`, `,"costs":"none"`, `,"costs":{"bytes":[1,2],"out":[0,2],"in":[1,2],"again":1}`} {
+	for _, costs := range []string{"", `,"costs":{"bytes":[4096,4096],"out":[1,2],"in":[1,2],"again":1}`,
+		`,"costs":"none"`, `,"costs":{"bytes":[1,2],"out":[0,2],"in":[1,2],"again":1}`} {
 		s := &stand{tr: recording(t, costs)}
-		p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}})
+		p, err := NewTarget(s, Options{}).Problem(context.Background(),
+			Hardware{Hardware: plan.Hardware{Name: "a preset"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +225,8 @@ func TestWithoutTriedCostsTheReportSaysSo(t *testing.T) {
 }
 
 func TestOpsShrinkWhereTheyAloneLastLongerThanAStepWorks(t *testing.T) {
-	p := &plan.Problem{Ops: []plan.Op{{Name: "op", Duration: 600}, {Name: plan.HostOp, Duration: 300}, {Name: "op", Duration: 200}}}
+	p := &plan.Problem{Ops: []plan.Op{{Name: "op", Duration: 600}, {Name: plan.HostOp, Duration: 300},
+		{Name: "op", Duration: 200}}}
 	asLong(p, 400)
 	if p.Ops[0].Duration != 300 || p.Ops[1].Duration != 0 || p.Ops[2].Duration != 100 {
 		t.Errorf("%+v", p.Ops)
@@ -249,7 +258,9 @@ func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range []struct{ every, ran, want int }{{1, 20, 20}, {50, 60, 50}, {110, 120, 110}, {0, 120, 0}} { // never is not for ever
+	// never is not for ever
+	for _, x := range []struct{ every, ran, want int }{{1, 20, 20}, {50, 60, 50}, {110, 120, 110},
+		{0, 120, 0}} {
 		s := &seldom{every: x.every}
 		target := NewTarget(s, Options{Steps: 20})
 		steps, err := s.Steps(t.Context(), 0, 20)
@@ -257,7 +268,8 @@ func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := target.process(t.Context(), p, 0, steps); got != int64(x.want) || s.ran != x.ran {
-			t.Errorf("told every %d steps: %d after %d, and %d after %d are expected", x.every, got, s.ran, x.want, x.ran)
+			t.Errorf("told every %d steps: %d after %d, and %d after %d are expected", x.every, got, s.ran,
+				x.want, x.ran)
 		}
 	}
 
@@ -269,7 +281,8 @@ func TestWhatTheProcessTakesIsWaitedForWhereFewStepsTellIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := NewTarget(s, Options{}).process(t.Context(), &plan.Problem{Source: &gpu}, 0, steps); got != 0 || s.ran != 20 {
+	if got := NewTarget(s, Options{}).process(t.Context(), &plan.Problem{Source: &gpu}, 0, steps); got != 0 ||
+		s.ran != 20 {
 		t.Errorf("a training on a GPU takes %d of the host's memory, after %d steps", got, s.ran)
 	}
 }
@@ -283,10 +296,13 @@ func TestATrainingIsPlannedOnItsOwnGPUUnlessAnotherIsChosen(t *testing.T) {
 		h      Hardware
 		want   string
 	}{
-		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of}, "of NVIDIA H100 80GB HBM3"},
-		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of, Chosen: true}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of},
+			"of NVIDIA H100 80GB HBM3"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of, Chosen: true},
+			"otherwise"},
 		{traces.Device{Kind: traces.DeviceGPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{}, "otherwise"},
-		{traces.Device{Kind: traces.DeviceGPU, Name: "a card that nobody knows"}, Hardware{Of: of}, "otherwise"},
+		{traces.Device{Kind: traces.DeviceGPU, Name: "a card that nobody knows"}, Hardware{Of: of},
+			"otherwise"},
 		{traces.Device{Kind: traces.DeviceGPU}, Hardware{Of: of}, "otherwise"},
 		{traces.Device{Kind: traces.DeviceCPU, Name: "NVIDIA H100 80GB HBM3"}, Hardware{Of: of}, "otherwise"},
 	} {

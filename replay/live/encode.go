@@ -130,7 +130,8 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 		_, state = p.Parked()
 	}
 	p = q
-	e := encoder{p: p, pl: pl, out: encoded{Version: 1, State: state, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
+	e := encoder{p: p, pl: pl, out: encoded{Version: 1, State: state, Device: deviceName(p.Source.Info),
+		Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
 	if err := e.number(); err != nil {
 		return nil, err
 	}
@@ -165,8 +166,9 @@ type encoder struct {
 	// saves and loads are the numbers of the recording's ops that are such, in order. Some are no position of
 	// the problem: of an empty tensor, or of another device.
 	saves, loads []int32
-	nth          []int             // of each op, how many of its name ran before it; -1 where the process does not see it
-	group        map[plan.OpID]int // of the position before which its ops run again
+	// of each op, how many of its name ran before it; -1 where the process does not see it
+	nth   []int
+	group map[plan.OpID]int // of the position before which its ops run again
 }
 
 // number counts saves, loads and the ops of each name from the iteration's beginning, as the process does:

@@ -152,7 +152,8 @@ func gains(before, with int64) error {
 // a step. Hold calls tell on every change, from this goroutine. When ctx is done Hold turns the plan off and
 // returns nil. An error says why the plan is off: it was refused, did not fit, took more time than allowed,
 // or saved no memory.
-func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
+func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64,
+	tell func(News)) (err error) {
 	words, err := t.encode(ctx, p, pl)
 	if err != nil {
 		return err

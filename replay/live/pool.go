@@ -127,7 +127,8 @@ func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, er
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), Name: "what the running training allocates"})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d),
+		Name: "what the running training allocates"})
 }
 
 // pays returns an error that wraps [ErrNoGain] where the arena of a pool's plan takes as much as PyTorch's
@@ -199,7 +200,8 @@ func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 // row of the allocation in the trace's events, and iterations how many iterations it planned as one. Of the
 // trace's marked iterations, those are taken in which most of these rows lie; a row of another is a block
 // that was there before, and is left out.
-func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Table, error) {
+func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Table,
+	error) {
 	iterations = max(iterations, 1)
 	var marks []traces.Mark
 	for _, m := range tr.Marks {
@@ -212,7 +214,9 @@ func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, i
 	}
 	first, end := tr.DeviceEvents(device)
 	time := tr.Events.Time[first:end]
-	cut := func(at int64) int { return first + sort.Search(len(time), func(i int) bool { return time[i] > at }) }
+	cut := func(at int64) int {
+		return first + sort.Search(len(time), func(i int) bool { return time[i] > at })
+	}
 	rows := make([]int, 0, len(offsets))
 	for row := range offsets {
 		rows = append(rows, row)

@@ -18,10 +18,12 @@ func script(text string) *traces.Trace {
 	device := b.Device(traces.DeviceCPU, 0)
 	sizes, began := map[byte]int64{}, int64(0)
 	for i, line := range strings.Split(text, ", ") {
-		e := traces.Event{Time: int64(i + 1), Addr: uint64(line[len(line)-1]), Stack: traces.NoStack, Stream: b.Stream(0), Device: device, Action: traces.Free}
+		e := traces.Event{Time: int64(i + 1), Addr: uint64(line[len(line)-1]), Stack: traces.NoStack,
+			Stream: b.Stream(0), Device: device, Action: traces.Free}
 		switch line[0] {
 		case '|':
-			b.T.Marks = append(b.T.Marks, traces.Mark{Start: began, End: e.Time, Kind: traces.MarkIteration, Device: device})
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: began, End: e.Time, Kind: traces.MarkIteration,
+				Device: device})
 			began = e.Time
 			continue
 		case '+':
@@ -37,7 +39,8 @@ func script(text string) *traces.Trace {
 }
 
 func TestTheTableIsEveryAllocationOfTheIterationInOrder(t *testing.T) {
-	tr := script("+k 512, |, +a 640, -a, +b 700, +g 900, -k, |, +a 640, -a, -g, +b 700, +g 900, |, +z 4096, |")
+	tr := script("+k 512, |, +a 640, -a, +b 700, +g 900, -k, |, +a 640, -a, -g, +b " +
+		"700, +g 900, |, +z 4096, |")
 	row := func(addr byte, n int) int {
 		for i := range tr.Events.Len() {
 			if tr.Events.Action[i] == traces.Alloc && tr.Events.Addr[i] == uint64(addr) {
@@ -56,11 +59,13 @@ func TestTheTableIsEveryAllocationOfTheIterationInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	text, err := json.Marshal(p)
-	if want := `{"arena":1924,"steps":1,"entries":[[640,64,0],[700,-1,0],[900,1024,0]]}`; err != nil || string(text) != want {
+	if want := `{"arena":1924,"steps":1,"entries":[[640,64,0],[700,-1,0],[900,1024,0]]}`; err != nil ||
+		string(text) != want {
 		t.Errorf("%s, %v, not %s", text, err, want)
 	}
 	var again Table
-	if err := json.Unmarshal(text, &again); err != nil || !slices.Equal(again.Entries, p.Entries) || again.Arena != p.Arena {
+	if err := json.Unmarshal(text, &again); err != nil || !slices.Equal(again.Entries, p.Entries) ||
+		again.Arena != p.Arena {
 		t.Errorf("read again: %+v, %v", again, err)
 	}
 	if planned, all := p.PlannedBytes(); planned != 1540 || all != 2240 {
@@ -70,10 +75,12 @@ func TestTheTableIsEveryAllocationOfTheIterationInOrder(t *testing.T) {
 	if err != nil || two.Steps != 2 || len(two.Entries) != 6 {
 		t.Errorf("%+v, %v", two, err)
 	}
-	if _, err := tabulate(tr, 0, offsets, 5); err == nil || !strings.Contains(err.Error(), "record more steps") {
+	if _, err := tabulate(tr, 0, offsets, 5); err == nil ||
+		!strings.Contains(err.Error(), "record more steps") {
 		t.Errorf("%v", err)
 	}
-	if _, err := tabulate(tr, 0, map[int]int64{row('a', 0): -1}, 1); err == nil || !strings.Contains(err.Error(), "record again") {
+	if _, err := tabulate(tr, 0, map[int]int64{row('a', 0): -1}, 1); err == nil ||
+		!strings.Contains(err.Error(), "record again") {
 		t.Errorf("%v", err)
 	}
 }
@@ -109,7 +116,8 @@ func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 	} {
 		pl := placed()
 		spoil(pl)
-		if _, err := EncodePool(p, pl, ""); !errors.Is(err, ErrNotLive) || !strings.Contains(err.Error(), want) {
+		if _, err := EncodePool(p, pl, ""); !errors.Is(err, ErrNotLive) ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%v, not %q", err, want)
 		}
 	}

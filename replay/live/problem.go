@@ -90,7 +90,8 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true, Name: "the running training"})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true,
+		Name: "the running training"})
 }
 
 // trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is
@@ -102,7 +103,8 @@ func trainingDevice(ctx context.Context, tr *traces.Trace) (*timeline.Device, er
 	}
 	var best *timeline.Device
 	for _, d := range tl.Devices {
-		if best == nil || d.Info.Kind == traces.DeviceGPU && best.Info.Kind != traces.DeviceGPU || d.Info.Kind == best.Info.Kind && d.Totals.PeakAllocated > best.Totals.PeakAllocated {
+		if best == nil || d.Info.Kind == traces.DeviceGPU && best.Info.Kind != traces.DeviceGPU ||
+			d.Info.Kind == best.Info.Kind && d.Totals.PeakAllocated > best.Totals.PeakAllocated {
 			best = d
 		}
 	}

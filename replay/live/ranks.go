@@ -52,7 +52,8 @@ func Together(ranks []Rank) News {
 			continue
 		}
 		n.Pooled = n.Pooled || x.Pooled
-		n.Step, n.P95, n.PredictedStep, n.Added = max(n.Step, x.Step), max(n.P95, x.P95), max(n.PredictedStep, x.PredictedStep), max(n.Added, x.Added)
+		n.Step, n.P95, n.PredictedStep, n.Added = max(n.Step, x.Step), max(n.P95, x.P95),
+			max(n.PredictedStep, x.PredictedStep), max(n.Added, x.Added)
 		n.Out, n.In, n.Again = max(n.Out, x.Out), max(n.In, x.In), max(n.Again, x.Again)
 		n.Missed, n.Checked, n.Differ = n.Missed+x.Missed, n.Checked+x.Checked, n.Differ+x.Differ
 		n.Larger, n.Above = max(n.Larger, x.Larger), max(n.Above, x.Above)

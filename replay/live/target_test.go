@@ -95,13 +95,15 @@ func (d *drifting) Larger(int64) ([]int64, int64) { return d.sizes, d.larger }
 // swapsAll returns the recording's problem and a plan that swaps what it can.
 func swapsAll(t *testing.T, tr *traces.Trace) (*plan.Problem, *plan.Plan) {
 	t.Helper()
-	p, err := NewTarget(&drifting{tr: tr}, Options{}).Problem(t.Context(), Hardware{Chosen: true, Hardware: plan.Hardware{Name: "any"}})
+	p, err := NewTarget(&drifting{tr: tr}, Options{}).Problem(t.Context(),
+		Hardware{Chosen: true, Hardware: plan.Hardware{Name: "any"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var d plan.Decisions
 	for _, g := range p.Gaps(1, 1) {
-		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
+			Fetch: g.Before, Before: g.Before, How: plan.Swap})
 	}
 	pl, err := plan.Assemble(p, d)
 	if err != nil || len(d.Absences) == 0 {

@@ -25,7 +25,8 @@ func swapping(p *plan.Problem, most int64) ([]byte, error) {
 	var d plan.Decisions
 	for i := 0; i < len(all); i += every {
 		g := all[i]
-		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Swap})
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
+			Fetch: g.Before, Before: g.Before, How: plan.Swap})
 	}
 	if len(all) == 0 {
 		return nil, nil
@@ -48,10 +49,13 @@ func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	var d plan.Decisions
 	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}
 	gaps := p.Gaps(1, 1)
-	slices.SortStableFunc(gaps, func(x, y plan.Gap) int { return cmp.Compare(p.Rounded(y.Buffer), p.Rounded(x.Buffer)) })
+	slices.SortStableFunc(gaps, func(x, y plan.Gap) int {
+		return cmp.Compare(p.Rounded(y.Buffer), p.Rounded(x.Buffer))
+	})
 	for _, g := range gaps {
 		made, ok := p.Producer(g.Buffer, g.Before)
-		if g.Dead || !ok || len(made) != 1 || !p.Ops[made[0]].Rerunnable || gone[g.Buffer] || read[g.Buffer] || at[g.Before] || len(ops) == mostAgain {
+		if g.Dead || !ok || len(made) != 1 || !p.Ops[made[0]].Rerunnable || gone[g.Buffer] ||
+			read[g.Buffer] || at[g.Before] || len(ops) == mostAgain {
 			continue
 		}
 		if !there(p, made[0], g, gone) {
@@ -62,7 +66,8 @@ func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 		}
 		gone[g.Buffer], at[g.Before] = true, true
 		ops = append(ops, made[0])
-		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before, How: plan.Recompute})
+		d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
+			Fetch: g.Before, Before: g.Before, How: plan.Recompute})
 		d.Reruns = append(d.Reruns, plan.Rerun{Before: g.Before, Ops: made})
 	}
 	if len(ops) == 0 {
@@ -86,7 +91,9 @@ func there(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]boo
 		case a.Buffer == g.Buffer && a.Mode == plan.Write:
 		case a.Mode != plan.Read, gone[a.Buffer], b.Life == plan.Carried, !b.AliveAt(g.Before):
 			return false
-		case slices.ContainsFunc(p.TouchesOf(a.Buffer), func(t plan.Touch) bool { return t.Op > op && t.Op < g.Before && t.Mode.Writes() }):
+		case slices.ContainsFunc(p.TouchesOf(a.Buffer), func(t plan.Touch) bool {
+			return t.Op > op && t.Op < g.Before && t.Mode.Writes()
+		}):
 			return false
 		}
 	}

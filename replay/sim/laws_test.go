@@ -42,7 +42,8 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 		}
 		live, _ := pl.PeakLive()
 		if m.Footprint != pl.Footprint || m.PeakLive != live {
-			t.Errorf("seed %d: simulated %d and %d bytes, planned %d and %d", seed, m.Footprint, m.PeakLive, pl.Footprint, live)
+			t.Errorf("seed %d: simulated %d and %d bytes, planned %d and %d", seed, m.Footprint, m.PeakLive,
+				pl.Footprint, live)
 		}
 		for _, u := range m.Usage {
 			if u.Bytes < 0 || u.Bytes > pl.Footprint || u.Time > m.Makespan {
@@ -80,7 +81,8 @@ func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.Footprint != top || m.PeakLive != peak {
-			t.Errorf("seed %d: simulated %d and %d bytes, instances reach %d and are %d at once", seed, m.Footprint, m.PeakLive, top, peak)
+			t.Errorf("seed %d: simulated %d and %d bytes, instances reach %d and are %d at once", seed,
+				m.Footprint, m.PeakLive, top, peak)
 		}
 	}
 }
@@ -137,7 +139,8 @@ func TestEventsAndThePassAgreeWhereNothingIsShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := alone.StepTime - shared.StepTime; d < -2 || d > 2 {
-			t.Errorf("seed %d: step time %d by the pass and %d by events", seed, alone.StepTime, shared.StepTime)
+			t.Errorf("seed %d: step time %d by the pass and %d by events", seed, alone.StepTime,
+				shared.StepTime)
 		}
 		if d := alone.Stall - shared.Stall; d < -50 || d > 50 {
 			t.Errorf("seed %d: stalls %d by the pass and %d by events", seed, alone.Stall, shared.Stall)
@@ -166,7 +169,8 @@ func TestEachQueueDoesOneThingAtATimeAndWaitsAreKept(t *testing.T) {
 				continue
 			}
 			if s.Start < end[s.Queue] {
-				t.Fatalf("seed %d: step %d begins at %d on queue %d, which is busy until %d", seed, s.Step, s.Start, s.Queue, end[s.Queue])
+				t.Fatalf("seed %d: step %d begins at %d on queue %d, which is busy until %d", seed, s.Step,
+					s.Start, s.Queue, end[s.Queue])
 			}
 			end[s.Queue], begin[s.Step] = s.End, s.Start
 		}
@@ -177,7 +181,8 @@ func TestEachQueueDoesOneThingAtATimeAndWaitsAreKept(t *testing.T) {
 			case plan.Alloc, plan.Free:
 			default:
 				if begin[int32(i)] < behind[s.Queue] {
-					t.Fatalf("seed %d: step %d begins at %d and has to wait until %d", seed, i, begin[int32(i)], behind[s.Queue])
+					t.Fatalf("seed %d: step %d begins at %d and has to wait until %d", seed, i,
+						begin[int32(i)], behind[s.Queue])
 				}
 			}
 		}
@@ -194,7 +199,8 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 		q.Hardware.D2H.BytesPerSecond, q.Hardware.H2D.BytesPerSecond = c.bytesPerSecond, c.bytesPerSecond
 		// act0 leaves after forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3 to
 		// op 8.
-		pl, err := plan.Assemble(&q, plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}})
+		pl, err := plan.Assemble(&q, plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3,
+			Fetch: 8, Before: 9}}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -206,11 +212,13 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 			t.Fatal(err)
 		}
 		if (m.Stall > 0) != c.stall || m.SwappedOut != 1<<20 || m.SwappedIn != 1<<20 {
-			t.Errorf("at %.0f B/s: stall %d ns, %d bytes out, %d in", c.bytesPerSecond, m.Stall, m.SwappedOut, m.SwappedIn)
+			t.Errorf("at %.0f B/s: stall %d ns, %d bytes out, %d in", c.bytesPerSecond, m.Stall, m.SwappedOut,
+				m.SwappedIn)
 		}
 		want := int64(6*1_000_000 + 4*2_000_000)
 		if !c.stall && m.StepTime != want || c.stall && m.StepTime != want+m.Stall {
-			t.Errorf("at %.0f B/s: step time %d, ops alone %d, stall %d", c.bytesPerSecond, m.StepTime, want, m.Stall)
+			t.Errorf("at %.0f B/s: step time %d, ops alone %d, stall %d", c.bytesPerSecond, m.StepTime, want,
+				m.Stall)
 		}
 	}
 }

@@ -42,7 +42,8 @@ func newHost(r *run, limit int64) (*host, error) {
 	if capacity <= 0 {
 		capacity = unlimited
 	}
-	a, err := allocator.New(r.online, allocator.Config{Driver: allocator.NewDriver(capacity), Settings: r.settings})
+	a, err := allocator.New(r.online, allocator.Config{Driver: allocator.NewDriver(capacity),
+		Settings: r.settings})
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
@@ -140,7 +141,8 @@ func (r *run) byPolicy(ctx context.Context) error {
 	}
 	for i := range r.pl.Absences {
 		if r.pl.Absences[i].How == plan.Swap {
-			return fmt.Errorf("simulate: copies under the online allocator %q are not emulated: place the plan", r.online)
+			return fmt.Errorf("simulate: copies under the online allocator %q are not "+
+				"emulated: place the plan", r.online)
 		}
 	}
 	held, need, err := r.needs(ctx)
@@ -164,7 +166,8 @@ func (r *run) needs(ctx context.Context) (held, smallest int64, err error) {
 		return 0, 0, fmt.Errorf("simulate without a cap: %w", err)
 	case !ok:
 		return 0, 0, fmt.Errorf("simulate: the iteration needs more than the %d TiB of the largest device "+
-			"that is simulated, so that no allocator can serve it: %w", unlimited>>40, allocator.ErrOutOfMemory)
+			"that is simulated, so that no allocator can serve it: %w", unlimited>>40,
+			allocator.ErrOutOfMemory)
 	}
 	held = free.a.Stats().PeakReserved
 	smallest, err = r.smallestCap(ctx, held)

@@ -32,15 +32,18 @@ func TestAnOnlineAllocatorCompletesUnderItsFootprintAndHoldsAtLeastWhatIsAlive(t
 				t.Fatalf("seed %d: %s: %v", seed, m.Info().Name, err)
 			}
 			if free.Footprint < live || free.Reserved < free.Footprint {
-				t.Errorf("seed %d: %s holds %d, needs %d, %d are alive", seed, m.Info().Name, free.Reserved, free.Footprint, live)
+				t.Errorf("seed %d: %s holds %d, needs %d, %d are alive", seed, m.Info().Name, free.Reserved,
+					free.Footprint, live)
 			}
 			capped, err := sim.Run(context.Background(), p, pl, sim.Options{Cap: free.Footprint})
 			if err != nil {
-				t.Errorf("seed %d: %s does not complete under its own footprint: %v", seed, m.Info().Name, err)
+				t.Errorf("seed %d: %s does not complete under its own footprint: %v", seed, m.Info().Name,
+					err)
 				continue
 			}
 			if capped.StepTime < free.StepTime {
-				t.Errorf("seed %d: %s is faster under a cap: %d < %d", seed, m.Info().Name, capped.StepTime, free.StepTime)
+				t.Errorf("seed %d: %s is faster under a cap: %d < %d", seed, m.Info().Name, capped.StepTime,
+					free.StepTime)
 			}
 			if capped.Retries > 0 {
 				retried++
@@ -108,7 +111,8 @@ func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testin
 			t.Errorf("seed %d: half of what it needs: %v", seed, err)
 			continue
 		}
-		if over.StepTime != fits.StepTime || over.Retries != fits.Retries || over.Footprint != fits.Footprint {
+		if over.StepTime != fits.StepTime || over.Retries != fits.Retries ||
+			over.Footprint != fits.Footprint {
 			t.Errorf("seed %d: under half of what it needs %d ns, %d retries, %d bytes; "+
 				"where it just completes %d, %d, %d", seed,
 				over.StepTime, over.Retries, over.Footprint, fits.StepTime, fits.Retries, fits.Footprint)
@@ -126,7 +130,8 @@ func TestPlansThatCannotBeSimulatedAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := sim.Run(context.Background(), vast, keep, sim.Options{}); err == nil || !strings.Contains(err.Error(), "needs more than the 16 TiB of the largest device") {
+	if _, err := sim.Run(context.Background(), vast, keep, sim.Options{}); err == nil ||
+		!strings.Contains(err.Error(), "needs more than the 16 TiB of the largest device") {
 		t.Errorf("an iteration of 40 TiB: %v", err)
 	}
 	p := plantest.Chain(4, 1<<20, 1_000_000)
@@ -136,7 +141,8 @@ func TestPlansThatCannotBeSimulatedAreRefused(t *testing.T) {
 		absences []plan.Absence
 		want     string
 	}{
-		{plan.Policy{Name: "caching"}, swapped, "copies under the online allocator \"caching\" are not emulated: place the plan"},
+		{plan.Policy{Name: "caching"}, swapped, "copies under the online allocator \"caching\" are not " +
+			"emulated: place the plan"},
 		{plan.Policy{Name: plan.PolicyAsync}, nil, "the rules of the driver's own pool are not public"},
 		{plan.Policy{Name: "caching", Settings: "time_travel:True"}, nil, "time_travel: no such option"},
 		{plan.Policy{Name: "nobody's"}, nil, "nobody's"},

@@ -37,7 +37,8 @@ func ran(t *testing.T, p *plan.Problem, d plan.Decisions) (*plan.Plan, plan.Meas
 // TestTheDeviceWaitsForAHostThatIssuesSlowly runs four ops of 1 µs each; the host's time per op is hidden if
 // it is less.
 func TestTheDeviceWaitsForAHostThatIssuesSlowly(t *testing.T) {
-	for _, c := range []struct{ launch, gap, want int64 }{{0, 0, 4000}, {400, 0, 400 + 4*1000}, {3000, 0, 4*3000 + 1000}, {0, 3000, 4*3000 + 1000}, {1000, 2000, 4*3000 + 1000}} {
+	for _, c := range []struct{ launch, gap, want int64 }{{0, 0, 4000}, {400, 0, 400 + 4*1000},
+		{3000, 0, 4*3000 + 1000}, {0, 3000, 4*3000 + 1000}, {1000, 2000, 4*3000 + 1000}} {
 		b := plantest.New()
 		b.P.Hardware.LaunchGap = c.launch
 		for range 4 {
@@ -45,7 +46,8 @@ func TestTheDeviceWaitsForAHostThatIssuesSlowly(t *testing.T) {
 			b.P.Ops[b.Op("op", traces.PhaseForward, 1000, nil, []plan.BufferID{x})].Gap = c.gap
 		}
 		if _, m := ran(t, b.End(), plan.Decisions{}); m.StepTime != c.want || m.Stall != 0 {
-			t.Errorf("launches of %d and gaps of %d ns: a step of %d ns with stalls of %d, want %d", c.launch, c.gap, m.StepTime, m.Stall, c.want)
+			t.Errorf("launches of %d and gaps of %d ns: a step of %d ns with stalls of %d, want %d", c.launch,
+				c.gap, m.StepTime, m.Stall, c.want)
 		}
 	}
 }
@@ -64,7 +66,8 @@ func TestStreamsRunSideBySideUnlessOneNeedsTheOther(t *testing.T) {
 		}
 		b.P.Ops[b.Op("second", traces.PhaseForward, 3000, reads, []plan.BufferID{y})].Stream = 1
 		b.P.Buffers[y].Stream = 1
-		b.Op("both", traces.PhaseForward, 0, []plan.BufferID{x, y}, nil) // so that neither reuses the other's bytes
+		// so that neither reuses the other's bytes
+		b.Op("both", traces.PhaseForward, 0, []plan.BufferID{x, y}, nil)
 		if _, m := ran(t, b.End(), plan.Decisions{}); m.StepTime != want {
 			t.Errorf("needs %t: a step of %d ns, want %d", needs, m.StepTime, want)
 		}
@@ -82,7 +85,8 @@ func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 		b := plantest.New()
 		link := plan.Link{BytesPerSecond: (1 << 20) * 1e3}
 		b.P.Hardware.D2H, b.P.Hardware.H2D, b.P.Hardware.Together = link, link, c.together
-		back, leaving := b.Buffer("back", 1<<20, timeline.Activation), b.Buffer("leaving", 1<<20, timeline.Activation)
+		back, leaving := b.Buffer("back", 1<<20, timeline.Activation),
+			b.Buffer("leaving", 1<<20, timeline.Activation)
 		op := func(reads, writes []plan.BufferID) { b.Op("op", traces.PhaseForward, 5*alone, reads, writes) }
 		op(nil, []plan.BufferID{back})
 		op(nil, nil)
@@ -92,7 +96,8 @@ func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 		op(nil, nil)
 		op([]plan.BufferID{leaving}, nil)
 		pl, m := ran(t, b.End(), plan.Decisions{Absences: []plan.Absence{
-			{Buffer: back, After: 0, Release: 2, Fetch: 3, Before: 4, Paced: true}, {Buffer: leaving, After: 2, Release: 4, Fetch: 5, Before: 6, Paced: true}}})
+			{Buffer: back, After: 0, Release: 2, Fetch: 3, Before: 4, Paced: true},
+			{Buffer: leaving, After: 2, Release: 4, Fetch: 5, Before: 6, Paced: true}}})
 		seen := 0
 		for _, s := range m.Spans {
 			st := &pl.Steps[s.Step]
@@ -100,7 +105,8 @@ func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 				continue
 			}
 			want := int64(alone)
-			if buffer := pl.Instances[st.Instance].Buffer; buffer == back && st.Kind == plan.In || buffer == leaving && st.Kind == plan.Out {
+			if buffer := pl.Instances[st.Instance].Buffer; buffer == back && st.Kind == plan.In ||
+				buffer == leaving && st.Kind == plan.Out {
 				want = c.want
 				seen++
 			}

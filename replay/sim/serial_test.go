@@ -81,7 +81,8 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 			t.Fatal(err)
 		}
 		if m.Makespan != sum || m.Stall != 0 {
-			t.Errorf("seed %d: a step of %d ns with stalls of %d, compute and copies take %d", seed, m.Makespan, m.Stall, sum)
+			t.Errorf("seed %d: a step of %d ns with stalls of %d, compute and copies take %d", seed,
+				m.Makespan, m.Stall, sum)
 		}
 	}
 	if copied < 100 || single < 40 {
@@ -184,7 +185,8 @@ func TestWithoutEnginesNothingOverlapsACopyOfItsQueue(t *testing.T) {
 				continue
 			}
 			if s.Start < end {
-				t.Fatalf("seed %d: step %d begins at %d, and the queue is busy until %d", seed, s.Step, s.Start, end)
+				t.Fatalf("seed %d: step %d begins at %d, and the queue is busy until %d", seed, s.Step,
+					s.Start, end)
 			}
 			end = s.End
 		}

@@ -192,7 +192,8 @@ func (r *run) begin(s int, q int16, free, start int64) {
 		r.m.Stall += start - free
 	}
 	if r.opt.Spans {
-		r.m.Spans = append(r.m.Spans, plan.Span{Start: free, End: start, Step: int32(s), Queue: q, Stall: true})
+		r.m.Spans = append(r.m.Spans, plan.Span{Start: free, End: start, Step: int32(s), Queue: q,
+			Stall: true})
 	}
 }
 
@@ -219,7 +220,8 @@ func (r *run) shared(ctx context.Context) error {
 	}
 	done := make([]bool, len(r.pl.Steps))
 	head := make([]int, k)
-	left := make([]float64, k) // the rest of the running step, in nanoseconds at full speed; negative if none runs
+	// the rest of the running step, in nanoseconds at full speed; negative if none runs
+	left := make([]float64, k)
 	for q := range left {
 		left[q] = -1
 	}
@@ -287,7 +289,8 @@ func (r *run) shared(ctx context.Context) error {
 			if left[q] < 0 {
 				continue
 			}
-			last := now+left[q]/rates[q] <= next // then it is done, even if the rest is too little for a float64 to add to now
+			// then it is done, even if the rest is too little for a float64 to add to now
+			last := now+left[q]/rates[q] <= next
 			left[q] -= (next - now) * rates[q]
 			if last || left[q] < 1e-6 {
 				s := lists[q][head[q]]
@@ -332,7 +335,8 @@ func (r *run) totals() {
 			r.m.CopyTime += r.end[s] - r.start[s]
 		}
 		if r.opt.Spans && st.Kind != plan.Alloc && st.Kind != plan.Free {
-			r.m.Spans = append(r.m.Spans, plan.Span{Start: r.start[s], End: r.end[s], Step: int32(s), Queue: st.Queue})
+			r.m.Spans = append(r.m.Spans, plan.Span{Start: r.start[s], End: r.end[s], Step: int32(s),
+				Queue: st.Queue})
 		}
 	}
 	n := int64(r.p.Iterations)

@@ -83,10 +83,13 @@ func (r *run) usage() {
 			from[i] = min(taken[i], r.m.Makespan)
 		}
 		if x.Size > 0 && to[i] >= from[i] {
-			changes = append(changes, plan.Sample{Time: from[i], Bytes: x.Size}, plan.Sample{Time: to[i], Bytes: -x.Size})
+			changes = append(changes, plan.Sample{Time: from[i], Bytes: x.Size},
+				plan.Sample{Time: to[i], Bytes: -x.Size})
 		}
 	}
-	slices.SortFunc(changes, func(a, b plan.Sample) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Bytes, b.Bytes)) })
+	slices.SortFunc(changes, func(a, b plan.Sample) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	var sum int64
 	for _, c := range changes {
 		sum += c.Bytes

@@ -39,7 +39,8 @@ func (d *device) MemInfo() (free, total int64) {
 func (d *device) grant(size int64) error {
 	size = (size + torchalloc.Granularity - 1) / torchalloc.Granularity * torchalloc.Granularity
 	if d.limit > 0 && size > d.limit-d.Held() {
-		return fmt.Errorf("%d bytes of %d are held, %d asked for: %w", d.Held(), d.limit, size, allocator.ErrOutOfMemory)
+		return fmt.Errorf("%d bytes of %d are held, %d asked for: %w", d.Held(), d.limit, size,
+			allocator.ErrOutOfMemory)
 	}
 	return nil
 }
@@ -97,7 +98,8 @@ func (p *player) play(ctx context.Context, settings allocator.Settings, limit in
 		return out, err
 	}
 	if p.blocks == nil {
-		p.blocks, p.events = make([]allocator.Block, p.program.Blocks), make([]allocator.Event, p.program.Blocks)
+		p.blocks, p.events = make([]allocator.Block, p.program.Blocks),
+			make([]allocator.Event, p.program.Blocks)
 	}
 	begun, ok, err := p.begin(a, d, limit)
 	if err != nil || !ok {
@@ -132,7 +134,8 @@ func (p *player) play(ctx context.Context, settings allocator.Settings, limit in
 }
 
 // begin puts the state at the start into the allocator; ok is false where the limit does not allow it.
-func (p *player) begin(a *allocator.Caching, d *device, limit int64) (begun allocator.Stats, ok bool, err error) {
+func (p *player) begin(a *allocator.Caching, d *device, limit int64) (begun allocator.Stats, ok bool,
+	err error) {
 	if p.program.Start != nil {
 		blocks, err := a.Restore(p.program.Start)
 		if err != nil {
@@ -184,7 +187,8 @@ func (p *player) malloc(a *allocator.Caching, s *fidelity.Step) (allocator.Block
 	return a.MallocFrom(pool, s.Size, s.Stream)
 }
 
-func (p *player) step(a *allocator.Caching, events *allocator.ManualEvents, s *fidelity.Step, out *played) (err error) {
+func (p *player) step(a *allocator.Caching, events *allocator.ManualEvents, s *fidelity.Step,
+	out *played) (err error) {
 	switch s.Kind {
 	case fidelity.Malloc:
 		p.blocks[s.Block], err = p.malloc(a, s)

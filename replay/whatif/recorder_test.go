@@ -49,8 +49,9 @@ type recorder struct {
 const shift = 1<<48 - 1<<40
 
 func newRecorder() *recorder {
-	r := &recorder{b: traces.NewBuilder(), live: map[string]allocator.Block{}, refused: map[string]bool{}, capacity: 64 << 30,
-		stack: traces.NoStack}
+	r := &recorder{b: traces.NewBuilder(), live: map[string]allocator.Block{}, refused: map[string]bool{},
+		capacity: 64 << 30,
+		stack:    traces.NoStack}
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
 	r.b.T.Source = traces.Source{Format: "test", Path: "test"}
 	return r
@@ -79,15 +80,18 @@ func (r *recorder) start() (err error) {
 	}
 	r.b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: string(text)}}
 	r.driver = allocator.NewDriver(r.capacity - r.others)
-	r.alloc, err = allocator.NewCaching(allocator.Config{Driver: r.driver, Events: r, Settings: r.settings, OnSegment: func(e allocator.SegmentEvent) {
-		r.event([...]traces.Action{traces.SegmentAlloc, traces.SegmentFree, traces.SegmentMap, traces.SegmentUnmap}[e.Action], e.Addr, e.Size, e.Stream)
-	}})
+	r.alloc, err = allocator.NewCaching(allocator.Config{Driver: r.driver, Events: r, Settings: r.settings,
+		OnSegment: func(e allocator.SegmentEvent) {
+			r.event([...]traces.Action{traces.SegmentAlloc, traces.SegmentFree, traces.SegmentMap,
+				traces.SegmentUnmap}[e.Action], e.Addr, e.Size, e.Stream)
+		}})
 	return err
 }
 
 func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream) {
 	r.now += 1000
-	e := traces.Event{Time: r.now, Addr: addr - shift, Size: size, Stack: r.stack, Stream: r.b.Stream(uint64(stream) * 0x3000), Device: r.dev, Action: a}
+	e := traces.Event{Time: r.now, Addr: addr - shift, Size: size, Stack: r.stack,
+		Stream: r.b.Stream(uint64(stream) * 0x3000), Device: r.dev, Action: a}
 	if a == traces.OOM {
 		free, _ := r.driver.MemInfo()
 		e.Addr = uint64(free)
@@ -237,12 +241,15 @@ func (r *recorder) trace() *traces.Trace {
 	final.Known = true
 	for _, seg := range r.alloc.Segments() {
 		s := traces.Segment{
-			Address: seg.Addr - shift, TotalSize: seg.Size, Expandable: seg.Expandable, Small: seg.Small, Device: r.dev, Stack: traces.NoStack,
+			Address: seg.Addr - shift, TotalSize: seg.Size, Expandable: seg.Expandable, Small: seg.Small,
+			Device: r.dev, Stack: traces.NoStack,
 			Stream: r.b.Stream(uint64(seg.Stream) * 0x3000), FirstBlock: int32(len(final.Blocks)),
 		}
 		for _, b := range seg.Blocks {
-			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated, traces.BlockPendingFree}[b.State]
-			final.Blocks = append(final.Blocks, traces.Block{Address: b.Addr - shift, Size: b.Size, Requested: b.Requested, Stack: traces.NoStack, Count: 1, State: state})
+			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated,
+				traces.BlockPendingFree}[b.State]
+			final.Blocks = append(final.Blocks, traces.Block{Address: b.Addr - shift, Size: b.Size,
+				Requested: b.Requested, Stack: traces.NoStack, Count: 1, State: state})
 			if state == traces.BlockAllocated {
 				s.AllocatedSize += b.Size
 			}

@@ -327,7 +327,8 @@ func (w *whatIf) outcome(ctx context.Context, c Candidate) (Outcome, error) {
 	}
 	s := &p.stats
 	o := Outcome{
-		Candidate: c, Completes: p.completes, FailsAt: p.failsAt, Served: p.served, PeakReserved: s.PeakReserved, Exactness: timeline.Inferred,
+		Candidate: c, Completes: p.completes, FailsAt: p.failsAt, Served: p.served,
+		PeakReserved: s.PeakReserved, Exactness: timeline.Inferred,
 		DriverCalls: s.DriverMallocs + s.DriverFrees + s.Maps + s.Unmaps, Retries: s.Retries,
 	}
 	if w.exact && p.regained == 0 && (w.program.Start == nil || c.Name == Recorded) {

@@ -62,7 +62,8 @@ func table(r *whatif.Result) string {
 	}
 	b.WriteString("\n")
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "settings\tcompletes\tserved\tpeak reserved\tsmallest cap\tspare\tcalls\tretries\texactness\t\n")
+	fmt.Fprint(w, "settings\tcompletes\tserved\tpeak reserved\tsmallest "+
+		"cap\tspare\tcalls\tretries\texactness\t\n")
 	for _, o := range append([]whatif.Outcome{r.Recorded}, r.Outcomes...) {
 		name, served, spare := o.Option, "-", "-"
 		if o.Name == whatif.Recorded {
@@ -74,7 +75,8 @@ func table(r *whatif.Result) string {
 		if n, ok := r.Spare(&o); ok {
 			spare = u.Bytes(n)
 		}
-		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t\n", name, o.Completes, served, u.Bytes(o.PeakReserved), u.Bytes(o.SmallestCap), spare,
+		fmt.Fprintf(w, "%s\t%t\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t\n", name, o.Completes, served,
+			u.Bytes(o.PeakReserved), u.Bytes(o.SmallestCap), spare,
 			o.DriverCalls, o.Retries, o.Exactness)
 	}
 	w.Flush()
@@ -125,7 +127,8 @@ func program(seed uint64, conf string, capacity string) string {
 	var live []int
 	for i := range 600 {
 		if rng.IntN(2) == 0 || len(live) == 0 {
-			fmt.Fprintf(&b, "malloc b%d %d stream=%d\n", i, 1+rng.Int64N(int64(1)<<(10+rng.IntN(16))), rng.IntN(2)*rng.IntN(2))
+			fmt.Fprintf(&b, "malloc b%d %d stream=%d\n", i, 1+rng.Int64N(int64(1)<<(10+rng.IntN(16))),
+				rng.IntN(2)*rng.IntN(2))
 			live = append(live, i)
 			continue
 		}
@@ -147,13 +150,15 @@ func program(seed uint64, conf string, capacity string) string {
 }
 
 var programs = []struct{ conf, capacity string }{
-	{"", ""}, {"", "256m"}, {"expandable_segments:True", ""}, {"expandable_segments:True", "256m"}, {"max_split_size_mb:24", "256m"},
+	{"", ""}, {"", "256m"}, {"expandable_segments:True", ""}, {"expandable_segments:True", "256m"},
+	{"max_split_size_mb:24", "256m"},
 	{"roundup_power2_divisions:4", ""},
 }
 
 func TestTheRecordedSettingsReproduceTheRecordedPeakUnderAnyLimitItFitsIn(t *testing.T) {
 	for _, p := range programs {
-		for _, seed := range []uint64{0, 1, 2, 9, 14, 25} { // the last three empty the cache twice, and reserve ranges where others were
+		// the last three empty the cache twice, and reserve ranges where others were
+		for _, seed := range []uint64{0, 1, 2, 9, 14, 25} {
 			d := record(t, program(seed, p.conf, p.capacity))
 			for _, capacity := range []int64{0, d.Totals.PeakReserved.Or(0)} {
 				r := answer(t, d, whatif.Options{Capacity: capacity, Candidates: []whatif.Candidate{}})
@@ -164,7 +169,8 @@ func TestTheRecordedSettingsReproduceTheRecordedPeakUnderAnyLimitItFitsIn(t *tes
 					t.Errorf("%v, seed %d: not exact: %s", p, seed, r.Notes)
 				}
 				if !r.Recorded.Completes || r.Recorded.PeakReserved != d.Totals.PeakReserved.Or(0) {
-					t.Errorf("%v, seed %d, capacity %d: completes %t, peak %d, recorded %d", p, seed, capacity, r.Recorded.Completes,
+					t.Errorf("%v, seed %d, capacity %d: completes %t, peak %d, recorded %d", p, seed,
+						capacity, r.Recorded.Completes,
 						r.Recorded.PeakReserved, d.Totals.PeakReserved.Or(0))
 				}
 				if r.Failed != timeline.Start && r.Recorded.Served {
@@ -183,13 +189,16 @@ func TestARunCompletesInItsSmallestCapAndHoldsNoMore(t *testing.T) {
 			if o.SmallestCap == 0 {
 				t.Fatalf("%s: no smallest cap", o.Option)
 			}
-			again := answer(t, d, whatif.Options{Capacity: o.SmallestCap, Candidates: []whatif.Candidate{o.Candidate}})
+			again := answer(t, d, whatif.Options{Capacity: o.SmallestCap,
+				Candidates: []whatif.Candidate{o.Candidate}})
 			is := again.Outcomes[0]
-			if !is.Completes || is.PeakReserved > o.SmallestCap || first.Failed != timeline.Start && !is.Served {
+			if !is.Completes || is.PeakReserved > o.SmallestCap || first.Failed != timeline.Start &&
+				!is.Served {
 				t.Errorf("%v, %s: in its smallest cap of %d: %+v", p, o.Option, o.SmallestCap, is)
 			}
 			if is.SmallestCap > o.SmallestCap {
-				t.Errorf("%v, %s: asked again it needs %d, before %d", p, o.Option, is.SmallestCap, o.SmallestCap)
+				t.Errorf("%v, %s: asked again it needs %d, before %d", p, o.Option, is.SmallestCap,
+					o.SmallestCap)
 			}
 		}
 	}

@@ -73,7 +73,8 @@ type mark struct {
 // shape of a step rests on a level floor. Blocks from before the recording are unknown and lie at the very
 // bottom.
 var stackOrder = []timeline.Category{
-	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
+	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input,
+	timeline.Activation,
 	timeline.AutogradDetail, timeline.Temporary,
 }
 
@@ -118,7 +119,8 @@ func window(d *timeline.Device, s report.Span) (w timeline.Window, origin int64)
 	if s.Whole {
 		return d.Full(timeline.AxisTime), d.Timeline().Zero()
 	}
-	return timeline.Window{Axis: timeline.AxisTime, From: d.Time(s.First), To: d.Time(s.End-1) + 1}, d.Timeline().Zero()
+	return timeline.Window{Axis: timeline.AxisTime, From: d.Time(s.First), To: d.Time(s.End-1) + 1},
+		d.Timeline().Zero()
 }
 
 func (c *chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n int) error {

@@ -100,7 +100,8 @@ func (c *chart) footer() string {
 // plot draws axes, bands, reserved line, iterations and peak.
 func (c *chart) plot(cv canvas, f frame, p *palette) {
 	if len(c.Columns) == 0 || c.Top == 0 {
-		cv.text(f.x, f.y+24, "no events: this trace is one moment, see the breakdown", textStyle{14, false, anchorStart, p.faint})
+		cv.text(f.x, f.y+24, "no events: this trace is one moment, see the breakdown",
+			textStyle{14, false, anchorStart, p.faint})
 		return
 	}
 	scale := f.h / (float64(c.Top) * 1.04)
@@ -113,7 +114,9 @@ func (c *chart) plot(cv canvas, f frame, p *palette) {
 	cv.text(f.x-8, f.y-10, unit, textStyle{11, false, anchorEnd, p.faint})
 	c.bands(cv, f, y)
 	if c.HasCache {
-		cv.line(stairs(f, len(c.Columns), func(i int) float64 { return y(c.Columns[i].Reserved) }), p.ink, 1.2, false)
+		cv.line(stairs(f, len(c.Columns), func(i int) float64 {
+			return y(c.Columns[i].Reserved)
+		}), p.ink, 1.2, false)
 	}
 	c.marks(cv, f, p)
 	for _, v := range roundSteps(c.From, c.To, 6) {

@@ -72,14 +72,16 @@ func TestAPeakOfOneEventIsInTheChartAtAnyWidth(t *testing.T) {
 				sum += v
 			}
 			if sum != col.Allocated {
-				t.Fatalf("column %d of %d: categories sum to %d, allocated %d", i, columns, sum, col.Allocated)
+				t.Fatalf("column %d of %d: categories sum to %d, allocated %d", i, columns, sum,
+					col.Allocated)
 			}
 			if col.Allocated > highest {
 				highest, at = col.Allocated, i
 			}
 		}
 		if highest != 110<<20 || at != c.Peak {
-			t.Errorf("%d columns: highest %d in column %d, peak marked in %d; want %d", columns, highest, at, c.Peak, 110<<20)
+			t.Errorf("%d columns: highest %d in column %d, peak marked in %d; want %d", columns, highest, at,
+				c.Peak, 110<<20)
 		}
 	}
 }
@@ -119,7 +121,8 @@ func TestSVGIsWellFormedWhateverTheNames(t *testing.T) {
 func TestTextFiguresHoldNoControlCharactersOfTheFile(t *testing.T) {
 	d := run(t, 50, "\x1b]0;owned\x07\u009b31m\nline\u202egnp")
 	for name, figure := range map[string]func(context.Context, io.Writer, *timeline.Device, Options) error{
-		"folded": Folded, "csv": CSV, "events": CSVEvents, "stacks": CSVStacks, "markdown": Markdown, "json": JSON, "svg": SVG,
+		"folded": Folded, "csv": CSV, "events": CSVEvents, "stacks": CSVStacks, "markdown": Markdown,
+		"json": JSON, "svg": SVG,
 	} {
 		var b bytes.Buffer
 		if err := figure(t.Context(), &b, d, Options{}); err != nil {
@@ -233,7 +236,8 @@ func TestFoldedStacksSumToThePeak(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
-		if frames := strings.Split(line[:at], ";"); len(frames) != 2 || !strings.HasPrefix(frames[0], "main train:ing.py") {
+		if frames := strings.Split(line[:at], ";"); len(frames) != 2 ||
+			!strings.HasPrefix(frames[0], "main train:ing.py") {
 			t.Errorf("frames %q, want main first", frames)
 		}
 		sum += n

@@ -37,7 +37,8 @@ func HTML(ctx context.Context, w io.Writer, devices []*timeline.Device, o Option
 			title = baseName(c.Stats.Source.Path)
 		}
 	}
-	_, err := strings.NewReplacer("{{title}}", escapeXML(title), "{{css}}", pageCSS+categoryCSS(), "{{js}}", pageJS,
+	_, err := strings.NewReplacer("{{title}}", escapeXML(title), "{{css}}", pageCSS+categoryCSS(), "{{js}}",
+		pageJS,
 		"{{figures}}", figures.String()).WriteString(w, page)
 	return err
 }
@@ -48,7 +49,8 @@ func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) 
 	if err != nil {
 		return "", nil, err
 	}
-	data, err := json.Marshal(c.hover(width, height)) // json.Marshal escapes angle brackets: the script cannot be closed from inside
+	// json.Marshal escapes angle brackets: the script cannot be closed from inside
+	data, err := json.Marshal(c.hover(width, height))
 	if err != nil {
 		return "", nil, err
 	}
@@ -57,9 +59,11 @@ func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) 
 	lightSVG := strings.ReplaceAll(string(c.svg(width, height, &light)), "hatch-", fmt.Sprintf("l%d-", index))
 	darkSVG := strings.ReplaceAll(string(c.svg(width, height, &dark)), "hatch-", fmt.Sprintf("d%d-", index))
 	var b strings.Builder
-	fmt.Fprintf(&b, "<section aria-label=\"%s\">\n", escapeXML(c.Title)) // the drawing opens with the title and the sentence
+	// the drawing opens with the title and the sentence
+	fmt.Fprintf(&b, "<section aria-label=\"%s\">\n", escapeXML(c.Title))
 	fmt.Fprintf(&b, "<figure class=\"chart\"><div class=\"light\">%s</div><div class=\"dark\">%s</div>"+
-		"<div class=\"cursor\" hidden></div><div class=\"tip\" hidden></div><script type=\"application/json\">%s</script></figure>\n",
+		"<div class=\"cursor\" hidden></div><div class=\"tip\" hidden></div><script "+
+		"type=\"application/json\">%s</script></figure>\n",
 		lightSVG, darkSVG, data)
 	c.tables(&b)
 	b.WriteString("</section>\n")
@@ -81,9 +85,11 @@ type hoverData struct {
 
 func (c *chart) hover(w, h int) hoverData {
 	f := c.plotFrame(float64(w), float64(h))
-	d := hoverData{Plot: [4]float64{f.x, f.y, f.w, f.h}, Size: [2]int{w, h}, Columns: c.Columns, HasTime: c.HasTime,
+	d := hoverData{Plot: [4]float64{f.x, f.y, f.w, f.h}, Size: [2]int{w, h}, Columns: c.Columns,
+		HasTime:  c.HasTime,
 		Reserved: c.HasCache,
-		Base:     map[timeline.Units]int{timeline.IEC: 1024, timeline.SI: 1000, timeline.Raw: 0}[c.units], Marks: c.Marks}
+		Base:     map[timeline.Units]int{timeline.IEC: 1024, timeline.SI: 1000, timeline.Raw: 0}[c.units],
+		Marks:    c.Marks}
 	for i := len(c.Order) - 1; i >= 0; i-- {
 		d.Categories, d.Index = append(d.Categories, c.Order[i].String()), append(d.Index, int(c.Order[i]))
 	}
@@ -125,7 +131,8 @@ func (c *chart) tables(b *strings.Builder) {
 		if r.Inferred {
 			name = "~" + name
 		}
-		fmt.Fprintf(b, "<tr><td><i class=\"swatch %s\"></i>%s</td>%s%s<td class=n>%s</td></tr>\n", categoryOf(r.Name),
+		fmt.Fprintf(b, "<tr><td><i class=\"swatch %s\"></i>%s</td>%s%s<td class=n>%s</td></tr>\n",
+			categoryOf(r.Name),
 			escapeXML(name),
 			c.sizeCell(r.Bytes), cell(report.Percent(r.Bytes, total)), report.Grouped(r.Blocks))
 	}
@@ -148,7 +155,8 @@ func (c *chart) tables(b *strings.Builder) {
 			if it.Start != nil {
 				length = timeline.Duration(*it.End - *it.Start)
 			}
-			fmt.Fprintf(b, "<tr><td class=n>%s</td>%s%s%s%s<td>%s</td></tr>\n", steps.IterationNumber(it.Name), c.sizeCell(it.PeakAllocated), cell(length),
+			fmt.Fprintf(b, "<tr><td class=n>%s</td>%s%s%s%s<td>%s</td></tr>\n",
+				steps.IterationNumber(it.Name), c.sizeCell(it.PeakAllocated), cell(length),
 				c.sizeCell(it.Churn), cell(report.Grouped(it.Blocks)), escapeXML(it.Why))
 		}
 		shut()
@@ -156,7 +164,8 @@ func (c *chart) tables(b *strings.Builder) {
 	if len(c.Stats.Losses) > 0 {
 		open("Not in this trace, or worth knowing", "", "count", "what", "")
 		for _, l := range c.Stats.Losses {
-			fmt.Fprintf(b, "<tr><td>%s</td>%s<td>%s</td><td>%s</td></tr>\n", escapeXML(l.Severity), cell(report.Grouped(l.Count)),
+			fmt.Fprintf(b, "<tr><td>%s</td>%s<td>%s</td><td>%s</td></tr>\n", escapeXML(l.Severity),
+				cell(report.Grouped(l.Count)),
 				escapeXML(l.Name), escapeXML(l.Detail))
 		}
 		shut()

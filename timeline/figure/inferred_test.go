@@ -31,7 +31,8 @@ func TestThePageMarksAnInferredCategoryAndOnlyThat(t *testing.T) {
 	frame := func(file, fn string) traces.FrameID {
 		return b.Frame(traces.Frame{File: b.String(file), Func: b.String(fn), Line: 1})
 	}
-	stack := b.Stack([]traces.FrameID{frame("/site-packages/torch/optim/adam.py", "step"), frame("train.py", "main")})
+	stack := b.Stack([]traces.FrameID{frame("/site-packages/torch/optim/adam.py", "step"),
+		frame("train.py", "main")})
 	b.Event(traces.Event{Action: traces.Alloc, Addr: 512, Size: 512, Stack: stack, Device: dev})
 	tl, err := timeline.Build(t.Context(), b.Finish(), nil)
 	if err != nil {

@@ -43,17 +43,24 @@ func (m *markdownWriter) bytes(n *int64) string {
 func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top int) {
 	m.f("# Memory of %s\n", report.EscapeMarkdown(baseName(s.Source.Path)))
 	m.f("**%s**\n", report.EscapeMarkdown(d.Headline))
-	m.f("%s · %s %d · %s events · %s", s.Source.Format, d.DeviceKind, d.Device, report.Grouped(d.Events), s.Kind)
-	m.f("figures are %s: %s\n", strings.ReplaceAll(d.Exactness, "_", " "), report.EscapeMarkdown(d.ExactnessReason))
+	m.f("%s · %s %d · %s events · %s", s.Source.Format, d.DeviceKind, d.Device, report.Grouped(d.Events),
+		s.Kind)
+	m.f("figures are %s: %s\n", strings.ReplaceAll(d.Exactness, "_", " "),
+		report.EscapeMarkdown(d.ExactnessReason))
 	m.f("| | start | peak | end |\n|---|--:|--:|--:|")
-	m.f("| allocated | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated), m.bytes(d.EndAllocated))
-	m.f("| allocated, requested bytes | %s | %s | %s |", m.bytes(d.StartAllocatedRequested), m.bytes(d.PeakAllocatedRequested),
+	m.f("| allocated | %s | %s | %s |", m.bytes(d.StartAllocated), m.bytes(d.PeakAllocated),
+		m.bytes(d.EndAllocated))
+	m.f("| allocated, requested bytes | %s | %s | %s |", m.bytes(d.StartAllocatedRequested),
+		m.bytes(d.PeakAllocatedRequested),
 		m.bytes(d.EndAllocatedRequested))
 	m.f("| active | %s | %s | %s |", m.bytes(d.StartActive), m.bytes(d.PeakActive), m.bytes(d.EndActive))
-	m.f("| reserved | %s | %s | %s |", m.bytes(d.StartReserved), m.bytes(d.PeakReserved), m.bytes(d.EndReserved))
+	m.f("| reserved | %s | %s | %s |", m.bytes(d.StartReserved), m.bytes(d.PeakReserved),
+		m.bytes(d.EndReserved))
 	if f := d.Fragmentation; f != nil {
-		m.f("\nAt the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s; largest free block %s.", f.At,
-			m.units.Bytes(f.ActiveRequested), m.units.Bytes(f.Internal), m.units.Bytes(f.Stranded), m.units.Bytes(f.Cached),
+		m.f("\nAt the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s; "+
+			"largest free block %s.", f.At,
+			m.units.Bytes(f.ActiveRequested), m.units.Bytes(f.Internal), m.units.Bytes(f.Stranded),
+			m.units.Bytes(f.Cached),
 			m.units.Bytes(f.Reserved), m.units.Bytes(f.LargestFree))
 	}
 	total := int64(0)
@@ -66,13 +73,15 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 		if c.Inferred {
 			name = "~ " + name
 		}
-		m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(name), m.units.Bytes(c.Bytes), report.Percent(c.Bytes, total),
+		m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(name), m.units.Bytes(c.Bytes),
+			report.Percent(c.Bytes, total),
 			report.Grouped(c.Blocks))
 	}
 	m.f("\n| call site | bytes | share | blocks |\n|---|--:|--:|--:|")
 	for i, r := range d.Peak.BySite {
 		if i < top {
-			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(r.Site), m.units.Bytes(r.Bytes), report.Percent(r.Bytes, total),
+			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(r.Site), m.units.Bytes(r.Bytes),
+				report.Percent(r.Bytes, total),
 				report.Grouped(r.Blocks))
 		}
 	}
@@ -80,7 +89,8 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 	if len(s.Losses) > 0 {
 		m.f("\n## Not in this trace, or worth knowing\n\n| | count | what | |\n|---|--:|---|---|")
 		for _, l := range s.Losses {
-			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(l.Severity), report.Grouped(l.Count), report.EscapeMarkdown(l.Name),
+			m.f("| %s | %s | %s | %s |", report.EscapeMarkdown(l.Severity), report.Grouped(l.Count),
+				report.EscapeMarkdown(l.Name),
 				report.EscapeMarkdown(l.Detail))
 		}
 	}
@@ -90,7 +100,8 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 	if len(d.Iterations) == 0 {
 		return
 	}
-	m.f("\n## Iterations\n\n%d, found by %s.\n\n| | peak | time | allocated in it | blocks | |\n|--:|--:|--:|--:|--:|---|",
+	m.f("\n## Iterations\n\n%d, found by %s.\n\n| | peak | time | allocated in it | blocks | "+
+		"|\n|--:|--:|--:|--:|--:|---|",
 		len(d.Iterations),
 		d.Iterations[0].Source)
 	for i, it := range d.Iterations {
@@ -101,7 +112,8 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 		if it.Start != nil {
 			length = timeline.Duration(*it.End - *it.Start)
 		}
-		m.f("| %s | %s | %s | %s | %s | %s |", steps.IterationNumber(it.Name), m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
+		m.f("| %s | %s | %s | %s | %s | %s |", steps.IterationNumber(it.Name),
+			m.units.Bytes(it.PeakAllocated), length, m.units.Bytes(it.Churn),
 			report.Grouped(it.Blocks), report.EscapeMarkdown(it.Why))
 	}
 }

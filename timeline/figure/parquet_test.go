@@ -46,8 +46,12 @@ func TestPyarrowReadsTheSameFromParquetAsFromCSV(t *testing.T) {
 			d := manyBlocks(t, n)
 			dir := t.TempDir()
 			files := map[string]func(context.Context, *bytes.Buffer) error{
-				"t.parquet": func(ctx context.Context, b *bytes.Buffer) error { return figure.Parquet(ctx, b, d, figure.Options{}) },
-				"t.csv":     func(ctx context.Context, b *bytes.Buffer) error { return figure.CSV(ctx, b, d, figure.Options{}) },
+				"t.parquet": func(ctx context.Context, b *bytes.Buffer) error {
+					return figure.Parquet(ctx, b, d, figure.Options{})
+				},
+				"t.csv": func(ctx context.Context, b *bytes.Buffer) error {
+					return figure.CSV(ctx, b, d, figure.Options{})
+				},
 			}
 			for file, write := range files {
 				var b bytes.Buffer
@@ -58,7 +62,8 @@ func TestPyarrowReadsTheSameFromParquetAsFromCSV(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			out, err := exec.Command(python, "-c", compareTables, filepath.Join(dir, "t.parquet"), filepath.Join(dir, "t.csv")).CombinedOutput()
+			out, err := exec.Command(python, "-c", compareTables, filepath.Join(dir, "t.parquet"),
+				filepath.Join(dir, "t.csv")).CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
@@ -72,14 +77,17 @@ func manyBlocks(t *testing.T, n int) *timeline.Device {
 	t.Helper()
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)
-	stack := b.Stack([]traces.FrameID{b.Frame(traces.Frame{File: b.String("modèle.py"), Func: b.String("forward"), Line: 7})})
+	stack := b.Stack([]traces.FrameID{b.Frame(traces.Frame{File: b.String("modèle.py"),
+		Func: b.String("forward"), Line: 7})})
 	for i := range n {
 		addr := uint64(i+1)<<9 | 1<<63
 		if i > 0 {
-			b.Event(traces.Event{Time: int64(2 * i), Action: traces.Alloc, Addr: addr, Size: int64(i % 4096), Stack: stack, Device: dev})
+			b.Event(traces.Event{Time: int64(2 * i), Action: traces.Alloc, Addr: addr, Size: int64(i % 4096),
+				Stack: stack, Device: dev})
 		}
 		if i%3 != 1 {
-			b.Event(traces.Event{Time: int64(2*i + 1), Action: traces.Free, Addr: addr, Size: int64(i % 4096), Stack: stack, Device: dev})
+			b.Event(traces.Event{Time: int64(2*i + 1), Action: traces.Free, Addr: addr, Size: int64(i % 4096),
+				Stack: stack, Device: dev})
 		}
 	}
 	tl, err := timeline.Build(context.Background(), b.Finish(), nil)

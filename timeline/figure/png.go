@@ -39,8 +39,9 @@ func (c *chart) raster(width, height int, scale float64, p *palette) (image.Imag
 	if err != nil {
 		return nil, err
 	}
-	r := &raster{img: image.NewRGBA(image.Rect(0, 0, int(float64(width)*scale), int(float64(height)*scale))), scale: scale,
-		p: p, fonts: f,
+	r := &raster{img: image.NewRGBA(image.Rect(0, 0, int(float64(width)*scale), int(float64(height)*scale))),
+		scale: scale,
+		p:     p, fonts: f,
 		faces: map[faceKey]font.Face{}}
 	c.draw(r, width, height, p)
 	return r.img, nil
@@ -73,7 +74,8 @@ type raster struct {
 }
 
 func (r *raster) area(points []point, c timeline.Category) {
-	h := hatch{r.p.category[c], blend(r.p.category[c], r.p.paper), hatches[c].angle, int(float64(hatches[c].spacing) * r.scale)}
+	h := hatch{r.p.category[c], blend(r.p.category[c], r.p.paper), hatches[c].angle,
+		int(float64(hatches[c].spacing) * r.scale)}
 	if h.spacing == 0 {
 		r.polygon(points, image.NewUniform(h.ground))
 		return
@@ -91,7 +93,8 @@ func (r *raster) polygon(points []point, src image.Image) {
 	for _, p := range points {
 		minX, minY, maxX, maxY = min(minX, p.x), min(minY, p.y), max(maxX, p.x), max(maxY, p.y)
 	}
-	b := image.Rect(int(minX*r.scale)-1, int(minY*r.scale)-1, int(maxX*r.scale)+2, int(maxY*r.scale)+2).Intersect(r.img.Bounds())
+	b := image.Rect(int(minX*r.scale)-1, int(minY*r.scale)-1, int(maxX*r.scale)+2,
+		int(maxY*r.scale)+2).Intersect(r.img.Bounds())
 	if b.Empty() {
 		return
 	}
@@ -164,15 +167,18 @@ func (r *raster) line(points []point, c color.RGBA, width float64, dashed bool) 
 func (r *raster) segment(a, b point, width float64, src image.Image) {
 	if a.x == b.x || a.y == b.y { // along an axis: a crisp rectangle, without the cost of the rasteriser
 		half := width / 2
-		rect := image.Rect(int(math.Floor((math.Min(a.x, b.x)-half)*r.scale+.5)), int(math.Floor((math.Min(a.y, b.y)-half)*r.scale+.5)),
-			int(math.Floor((math.Max(a.x, b.x)+half)*r.scale+.5)), int(math.Floor((math.Max(a.y, b.y)+half)*r.scale+.5)))
+		rect := image.Rect(int(math.Floor((math.Min(a.x, b.x)-half)*r.scale+.5)),
+			int(math.Floor((math.Min(a.y, b.y)-half)*r.scale+.5)),
+			int(math.Floor((math.Max(a.x, b.x)+half)*r.scale+.5)),
+			int(math.Floor((math.Max(a.y, b.y)+half)*r.scale+.5)))
 		rect.Max.X, rect.Max.Y = max(rect.Max.X, rect.Min.X+1), max(rect.Max.Y, rect.Min.Y+1)
 		draw.Draw(r.img, rect, src, image.Point{}, draw.Over)
 		return
 	}
 	length := math.Hypot(b.x-a.x, b.y-a.y)
 	nx, ny := -(b.y-a.y)/length*width/2, (b.x-a.x)/length*width/2
-	r.polygon([]point{{a.x + nx, a.y + ny}, {b.x + nx, b.y + ny}, {b.x - nx, b.y - ny}, {a.x - nx, a.y - ny}}, src)
+	r.polygon([]point{{a.x + nx, a.y + ny}, {b.x + nx, b.y + ny}, {b.x - nx, b.y - ny}, {a.x - nx, a.y - ny}},
+		src)
 }
 
 func (r *raster) text(x, y float64, s string, st textStyle) {
@@ -202,7 +208,8 @@ func (r *raster) face(st textStyle) font.Face {
 	if st.bold {
 		src = r.fonts.bold
 	}
-	f, err := opentype.NewFace(src, &opentype.FaceOptions{Size: st.size * r.scale, DPI: 72, Hinting: font.HintingNone})
+	f, err := opentype.NewFace(src, &opentype.FaceOptions{Size: st.size * r.scale, DPI: 72,
+		Hinting: font.HintingNone})
 	if err != nil {
 		f = nil // an impossible size; text of that size is left out
 	}

@@ -27,8 +27,10 @@ func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 
 func (c *chart) svg(width, height int, p *palette) []byte {
 	s := &svgCanvas{p: p}
-	fmt.Fprintf(&s.buf, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" `+
-		`font-family="ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif">`+"\n", width, height, width, height)
+	fmt.Fprintf(&s.buf, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" `+
+		`height="%d" role="img" `+
+		`font-family="ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif">`+"\n",
+		width, height, width, height)
 	fmt.Fprintf(&s.buf, "<title>%s</title>\n<desc>%s</desc>\n", escapeXML(c.Title), escapeXML(c.Headline))
 	s.patterns(c.Order)
 	c.draw(s, width, height, p)
@@ -52,8 +54,10 @@ func (s *svgCanvas) patterns(order []timeline.Category) {
 		}
 		fmt.Fprintf(&s.buf, `<pattern id="hatch-%s" width="%d" height="%d" patternUnits="userSpaceOnUse" `+
 			`patternTransform="rotate(%d)">`+
-			`<rect width="%d" height="%d" fill="%s"/><path d="M0 0H%d" stroke="%s" stroke-opacity=".35"/></pattern>`+"\n",
-			c, h.spacing, h.spacing, h.angle, h.spacing, h.spacing, hex(s.p.category[c]), h.spacing, hex(s.p.paper))
+			`<rect width="%d" height="%d" fill="%s"/><path d="M0 0H%d" stroke="%s" `+
+			`stroke-opacity=".35"/></pattern>`+"\n",
+			c, h.spacing, h.spacing, h.angle, h.spacing, h.spacing, hex(s.p.category[c]), h.spacing,
+			hex(s.p.paper))
 	}
 	s.buf.WriteString("</defs>\n")
 }
@@ -70,7 +74,8 @@ func (s *svgCanvas) area(points []point, c timeline.Category) {
 }
 
 func (s *svgCanvas) fill(x, y, w, h float64, c color.RGBA) {
-	fmt.Fprintf(&s.buf, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`+"\n", coord(x), coord(y), coord(w),
+	fmt.Fprintf(&s.buf, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`+"\n", coord(x), coord(y),
+		coord(w),
 		coord(h), hex(c))
 }
 
@@ -79,7 +84,8 @@ func (s *svgCanvas) line(points []point, c color.RGBA, width float64, dashed boo
 	if dashed {
 		dash = ` stroke-dasharray="2 3"`
 	}
-	fmt.Fprintf(&s.buf, `<path fill="none" stroke="%s" stroke-width="%s"%s d="%s"/>`+"\n", hex(c), coord(width), dash, path(points))
+	fmt.Fprintf(&s.buf, `<path fill="none" stroke="%s" stroke-width="%s"%s d="%s"/>`+"\n", hex(c),
+		coord(width), dash, path(points))
 }
 
 func (s *svgCanvas) text(x, y float64, text string, st textStyle) {
@@ -93,7 +99,8 @@ func (s *svgCanvas) text(x, y float64, text string, st textStyle) {
 	case anchorEnd:
 		extra += ` text-anchor="end"`
 	}
-	fmt.Fprintf(&s.buf, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", coord(x), coord(y), coord(st.size),
+	fmt.Fprintf(&s.buf, `<text x="%s" y="%s" font-size="%s" fill="%s"%s>%s</text>`+"\n", coord(x), coord(y),
+		coord(st.size),
 		hex(st.color),
 		extra, escapeXML(text))
 }

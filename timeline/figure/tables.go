@@ -114,10 +114,12 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 			names[stack] = n
 		}
 		r := allocation{
-			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info), Address: "0x" + strconv.FormatUint(a.Addr[i],
+			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info),
+			Address: "0x" + strconv.FormatUint(a.Addr[i],
 				16), Bytes: a.Rounded[i],
-			Requested: a.Size[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(), Inferred: a.Inferred[i],
-			Module: n.module, Site: n.site, StackID: int(stack), stackText: stack,
+			Requested: a.Size[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(),
+			Inferred: a.Inferred[i],
+			Module:   n.module, Site: n.site, StackID: int(stack), stackText: stack,
 		}
 		r.Start, r.StartNs = moment(a.Start[i])
 		r.Freed, r.FreedNs = moment(a.Requested[i])
@@ -138,16 +140,19 @@ func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 		return err
 	}
 	out := csv.NewWriter(w)
-	header := []string{"name", "device", "address", "bytes", "requested_bytes", "stream", "start_ns", "free_requested_ns",
+	header := []string{"name", "device", "address", "bytes", "requested_bytes", "stream", "start_ns",
+		"free_requested_ns",
 		"end_ns", "start_event",
 		"free_requested_event", "end_event", "category", "category_inferred", "module", "site", "stack"}
 	if err := out.Write(header); err != nil {
 		return err
 	}
 	err = rowsOf(ctx, d, span, func(r *allocation) error {
-		return out.Write([]string{report.Cell(r.Name), report.Cell(r.Device), r.Address, itoa(r.Bytes), itoa(r.Requested), strconv.FormatUint(r.Stream, 10),
+		return out.Write([]string{report.Cell(r.Name), report.Cell(r.Device), r.Address, itoa(r.Bytes),
+			itoa(r.Requested), strconv.FormatUint(r.Stream, 10),
 			opt(r.StartNs),
-			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category, strconv.FormatBool(r.Inferred),
+			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category,
+			strconv.FormatBool(r.Inferred),
 			report.Cell(r.Module), report.Cell(r.Site),
 			itoa(int64(r.stackText))})
 	})
@@ -165,7 +170,8 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		return err
 	}
 	out := csv.NewWriter(w)
-	if err := out.Write([]string{"event", "time_ns", "action", "device", "address", "bytes", "stream", "name", "stack",
+	if err := out.Write([]string{"event", "time_ns", "action", "device", "address", "bytes", "stream", "name",
+		"stack",
 		"site"}); err != nil {
 		return err
 	}
@@ -190,7 +196,8 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		if id := d.AllocOf(m); id != timeline.NoAlloc {
 			name = report.Cell(d.Name(id))
 		}
-		err := out.Write([]string{itoa(int64(m)), at, e.Action.String(), device, "0x" + strconv.FormatUint(e.Addr, 16), itoa(e.Size),
+		err := out.Write([]string{itoa(int64(m)), at, e.Action.String(), device,
+			"0x" + strconv.FormatUint(e.Addr, 16), itoa(e.Size),
 			strconv.FormatUint(tr.Streams[e.Stream], 10), name, itoa(int64(e.Stack)), site})
 		if err != nil {
 			return err
@@ -224,7 +231,8 @@ func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) 
 		frames := tr.Stacks.At(traces.StackID(id))
 		for depth := range frames {
 			fn, file, line := tr.FrameText(frames[len(frames)-1-depth])
-			row := []string{strconv.Itoa(id), strconv.Itoa(depth), report.Cell(fn), report.Cell(file), strconv.Itoa(line)}
+			row := []string{strconv.Itoa(id), strconv.Itoa(depth), report.Cell(fn), report.Cell(file),
+				strconv.Itoa(line)}
 			if err := out.Write(row); err != nil {
 				return err
 			}

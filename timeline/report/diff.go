@@ -63,7 +63,8 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 		return nil, err
 	}
 	d := &Diff{
-		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace), Sentence: cmp.Sentence(o.Units), Device: DeviceName(da.Info),
+		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace),
+		Sentence: cmp.Sentence(o.Units), Device: DeviceName(da.Info),
 		Metrics: []Metric{}, Categories: []DiffRow{}, Sites: []DiffRow{}, Checks: []Check{},
 	}
 	if da.Info.Kind != db.Info.Kind || da.Info.Ordinal != db.Info.Ordinal {
@@ -107,7 +108,8 @@ func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
 }
 
 func newDiffRow(r runs.DiffRow, a, b *traces.Trace) DiffRow {
-	row := DiffRow{Name: r.Name, A: r.A, B: r.B, Delta: r.B - r.A, BlocksA: r.BlocksA, BlocksB: r.BlocksB, Cause: r.Cause}
+	row := DiffRow{Name: r.Name, A: r.A, B: r.B, Delta: r.B - r.A, BlocksA: r.BlocksA, BlocksB: r.BlocksB,
+		Cause: r.Cause}
 	if a != nil {
 		row.StackA = StackText(a, r.StackA)
 	}
@@ -128,7 +130,8 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 	p.line("")
 	rows := []row{{"", right("A"), right("B"), right("change"), ""}}
 	for _, m := range d.Metrics {
-		rows = append(rows, row{strings.ReplaceAll(m.Name, "_", " "), right(m.text(m.A, o)), right(m.text(m.B, o)), right(m.delta(o)),
+		rows = append(rows, row{strings.ReplaceAll(m.Name, "_", " "), right(m.text(m.A, o)),
+			right(m.text(m.B, o)), right(m.delta(o)),
 			right(m.changeText())})
 	}
 	p.table("  ", rows)
@@ -154,7 +157,8 @@ func (d *Diff) printRows(p *printer, o Options, title string, list []DiffRow, to
 		if r.Delta == 0 && r.A == 0 || len(rows) > top {
 			continue
 		}
-		rows = append(rows, row{right(format(r.A)), right(format(r.B)), right(deltaText(r.Delta, o)), r.Cause, shorten(r.Name, 90)})
+		rows = append(rows, row{right(format(r.A)), right(format(r.B)), right(deltaText(r.Delta, o)), r.Cause,
+			shorten(r.Name, 90)})
 	}
 	if len(rows) == 1 {
 		return
@@ -212,7 +216,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	p.line("| %s | A | B | change | |", EscapeMarkdown(d.Device))
 	p.line("|---|--:|--:|--:|--:|")
 	for _, m := range d.Metrics {
-		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o), m.text(m.B, o), m.delta(o),
+		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o),
+			m.text(m.B, o), m.delta(o),
 			m.changeText())
 	}
 	section := func(title string, list []DiffRow, top int) {
@@ -221,7 +226,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 		p.line("|---|--:|--:|--:|---|")
 		for i, r := range list {
 			if i < top && (r.Delta != 0 || r.A != 0) {
-				p.line("| %s | %s | %s | %s | %s |", EscapeMarkdown(r.Name), o.Units.Bytes(r.A), o.Units.Bytes(r.B),
+				p.line("| %s | %s | %s | %s | %s |", EscapeMarkdown(r.Name), o.Units.Bytes(r.A),
+					o.Units.Bytes(r.B),
 					deltaText(r.Delta, o), EscapeMarkdown(r.Cause))
 			}
 		}
@@ -233,7 +239,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	return p.flush(w)
 }
 
-var markdownEscapes = strings.NewReplacer("|", "\\|", "&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\\*", "_", "\\_", "[", "\\[",
+var markdownEscapes = strings.NewReplacer("|", "\\|", "&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\\*", "_",
+	"\\_", "[", "\\[",
 	"]", "\\]", "`", "'")
 
 // EscapeMarkdown escapes characters that would break a table cell or start markup, including links and

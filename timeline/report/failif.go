@@ -49,13 +49,16 @@ func ParseThresholds(list []string) ([]Threshold, error) {
 func parseThreshold(s string) (Threshold, error) {
 	m := thresholdForm.FindStringSubmatch(s)
 	if m == nil {
-		return Threshold{}, fmt.Errorf("threshold %q is not of the form 'peak>+2%%' or 'peak_reserved>+64MiB'", s)
+		return Threshold{}, fmt.Errorf("threshold %q is not of the form 'peak>+2%%' or "+
+			"'peak_reserved>+64MiB'", s)
 	}
-	t := Threshold{Expression: strings.TrimSpace(s), metric: m[1], op: m[2], relative: m[3] != "", percent: m[5] == "%",
-		value: m[4] + m[5]}
+	t := Threshold{Expression: strings.TrimSpace(s), metric: m[1], op: m[2], relative: m[3] != "",
+		percent: m[5] == "%",
+		value:   m[4] + m[5]}
 	if t.percent {
 		if !t.relative {
-			return Threshold{}, fmt.Errorf("threshold %q: a percentage is a change and needs its sign, as in '%s%s+%s'", s, m[1],
+			return Threshold{}, fmt.Errorf("threshold %q: a percentage is a change and needs "+
+				"its sign, as in '%s%s+%s'", s, m[1],
 				m[2], t.value)
 		}
 		n, err := strconv.ParseFloat(m[4], 64)
@@ -94,7 +97,8 @@ func (t *Threshold) check(metrics []Metric) (Check, error) {
 			return t.measure(m)
 		}
 	}
-	return Check{}, fmt.Errorf("threshold %q: metric %q is not known for these two recordings; known are %s", t.Expression,
+	return Check{}, fmt.Errorf("threshold %q: metric %q is not known for these two recordings; known are %s",
+		t.Expression,
 		t.metric, strings.Join(names, ", "))
 }
 
@@ -171,7 +175,8 @@ func (t *Threshold) amount(unit string) (int64, error) {
 		n, err = strconv.ParseInt(text, 10, 64)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("threshold %q: %q is not a value of %s, which is counted in %s", t.Expression, text, t.metric, unit)
+		return 0, fmt.Errorf("threshold %q: %q is not a value of %s, which is counted in %s", t.Expression,
+			text, t.metric, unit)
 	}
 	return sign * n, nil
 }

@@ -69,9 +69,11 @@ func newMemoryStats(d *timeline.Device, a *autopsy.Result) MemoryStats {
 	if !d.Timeline().Trace.OfPyTorch() {
 		return MemoryStats{}
 	}
-	b := MemoryStats{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: figure(a.Tried)}
+	b := MemoryStats{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)),
+		Tried: figure(a.Tried)}
 	if d.RequestedKnown() {
-		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))
+		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)),
+			known(d.RequestedActiveSeries().At(a.At))
 	}
 	if s := a.State; s != nil && s.Known {
 		idle := int64(0)
@@ -118,7 +120,8 @@ type Lever struct {
 
 // NewOOM computes the report of t, its main device first.
 func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) {
-	r := &OOM{SchemaVersion: SchemaVersion, Source: newSource(t.Trace), Losses: newLosses(t), Devices: []OOMDevice{}}
+	r := &OOM{SchemaVersion: SchemaVersion, Source: newSource(t.Trace), Losses: newLosses(t),
+		Devices: []OOMDevice{}}
 	devices, err := o.Devices.Of(t)
 	if err != nil {
 		return nil, err
@@ -155,11 +158,13 @@ func diedOf(t *traces.Trace) (m Message, ok bool) {
 
 func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	row := OOMDevice{
-		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence,
+		OOM:      a.OOM,
 		advice:   a.Advice,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
-		Stats: newMemoryStats(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
+		Stats: newMemoryStats(d, a), Causes: []Cause{},
+		Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
 		row.State = newFragmentation(a.State, "peak")
@@ -172,8 +177,9 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 			Main: c.Main, Certainty: c.Certainty, Reason: c.Reason})
 	}
 	for _, l := range a.Levers {
-		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves), Exactness: l.Exactness.String(),
-			Mends: l.Mends, Effect: l.Effect}
+		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
+			Exactness: l.Exactness.String(),
+			Mends:     l.Mends, Effect: l.Effect}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits
@@ -234,9 +240,11 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	d.printStats(p, o)
 	if f := d.State; f != nil {
 		unit, format := o.Units.Column(f.Reserved)
-		p.line("state     requested %s + rounding %s + stranded %s + cached %s = reserved %s %s", format(f.ActiveRequested),
+		p.line("state     requested %s + rounding %s + stranded %s + cached %s = reserved %s %s",
+			format(f.ActiveRequested),
 			format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit)
-		p.line("          pending frees %s %s; largest free block %s", format(f.PendingFree), unit, o.Units.Bytes(f.LargestFree))
+		p.line("          pending frees %s %s; largest free block %s", format(f.PendingFree), unit,
+			o.Units.Bytes(f.LargestFree))
 	}
 	d.printCauses(p, o)
 	d.printHolders(p, o)
@@ -296,7 +304,8 @@ func (d *OOMDevice) printHolders(p *printer, o Options) {
 	p.line("who held the memory")
 	var rows []row
 	for _, h := range first(d.Holders, o.top(8)) {
-		rows = append(rows, row{right(o.Units.Bytes(h.Bytes)), right(blocksText(h.Blocks)), shorten(h.Site, 100)})
+		rows = append(rows, row{right(o.Units.Bytes(h.Bytes)), right(blocksText(h.Blocks)),
+			shorten(h.Site, 100)})
 	}
 	p.table("  ", rows)
 }

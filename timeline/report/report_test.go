@@ -21,7 +21,8 @@ func training(n, devices int, text string) *traces.Trace {
 	for d := range devices {
 		dev := b.Device(traces.DeviceGPU, d)
 		stack := func(fn string) traces.StackID {
-			return b.Stack([]traces.FrameID{b.Frame(traces.Frame{File: b.String(text + ".py"), Func: b.String(fn + text), Line: 3})})
+			return b.Stack([]traces.FrameID{b.Frame(traces.Frame{File: b.String(text + ".py"),
+				Func: b.String(fn + text), Line: 3})})
 		}
 		now := int64(1000)
 		emit := func(a traces.Action, addr uint64, size int64, s traces.StackID) {
@@ -35,14 +36,17 @@ func training(n, devices int, text string) *traces.Trace {
 			emit(traces.Alloc, 1<<20+1024, 5000, stack("forward"))
 			emit(traces.FreeRequested, 1<<20+1024, 5000, stack("forward"))
 			emit(traces.FreeCompleted, 1<<20+1024, 5000, stack("forward"))
-			b.T.Marks = append(b.T.Marks, traces.Mark{Start: start, End: now, Name: b.String(fmt.Sprint("ProfilerStep#", i)),
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: start, End: now,
+				Name: b.String(fmt.Sprint("ProfilerStep#", i)),
 				Kind: traces.MarkIteration, Device: dev})
 		}
 		b.T.Final.Known = true
 		first := int32(len(b.T.Final.Blocks))
 		b.T.Final.Blocks = append(b.T.Final.Blocks,
-			traces.Block{Address: 1 << 20, Size: 1024, Requested: 1000, State: traces.BlockAllocated, Count: 1, Stack: stack("init")},
-			traces.Block{Address: 1<<20 + 1024, Size: 1<<20 - 1024, State: traces.BlockInactive, Count: 1, Stack: traces.NoStack})
+			traces.Block{Address: 1 << 20, Size: 1024, Requested: 1000, State: traces.BlockAllocated,
+				Count: 1, Stack: stack("init")},
+			traces.Block{Address: 1<<20 + 1024, Size: 1<<20 - 1024, State: traces.BlockInactive, Count: 1,
+				Stack: traces.NoStack})
 		b.T.Final.Segments = append(b.T.Final.Segments, traces.Segment{Address: 1 << 20, TotalSize: 1 << 20,
 			AllocatedSize: 1024, ActiveSize: 1024,
 			FirstBlock: first, EndBlock: first + 2, Device: dev, Stack: traces.NoStack})
@@ -74,7 +78,8 @@ var contract = map[string]string{
 	"schema_version": "number", "source.format": "string", "source.path": "string", "source.bytes": "number",
 	"source.rank": "number|null",
 	"kind":        "string", "complete": "bool", "losses": "array", "devices": "array",
-	"devices.device": "number", "devices.events": "number", "devices.allocations": "number", "devices.ooms": "number",
+	"devices.device": "number", "devices.events": "number", "devices.allocations": "number",
+	"devices.ooms":    "number",
 	"devices.streams": "number", "devices.segments": "number",
 	"devices.start_allocated_bytes": "number|null", "devices.start_active_bytes": "number|null",
 	"devices.start_reserved_bytes": "number|null",
@@ -82,10 +87,14 @@ var contract = map[string]string{
 	"devices.end_reserved_bytes":   "number|null",
 	"devices.peak_allocated_bytes": "number|null", "devices.peak_active_bytes": "number|null",
 	"devices.peak_reserved_bytes":             "number|null",
-	"devices.start_allocated_requested_bytes": "number|null", "devices.start_active_requested_bytes": "number|null",
-	"devices.end_allocated_requested_bytes": "number|null", "devices.end_active_requested_bytes": "number|null",
-	"devices.peak_allocated_requested_bytes": "number|null", "devices.peak_active_requested_bytes": "number|null",
-	"devices.peak_time_ns": "number|null", "devices.peak_event": "number|null", "devices.exactness": "string",
+	"devices.start_allocated_requested_bytes": "number|null",
+	"devices.start_active_requested_bytes":    "number|null",
+	"devices.end_allocated_requested_bytes":   "number|null",
+	"devices.end_active_requested_bytes":      "number|null",
+	"devices.peak_allocated_requested_bytes":  "number|null",
+	"devices.peak_active_requested_bytes":     "number|null",
+	"devices.peak_time_ns":                    "number|null", "devices.peak_event": "number|null",
+	"devices.exactness":        "string",
 	"devices.exactness_reason": "string",
 	"devices.fragmentation.at": "string", "devices.fragmentation.internal_bytes": "number",
 	"devices.fragmentation.stranded_bytes": "number",
@@ -93,9 +102,11 @@ var contract = map[string]string{
 	"devices.fragmentation.largest_free_bytes": "number",
 	"devices.peak.by_category.name":            "string", "devices.peak.by_category.bytes": "number",
 	"devices.peak.by_category.inferred": "bool",
-	"devices.peak.by_stack.stack":       "array", "devices.peak.by_stack.bytes": "number", "devices.peak.by_stack.blocks": "number",
-	"devices.peak.by_module": "array", "devices.peak.by_size": "array",
-	"devices.iterations.index": "number", "devices.iterations.start_ns": "number|null", "devices.iterations.end_ns": "number|null",
+	"devices.peak.by_stack.stack":       "array", "devices.peak.by_stack.bytes": "number",
+	"devices.peak.by_stack.blocks": "number",
+	"devices.peak.by_module":       "array", "devices.peak.by_size": "array",
+	"devices.iterations.index": "number", "devices.iterations.start_ns": "number|null",
+	"devices.iterations.end_ns":               "number|null",
 	"devices.iterations.peak_allocated_bytes": "number", "devices.iterations.source": "string",
 	"devices.iterations.peak_allocated_requested_bytes": "number|null",
 }
@@ -153,7 +164,8 @@ func kindAt(v any, path []string) string {
 func TestIterationsAndPeakCountFromTheTracesFirstEvent(t *testing.T) {
 	d := stats(t, build(t, training(3, 1, "x")), Options{}).Devices[0]
 	if d.PeakTime == nil || *d.PeakTime != 200 || *d.PeakEvent != 2 || *d.PeakAllocated != 6144 {
-		t.Errorf("peak %v at %v, event %v; want 6144 at 200, event 2", *d.PeakAllocated, d.PeakTime, d.PeakEvent)
+		t.Errorf("peak %v at %v, event %v; want 6144 at 200, event 2", *d.PeakAllocated, d.PeakTime,
+			d.PeakEvent)
 	}
 	if len(d.Iterations) != 3 || *d.Iterations[0].Start != 100 {
 		t.Errorf("iterations %+v, want three, the first from 100", d.Iterations)
@@ -163,7 +175,8 @@ func TestIterationsAndPeakCountFromTheTracesFirstEvent(t *testing.T) {
 func TestPartsOfReservedSumToReservedAtPeakAndEnd(t *testing.T) {
 	d := stats(t, build(t, training(3, 1, "x")), Options{}).Devices[0]
 	for _, f := range []*Fragmentation{d.Fragmentation, d.AtEnd} {
-		if sum := f.ActiveRequested + f.Internal + f.Stranded + f.Cached; sum != f.Reserved || f.Reserved != 1<<20 {
+		if sum := f.ActiveRequested + f.Internal + f.Stranded + f.Cached; sum != f.Reserved ||
+			f.Reserved != 1<<20 {
 			t.Errorf("at the %s: parts sum to %d, reserved %d", f.At, sum, f.Reserved)
 		}
 	}
@@ -176,11 +189,13 @@ func TestAStretchHasItsOwnStartPeakAndEnd(t *testing.T) {
 		t.Fatal(err1, err2)
 	}
 	d := stats(t, build(t, training(3, 1, "x")), Options{From: from, To: to}).Devices[0]
-	if d.Events != 1 || d.Allocations != 1 || *d.StartAllocated != 1024 || *d.PeakAllocated != 6144 || *d.EndAllocated != 6144 {
+	if d.Events != 1 || d.Allocations != 1 || *d.StartAllocated != 1024 || *d.PeakAllocated != 6144 ||
+		*d.EndAllocated != 6144 {
 		t.Errorf("got %d events, %d allocations, start %d, peak %d, end %d; want 1, 1, 1024, 6144, 6144",
 			d.Events, d.Allocations, *d.StartAllocated, *d.PeakAllocated, *d.EndAllocated)
 	}
-	if *d.StartAllocatedRequested != 1000 || *d.PeakAllocatedRequested != 6000 || *d.EndActiveRequested != 6000 {
+	if *d.StartAllocatedRequested != 1000 || *d.PeakAllocatedRequested != 6000 ||
+		*d.EndActiveRequested != 6000 {
 		t.Errorf("requested: start %d, peak %d, end active %d; want 1000, 6000, 6000",
 			*d.StartAllocatedRequested, *d.PeakAllocatedRequested, *d.EndActiveRequested)
 	}
@@ -190,7 +205,8 @@ func TestAStretchMayStartAtItsPeak(t *testing.T) {
 	from, _ := ParsePosition("3") // the free, just after the peak
 	d := stats(t, build(t, training(1, 1, "x")), Options{From: from}).Devices[0]
 	if *d.PeakAllocated != 6144 || *d.PeakEvent != 2 {
-		t.Errorf("peak %d at event %d, want 6144 at the event before the stretch", *d.PeakAllocated, *d.PeakEvent)
+		t.Errorf("peak %d at event %d, want 6144 at the event before the stretch", *d.PeakAllocated,
+			*d.PeakEvent)
 	}
 }
 
@@ -226,7 +242,8 @@ func TestReportsPrintNoControlCharactersOfTheFile(t *testing.T) {
 		if err := WriteJSON(&j, v); err != nil {
 			t.Fatal(err)
 		}
-		if !json.Valid(j.Bytes()) || !strings.Contains(j.String(), `\u009b31m\nline\u202egnp.exe\u2066\u200f\u2028!`) {
+		if !json.Valid(j.Bytes()) || !strings.Contains(j.String(),
+			`\u009b31m\nline\u202egnp.exe\u2066\u200f\u2028!`) {
 			t.Errorf("JSON is not valid or does not hold the name: %.300q", j.String())
 		}
 		b.Write(j.Bytes())
@@ -336,8 +353,9 @@ func TestParsePosition(t *testing.T) {
 
 func TestThresholds(t *testing.T) {
 	change := 0.1
-	metrics := []Metric{{Name: "peak", Unit: "bytes", A: 1000, B: 1100, Delta: 100, Change: &change}, {Name: "blocks",
-		Unit: "count", A: 0, B: 5, Delta: 5},
+	metrics := []Metric{{Name: "peak", Unit: "bytes", A: 1000, B: 1100, Delta: 100, Change: &change},
+		{Name: "blocks",
+			Unit: "count", A: 0, B: 5, Delta: 5},
 		{Name: "step", Unit: "ns", A: 2e6, B: 1e6, Delta: -1e6, Change: ptr(-0.5)}}
 	for text, want := range map[string]bool{
 		"peak>+9%": true, "peak>+10%": false, "peak>=+10%": true, "peak<+10%": false, "peak<=+10%": true,
@@ -355,10 +373,12 @@ func TestThresholds(t *testing.T) {
 			t.Errorf("%q: failed %v, %v; want %v", text, c.Failed, err, want)
 		}
 	}
-	if list, err := ParseThresholds([]string{"peak>+1%, blocks>3", "step>+1%"}); err != nil || len(list) != 3 {
+	if list, err := ParseThresholds([]string{"peak>+1%, blocks>3", "step>+1%"}); err != nil ||
+		len(list) != 3 {
 		t.Errorf("a list is %d thresholds, %v; want 3", len(list), err)
 	}
-	for _, bad := range []string{"peak", ">3", "peak>", "peak>2%", "peak==3", "PEAK>3", "peak>+-3", "peak>+1.2.3%"} {
+	for _, bad := range []string{"peak", ">3", "peak>", "peak>2%", "peak==3", "PEAK>3", "peak>+-3",
+		"peak>+1.2.3%"} {
 		if list, err := ParseThresholds([]string{bad}); err == nil {
 			t.Errorf("%q is taken for %+v", bad, list)
 		}

@@ -35,7 +35,8 @@ func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 			reserved = format(held)
 		}
 		rows = append(rows, row{right(number), right(format(rank.Totals.PeakAllocated)), right(reserved),
-			right(Percent(rank.Totals.PeakAllocated, r.Median)), shorten(rank.Top.Name, 48), filepath.Base(rank.Path), note})
+			right(Percent(rank.Totals.PeakAllocated, r.Median)), shorten(rank.Top.Name, 48),
+			filepath.Base(rank.Path), note})
 	}
 	p.table("  ", rows)
 	return p.flush(w)

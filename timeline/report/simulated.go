@@ -89,7 +89,8 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		}
 	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
-		return cmp.Or(cmp.Compare(y.rank(), x.rank()), cmp.Compare(y.spare(), x.spare()), cmp.Compare(y.saves(), x.saves()))
+		return cmp.Or(cmp.Compare(y.rank(), x.rank()), cmp.Compare(y.spare(), x.spare()),
+			cmp.Compare(y.saves(), x.saves()))
 	})
 	for i := range d.Levers {
 		if l := &d.Levers[i]; l.Simulated != nil && d.helps(l.Simulated) && (told == nil || !d.OOM &&

@@ -12,7 +12,8 @@ const mib = 1 << 20
 
 // simulatedOf returns settings that hold peak at most and need least.
 func simulatedOf(name, setting string, peak, least, capacity int64) SimulatedSettings {
-	s := SimulatedSettings{Name: name, Setting: setting, Conf: setting, PeakReserved: peak * mib, SmallestCap: known(least * mib), Exactness: "exact"}
+	s := SimulatedSettings{Name: name, Setting: setting, Conf: setting, PeakReserved: peak * mib,
+		SmallestCap: known(least * mib), Exactness: "exact"}
 	if capacity > 0 {
 		fits, spare := least <= capacity, (capacity-least)*mib
 		s.Fits, s.Spare = &fits, &spare
@@ -24,7 +25,8 @@ func simulatedOf(name, setting string, peak, least, capacity int64) SimulatedSet
 // MiB.
 func simulationOf(capacity int64, settings ...SimulatedSettings) *Simulation {
 	recorded := simulatedOf("recorded", "", 100, 90, capacity)
-	s := &Simulation{Available: true, Emulator: "as recorded", Fidelity: 1, FromStart: true, Recorded: &recorded, Settings: settings}
+	s := &Simulation{Available: true, Emulator: "as recorded", Fidelity: 1, FromStart: true,
+		Recorded: &recorded, Settings: settings}
 	if capacity > 0 {
 		s.Capacity = known(capacity * mib)
 	}

@@ -231,7 +231,8 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 }
 
 func newSource(tr *traces.Trace) Source {
-	return Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes, Tool: tr.Source.Tool,
+	return Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes,
+		Tool: tr.Source.Tool,
 		Rank: tr.Process.Rank}
 }
 
@@ -263,8 +264,10 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 		return DeviceStats{}, err
 	}
 	ds := DeviceStats{
-		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: autopsy.Headline(d, o.Units),
-		Law: LawDifference{d.Totals.LawAllocated, d.Totals.LawAllocatedRequested, d.Totals.LawActive, d.Totals.LawActiveRequested,
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name,
+		Headline: autopsy.Headline(d, o.Units),
+		Law: LawDifference{d.Totals.LawAllocated, d.Totals.LawAllocatedRequested, d.Totals.LawActive,
+			d.Totals.LawActiveRequested,
 			d.Totals.LawReserved},
 		FinalKnown: d.Totals.FinalKnown,
 		Exactness:  d.Totals.Exactness.String(), ExactnessReason: d.Totals.Reason,
@@ -288,7 +291,8 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 // whole fills in the figures of the whole recording and returns the moment of the peak.
 func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
 	t := &d.Totals
-	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
+	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams,
+		t.Segments
 	ds.StartAllocated = known(t.StartAllocated)
 	ds.StartAllocatedRequested = figure(t.StartAllocatedRequested)
 	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), figure(t.StartActiveRequested)
@@ -336,7 +340,8 @@ func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
 	if d.RequestedKnown() {
 		allocated, active := d.RequestedSeries(), d.RequestedActiveSeries()
 		var own timeline.Moment // each series has its own peak
-		ds.StartAllocatedRequested, ds.StartActiveRequested = known(allocated.At(before)), known(active.At(before))
+		ds.StartAllocatedRequested, ds.StartActiveRequested = known(allocated.At(before)),
+			known(active.At(before))
 		ds.EndAllocatedRequested, ds.EndActiveRequested = known(allocated.At(last)), known(active.At(last))
 		ds.PeakAllocatedRequested, ds.PeakActiveRequested = peak(allocated, &own), peak(active, &own)
 	}
@@ -373,7 +378,8 @@ func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 		ByStack: newStackRows(d, sites.Breakdown(d, at, sites.ByStack), top)}
 	for _, g := range sites.Breakdown(d, at, sites.ByCategory) {
 		if g.Bytes > 0 { // g.Name, since bytes that only the source's total shows have no category
-			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
+			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks,
+				g.Inferred})
 		}
 	}
 	rows := func(by sites.By) []GroupRow {
@@ -391,7 +397,8 @@ func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 func newStackRows(d *timeline.Device, groups []sites.Group, top int) []StackRow {
 	rows := []StackRow{}
 	for _, g := range first(groups, top) {
-		rows = append(rows, StackRow{g.Name, StackText(d.Timeline().Places(), g.Stack), g.Bytes, requestedOf(d, g), g.Blocks})
+		rows = append(rows, StackRow{g.Name, StackText(d.Timeline().Places(), g.Stack), g.Bytes,
+			requestedOf(d, g), g.Blocks})
 	}
 	return rows
 }
@@ -446,7 +453,8 @@ func (ds *DeviceStats) fragment(ctx context.Context, d *timeline.Device, at time
 	return nil
 }
 
-func fragmentationAt(ctx context.Context, d *timeline.Device, at timeline.Moment, name string) (*Fragmentation, error) {
+func fragmentationAt(ctx context.Context, d *timeline.Device, at timeline.Moment,
+	name string) (*Fragmentation, error) {
 	st, err := timeline.StateAt(ctx, d, at)
 	if err != nil || st == nil || !st.Known {
 		return nil, err
@@ -456,7 +464,8 @@ func fragmentationAt(ctx context.Context, d *timeline.Device, at timeline.Moment
 
 func newFragmentation(st *timeline.AllocatorState, name string) *Fragmentation {
 	return &Fragmentation{
-		At: name, ActiveRequested: st.ActiveRequested, Internal: st.Internal, Stranded: st.Stranded, Cached: st.Cached,
+		At: name, ActiveRequested: st.ActiveRequested, Internal: st.Internal, Stranded: st.Stranded,
+		Cached:      st.Cached,
 		PendingFree: st.PendingFree, LargestFree: st.LargestFree, Reserved: st.Reserved,
 		Exactness: st.Exactness.String(), ExactnessReason: st.Reason,
 	}
@@ -475,8 +484,10 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 			continue
 		}
 		row := Iteration{
-			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End), PeakAllocated: it.PeakAllocated,
-			Churn: it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why(u), Source: its.Source.String(),
+			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End),
+			PeakAllocated: it.PeakAllocated,
+			Churn:         it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why(u),
+			Source: its.Source.String(),
 		}
 		if d.RequestedKnown() {
 			row.PeakAllocatedRequested = known(d.RequestedSeries().Range(it.First, it.End).Max)

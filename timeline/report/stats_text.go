@@ -68,7 +68,8 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	if d.TotalBytes != nil {
 		name += " · " + o.Units.Bytes(*d.TotalBytes)
 	}
-	counts := []string{timeline.Counted(d.Events, "event"), timeline.Counted(d.Allocations, "allocation"), timeline.Counted(d.Segments, "segment"),
+	counts := []string{timeline.Counted(d.Events, "event"), timeline.Counted(d.Allocations, "allocation"),
+		timeline.Counted(d.Segments, "segment"),
 		timeline.Counted(d.Streams, "stream")}
 	if d.OOMs > 0 {
 		counts = append(counts, timeline.Counted(d.OOMs, "out-of-memory event"))
@@ -99,13 +100,15 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	allocated := figure{"allocated", d.StartAllocated, d.PeakAllocated, d.EndAllocated}
 	active := figure{"active", d.StartActive, d.PeakActive, d.EndActive}
 	figures := []figure{
-		allocated, {"  requested", d.StartAllocatedRequested, d.PeakAllocatedRequested, d.EndAllocatedRequested},
+		allocated, {"  requested", d.StartAllocatedRequested, d.PeakAllocatedRequested,
+			d.EndAllocatedRequested},
 		active, {"  requested", d.StartActiveRequested, d.PeakActiveRequested, d.EndActiveRequested},
 		{"reserved", d.StartReserved, d.PeakReserved, d.EndReserved},
 	}
 	same := func(x, y *int64) bool { return x == nil || y == nil || *x == *y }
 	for i := 2; i >= 0; i -= 2 { // leave out requested bytes that add nothing
-		if x, y := figures[i], figures[i+1]; same(x.start, y.start) && same(x.peak, y.peak) && same(x.end, y.end) {
+		if x, y := figures[i], figures[i+1]; same(x.start, y.start) && same(x.peak, y.peak) &&
+			same(x.end, y.end) {
 			figures = slices.Delete(figures, i+1, i+2)
 		}
 	}
@@ -141,8 +144,10 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	if f := d.Fragmentation; f != nil {
 		unit, format = o.Units.Column(f.Reserved)
-		p.line("  at the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s %s; largest free block %s", f.At,
-			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit,
+		p.line("  at the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s "+
+			"%s; largest free block %s", f.At,
+			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached),
+			format(f.Reserved), unit,
 			o.Units.Bytes(f.LargestFree))
 	}
 }
@@ -164,7 +169,8 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 		if c.Inferred {
 			name = "~" + name
 		}
-		rows = append(rows, row{name, right(format(c.Bytes) + " " + unit), right(Percent(c.Bytes, total)), bar(c.Bytes, total, 24)})
+		rows = append(rows, row{name, right(format(c.Bytes) + " " + unit), right(Percent(c.Bytes, total)),
+			bar(c.Bytes, total, 24)})
 	}
 	p.table("    ", rows)
 	top := o.top(5)
@@ -177,7 +183,8 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 		}
 		for i := range min(n, top) {
 			name, bytes, blocks := at(i)
-			rows = append(rows, row{right(format(bytes) + " " + unit), right(Percent(bytes, total)), right(blocksText(blocks)),
+			rows = append(rows, row{right(format(bytes) + " " + unit), right(Percent(bytes, total)),
+				right(blocksText(blocks)),
 				shorten(name, 96)})
 		}
 		if len(rows) == 0 {
@@ -213,7 +220,8 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 	churnUnit, churnFormat := o.Units.Column(churn)
 	p.line("")
 	p.line("  %s, found by %s", timeline.Counted(len(d.Iterations), "iteration"), d.Iterations[0].Source)
-	rows := []row{{right("it"), right("peak " + unit), right("time"), right("churn " + churnUnit), right("blocks"), ""}}
+	rows := []row{{right("it"), right("peak " + unit), right("time"), right("churn " + churnUnit),
+		right("blocks"), ""}}
 	shown := 0
 	for _, it := range d.Iterations {
 		if shown >= top && !it.Odd || shown >= 2*top {
@@ -228,7 +236,8 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		if it.Odd && why == "" {
 			why = "differs from the steady ones"
 		}
-		rows = append(rows, row{right(steps.IterationNumber(it.Name)), right(format(it.PeakAllocated)), right(length),
+		rows = append(rows, row{right(steps.IterationNumber(it.Name)), right(format(it.PeakAllocated)),
+			right(length),
 			right(churnFormat(it.Churn)),
 			right(Grouped(it.Blocks)), why})
 	}

@@ -91,7 +91,8 @@ func (p *printer) table(indent string, rows []row) {
 	}
 }
 
-var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#", "▏", "|", "–", "-", "→", "->", "±", "+-", "…",
+var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#", "▏", "|", "–", "-", "→", "->",
+	"±", "+-", "…",
 	"...", "×", "x",
 	"←", "<-", "µ", "u", "Δ", "d", "‘", "'", "’", "'", "“", "\"", "”", "\"")
 
@@ -192,7 +193,8 @@ func notASCII(r rune) bool { return r < ' ' || r >= 0x7f }
 // drives reports whether a terminal or text viewer obeys r instead of showing it.
 func drives(r rune) bool {
 	switch {
-	case r < ' ', r >= 0x7f && r < 0xa0, r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u2028' && r <= '\u202e',
+	case r < ' ', r >= 0x7f && r < 0xa0, r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u2028' &&
+		r <= '\u202e',
 		r >= '\u2066' && r <= '\u2069':
 		return true
 	}

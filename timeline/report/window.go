@@ -49,7 +49,8 @@ func ParsePosition(s string) (Position, error) {
 	if t, err := time.ParseDuration(word); err == nil && t >= 0 {
 		return Position{text: s, kind: positionTime, n: int64(t)}, nil
 	}
-	return Position{}, fmt.Errorf("position %q is not a time (1.5s), an iteration (it3) or an event index (1200)", s)
+	return Position{}, fmt.Errorf("position %q is not a time (1.5s), an iteration (it3) "+
+		"or an event index (1200)", s)
 }
 
 // IsZero reports whether the position is the recording's own bound.
@@ -69,7 +70,8 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	switch p.kind {
 	case positionTime:
 		if !d.Timeline().Trace.Clock.HasTime {
-			return 0, fmt.Errorf("%s is a time, and this trace has no clock: give an event index or an iteration", p.text)
+			return 0, fmt.Errorf("%s is a time, and this trace has no clock: give an "+
+				"event index or an iteration", p.text)
 		}
 		return d.MomentAt(d.Timeline().Zero()+p.n-1) + 1, nil
 	case positionEvent:
@@ -110,7 +112,8 @@ func Resolve(d *timeline.Device, from, to Position) (Span, error) {
 		return Span{}, err
 	}
 	if first >= end {
-		return Span{}, fmt.Errorf("nothing lies between %s and %s: the trace has %s", from.or("the beginning"), to.or("the end"),
+		return Span{}, fmt.Errorf("nothing lies between %s and %s: the trace has %s",
+			from.or("the beginning"), to.or("the end"),
 			timeline.Counted(int(n), "event"))
 	}
 	return Span{First: first, End: end}, nil

@@ -154,7 +154,8 @@ func ReadWith(ctx context.Context, in io.Reader, o Options) (*traces.Trace, erro
 		return nil, err
 	}
 	if err != nil {
-		r.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		r.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	return r.b.Finish(), err
 }
@@ -184,7 +185,8 @@ func (r *reader) lines(ctx context.Context, in io.Reader) error {
 			err = r.row(line)
 		}
 		if err != nil {
-			return &traces.FormatError{Format: formatName, Line: n, Reason: err.Error(), Advice: "record the step again with describe.py"}
+			return &traces.FormatError{Format: formatName, Line: n, Reason: err.Error(),
+				Advice: "record the step again with describe.py"}
 		}
 	}
 	if errors.Is(scan.Err(), bufio.ErrTooLong) {
@@ -227,7 +229,8 @@ func (r *reader) head(line []byte) error {
 		if s[1] < s[0] {
 			return fmt.Errorf("step %d ends before it begins", i)
 		}
-		t.Marks = append(t.Marks, traces.Mark{Start: s[0], End: s[1], Name: r.b.String("step " + strconv.Itoa(i+1)), Kind: traces.MarkIteration})
+		t.Marks = append(t.Marks, traces.Mark{Start: s[0], End: s[1],
+			Name: r.b.String("step " + strconv.Itoa(i+1)), Kind: traces.MarkIteration})
 	}
 	return nil
 }
@@ -300,26 +303,32 @@ func (r *reader) device(name string) traces.DeviceID {
 }
 
 func (r *reader) event(x *row, s storage, a traces.Action) {
-	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device, Action: a}
+	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device,
+		Action: a}
 	if len(x.Says) > 0 && r.o.Sentence != nil {
 		x.Label = r.o.Sentence(x.Says, x.Label)
 	}
 	if a == traces.Alloc && (x.Category != "" || x.Label != "") {
-		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), UserMetadata: r.b.String(x.Label), ForwardStack: traces.NoStack})
+		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category),
+			UserMetadata: r.b.String(x.Label), ForwardStack: traces.NoStack})
 	}
 	if t := &r.b.T; r.empty && !r.begun[s.device] {
 		r.begun[s.device] = true
-		t.Counters = append(t.Counters, traces.Counter{Name: r.b.String(traces.CounterAllocated), Device: s.device, Time: []int64{x.T}, Value: []int64{s.size}, Event: []int32{int32(t.Events.Len())}})
+		t.Counters = append(t.Counters, traces.Counter{Name: r.b.String(traces.CounterAllocated),
+			Device: s.device, Time: []int64{x.T}, Value: []int64{s.size},
+			Event: []int32{int32(t.Events.Len())}})
 	}
 	r.b.Event(e)
 }
 
-var phases = map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward, "optimizer": traces.PhaseOptimizer}
+var phases = map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward,
+	"optimizer": traces.PhaseOptimizer}
 
 func (r *reader) op(x *row) error {
 	t := &r.b.T
 	id := traces.OpID(len(t.Ops))
-	op := traces.Op{Start: max(x.T, r.last), Duration: x.D, Name: r.b.String(x.Name), Module: r.b.String(x.Module), Stack: traces.NoStack, Parent: traces.NoOp,
+	op := traces.Op{Start: max(x.T, r.last), Duration: x.D, Name: r.b.String(x.Name),
+		Module: r.b.String(x.Module), Stack: traces.NoStack, Parent: traces.NoOp,
 		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun, Again: x.Again}
 	r.last = op.Start
 	first := len(t.Accesses)
@@ -330,11 +339,13 @@ func (r *reader) op(x *row) error {
 		for _, k := range touched.ids {
 			s, ok := r.live[k]
 			if !ok {
-				t.Accesses = t.Accesses[:first] // the trace returned with the error has no access by a missing op
+				// the trace returned with the error has no access by a missing op
+				t.Accesses = t.Accesses[:first]
 				return fmt.Errorf("op %.60q touches storage %d, which is not there", x.Name, k)
 			}
 			if s.size > 0 {
-				t.Accesses = append(t.Accesses, traces.Access{Time: op.Start, Addr: s.addr, Size: s.size, Op: id, Event: int32(t.Events.Len()), Device: s.device, Mode: touched.mode})
+				t.Accesses = append(t.Accesses, traces.Access{Time: op.Start, Addr: s.addr, Size: s.size,
+					Op: id, Event: int32(t.Events.Len()), Device: s.device, Mode: touched.mode})
 				op.Device = s.device
 			}
 		}

@@ -30,13 +30,15 @@ func table(t *traces.Trace) string {
 	for i := range t.Events.Len() + 1 {
 		for len(acc) > 0 && int(acc[0].Event) <= i {
 			op := t.Ops[acc[0].Op]
-			fmt.Fprintf(&b, "  %s %s %s %x %s\n", t.Text(op.Name), op.Phase, t.Text(op.Module), acc[0].Addr, acc[0].Mode)
+			fmt.Fprintf(&b, "  %s %s %s %x %s\n", t.Text(op.Name), op.Phase, t.Text(op.Module), acc[0].Addr,
+				acc[0].Mode)
 			acc = acc[1:]
 		}
 		if i < t.Events.Len() {
 			e := t.Events.At(i)
 			d := t.Devices[e.Device]
-			fmt.Fprintf(&b, "%d %s %x %d %s %s%d\n", e.Time, e.Action, e.Addr, e.Size, t.Text(t.DetailOf(i).Category), d.Kind, d.Ordinal)
+			fmt.Fprintf(&b, "%d %s %x %d %s %s%d\n", e.Time, e.Action, e.Addr, e.Size,
+				t.Text(t.DetailOf(i).Category), d.Kind, d.Ordinal)
 		}
 	}
 	return b.String()
@@ -103,8 +105,12 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 }
 
 func TestEverythingBeforeDamageIsKept(t *testing.T) {
-	tr, err := described.Read(context.Background(), strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"on":"cpu"}`+"\nrubbish"), nil)
-	if err == nil || tr == nil || tr.Events.Len() != 1 || !slices.ContainsFunc(tr.Losses, func(l traces.Loss) bool { return l.Name == "torn_tail" }) {
+	tr, err := described.Read(context.Background(),
+		strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"on":"cpu"}`+"\nrubbish"), nil)
+	if err == nil || tr == nil || tr.Events.Len() != 1 ||
+		!slices.ContainsFunc(tr.Losses, func(l traces.Loss) bool {
+			return l.Name == "torn_tail"
+		}) {
 		t.Errorf("%v, %v", tr, err)
 	}
 }
@@ -172,7 +178,8 @@ func TestTheRecorderDescribesTheStepAndChangesNoResult(t *testing.T) {
 		}
 	}
 	if modules["0"] < 4 || running != 2 {
-		t.Errorf("%d ops of module 0, forward and backward, in two steps, and %d changes of running statistics", modules["0"], running)
+		t.Errorf("%d ops of module 0, forward and backward, in two steps, and %d "+
+			"changes of running statistics", modules["0"], running)
 	}
 	categories := map[string]bool{}
 	for i := range tr.Events.Len() {
@@ -186,7 +193,8 @@ func TestTheRecorderDescribesTheStepAndChangesNoResult(t *testing.T) {
 }
 
 func TestATraceReturnedWithAnErrorHasNoAccessByAMissingOp(t *testing.T) {
-	in := head + `{"k":"alloc","id":0,"size":8,"t":0}` + "\n" + `{"k":"op","t":1,"d":1,"name":"a","r":[0]}` + "\n" + `{"k":"op","t":3,"d":1,"name":"b","r":[0,9]}` + "\n"
+	in := head + `{"k":"alloc","id":0,"size":8,"t":0}` + "\n" + `{"k":"op","t":1,"d":1,"name":"a","r":[0]}` +
+		"\n" + `{"k":"op","t":3,"d":1,"name":"b","r":[0,9]}` + "\n"
 	tr, err := described.Read(context.Background(), strings.NewReader(in), nil)
 	if err == nil || tr == nil {
 		t.Fatalf("%v, %v", tr, err)

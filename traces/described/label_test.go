@@ -18,13 +18,15 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e, d := tr.Events.At(0), tr.DetailOf(0); e.Addr != 4096 || tr.Text(d.UserMetadata) != "layers.0.weight" || tr.Text(d.Category) != "parameter" {
+	if e, d := tr.Events.At(0), tr.DetailOf(0); e.Addr != 4096 ||
+		tr.Text(d.UserMetadata) != "layers.0.weight" || tr.Text(d.Category) != "parameter" {
 		t.Errorf("%+v %+v", e, d)
 	}
 	if e := tr.Events.At(1); e.Addr != 1<<20 {
 		t.Errorf("a made-up address: %x", e.Addr)
 	}
-	_, err = described.Read(context.Background(), strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"addr":9223372036854775807}`+"\n"), nil)
+	_, err = described.Read(context.Background(),
+		strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"addr":9223372036854775807}`+"\n"), nil)
 	if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), "out of range") {
 		t.Errorf("%v", err)
 	}
@@ -53,8 +55,11 @@ func TestALabelMayBeASentence(t *testing.T) {
 }
 
 func TestARecordingThatBeginsEmptySaysSoForEachDevice(t *testing.T) {
-	const rows = `{"k":"alloc","id":1,"size":8,"on":"cpu"}` + "\n" + `{"k":"alloc","id":2,"size":16,"on":"cuda:0","t":5}` + "\n" + `{"k":"alloc","id":3,"size":4,"on":"cpu","t":6}` + "\n"
-	for first, want := range map[string]int{head: 0, strings.Replace(head, `"version":1`, `"version":1,"empty":true`, 1): 2} {
+	const rows = `{"k":"alloc","id":1,"size":8,"on":"cpu"}` + "\n" +
+		`{"k":"alloc","id":2,"size":16,"on":"cuda:0","t":5}` + "\n" +
+		`{"k":"alloc","id":3,"size":4,"on":"cpu","t":6}` + "\n"
+	for first, want := range map[string]int{head: 0,
+		strings.Replace(head, `"version":1`, `"version":1,"empty":true`, 1): 2} {
 		tr, err := described.Read(context.Background(), strings.NewReader(first+rows), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +69,8 @@ func TestARecordingThatBeginsEmptySaysSoForEachDevice(t *testing.T) {
 		}
 		for _, c := range tr.Counters {
 			row := int(c.Event[0])
-			if e := tr.Events.At(row); tr.Text(c.Name) != traces.CounterAllocated || e.Device != c.Device || e.Size != c.Value[0] || e.Time != c.Time[0] {
+			if e := tr.Events.At(row); tr.Text(c.Name) != traces.CounterAllocated || e.Device != c.Device ||
+				e.Size != c.Value[0] || e.Time != c.Time[0] {
 				t.Errorf("%+v at %+v", c, e)
 			}
 			if begin, _ := tr.DeviceEvents(c.Device); begin != row {

@@ -49,7 +49,8 @@ func TestQuickLateGPUWorkCountsForItsStep(t *testing.T) {
 		}
 	}
 	if len(steps[0]) < 20 || !slices.Equal(steps[0], steps[1]) || len(steps[0])+len(steps[1]) != len(tr.Ops) {
-		t.Errorf("%d ops, of which the first step has %d and the second %d", len(tr.Ops), len(steps[0]), len(steps[1]))
+		t.Errorf("%d ops, of which the first step has %d and the second %d", len(tr.Ops), len(steps[0]),
+			len(steps[1]))
 	}
 	for k := range steps {
 		if m := tr.Marks[k]; k > 0 && m.Start < tr.Marks[k-1].End {

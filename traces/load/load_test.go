@@ -113,7 +113,8 @@ func TestTheContentDecidesNotTheName(t *testing.T) {
 		"a page.txt": {"<!DOCTYPE html>\nconst local_files = [{\"base64\": \"" +
 			base64.StdEncoding.EncodeToString([]byte(`{"device_traces": [[{"action": "alloc"}]]}`)) +
 			"\"}]", "torch_snapshot", 1},
-		"snapshot.csv": {`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`, "torch_snapshot", 1},
+		"snapshot.csv": {`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, ` +
+			`"stream": 0, "time_us": 1}]]}`, "torch_snapshot", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, filepath.Join(t.TempDir(), name), c.data)
@@ -232,7 +233,8 @@ func TestBombsAreRefusedAndTheOverrideIsNamed(t *testing.T) {
 
 func TestAWrongChecksumAfterTheTraceIsDetected(t *testing.T) {
 	snapshot :=
-		`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`
+		`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, ` +
+			`"stream": 0, "time_us": 1}]]}`
 	packed := []byte(gz(t, snapshot))
 	packed[len(packed)-8] ^= 1 // of the checksum at the end
 	tr, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), string(packed)),

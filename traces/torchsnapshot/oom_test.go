@@ -8,7 +8,8 @@ import (
 )
 
 func TestAnOOMWithoutDeviceFreeHasAnUnknownNumberOfFreeBytes(t *testing.T) {
-	const source = `{"segments": [], "device_traces": [[{"action": "oom", "size": 512, "stream": 0, "time_us": 7}]]}`
+	const source = `{"segments": [], "device_traces": [[{"action": "oom", "size": 512, ` +
+		`"stream": 0, "time_us": 7}]]}`
 	tr, err := Read(context.Background(), strings.NewReader(source), nil)
 	if err != nil {
 		t.Fatal(err)

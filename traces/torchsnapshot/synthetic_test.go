@@ -136,14 +136,17 @@ func syntheticJSON(n int) []byte {
 			out.WriteString(", ")
 		}
 		fmt.Fprintf(&out,
-			`{"action": "%s", "addr": %d, "size": %d, "stream": 0, "time_us": %d, "pool_id": [0, 0], "frames": [`, []string{"alloc", "free_requested", "free_completed"}[i%3], 0x7F00_0000_0000+i/3%4096<<20, 512+i/3%977*4096, 1_759_252_584_204_770+3*i)
+			`{"action": "%s", "addr": %d, "size": %d, "stream": 0, "time_us": %d, `+
+				`"pool_id": [0, 0], "frames": [`, []string{"alloc", "free_requested", "free_completed"}[i%3],
+			0x7F00_0000_0000+i/3%4096<<20, 512+i/3%977*4096, 1_759_252_584_204_770+3*i)
 		for depth := range 30 {
 			if depth > 0 {
 				out.WriteString(", ")
 			}
 			f := (i/3*7 + depth*depth) % 3000
 			fmt.Fprintf(&out,
-				`{"filename": "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/m%d.py", "line": %d, "name": "fn%d"}`, f%60, f, f%211)
+				`{"filename": "/opt/venv/lib/python3.12/site-packages/torch/nn/modules/m%d.py", `+
+					`"line": %d, "name": "fn%d"}`, f%60, f, f%211)
 		}
 		out.WriteString("]}")
 	}

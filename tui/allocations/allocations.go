@@ -127,7 +127,9 @@ func (v *view) ask(s *leaf.State) tea.Cmd {
 		v.of, v.shown = d, nil
 		v.table.SetRows(0)
 	}
-	return v.found.Ask(question{d, q}, func(ctx context.Context) (*result, error) { return search(ctx, d, q) })
+	return v.found.Ask(question{d, q}, func(ctx context.Context) (*result, error) {
+		return search(ctx, d, q)
+	})
 }
 
 // query is the shared filter in this view's order. A filter that names an order itself keeps it until a
@@ -250,7 +252,8 @@ func (v *view) Status(s *leaf.State) string {
 		return ""
 	}
 	d := s.Device
-	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.BlockName(a),
+	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)),
+		leaf.Count(int64(len(v.shown.ids))), d.BlockName(a),
 		s.Units.Bytes(d.Allocs.Rounded[a]), block.Life(d, a))
 	if site := sites.From(d, a); site != "" {
 		text += " · " + site

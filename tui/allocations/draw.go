@@ -31,7 +31,8 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	if len(v.shown.ids) == 0 {
-		leaf.Empty(s, c, "No allocation matches", "The filter "+strconv.Quote(s.QueryText)+" selects none of "+
+		leaf.Empty(s, c, "No allocation matches", "The filter "+strconv.Quote(s.QueryText)+
+			" selects none of "+
 			leaf.Count(int64(s.Device.Allocs.Len()))+" allocations. Change it with /, drop it with esc.", "")
 		return
 	}
@@ -56,9 +57,10 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 		_, below = below.CutTop(1)
 		block.Draw(s, c.Sub(canvas.Rect{X: below.X + 1, Y: below.Y, W: below.W - 1, H: below.H}), v.current())
 	}
-	v.table.Draw(c, canvas.Rect{X: body.X + 1, Y: body.Y, W: body.W - 1, H: body.H}, s.Theme, func(row, col int) table.Cell {
-		return v.cell(s, v.shown.ids[row], col)
-	})
+	v.table.Draw(c, canvas.Rect{X: body.X + 1, Y: body.Y, W: body.W - 1, H: body.H}, s.Theme,
+		func(row, col int) table.Cell {
+			return v.cell(s, v.shown.ids[row], col)
+		})
 }
 
 // sentence says what the filter selects, in plain words.
@@ -227,9 +229,10 @@ func (v *view) drawPlots(s *leaf.State, c *canvas.Canvas, area canvas.Rect) {
 		left, right = area.CutLeft(area.W / 2)
 		v.plots.lives = drawHistogram(s, c, right.Inset(1, 0), "bytes by lifetime", &v.shown.lives, lifeLabel)
 	}
-	v.plots.sizes = drawHistogram(s, c, left.Inset(1, 0), "bytes by size", &v.shown.sizes, func(b int) string {
-		return strings.NewReplacer(".00", "", ".0", "").Replace(s.Units.Bytes(1 << b))
-	})
+	v.plots.sizes = drawHistogram(s, c, left.Inset(1, 0), "bytes by size", &v.shown.sizes,
+		func(b int) string {
+			return strings.NewReplacer(".00", "", ".0", "").Replace(s.Units.Bytes(1 << b))
+		})
 }
 
 func lifeLabel(b int) string {
@@ -239,7 +242,8 @@ func lifeLabel(b int) string {
 	return strings.NewReplacer(".00", "", ".0", "").Replace(timeline.Duration(lifeOf(b)))
 }
 
-func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title string, h *histogram, label func(int) string) plot {
+func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title string, h *histogram,
+	label func(int) string) plot {
 	if h.last < h.first || area.W < 12 || area.H < 4 {
 		return plot{}
 	}

@@ -74,7 +74,8 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	}
 	facts = append(facts, Fact{"alive", Life(d, a)})
 	if waste := al.Rounded[a] - al.Size[a]; waste > 0 {
-		facts = append(facts, Fact{"asked", fmt.Sprintf("%s; the rest of %s is rounding", s.Units.Bytes(al.Size[a]), s.Units.Bytes(waste))})
+		facts = append(facts, Fact{"asked", fmt.Sprintf("%s; the rest of %s is rounding",
+			s.Units.Bytes(al.Size[a]), s.Units.Bytes(waste))})
 	}
 	if id := int(al.Stream[a]); id > 0 {
 		facts = append(facts, Fact{"stream", strconv.Itoa(id)})
@@ -190,7 +191,9 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		links[len(rows)] = leaf.Link(s, s.Device, f.file, f.line)
 		rows = append(rows, f.row(s, c, style))
 	}
-	say := func(st canvas.Style, text string) { rows = append(rows, c.Gloss(st).Render(canvas.Truncate(text, w))) }
+	say := func(st canvas.Style, text string) {
+		rows = append(rows, c.Gloss(st).Render(canvas.Truncate(text, w)))
+	}
 	at := slices.IndexFunc(frames, users)
 	switch {
 	case len(frames) > h && at >= h-1 && h > 2: // the one that matters is further out than there is room

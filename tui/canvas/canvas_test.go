@@ -134,7 +134,8 @@ func TestTheStringDrawsTheGrid(t *testing.T) {
 	c := New(30, 8, TrueColor, false)
 	var styles []Style
 	for i := range 12 {
-		styles = append(styles, Style{FG: Tone{R: uint8(i * 20)}, Bold: i%3 == 0, Underline: i%4 == 0, Reverse: i%5 == 0})
+		styles = append(styles, Style{FG: Tone{R: uint8(i * 20)}, Bold: i%3 == 0, Underline: i%4 == 0,
+			Reverse: i%5 == 0})
 		if i%2 == 0 {
 			styles[i].BG = Tone{B: uint8(i * 10)}
 		}
@@ -156,7 +157,8 @@ func TestTheStringDrawsTheGrid(t *testing.T) {
 				got = []rune(cell.Content)[0]
 			}
 			st := c.StyleOf(want.Style)
-			if got != want.Rune || want.Rune != ' ' && !sameColour(cell.Style.Fg, st.FG) || !sameColour(cell.Style.Bg, st.BG) {
+			if got != want.Rune || want.Rune != ' ' && !sameColour(cell.Style.Fg, st.FG) ||
+				!sameColour(cell.Style.Bg, st.BG) {
 				t.Fatalf("cell %d,%d shows %q in %v, but the grid has %q in %v",
 					x, y, got, cell.Style, want.Rune, st)
 			}
@@ -180,7 +182,8 @@ func TestTheTopmostZoneIsHit(t *testing.T) {
 	for _, at := range []struct {
 		x, y int
 		want any
-	}{{0, 0, "below"}, {5, 5, "below"}, {6, 5, "above"}, {8, 6, "above"}, {9, 6, "below"}, {6, 7, "below"}, {20, 0, nil}} {
+	}{{0, 0, "below"}, {5, 5, "below"}, {6, 5, "above"}, {8, 6, "above"}, {9, 6, "below"}, {6, 7, "below"},
+		{20, 0, nil}} {
 		if got, _ := c.Hit(at.x, at.y); got != at.want {
 			t.Errorf("a click at %d,%d hits %v, want %v", at.x, at.y, got, at.want)
 		}
@@ -242,7 +245,8 @@ func TestTruncationKeepsTheRequestedEnd(t *testing.T) {
 	for _, c := range []struct {
 		got, want string
 	}{
-		{Truncate("hello world", 7), "hello …"}, {Truncate("hello", 5), "hello"}, {Truncate("日本語", 5), "日本…"}, {Truncate("x", 0), ""},
+		{Truncate("hello world", 7), "hello …"}, {Truncate("hello", 5), "hello"}, {Truncate("日本語", 5), "日本…"},
+		{Truncate("x", 0), ""},
 		{TruncateLeft("/a/long/path.py", 8), "…path.py"}, {TruncateLeft("path.py", 7), "path.py"},
 	} {
 		if c.got != c.want {

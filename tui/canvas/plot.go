@@ -64,7 +64,8 @@ func columnCell(c *Canvas, x, y, low, high int, slabs []Slab, back color.Color) 
 		}
 	}
 	if empty := high - from; empty > 0 && empty > secondCover {
-		second, secondCover, secondAt = Slab{Fill: Fill{Color: back, Mono: ' ', ASCII: ' '}}, empty, len(slabs)
+		second, secondCover, secondAt = Slab{Fill: Fill{Color: back, Mono: ' ', ASCII: ' '}}, empty,
+			len(slabs)
 	}
 	if bestCover == 0 {
 		return

@@ -51,7 +51,8 @@ func TestStylesSurviveTheRoundTripThroughGloss(t *testing.T) {
 
 func TestPrintKeepsRowsAndClips(t *testing.T) {
 	c := New(6, 3, TrueColor, false)
-	c.Sub(Rect{X: 1, Y: 1, W: 3, H: 2}).Print(0, 0, lipgloss.JoinVertical(lipgloss.Right, "long row", "ab", "below"))
+	c.Sub(Rect{X: 1, Y: 1, W: 3, H: 2}).Print(0, 0, lipgloss.JoinVertical(lipgloss.Right, "long row", "ab",
+		"below"))
 	if got, want := plain(c), "\n lon\n"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -61,7 +62,8 @@ func TestPrintKeepsRowsAndClips(t *testing.T) {
 // counted alike by Lip Gloss and by the grid.
 func FuzzPlain(f *testing.F) {
 	for _, s := range []string{
-		"forward", "evil\x1b[31mred\x1b]0;t\x07", "\x9b31m\u009b31m", "日本", "e\u0301", "👩‍👩‍👧", "☁️", "🇩🇪", "\xff\xfe", "a\tb\nc\u200b",
+		"forward", "evil\x1b[31mred\x1b]0;t\x07", "\x9b31m\u009b31m", "日本", "e\u0301", "👩‍👩‍👧", "☁️", "🇩🇪",
+		"\xff\xfe", "a\tb\nc\u200b",
 	} {
 		f.Add(s)
 	}

@@ -136,7 +136,8 @@ func sgr(st Style, p Profile) string {
 	for _, a := range [...]struct {
 		on   bool
 		code string
-	}{{st.Bold, ";1"}, {st.Faint, ";2"}, {st.Italic, ";3"}, {st.Underline, ";4"}, {st.Reverse, ";7"}, {st.Strike, ";9"}} {
+	}{{st.Bold, ";1"}, {st.Faint, ";2"}, {st.Italic, ";3"}, {st.Underline, ";4"}, {st.Reverse, ";7"},
+		{st.Strike, ";9"}} {
 		if a.on {
 			b = append(b, a.code...)
 		}

@@ -34,10 +34,12 @@ type svgPicture struct {
 
 func (p *svgPicture) draw() string {
 	w, h := float64(p.g.w)*svgCellW, p.g.h*svgCellH
-	fmt.Fprintf(&p.b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 %.0f %d" width="%.0f" height="%d" `+
+	fmt.Fprintf(&p.b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 %.0f %d" `+
+		`width="%.0f" height="%d" `+
 		`font-family="ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace" font-size="%d">`+"\n",
 		w+20, h+20, w+20, h+20, svgFont)
-	fmt.Fprintf(&p.b, `<rect x="-10" y="-10" width="%.0f" height="%d" rx="6" fill="%s"/>`+"\n", w+20, h+20, hexOf(p.back))
+	fmt.Fprintf(&p.b, `<rect x="-10" y="-10" width="%.0f" height="%d" rx="6" fill="%s"/>`+"\n", w+20, h+20,
+		hexOf(p.back))
 	for y := range p.g.h {
 		p.backgrounds(y)
 		p.shapes(y)
@@ -66,7 +68,8 @@ func (p *svgPicture) look(cell Cell) (ink string, ground color.Color, st Style) 
 func (p *svgPicture) row(y int) []Cell { return p.g.cells[y*p.g.w : (y+1)*p.g.w] }
 
 func (p *svgPicture) rect(x, y, w, h float64, fill string) {
-	fmt.Fprintf(&p.b, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`, short(x), short(y), short(w), short(h), fill)
+	fmt.Fprintf(&p.b, `<rect x="%s" y="%s" width="%s" height="%s" fill="%s"/>`, short(x), short(y), short(w),
+		short(h), fill)
 }
 
 func (p *svgPicture) backgrounds(y int) {
@@ -81,7 +84,8 @@ func (p *svgPicture) backgrounds(y int) {
 		}
 		if ground != nil {
 			// A hair taller than the cell, so that no seam shows between rows when the picture is scaled.
-			p.rect(float64(x)*svgCellW, float64(y*svgCellH), float64(end-x)*svgCellW, svgCellH+0.3, hexOf(ground))
+			p.rect(float64(x)*svgCellW, float64(y*svgCellH), float64(end-x)*svgCellW, svgCellH+0.3,
+				hexOf(ground))
 		}
 		x = end
 	}
@@ -130,7 +134,8 @@ func (p *svgPicture) shapes(y int) {
 		}
 		ink, _, _ := p.look(row[x])
 		for _, q := range parts {
-			p.rect((float64(x)+q.x/8)*svgCellW, (float64(y)+q.y/8)*svgCellH, q.w/8*svgCellW+float64(end-x-1)*svgCellW, q.h/8*svgCellH, ink)
+			p.rect((float64(x)+q.x/8)*svgCellW, (float64(y)+q.y/8)*svgCellH,
+				q.w/8*svgCellW+float64(end-x-1)*svgCellW, q.h/8*svgCellH, ink)
 		}
 		x = end
 	}
@@ -187,7 +192,8 @@ func (p *svgPicture) text(x, y, end int, cell Cell, s string) {
 		extra += ` opacity="0.6"`
 	}
 	fmt.Fprintf(&p.b, `<text x="%s" y="%d" textLength="%s" fill="%s"%s xml:space="preserve">%s</text>`,
-		short(float64(x)*svgCellW), y*svgCellH+svgBase, short(float64(end-x)*svgCellW), ink, extra, html.EscapeString(s))
+		short(float64(x)*svgCellW), y*svgCellH+svgBase, short(float64(end-x)*svgCellW), ink, extra,
+		html.EscapeString(s))
 }
 
 func hexOf(c color.Color) string {

@@ -29,7 +29,8 @@ type usageKey struct {
 
 // stackOrder is the order of areas from the bottom up: long-lived categories lie below short-lived ones.
 var stackOrder = [timeline.NumCategories]timeline.Category{
-	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation, timeline.AutogradDetail,
+	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
+	timeline.AutogradDetail,
 	timeline.Temporary, timeline.Unknown,
 }
 
@@ -110,7 +111,8 @@ func (u *Usage) Draw(s *leaf.State, c *canvas.Canvas, f *Frame) {
 }
 
 // partAt returns the parts of an answer at column x, nil if the answer does not cover it.
-func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64, x int) *[timeline.NumCategories]int64 {
+func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64,
+	x int) *[timeline.NumCategories]int64 {
 	if key.window == f.Window && key.n == f.Area.W && x < len(parts) {
 		return &parts[x]
 	}
@@ -126,7 +128,8 @@ func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64, x int
 
 // stack returns the slabs of one column. Parts that belong to another total (an older answer) are scaled to
 // this one.
-func (u *Usage) stack(f *Frame, fills categoryFills, s *leaf.State, part *[timeline.NumCategories]int64, total int64) []canvas.Slab {
+func (u *Usage) stack(f *Frame, fills categoryFills, s *leaf.State, part *[timeline.NumCategories]int64,
+	total int64) []canvas.Slab {
 	u.slabs = u.slabs[:0]
 	sum := int64(0)
 	if part != nil {
@@ -144,7 +147,8 @@ func (u *Usage) stack(f *Frame, fills categoryFills, s *leaf.State, part *[timel
 			continue
 		}
 		below += part[cat]
-		u.slabs = append(u.slabs, canvas.Slab{Top: f.Eighths(int64(float64(below) * scale)), Fill: fills[cat]})
+		u.slabs = append(u.slabs, canvas.Slab{Top: f.Eighths(int64(float64(below) * scale)),
+			Fill: fills[cat]})
 	}
 	return u.slabs
 }

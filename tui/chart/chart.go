@@ -75,7 +75,8 @@ func (f *Frame) Bytes(row int) int64 {
 func (f *Frame) YAxis(s *leaf.State, c *canvas.Canvas) {
 	unit, size := unitFor(s.Units, f.High)
 	step := niceStep(float64(f.High-f.Low)/size/float64(max(f.Area.H/4, 1)), unit == "B")
-	if span := float64(f.High-f.Low) / size; step > span && span > 0 { // a low chart has room for few ticks, and 0 alone is no scale
+	// a low chart has room for few ticks, and 0 alone is no scale
+	if span := float64(f.High-f.Low) / size; step > span && span > 0 {
 		step = niceStep(span*0.4, unit == "B")
 	}
 	grid := c.Style(s.Theme.Faint)
@@ -150,7 +151,9 @@ func (f *Frame) iterations(s *leaf.State, c *canvas.Canvas, y int) {
 	list := steps.Of(f.Device).List
 	first := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
 	i := max(sort.Search(len(list), func(i int) bool { return list[i].First > first })-1, 0)
-	j := sort.Search(len(list), func(j int) bool { return leaf.Position(f.Device, f.Window.Axis, list[j].First) >= f.Window.To })
+	j := sort.Search(len(list), func(j int) bool {
+		return leaf.Position(f.Device, f.Window.Axis, list[j].First) >= f.Window.To
+	})
 	every := 1
 	for (j-i)/every > f.Area.W/5 {
 		every *= 2
@@ -215,7 +218,8 @@ func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 		if x0 >= f.Area.W {
 			break
 		}
-		x1 := min(f.Column(leaf.Position(f.Device, f.Window.Axis, min(p.Last, timeline.Moment(f.Device.Len()-1)))), f.Area.W)
+		x1 := min(f.Column(leaf.Position(f.Device, f.Window.Axis,
+			min(p.Last, timeline.Moment(f.Device.Len()-1)))), f.Area.W)
 		f.phase(s, c, p, x0, max(x1, x0+1), y)
 		drawn = true
 	}
@@ -240,7 +244,8 @@ func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x
 
 // shortPhases are phase names for narrow places.
 var shortPhases = [...]string{
-	traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt",
+	traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd",
+	traces.PhaseOptimizer: "opt",
 }
 
 // cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
@@ -258,7 +263,8 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 	cell := c.At(x, y)
 	old := c.StyleOf(cell.Style)
 	bg := old.BG
-	if bg == nil && cell.Rune >= '▁' && cell.Rune <= '█' && old.FG != s.Theme.Dim.FG { // the upper edge of an area
+	// the upper edge of an area
+	if bg == nil && cell.Rune >= '▁' && cell.Rune <= '█' && old.FG != s.Theme.Dim.FG {
 		bg = old.FG
 	} else if bg != nil && cell.Rune >= '▄' && cell.Rune <= '█' { // the lower of two areas fills most of the cell
 		bg = old.FG

@@ -121,7 +121,8 @@ func TestAnEventIsInTheColumnThatShowsIt(t *testing.T) {
 					axis, m, x, f.Area.W, c.First, c.End)
 			}
 			if x+1 < f.Area.W && f.Position(x+1) == f.Position(x+2) {
-				if next := f.moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
+				if next := f.moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated,
+					f.Window, f.Area.W, nil)[x].Last {
 					t.Fatalf("%v: a click next to event %d, where nothing happens, goes to event %d",
 						axis, m, next)
 				}
@@ -216,7 +217,8 @@ func TestTimesOnAnAxisAreRound(t *testing.T) {
 		n        int
 		want     string
 	}{
-		{0, 4e9, 6, "0 s 1 2 3"}, {0, 3_460_000_000, 12, "0 s 0.5 1.0 1.5 2.0 2.5 3.0"}, {0, 90e6, 5, "0 ms 20 40 60 80"}, {1_230_000, 1_260_000, 3, "1.23 ms 1.24 1.25"},
+		{0, 4e9, 6, "0 s 1 2 3"}, {0, 3_460_000_000, 12, "0 s 0.5 1.0 1.5 2.0 2.5 3.0"},
+		{0, 90e6, 5, "0 ms 20 40 60 80"}, {1_230_000, 1_260_000, 3, "1.23 ms 1.24 1.25"},
 		{7, 7, 3, ""},
 	} {
 		_, labels := TimeTicks(c.from, c.to, c.n)

@@ -44,9 +44,11 @@ func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, han
 		w := s.Window
 		step := max(leaf.Span(w)/8, 1)
 		switch {
-		case msg.Button == tea.MouseWheelLeft, msg.Button == tea.MouseWheelUp && msg.Mod.Contains(tea.ModShift):
+		case msg.Button == tea.MouseWheelLeft, msg.Button == tea.MouseWheelUp &&
+			msg.Mod.Contains(tea.ModShift):
 			w = leaf.Pan(w, full, -step)
-		case msg.Button == tea.MouseWheelRight, msg.Button == tea.MouseWheelDown && msg.Mod.Contains(tea.ModShift):
+		case msg.Button == tea.MouseWheelRight, msg.Button == tea.MouseWheelDown &&
+			msg.Mod.Contains(tea.ModShift):
 			w = leaf.Pan(w, full, step)
 		case msg.Button == tea.MouseWheelUp:
 			w = leaf.Zoom(w, full, about, 3, 4)

@@ -120,7 +120,9 @@ func (p *Plot) drawDots(c *canvas.Canvas, area canvas.Rect, high int64) {
 	styles := make([]canvas.Style, len(p.Curves))
 	lines := newDots(area.W, area.H)
 	last := area.H*4 - 1
-	y := func(v int64) int { return last - int(float64(min(max(v, 0), high))/float64(high)*float64(last)+0.5) }
+	y := func(v int64) int {
+		return last - int(float64(min(max(v, 0), high))/float64(high)*float64(last)+0.5)
+	}
 	for i, curve := range p.Curves {
 		styles[i] = curve.Style
 		before := None

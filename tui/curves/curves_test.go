@@ -81,7 +81,8 @@ func TestACurveIsNotDrawnWhereItDoesNotExist(t *testing.T) {
 			return false
 		}
 		if !drawn(0, area.W/2) || drawn(area.W/2+1, area.W) {
-			t.Errorf("theme %s: the curve is not drawn over the first half alone\n%s", th.Name, ansi.Strip(c.String()))
+			t.Errorf("theme %s: the curve is not drawn over the first half alone\n%s", th.Name,
+				ansi.Strip(c.String()))
 		}
 	}
 }

@@ -16,8 +16,9 @@ import (
 )
 
 var codes = map[string]rune{
-	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "home": tea.KeyHome, "end": tea.KeyEnd,
-	"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft,
+	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "home": tea.KeyHome,
+	"end": tea.KeyEnd,
+	"up":  tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft,
 }
 
 // press presses keys, each a name or a rune, and returns all messages of the dialogs.
@@ -50,8 +51,10 @@ func screen(s *Stack) string {
 func colours() *Stack {
 	s := &Stack{}
 	s.Open(NewList("Colours", "type to search", []Entry{
-		{Group: "warm", Title: "red", Key: "r", Msg: "red"}, {Group: "warm", Title: "orange", Detail: "as the fruit", Msg: "orange"},
-		{Group: "cold", Title: "blue", Off: true, Msg: "blue"}, {Group: "cold", Title: "steel blue", Msg: "steel"},
+		{Group: "warm", Title: "red", Key: "r", Msg: "red"},
+		{Group: "warm", Title: "orange", Detail: "as the fruit", Msg: "orange"},
+		{Group: "cold", Title: "blue", Off: true, Msg: "blue"},
+		{Group: "cold", Title: "steel blue", Msg: "steel"},
 	}))
 	return s
 }
@@ -106,7 +109,8 @@ func TestOnlyTheTopDialogGetsKeys(t *testing.T) {
 	if got := press(s, "enter"); !slices.Equal(got, []tea.Msg{"ab"}) || s.Len() != 1 {
 		t.Errorf("said %v, %d open", got, s.Len())
 	}
-	if got := press(s, "enter"); !slices.Equal(got, []tea.Msg{"red"}) || s.Len() != 0 || s.Update(CloseMsg{}) != nil {
+	if got := press(s, "enter"); !slices.Equal(got, []tea.Msg{"red"}) || s.Len() != 0 ||
+		s.Update(CloseMsg{}) != nil {
 		t.Errorf("said %v, %d open", got, s.Len())
 	}
 }
@@ -124,7 +128,9 @@ func TestTypingReplacesTheSuggestion(t *testing.T) {
 		"left":            {nil, "8GiB"},
 	} {
 		s := &Stack{}
-		s.Open(Ask(leaf.AskMsg{Title: "budget", Text: "8GiB", Answer: func(text string) (tea.Msg, error) { return text, nil }}))
+		s.Open(Ask(leaf.AskMsg{Title: "budget", Text: "8GiB", Answer: func(text string) (tea.Msg, error) {
+			return text, nil
+		}}))
 		if got := press(s, append(c.keys, "enter")...); !slices.Equal(got, []tea.Msg{c.want}) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
@@ -169,7 +175,8 @@ func TestAFilterIsExplainedAsYouType(t *testing.T) {
 	if got := screen(s); !strings.Contains(got, "search / ab>1  note on ab>1") {
 		t.Errorf("the note is not next to the text:\n%s", got)
 	}
-	if got := press(s, "backspace", "enter"); got != nil || s.Len() != 1 || !strings.Contains(screen(s), "> needs a size") {
+	if got := press(s, "backspace", "enter"); got != nil || s.Len() != 1 ||
+		!strings.Contains(screen(s), "> needs a size") {
 		t.Errorf("a filter that does not parse is kept: %v, %d open\n%s", got, s.Len(), screen(s))
 	}
 	if got := press(s, "esc"); !slices.Equal(got, []tea.Msg{leaf.QueryMsg{Text: "a"}}) || s.Len() != 0 {
@@ -202,9 +209,12 @@ func TestAHostileNameIsText(t *testing.T) {
 		s.Open(NewList(evil, "type", []Entry{{Group: evil, Title: evil, Key: evil, Detail: evil}}))
 		list := draw(s, th, canvas.NoColor, 100, 30).String()
 		s = &Stack{}
-		s.Open(Ask(leaf.AskMsg{Title: evil, Text: evil, Hint: evil, Answer: func(string) (tea.Msg, error) { return nil, nil }}))
+		s.Open(Ask(leaf.AskMsg{Title: evil, Text: evil, Hint: evil, Answer: func(string) (tea.Msg, error) {
+			return nil, nil
+		}}))
 		for _, got := range []string{list, draw(s, th, canvas.NoColor, 100, 30).String()} {
-			if strings.Contains(got, "\x1b[31m") || strings.ContainsAny(strings.ReplaceAll(ansi.Strip(got), "\n", ""), "\x07\x1b\r\u009b") {
+			if strings.Contains(got, "\x1b[31m") || strings.ContainsAny(strings.ReplaceAll(ansi.Strip(got),
+				"\n", ""), "\x07\x1b\r\u009b") {
 				t.Errorf("%q", got)
 			}
 		}
@@ -213,7 +223,8 @@ func TestAHostileNameIsText(t *testing.T) {
 
 func TestWithoutColoursAListHasAnEdge(t *testing.T) {
 	c := draw(colours(), theme.Mono(), canvas.NoColor, 100, 30)
-	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") || strings.Contains(got, ";3") {
+	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") ||
+		strings.Contains(got, ";3") {
 		t.Errorf("colours in %q", got)
 	}
 	if got := ansi.Strip(c.String()); !strings.Contains(got, "┌─Colours") || !strings.Contains(got, "└──") {
@@ -223,7 +234,8 @@ func TestWithoutColoursAListHasAnEdge(t *testing.T) {
 
 func TestSixteenColoursAreTheThemesOwn(t *testing.T) {
 	c := draw(colours(), theme.Dark(), canvas.ANSI16, 100, 30)
-	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") || !strings.Contains(got, ";94;40m") {
+	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") ||
+		!strings.Contains(got, ";94;40m") {
 		t.Errorf("the accent is not bright blue on black: %q", got)
 	}
 }

@@ -42,7 +42,8 @@ type List struct {
 // NewList returns a list; hint says what typing does.
 func NewList(title, hint string, entries []Entry) *List {
 	for i := range entries {
-		for _, s := range []*string{&entries[i].Group, &entries[i].Title, &entries[i].Key, &entries[i].Detail} {
+		for _, s := range []*string{&entries[i].Group, &entries[i].Title, &entries[i].Key,
+			&entries[i].Detail} {
 			*s = canvas.Plain(*s)
 		}
 	}
@@ -191,7 +192,8 @@ func (l *List) Draw(th *theme.Theme, c *canvas.Canvas) {
 	c.Zone(r, stayMsg{})
 	c.Fill(r, ' ', th.Dialog)
 	if th.Mono { // no background sets it apart
-		c.Print(r.X, r.Y, c.Gloss(th.Dialog).Border(lipgloss.NormalBorder()).Width(r.W).Height(r.H).Render(""))
+		c.Print(r.X, r.Y, c.Gloss(th.Dialog).Border(lipgloss.NormalBorder()).Width(r.W).Height(r.H).Render(
+			""))
 	}
 	w, h := r.W-4, r.H-3
 	in := c.Sub(canvas.Rect{X: r.X + 2, Y: r.Y + 2, W: w, H: h})

@@ -187,7 +187,8 @@ func (v *view) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	if d != s.Device {
 		cmds = append(cmds, leaf.Send(leaf.TimelineMsg{Timeline: d.Timeline()}))
 	}
-	return tea.Sequence(append(cmds, leaf.Send(leaf.CursorMsg{To: d.Totals.PeakAt}), leaf.Send(leaf.ShowMsg{View: leaf.Peak}))...)
+	return tea.Sequence(append(cmds, leaf.Send(leaf.CursorMsg{To: d.Totals.PeakAt}),
+		leaf.Send(leaf.ShowMsg{View: leaf.Peak}))...)
 }
 
 // Bindings implements leaf.View.
@@ -211,7 +212,8 @@ func (v *view) Status(s *leaf.State) string {
 		return ""
 	}
 	r := &x.Sites[row]
-	return fmt.Sprintf("%s: %s in %d blocks, then %s in %d · %s", r.Cause, s.Units.Bytes(r.A), r.BlocksA, s.Units.Bytes(r.B), r.BlocksB, r.Name)
+	return fmt.Sprintf("%s: %s in %d blocks, then %s in %d · %s", r.Cause, s.Units.Bytes(r.A), r.BlocksA,
+		s.Units.Bytes(r.B), r.BlocksB, r.Name)
 }
 
 // Copy implements leaf.Copier.
@@ -240,7 +242,8 @@ func shapesOf(k shapesKey) *shapes {
 	wa, wb := k.pair.a.Full(axis), k.pair.b.Full(axis)
 	pa, pb := wa.From, wb.From
 	if k.atPeak {
-		pa, pb = leaf.Position(k.pair.a, axis, k.pair.a.Totals.PeakAt), leaf.Position(k.pair.b, axis, k.pair.b.Totals.PeakAt)
+		pa, pb = leaf.Position(k.pair.a, axis, k.pair.a.Totals.PeakAt),
+			leaf.Position(k.pair.b, axis, k.pair.b.Totals.PeakAt)
 	}
 	left, right := max(pa-wa.From, pb-wb.From), max(wa.To-pa, wb.To-pb)
 	s.origin, s.span = left, max(left+right, 1)
@@ -254,7 +257,8 @@ func clock(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
 // sample places a recording's curve on the axis, with position at on the origin.
 func sample(d *timeline.Device, w timeline.Window, at int64, s *shapes) []int64 {
 	scale := curves.Samples / float64(s.span)
-	return curves.Sample(d, d.Allocated, w, int(float64(s.origin-(at-w.From))*scale+0.5), int(float64(w.To-w.From)*scale+0.5))
+	return curves.Sample(d, d.Allocated, w, int(float64(s.origin-(at-w.From))*scale+0.5),
+		int(float64(w.To-w.From)*scale+0.5))
 }
 
 // mostName is how much of a file's name is shown.

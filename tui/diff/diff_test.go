@@ -55,7 +55,8 @@ func TestSwappingReversesEveryDelta(t *testing.T) {
 }
 
 func TestAStepUnderAPlanIsComparedWithOneWithout(t *testing.T) {
-	plain, under := viewtest.Training{Iterations: 2, Scale: 2}.Timeline(t), viewtest.Training{Iterations: 2}.Timeline(t)
+	plain, under := viewtest.Training{Iterations: 2, Scale: 2}.Timeline(t),
+		viewtest.Training{Iterations: 2}.Timeline(t)
 	v := New().(*view)
 	sc := viewtest.Open(t, v, under)
 	if ok, _ := v.Available(sc.State); ok {
@@ -141,7 +142,8 @@ func TestOneRecordingAloneCannotBeCompared(t *testing.T) {
 }
 
 func BenchmarkDraw(b *testing.B) {
-	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 20}.Timeline(b), viewtest.Training{Iterations: 3, Layers: 30}.Timeline(b))
+	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 20}.Timeline(b),
+		viewtest.Training{Iterations: 3, Layers: 30}.Timeline(b))
 	v := New().(*view)
 	sc := viewtest.Screen{View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})
@@ -159,10 +161,12 @@ func BenchmarkDraw(b *testing.B) {
 // The chart's legend has the names of both recordings, however long they are.
 func TestTheLegendNamesBothRecordings(t *testing.T) {
 	a := viewtest.Training{Iterations: 2, Path: "runs/forward_and_backward_memory_snapshot_of_monday.pickle"}.Timeline(t)
-	b := viewtest.Training{Iterations: 2, Scale: 2, Path: "runs/forward_and_backward_memory_snapshot_of_tuesday.pickle"}.Timeline(t)
+	b := viewtest.Training{Iterations: 2, Scale: 2,
+		Path: "runs/forward_and_backward_memory_snapshot_of_tuesday.pickle"}.Timeline(t)
 	sc := viewtest.Open(t, New(), a, b)
 	for _, w := range []int{80, 100, 120} {
-		if text := sc.Mono(w, 24); !strings.Contains(text, "_monday.pickle") || !strings.Contains(text, "_tuesday.pickle") {
+		if text := sc.Mono(w, 24); !strings.Contains(text, "_monday.pickle") ||
+			!strings.Contains(text, "_tuesday.pickle") {
 			t.Errorf("%d columns:\n%s", w, text)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	p := v.pair(s)
 	if p.a == nil || p.b == nil {
-		leaf.Empty(s, c, "One recording is open", "Two recordings are compared here: their peaks, categories and call sites.", "gmemtop replay A B")
+		leaf.Empty(s, c, "One recording is open",
+			"Two recordings are compared here: their peaks, categories and call sites.", "gmemtop replay A B")
 		return
 	}
 	x := v.known(s)

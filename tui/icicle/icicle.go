@@ -174,7 +174,8 @@ func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *sites.Node, x, y, w int
 	st := style(s, n)
 	switch {
 	case n == ch.chosen:
-		st = canvas.Style{FG: ink(s.Theme.Chosen().Color), BG: s.Theme.Chosen().Color, Bold: true, Reverse: s.Theme.Mono}
+		st = canvas.Style{FG: ink(s.Theme.Chosen().Color), BG: s.Theme.Chosen().Color, Bold: true,
+			Reverse: s.Theme.Mono}
 	case above || n == ch.root:
 		st = s.Theme.OnSelected(s.Theme.Text)
 	}

@@ -54,7 +54,8 @@ func TestZoomingInFillsTheWidthAndZoomingOutReturns(t *testing.T) {
 	ch.Choose(hit.(NodeMsg).Node)
 	ch.Zoom()
 	text, _ := draw(&ch, 100, 12)
-	if !ch.Zoomed() || !strings.Contains(strings.Split(text, "\n")[2], "backward") || strings.Contains(text, "forward ") {
+	if !ch.Zoomed() || !strings.Contains(strings.Split(text, "\n")[2], "backward") ||
+		strings.Contains(text, "forward ") {
 		t.Errorf("zoomed:\n%s", text)
 	}
 	ch.Zoom() // again: out
@@ -71,7 +72,8 @@ func TestArrowsMoveThroughTheTree(t *testing.T) {
 	for _, step := range []struct {
 		dx, dy int
 		want   string
-	}{{0, 0, ""}, {0, 1, "main"}, {0, 1, "forward"}, {1, 0, "backward"}, {1, 0, "backward"}, {0, -1, "main"}, {1, 0, "import"}, {-1, 0, "main"}} {
+	}{{0, 0, ""}, {0, 1, "main"}, {0, 1, "forward"}, {1, 0, "backward"}, {1, 0, "backward"}, {0, -1, "main"},
+		{1, 0, "import"}, {-1, 0, "main"}} {
 		ch.Move(step.dx, step.dy)
 		draw(&ch, 100, 12)
 		if got := ch.Chosen().Name; got != step.want {

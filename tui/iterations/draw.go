@@ -28,7 +28,8 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	if len(st.it.List) == 0 && s.Device.Info.Kind == traces.DeviceArena {
-		leaf.Empty(s, c, "No iterations here", "This is a storage-allocation problem: buffers with a size and a lifetime each, and no training steps.", "")
+		leaf.Empty(s, c, "No iterations here", "This is a storage-allocation problem: buffers with a size "+
+			"and a lifetime each, and no training steps.", "")
 		return
 	}
 	if len(st.it.List) == 0 {
@@ -99,7 +100,8 @@ func sentence(s *leaf.State, st *found) string {
 	case it.Steady == 0:
 		text += ": steady throughout, peak " + s.Units.Bytes(it.List[0].PeakAllocated)
 	case it.Steady < n:
-		text += fmt.Sprintf(": steady from the %s on, peak %s", ordinal(it.Steady+1), s.Units.Bytes(it.List[it.Steady].PeakAllocated))
+		text += fmt.Sprintf(": steady from the %s on, peak %s", ordinal(it.Steady+1),
+			s.Units.Bytes(it.List[it.Steady].PeakAllocated))
 	default:
 		text += ": none is steady yet"
 	}
@@ -148,7 +150,8 @@ func trend(s *leaf.State, t steps.Trend) string {
 	margin := s.Units.Bytes(int64((t.High - t.Low) / 2))
 	switch {
 	case t.Leaking:
-		return fmt.Sprintf("allocated bytes grow by %s ± %s an iteration: a leak", s.Units.Bytes(int64(t.Slope)), margin)
+		return fmt.Sprintf("allocated bytes grow by %s ± %s an iteration: a leak",
+			s.Units.Bytes(int64(t.Slope)), margin)
 	case t.Unseen:
 		return "a leak would not show, since blocks that the next recorded step does not use are not followed"
 	case t.Slope == 0 && t.High == t.Low:
@@ -175,7 +178,8 @@ func (v *view) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 		if sh.of < sh.steady {
 			name = fmt.Sprintf("%d of %d steady", sh.of, sh.steady)
 		}
-		plot.Curves = append(plot.Curves, curves.Curve{Name: name, High: sh.high, Low: sh.low, Style: th.Dim, Mark: ':'})
+		plot.Curves = append(plot.Curves, curves.Curve{Name: name, High: sh.high, Low: sh.low, Style: th.Dim,
+			Mark: ':'})
 	}
 	current := v.selected()
 	var odd []int
@@ -215,7 +219,8 @@ func (v *view) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	list := st.it.List
 	var peak, churn, growth int64
 	for i := range list {
-		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn), max(growth, max(list[i].Growth, -list[i].Growth))
+		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn),
+			max(growth, max(list[i].Growth, -list[i].Growth))
 	}
 	peakUnit, peakText := s.Units.Column(peak)
 	churnUnit, churnText := s.Units.Column(churn)
@@ -300,7 +305,8 @@ func (v *view) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 		case 0:
 			return table.Cell{Text: s.Units.Delta(int64(l.Slope)), Style: s.Theme.Warn}
 		case 1:
-			return table.Cell{Text: s.Units.Bytes(int64(l.Low)) + " to " + s.Units.Bytes(int64(l.High)), Style: s.Theme.Dim}
+			return table.Cell{Text: s.Units.Bytes(int64(l.Low)) + " to " + s.Units.Bytes(int64(l.High)),
+				Style: s.Theme.Dim}
 		case 2:
 			return table.Cell{Text: s.Units.Bytes(l.Bytes)}
 		case 3:

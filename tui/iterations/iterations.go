@@ -104,7 +104,8 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Len() < 2:
-		return false, "This recording is of one moment: it holds blocks and no events, so there are no steps to compare. " +
+		return false, "This recording is of one moment: it holds blocks and no events, so there " +
+			"are no steps to compare. " +
 			leaf.HowToRecord(s)
 	}
 	return true, ""
@@ -286,7 +287,8 @@ func open(s *leaf.State, x *steps.Iteration) tea.Cmd {
 	pad := (to - from) / 20
 	return tea.Batch(
 		leaf.Send(leaf.CursorMsg{To: x.PeakAt}),
-		leaf.Send(leaf.WindowMsg{Window: timeline.Window{Axis: s.Window.Axis, From: from - pad, To: to + pad + 1}}),
+		leaf.Send(leaf.WindowMsg{Window: timeline.Window{Axis: s.Window.Axis, From: from - pad,
+			To: to + pad + 1}}),
 		leaf.Send(leaf.ShowMsg{View: leaf.Timeline}),
 	)
 }
@@ -301,7 +303,8 @@ func (v *view) toLeaks(s *leaf.State, st *found, msg tea.Msg) tea.Cmd {
 	}
 	if act.Kind == table.Opened && act.Row >= 0 {
 		site := sites.Name(s.Device, st.leaks[act.Row].Stack)
-		return tea.Batch(leaf.Send(leaf.QueryMsg{Text: "leaked " + word(site)}), leaf.Send(leaf.ShowMsg{View: leaf.Allocations}))
+		return tea.Batch(leaf.Send(leaf.QueryMsg{Text: "leaked " + word(site)}),
+			leaf.Send(leaf.ShowMsg{View: leaf.Allocations}))
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func TestTheBandContainsEverySteadyStep(t *testing.T) {
 		shape := sh.shape(i)
 		within := true
 		for k, x := range shape {
-			within = within && x == curves.None || within && sh.high[k] != curves.None && x >= sh.low[k] && x <= sh.high[k]
+			within = within && x == curves.None || within && sh.high[k] != curves.None && x >= sh.low[k] &&
+				x <= sh.high[k]
 		}
 		steady := i >= it.Steady && !it.List[i].Odd
 		if steady && !within {
@@ -136,7 +137,8 @@ func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 }
 
 func TestOrdinalsAreEnglish(t *testing.T) {
-	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th"} {
+	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th",
+		13: "13th", 21: "21st", 112: "112th"} {
 		if got := ordinal(n); got != want {
 			t.Errorf("%d became %s", n, got)
 		}

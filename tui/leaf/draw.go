@@ -98,8 +98,10 @@ var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 
 // Texts for views that have nothing to show; commands are in backquotes.
 const (
-	NoDevice    = "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
-	howToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
+	NoDevice = "No device is in view: the recording has none, or none of the run's ranks is " +
+		"open yet (7 shows them)."
+	howToRecord = "In PyTorch a recording with events is made by calling these before " +
+		"and after the training: " +
 		"`torch.cuda.memory._record_memory_history(max_entries=1000000)\n" +
 		dumpSnapshot + "`"
 	noSegments   = "This recording does not say which segments the allocator holds"
@@ -146,7 +148,8 @@ func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	gloss := func(st canvas.Style, text string, w int) string {
 		return c.Gloss(st).Render(canvas.Truncate(canvas.Plain(text), w))
 	}
-	text := lipgloss.JoinVertical(lipgloss.Left, gloss(s.Theme.Strong, title, room), "", Paragraph(c, s.Theme.Dim, why, room))
+	text := lipgloss.JoinVertical(lipgloss.Left, gloss(s.Theme.Strong, title, room), "",
+		Paragraph(c, s.Theme.Dim, why, room))
 	x, y := max((w-room)/2, 0), max((h-lipgloss.Height(text)-2)/2, 0)
 	c.Print(x, y, text)
 	if command == "" {
@@ -160,7 +163,8 @@ func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	for i, line := range strings.Split(command, "\n") {
 		row := gloss(s.Theme.Faint, prompt, room) + gloss(s.Theme.Accent, line, room-len(prompt))
 		c.Print(x, y+i, row)
-		c.Zone(canvas.Rect{X: x, Y: y + i, W: lipgloss.Width(row), H: 1}, CopyMsg{Text: command, What: "the command"})
+		c.Zone(canvas.Rect{X: x, Y: y + i, W: lipgloss.Width(row), H: 1},
+			CopyMsg{Text: command, What: "the command"})
 	}
 }
 

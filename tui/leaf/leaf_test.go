@@ -104,7 +104,8 @@ func TestErrorsAndPanicsAreNotAnswers(t *testing.T) {
 		if _, _, ok := q.Value(); ok || q.Err() == nil || q.Pending() {
 			t.Errorf("%s: ok %v, err %v, pending %v", name, ok, q.Err(), q.Pending())
 		}
-		if v, stack := msg.(Panicked).Panic(); (v != nil) != (name == "panic") || (len(stack) > 0) != (name == "panic") {
+		if v, stack := msg.(Panicked).Panic(); (v != nil) != (name == "panic") ||
+			(len(stack) > 0) != (name == "panic") {
 			t.Errorf("%s: the panic is %v", name, v)
 		}
 	}
@@ -133,7 +134,8 @@ func TestAWindowNeverLeavesTheRecording(t *testing.T) {
 }
 
 func TestCountSeparatesThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1000: "-1,000"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567",
+		-1000: "-1,000"} {
 		if got := Count(n); got != want {
 			t.Errorf("Count(%d) = %q, want %q", n, got, want)
 		}
@@ -152,7 +154,8 @@ func TestAPercentThatIsNotZeroIsNotPrintedAsZero(t *testing.T) {
 }
 
 func TestLinesNeverBreakInsideAFigure(t *testing.T) {
-	text := "Peak ≥ 4 MiB, -64.0 MiB at a micro-batch, then 100.0 % below 12 B, 408 ms after ≥ 2.5 GiB of 9 s."
+	text := "Peak ≥ 4 MiB, -64.0 MiB at a micro-batch, then 100.0 % below 12 B, 408 ms " +
+		"after ≥ 2.5 GiB of 9 s."
 	for w := 13; w < len(text); w++ {
 		for _, line := range Wrap(text, w)[1:] {
 			switch first, _, _ := strings.Cut(line, " "); strings.Trim(first, ",.") {

@@ -58,7 +58,8 @@ func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd
 		defer func() {
 			if r := recover(); r != nil {
 				msg = answer[K, V]{
-					to: q, number: number, key: key, err: fmt.Errorf("internal error: %v", r), fault: r, stack: debug.Stack(),
+					to: q, number: number, key: key, err: fmt.Errorf("internal error: %v", r), fault: r,
+					stack: debug.Stack(),
 				}
 			}
 		}()

@@ -37,7 +37,8 @@ func smallestSpan(a timeline.Axis) int64 {
 // full.
 func Zoom(w, full timeline.Window, about, num, den int64) timeline.Window {
 	span := Span(w)
-	want := min(max(int64(float64(span)*float64(num)/float64(den)), min(smallestSpan(w.Axis), Span(full))), Span(full))
+	want := min(max(int64(float64(span)*float64(num)/float64(den)), min(smallestSpan(w.Axis), Span(full))),
+		Span(full))
 	about = min(max(about, w.From), w.To)
 	from := about - int64(float64(about-w.From)/float64(span)*float64(want))
 	return within(timeline.Window{Axis: w.Axis, From: from, To: from + want}, full)

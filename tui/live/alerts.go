@@ -65,7 +65,8 @@ func (a Alert) text(u timeline.Units) string {
 	case Spike:
 		return fmt.Sprintf("step %s stands out with %s", leaf.Count(a.Step), u.Bytes(a.Size))
 	}
-	return fmt.Sprintf("step %s took %s, %s is usual", leaf.Count(a.Step), timeline.Duration(a.Size), timeline.Duration(a.Usual))
+	return fmt.Sprintf("step %s took %s, %s is usual", leaf.Count(a.Step), timeline.Duration(a.Size),
+		timeline.Duration(a.Usual))
 }
 
 // AlertsOf returns what is wrong with the last of steps, worst first; r is their report. excused reports by
@@ -99,7 +100,8 @@ func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Al
 	}
 	for _, i := range slices.Backward(r.Slow) {
 		if i < len(steps) && (excused == nil || !excused(steps[i].Index)) {
-			list = append(list, Alert{Kind: Slow, Step: steps[i].Index, Size: steps[i].Duration.Or(0), Usual: r.Duration})
+			list = append(list, Alert{Kind: Slow, Step: steps[i].Index, Size: steps[i].Duration.Or(0),
+				Usual: r.Duration})
 			break
 		}
 	}

@@ -39,7 +39,9 @@ func TestUnseenAlertsAreNews(t *testing.T) {
 	say("it was seen", with(running(t, 52), slow(300e6)), "")
 	say("another as slow", with(running(t, 54), slow(310e6)), "")
 	say("one that is slower by far", with(running(t, 55), slow(900e6)), "step 54 took 900 ms")
-	say("something worse goes first", with(running(t, 56), func(s *Step) { s.OOMs = 1 }), "ran out of memory once (and 1 more)")
+	say("something worse goes first", with(running(t, 56), func(s *Step) {
+		s.OOMs = 1
+	}), "ran out of memory once (and 1 more)")
 	look()
 	say("all was seen", running(t, 57), "")
 	over := running(t, 58)
@@ -73,7 +75,8 @@ func TestTheSentenceSaysThatNoStepsArrive(t *testing.T) {
 	l := running(t, 51)
 	l.Silence = "no step for 20.0 s"
 	v.Take(l)
-	if got := v.look.sentence(sc.State.Units); !strings.Contains(got, " runs, but there was no step for 20.0 s; step 50, ") {
+	if got := v.look.sentence(sc.State.Units); !strings.Contains(got,
+		" runs, but there was no step for 20.0 s; step 50, ") {
 		t.Error(got)
 	}
 	l.State, l.Word = Ended, "exit code 1"

@@ -31,11 +31,14 @@ func (f *fakeFeed) Order(_ context.Context, o Order) error {
 func running(t *testing.T, n int) Look {
 	l := Look{
 		Version: 1, State: Running, Title: "train.py", Figure: "peak allocated",
-		Facts:   []Fact{{"pid", "4242"}, {"python", "3.11.7"}, {"torch", "2.14.1"}, {"device", "cuda:0, 80 GiB"}},
+		Facts: []Fact{{"pid", "4242"}, {"python", "3.11.7"}, {"torch", "2.14.1"},
+			{"device", "cuda:0, 80 GiB"}},
 		Capture: Capture{Every: 100, Share: 0.0031, Measured: true, Connected: true},
 		Parts: []Entry{
-			{Name: "parameters", Bytes: 400 << 20}, {Name: "gradients", Bytes: 400 << 20}, {Name: "optimizer state", Bytes: 800 << 20},
-			{Name: "activations and others", Bytes: 448 << 20}, {Name: "cached", Bytes: 300 << 20}, {Name: "unexplained", Bytes: 52 << 20, Unexplained: true},
+			{Name: "parameters", Bytes: 400 << 20}, {Name: "gradients", Bytes: 400 << 20},
+			{Name: "optimizer state", Bytes: 800 << 20},
+			{Name: "activations and others", Bytes: 448 << 20}, {Name: "cached", Bytes: 300 << 20},
+			{Name: "unexplained", Bytes: 52 << 20, Unexplained: true},
 		},
 		Whole: Entry{Name: "Reserved", Bytes: 2400 << 20},
 	}
@@ -55,7 +58,8 @@ func running(t *testing.T, n int) Look {
 	tl := viewtest.Training{Iterations: 1, Layers: 4}.Timeline(t)
 	for _, at := range []int64{3, 103} {
 		if at < int64(n) {
-			l.Windows = append(l.Windows, Window{ID: at, First: at, Last: at, How: "op by op", Timeline: tl, Cost: 31 * time.Millisecond})
+			l.Windows = append(l.Windows, Window{ID: at, First: at, Last: at, How: "op by op", Timeline: tl,
+				Cost: 31 * time.Millisecond})
 		}
 	}
 	return l
@@ -72,11 +76,14 @@ func TestScreens(t *testing.T) {
 	for name, of := range map[string]func() Look{
 		"running": func() Look { return running(t, 160) },
 		"waiting": func() Look {
-			return Look{Version: 1, Word: "for the interpreter of pid 4242 to come to its next instruction", Title: "train.py",
-				Facts: []Fact{{"pid", "4242"}, {"command", "python train.py --epochs 3"}}, Notices: []string{"attached by ptrace; the job stood still for 0.4 ms"}}
+			return Look{Version: 1, Word: "for the interpreter of pid 4242 to come to its next instruction",
+				Title:   "train.py",
+				Facts:   []Fact{{"pid", "4242"}, {"command", "python train.py --epochs 3"}},
+				Notices: []string{"attached by ptrace; the job stood still for 0.4 ms"}}
 		},
 		"early": func() Look {
-			return Look{Version: 1, State: Running, Title: "train.py", Facts: []Fact{{"pid", "4242"}}, Output: []string{"loading data", "epoch 0"}}
+			return Look{Version: 1, State: Running, Title: "train.py", Facts: []Fact{{"pid", "4242"}},
+				Output: []string{"loading data", "epoch 0"}}
 		},
 		"leak": func() Look {
 			l := running(t, 100)
@@ -92,7 +99,8 @@ func TestScreens(t *testing.T) {
 		"ended": func() Look {
 			l := running(t, 1200)
 			l.State, l.Word, l.Capture.Connected = Ended, "exit code 0", false
-			l.Notices = []string{"the model is compiled: ops inside of it cannot be seen, allocator history is used instead"}
+			l.Notices = []string{"the model is compiled: ops inside of it cannot be seen, allocator " +
+				"history is used instead"}
 			return l
 		},
 	} {
@@ -123,7 +131,8 @@ func TestKeysBecomeOrders(t *testing.T) {
 	}
 	f.refuse = errors.New("the job has ended")
 	sc.Press("r")
-	if last, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !last.Error || last.Text != "the job has ended" {
+	if last, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !last.Error ||
+		last.Text != "the job has ended" {
 		t.Errorf("a refused order says %+v", sc.Sent)
 	}
 }
@@ -132,7 +141,8 @@ func TestKeysBecomeOrders(t *testing.T) {
 func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	l := running(t, 20)
 	l.Capture.Depth = "ops"
-	l.Capture.Depths = []Depth{{How: "ops", Name: "op by op", Shows: "each op", Cost: 31 * time.Millisecond}, {How: "history", Name: "allocator history", Shows: "segments"}}
+	l.Capture.Depths = []Depth{{How: "ops", Name: "op by op", Shows: "each op", Cost: 31 * time.Millisecond},
+		{How: "history", Name: "allocator history", Shows: "segments"}}
 	sc, _, f := open(t, l)
 	sc.Press("I")
 	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
@@ -160,8 +170,9 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 
 func TestDetachingWarnsAboutPlans(t *testing.T) {
 	for lean, want := range map[string]string{
-		"":       "The job goes on; nothing is left in it.",
-		"a plan": "It trains with a plan, which ends too: if a step does not fit without it, the job runs out of memory.",
+		"": "The job goes on; nothing is left in it.",
+		"a plan": "It trains with a plan, which ends too: if a step does not fit without it, the " +
+			"job runs out of memory.",
 	} {
 		look := running(t, 20)
 		look.Capture.Lean = lean
@@ -204,8 +215,10 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 // Refusals and notices are shown in full below the steps, and the newest steps stay
 // above it.
 func TestNoticesBelowTheStepsAreNotCut(t *testing.T) {
-	const why = "code under torch.compile would run eagerly if it were described op by op, so what it allocates is captured by the allocator's history"
-	const notice = "the training opened a file of more than 2 GiB while a step was captured: what the step took is with it and not without it"
+	const why = "code under torch.compile would run eagerly if it were described op by op, so what it " +
+		"allocates is captured by the allocator's history"
+	const notice = "the training opened a file of more than 2 GiB while a step was captured: what the step " +
+		"took is with it and not without it"
 	l := running(t, 160)
 	l.Capture.No, l.Notices = why, []string{notice}
 	sc, _, _ := open(t, l)

@@ -102,7 +102,8 @@ func TestOrdersNameTheirRank(t *testing.T) {
 	}
 	sc.Press("X")
 	pick := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
-	if len(pick.Choices) != 3 || !strings.Contains(pick.Choices[0].Title, "rank 1") || !strings.Contains(pick.Choices[1].Title, "all 4") {
+	if len(pick.Choices) != 3 || !strings.Contains(pick.Choices[0].Title, "rank 1") ||
+		!strings.Contains(pick.Choices[1].Title, "all 4") {
 		t.Errorf("after X the dialog offers %+v", pick.Choices)
 	}
 }

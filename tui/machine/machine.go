@@ -44,8 +44,10 @@ func New() *View {
 		return table.Column{Title: title, Width: width, Right: true, Drop: drop, Sortable: true}
 	}
 	v := &View{sort: colBytes, down: true, table: table.New(
-		right("pid", 8, 0), table.Column{Title: "user", Width: 10, Drop: 4, Sortable: true}, table.Column{Title: "GPU", Width: 5, Drop: 1}, right("memory", 12, 0),
-		table.Column{Title: "", Width: 10, Max: 24, Drop: 6}, right("busy", 6, 3), right("host", 10, 2), right("age", 8, 5),
+		right("pid", 8, 0), table.Column{Title: "user", Width: 10, Drop: 4, Sortable: true},
+		table.Column{Title: "GPU", Width: 5, Drop: 1}, right("memory", 12, 0),
+		table.Column{Title: "", Width: 10, Max: 24, Drop: 6}, right("busy", 6, 3), right("host", 10, 2),
+		right("age", 8, 5),
 		table.Column{Title: "command", Width: 20, Max: 200},
 	)}
 	v.table.SortBy, v.table.Descending = v.sort, v.down
@@ -99,7 +101,9 @@ func (v *View) order() {
 		return cmp.Or(n, cmp.Compare(a.PID, b.PID))
 	})
 	v.table.SetRows(len(v.list))
-	if i := slices.IndexFunc(v.list, func(p Process) bool { return p.PID == before.PID }); selected && i >= 0 {
+	if i := slices.IndexFunc(v.list, func(p Process) bool {
+		return p.PID == before.PID
+	}); selected && i >= 0 {
 		v.table.Select(i)
 	}
 }
@@ -119,7 +123,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		switch {
 		case !ok:
 		case p.No != "":
-			return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%d cannot be watched: %s", p.PID, p.No), Error: true})
+			return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%d cannot be watched: %s", p.PID, p.No),
+				Error: true})
 		case !p.Torch:
 			return leaf.Send(leaf.PickMsg{Title: fmt.Sprintf("Attach to %d? No torch was seen in it", p.PID),
 				Choices: []leaf.Choice{
@@ -199,7 +204,8 @@ func (v *View) sentence(s *leaf.State) string {
 	if used, ok := full.Used.Value(); ok {
 		text = fmt.Sprintf("GPU %d: %s used", full.Index, of(s.Units.Bytes(used), s, full.Total))
 		if n := len(l.Devices); n > 1 {
-			text = fmt.Sprintf("Fullest of %d GPUs: %s used on GPU %d", n, of(s.Units.Bytes(used), s, full.Total),
+			text = fmt.Sprintf("Fullest of %d GPUs: %s used on GPU %d", n,
+				of(s.Units.Bytes(used), s, full.Total),
 				full.Index)
 		}
 	}
@@ -215,7 +221,8 @@ func (v *View) sentence(s *leaf.State) string {
 		if n := len(most.Devices); n > 1 {
 			where = fmt.Sprintf("on %d GPUs", n)
 		}
-		text += fmt.Sprintf(", most by %s (%d), %s %s", name(most.Command), most.PID, s.Units.Bytes(bytes), where)
+		text += fmt.Sprintf(", most by %s (%d), %s %s", name(most.Command), most.PID, s.Units.Bytes(bytes),
+			where)
 	}
 	for _, d := range l.Devices {
 		if d.Alarm != "" {
@@ -357,15 +364,20 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case colUser:
 			return table.Cell{Text: p.User, Style: th.Dim}
 		case colGPU:
-			return table.Cell{Text: strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Devices), " ", ","), "[]"), Style: plain}
+			return table.Cell{Text: strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Devices), " ", ","), "[]"),
+				Style: plain}
 		case colBytes:
-			return figure(th.Faint, p.Bytes, plain, func(n int64) string { return strings.TrimSpace(text(n)) })
+			return figure(th.Faint, p.Bytes, plain, func(n int64) string {
+				return strings.TrimSpace(text(n))
+			})
 		case colShare:
 			return table.Cell{Part: p.Bytes.Or(0), Whole: max(total, 1), Fill: th.Plain()}
 		case colBusy:
 			return figure(th.Faint, p.Busy, th.Dim, func(n int64) string { return fmt.Sprintf("%d %%", n) })
 		case colHost:
-			return figure(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
+			return figure(th.Faint, p.Host, th.Dim, func(n int64) string {
+				return strings.TrimSpace(hostText(n))
+			})
 		case colAge:
 			if p.Age <= 0 { // the process is not visible from here
 				return table.Cell{Text: "–", Style: th.Faint}

@@ -31,7 +31,8 @@ import (
 // managers one after the other; recorded are one or two recordings of one training at different sizes, the
 // first of them the one in view. It tells each size that it tries and each answer.
 type Batcher interface {
-	MaxBatch(ctx context.Context, recorded []Recorded, goal Goal, names []string, budget int64, update func(BatchNews)) error
+	MaxBatch(ctx context.Context, recorded []Recorded, goal Goal, names []string, budget int64,
+		update func(BatchNews)) error
 }
 
 // Recorded is a problem with the batch size that it was recorded at, and the sequence length, 0 where that
@@ -134,12 +135,14 @@ func (x *search) ask(s *leaf.State, q question, impossible bool) tea.Cmd {
 	title, hint := "recorded at batch", "32; the answer is inferred (~). For lengths, open two: replay A B"
 	if otherThan(s) != nil {
 		open = 2
-		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the sequence lengths: 8x512,8x1024"
+		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the "+
+			"sequence lengths: 8x512,8x1024"
 	}
-	return leaf.Send(leaf.AskMsg{Title: title, Text: x.sizes, Hint: hint, Answer: func(text string) (tea.Msg, error) {
-		sizes, err := parseSizes(text, open)
-		return batchMsg{sizes}, err
-	}})
+	return leaf.Send(leaf.AskMsg{Title: title, Text: x.sizes, Hint: hint,
+		Answer: func(text string) (tea.Msg, error) {
+			sizes, err := parseSizes(text, open)
+			return batchMsg{sizes}, err
+		}})
 }
 
 // askRoom lets the user type how much memory there is: the device's, where that is known.
@@ -148,13 +151,14 @@ func askRoom(s *leaf.State, q question) tea.Cmd {
 	if n := q.setup.device.Info.TotalBytes; n > 0 {
 		text = strings.ReplaceAll(s.Units.Bytes(n), " ", "")
 	}
-	return leaf.Send(leaf.AskMsg{Title: "the largest batch that fits in", Text: text, Hint: "the memory of the GPU: 80GiB", Answer: func(text string) (tea.Msg, error) {
-		n, err := parseBudget(text, q.setup.held)
-		if err == nil && n <= 0 {
-			err = errors.New("write how much memory there is: 80GiB")
-		}
-		return roomMsg{n}, err
-	}})
+	return leaf.Send(leaf.AskMsg{Title: "the largest batch that fits in", Text: text,
+		Hint: "the memory of the GPU: 80GiB", Answer: func(text string) (tea.Msg, error) {
+			n, err := parseBudget(text, q.setup.held)
+			if err == nil && n <= 0 {
+				err = errors.New("write how much memory there is: 80GiB")
+			}
+			return roomMsg{n}, err
+		}})
 }
 
 // parseSizes reads one size or two, of as many recordings as are open: 32 is a batch, 8x512 a batch with its
@@ -189,7 +193,8 @@ func parseSizes(text string, open int) ([]extent, error) {
 	a, b := sizes[0], sizes[1]
 	switch {
 	case a == b:
-		return nil, errors.New("two recordings at one size say nothing about others: write the two that differ, or one")
+		return nil, errors.New("two recordings at one size say nothing about others: write the " +
+			"two that differ, or one")
 	case (a.length > 0) != (b.length > 0):
 		return nil, errors.New("write the sequence length of both, or of neither")
 	case a.batch != b.batch && a.length != b.length:
@@ -215,7 +220,8 @@ func pickGoal(sizes []extent, room string) tea.Cmd {
 	}
 	var choices []leaf.Choice
 	offer := func(g Goal, detail string) {
-		choices = append(choices, leaf.Choice{Title: "the " + g.String(), Detail: detail, Msg: goalMsg{sizes, g}})
+		choices = append(choices, leaf.Choice{Title: "the " + g.String(), Detail: detail,
+			Msg: goalMsg{sizes, g}})
 	}
 	at := sizes[0].batch
 	short, long := min(sizes[0].length, sizes[1].length), max(sizes[0].length, sizes[1].length)
@@ -282,7 +288,8 @@ func (x *search) begin(
 			if err != nil {
 				return err
 			}
-			recorded = append(recorded, Recorded{Batch: sizes[1].batch, Sequence: sizes[1].length, Problem: p})
+			recorded = append(recorded, Recorded{Batch: sizes[1].batch, Sequence: sizes[1].length,
+				Problem: p})
 		}
 		return with.MaxBatch(ctx, recorded, msg.goal, names, q.budget, b.tell)
 	})

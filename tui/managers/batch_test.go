@@ -32,7 +32,8 @@ func batches(t *testing.T, f *plannertest.Planner, sizes string) (*viewtest.Scre
 func TestTheLargestBatchIsFoundForEveryManagerAndMarkedAsInferred(t *testing.T) {
 	sc, v := batches(t, &plannertest.Planner{}, "8")
 	text := v.Headline(sc.State)
-	if !strings.HasPrefix(text, "The largest batch in 1.27 GiB: ~") || !strings.Contains(text, " with caching. To fit in") {
+	if !strings.HasPrefix(text, "The largest batch in 1.27 GiB: ~") ||
+		!strings.Contains(text, " with caching. To fit in") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Golden("largest-batch")
@@ -51,7 +52,8 @@ func TestTheLargestBatchNeedsABudgetAndSizesThatMakeSense(t *testing.T) {
 	sc.Press("B")
 	ask := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
 	for text, why := range map[string]string{
-		"": "no batch size", "0": "no batch size", "-3": "no batch size", "much": "no batch size", "2000000": "no batch size", "8x0": "no batch size", "1,2,3": "two recordings",
+		"": "no batch size", "0": "no batch size", "-3": "no batch size", "much": "no batch size",
+		"2000000": "no batch size", "8x0": "no batch size", "1,2,3": "two recordings",
 		"32, 64": "gmemtop replay A B opens two", "8x512": "says nothing about other lengths",
 	} {
 		if msg, err := ask.Answer(text); err == nil || !strings.Contains(err.Error(), why) {
@@ -105,7 +107,9 @@ func lengths(t *testing.T) (*viewtest.Screen, *managers.View, leaf.PickMsg) {
 		t.Fatalf("B sends %v", sc.Sent)
 	}
 	for text, why := range map[string]string{
-		"8,8": "write the two that differ", "8x512,16": "of both, or of neither", "8x512,16x1024": "differ in both", "8x512,8x512": "write the two that differ", "8x512,8x1024,8x2048": "two recordings",
+		"8,8": "write the two that differ", "8x512,16": "of both, or of neither",
+		"8x512,16x1024": "differ in both", "8x512,8x512": "write the two that differ",
+		"8x512,8x1024,8x2048": "two recordings",
 	} {
 		if msg, err := ask.Answer(text); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%q is taken as %v, %v", text, msg, err)
@@ -129,17 +133,21 @@ func TestTwoLengthsTellTheLongestSequenceAndTheLargestBatchAtAnother(t *testing.
 	for _, c := range pick.Choices {
 		titles = append(titles, c.Title)
 	}
-	if got, want := strings.Join(titles, "; "), "the longest sequence at batch 8; the largest batch at 512 tokens; the largest batch at 1,024 tokens; the largest batch at 2,048 tokens; "+
-		"the largest batch at another length …; the longest sequence at another batch …"; got != want {
+	if got, want := strings.Join(titles, "; "),
+		"the longest sequence at batch 8; the largest batch at 512 tokens; the largest batch at 1,024 "+
+			"tokens; the largest batch at 2,048 tokens; "+
+			"the largest batch at another length …; the longest sequence at another batch …"; got != want {
 		t.Errorf("the choices are %s", got)
 	}
 	sc.Send(pick.Choices[0].Msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 8 in 1.27 GiB: ~") || !strings.Contains(text, " tokens, with ") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text,
+		"The longest sequence at batch 8 in 1.27 GiB: ~") || !strings.Contains(text, " tokens, with ") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Golden("longest-sequence")
 	sc.Send(pick.Choices[3].Msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The largest batch at 2,048 tokens in 1.27 GiB: ~") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text,
+		"The largest batch at 2,048 tokens in 1.27 GiB: ~") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Send(pick.Choices[5].Msg)
@@ -155,7 +163,8 @@ func TestTwoLengthsTellTheLongestSequenceAndTheLargestBatchAtAnother(t *testing.
 		t.Fatal(err)
 	}
 	sc.Send(msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 4 in 1.27 GiB: ~") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text,
+		"The longest sequence at batch 4 in 1.27 GiB: ~") {
 		t.Errorf("the sentence is %q", text)
 	}
 }
@@ -170,7 +179,8 @@ func TestTheSearchForTheLargestBatchSaysHowFarItIsAndStops(t *testing.T) {
 	}
 	f.Hold = make(chan struct{})
 	cmd := v.Update(sc.State, msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Looking for the largest batch in 1.27 GiB: 0 of 5 managers") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text,
+		"Looking for the largest batch in 1.27 GiB: 0 of 5 managers") {
 		t.Errorf("at first it says %q", text)
 	}
 	v.Update(sc.State, cmd())

@@ -152,7 +152,8 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	}
 	v.usage = usageArea{area: area, high: plot.High, span: plot.Span}
 	for _, r := range list {
-		v.usage.curves, v.usage.shapes = append(v.usage.curves, r.key()), append(v.usage.shapes, r.result.shape)
+		v.usage.curves, v.usage.shapes = append(v.usage.curves, r.key()),
+			append(v.usage.shapes, r.result.shape)
 	}
 	if x.net() > 0 {
 		x.drawBudgetLine(c, chart.Frame{Area: area, High: plot.High})
@@ -243,8 +244,8 @@ func (x *picture) drawNoCharts(c *canvas.Canvas, at canvas.Rect) {
 	c.TextCenter(at.X, at.Y+at.H/2, at.W, x.Theme.Faint, text)
 }
 
-// drawTradeOff draws memory against step time: digits for the rows of the frontier, dots for the rest, and for the
-// selected manager a small dot for every budget that was asked for.
+// drawTradeOff draws memory against step time: digits for the rows of the frontier, dots for the rest, and
+// for the selected manager a small dot for every budget that was asked for.
 func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	list := x.drawn()
 	if len(list) == 0 {
@@ -261,7 +262,8 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	low, high, slow := x.rangeOf(list)
 	base := float64(baselineTime(list))
 	px := func(bytes int64) int {
-		return area.X + min(max(int(float64(bytes-low)/float64(max(high-low, 1))*float64(area.W-1)+0.5), 0), area.W-1)
+		return area.X + min(max(int(float64(bytes-low)/float64(max(high-low, 1))*float64(area.W-1)+0.5), 0),
+			area.W-1)
 	}
 	py := func(overhead float64) int {
 		return area.Y + area.H - 1 - min(max(int(overhead/slow*float64(area.H-1)+0.5), 0), area.H-1)
@@ -346,7 +348,8 @@ func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyon
 	name := labelOf(of.rows, p.of) + beyond
 	w := canvas.Width(name)
 	middle := min(max(p.x-w/2, area.X), area.X+area.W-w)
-	for _, at := range [][2]int{{p.x + 2, p.y}, {p.x - 1 - w, p.y}, {middle, p.y - 1}, {middle, p.y + 1}, {middle, p.y - 2}} {
+	for _, at := range [][2]int{{p.x + 2, p.y}, {p.x - 1 - w, p.y}, {middle, p.y - 1}, {middle, p.y + 1},
+		{middle, p.y - 2}} {
 		x, y := at[0], at[1]
 		if x < area.X || x+w > area.X+area.W || y < area.Y || y >= area.Y+area.H ||
 			slices.ContainsFunc(v.spots, func(o spot) bool { return o.y == y && o.x >= x-1 && o.x <= x+w }) {

@@ -10,7 +10,8 @@ import (
 )
 
 type keys struct {
-	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, train, replan, again, stop, charts key.Binding
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, train, replan, again,
+	stop, charts key.Binding
 }
 
 func newKeys() keys {
@@ -21,10 +22,13 @@ func newKeys() keys {
 		toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
 		less:    bind("←→", "budget ±1 %", "left", "right", "h", "l"),
 		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
-		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
-		write: bind("W", "save the plan", "W"), hardware: bind("H", "hardware", "H"), target: bind("C", "carry out on …", "C"),
+		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"),
+		inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
+		write: bind("W", "save the plan", "W"), hardware: bind("H", "hardware", "H"),
+		target: bind("C", "carry out on …", "C"),
 		train:  bind("T", "train with it", "T"),
-		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
+		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"),
+		stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}
 }
 
@@ -95,7 +99,8 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	list = append(list, k.further, k.target)
 	for _, b := range v.ranking.table.Bindings("") {
-		if v.ranking.table.SortBy >= 0 && b.Help().Desc == "by "+v.ranking.table.Columns[colName].Title { // see onTable
+		// see onTable
+		if v.ranking.table.SortBy >= 0 && b.Help().Desc == "by "+v.ranking.table.Columns[colName].Title {
 			b.SetHelp("s", "best first")
 		}
 		list = append(list, b)

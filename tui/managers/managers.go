@@ -43,7 +43,8 @@ type View struct {
 
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
-	v := &View{pacer: pacer{After: tea.Tick}, subject: subject{with: p}, ranking: newRanking(), keys: newKeys()}
+	v := &View{pacer: pacer{After: tea.Tick}, subject: subject{with: p}, ranking: newRanking(),
+		keys: newKeys()}
 	if p != nil {
 		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
 		v.planning, v.search, v.measuring = newPlanning(p), newSearch(p), newMeasuring(p)
@@ -77,7 +78,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, "The step in view ran under a plan, and planning needs a step without one. " +
 			"Take the plan away, then capture a step with r in Live."
 	case deviceOf(s).Len() < 2:
-		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
+		return false, "This recording is of one moment: it says what was held and not for how long, and a " +
+			"plan needs lifetimes. " +
 			leaf.HowToRecord(s)
 	}
 	return true, ""

@@ -30,18 +30,20 @@ func TestGoldens(t *testing.T) {
 		f    *plannertest.Planner
 		keys []string
 	}{
-		"planned":        {},
-		"lifetimes":      {f: &plannertest.Planner{Kind: traces.Lifetimes}},
-		"no-clock":       {f: &plannertest.Planner{NoClock: true}},
-		"tight":          {keys: []string{"-", "-", "-", "-", "-"}},
-		"too-small":      {keys: []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-"}},
+		"planned":   {},
+		"lifetimes": {f: &plannertest.Planner{Kind: traces.Lifetimes}},
+		"no-clock":  {f: &plannertest.Planner{NoClock: true}},
+		"tight":     {keys: []string{"-", "-", "-", "-", "-"}},
+		"too-small": {keys: []string{"-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-",
+			"-"}},
 		"some-off":       {keys: []string{"g", "space", "down", "down", "space"}},
 		"by-step":        {keys: []string{"s", "s", "s"}},
 		"trade-off":      {keys: []string{"-", "-", "v"}},
 		"inside":         {keys: []string{"enter"}},
 		"inside-swap":    {keys: []string{"g", "down", "down", "enter", "n", "down", "+"}},
 		"inside-caching": {keys: []string{"g", "enter"}},
-		"no-plan":        {f: &plannertest.Planner{Refusal: &plan.Unavailable{Manager: "planning", Reason: traces.Point.Missing()}}},
+		"no-plan": {f: &plannertest.Planner{Refusal: &plan.Unavailable{Manager: "planning",
+			Reason: traces.Point.Missing()}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.f == nil {
@@ -88,7 +90,8 @@ func TestPlanningStartsByItselfAndTheSentenceNamesTheFastestThatFits(t *testing.
 	if len(asked) != 1 || len(asked[0].Names) != 5 || asked[0].Budget != v.Budget() {
 		t.Fatalf("it was asked %v", asked)
 	}
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "To fit in ") || !strings.Contains(text, "the fastest is ours") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "To fit in ") ||
+		!strings.Contains(text, "the fastest is ours") {
 		t.Errorf("the sentence is %q", text)
 	}
 	if v.Chosen() != "ours" {
@@ -204,7 +207,8 @@ func TestNothingMovesBelowTheSentenceWhileTheBudgetDoes(t *testing.T) {
 	sc, v := show(t, &plannertest.Planner{})
 	sc.Text(80, 20)
 	at := v.Slider()
-	sc.Press("-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-") // a shorter sentence: not possible
+	// a shorter sentence: not possible
+	sc.Press("-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-")
 	sc.Text(80, 20)
 	if now := v.Slider(); now.Y != at.Y {
 		t.Errorf("the slider moves from row %d to row %d", at.Y, now.Y)
@@ -213,7 +217,8 @@ func TestNothingMovesBelowTheSentenceWhileTheBudgetDoes(t *testing.T) {
 
 func TestTheTableOpensWithTodayAndThenWhatFitsFastestFirst(t *testing.T) {
 	_, v := show(t, &plannertest.Planner{})
-	if got, want := v.Order(), []string{"caching", "ours", "re-run", "swap-late", "packed", "direct", "broken"}; !slices.Equal(got, want) {
+	if got, want := v.Order(), []string{"caching", "ours", "re-run", "swap-late", "packed", "direct",
+		"broken"}; !slices.Equal(got, want) {
 		t.Errorf("the order is %v, want %v", got, want)
 	}
 }
@@ -263,7 +268,8 @@ func TestDraggingTheSliderMovesTheBudget(t *testing.T) {
 func TestABudgetBelowWhatMustResideIsNotPossibleAndSaysWhy(t *testing.T) {
 	sc, v := show(t, &plannertest.Planner{})
 	sc.Press("-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-", "-")
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Not possible: ") || !strings.Contains(text, "need") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Not possible: ") ||
+		!strings.Contains(text, "need") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Press("+", "+", "+", "+", "+", "+", "+", "+")
@@ -348,7 +354,8 @@ func TestInsideOnesWayIsFoundBack(t *testing.T) {
 }
 
 func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
-	for name, v := range map[string]leaf.View{"no planner": managers.New(nil), "no device": managers.New(&plannertest.Planner{})} {
+	for name, v := range map[string]leaf.View{"no planner": managers.New(nil),
+		"no device": managers.New(&plannertest.Planner{})} {
 		if ok, why := v.Available(&leaf.State{}); ok || why == "" {
 			t.Errorf("%s: it is available", name)
 		}
@@ -358,7 +365,8 @@ func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 func BenchmarkDraw(b *testing.B) {
 	v := managers.New(&plannertest.Planner{})
 	v.After = viewtest.AtOnce
-	sc := viewtest.Screen{View: v, State: viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(b))}
+	sc := viewtest.Screen{View: v, State: viewtest.State(viewtest.Training{Iterations: 3,
+		Layers: 4}.Timeline(b))}
 	sc.Send(leaf.ChangedMsg{})
 	c := canvas.New(200, 56, canvas.TrueColor, false)
 	for _, what := range []string{"table", "inside"} {
@@ -387,13 +395,15 @@ func TestWhereNothingFitsTheLeastThatTheSentenceNamesIsSelected(t *testing.T) {
 	}
 	sc.Send(msg)
 	text := v.Headline(sc.State)
-	if !strings.HasPrefix(text, "Nothing fits in 400 MiB: the smallest plan needs") || !strings.Contains(text, ", with "+v.Chosen()) || v.Chosen() == "caching" {
+	if !strings.HasPrefix(text, "Nothing fits in 400 MiB: the smallest plan needs") ||
+		!strings.Contains(text, ", with "+v.Chosen()) || v.Chosen() == "caching" {
 		t.Errorf("%s is selected, and the sentence is %q", v.Chosen(), text)
 	}
 }
 
 func TestTheBudgetThatOpensLeavesRoomAboveWhatCannotLeave(t *testing.T) {
-	for _, c := range []struct{ held, floor, want int64 }{{1000, 300, 700}, {1000, 570, 785}, {1000, 0, 700}} {
+	for _, c := range []struct{ held, floor, want int64 }{{1000, 300, 700}, {1000, 570, 785},
+		{1000, 0, 700}} {
 		if got := managers.FirstBudget(c.held, c.floor); got != c.want {
 			t.Errorf("of %d, %d of which stay: %d, want %d", c.held, c.floor, got, c.want)
 		}
@@ -411,7 +421,8 @@ func TestTheRowsAboveTheBestStayInSightUntilOneScrolls(t *testing.T) {
 		}
 		sc.Send(msg)
 		sc.Mono(120, 10+i%2)
-		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 && !strings.Contains(text, "• caching") {
+		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 &&
+			!strings.Contains(text, "• caching") {
 			t.Errorf("with %s today's allocator is not in sight:\n%s", budget, text)
 		}
 	}

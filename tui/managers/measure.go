@@ -101,14 +101,16 @@ func (m *measuring) offer(list []Target) tea.Cmd {
 	}
 	choices := []leaf.Choice{{Title: dot("") + "sim", Detail: "the simulator alone", Msg: targetMsg{}}}
 	for _, t := range list {
-		c := leaf.Choice{Title: dot(t.Name) + t.Name, Detail: "measured on " + t.About, Msg: targetMsg{t.Name}}
+		c := leaf.Choice{Title: dot(t.Name) + t.Name, Detail: "measured on " + t.About,
+			Msg: targetMsg{t.Name}}
 		if t.Why != "" {
 			c.Detail, c.Off = t.Why, true
 		}
 		choices = append(choices, c)
 	}
 	if len(list) == 0 {
-		choices = append(choices, leaf.Choice{Title: "  cuda:0", Detail: "this session has no devices", Off: true})
+		choices = append(choices, leaf.Choice{Title: "  cuda:0", Detail: "this session has no devices",
+			Off: true})
 	}
 	if !slices.ContainsFunc(list, func(t Target) bool { return t.Name == liveTarget }) {
 		choices = append(choices, leaf.Choice{Title: "  live", Detail: howToWatch, Off: true})
@@ -125,7 +127,8 @@ func (m *measuring) choose(name string) tea.Cmd {
 	if name == "" {
 		return nil
 	}
-	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + replay.Place(name) + "; R plans again"})
+	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + replay.Place(name) +
+		"; R plans again"})
 }
 
 // begin measures the plans of rows, what stands on top first, that were not measured yet, all of them again
@@ -320,10 +323,12 @@ func (m *measuring) status(u timeline.Units, q question, r *row) string {
 		return x.Reason
 	}
 	y, by := m.predicted(q, r), &x.Measurement
-	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, u.Bytes(by.Footprint), replay.Percent(replay.Off(by.Footprint, replay.Predicted(by, &y.Measurement))),
+	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, u.Bytes(by.Footprint),
+		replay.Percent(replay.Off(by.Footprint, replay.Predicted(by, &y.Measurement))),
 		timeline.Duration(by.StepTime))
 	if base := by.KeepAll(); base > 0 {
-		text += fmt.Sprintf(", overhead %s beside %s of keeping everything, simulated %s", replay.Percent(x.Overhead), timeline.Duration(base), replay.Percent(y.Overhead))
+		text += fmt.Sprintf(", overhead %s beside %s of keeping everything, simulated %s",
+			replay.Percent(x.Overhead), timeline.Duration(base), replay.Percent(y.Overhead))
 	}
 	if by.Verified {
 		text += ", every byte checked"

@@ -93,7 +93,8 @@ func TestADeviceThatCannotBeUsedSaysWhy(t *testing.T) {
 	for _, msg := range sc.Sent {
 		if pick, ok := msg.(leaf.PickMsg); ok {
 			for _, c := range pick.Choices {
-				if strings.TrimSpace(c.Title) == "cuda:1" && c.Off && strings.Contains(c.Detail, "takes no further process") {
+				if strings.TrimSpace(c.Title) == "cuda:1" && c.Off &&
+					strings.Contains(c.Detail, "takes no further process") {
 					return
 				}
 			}

@@ -87,7 +87,8 @@ func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
 	if v.Running() {
 		t.Fatal("esc does not stop planning")
 	}
-	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") || !strings.Contains(text, "r goes on") {
+	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") ||
+		!strings.Contains(text, "r goes on") {
 		t.Errorf("the sentence is %q", text)
 	}
 	waitFor(t, func() bool { _, n := f.Asked(); return n == 1 })

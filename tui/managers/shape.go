@@ -69,7 +69,8 @@ func shapeOf(p *plan.Problem, r *replay.Result) *shape {
 			if busy == nil {
 				busy = make([]float64, curves.Samples)
 			}
-			a, b := float64(x.Start)/float64(s.span)*curves.Samples, float64(x.End)/float64(s.span)*curves.Samples
+			a, b := float64(x.Start)/float64(s.span)*curves.Samples,
+				float64(x.End)/float64(s.span)*curves.Samples
 			for k := int(a); k < curves.Samples && float64(k) < b; k++ {
 				busy[k] += min(b, float64(k+1)) - max(a, float64(k))
 			}

@@ -57,12 +57,14 @@ type trial struct {
 	name    string
 	budget  int64
 	last    live.News
-	first   int64     // the median of the steps right behind the switch, in nanoseconds: what is compared with those before it, since a machine's speed drifts
-	within  int64     // what 95 of 100 of those steps stayed within
-	again   bool      // the training's steps changed: it is planned for again
-	since   time.Time // it does what it does now
-	ending  bool      // the user took it back
-	err     error
+	// the median of the steps right behind the switch, in nanoseconds: what is compared with those before it,
+	// since a machine's speed drifts
+	first  int64
+	within int64     // what 95 of 100 of those steps stayed within
+	again  bool      // the training's steps changed: it is planned for again
+	since  time.Time // it does what it does now
+	ending bool      // the user took it back
+	err    error
 }
 
 // training has the training that is watched go on with plans, one at a time. It knows no other part of the
@@ -154,7 +156,8 @@ func (t *training) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		if msg.err != nil {
 			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true}), true
 		}
-		return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with the one under the cursor"}), true
+		return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with " +
+			"the one under the cursor"}), true
 	}
 	return nil, false
 }
@@ -208,8 +211,8 @@ func (t *trial) doing() string {
 	return text
 }
 
-// lines say what the training does with a plan, the longest first: the one that has room is shown. A budget is
-// named that is not the one in force.
+// lines say what the training does with a plan, the longest first: the one that has room is shown. A budget
+// is named that is not the one in force.
 func (t *training) lines(u timeline.Units, budget int64) []string {
 	if other := t.elsewhere(); other != "" {
 		return []string{other + " · asked for elsewhere: T takes it away", other}
@@ -238,7 +241,8 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 	switch {
 	case t.ended && t.err != nil:
 		why := strings.TrimPrefix(t.err.Error(), name+": ")
-		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why), fmt.Sprintf("%s is off: %s", name, why)}
+		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why),
+			fmt.Sprintf("%s is off: %s", name, why)}
 	case t.ended && n.Phase != live.On:
 		return []string{name + " was stopped before it was on"}
 	case t.ended:
@@ -249,10 +253,12 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 		return []string{name + budget + " · " + t.doing() + spent, name + " · " + t.doing()}
 	}
 	memory := t.memory(u)
-	over, predicted := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.PredictedStep, n.Before))
+	over, predicted := replay.Percent(replay.Off(t.first, n.Before)),
+		replay.Percent(replay.Off(n.PredictedStep, n.Before))
 	from := span(n.Before, t.first) + ", " + over
 	if n.Before == 0 { // it does not fit without a plan: there is nothing to compare with
-		from, over, predicted = timeline.Duration(t.first), timeline.Duration(t.first), timeline.Duration(n.Added)+" of it the plan's"
+		from, over, predicted = timeline.Duration(t.first), timeline.Duration(t.first),
+			timeline.Duration(n.Added)+" of it the plan's"
 	}
 	lines := []string{
 		fmt.Sprintf("%s%s %s · %s · step %s (predicted %s)", name, budget, state, memory, from, predicted),
@@ -471,7 +477,8 @@ func (t *training) status(u timeline.Units, r *row) string {
 			text += n.Ranks[i].Line(u) + "; "
 		}
 	}
-	text += fmt.Sprintf("the last steps took %s, 95 of 100 within %s", timeline.Duration(n.Step), timeline.Duration(n.P95))
+	text += fmt.Sprintf("the last steps took %s, 95 of 100 within %s", timeline.Duration(n.Step),
+		timeline.Duration(n.P95))
 	if n.Out > 0 {
 		text += fmt.Sprintf(", %s out and %s in with each", u.Bytes(n.Out), u.Bytes(n.In))
 	}
@@ -479,10 +486,12 @@ func (t *training) status(u timeline.Units, r *row) string {
 		text += fmt.Sprintf(", %s of ops run again", timeline.Duration(n.Again))
 	}
 	if n.Checked > 0 {
-		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit", timeline.Counted(n.Checked, "tensor"), n.Differ)
+		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit",
+			timeline.Counted(n.Checked, "tensor"), n.Differ)
 	}
 	if n.Missed > 0 {
-		text += fmt.Sprintf("; %s stayed on the GPU against the plan: the step differs from the one that was captured", timeline.Counted(n.Missed, "tensor"))
+		text += fmt.Sprintf("; %s stayed on the GPU against the plan: the step differs from "+
+			"the one that was captured", timeline.Counted(n.Missed, "tensor"))
 	}
 	return text + n.LargerSteps(u)
 }

@@ -30,7 +30,8 @@ type rig struct {
 
 func watch(t *testing.T) *rig {
 	t.Helper()
-	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py", News: make(chan live.News), Fail: make(chan error)}
+	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py", News: make(chan live.News),
+		Fail: make(chan error)}
 	sc, v := show(t, f)
 	return &rig{Screen: sc, t: t, v: v, f: f}
 }
@@ -124,7 +125,8 @@ const mib = 1 << 20
 
 // on is what a training says of a plan that is on.
 var on = live.News{
-	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6, PeakBefore: 140 * mib, Peak: 106 * mib, Predicted: 106 * mib,
+	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6,
+	PeakBefore: 140 * mib, Peak: 106 * mib, Predicted: 106 * mib,
 	Out: 12 * mib, In: 12 * mib, Again: 21e6,
 }
 
@@ -142,22 +144,29 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		{live.News{Phase: live.MeasuringWith}, "timing steps with the plan, 4 of 5"},
 		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6},
 			"measuring the peak of a step with the plan, 5 of 5"},
-		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %)"},
+		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, " +
+			"+0.7 % (predicted +0.3 %)"},
 	} {
 		r.tell(c.n)
 		r.until(c.text)
 	}
 	asked := r.f.Trained()
-	if len(asked) != 1 || asked[0] != (plannertest.Trained{Manager: "ours", Budget: r.v.Budget(), Hardware: "Fast link"}) {
+	if len(asked) != 1 || asked[0] != (plannertest.Trained{Manager: "ours", Budget: r.v.Budget(),
+		Hardware: "Fast link"}) {
 		t.Errorf("the training was asked %v", asked)
 	}
-	if !slices.ContainsFunc(r.said, func(m tea.Msg) bool { w, ok := m.(leaf.WindowMsg); return ok && w.Window == r.State.Window }) {
+	if !slices.ContainsFunc(r.said, func(m tea.Msg) bool {
+		w, ok := m.(leaf.WindowMsg)
+		return ok && w.Window == r.State.Window
+	}) {
 		t.Errorf("the step that is shown is not held: %v", r.said)
 	}
 	if text := r.Mono(120, 36); strings.Count(text, "●▶") != 1 || !strings.Contains(text, "●▶  1 ours") {
 		t.Errorf("the row is not marked, or others are:\n%s", text)
 	}
-	if status := r.v.Status(r.State); !strings.Contains(status, "the last steps took 1.51 s, 95 of 100 within 1.60 s, 12.0 MiB out and 12.0 MiB in with each, 21.0 ms of ops run again") {
+	if status := r.v.Status(r.State); !strings.Contains(status,
+		"the last steps took 1.51 s, 95 of 100 within 1.60 s, 12.0 MiB out and 12.0 MiB in with each, "+
+			"21.0 ms of ops run again") {
 		t.Errorf("the status is %q", status)
 	}
 	if text, _ := r.v.Copy(r.State); !strings.Contains(text, "\nlive: ours on for 120 steps") {
@@ -168,12 +177,14 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	slow := on
 	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
 	r.tell(slow)
-	r.until("on for 140 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · now 3.00 s · 2 tensors stayed against the plan")
+	r.until("on for 140 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 " +
+		"%) · now 3.00 s · 2 tensors stayed against the plan")
 	same := on
 	same.Checked = 56
 	r.tell(same)
 	r.until("step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · the same to the bit")
-	if status := r.v.Status(r.State); !strings.Contains(status, "; of 56 tensors compared when they came back 0 were not the same to the bit") {
+	if status := r.v.Status(r.State); !strings.Contains(status,
+		"; of 56 tensors compared when they came back 0 were not the same to the bit") {
 		t.Errorf("the status is %q", status)
 	}
 	same.Differ = 1
@@ -236,12 +247,17 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	r.press("T")
 	one, two := on, on
 	two.Peak, two.PeakBefore, two.Step = 112*mib, 139*mib, 1_580e6
-	refused := live.Rank{Name: "rank 2", News: live.News{Phase: live.Describing}, Err: errors.New("torch.compile is in use")}
+	refused := live.Rank{Name: "rank 2", News: live.News{Phase: live.Describing},
+		Err: errors.New("torch.compile is in use")}
 	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
-	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused, dead}))
-	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (predicted 106) · step 1.50 → 1.58 s, +5.3 % (predicted +0.3 %)")
+	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused,
+		dead}))
+	r.until("live: ours on in 2 of 4 ranks for 120 steps · rank 1 139 → 112 MiB (predicted 106) · step " +
+		"1.50 → 1.58 s, +5.3 % (predicted +0.3 %)")
 	text := r.Mono(120, 44)
-	for _, want := range []string{"rank 0 on, 106 MiB instead of 140 MiB, step 1.51 s", "rank 1 on, 112 MiB instead of 139 MiB, step 1.58 s", "rank 2 off: torch.compile is in use", "rank 3 has ended"} {
+	for _, want := range []string{"rank 0 on, 106 MiB instead of 140 MiB, step 1.51 s",
+		"rank 1 on, 112 MiB instead of 139 MiB, step 1.58 s", "rank 2 off: torch.compile is in use",
+		"rank 3 has ended"} {
 		if !strings.Contains(text, want) || !strings.Contains(r.v.Status(r.State), want) {
 			t.Errorf("%q is not said of its rank:\n%s\n%s", want, text, r.v.Status(r.State))
 		}
@@ -253,10 +269,12 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	}
 	r.tell(live.Together(many))
 	r.until("on in 64 of 64 ranks")
-	if text := r.Mono(120, 44); !strings.Contains(text, "and 57 more") || strings.Contains(text, "rank 7 on") {
+	if text := r.Mono(120, 44); !strings.Contains(text, "and 57 more") ||
+		strings.Contains(text, "rank 7 on") {
 		t.Errorf("64 ranks are\n%s", text)
 	}
-	if text := r.Mono(80, 24); strings.Contains(text, "rank 3 on") || !strings.Contains(text, "on in 64 of 64 ranks") {
+	if text := r.Mono(80, 24); strings.Contains(text, "rank 3 on") ||
+		!strings.Contains(text, "on in 64 of 64 ranks") {
 		t.Errorf("where there is no room they are\n%s", text)
 	}
 }
@@ -264,7 +282,9 @@ func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 	r := watch(t)
 	r.f.Other = "joint has been on for 40 steps: 106 MiB instead of 140 MiB"
-	if text := r.Mono(160, 36); !strings.Contains(text, "live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · asked for elsewhere: T takes it away") {
+	if text := r.Mono(160, 36); !strings.Contains(text,
+		"live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · asked for "+
+			"elsewhere: T takes it away") {
 		t.Errorf("it is not seen:\n%s", text)
 	}
 	r.f.Taken = errors.New("no step has ended since")
@@ -293,7 +313,9 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.until("ours on")
 	r.press("up") // what trains already: nothing to go on with
 	r.press("T")
-	if asked := r.f.Trained(); len(asked) != 1 || !r.toast("caching makes no plan that a training can run with") || !strings.Contains(r.v.Live(r.State), "ours on") {
+	if asked := r.f.Trained(); len(asked) != 1 ||
+		!r.toast("caching makes no plan that a training can run with") ||
+		!strings.Contains(r.v.Live(r.State), "ours on") {
 		t.Errorf("the training was asked %v, and said is %v", asked, r.said)
 	}
 	r.press("down")
@@ -379,13 +401,15 @@ func TestWhereNoTrainingIsWatchedNoPlanIsLive(t *testing.T) {
 		}
 	}
 	sc.Press("T")
-	if toast, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(toast.Text, "gmemtop attach PID") {
+	if toast, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok ||
+		!strings.Contains(toast.Text, "gmemtop attach PID") {
 		t.Errorf("T sends %v", sc.Sent)
 	}
 	sc.Press("C")
 	for _, msg := range sc.Sent {
 		if pick, ok := msg.(leaf.PickMsg); ok {
-			if c := pick.Choices[len(pick.Choices)-1]; strings.TrimSpace(c.Title) != "live" || !c.Off || !strings.Contains(c.Detail, "gmemtop attach PID") {
+			if c := pick.Choices[len(pick.Choices)-1]; strings.TrimSpace(c.Title) != "live" || !c.Off ||
+				!strings.Contains(c.Detail, "gmemtop attach PID") {
 				t.Errorf("the last target is %v", c)
 			}
 		}
@@ -418,7 +442,8 @@ func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
 	if d := r.f.Planned(); d != plain.Main() {
 		t.Error("it plans for the step that a plan was carried out in")
 	}
-	if text := r.v.Headline(r.State); !strings.HasSuffix(text, "Planned for step 190, which ran without a plan; the step in view ran under one.") {
+	if text := r.v.Headline(r.State); !strings.HasSuffix(text,
+		"Planned for step 190, which ran without a plan; the step in view ran under one.") {
 		t.Errorf("the sentence is %q", text)
 	}
 	r.Golden("live-under-a-plan")
@@ -461,7 +486,8 @@ func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {
 	choose(t, sc, "live")
 	sc.Press("r")
 	sc.Golden("live-measured")
-	if text := v.Headline(sc.State); !strings.Contains(text, "900 MiB measured in the training (predicted 890 MiB), step +2.1 % (predicted +2.0 %)") {
+	if text := v.Headline(sc.State); !strings.Contains(text,
+		"900 MiB measured in the training (predicted 890 MiB), step +2.1 % (predicted +2.0 %)") {
 		t.Errorf("the sentence is %q", text)
 	}
 	failed := 0
@@ -469,7 +495,9 @@ func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {
 		switch status := v.Status(sc.State); {
 		case strings.Contains(status, "can be carried out by eager PyTorch"):
 			failed++
-		case strings.HasPrefix(status, "ours") && !strings.Contains(status, "live: 900 MiB (+1.1 %), step 102 ms, overhead +2.1 % beside 100 ms of keeping everything, simulated +2.0 %"):
+		case strings.HasPrefix(status, "ours") &&
+			!strings.Contains(status, "live: 900 MiB (+1.1 %), step 102 ms, overhead +2.1 % beside 100 ms "+
+				"of keeping everything, simulated +2.0 %"):
 			t.Errorf("the status is %q", status)
 		case strings.HasPrefix(status, "caching") && strings.Contains(status, "live"):
 			t.Errorf("what moves nothing is measured: %q", status)

@@ -163,7 +163,8 @@ func (v *view) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 			c.Set(x0+i, 2, '━', c.Style(s.Theme.Bad))
 		}
 		if a.State.LargestFree > 0 && x0+n+2 < w {
-			c.TextMax(x0+n+1, 2, w-x0-n-1, s.Theme.Dim, "the largest hole is "+s.Units.Bytes(a.State.LargestFree))
+			c.TextMax(x0+n+1, 2, w-x0-n-1, s.Theme.Dim, "the largest hole is "+
+				s.Units.Bytes(a.State.LargestFree))
 		}
 	}
 }
@@ -198,12 +199,13 @@ const causeText = 29
 // causeNames are the names that are not the causes' own with spaces.
 var causeNames = map[string]string{
 	"stranded_pool": "other pools", "outside_pytorch": "outside PyTorch", "collected_outputs": "kept outputs",
-	"one_backward_for_many": "one backward", "double_backward": "create_graph", "attention_scores": "attention",
+	"one_backward_for_many": "one backward", "double_backward": "create_graph",
+	"attention_scores":  "attention",
 	"optimizer_pending": "optimizer state",
 }
 
-// drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least, and
-// the last row of c stays blank.
+// drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least,
+// and the last row of c stays blank.
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	var rows []string
@@ -298,7 +300,9 @@ func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	case at.H >= 6:
 		at, detail = at.CutBottom(min(highest(blocks), max(at.H-rows, 4)))
 	}
-	v.levers.Draw(c, at, s.Theme, func(row, col int) table.Cell { return leverCell(s, &v.list[row], col, all) })
+	v.levers.Draw(c, at, s.Theme, func(row, col int) table.Cell {
+		return leverCell(s, &v.list[row], col, all)
+	})
 	if all {
 		for i := range blocks {
 			v.drawPage(s, c, &detail, i, blocks[i])
@@ -423,7 +427,8 @@ func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *a
 		var below canvas.Rect
 		at, below = at.CutBottom(min(max(at.H/3, 7), 18))
 		leaf.Rule(s, c, below.X, below.Y, below.W, a.Holders[i].Name)
-		block.Stack(s, c.Sub(canvas.Rect{X: below.X, Y: below.Y + 1, W: below.W, H: below.H - 1}), a.Holders[i].Stack)
+		block.Stack(s, c.Sub(canvas.Rect{X: below.X, Y: below.Y + 1, W: below.W, H: below.H - 1}),
+			a.Holders[i].Stack)
 	}
 	bar := s.Theme.Plain()
 	bar.Pattern = 0

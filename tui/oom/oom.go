@@ -192,7 +192,8 @@ func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 		case act.Kind == table.Opened && t == v.levers:
 			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
 		case act.Kind == table.Opened:
-			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest}),
+			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}),
+				leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest}),
 				leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
 		case act.Kind == table.Moved && t == v.holders:
 			return leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest})
@@ -215,7 +216,8 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 		list = v.holders.Bindings("show it at that moment")
 	}
 	if v.levers.Rows() > 0 && v.holders.Rows() > 0 {
-		list = slices.Insert(list, min(2, len(list)), tab) // where the holders have no room, nothing else says that they are there
+		// where the holders have no room, nothing else says that they are there
+		list = slices.Insert(list, min(2, len(list)), tab)
 	}
 	return list
 }
@@ -228,7 +230,8 @@ func (v *view) Status(s *leaf.State) string {
 	}
 	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
 		g := a.Holders[i]
-		return fmt.Sprintf("%s in %s · %s", s.Units.Bytes(g.Bytes), timeline.Counted(g.Blocks, "block"), g.Name)
+		return fmt.Sprintf("%s in %s · %s", s.Units.Bytes(g.Bytes), timeline.Counted(g.Blocks, "block"),
+			g.Name)
 	}
 	if i := v.levers.Selected(); i >= 0 {
 		l := v.list[i]

@@ -40,7 +40,8 @@ func TestGoldens(t *testing.T) {
 }
 
 func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
-	for _, o := range []viewtest.Training{{Iterations: 3, OOM: true}, {Iterations: 3, OOM: true, Pools: true}, {Iterations: 2}} {
+	for _, o := range []viewtest.Training{{Iterations: 3, OOM: true}, {Iterations: 3, OOM: true, Pools: true},
+		{Iterations: 2}} {
 		sc, v := open(t, o)
 		parts, whole := v.segments(sc.State, v.known(sc.State))
 		sum := int64(0)
@@ -48,7 +49,8 @@ func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
 			sum += p.bytes
 		}
 		if sum != whole || whole != sc.State.Device.Info.TotalBytes {
-			t.Errorf("parts add up to %d, the bar is %d, the device has %d", sum, whole, sc.State.Device.Info.TotalBytes)
+			t.Errorf("parts add up to %d, the bar is %d, the device has %d", sum, whole,
+				sc.State.Device.Info.TotalBytes)
 		}
 	}
 }
@@ -115,7 +117,8 @@ func TestAnAutopsyOfAnotherDeviceIsNotShown(t *testing.T) {
 }
 
 func TestNoDeviceIsNotAvailable(t *testing.T) {
-	if ok, why := New().Available(&leaf.State{Place: leaf.Place{Selected: timeline.NoAlloc}}); ok || why == "" {
+	if ok, why := New().Available(&leaf.State{Place: leaf.Place{Selected: timeline.NoAlloc}}); ok ||
+		why == "" {
 		t.Error("a recording without a device is available")
 	}
 }
@@ -143,7 +146,8 @@ func TestAFewLeversLeaveRoomForTheHolders(t *testing.T) {
 	v.list, v.laidOut, a.Causes = v.list[:2], nil, nil
 	v.levers.SetRows(2)
 	for h := 16; h < 40; h++ {
-		if text := sc.Text(80, h); !strings.Contains(text, "what would help") || !strings.Contains(text, "who held it") {
+		if text := sc.Text(80, h); !strings.Contains(text, "what would help") ||
+			!strings.Contains(text, "who held it") {
 			t.Errorf("80x%d:\n%s", h, text)
 		}
 	}

@@ -74,7 +74,8 @@ func (v *View) Name() string { return "Overview" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if s.Device == nil {
 		if s.Run != nil {
-			return false, "A run of many ranks is open and none of them is chosen: 7 shows them all, w opens one."
+			return false, "A run of many ranks is open and none of them is chosen: 7 shows " +
+				"them all, w opens one."
 		}
 		return false, "The recording holds no memory events of any device. " + leaf.HowToRecord(s)
 	}
@@ -110,7 +111,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		cmd, _ := v.pointer.Update(s, &v.frame, msg)
 		return cmd
 	default:
-		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) || v.most.Take(msg)
+		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) ||
+			v.most.Take(msg)
 	}
 	return nil
 }
@@ -137,7 +139,9 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 			error) {
 			return sites.Breakdown(d, m, sites.BySite), nil
 		}),
-		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return timeline.StateAt(ctx, d, m) }),
+		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) {
+			return timeline.StateAt(ctx, d, m)
+		}),
 	)
 }
 

@@ -45,7 +45,8 @@ func TestTablesLeaveNoBlankRows(t *testing.T) {
 func TestSizesByCategoryHaveTheirUnit(t *testing.T) {
 	for _, w := range []int{78, 80, 90, 120, 200} {
 		for _, line := range rows(t, viewtest.Training{}.Timeline(t), w, 20) {
-			if strings.Contains(line, "■ activation") && !strings.Contains(line[:strings.Index(line, "%")], "iB ") {
+			if strings.Contains(line, "■ activation") && !strings.Contains(line[:strings.Index(line, "%")],
+				"iB ") {
 				t.Errorf("%d columns: no unit in %q", w, line)
 			}
 		}

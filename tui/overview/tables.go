@@ -115,7 +115,8 @@ func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 	rows := min(v.tableRows(s, w), h)
 	v.drawTables(s, c.Sub(canvas.Rect{W: w, H: rows}))
 	key, groups, ok := v.holders.Value()
-	if !ok || key.device != s.Device || len(groups) == 0 || groups[0].Largest == timeline.NoAlloc || h-rows < 5 {
+	if !ok || key.device != s.Device || len(groups) == 0 || groups[0].Largest == timeline.NoAlloc ||
+		h-rows < 5 {
 		return
 	}
 	_, below := c.Bounds().CutTop(rows + 1)
@@ -260,7 +261,8 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 				rest += g.Bytes
 			}
 			c.TextRight(sizeW, y, s.Theme.Dim, size(rest))
-			c.TextMax(nameX, y, w-nameX, s.Theme.Dim, fmt.Sprintf("%s more call sites", leaf.Count(int64(len(groups)-i))))
+			c.TextMax(nameX, y, w-nameX, s.Theme.Dim,
+				fmt.Sprintf("%s more call sites", leaf.Count(int64(len(groups)-i))))
 			c.Zone(row, leaf.ShowMsg{View: leaf.Peak})
 			break
 		}
@@ -345,7 +347,8 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 	var peak, churn, growth int64 = 1, 1, 1
 	for i := range list {
-		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn), max(growth, list[i].Growth, -list[i].Growth)
+		peak, churn, growth = max(peak, list[i].PeakAllocated), max(churn, list[i].Churn),
+			max(growth, list[i].Growth, -list[i].Growth)
 	}
 	peakUnit, peakText := s.Units.Column(peak)
 	churnUnit, churnText := s.Units.Column(churn)
@@ -354,7 +357,9 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 		{"peak " + peakUnit, 10, func(i int) string { return peakText(list[i].PeakAllocated) }},
 	}
 	if s.Timeline.Trace.Clock.HasTime {
-		cols = append(cols, column{"step", 10, func(i int) string { return timeline.Duration(list[i].Finish - list[i].Start) }})
+		cols = append(cols, column{"step", 10, func(i int) string {
+			return timeline.Duration(list[i].Finish - list[i].Start)
+		}})
 	}
 	for _, col := range []column{
 		{"churn " + churnUnit, 11, func(i int) string { return churnText(list[i].Churn) }},
@@ -396,7 +401,8 @@ func trend(s *leaf.State, its *steps.Iterations) string {
 	if t.Slope == 0 && t.High == t.Low {
 		return "no leak: memory does not grow"
 	}
-	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
+	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)),
+		s.Units.Bytes(int64((t.High-t.Low)/2)))
 }
 
 // drawSum draws the equation of reserved bytes: what is allocated, pending, stranded and cached, and how much
@@ -422,7 +428,8 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	mark := map[timeline.Exactness]string{timeline.LowerBound: "≥ ", timeline.Inferred: "~ "}[st.Exactness]
 	active := st.ActiveRequested + st.Internal
 	allocated := min(s.Device.Allocated.At(key.moment), active)
-	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"stranded", st.Stranded}, {"cached", st.Cached}}
+	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"stranded", st.Stranded},
+		{"cached", st.Cached}}
 	x := 1
 	for i, t := range fitting(terms, w-canvas.Width(" = reserved 0.00 GiB")-2, size) {
 		if i > 0 {

@@ -90,7 +90,8 @@ func (v *View) sentence(s *leaf.State) string {
 			more = "less"
 		}
 		return fmt.Sprintf("%s %s %s than at the mark (%s): most of the change is %s, %s.",
-			moment(s), s.Units.Bytes(max(d, -d)), more, leaf.When(s, s.Mark), name(r), s.Units.Delta(r.delta()))
+			moment(s), s.Units.Bytes(max(d, -d)), more, leaf.When(s, s.Mark), name(r),
+			s.Units.Delta(r.delta()))
 	}
 	blocks, requested := 0, int64(0)
 	for i := range v.rows {
@@ -162,7 +163,8 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
 		largest = max(largest, v.rows[i].Bytes, v.rows[i].before)
 	}
 	unit, size := s.Units.Column(largest)
-	t := table{s: s, size: size, unit: unit, total: total, largest: largest, comparing: s.HasMark && v.built.okM}
+	t := table{s: s, size: size, unit: unit, total: total, largest: largest, comparing: s.HasMark &&
+		v.built.okM}
 	t.fit(w, v.longestName())
 	t.head(c, v.by)
 	v.height = h - 1

@@ -73,11 +73,12 @@ func New() *View {
 		rows:      key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "row")),
 		pages: key.NewBinding(key.WithKeys("pgup", "ctrl+u", "ctrl+b", "pgdown", "ctrl+d", "ctrl+f",
 			"home", "end"), key.WithHelp("pgup/pgdn", "page")),
-		open:     key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "its blocks")),
-		tree:     key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
-		treeMove: key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"), key.WithHelp("←→↑↓", "box")),
-		out:      key.NewBinding(key.WithKeys("backspace"), key.WithHelp("⌫", "zoom out")),
-		unmark:   key.NewBinding(key.WithKeys("d"), key.WithHelp("d", "stop comparing")),
+		open: key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "its blocks")),
+		tree: key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
+		treeMove: key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"),
+			key.WithHelp("←→↑↓", "box")),
+		out:    key.NewBinding(key.WithKeys("backspace"), key.WithHelp("⌫", "zoom out")),
+		unmark: key.NewBinding(key.WithKeys("d"), key.WithHelp("d", "stop comparing")),
 	}}
 }
 
@@ -374,7 +375,8 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 	}
 	text := queryFor(s, v.by, &v.rows[v.at])
 	if text == "" {
-		return leaf.Send(leaf.ToastMsg{Text: "the table of allocations cannot be filtered by " + v.by.String()})
+		return leaf.Send(leaf.ToastMsg{Text: "the table of allocations cannot be filtered by " +
+			v.by.String()})
 	}
 	return tea.Sequence(leaf.Send(leaf.QueryMsg{Text: text}), leaf.Send(leaf.ShowMsg{View: leaf.Allocations}))
 }
@@ -412,13 +414,16 @@ func (v *View) Status(s *leaf.State) string {
 		if name == "" {
 			name = "everything"
 		}
-		return fmt.Sprintf("%s: %s in %s blocks, %s of what is held", name, s.Units.Bytes(n.Bytes), leaf.Count(int64(n.Blocks)),
+		return fmt.Sprintf("%s: %s in %s blocks, %s of what is held", name, s.Units.Bytes(n.Bytes),
+			leaf.Count(int64(n.Blocks)),
 			leaf.Percent(n.Bytes, s.Device.Allocated.At(s.Cursor)))
 	}
 	if v.at < len(v.rows) && s.Selected == v.rows[v.at].Largest && s.Selected != timeline.NoAlloc {
 		r := &v.rows[v.at]
-		return fmt.Sprintf("%s: %s in %s blocks (%s requested), the largest %s %s", name(r), s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
-			s.Units.Bytes(r.Requested), s.Device.BlockName(r.Largest), s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
+		return fmt.Sprintf("%s: %s in %s blocks (%s requested), the largest %s %s", name(r),
+			s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
+			s.Units.Bytes(r.Requested), s.Device.BlockName(r.Largest),
+			s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
 	}
 	return leaf.CursorText(s)
 }

@@ -46,7 +46,8 @@ func (v *View) place(w, h int) layout {
 	n := len(v.panes)
 	body := canvas.Rect{X: 1, W: max(w-2, 0), H: h}
 	if v.scenes() == nil {
-		return layout{plots: make([]canvas.Rect, n), titles: make([]canvas.Rect, n), lanes: make([]canvas.Rect, n)}
+		return layout{plots: make([]canvas.Rect, n), titles: make([]canvas.Rect, n),
+			lanes: make([]canvas.Rect, n)}
 	}
 	head := min(2, h/6)
 	if h > 20 {
@@ -143,7 +144,9 @@ func (v painter) drawPane(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene) {
 	f := chart.Frame{Area: p.plot, High: v.top()}
 	if p.plot.H >= 2 {
 		f.YAxis(s, c)
-		c.Fill(canvas.Rect{X: p.plot.X - axisWidth, Y: p.plot.Y - 1, W: axisWidth - 1, H: 1}, ' ', s.Theme.Text) // the unit stands beside the clock
+		// the unit stands beside the clock
+		c.Fill(canvas.Rect{X: p.plot.X - axisWidth, Y: p.plot.Y - 1, W: axisWidth - 1, H: 1}, ' ',
+			s.Theme.Text)
 	}
 	v.drawLanes(s, c, p, r)
 	v.drawMap(s, c, p, sc, k, r)
@@ -250,11 +253,13 @@ func (v painter) looks(s *leaf.State, sc *scene) func(point int32) (canvas.Fill,
 		if b == v.selected {
 			return chosen, true
 		}
-		return fills[sc.p.Buffers[b].Category][int(b)&3], true // neighbours in the problem lie beside each other in memory as often as not
+		// neighbours in the problem lie beside each other in memory as often as not
+		return fills[sc.p.Buffers[b].Category][int(b)&3], true
 	}
 }
 
-func (v painter) drawCell(s *leaf.State, c *canvas.Canvas, x, y int, look func(int32) (canvas.Fill, bool), upper, lower int32) {
+func (v painter) drawCell(s *leaf.State, c *canvas.Canvas, x, y int, look func(int32) (canvas.Fill, bool),
+	upper, lower int32) {
 	a, hasA := look(upper)
 	b, hasB := look(lower)
 	if s.Theme.Mono || c.ASCII() {
@@ -297,7 +302,8 @@ func (v painter) drawLines(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene, 
 	y := p.plot.Y + f.Row(v.budget)
 	id := c.Style(s.Theme.Accent)
 	for x := range p.plot.W {
-		if cell := c.At(p.plot.X+x, y); (cell.Rune == ' ' || cell.Rune == '·') && c.StyleOf(cell.Style).BG == nil {
+		if cell := c.At(p.plot.X+x, y); (cell.Rune == ' ' || cell.Rune == '·') &&
+			c.StyleOf(cell.Style).BG == nil {
 			c.Set(p.plot.X+x, y, '╌', id)
 		}
 	}
@@ -364,7 +370,8 @@ func (v painter) drawList(s *leaf.State, c *canvas.Canvas, sc *scene) {
 		b := &sc.p.Buffers[x.buffer]
 		switch col {
 		case colBuffer:
-			return table.Cell{Lead: th.Glyph(b.Category), LeadStyle: th.Category(b.Category), Text: sc.bufferName(x.buffer)}
+			return table.Cell{Lead: th.Glyph(b.Category), LeadStyle: th.Category(b.Category),
+				Text: sc.bufferName(x.buffer)}
 		case colSize:
 			return table.Cell{Text: s.Units.Bytes(x.size)}
 		case colState:

@@ -10,7 +10,8 @@ import (
 )
 
 // legendOrder is the order in which categories are named if not all fit: first what managers move.
-var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Temporary, timeline.Input,
+var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState,
+	timeline.Gradient, timeline.Temporary, timeline.Input,
 	timeline.AutogradDetail, timeline.Unknown}
 
 // drawLegend names the categories shown, in the room left by the key to the compute lane, which is explained
@@ -19,7 +20,9 @@ func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	again, waits := false, false
 	for _, sc := range v.scenes() {
 		waits = waits || len(sc.stalls) > 0
-		again = again || slices.ContainsFunc(sc.gone, func(a plan.Absence) bool { return a.How == plan.Recompute })
+		again = again || slices.ContainsFunc(sc.gone, func(a plan.Absence) bool {
+			return a.How == plan.Recompute
+		})
 	}
 	type mark struct {
 		glyph string

@@ -93,9 +93,11 @@ func New(p *plan.Problem, budget int64, plans []Plan) *View {
 		),
 		keys: keymap{
 			move: bind("←→", "time", "left", "right", "h", "l"), op: bind(", .", "op", ",", "."),
-			rows: bind("↑↓", "buffer", "up", "down", "k", "j"), tab: bind("tab", "other plan", "tab", "shift+tab"),
+			rows: bind("↑↓", "buffer", "up", "down", "k", "j"),
+			tab:  bind("tab", "other plan", "tab", "shift+tab"),
 			zoom: bind("+−", "zoom", "+", "=", "-", "_"), whole: bind("z", "whole step", "z"),
-			peak: bind("p", "peak", "p"), stall: bind("n", "next stall", "n"), leave: bind("esc", "back", "esc"),
+			peak: bind("p", "peak", "p"), stall: bind("n", "next stall", "n"),
+			leave: bind("esc", "back", "esc"),
 		},
 	}
 	if budget > 0 {
@@ -133,7 +135,9 @@ func (v *View) Ask(s *leaf.State) tea.Cmd {
 	var cmds []tea.Cmd
 	for i, p := range v.panes {
 		problem, of := v.p, p.plan
-		cmds = append(cmds, p.scene.Ask(i+1, func(ctx context.Context) (*scene, error) { return newScene(ctx, problem, of) }))
+		cmds = append(cmds, p.scene.Ask(i+1, func(ctx context.Context) (*scene, error) {
+			return newScene(ctx, problem, of)
+		}))
 	}
 	return tea.Batch(append(cmds, v.rasters())...)
 }
@@ -194,7 +198,9 @@ func (v *View) rasters() tea.Cmd {
 	for i, p := range v.panes {
 		k := key{v.from, v.to, v.top(), l.plots[i].W, l.plots[i].H}
 		sc := list[i]
-		cmds = append(cmds, p.raster.Ask(k, func(ctx context.Context) (*raster, error) { return sc.raster(ctx, k) }))
+		cmds = append(cmds, p.raster.Ask(k, func(ctx context.Context) (*raster, error) {
+			return sc.raster(ctx, k)
+		}))
 	}
 	return tea.Batch(cmds...)
 }
@@ -335,7 +341,8 @@ func (p *pane) title(s *leaf.State) string {
 	m := &p.plan.Result.Measurement
 	text := s.Units.Bytes(m.Footprint)
 	if _, sc, ok := p.scene.Value(); ok && sc.clock {
-		text += ", step " + timeline.Duration(m.StepTime) + " (" + replay.Percent(p.plan.Result.Overhead) + ")"
+		text += ", step " + timeline.Duration(m.StepTime) + " (" + replay.Percent(p.plan.Result.Overhead) +
+			")"
 	}
 	return text
 }

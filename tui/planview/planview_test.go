@@ -41,7 +41,8 @@ func scenes(t *testing.T, each func(seed uint64, sc *scene)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sc, err := newScene(context.Background(), p, Plan{Name: "test", Result: replay.Result{Plan: pl, Measurement: m}})
+		sc, err := newScene(context.Background(), p,
+			Plan{Name: "test", Result: replay.Result{Plan: pl, Measurement: m}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +78,11 @@ func TestEveryStallAndCopyIsVisibleHoweverShort(t *testing.T) {
 			list []stretch
 			of   func(l lane) uint8
 		}{
-			"stall": {sc.stalls, func(l lane) uint8 { return l.stall }}, "out": {sc.out, func(l lane) uint8 { return l.out }}, "in": {sc.in, func(l lane) uint8 { return l.in }},
+			"stall": {sc.stalls, func(l lane) uint8 {
+				return l.stall
+			}}, "out": {sc.out, func(l lane) uint8 {
+				return l.out
+			}}, "in": {sc.in, func(l lane) uint8 { return l.in }},
 		} {
 			for _, x := range c.list {
 				if col := int(r.column(x.from)); x.to > x.from && col < r.w && c.of(r.lanes[col]) == 0 {
@@ -101,7 +106,8 @@ func TestAPointOnTheMapFindsItsBox(t *testing.T) {
 			}
 			x, row := i%k.w, i/k.w
 			b := sc.boxes[point]
-			from, to := k.from+int64(float64(x)/60*float64(sc.span)), k.from+int64(float64(x+1)/60*float64(sc.span))+1
+			from, to := k.from+int64(float64(x)/60*float64(sc.span)),
+				k.from+int64(float64(x+1)/60*float64(sc.span))+1
 			high, low := float64(40-row)/40*float64(k.top), float64(39-row)/40*float64(k.top)
 			if b.from > to || b.to < from || float64(b.offset) > high+1 || float64(b.offset+b.size) < low-1 {
 				t.Fatalf("seed %d: the point at column %d, row %d finds a box that is elsewhere",
@@ -130,7 +136,8 @@ func TestNoBufferIsListedTwiceAndHeldBytesAddUp(t *testing.T) {
 				}
 			}
 			if gone != away || onHost > away {
-				t.Errorf("seed %d at %d: the listed buffers add up to %d bytes, the total is %d, %d on the host",
+				t.Errorf("seed %d at %d: the listed buffers add up to %d bytes, the "+
+					"total is %d, %d on the host",
 					seed, at, gone, away, onHost)
 			}
 		}
@@ -157,7 +164,8 @@ func TestTheStackIsAsHighAsTheHeldBytes(t *testing.T) {
 					n++
 				}
 			}
-			if want := float64(r.held[x]) / float64(k.top) * float64(2*k.h); float64(n) < want-2 || float64(n) > want+2 {
+			if want := float64(r.held[x]) / float64(k.top) * float64(2*k.h); float64(n) < want-2 ||
+				float64(n) > want+2 {
 				t.Errorf("seed %d: column %d is %d rows high, want %.1f", seed, x, n, want)
 			}
 		}

@@ -217,6 +217,7 @@ func (r *raster) stack(s *scene) {
 
 // stackOrder is the order of areas from the bottom up: what stays lies below what comes and goes.
 var stackOrder = [timeline.NumCategories]timeline.Category{
-	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation, timeline.AutogradDetail,
+	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
+	timeline.AutogradDetail,
 	timeline.Temporary, timeline.Unknown,
 }

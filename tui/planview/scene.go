@@ -2,7 +2,8 @@
 // every buffer lies at that time, and at the cursor what is held, what is away and why.
 //
 //   - A scene is a plan laid out on its clock, made once, off the event loop.
-//   - A raster is a scene at one zoom and size, made off the event loop too: drawing costs O(cells), whatever the plan's size.
+//   - A raster is a scene at one zoom and size, made off the event loop too: drawing costs O(cells), whatever
+//     the plan's size.
 //   - [View] is the part of a leaf.View that shows them; tui/managers opens it.
 package planview
 
@@ -184,7 +185,8 @@ func (s *scene) layOut(start, end []int64) {
 		if x.Size <= 0 || from[i] < 0 || to[i] <= from[i] {
 			continue
 		}
-		s.boxes = append(s.boxes, box{from: from[i], to: to[i], offset: max(x.Offset, 0), size: x.Size, buffer: x.Buffer})
+		s.boxes = append(s.boxes, box{from: from[i], to: to[i], offset: max(x.Offset, 0), size: x.Size,
+			buffer: x.Buffer})
 		if s.placed {
 			s.top = max(s.top, x.Offset+x.Size)
 		}
@@ -202,7 +204,8 @@ func (s *scene) opStart(op plan.OpID) int64 {
 
 // sum works out the memory held over time: the measurement's own figures where there are any.
 func (s *scene) sum() {
-	if s.usage = s.plan.Result.Measurement.Usage; !s.clock || len(s.usage) == 0 || s.p.Kind < traces.Accesses {
+	if s.usage = s.plan.Result.Measurement.Usage; !s.clock || len(s.usage) == 0 ||
+		s.p.Kind < traces.Accesses {
 		s.usage = sumOf(s.boxes)
 	}
 	var peak int64
@@ -280,7 +283,8 @@ func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 		if op >= x.Before {
 			continue
 		}
-		st := state{buffer: x.Buffer, size: s.p.Rounded(x.Buffer), away: true, how: x.How, why: reason(x.Why), until: s.until(x.Before, t)}
+		st := state{buffer: x.Buffer, size: s.p.Rounded(x.Buffer), away: true, how: x.How, why: reason(x.Why),
+			until: s.until(x.Before, t)}
 		if _, there := here[x.Buffer]; there { // its copy is in progress, or its op
 			delete(here, x.Buffer)
 			if st.moving = leaving; op >= x.Fetch {
@@ -294,7 +298,9 @@ func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 		}
 		list = append(list, st)
 	}
-	bySize := func(a, b state) int { return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.buffer, b.buffer)) }
+	bySize := func(a, b state) int {
+		return cmp.Or(cmp.Compare(b.size, a.size), cmp.Compare(a.buffer, b.buffer))
+	}
 	slices.SortFunc(list, bySize)
 	list = list[:min(len(list), most)]
 	n := len(list)
@@ -348,7 +354,9 @@ func (s *scene) kept(b plan.BufferID, op plan.OpID, t, freed int64) (why, until 
 		return "alive", "it is freed before op " + strconv.FormatInt(freed, 10)
 	}
 	touches := s.p.TouchesOf(b)
-	i, _ := slices.BinarySearchFunc(touches, op, func(x plan.Touch, op plan.OpID) int { return cmp.Compare(x.Op, op) })
+	i, _ := slices.BinarySearchFunc(touches, op, func(x plan.Touch, op plan.OpID) int {
+		return cmp.Compare(x.Op, op)
+	})
 	if i < len(touches) && touches[i].Op == op {
 		return "in use", s.opName(op)
 	}
@@ -409,7 +417,8 @@ func (s *scene) bufferName(b plan.BufferID) string {
 			return what
 		}
 	}
-	if op := s.madeBy[b]; op >= 0 && s.p.Ops[op].Name != "" && s.p.Buffers[b].Life != plan.Persistent && strings.HasPrefix(s.p.Buffers[b].Name, "b'") {
+	if op := s.madeBy[b]; op >= 0 && s.p.Ops[op].Name != "" && s.p.Buffers[b].Life != plan.Persistent &&
+		strings.HasPrefix(s.p.Buffers[b].Name, "b'") {
 		return s.opName(op)
 	}
 	return s.identity(b)

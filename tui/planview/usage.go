@@ -38,7 +38,8 @@ func Usage(p *plan.Problem, r *replay.Result) []plan.Sample {
 	if clock {
 		clear(at)
 		for i := range r.Measurement.Spans {
-			if x := &r.Measurement.Spans[i]; !x.Stall && int(x.Step) < len(pl.Steps) && pl.Steps[x.Step].Kind == plan.Run {
+			if x := &r.Measurement.Spans[i]; !x.Stall && int(x.Step) < len(pl.Steps) &&
+				pl.Steps[x.Step].Kind == plan.Run {
 				at[pl.Steps[x.Step].Op] = x.Start
 			}
 		}
@@ -71,9 +72,12 @@ func Usage(p *plan.Problem, r *replay.Result) []plan.Sample {
 func sumOf(boxes []box) []plan.Sample {
 	changes := make([]plan.Sample, 0, 2*len(boxes))
 	for _, b := range boxes {
-		changes = append(changes, plan.Sample{Time: b.from, Bytes: b.size}, plan.Sample{Time: b.to, Bytes: -b.size})
+		changes = append(changes, plan.Sample{Time: b.from, Bytes: b.size},
+			plan.Sample{Time: b.to, Bytes: -b.size})
 	}
-	slices.SortFunc(changes, func(a, b plan.Sample) int { return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Bytes, b.Bytes)) })
+	slices.SortFunc(changes, func(a, b plan.Sample) int {
+		return cmp.Or(cmp.Compare(a.Time, b.Time), cmp.Compare(a.Bytes, b.Bytes))
+	})
 	var usage []plan.Sample
 	var held int64
 	for _, c := range changes {

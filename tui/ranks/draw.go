@@ -17,7 +17,8 @@ import (
 // Draw implements leaf.View.
 func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
-		leaf.Empty(s, c, "One recording is open", "A folder of recordings, one for each rank, is shown here side by side.", "gmemtop replay DIR")
+		leaf.Empty(s, c, "One recording is open",
+			"A folder of recordings, one for each rank, is shown here side by side.", "gmemtop replay DIR")
 		return
 	}
 	v.read(s)

@@ -60,7 +60,8 @@ func (v *view) Name() string { return "Ranks" }
 // Available implements leaf.View.
 func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
-		return false, "Only one recording is open. To compare ranks, open a folder with a recording of each: `gmemtop replay DIR`"
+		return false, "Only one recording is open. To compare ranks, open a folder with a recording of " +
+			"each: `gmemtop replay DIR`"
 	}
 	return true, ""
 }
@@ -146,7 +147,8 @@ func (v *view) open(s *leaf.State, row int) tea.Cmd {
 	}
 	r := &s.Run.Ranks[v.order[row]]
 	if r.Err != nil {
-		return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%s cannot be opened: %v", r.Name(), r.Err), Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%s cannot be opened: %v", r.Name(), r.Err),
+			Error: true})
 	}
 	return leaf.Send(leaf.OpenRankMsg{Path: r.Path})
 }

@@ -134,7 +134,8 @@ func TestEnterOpensTheRank(t *testing.T) {
 		}
 	}
 	sc.Press("enter")
-	if toast, ok := sc.Sent[0].(leaf.ToastMsg); !ok || !toast.Error || !strings.Contains(toast.Text, "rank 4") {
+	if toast, ok := sc.Sent[0].(leaf.ToastMsg); !ok || !toast.Error ||
+		!strings.Contains(toast.Text, "rank 4") {
 		t.Errorf("enter on a rank that cannot be read sent %v", sc.Sent)
 	}
 }

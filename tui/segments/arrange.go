@@ -60,7 +60,8 @@ func gather(st *timeline.AllocatorState) []row {
 	for i := range st.Segments {
 		seg := &st.Segments[i]
 		if n := len(rows); n == 0 || !continues(&rows[n-1], seg) {
-			rows = append(rows, row{from: seg.Addr, expandable: seg.Expandable, stream: seg.Stream, pool: seg.Pool, small: seg.Small})
+			rows = append(rows, row{from: seg.Addr, expandable: seg.Expandable, stream: seg.Stream,
+				pool: seg.Pool, small: seg.Small})
 		}
 		r := &rows[len(rows)-1]
 		r.to = seg.Addr + uint64(seg.Size)
@@ -90,7 +91,8 @@ func hasActive(seg *timeline.SegmentState) bool {
 
 // continues reports whether seg is a further run of the expandable segment r.
 func continues(r *row, seg *timeline.SegmentState) bool {
-	if !r.expandable || !seg.Expandable || r.stream != seg.Stream || r.pool != seg.Pool || r.small != seg.Small || seg.Addr < r.to {
+	if !r.expandable || !seg.Expandable || r.stream != seg.Stream || r.pool != seg.Pool ||
+		r.small != seg.Small || seg.Addr < r.to {
 		return false
 	}
 	return int64(seg.Addr-r.to) <= maxGap*(r.mapped+seg.Size)
@@ -231,7 +233,9 @@ func pieceAt(st *timeline.AllocatorState, rows []row, i int, addr uint64) place 
 		return seg.Addr+uint64(seg.Size) > addr
 	})
 	pieces := st.Segments[r.runs[run]].Pieces
-	k := sort.Search(max(len(pieces)-1, 0), func(k int) bool { return pieces[k].Addr+uint64(pieces[k].Size) > addr })
+	k := sort.Search(max(len(pieces)-1, 0), func(k int) bool {
+		return pieces[k].Addr+uint64(pieces[k].Size) > addr
+	})
 	return place{int32(i), int32(run), int32(k)}
 }
 

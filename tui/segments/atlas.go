@@ -114,7 +114,8 @@ func (a *atlas) sentence(s *leaf.State) string {
 		for _, p := range a.figures.pools {
 			sum += p.bytes
 		}
-		text += fmt.Sprintf("; %s in %s", u.Bytes(sum), timeline.Counted(len(a.figures.pools), "private pool"))
+		text += fmt.Sprintf("; %s in %s", u.Bytes(sum),
+			timeline.Counted(len(a.figures.pools), "private pool"))
 	}
 	return text + "."
 }

@@ -117,7 +117,9 @@ func (w *pieces) next() (span, bool) {
 		seg := &w.a.st.Segments[r.runs[w.run]]
 		if !w.started {
 			w.started, w.inUse = true, hasActive(seg)
-			w.k = sort.Search(len(seg.Pieces), func(k int) bool { return seg.Pieces[k].Addr+uint64(seg.Pieces[k].Size) > w.from })
+			w.k = sort.Search(len(seg.Pieces), func(k int) bool {
+				return seg.Pieces[k].Addr+uint64(seg.Pieces[k].Size) > w.from
+			})
 		}
 		if seg.Addr >= w.to {
 			return span{}, false
@@ -150,15 +152,20 @@ func fill(th *theme.Theme, k kind, variant int) canvas.Fill {
 	case kindUnmapped:
 		return canvas.Fill{Mono: ' ', ASCII: ' '}
 	case kindStranded:
-		return canvas.Fill{Color: th.Fade(th.Warn.FG, 200), Shade: th.Warn.FG, Pattern: '░', Mono: '-', ASCII: '-'}
+		return canvas.Fill{Color: th.Fade(th.Warn.FG, 200), Shade: th.Warn.FG, Pattern: '░', Mono: '-',
+			ASCII: '-'}
 	case kindCached:
-		return canvas.Fill{Color: th.Fade(th.Dim.FG, 210), Shade: th.Fade(th.Dim.FG, 70), Pattern: '·', Mono: '~', ASCII: '~'}
+		return canvas.Fill{Color: th.Fade(th.Dim.FG, 210), Shade: th.Fade(th.Dim.FG, 70), Pattern: '·',
+			Mono: '~', ASCII: '~'}
 	case kindPending:
-		return canvas.Fill{Color: th.Fade(th.Bad.FG, 170), Shade: th.Bad.FG, Pattern: '╱', Mono: '/', ASCII: '/'}
+		return canvas.Fill{Color: th.Fade(th.Bad.FG, 170), Shade: th.Bad.FG, Pattern: '╱', Mono: '/',
+			ASCII: '/'}
 	case kindForeign:
-		return canvas.Fill{Color: th.Fade(th.Dim.FG, 120), Shade: th.Fade(th.Dim.FG, 30), Pattern: '?', Mono: '?', ASCII: '?'}
+		return canvas.Fill{Color: th.Fade(th.Dim.FG, 120), Shade: th.Fade(th.Dim.FG, 30), Pattern: '?',
+			Mono: '?', ASCII: '?'}
 	case kindInternal:
-		return canvas.Fill{Color: th.Fade(th.Accent.FG, 150), Shade: th.Accent.FG, Pattern: '▒', Mono: '+', ASCII: '+'}
+		return canvas.Fill{Color: th.Fade(th.Accent.FG, 150), Shade: th.Accent.FG, Pattern: '▒', Mono: '+',
+			ASCII: '+'}
 	}
 	return th.Shade(timeline.Category(k-kindActive), variant)
 }
@@ -259,6 +266,7 @@ func (b *board) drawCell(s *leaf.State, c *canvas.Canvas, x, y, row int, l, r ha
 	})
 	if !s.Theme.Mono && l.selected != r.selected && lf == rf {
 		mark := s.Theme.Cursor.FG
-		c.Set(x, y, '▌', c.Style(canvas.Style{FG: pick(l.selected, mark, lf.Color), BG: pick(r.selected, mark, rf.Color)}))
+		c.Set(x, y, '▌', c.Style(canvas.Style{FG: pick(l.selected, mark, lf.Color),
+			BG: pick(r.selected, mark, rf.Color)}))
 	}
 }

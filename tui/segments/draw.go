@@ -28,7 +28,8 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 			leaf.Nothing(s, c, v.Name(), leaf.NoSegments(s))
 			return
 		}
-		leaf.Empty(s, c, "Nothing is reserved here", "At this moment the allocator holds no segment of the driver's. Move the cursor.", "")
+		leaf.Empty(s, c, "Nothing is reserved here",
+			"At this moment the allocator holds no segment of the driver's. Move the cursor.", "")
 		return
 	}
 	body := c.Bounds()
@@ -309,7 +310,9 @@ func (a *atlas) legend(w, rows int) [][]kind {
 			present = append(present, kind(k))
 		}
 	}
-	slices.SortStableFunc(present, func(x, y kind) int { return cmp.Compare(a.figures.looks[y], a.figures.looks[x]) })
+	slices.SortStableFunc(present, func(x, y kind) int {
+		return cmp.Compare(a.figures.looks[y], a.figures.looks[x])
+	})
 	var list [][]kind
 	x := w
 	for _, k := range present {

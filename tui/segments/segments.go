@@ -79,7 +79,8 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Info.Kind == traces.DeviceArena:
-		return false, "This is a storage-allocation problem: no allocator holds segments for it. How its buffers can be packed is in Managers (m)."
+		return false, "This is a storage-allocation problem: no allocator holds segments for it. How its " +
+			"buffers can be packed is in Managers (m)."
 	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved.Or(0) <= 0:
 		return false, leaf.NoSegments(s)
 	}
@@ -102,7 +103,9 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 		v.follow(s)
 		d, at := s.Device, s.Cursor
-		return v.state.Ask(moment{d, at}, func(ctx context.Context) (*timeline.AllocatorState, error) { return timeline.StateAt(ctx, d, at) })
+		return v.state.Ask(moment{d, at}, func(ctx context.Context) (*timeline.AllocatorState, error) {
+			return timeline.StateAt(ctx, d, at)
+		})
 	case tea.KeyPressMsg:
 		return v.key(s, msg)
 	case tea.MouseMsg:

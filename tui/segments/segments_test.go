@@ -52,7 +52,8 @@ func TestASCIIDrawsTheSameMapWithCharacters(t *testing.T) {
 }
 
 func TestThePartsOfTheEquationAddUpToReserved(t *testing.T) {
-	for _, o := range []viewtest.Training{{Iterations: 2}, {Iterations: 2, Pools: true}, {Iterations: 1, Expandable: true}} {
+	for _, o := range []viewtest.Training{{Iterations: 2}, {Iterations: 2, Pools: true},
+		{Iterations: 1, Expandable: true}} {
 		sc, v := open(t, o)
 		for m := timeline.Start; m < timeline.Moment(sc.State.Device.Len()); m += 7 {
 			sc.State.Cursor = m
@@ -138,7 +139,8 @@ func TestAClickSelectsTheBlockUnderIt(t *testing.T) {
 			addr := from + uint64((float64(x)+0.25)/float64(v.bars.W)*float64(to-from))
 			p := v.piece(v.selected)
 			if int(v.selected.row) != i || addr < p.Addr || addr >= p.Addr+uint64(p.Size) {
-				t.Errorf("a click at (%d, %d) on address %x selected [%x, %x)", x, y, addr, p.Addr, p.Addr+uint64(p.Size))
+				t.Errorf("a click at (%d, %d) on address %x selected [%x, %x)", x, y, addr, p.Addr,
+					p.Addr+uint64(p.Size))
 			}
 		}
 	}
@@ -172,7 +174,8 @@ func TestOrdersPutTheRightRowFirst(t *testing.T) {
 		}
 		for i := 1; i < len(v.rows); i++ {
 			a, b := &v.rows[i-1], &v.rows[i]
-			ok := map[order]bool{bySize: a.mapped >= b.mapped, byStranded: a.stranded >= b.stranded, byAddress: a.from < b.from}[o]
+			ok := map[order]bool{bySize: a.mapped >= b.mapped, byStranded: a.stranded >= b.stranded,
+				byAddress: a.from < b.from}[o]
 			if !ok {
 				t.Errorf("sorted by %v, rows %d and %d are in the wrong order", o, i-1, i)
 			}
@@ -208,7 +211,8 @@ func TestDistantRunsGetSeparateRows(t *testing.T) {
 }
 
 func TestLinesAndRowsAgreeAtEveryScale(t *testing.T) {
-	rows := []row{{from: 0x1000, to: 0x1000 + 100}, {from: 0x2000, to: 0x2000 + 5000}, {from: 0x9000, to: 0x9000 + 1}}
+	rows := []row{{from: 0x1000, to: 0x1000 + 100}, {from: 0x2000, to: 0x2000 + 5000},
+		{from: 0x9000, to: 0x9000 + 1}}
 	for _, bytes := range []int64{0, 1, 7, 100, 4096, 1 << 20} {
 		l := flow(rows, bytes)
 		for line := range l.len() {

@@ -124,7 +124,8 @@ func (t *Table) Bindings(open string) []key.Binding {
 			list = append(list, t.keys.Reverse)
 		}
 	}
-	return append(list, join("pgup/pgdn", "page", t.keys.PageUp, t.keys.PageDown), join("g/G", "first, last row", t.keys.Home, t.keys.End))
+	return append(list, join("pgup/pgdn", "page", t.keys.PageUp, t.keys.PageDown),
+		join("g/G", "first, last row", t.keys.Home, t.keys.End))
 }
 
 const (

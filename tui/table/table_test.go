@@ -34,7 +34,8 @@ func text(row, col int) Cell {
 func lines(c *canvas.Canvas) []string { return strings.Split(ansi.Strip(c.String()), "\n") }
 
 func press(s string) tea.KeyPressMsg {
-	named := map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp, "home": tea.KeyHome,
+	named := map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown,
+		"pgup": tea.KeyPgUp, "home": tea.KeyHome,
 		"end": tea.KeyEnd, "enter": tea.KeyEnter}
 	if code, ok := named[s]; ok {
 		return tea.KeyPressMsg{Code: code}
@@ -66,7 +67,8 @@ func TestOnlyVisibleRowsAreFormatted(t *testing.T) {
 			t.Errorf("after %v, %d cells were formatted of a screen of %d", keys, calls, want)
 		}
 		if least != tab.Top() || most != tab.Top()+38 {
-			t.Errorf("after %v, rows [%d, %d] were formatted and the first visible one is %d", keys, least, most, tab.Top())
+			t.Errorf("after %v, rows [%d, %d] were formatted and the first visible one is %d", keys, least,
+				most, tab.Top())
 		}
 	}
 }

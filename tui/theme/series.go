@@ -7,11 +7,13 @@ import "github.com/gmemtop/gmemtop/tui/canvas"
 // gives each a letter: with more series than tones, or without colours, the letter distinguishes them.
 var (
 	seriesOnDark = []canvas.Tone{
-		rgb(0x5fd7d7, 14), rgb(0xffaf5f, 11), rgb(0xaf87ff, 13), rgb(0x87d75f, 10), rgb(0xff87af, 9), rgb(0x87afff, 12), rgb(0xd7d75f, 3),
+		rgb(0x5fd7d7, 14), rgb(0xffaf5f, 11), rgb(0xaf87ff, 13), rgb(0x87d75f, 10), rgb(0xff87af, 9),
+		rgb(0x87afff, 12), rgb(0xd7d75f, 3),
 		rgb(0xafafaf, 7),
 	}
 	seriesOnLight = []canvas.Tone{
-		rgb(0x008787, 6), rgb(0xaf5f00, 3), rgb(0x8700d7, 5), rgb(0x008700, 2), rgb(0xd7005f, 1), rgb(0x005faf, 4), rgb(0x5f5f00, 3),
+		rgb(0x008787, 6), rgb(0xaf5f00, 3), rgb(0x8700d7, 5), rgb(0x008700, 2), rgb(0xd7005f, 1),
+		rgb(0x005faf, 4), rgb(0x5f5f00, 3),
 		rgb(0x626262, 8),
 	}
 )

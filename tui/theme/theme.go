@@ -107,21 +107,27 @@ func ByName(name string) (*Theme, bool) {
 // other colours (canvas.Tone), which matters on slow lines. The ramps use it too: rounded to that palette,
 // muted colours would turn grey in the middle of the scale.
 var darkBase = palette{
-	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7), faint: rgb(0x4e4e4e, 8),
+	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7),
+	faint:  rgb(0x4e4e4e, 8),
 	accent: rgb(0x5fafff, 12), good: rgb(0x5fd787, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
-	selected: rgb(0x2b3648, 4), cursor: rgb(0x5fafff, 14), dialog: rgb(0x20242c, 0), inkOnAccent: rgb(0x0b0d11, 0),
+	selected: rgb(0x2b3648, 4), cursor: rgb(0x5fafff, 14), dialog: rgb(0x20242c, 0),
+	inkOnAccent: rgb(0x0b0d11, 0),
 	ramp: []canvas.Tone{
-		rgb(0x262626, 0), rgb(0x5f0087, 4), rgb(0x870087, 4), rgb(0xaf0087, 5), rgb(0xd7005f, 5), rgb(0xff5f5f, 1),
+		rgb(0x262626, 0), rgb(0x5f0087, 4), rgb(0x870087, 4), rgb(0xaf0087, 5), rgb(0xd7005f, 5),
+		rgb(0xff5f5f, 1),
 		rgb(0xff875f, 9), rgb(0xffaf5f, 3), rgb(0xffd75f, 11), rgb(0xffffaf, 15),
 	},
 }
 
 var lightBase = palette{
-	bg: rgb(0xffffff, 15), text: rgb(0x262626, 0), strong: rgb(0x080808, 0), dim: rgb(0x626262, 8), faint: rgb(0xc6c6c6, 7),
+	bg: rgb(0xffffff, 15), text: rgb(0x262626, 0), strong: rgb(0x080808, 0), dim: rgb(0x626262, 8),
+	faint:  rgb(0xc6c6c6, 7),
 	accent: rgb(0x005fd7, 4), good: rgb(0x1a7f37, 2), warn: rgb(0x8a6100, 3), bad: rgb(0xc1121f, 1),
-	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x005fd7, 4), dialog: rgb(0xf2f4f7, 15), inkOnAccent: rgb(0xffffff, 15),
+	selected: rgb(0xd7e6fb, 14), cursor: rgb(0x005fd7, 4), dialog: rgb(0xf2f4f7, 15),
+	inkOnAccent: rgb(0xffffff, 15),
 	ramp: []canvas.Tone{
-		rgb(0xeeeeee, 15), rgb(0xd7d7ff, 7), rgb(0xafafff, 14), rgb(0xaf87ff, 12), rgb(0xaf5fd7, 13), rgb(0xaf00af, 5),
+		rgb(0xeeeeee, 15), rgb(0xd7d7ff, 7), rgb(0xafafff, 14), rgb(0xaf87ff, 12), rgb(0xaf5fd7, 13),
+		rgb(0xaf00af, 5),
 		rgb(0xaf005f, 9), rgb(0x87005f, 1), rgb(0x5f005f, 4), rgb(0x5f0000, 0),
 	},
 }
@@ -130,8 +136,10 @@ var lightBase = palette{
 func Dark() *Theme {
 	p := darkBase
 	p.categories = [...]canvas.Tone{
-		timeline.Unknown: rgb(0x6e7681, 8), timeline.Parameter: rgb(0x2f8f5b, 2), timeline.OptimizerState: rgb(0xd6a32b, 3),
-		timeline.Gradient: rgb(0x4f6fdc, 4), timeline.Activation: rgb(0xd9484a, 1), timeline.Input: rgb(0xe2e5ea, 15),
+		timeline.Unknown: rgb(0x6e7681, 8), timeline.Parameter: rgb(0x2f8f5b, 2),
+		timeline.OptimizerState: rgb(0xd6a32b, 3),
+		timeline.Gradient:       rgb(0x4f6fdc, 4), timeline.Activation: rgb(0xd9484a, 1),
+		timeline.Input:     rgb(0xe2e5ea, 15),
 		timeline.Temporary: rgb(0x9a55b8, 5), timeline.AutogradDetail: rgb(0x58a6e8, 12),
 	}
 	return build("dark", true, p)
@@ -141,8 +149,10 @@ func Dark() *Theme {
 func Light() *Theme {
 	p := lightBase
 	p.categories = [...]canvas.Tone{
-		timeline.Unknown: rgb(0x9aa2ab, 7), timeline.Parameter: rgb(0x1b7340, 2), timeline.OptimizerState: rgb(0xd19a1b, 3),
-		timeline.Gradient: rgb(0x2444c4, 4), timeline.Activation: rgb(0xcf2027, 1), timeline.Input: rgb(0x2b2f36, 0),
+		timeline.Unknown: rgb(0x9aa2ab, 7), timeline.Parameter: rgb(0x1b7340, 2),
+		timeline.OptimizerState: rgb(0xd19a1b, 3),
+		timeline.Gradient:       rgb(0x2444c4, 4), timeline.Activation: rgb(0xcf2027, 1),
+		timeline.Input:     rgb(0x2b2f36, 0),
 		timeline.Temporary: rgb(0x8a2f9e, 5), timeline.AutogradDetail: rgb(0x3c86e0, 12),
 	}
 	return build("light", false, p)
@@ -161,8 +171,10 @@ func safe(dark bool) *Theme {
 		p.good, p.warn, p.bad = rgb(0x0072b2, 4), rgb(0x9a6a00, 3), rgb(0xb34700, 1)
 	}
 	p.categories = [...]canvas.Tone{
-		timeline.Unknown: rgb(0x8a8f98, 8), timeline.Parameter: rgb(0x009e73, 2), timeline.OptimizerState: rgb(0xf0e442, 11),
-		timeline.Gradient: rgb(0x0072b2, 4), timeline.Activation: rgb(0xd55e00, 1), timeline.Input: input,
+		timeline.Unknown: rgb(0x8a8f98, 8), timeline.Parameter: rgb(0x009e73, 2),
+		timeline.OptimizerState: rgb(0xf0e442, 11),
+		timeline.Gradient:       rgb(0x0072b2, 4), timeline.Activation: rgb(0xd55e00, 1),
+		timeline.Input:     input,
 		timeline.Temporary: rgb(0xcc79a7, 13), timeline.AutogradDetail: rgb(0x56b4e9, 14),
 	}
 	return build(name, dark, p)
@@ -175,8 +187,9 @@ func Mono() *Theme {
 	return &Theme{
 		Name: "mono", Dark: true, Mono: true,
 		Strong: bold, Accent: bold, Warn: bold, Bad: bold, Cursor: bold,
-		Faint: cell(plain.Faint(true)), Header: cell(plain.Underline(true)), Selected: cell(plain.Reverse(true)),
-		other: canvas.Fill{Mono: '░', ASCII: ':'}, looks: glyphs,
+		Faint: cell(plain.Faint(true)), Header: cell(plain.Underline(true)),
+		Selected: cell(plain.Reverse(true)),
+		other:    canvas.Fill{Mono: '░', ASCII: ':'}, looks: glyphs,
 	}
 }
 
@@ -239,7 +252,8 @@ func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
 		tone = tone.Mix(canvas.Tone{R: 255, G: 255, B: 255}, 36)
 		tone.Basic ^= 8
 	}
-	return canvas.Fill{Color: tone, Shade: tone.Mix(t.bg, 52), Pattern: l.Pattern, Mono: l.Mono, ASCII: l.ASCII}
+	return canvas.Fill{Color: tone, Shade: tone.Mix(t.bg, 52), Pattern: l.Pattern, Mono: l.Mono,
+		ASCII: l.ASCII}
 }
 
 // Other returns the fill for anything without a category: merged small things, what existed before the

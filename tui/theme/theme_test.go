@@ -77,7 +77,8 @@ func TestTextCanBeReadOnTheBackground(t *testing.T) {
 		if th.Mono {
 			continue
 		}
-		for what, c := range map[string]any{"dim": th.Dim.FG, "accent": th.Accent.FG, "warn": th.Warn.FG, "bad": th.Bad.FG, "good": th.Good.FG} {
+		for what, c := range map[string]any{"dim": th.Dim.FG, "accent": th.Accent.FG, "warn": th.Warn.FG,
+			"bad": th.Bad.FG, "good": th.Good.FG} {
 			if got := contrast(c.(canvas.Tone), th.bg); got < 4 {
 				t.Errorf("%s: %s has a contrast of %.1f to the background", name, what, got)
 			}

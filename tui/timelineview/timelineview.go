@@ -50,7 +50,8 @@ func New() *View {
 		open:  key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "zoom to it")),
 		list:  key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "list these blocks")),
 		zoomY: key.NewBinding(key.WithKeys("v", "V"), key.WithHelp("v V", "zoom bytes")),
-		panY:  key.NewBinding(key.WithKeys("K", "J", "shift+up", "shift+down"), key.WithHelp("K J", "pan bytes")),
+		panY: key.NewBinding(key.WithKeys("K", "J", "shift+up", "shift+down"),
+			key.WithHelp("K J", "pan bytes")),
 		whole: key.NewBinding(key.WithKeys("z"), key.WithHelp("z", "whole")),
 	}}
 }
@@ -67,7 +68,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Len() == 0:
-		return false, "This recording is of one moment: it holds blocks and no events, so there is no time to draw. " +
+		return false, "This recording is of one moment: it holds blocks and no events, so " +
+			"there is no time to draw. " +
 			leaf.HowToRecord(s)
 	}
 	return true, ""
@@ -147,7 +149,9 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	f := &v.frame
 	d, w, n := s.Device, s.Window, f.Area.W
 	small := max((f.High-f.Low)/int64(max(f.Area.H*16, 1024)), 1)
-	return v.bands.Ask(bandKey{d, w, n, small}, func(ctx context.Context) ([][]timeline.Band, error) { return timeline.Bands(ctx, d, w, n, small) })
+	return v.bands.Ask(bandKey{d, w, n, small}, func(ctx context.Context) ([][]timeline.Band, error) {
+		return timeline.Bands(ctx, d, w, n, small)
+	})
 }
 
 func (v *View) onKey(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
@@ -190,7 +194,8 @@ func (v *View) column(s *leaf.State, x int) []timeline.Band {
 		if k.window.Axis != v.frame.Window.Axis {
 			return nil
 		}
-		x = int(float64(v.frame.Position(x)-k.window.From) / float64(leaf.Span(k.window)) * float64(len(bands)))
+		x = int(float64(v.frame.Position(x)-k.window.From) / float64(leaf.Span(k.window)) * float64(
+			len(bands)))
 	}
 	if x < 0 || x >= len(bands) {
 		return nil
@@ -207,7 +212,9 @@ func (v *View) cursorColumn(s *leaf.State) []timeline.Band {
 // pick selects the band above or below the selected one at the cursor; without a selection there, the
 // largest. Bytes that are not in the recording cannot be selected.
 func (v *View) pick(s *leaf.State, by int) tea.Cmd {
-	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
+	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool {
+		return b.Alloc == timeline.NoAlloc
+	})
 	if len(bands) == 0 {
 		return nil
 	}
@@ -258,7 +265,8 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 	}
 	axis := s.Window.Axis
 	last := timeline.Moment(d.Len() - 1)
-	from, to := leaf.Position(d, axis, max(d.Allocs.Start[a], 0)), leaf.Position(d, axis, min(d.Allocs.Requested[a], last))
+	from, to := leaf.Position(d, axis, max(d.Allocs.Start[a], 0)),
+		leaf.Position(d, axis, min(d.Allocs.Requested[a], last))
 	pad := max((to-from)/8, 4)
 	w := timeline.Window{Axis: axis, From: from - pad, To: to + pad}
 	return leaf.Send(leaf.WindowMsg{Window: w})
@@ -321,7 +329,8 @@ func (v *View) onMouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 		return v.zoomY(s, about, 4, 3)
 	}
 	cmd, _ := v.pointer.Update(s, &v.frame, msg)
-	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft && area.Contains(at.X, at.Y) {
+	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft &&
+		area.Contains(at.X, at.Y) {
 		bytes := v.frame.Bytes(at.Y - area.Y)
 		for _, b := range v.column(s, at.X-area.X) {
 			if bytes >= b.Bottom && bytes < b.Top {
@@ -337,8 +346,10 @@ func (v *View) onMouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 func (v *View) Status(s *leaf.State) string {
 	if v.merged.Count > 0 {
 		b := v.merged
-		return fmt.Sprintf("%s small blocks, %s together, the largest %s %s: enter zooms into them, a lists them",
-			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.BlockName(b.Alloc), s.Units.Bytes(s.Device.Allocs.Rounded[b.Alloc]))
+		return fmt.Sprintf("%s small blocks, %s together, the largest %s %s: enter zooms "+
+			"into them, a lists them",
+			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.BlockName(b.Alloc),
+			s.Units.Bytes(s.Device.Allocs.Rounded[b.Alloc]))
 	}
 	return leaf.CursorText(s)
 }

@@ -58,7 +58,8 @@ var rungs = [...]struct {
 	kind traces.Kind
 	adds string
 }{
-	{traces.Point, "breakdowns"}, {traces.Lifetimes, "timeline, pooling"}, {traces.Accesses, "swapping"}, {traces.Dataflow, "recompute"},
+	{traces.Point, "breakdowns"}, {traces.Lifetimes, "timeline, pooling"}, {traces.Accesses, "swapping"},
+	{traces.Dataflow, "recompute"},
 }
 
 func (v *view) ladderRows(w int) int {
@@ -76,7 +77,8 @@ func (v *view) drawLadder(s *leaf.State, c *canvas.Canvas) {
 		mark, name, adds := "●", s.Theme.Strong, s.Theme.Dim
 		dot, link, rule := s.Theme.Good, s.Theme.Good, '━'
 		if r.kind > v.page.kind {
-			mark, name, adds, dot, link, rule = "○", s.Theme.Dim, s.Theme.Faint, s.Theme.Faint, s.Theme.Faint, '┄'
+			mark, name, adds, dot, link, rule = "○", s.Theme.Dim, s.Theme.Faint, s.Theme.Faint, s.Theme.Faint,
+				'┄'
 		}
 		if i > 0 {
 			c.Fill(canvas.Rect{X: x - 2, Y: 0, W: 1, H: 1}, rule, link)

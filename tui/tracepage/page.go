@@ -69,9 +69,12 @@ func (p *page) add(title string, lines []line) {
 
 var formatNames = map[string]string{
 	"described": "steps described op by op", "capture": "recording of a job that was watched",
-	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording",
-	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile", "pipedream": "PipeDream layer profile",
-	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline", "probes": "recording by probes in the kernel",
+	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace",
+	"gmt":            "gmemtop recording",
+	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile",
+	"pipedream":      "PipeDream layer profile",
+	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline",
+	"probes": "recording by probes in the kernel",
 }
 
 func formatName(f string) string {
@@ -142,7 +145,8 @@ func sourceLines(s *leaf.State) []line {
 		lines = append(lines, line{"written by", t.Source.Tool, plain})
 	}
 	if t.Source.SyntheticAddresses {
-		lines = append(lines, line{"addresses", "made up: the source has none, they only tell blocks apart", warn})
+		lines = append(lines, line{"addresses", "made up: the source has none, they only tell blocks apart",
+			warn})
 	}
 	return lines
 }
@@ -167,11 +171,14 @@ func exactness(s *leaf.State) []line {
 			continue
 		}
 		// A free of another size than its block's opens the law in requested bytes only.
-		allocated, active := cmp.Or(tot.LawAllocated, tot.LawAllocatedRequested), cmp.Or(tot.LawActive, tot.LawActiveRequested)
+		allocated, active := cmp.Or(tot.LawAllocated, tot.LawAllocatedRequested),
+			cmp.Or(tot.LawActive, tot.LawActiveRequested)
 		if allocated == 0 && active == 0 && tot.LawReserved == 0 {
-			lines = append(lines, line{"check", "start + allocated − freed = end, for allocated, active and reserved bytes", good})
+			lines = append(lines, line{"check", "start + allocated − freed = end, for allocated, " +
+				"active and reserved bytes", good})
 		} else {
-			lines = append(lines, line{"check", fmt.Sprintf("start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
+			lines = append(lines, line{"check", fmt.Sprintf(
+				"start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
 				s.Units.Delta(allocated), s.Units.Delta(active), s.Units.Delta(tot.LawReserved)), bad})
 		}
 	}
@@ -260,7 +267,8 @@ func process(t *traces.Trace) []line {
 		return append(lines, line{"clock", "none: events are counted instead", warn})
 	}
 	if t.Clock.Epoch != 0 {
-		lines = append(lines, line{"begins", time.Unix(0, t.Clock.Epoch).UTC().Format("2006-01-02 15:04:05.000 UTC"), plain})
+		lines = append(lines, line{"begins", time.Unix(0,
+			t.Clock.Epoch).UTC().Format("2006-01-02 15:04:05.000 UTC"), plain})
 	}
 	text := "resolution " + timeline.Duration(max(t.Clock.Resolution, 1))
 	if first, last := bounds(t); last > first {
@@ -318,7 +326,8 @@ func contents(s *leaf.State) []line {
 	add("marks", len(t.Marks), "")
 	add("stacks", t.Stacks.Len(), ", made of "+leaf.Count(int64(len(t.Frames)))+" frames")
 	if t.Final.Known {
-		add("final state", len(t.Final.Segments), " segments, "+leaf.Count(int64(len(t.Final.Blocks)))+" blocks")
+		add("final state", len(t.Final.Segments), " segments, "+leaf.Count(int64(len(t.Final.Blocks)))+
+			" blocks")
 	}
 	for i, c := range t.Counters {
 		if i == longest {

@@ -66,7 +66,8 @@ func (o Training) trace() *traces.Trace {
 		var saved, grads []uint64
 		for i := range layers {
 			scratch := r.alloc(1*mib*batch+300, "forward", "model.py", 40, "nn/functional.py")
-			saved = append(saved, r.alloc(6*mib*batch-100*kib, "forward", "model.py", 41+i, "nn/modules/linear.py"))
+			saved = append(saved, r.alloc(6*mib*batch-100*kib, "forward", "model.py", 41+i,
+				"nn/modules/linear.py"))
 			r.free(scratch)
 		}
 		logits := r.alloc(24*mib*batch, "loss", "train.py", 52, "nn/functional.py")
@@ -75,7 +76,8 @@ func (o Training) trace() *traces.Trace {
 			break
 		}
 		for i := layers - 1; i >= 0; i-- {
-			grads = append(grads, r.allocOn(o.Pools, 4*mib*scale, "backward", "train.py", 60, "autograd/graph.py"))
+			grads = append(grads, r.allocOn(o.Pools, 4*mib*scale, "backward", "train.py", 60,
+				"autograd/graph.py"))
 			r.free(saved[i])
 		}
 		r.free(logits)
@@ -136,7 +138,8 @@ func newRecorder(o Training) *recorder {
 	r.b.T.Process = traces.Process{Host: "node1", PID: maybe.Known(4242),
 		Rank: maybe.Known(int64(o.Rank)), WorldSize: maybe.Known(8)}
 	r.b.T.Clock = traces.Clock{Epoch: 1_700_000_000_000_000_000, Resolution: 1000, HasTime: !o.NoClock}
-	r.b.T.Settings = []traces.Setting{{Key: "expandable_segments", Value: fmt.Sprint(o.Expandable)}, {Key: "max_split_size", Value: "-1"}}
+	r.b.T.Settings = []traces.Setting{{Key: "expandable_segments", Value: fmt.Sprint(o.Expandable)},
+		{Key: "max_split_size", Value: "-1"}}
 	if o.Pools {
 		r.stream = r.b.Stream(0x55aa00)
 	}
@@ -146,7 +149,8 @@ func newRecorder(o Training) *recorder {
 func (r *recorder) stack(fn, file string, line int, library string) traces.StackID {
 	var ids []traces.FrameID
 	frame := func(fn, file string, line int) {
-		ids = append(ids, r.b.Frame(traces.Frame{File: r.b.String(file), Func: r.b.String(fn), Line: int32(line)}))
+		ids = append(ids, r.b.Frame(traces.Frame{File: r.b.String(file), Func: r.b.String(fn),
+			Line: int32(line)}))
 	}
 	if library != "" {
 		frame("forward", "/usr/lib/python3/site-packages/torch/"+library, 100)
@@ -166,7 +170,8 @@ func (r *recorder) event(a traces.Action, addr uint64, size int64, side bool, st
 	e := traces.Event{Time: r.now, Addr: addr, Size: size, Stack: stack, Device: r.device, Action: a}
 	if side {
 		e.Stream = r.stream
-		e.Detail = r.b.Detail(traces.Detail{Pool: traces.Pool{Second: 1}, HasPool: true, ForwardStack: traces.NoStack})
+		e.Detail = r.b.Detail(traces.Detail{Pool: traces.Pool{Second: 1}, HasPool: true,
+			ForwardStack: traces.NoStack})
 	}
 	if r.o.NoClock {
 		e.Time = int64(r.b.T.Events.Len())
@@ -192,7 +197,8 @@ func (r *recorder) allocOn(side bool, size int64, fn, file string, line int, lib
 	used := piece{b.addr, rounded, size, true, stack}
 	seg.blocks[at] = used
 	if rest := b.size - rounded; rest > 0 {
-		seg.blocks = append(seg.blocks[:at+1], append([]piece{{addr: b.addr + uint64(rounded), size: rest}}, seg.blocks[at+1:]...)...)
+		seg.blocks = append(seg.blocks[:at+1], append([]piece{{addr: b.addr + uint64(rounded), size: rest}},
+			seg.blocks[at+1:]...)...)
 	}
 	r.event(traces.Alloc, used.addr, size, side, stack)
 	return used.addr
@@ -224,7 +230,8 @@ func (r *recorder) grow(side bool, size int64, stack traces.StackID) *segment {
 	if r.o.Expandable {
 		action = traces.SegmentMap
 	}
-	s := &segment{addr: r.next, size: bytes, side: side, stack: stack, blocks: []piece{{addr: r.next, size: bytes}}}
+	s := &segment{addr: r.next, size: bytes, side: side, stack: stack,
+		blocks: []piece{{addr: r.next, size: bytes}}}
 	r.next += uint64(bytes)
 	if !r.o.Expandable {
 		r.next += uint64(64 * mib)
@@ -269,7 +276,8 @@ func (s *segment) merge() {
 func (r *recorder) oom(size int64) {
 	stack := r.stack("loss", "train.py", 53, "nn/functional.py")
 	r.now += 5_000
-	r.b.Event(traces.Event{Time: r.now, Addr: uint64(8 * mib), Size: size, Stack: stack, Device: r.device, Action: traces.OOM})
+	r.b.Event(traces.Event{Time: r.now, Addr: uint64(8 * mib), Size: size, Stack: stack, Device: r.device,
+		Action: traces.OOM})
 }
 
 func (r *recorder) mark(name string, start int64) {
@@ -283,7 +291,8 @@ func (r *recorder) mark(name string, start int64) {
 
 func (r *recorder) finish() *traces.Trace {
 	if r.o.Losses {
-		r.b.Lose("trace_alloc_overflowed", traces.DataLoss, 1200, "the ring buffer was full: raise max_entries")
+		r.b.Lose("trace_alloc_overflowed", traces.DataLoss, 1200,
+			"the ring buffer was full: raise max_entries")
 		r.b.Lose("unknown_action", traces.Info, 3, "kept as they are")
 		r.b.T.Extra = []traces.Setting{{Key: "vendor", Value: `{"name":"x"}`}}
 	}
@@ -295,14 +304,16 @@ func (r *recorder) finish() *traces.Trace {
 	f.Known = true
 	for _, s := range r.segs {
 		seg := traces.Segment{
-			Address: s.addr, TotalSize: s.size, FirstBlock: int32(len(f.Blocks)), Device: r.device, Stack: s.stack,
+			Address: s.addr, TotalSize: s.size, FirstBlock: int32(len(f.Blocks)), Device: r.device,
+			Stack:      s.stack,
 			Expandable: r.o.Expandable, HasPool: true,
 		}
 		if s.side {
 			seg.Stream, seg.Pool = r.stream, traces.Pool{Second: 1}
 		}
 		for _, b := range s.blocks {
-			block := traces.Block{Address: b.addr, Size: b.size, Requested: b.requested, Stack: b.stack, Count: 1}
+			block := traces.Block{Address: b.addr, Size: b.size, Requested: b.requested, Stack: b.stack,
+				Count: 1}
 			if b.used {
 				block.State = traces.BlockAllocated
 				seg.AllocatedSize += b.size

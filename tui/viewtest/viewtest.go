@@ -107,8 +107,10 @@ func (sc *Screen) deliver(msg tea.Msg, depth int) {
 	switch msg.(type) {
 	case nil:
 		return
-	case leaf.CursorMsg, leaf.SelectMsg, leaf.WindowMsg, leaf.QueryMsg, leaf.ShowMsg, leaf.MarkMsg, leaf.OpenRankMsg, leaf.ToastMsg,
-		leaf.CopyMsg, leaf.KeyMsg, leaf.FollowMsg, leaf.DeviceMsg, leaf.TimelineMsg, leaf.PickMsg, leaf.AskMsg, leaf.SaveMsg:
+	case leaf.CursorMsg, leaf.SelectMsg, leaf.WindowMsg, leaf.QueryMsg, leaf.ShowMsg, leaf.MarkMsg,
+		leaf.OpenRankMsg, leaf.ToastMsg,
+		leaf.CopyMsg, leaf.KeyMsg, leaf.FollowMsg, leaf.DeviceMsg, leaf.TimelineMsg, leaf.PickMsg,
+		leaf.AskMsg, leaf.SaveMsg:
 		sc.Sent = append(sc.Sent, msg)
 		if sc.apply(msg) {
 			sc.State.Version++
@@ -206,7 +208,8 @@ func (sc *Screen) Golden(situation string) {
 				hints = append(hints, b.Help().Key+" "+b.Help().Desc)
 			}
 		}
-		text = strings.TrimRight(text, "\n") + "\n-- status --\n" + sc.View.Status(sc.State) + "\n-- keys --\n" + strings.Join(hints, "  ") + "\n"
+		text = strings.TrimRight(text, "\n") + "\n-- status --\n" + sc.View.Status(sc.State) +
+			"\n-- keys --\n" + strings.Join(hints, "  ") + "\n"
 		compare(sc.T, fmt.Sprintf("%s-%dx%d", situation, w, h), text)
 	}
 }
@@ -229,7 +232,8 @@ func compare(t *testing.T, name, got string) {
 		return
 	}
 	if got != string(want) {
-		t.Errorf("%s differs from its golden file; look, then go test -update\n%s", name, firstDifference(got, string(want)))
+		t.Errorf("%s differs from its golden file; look, then go test -update\n%s", name,
+			firstDifference(got, string(want)))
 	}
 }
 
@@ -261,8 +265,10 @@ func AtOnce(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
 // Key returns the message of a key by its name.
 func Key(name string) tea.KeyPressMsg {
 	named := map[string]rune{
-		"up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight, "pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp,
-		"home": tea.KeyHome, "end": tea.KeyEnd, "enter": tea.KeyEnter, "tab": tea.KeyTab, "esc": tea.KeyEscape, "space": tea.KeySpace,
+		"up": tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight,
+		"pgdown": tea.KeyPgDown, "pgup": tea.KeyPgUp,
+		"home": tea.KeyHome, "end": tea.KeyEnd, "enter": tea.KeyEnter, "tab": tea.KeyTab,
+		"esc": tea.KeyEscape, "space": tea.KeySpace,
 	}
 	if code, ok := named[name]; ok {
 		return tea.KeyPressMsg{Code: code}

@@ -67,7 +67,8 @@ type Device struct {
 	Name           string  `json:"name"`
 	MemoryBytes    int64   `json:"memory_bytes"`
 	FlopsPerSecond float64 `json:"flops_per_second"`
-	FlopsType      string  `json:"flops_type"` // what FlopsPerSecond counts: fp32, or tf32, twice of which half precision reaches
+	// what FlopsPerSecond counts: fp32, or tf32, twice of which half precision reaches
+	FlopsType      string  `json:"flops_type"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	LaunchGap      int64   `json:"launch_ns"`
 	Capability     [2]int  `json:"capability"` // compute capability
@@ -262,7 +263,8 @@ func environ(o *Options, folder string) []string {
 	set := map[string]string{"PYTHONPATH": folder}
 	if o.Processes > 0 {
 		n := strconv.Itoa(o.Processes)
-		maps.Copy(set, map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": n, "LOCAL_WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
+		maps.Copy(set, map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": n,
+			"LOCAL_WORLD_SIZE": n, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"})
 	}
 	out := make([]string, 0, len(env)+len(set))
 	for _, e := range env {
@@ -286,7 +288,8 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	case errors.Is(err, fs.ErrNotExist) && code != 0:
 		return nil, &Failed{code}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH", ErrUnsupported)
+		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH",
+			ErrUnsupported)
 	case err != nil:
 		return nil, err
 	}
@@ -305,12 +308,15 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 		return nil, err
 	}
 	t.Losses = append(t.Losses, traces.Loss{Name: "estimated", Severity: traces.Info, Count: 1,
-		Detail: "recorded on tensors without memory: times are computed from a device's figures, and memory " +
+		Detail: "recorded on tensors without memory: times are computed from a " +
+			"device's figures, and memory " +
 			"that kernels take inside of an op is not in it"})
 	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes, Emptied: r.Emptied}
 	if r.Lost > 0 {
-		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost, Detail: "there were more ops than are kept: what came later is missing"})
-		out.Notes = append(out.Notes, "there were more ops than are kept: the peak may come later than what was seen")
+		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost,
+			Detail: "there were more ops than are kept: what came later is missing"})
+		out.Notes = append(out.Notes, "there were more ops than are kept: the peak may come "+
+			"later than what was seen")
 	}
 	for _, op := range slices.Sorted(maps.Keys(r.MadeUp)) {
 		out.MadeUp = append(out.MadeUp, Answer{op, r.MadeUp[op]})

@@ -27,7 +27,8 @@ import (
 // python returns the interpreter that has torch.
 var python = torchtest.Python
 
-var device = estimate.Device{Name: "NVIDIA H100-SXM5-80GB", MemoryBytes: 80 << 30, FlopsPerSecond: 2.2e14, FlopsType: "tf32", BytesPerSecond: 2.7e12, LaunchGap: 5000,
+var device = estimate.Device{Name: "NVIDIA H100-SXM5-80GB", MemoryBytes: 80 << 30, FlopsPerSecond: 2.2e14,
+	FlopsType: "tf32", BytesPerSecond: 2.7e12, LaunchGap: 5000,
 	Capability: [2]int{9, 0}, Processors: 132}
 
 // run estimates a Python program; its output goes to the returned buffer's file.
@@ -45,7 +46,8 @@ func run(t *testing.T, o estimate.Options, args ...string) (*estimate.Result, st
 	}
 	r, err := estimate.Run(t.Context(), o)
 	said, _ := os.ReadFile(out.Name())
-	if err != nil && strings.Contains(err.Error(), "cannot pretend that there is a device") && version(t) < 210 {
+	if err != nil && strings.Contains(err.Error(), "cannot pretend that there is a device") &&
+		version(t) < 210 {
 		t.Skip("needs torch 2.10: builds for CUDA before it cannot pretend that there is a device: ", err)
 	}
 	return r, string(said), err
@@ -54,7 +56,8 @@ func run(t *testing.T, o estimate.Options, args ...string) (*estimate.Result, st
 // version returns 100*major + minor of the torch that is tested with, without importing it.
 func version(t *testing.T) int {
 	t.Helper()
-	out, err := exec.Command(python(t), "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	out, err := exec.Command(python(t), "-c",
+		"import importlib.metadata as m; print(m.version('torch'))").Output()
 	var major, minor int
 	if _, scan := fmt.Sscanf(string(out), "%d.%d", &major, &minor); err != nil || scan != nil {
 		t.Fatalf("torch's version: %q, %v, %v", out, err, scan)
@@ -133,10 +136,12 @@ func TestEstimatedPeaksAreThoseOfTheRealTraining(t *testing.T) {
 			}
 			for i, want := range agent {
 				if got[i+1].peak != want.peak || !maps.Equal(got[i+1].categories, want.categories) {
-					t.Errorf("step %d: estimated %d %v, the agent saw %d %v", i+2, got[i+1].peak, got[i+1].categories, want.peak, want.categories)
+					t.Errorf("step %d: estimated %d %v, the agent saw %d %v", i+2, got[i+1].peak,
+						got[i+1].categories, want.peak, want.categories)
 				}
 			}
-			t.Logf("%s: estimated %d, describe.py %d, agent %d bytes; %v", name, got[2].peak, real[1].peak, agent[1].peak, got[2].categories)
+			t.Logf("%s: estimated %d, describe.py %d, agent %d bytes; %v", name, got[2].peak, real[1].peak,
+				agent[1].peak, got[2].categories)
 		})
 	}
 }
@@ -171,7 +176,8 @@ func watched(t *testing.T, script, name string) []step {
 	dir := torchtest.Folder(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("XDG_STATE_HOME", dir)
-	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), script, name, "--device", "cpu", "--steps", "100000"}, Dir: dir, Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")})
+	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), script, name, "--device", "cpu",
+		"--steps", "100000"}, Dir: dir, Env: append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +202,8 @@ func watched(t *testing.T, script, name string) []step {
 		if v.Ended || ctx.Err() != nil {
 			t.Fatalf("it ended before a window came: %+v\n%s", v.End, v.Output)
 		}
-		if !asked && len(v.Steps) > 1 && job.Order(ctx, capture.Order{Do: capture.Describe, Steps: 2}) == nil {
+		if !asked && len(v.Steps) > 1 && job.Order(ctx, capture.Order{Do: capture.Describe, Steps: 2}) ==
+			nil {
 			asked = true
 		}
 		_, _ = s.Wait(ctx, v.Version)
@@ -219,7 +226,8 @@ func TestAPretendedGPU(t *testing.T) {
 			continue
 		}
 		a, b := first.Trace, r.Trace
-		if a.Events.Len() != b.Events.Len() || fmt.Sprint(a.Events.Time) != fmt.Sprint(b.Events.Time) || fmt.Sprint(a.Events.Size) != fmt.Sprint(b.Events.Size) {
+		if a.Events.Len() != b.Events.Len() || fmt.Sprint(a.Events.Time) != fmt.Sprint(b.Events.Time) ||
+			fmt.Sprint(a.Events.Size) != fmt.Sprint(b.Events.Size) {
 			t.Error("two estimates of one script differ")
 		}
 	}
@@ -247,12 +255,15 @@ o.step()
 	}
 	count := map[string]int{}
 	for _, op := range r.Trace.Ops {
-		if name := r.Trace.Strings[op.Name]; strings.Contains(name, "attention") || strings.Contains(name, "softmax") {
+		if name := r.Trace.Strings[op.Name]; strings.Contains(name, "attention") ||
+			strings.Contains(name, "softmax") {
 			count[name]++
 		}
 	}
-	want := map[string]int{"aten::_scaled_dot_product_flash_attention": 1, "aten::_scaled_dot_product_flash_attention_backward": 1,
-		"aten::_scaled_dot_product_efficient_attention": 2, "aten::_scaled_dot_product_efficient_attention_backward": 2}
+	want := map[string]int{"aten::_scaled_dot_product_flash_attention": 1,
+		"aten::_scaled_dot_product_flash_attention_backward":     1,
+		"aten::_scaled_dot_product_efficient_attention":          2,
+		"aten::_scaled_dot_product_efficient_attention_backward": 2}
 	for name, n := range want {
 		if count[name] != n {
 			t.Errorf("%s ran %d times, not %d: %v", name, count[name], n, count)
@@ -299,7 +310,8 @@ for step in range(3):
 			}
 		}
 		if name == "ddp" && got.categories["gradient"] < 2*parameters {
-			t.Errorf("ddp: %d bytes of gradients and buckets, not %d", got.categories["gradient"], 2*parameters)
+			t.Errorf("ddp: %d bytes of gradients and buckets, not %d", got.categories["gradient"],
+				2*parameters)
 		}
 	}
 }

@@ -107,7 +107,8 @@ func (c *Control) Fail(function string, n, answer int) {
 	C.call_fail(name, C.long(n), C.int(answer))
 }
 
-// Calls counts the calls of a function since the last Reset, "*" all but those that only describe the machine.
+// Calls counts the calls of a function since the last Reset, "*" all but those that only describe the
+// machine.
 func (c *Control) Calls(function string) int {
 	name := C.CString(function)
 	defer C.free(unsafe.Pointer(name))
@@ -141,7 +142,8 @@ func (c *Control) Held() int64 { return number("standin_held") }
 // Peak returns the most bytes held since the last Reset.
 func (c *Control) Peak() int64 { return number("standin_peak") }
 
-// Leaks returns how many things contexts still held when they were destroyed, which, and how many contexts there are now.
+// Leaks returns how many things contexts still held when they were destroyed, which, and how many contexts
+// there are now.
 func (c *Control) Leaks() (things int, what string, contexts int) {
 	return int(number("standin_leaked")), text("standin_leaks"), int(C.call_contexts())
 }

@@ -20,7 +20,8 @@ type Tree struct {
 	n, leaves int
 	top       []int64 // of each node: the largest value of its ops, changes to its ancestors apart
 	whole     []int64 // of each node: what was added to all of its ops at once
-	low, sum  []int64 // of each node, as top is: the smallest value and the sum; nil where no areas are asked for
+	// of each node, as top is: the smallest value and the sum; nil where no areas are asked for
+	low, sum []int64
 }
 
 // Areas is a Tree that also knows how much of the curve lies above a limit. Make one with [NewAreas].
@@ -75,7 +76,8 @@ func (t *Tree) pull(node, ops int) {
 	added := t.whole[node]
 	t.top[node] = max(t.top[2*node], t.top[2*node+1]) + added
 	if t.low != nil {
-		t.low[node], t.sum[node] = min(t.low[2*node], t.low[2*node+1])+added, t.sum[2*node]+t.sum[2*node+1]+added*int64(ops)
+		t.low[node], t.sum[node] = min(t.low[2*node], t.low[2*node+1])+added, t.sum[2*node]+t.sum[2*node+1]+
+			added*int64(ops)
 	}
 }
 

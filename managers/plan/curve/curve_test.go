@@ -46,12 +46,16 @@ func TestATreeAnswersAsAPlainArrayDoes(t *testing.T) {
 				}
 			}
 			beyond := hi + r.IntN(3)*(hi/len(plain)) // past the end is the end
-			if got := tree.Above(lo, beyond, limit); got != area || light.First(lo, beyond, limit) != first || light.Last(lo, beyond, limit) != last || light.Peak() != tree.Peak() {
-				t.Fatalf("seed %d, ops [%d, %d) of %v: %g above %d, not %g; without areas first %d, last %d, peak %d", seed, lo, beyond, plain, got, limit, area,
+			if got := tree.Above(lo, beyond, limit); got != area || light.First(lo, beyond, limit) != first ||
+				light.Last(lo, beyond, limit) != last || light.Peak() != tree.Peak() {
+				t.Fatalf("seed %d, ops [%d, %d) of %v: %g above %d, not %g; without areas "+
+					"first %d, last %d, peak %d", seed, lo, beyond, plain, got, limit, area,
 					light.First(lo, beyond, limit), light.Last(lo, beyond, limit), light.Peak())
 			}
-			if tree.Max(lo, hi) != most || tree.Peak() != slices.Max(plain) || tree.First(lo, hi, limit) != first || tree.Last(lo, hi, limit) != last {
-				t.Fatalf("seed %d, ops [%d, %d) of %v: most %d, peak %d, first %d and last %d above %d", seed, lo, hi, plain,
+			if tree.Max(lo, hi) != most || tree.Peak() != slices.Max(plain) ||
+				tree.First(lo, hi, limit) != first || tree.Last(lo, hi, limit) != last {
+				t.Fatalf("seed %d, ops [%d, %d) of %v: most %d, peak %d, first %d and last %d above %d", seed,
+					lo, hi, plain,
 					tree.Max(lo, hi), tree.Peak(), tree.First(lo, hi, limit), tree.Last(lo, hi, limit), limit)
 			}
 		}

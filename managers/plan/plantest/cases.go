@@ -14,7 +14,8 @@ import (
 // Cases runs each file of testdata/*.txtar as a subtest. A file's first part is a problem, which parse reads;
 // the names of the parts behind it are questions about it, and what answer says to each has to be the part's
 // text. With update the texts are written again instead.
-func Cases(t *testing.T, update bool, parse func(t *testing.T, text string) *plan.Problem, answer func(t *testing.T, p *plan.Problem, question string) string) {
+func Cases(t *testing.T, update bool, parse func(t *testing.T, text string) *plan.Problem,
+	answer func(t *testing.T, p *plan.Problem, question string) string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

@@ -23,12 +23,14 @@ type Builder struct{ P plan.Problem }
 
 // New returns a builder of a dataflow problem with alignment 1 on one stream.
 func New() *Builder {
-	return &Builder{plan.Problem{Name: "test", Kind: traces.Dataflow, Align: 1, Streams: 1, Hardware: hardware(), HasTimes: true}}
+	return &Builder{plan.Problem{Name: "test", Kind: traces.Dataflow, Align: 1, Streams: 1,
+		Hardware: hardware(), HasTimes: true}}
 }
 
 // Buffer adds a buffer whose lifetime is found by End: from its first access behind its last.
 func (b *Builder) Buffer(name string, size int64, c timeline.Category) plan.BufferID {
-	b.P.Buffers = append(b.P.Buffers, plan.Buffer{Name: name, Size: size, Category: c, Start: -1, Alloc: timeline.NoAlloc})
+	b.P.Buffers = append(b.P.Buffers, plan.Buffer{Name: name, Size: size, Category: c, Start: -1,
+		Alloc: timeline.NoAlloc})
 	return plan.BufferID(len(b.P.Buffers) - 1)
 }
 
@@ -40,7 +42,8 @@ func (b *Builder) Persistent(name string, size int64, c timeline.Category) plan.
 }
 
 // Op adds an op that reads and writes whole buffers, re-runnable if it is of the forward pass.
-func (b *Builder) Op(name string, phase traces.Phase, duration int64, reads, writes []plan.BufferID) plan.OpID {
+func (b *Builder) Op(name string, phase traces.Phase, duration int64, reads,
+	writes []plan.BufferID) plan.OpID {
 	first := int32(len(b.P.Accesses))
 	for _, r := range reads {
 		b.P.Accesses = append(b.P.Accesses, plan.Access{Buffer: r, Mode: plan.Read})
@@ -48,7 +51,8 @@ func (b *Builder) Op(name string, phase traces.Phase, duration int64, reads, wri
 	for _, w := range writes {
 		b.P.Accesses = append(b.P.Accesses, plan.Access{Buffer: w, Mode: plan.Write})
 	}
-	b.P.Ops = append(b.P.Ops, plan.Op{Name: name, Module: name, Duration: duration, First: first, End: int32(len(b.P.Accesses)), Phase: phase,
+	b.P.Ops = append(b.P.Ops, plan.Op{Name: name, Module: name, Duration: duration, First: first,
+		End: int32(len(b.P.Accesses)), Phase: phase,
 		Workspace: plan.NoBuffer, Rerunnable: phase == traces.PhaseForward})
 	return plan.OpID(len(b.P.Ops) - 1)
 }
@@ -76,7 +80,8 @@ func (b *Builder) End() *plan.Problem {
 		}
 	}
 	for i := range p.Buffers {
-		if p.Buffers[i].Life == plan.Inside && p.Buffers[i].Start < 0 { // nothing touches it: alive throughout
+		// nothing touches it: alive throughout
+		if p.Buffers[i].Life == plan.Inside && p.Buffers[i].Start < 0 {
 			p.Buffers[i].Start, p.Buffers[i].End = 0, plan.OpID(len(p.Ops))
 		}
 	}
@@ -107,7 +112,8 @@ func Accumulated(microBatches, n int, size, opTime int64) *plan.Problem {
 		input := b.Op("input", traces.PhaseForward, opTime, nil, acts[:1])
 		b.P.Ops[input].Rerunnable = false
 		for i := range n {
-			b.Op(fmt.Sprintf("forward%d", i), traces.PhaseForward, opTime, []plan.BufferID{acts[i], weights[i]},
+			b.Op(fmt.Sprintf("forward%d", i), traces.PhaseForward, opTime,
+				[]plan.BufferID{acts[i], weights[i]},
 				acts[i+1:i+2])
 		}
 		grad := b.Buffer(fmt.Sprintf("grad%d", n), size, timeline.Gradient)
@@ -173,15 +179,18 @@ func Random(seed uint64, n int) *plan.Problem {
 			b.P.Ops[id].Workspace = w
 			b.P.Buffers[w].Start, b.P.Buffers[w].End, b.P.Buffers[w].Stream = id, id+1, b.P.Ops[id].Stream
 			d := b.P.Ops[id].Duration
-			b.P.Ops[id].Variants = []plan.Variant{{Name: "fast", Duration: d, Workspace: b.P.Buffers[w].Size}, {Name: "small", Duration: 2 * d}}
+			b.P.Ops[id].Variants = []plan.Variant{{Name: "fast", Duration: d, Workspace: b.P.Buffers[w].Size},
+				{Name: "small", Duration: 2 * d}}
 		}
 		live = append(live, writes...)
 		if len(live) > 24 {
 			live = append(live[:4], live[len(live)-16:]...)
 		}
 	}
-	for i := range b.P.Buffers { // a few are carried: written at the end, read at the beginning of the next iteration
-		if buf := &b.P.Buffers[i]; buf.Life == plan.Inside && b.P.Ops[0].Workspace != plan.BufferID(i) && r.IntN(40) == 0 {
+	// a few are carried: written at the end, read at the beginning of the next iteration
+	for i := range b.P.Buffers {
+		if buf := &b.P.Buffers[i]; buf.Life == plan.Inside && b.P.Ops[0].Workspace != plan.BufferID(i) &&
+			r.IntN(40) == 0 {
 			if first, last := span(&b.P, plan.BufferID(i)); first > 2 && first == last {
 				buf.Life, buf.Start, buf.End = plan.Carried, first, 1+plan.OpID(r.IntN(2))
 			}

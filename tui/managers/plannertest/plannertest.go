@@ -91,7 +91,8 @@ func (f *Planner) Managers() []managers.Manager {
 func (f *Planner) Hardware() []plan.Hardware {
 	fast := plan.Link{BytesPerSecond: 12e9, Latency: 10_000}
 	slow := plan.Link{BytesPerSecond: 3e9, Latency: 10_000}
-	return []plan.Hardware{{Name: "Fast link", Origin: "made up", D2H: fast, H2D: fast, Together: 1}, {Name: "Slow link", Origin: "made up", D2H: slow, H2D: slow, Together: 1}}
+	return []plan.Hardware{{Name: "Fast link", Origin: "made up", D2H: fast, H2D: fast, Together: 1},
+		{Name: "Slow link", Origin: "made up", D2H: slow, H2D: slow, Together: 1}}
 }
 
 // Problem implements managers.Planner.
@@ -115,7 +116,8 @@ func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardwa
 }
 
 // Compare implements managers.Planner.
-func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress)) (*replay.Comparison, error) {
+func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+	update func(replay.Progress)) (*replay.Comparison, error) {
 	f.mu.Lock()
 	f.asked = append(f.asked, Question{slices.Clone(names), budget})
 	f.mu.Unlock()
@@ -132,7 +134,8 @@ func (f *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, 
 			list = append(list, held{&all[i], f.Hold})
 		}
 	}
-	return replay.Compare(ctx, p, list, replay.Options{Budget: budget, Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
+	return replay.Compare(ctx, p, list, replay.Options{Budget: budget,
+		Targets: []replay.Target{replay.Simulated{Charts: true}}, Parallel: 1, Update: update})
 }
 
 // Planned returns the device that was taken to plan for last.
@@ -170,7 +173,8 @@ func (f *Planner) TakeAway(context.Context) error {
 }
 
 // Train implements managers.Trainer: what it says comes from the test.
-func (f *Planner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error {
+func (f *Planner) Train(ctx context.Context, manager string, budget int64, h plan.Hardware,
+	tell func(live.News)) error {
 	f.mu.Lock()
 	i := len(f.trained)
 	f.trained = append(f.trained, Trained{Manager: manager, Budget: budget, Hardware: h.Name})
@@ -195,7 +199,8 @@ func (f *Planner) Train(ctx context.Context, manager string, budget int64, h pla
 // Targets implements managers.Measurer: a device that works, one that does not, and the training that is
 // watched.
 func (f *Planner) Targets(context.Context) []managers.Target {
-	list := []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"}, {Name: "cuda:1", Why: "the GPU takes no further process"}}
+	list := []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"},
+		{Name: "cuda:1", Why: "the GPU takes no further process"}}
 	if f.Watched != "" {
 		list = append(list, managers.Target{Name: "live", About: "the training itself, " + f.Watched})
 	}
@@ -204,7 +209,8 @@ func (f *Planner) Targets(context.Context) []managers.Target {
 
 // Measure implements managers.Measurer: a device that takes a little longer than the simulator, and twice as
 // long for copies.
-func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error {
+func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target string,
+	update func(replay.Progress)) error {
 	if target == "live" {
 		return f.measureLive(ctx, c, update)
 	}
@@ -213,19 +219,24 @@ func (f *Planner) Measure(ctx context.Context, c *replay.Comparison, target stri
 
 // measureLive is a training that plans for itself: a plan of its own for every manager, the middle one of
 // which it cannot carry out.
-func (f *Planner) measureLive(ctx context.Context, of *replay.Comparison, update func(replay.Progress)) error {
+func (f *Planner) measureLive(ctx context.Context, of *replay.Comparison,
+	update func(replay.Progress)) error {
 	n := len(of.Results)
 	for i, r := range of.Results {
-		u := replay.Progress{Index: i, Manager: r.Info.Name, Target: "live", Doing: "with", Part: int64(i), Total: int64(n)}
+		u := replay.Progress{Index: i, Manager: r.Info.Name, Target: "live", Doing: "with", Part: int64(i),
+			Total: int64(n)}
 		update(u)
 		again := *r.Plan
-		x := replay.Result{Info: r.Info, Executor: plan.TorchEager, Target: "live", Plan: &again, Available: true, Valid: true, Fits: true, Overhead: 0.021}
-		x.Measurement = plan.Measurement{Target: "live", Footprint: 900 * mib, PeakLive: 900 * mib, Allocated: true, StepTime: 102e6, StepP95: 103e6, KeepAllBefore: 100e6, KeepAllAfter: 100e6}
+		x := replay.Result{Info: r.Info, Executor: plan.TorchEager, Target: "live", Plan: &again,
+			Available: true, Valid: true, Fits: true, Overhead: 0.021}
+		x.Measurement = plan.Measurement{Target: "live", Footprint: 900 * mib, PeakLive: 900 * mib,
+			Allocated: true, StepTime: 102e6, StepP95: 103e6, KeepAllBefore: 100e6, KeepAllAfter: 100e6}
 		y := x
 		y.Target, y.Measurement.PeakLive, y.Overhead = "sim", 890*mib, 0.02
 		u.Done, u.Results = true, []replay.Result{x, y}
 		if i == n/2 {
-			u.Results = []replay.Result{{Info: r.Info, Executor: plan.TorchEager, Target: "live", Reason: "nothing of this plan can be carried out by eager PyTorch"}}
+			u.Results = []replay.Result{{Info: r.Info, Executor: plan.TorchEager, Target: "live",
+				Reason: "nothing of this plan can be carried out by eager PyTorch"}}
 		}
 		update(u)
 	}
@@ -239,7 +250,8 @@ type slower struct {
 
 func (d slower) Name() string { return d.name }
 
-func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement,
+	error) {
 	if pl.Manager == d.f.Broken {
 		return plan.Measurement{}, errors.New(d.name + ": the device found wrong bytes")
 	}
@@ -268,7 +280,8 @@ func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.
 }
 
 // MaxBatch implements managers.Batcher.
-func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, goal managers.Goal, names []string, budget int64, update func(managers.BatchNews)) error {
+func (f *Planner) MaxBatch(ctx context.Context, recorded []managers.Recorded, goal managers.Goal,
+	names []string, budget int64, update func(managers.BatchNews)) error {
 	var points []batch.Point
 	for _, r := range recorded {
 		points = append(points, batch.Point{Batch: r.Batch, Sequence: r.Sequence, Problem: r.Problem})
@@ -342,15 +355,22 @@ type manager struct {
 }
 
 var all = []manager{
-	{info: plan.Info{Name: "caching", Family: plan.Baseline, Needs: traces.Lifetimes, Summary: "An allocator of today."}, on: true, policy: &plan.Policy{Name: "caching"}},
-	{info: plan.Info{Name: "direct", Family: plan.Baseline, Needs: traces.Lifetimes, Summary: "Every block from the driver."}, policy: &plan.Policy{Name: "direct"}},
-	{info: plan.Info{Name: "packed", After: "Someone 2019", Family: plan.Pooling, Needs: traces.Lifetimes, Summary: "Chooses addresses."}, on: true},
-	{info: plan.Info{Name: "swap-late", After: "Another 2016", Family: plan.Swapping, Needs: traces.Accesses, Summary: "Swaps whatever is idle, and fetches at the last moment."},
+	{info: plan.Info{Name: "caching", Family: plan.Baseline, Needs: traces.Lifetimes,
+		Summary: "An allocator of today."}, on: true, policy: &plan.Policy{Name: "caching"}},
+	{info: plan.Info{Name: "direct", Family: plan.Baseline, Needs: traces.Lifetimes,
+		Summary: "Every block from the driver."}, policy: &plan.Policy{Name: "direct"}},
+	{info: plan.Info{Name: "packed", After: "Someone 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
+		Summary: "Chooses addresses."}, on: true},
+	{info: plan.Info{Name: "swap-late", After: "Another 2016", Family: plan.Swapping, Needs: traces.Accesses,
+		Summary: "Swaps whatever is idle, and fetches at the last moment."},
 		on: true, moves: true, late: true},
-	{info: plan.Info{Name: "re-run", After: "Yet Another 2020", Family: plan.Recomputing, Needs: traces.Dataflow, Summary: "Drops every second activation."},
+	{info: plan.Info{Name: "re-run", After: "Yet Another 2020", Family: plan.Recomputing,
+		Needs: traces.Dataflow, Summary: "Drops every second activation."},
 		on: true, moves: true, how: plan.Recompute, every: true},
-	{info: plan.Info{Name: "broken", After: "Nobody 2021", Family: plan.Combining, Needs: traces.Lifetimes, Summary: "Never makes a plan."}, err: errors.New("no plan was found")},
-	{info: plan.Info{Name: "ours", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes, Summary: "Swaps what hides behind compute."}, on: true, moves: true},
+	{info: plan.Info{Name: "broken", After: "Nobody 2021", Family: plan.Combining, Needs: traces.Lifetimes,
+		Summary: "Never makes a plan."}, err: errors.New("no plan was found")},
+	{info: plan.Info{Name: "ours", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes,
+		Summary: "Swaps what hides behind compute."}, on: true, moves: true},
 }
 
 // Info implements plan.Manager.
@@ -365,7 +385,9 @@ func (m *manager) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*p
 		return nil, err
 	}
 	gaps := p.Gaps(mib, 4)
-	slices.SortStableFunc(gaps, func(a, b plan.Gap) int { return int(b.Before-b.After) - int(a.Before-a.After) })
+	slices.SortStableFunc(gaps, func(a, b plan.Gap) int {
+		return int(b.Before-b.After) - int(a.Before-a.After)
+	})
 	if !m.moves || p.Kind < traces.Accesses || r.Budget <= 0 {
 		gaps = nil
 	}
@@ -390,9 +412,11 @@ func (m *manager) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*p
 func (m *manager) with(p *plan.Problem, gaps []plan.Gap) (*plan.Plan, error) {
 	var d plan.Decisions
 	for _, g := range gaps {
-		x := plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 2, Fetch: g.Before - 2, Why: "idle long enough for both copies"}
+		x := plan.Absence{Buffer: g.Buffer, After: g.After, Before: g.Before, Release: g.After + 2,
+			Fetch: g.Before - 2, Why: "idle long enough for both copies"}
 		if m.late {
-			x.Release, x.Fetch, x.Blocking, x.Why = g.After+1, g.Before, true, "every idle activation is swapped"
+			x.Release, x.Fetch, x.Blocking, x.Why = g.After+1, g.Before, true,
+				"every idle activation is swapped"
 		}
 		if m.how == plan.Recompute {
 			if g.Buffer%2 == 0 || g.Buffer == 0 {
@@ -442,7 +466,8 @@ func place(pl *plan.Plan) {
 			moved = false
 			for _, k := range placed {
 				y := &pl.Instances[k]
-				if x.From < y.To && y.From < x.To && offsets[i] < offsets[k]+y.Size && offsets[k] < offsets[i]+x.Size {
+				if x.From < y.To && y.From < x.To && offsets[i] < offsets[k]+y.Size &&
+					offsets[k] < offsets[i]+x.Size {
 					offsets[i], moved = offsets[k]+y.Size, true
 				}
 			}
