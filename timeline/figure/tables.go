@@ -18,7 +18,7 @@ import (
 // checkEvery is how many rows a table writes between checks of its context.
 const checkEvery = 1 << 14
 
-// Folded writes the stacks that hold the peak, one a line, outermost frame first, with their requested bytes:
+// Folded writes the stacks that hold the peak, one a line, outermost frame first, with their rounded bytes:
 // the input of flamegraph.pl, speedscope and inferno.
 func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	_, at, err := peakOf(d, o)

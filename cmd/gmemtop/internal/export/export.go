@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -38,6 +39,9 @@ var Formats = []Format{
 	{Name: "folded", Title: "folded stacks", Extension: ".folded",
 		About:  "what holds the peak, for flame graphs",
 		Device: figure.Folded},
+	{Name: "pprof", Title: "pprof", Extension: ".pb.gz",
+		About: "what holds the peak and what was allocated, for go tool pprof", Binary: true,
+		Device: figure.Pprof},
 	{Name: "csv", Title: "CSV", Extension: ".csv", About: "every allocation, for spreadsheets",
 		Device: figure.CSV},
 	{Name: "parquet", Title: "Parquet", Extension: ".parquet",
@@ -85,6 +89,10 @@ func Choose(format, output, what string) (Format, error) {
 	}
 	switch format {
 	case "":
+		if extension := filepath.Ext(output); extension != "" {
+			return Format{}, fmt.Errorf("no format is written to %s files: choose one with --format: %s",
+				extension, strings.Join(Names(), ", "))
+		}
 		return Format{}, fmt.Errorf("--format is needed: one of %s", strings.Join(Names(), ", "))
 	case "md":
 		format = "markdown"
