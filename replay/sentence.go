@@ -57,6 +57,7 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
 	}
+	b.WriteString(p.idealClause(&best, &ideal))
 	b.WriteString(p.otherMeasured(&best))
 	if base := c.today(); base != nil && base.Fits && base.Info.Name != best.Info.Name {
 		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.",
@@ -105,33 +106,35 @@ func (r *Result) batch() string {
 	return fmt.Sprint(r.MaxBatch)
 }
 
-// executorClause ends the sentence about the best result with who can carry it out, and with what the ideal
-// executor, which can move any buffer at any moment, would make of it.
+// executorClause ends the sentence about the best result with who can carry it out.
 func (p prose) executorClause(best, ideal *Result) string {
-	if len(best.Plan.Absences) == 0 {
+	if len(best.Plan.Absences) == 0 || best.runnable() && !ideal.runnable() {
 		return "."
 	}
-	if best.Executor == plan.TorchEager && ideal.Executor == plan.TorchEager {
+	if best.runnable() {
 		return ", runnable in PyTorch today."
-	}
-	if best.Executor == plan.TorchEager {
-		x, y := &best.Measurement, &ideal.Measurement
-		if x.Footprint == y.Footprint && x.StepTime == y.StepTime {
-			return "."
-		}
-		s := fmt.Sprintf(" (if any buffer could be moved at any moment: %s by %s", p.u.Bytes(y.Footprint),
-			ideal.Info.Name)
-		if p.Problem.HasTimes {
-			s += ", " + Percent(ideal.Overhead)
-		}
-		return s + ")."
 	}
 	if least := p.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
 		return fmt.Sprintf(". None of the plans that PyTorch can run today fits: the smallest needs %s, "+
-			"with %s.",
-			p.u.Bytes(least.Measurement.Footprint), least.Info.Name)
+			"with %s.", p.u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	}
 	return "."
+}
+
+// idealClause says what an executor that can move any buffer at any moment would make of it, "" where the best
+// result is such a one or is as good.
+func (p prose) idealClause(best, ideal *Result) string {
+	x, y := &best.Measurement, &ideal.Measurement
+	if len(best.Plan.Absences) == 0 || !best.runnable() || ideal.runnable() ||
+		x.Footprint == y.Footprint && x.StepTime == y.StepTime {
+		return ""
+	}
+	s := fmt.Sprintf(" If any buffer could move at any moment, %s would need %s", ideal.Info.Name,
+		p.u.Bytes(y.Footprint))
+	if p.Problem.HasTimes {
+		s += " at " + Percent(ideal.Overhead)
+	}
+	return s + "."
 }
 
 // today returns the result of the allocator that everybody has, nil if it was not compared.
@@ -180,9 +183,12 @@ func (p prose) leastMemory() string {
 	}
 	if base := p.today(); base != nil && base.Info.Name != best.Info.Name &&
 		base.Measurement.Footprint > best.Measurement.Footprint {
-		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",
-			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)),
-			p.u.Bytes(base.Measurement.Footprint)))
+		clause := fmt.Sprintf("%.1f %% below PyTorch's caching allocator",
+			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)))
+		if takes := p.u.Bytes(base.Measurement.Footprint); takes != needs {
+			clause += " (" + takes + ")"
+		}
+		clauses = append(clauses, clause)
 	}
 	if best.Measurement.Footprint > live {
 		clauses = append(clauses, p.u.Bytes(live)+" of it alive at the peak")
@@ -249,7 +255,7 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 		return ""
 	}
 	share := func(n int64) string { return fmt.Sprintf("%.0f %%", 100*float64(n)/float64(total)) }
-	parts := []string{"keeps " + share(max(total-gone, 0))}
+	parts := []string{"keeps " + share(max(total-gone, 0)) + " of what can move at the peak"}
 	for _, x := range []struct {
 		verb string
 		how  plan.How
@@ -265,5 +271,5 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	if list != "" {
 		list += " and "
 	}
-	return "It " + list + parts[len(parts)-1] + " of what is not persistent at the peak."
+	return "It " + list + parts[len(parts)-1] + "."
 }

@@ -94,8 +94,8 @@ func TestAPlanBecomesATableInPython(t *testing.T) {
 		manager, head, table string
 	}{
 		{"sqrt",
-			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It keeps 67 % " +
-				"and recomputes 33 % of what is not persistent at the peak.", `
+			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It keeps 67 % of " +
+				"what can move at the peak and recomputes 33 %.", `
     "version": 1, "device": "cpu", "slab": 0,
     "values": [
         {"save":0,"bytes":1048576,"how":"drop","slot":0,"release":0,"fetch":0,"group":0},
@@ -106,7 +106,7 @@ func TestAPlanBecomesATableInPython(t *testing.T) {
 `},
 		{"vdnn-all",
 			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It " +
-				"keeps 67 % and swaps 33 % of what is not persistent at the peak.", `
+				"keeps 67 % of what can move at the peak and swaps 33 %.", `
     "version": 1, "device": "cpu", "slab": 2097152,
     "values": [
         {"save":1,"bytes":1048576,"how":"swap","slot":0,"release":2,"fetch":0,"group":0},
