@@ -276,8 +276,7 @@ func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
 	if !d.Eager { // a training's steps last longer while they are described
 		columns = append(columns, column{"off", false, 2,
 			beside(func(m, s *Result) string {
-				return Percent(Off(m.Measurement.StepTime,
-					s.Measurement.StepTime))
+				return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime))
 			})})
 	}
 	columns = append(columns, column{"overhead", false, 0,
@@ -298,8 +297,7 @@ func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
 	}) {
 		columns = append(columns,
 			column{"stall", false, 4, func(r *Result) string {
-				return lengthCell(r.Measurement.Stall,
-					none)
+				return lengthCell(r.Measurement.Stall, none)
 			}},
 			column{"simulated", false, 4,
 				beside(func(_, s *Result) string { return lengthCell(s.Measurement.Stall, none) })},

@@ -121,8 +121,8 @@ func (p prose) executorClause(best, ideal *Result) string {
 	return "."
 }
 
-// idealClause says what an executor that can move any buffer at any moment would make of it, "" where the best
-// result is such a one or is as good.
+// idealClause says what an executor that can move any buffer at any moment would make of it, "" where the
+// best result is such a one or is as good.
 func (p prose) idealClause(best, ideal *Result) string {
 	x, y := &best.Measurement, &ideal.Measurement
 	if len(best.Plan.Absences) == 0 || !best.runnable() || ideal.runnable() ||

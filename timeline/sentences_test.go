@@ -29,8 +29,7 @@ func eachScript(t *testing.T, f func(t *testing.T, d *timeline.Device)) {
 		for _, part := range ar.Files {
 			if part.Name == "trace" || part.Name == "a" || part.Name == "b" {
 				t.Run(filepath.Base(file), func(t *testing.T) {
-					f(t,
-						timelinetest.Script(t, string(part.Data)).Main())
+					f(t, timelinetest.Script(t, string(part.Data)).Main())
 				})
 			}
 		}

@@ -14,8 +14,7 @@ func UsedBy(pid int, chosen func(uuid string) bool) func() (int64, bool) {
 	}
 	devices, err := lib.Devices()
 	devices = slices.DeleteFunc(devices, func(d Device) bool {
-		return !chosen(strings.TrimPrefix(d.UUID,
-			"GPU-"))
+		return !chosen(strings.TrimPrefix(d.UUID, "GPU-"))
 	})
 	if err != nil || len(devices) == 0 {
 		lib.Close()

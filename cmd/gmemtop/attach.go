@@ -260,8 +260,7 @@ func (c *attachCommand) probeDry(pid int) error {
 		if !s.Emulated {
 			slow = ", stepped over"
 		}
-		c.line("would: put a probe on %s in %s at offset %#x%s", s.Name,
-			s.Library, s.Offset, slow)
+		c.line("would: put a probe on %s in %s at offset %#x%s", s.Name, s.Library, s.Offset, slow)
 	}
 	_, unseen := usdt.Explain(sites)
 	c.line("note: %s", unseen)

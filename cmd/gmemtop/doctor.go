@@ -77,8 +77,7 @@ func (g *gpuReport) addFlags(c *cobra.Command) {
 	p.Float64Var(&g.minutes, "minutes", 9, "how long the checks may take")
 	p.StringSliceVar(&g.checks, "checks", nil, "run these `checks` only; \"list\" lists them")
 	p.BoolVar(&g.all, "all", false, "run every check, however long that takes")
-	p.StringVar(&g.keep, "keep", "",
-		"keep recordings and logs in this folder, and resume from it")
+	p.StringVar(&g.keep, "keep", "", "keep recordings and logs in this folder, and resume from it")
 	p.IntVar(&g.device, "device", 0, "the GPU to check, by CUDA's number")
 	p.BoolVar(&g.tiny, "tiny", false, "train tiny networks only")
 	p.BoolVarP(&g.flags.force, "force", "f", false, "overwrite an existing file")

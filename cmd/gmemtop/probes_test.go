@@ -24,8 +24,7 @@ func TestProbeScripts(t *testing.T) {
 		RequireUniqueNames: true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": cmdExits,
-			"build": func(ts *testscript.TestScript, _ bool,
-				_ []string) {
+			"build": func(ts *testscript.TestScript, _ bool, _ []string) {
 				ts.Check(buildWatched(sources, ts.MkAbs(".")))
 			},
 		},

@@ -161,8 +161,9 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 
 // recordOptions parses the flags of a recording to path. With force it overwrites an existing file. Messages
 // about the recording begin with who, unless that is "".
-func (c *watcher) recordOptions(path string, force bool, who string, p *job.Process) (capture.RecordOptions,
-	error) {
+func (c *watcher) recordOptions(
+	path string, force bool, who string, p *job.Process,
+) (capture.RecordOptions, error) {
 	f := &c.live
 	if who != "" {
 		who += ": "

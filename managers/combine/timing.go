@@ -59,8 +59,9 @@ func draft(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 
 // measure carries decisions out with the evaluator, or by the estimate where there is none, and returns also
 // the most bytes live.
-func measure(ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions) (*profile, int64,
-	error) {
+func measure(
+	ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions,
+) (*profile, int64, error) {
 	pl, err := draft(p, d)
 	if err != nil {
 		return nil, 0, err

@@ -52,8 +52,9 @@ func GMLake() plan.Manager {
 
 func online(info plan.Info, policy plan.Policy) plan.Manager {
 	info.Needs = traces.Lifetimes
-	return planner{info: info, make: func(_ context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan,
-		error) {
+	return planner{info: info, make: func(
+		_ context.Context, p *plan.Problem, _ plan.Request,
+	) (*plan.Plan, error) {
 		pl, err := keepAll(p)
 		if err != nil {
 			return nil, err

@@ -195,8 +195,7 @@ func (m *Member) join(ctx context.Context, w *Choice, seat *live.Seat, news func
 	err := m.Err
 	if err == nil {
 		err = m.reachable(ctx, func(ctx context.Context) error {
-			return m.train(ctx, w, seat,
-				func(n live.News) { news(func(r *live.Rank) { r.News = n }) })
+			return m.train(ctx, w, seat, func(n live.News) { news(func(r *live.Rank) { r.News = n }) })
 		})
 	}
 	seat.Leave()

@@ -396,8 +396,7 @@ func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	}
 	for i, op := range p.Ops[:last] {
 		if op.Phase == traces.PhaseBackward {
-			t.Fatalf("op %d of %d, %s, is in the forward pass but counted as backward", i, last,
-				op.Name)
+			t.Fatalf("op %d of %d, %s, is in the forward pass but counted as backward", i, last, op.Name)
 		}
 	}
 }

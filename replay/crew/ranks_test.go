@@ -367,8 +367,7 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); {
 				time.Sleep(10 * time.Millisecond)
 			}
-			over <- screen.Use(t.Context(), func(ctx context.Context,
-				c *Crew) error {
+			over <- screen.Use(t.Context(), func(ctx context.Context, c *Crew) error {
 				return c.TakeAway(ctx)
 			})
 		}

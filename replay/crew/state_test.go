@@ -41,11 +41,9 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	}
 	names := slices.Sorted(maps.Keys(kinds))
 	if len(names) < 2 || !slices.ContainsFunc(names, func(n string) bool {
-		return strings.HasPrefix(n,
-			"sqrt")
+		return strings.HasPrefix(n, "sqrt")
 	}) || !slices.ContainsFunc(names, func(n string) bool {
-		return strings.HasPrefix(n,
-			"vdnn")
+		return strings.HasPrefix(n, "vdnn")
 	}) {
 		t.Fatalf("there are plans of %v: none that swaps, or none that runs ops again", names)
 	}

@@ -51,8 +51,7 @@ func (t *Target) Ranks() int { return len(t.ranks) }
 func (*Target) Name() string { return live.Name }
 
 // each runs f for all ranks at once, each while it is connected, and returns their errors by name.
-func (t *Target) each(ctx context.Context, f func(ctx context.Context, i int,
-	r *targetRank) error) error {
+func (t *Target) each(ctx context.Context, f func(ctx context.Context, i int, r *targetRank) error) error {
 	errs := make([]live.Rank, len(t.ranks))
 	var work sync.WaitGroup
 	for i, r := range t.ranks {

@@ -94,7 +94,8 @@ func TestAPlanBecomesATableInPython(t *testing.T) {
 		manager, head, table string
 	}{
 		{"sqrt",
-			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It keeps 67 % of " +
+			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 " +
+				"MiB. It keeps 67 % of " +
 				"what can move at the peak and recomputes 33 %.", `
     "version": 1, "device": "cpu", "slab": 0,
     "values": [

@@ -200,8 +200,9 @@ func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 // row of the allocation in the trace's events, and iterations how many iterations it planned as one. Of the
 // trace's marked iterations, those are taken in which most of these rows lie; a row of another is a block
 // that was there before, and is left out.
-func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int) (Table,
-	error) {
+func tabulate(
+	tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int,
+) (Table, error) {
 	iterations = max(iterations, 1)
 	var marks []traces.Mark
 	for _, m := range tr.Marks {

@@ -147,8 +147,7 @@ func (p *profileOf) stack(id traces.StackID) []*profile.Location {
 	var list []*profile.Location
 	for _, frame := range tr.Stacks.At(id) {
 		function, file, line := tr.FrameText(frame)
-		list = append(list,
-			p.location(place{report.Printable(function), report.Printable(file), line}))
+		list = append(list, p.location(place{report.Printable(function), report.Printable(file), line}))
 	}
 	if len(list) == 0 {
 		list = append(list, p.location(place{function: sites.Name(p.device, id)}))

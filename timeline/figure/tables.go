@@ -115,8 +115,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		}
 		r := allocation{
 			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info),
-			Address: "0x" + strconv.FormatUint(a.Addr[i],
-				16), Bytes: a.Rounded[i],
+			Address: "0x" + strconv.FormatUint(a.Addr[i], 16), Bytes: a.Rounded[i],
 			Requested: a.Size[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(),
 			Inferred: a.Inferred[i],
 			Module:   n.module, Site: n.site, StackID: int(stack), stackText: stack,

@@ -40,8 +40,9 @@ func Search(ctx context.Context, d *timeline.Device, q Query) ([]timeline.AllocI
 }
 
 // sorted orders ids by the query's key.
-func sorted(ctx context.Context, d *timeline.Device, ids []timeline.AllocID, q Query) ([]timeline.AllocID,
-	error) {
+func sorted(
+	ctx context.Context, d *timeline.Device, ids []timeline.AllocID, q Query,
+) ([]timeline.AllocID, error) {
 	if q.Sort == SortStart {
 		if q.Descending {
 			slices.Reverse(ids)

@@ -85,8 +85,7 @@ func TestAStepDiffersOnlyBeyondTheTolerance(t *testing.T) {
 					want = off.want
 				}
 				if got := it.List[k].Why(timeline.IEC); got != want {
-					t.Errorf("%s, off by %+v: step %d differs in %q, want %q", c.name, off.by, k, got,
-						want)
+					t.Errorf("%s, off by %+v: step %d differs in %q, want %q", c.name, off.by, k, got, want)
 				}
 			}
 		}

@@ -224,8 +224,7 @@ func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 		}
 	}
 	slices.SortFunc(out, func(a, b PhaseSpan) int {
-		return cmp.Or(cmp.Compare(a.First, b.First),
-			cmp.Compare(a.Start, b.Start))
+		return cmp.Or(cmp.Compare(a.First, b.First), cmp.Compare(a.Start, b.Start))
 	})
 	for i := 1; i < len(out); i++ {
 		out[i-1].End = max(min(out[i-1].End, out[i].Start), out[i-1].Start)

@@ -84,18 +84,15 @@ func TestHostileClaimsAreRefusedWithoutAllocatingThem(t *testing.T) {
 		make func(d []byte, c chunk)
 	}{
 		{"a text of a terabyte", func(d []byte, c chunk) {
-			le.PutUint64(d[c.body+c.buffers[text].offset:],
-				1<<40)
+			le.PutUint64(d[c.body+c.buffers[text].offset:], 1<<40)
 		}},
 		{"a text of 900 MB", func(d []byte, c chunk) {
-			le.PutUint64(d[c.body+c.buffers[text].offset:],
-				900<<20)
+			le.PutUint64(d[c.body+c.buffers[text].offset:], 900<<20)
 		}},
 		{"a column longer than its rows",
 			func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[1].offset:], 1<<30) }},
 		{"a negative length", func(d []byte, c chunk) {
-			le.PutUint64(d[c.body+c.buffers[1].offset:],
-				^uint64(1))
+			le.PutUint64(d[c.body+c.buffers[1].offset:], ^uint64(1))
 		}},
 		{"no zstd frame", func(d []byte, c chunk) {
 			for _, col := range []int{colTime, colSize, colKind, colDevice, colStream, colStack, colDetail} {

@@ -94,8 +94,7 @@ func (e *encoder) tables(ctx context.Context, t *traces.Trace, done *counts) err
 		write    func(i int) error
 	}{
 		{tabStrings, len(t.Strings), func(i int) error {
-			return e.define(row{kind: kindString, stack: -1},
-				escape(t.Strings[i]))
+			return e.define(row{kind: kindString, stack: -1}, escape(t.Strings[i]))
 		}},
 		{tabFrames, len(t.Frames), func(i int) error {
 			f := t.Frames[i]

@@ -23,8 +23,7 @@ func dump(t *traces.Trace) string {
 		p("device %s%d events [%d, %d)", d.Kind, d.Ordinal, first, end)
 	}
 	dev := func(id traces.DeviceID) string {
-		return fmt.Sprintf("%s%d", t.Devices[id].Kind,
-			t.Devices[id].Ordinal)
+		return fmt.Sprintf("%s%d", t.Devices[id].Kind, t.Devices[id].Ordinal)
 	}
 	for i := range t.Events.Len() {
 		e := t.Events.At(i)

@@ -131,12 +131,10 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(
 		v.most.Ask(d, func(context.Context) (extent, error) { return extentOf(d), nil }),
 		v.usage.Ask(s, p.area.W),
-		v.parts.Ask(k, func(context.Context) ([]sites.Group,
-			error) {
+		v.parts.Ask(k, func(context.Context) ([]sites.Group, error) {
 			return sites.Breakdown(d, m, sites.ByCategory), nil
 		}),
-		v.holders.Ask(k, func(context.Context) ([]sites.Group,
-			error) {
+		v.holders.Ask(k, func(context.Context) ([]sites.Group, error) {
 			return sites.Breakdown(d, m, sites.BySite), nil
 		}),
 		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) {

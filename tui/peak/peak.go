@@ -205,8 +205,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	tree := question{d, s.Cursor, v.treeBy()}
 	cmds := []tea.Cmd{
 		v.groups.Ask(now, breakdown(now)),
-		v.tree.Ask(tree, func(context.Context) (*sites.Node,
-			error) {
+		v.tree.Ask(tree, func(context.Context) (*sites.Node, error) {
 			return sites.Icicle(d, tree.moment, tree.by), nil
 		}),
 	}

@@ -25,8 +25,7 @@ func Mocked(t *testing.T, of map[int][]Holder) *nvml.Library {
 	t.Helper()
 	s := dgxa100.New()
 	s.SystemGetProcessNameFunc = func(pid int) (string, vendor.Return) {
-		return fmt.Sprintf("/opt/program%d",
-			pid), vendor.SUCCESS
+		return fmt.Sprintf("/opt/program%d", pid), vendor.SUCCESS
 	}
 	refused := vendor.ERROR_NOT_SUPPORTED
 	for i, dev := range s.Devices {
@@ -74,13 +73,11 @@ func refuseTheRest(d *dgxa100.Device, r vendor.Return) {
 	d.GetNvLinkStateFunc = func(int) (vendor.EnableState, vendor.Return) { return 0, r }
 	d.GetFieldValuesFunc = func([]vendor.FieldValue) vendor.Return { return r }
 	d.GetEccModeFunc = func() (vendor.EnableState, vendor.EnableState, vendor.Return) { return 0, 0, r }
-	d.GetTotalEccErrorsFunc = func(vendor.MemoryErrorType, vendor.EccCounterType) (uint64,
-		vendor.Return) {
+	d.GetTotalEccErrorsFunc = func(vendor.MemoryErrorType, vendor.EccCounterType) (uint64, vendor.Return) {
 		return 0, r
 	}
 	d.GetRemappedRowsFunc = func() (int, int, bool, bool, vendor.Return) { return 0, 0, false, false, r }
-	d.GetProcessUtilizationFunc = func(uint64) ([]vendor.ProcessUtilizationSample,
-		vendor.Return) {
+	d.GetProcessUtilizationFunc = func(uint64) ([]vendor.ProcessUtilizationSample, vendor.Return) {
 		return nil, r
 	}
 }

@@ -250,8 +250,9 @@ type slower struct {
 
 func (d slower) Name() string { return d.name }
 
-func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement,
-	error) {
+func (d slower) Run(
+	ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions,
+) (plan.Measurement, error) {
 	if pl.Manager == d.f.Broken {
 		return plan.Measurement{}, errors.New(d.name + ": the device found wrong bytes")
 	}

@@ -77,8 +77,9 @@ func add[In any](s *mcp.Server, name, about string, answer func(ctx context.Cont
 	closed := false
 	tool := &mcp.Tool{Name: name, Description: about,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: true, IdempotentHint: true, OpenWorldHint: &closed}}
-	mcp.AddTool(s, tool, func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any,
-		error) {
+	mcp.AddTool(s, tool, func(
+		ctx context.Context, _ *mcp.CallToolRequest, in In,
+	) (*mcp.CallToolResult, any, error) {
 		text, err := answer(ctx, in)
 		if err != nil {
 			return nil, nil, errors.New(report.Printable(bounded(err.Error())))

@@ -204,8 +204,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 }
 
 // timelines returns the session's windows with their timelines, and how many of those shown before are gone.
-func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
-	gone int) {
+func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows []live.Window, gone int) {
 	kept := map[*traces.Trace]live.Window{}
 	for _, w := range list {
 		known, ok := f.windows[w.Trace]
@@ -241,8 +240,7 @@ func howCaptured(w capture.Window) string {
 // addSteps appends new steps.
 func (f *Process) addSteps(v capture.View) {
 	l := &f.look
-	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step,
-		at int64) int {
+	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step, at int64) int {
 		return int(s.Index - at)
 	})
 	for _, s := range v.Steps[from:] {
@@ -330,15 +328,13 @@ func (f *Process) excused(v capture.View) func(step int64) bool {
 		settled = v.Steps[n-1].End - int64(settling)
 	}
 	return func(step int64) bool {
-		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span,
-			at int64) int {
+		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span, at int64) int {
 			return cmp.Compare(s.last, at)
 		})
 		if ok || i < len(f.spans) && f.spans[i].first <= step || step < firstSlow {
 			return true
 		}
-		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step,
-			at int64) int {
+		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step, at int64) int {
 			return cmp.Compare(s.Index, at)
 		})
 		return ok && v.Steps[i].End > settled

@@ -352,8 +352,7 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 				card.Name, err, c.preset, c.card)
 		}
 		if c.preset != "" && c.card != "" && Memory(&h) != card.Memory {
-			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&h),
-				card.Memory)
+			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&h), card.Memory)
 		}
 		if got := Variants(c.name); got != c.variants {
 			t.Errorf("%s: %q", c.name, got)

@@ -15,8 +15,7 @@ import (
 func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	out := bufio.NewWriter(w)
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
-	fmt.Fprintf(out, ".TH %s 1 \"\" \"gmemtop %s\" \"gmemtop\"\n", roff(strings.ToUpper(name)),
-		roff(version))
+	fmt.Fprintf(out, ".TH %s 1 \"\" \"gmemtop %s\" \"gmemtop\"\n", roff(strings.ToUpper(name)), roff(version))
 	fmt.Fprintf(out, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	fmt.Fprintf(out, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	out.WriteString(".SH DESCRIPTION\n")
