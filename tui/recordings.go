@@ -24,6 +24,7 @@ type recordings struct {
 type analysedMsg struct {
 	device   *timeline.Device
 	headline string
+	ranOut   bool
 	fault    any
 	stack    []byte
 }
@@ -56,7 +57,7 @@ func (r *recordings) show(t *timeline.Timeline) {
 
 // bring brings a device to the front; nil is none.
 func (r *recordings) bring(d *timeline.Device) {
-	r.Device, r.Analysed, r.Headline = d, false, ""
+	r.Device, r.Analysed, r.Headline, r.RanOut = d, false, "", false
 	if d != nil {
 		r.Timeline = d.Timeline()
 	}
@@ -99,7 +100,7 @@ func (r *recordings) analyse(u timeline.Units) tea.Cmd {
 		steps.Of(d)
 		steps.Phases(d)
 		steps.Parts(d)
-		return analysedMsg{device: d, headline: autopsy.Headline(d, u)}
+		return analysedMsg{device: d, headline: autopsy.Headline(d, u), ranOut: autopsy.RanOut(d)}
 	}
 }
 
@@ -108,7 +109,7 @@ func (r *recordings) analysed(msg analysedMsg) bool {
 	if msg.device != r.Device || msg.fault != nil {
 		return false
 	}
-	r.Analysed, r.Headline = true, msg.headline
+	r.Analysed, r.Headline, r.RanOut = true, msg.headline, msg.ranOut
 	return true
 }
 

@@ -75,6 +75,9 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	return a, nil
 }
 
+// RanOut reports whether the recording ends with an out-of-memory, or looks like one taken after it.
+func RanOut(d *timeline.Device) bool { return oomMoment(d) != timeline.Start || looksFull(d) }
+
 // oomMoment returns the failed allocation that was not recovered from, Start where there is none.
 func oomMoment(d *timeline.Device) timeline.Moment {
 	if d.Totals.OOMs == 0 {

@@ -171,8 +171,12 @@ func (v *View) openPicked(*leaf.State) tea.Cmd {
 	)
 }
 
-// headline is the sentence on top; until it is computed, just the peak.
+// headline is the sentence on top; until it is computed, just the peak. After an out-of-memory it says where
+// the cause is.
 func headline(s *leaf.State) string {
+	if s.Analysed && s.RanOut {
+		return s.Headline + " Press 8 for what would help."
+	}
 	if s.Analysed {
 		return s.Headline
 	}
