@@ -499,9 +499,11 @@ func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
 
 // Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within
 // so many bytes, in nanoseconds; on that of every plan where the limit is 0.
-func Bound(p *plan.Problem, limit int64) int64 {
-	set := defaults()
-	b := newBounder(compile(p, set))
+func Bound(p *plan.Problem, limit int64) int64 { return newBounder(compile(p, defaults())).best(limit) }
+
+// best is the bound with all effort that there is.
+func (b *bounder) best(limit int64) int64 {
+	set := &b.m.set
 	if limit <= 0 {
 		return b.bound(math.MaxInt64/2, set.publicTurns)
 	}

@@ -20,6 +20,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 		t.Fatal(err)
 	}
 	const mostStates = 150_000
+	const work = 2_000_000 // a fifth of the default is enough for the best
 	var mu sync.Mutex
 	solved, optimal, worst := 0, 0, 0.0
 	nearMoment, near := 0, 0 // bounds within 5 % of the best
@@ -35,7 +36,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 			peak, _ := p.PeakLive()
 			low := p.MustReside().Total()
 			budget := (low + (peak-low)*eighths/8 + 1<<20 - 1) >> 20
-			r := plan.Request{Budget: budget << 20, Seed: 1, Evaluator: sim.Simulator{}}
+			r := plan.Request{Budget: budget << 20, Seed: 1, Work: work, Evaluator: sim.Simulator{}}
 			pl, err := ours[0].Plan(t.Context(), p, r)
 			if err != nil {
 				t.Error(err)
@@ -63,7 +64,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 				best = mine
 			}
 			solved++
-			moment := joint.BoundOfMoment(p, budget<<20)
+			moment := joint.NewBounds(p).OfMoment(budget << 20)
 			if b := max(pl.StepBound, moment); found && b > int64(best)*1000 {
 				t.Errorf("seed %d within %d MiB: the bound is %d, and %d is possible", seed, budget, b, best)
 			}

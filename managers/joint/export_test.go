@@ -8,14 +8,27 @@ var (
 	Serial  = serial
 )
 
-// BoundAlone is [Bound] for plans that do what a family does and nothing else.
-func BoundAlone(p *plan.Problem, limit int64, family plan.Family) int64 {
-	set := defaults()
-	return alone(compile(p, set), family).bound(limit, set.mostTurns)
+// Bounds are the bounds of one problem. What they share is worked out once.
+type Bounds struct {
+	all   *bounder
+	alone map[plan.Family]*bounder
 }
 
-// BoundOfMoment is [Bound] by the fullest moments alone.
-func BoundOfMoment(p *plan.Problem, limit int64) int64 {
-	set := defaults()
-	return newBounder(compile(p, set)).bound(limit, set.publicTurns)
+// NewBounds returns the bounds of a problem.
+func NewBounds(p *plan.Problem) *Bounds {
+	m := compile(p, defaults())
+	return &Bounds{newBounder(m), map[plan.Family]*bounder{
+		plan.Swapping: alone(m, plan.Swapping), plan.Recomputing: alone(m, plan.Recomputing),
+	}}
+}
+
+// Best is [Bound].
+func (x *Bounds) Best(limit int64) int64 { return x.all.best(limit) }
+
+// OfMoment is [Bound] by the fullest moments alone.
+func (x *Bounds) OfMoment(limit int64) int64 { return x.all.bound(limit, x.all.m.set.publicTurns) }
+
+// Alone is [Bound] for plans that do what a family does and nothing else.
+func (x *Bounds) Alone(limit int64, family plan.Family) int64 {
+	return x.alone[family].bound(limit, x.all.m.set.mostTurns)
 }

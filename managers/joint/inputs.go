@@ -82,15 +82,16 @@ type there struct {
 	leaving []course // it leaves then, or later
 }
 
-// courses works out what becomes of an input.
-func (s *intervals) courses(x *span) (t there) {
+// courses works out what becomes of an input, in the memory of t.
+func (s *intervals) courses(x *span, t *there) {
 	r := &s.rates
 	n := int(x.last-x.first) + 1
 	before, end := s.sum[x.first], s.sum[x.last+1]
 	t.keep = course{cost: x.size * (end - before), how: keep}
 	t.any = t.keep
-	t.back, t.leaving = make([]course, n), make([]course, n)
-	lowest := make([]course, n) // of the copies out before an instant: cost and copied
+	t.back, t.leaving = slices.Grow(t.back[:0], n)[:n], slices.Grow(t.leaving[:0], n)[:n]
+	s.lowest = slices.Grow(s.lowest[:0], n)[:n]
+	lowest := s.lowest
 	low, lowAt := math.Inf(1), x.written
 	phase := x.written
 	s.work += int64(3 * n)
@@ -143,7 +144,6 @@ func (s *intervals) courses(x *span) (t there) {
 		}
 		t.leaving[k] = best
 	}
-	return t
 }
 
 // making returns what it costs to have a span made again in a phase, with the memory behind it. step is the
@@ -190,9 +190,12 @@ func (t *there) in(x *span, phase int32, price float64) (c course, again float64
 // oneRun adds the run that a span has at the least which is made again, with its inputs.
 func (s *intervals) oneRun(x *span) float64 {
 	r, g := &s.rates, &s.slope
-	all := make([]there, len(x.with))
+	for len(s.there) < len(x.with) {
+		s.there = append(s.there, there{})
+	}
+	all := s.there[:len(x.with)]
 	for i, h := range x.with {
-		all[i] = s.courses(&s.spans[h])
+		s.courses(&s.spans[h], &all[i])
 	}
 	best, at := math.Inf(1), x.first+1
 	for phase := x.first + 1; phase <= x.makings[len(x.makings)-1].last; phase += 2 {

@@ -56,6 +56,10 @@ type intervals struct {
 	sum   []float64 // of rates.memory before each instant
 	delta []float64 // of what is in memory
 	work  int64     // instants looked at
+	// of the inputs of the span at hand: their courses; and of the copies out of one of them before each
+	// instant, the cost and the phase
+	there  []there
+	lowest []course
 }
 
 // rates are prices of the relaxation: of a unit of memory at each instant, of a nanosecond of each copy

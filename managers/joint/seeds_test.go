@@ -14,19 +14,19 @@ import (
 func TestNoManagerUndercutsTheBoundOfItsFamily(t *testing.T) {
 	t.Parallel()
 	tried, above := map[plan.Family]int{}, map[plan.Family]int{}
-	check := func(p *plan.Problem, m plan.Manager, budget int64) {
+	check := func(p *plan.Problem, bounds *joint.Bounds, m plan.Manager, budget int64) {
 		t.Helper()
 		pl, err := m.Plan(t.Context(), p, request(budget))
 		if err != nil || pl.Footprint > budget {
 			return
 		}
 		family := m.Info().Family
-		bound, step := joint.BoundAlone(p, budget, family), measure(t, p, pl).StepTime
+		bound, step := bounds.Alone(budget, family), measure(t, p, pl).StepTime
 		if bound > step {
 			t.Errorf("%s takes %d ns within %d bytes, the bound is %d", m.Info().Name, step, budget, bound)
 		}
 		tried[family]++
-		if bound > joint.Bound(p, budget) {
+		if bound > bounds.OfMoment(budget) {
 			above[family]++
 		}
 	}
@@ -37,12 +37,13 @@ func TestNoManagerUndercutsTheBoundOfItsFamily(t *testing.T) {
 	}
 	problems = append(problems, plantest.Chain(20, 1<<20, 1_000_000), plantest.EvenLayers(20).Problem())
 	for _, p := range problems {
+		bounds := joint.NewBounds(p)
 		for _, budget := range budgets(p, 5)[1:4] {
 			for _, m := range append(swap.All(), recompute.Sqrt(), recompute.DTR(), recompute.Rotor()) {
 				switch m.Info().Name {
 				case "vdnn-dyn", "autoswap", "tvdnn-ilp": // they take long, and others of their kind do not
 				default:
-					check(p, m, budget)
+					check(p, bounds, m, budget)
 				}
 			}
 		}
