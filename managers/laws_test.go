@@ -112,6 +112,9 @@ func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 				}
 				plans[name]++
 				absent[name] += len(pl.Absences)
+				if pl.Parks {
+					absent[name]++
+				}
 			}
 		}
 	}

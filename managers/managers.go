@@ -29,8 +29,13 @@ import (
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
 	published := slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All())
-	return append(published, parks{joint.Seeded(seeds(published)...)}, joint.New(published...))
+	within := slices.DeleteFunc(slices.Clone(published), parking)
+	return append(published, parks{joint.Seeded(seeds(within)...)}, parks{joint.New(within...)})
 }
+
+// parking reports whether a manager plans with optimizer state away. Ours ask the others about the same
+// problem twice instead, with state and without: see [parks].
+func parking(m plan.Manager) bool { return m.Info().Name == "zero-offload" }
 
 // seeds are those that joint asks: all that move or drop anything, the quickest first, but those that solve
 // integer programs, which take minutes.

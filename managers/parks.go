@@ -4,21 +4,26 @@ import (
 	"context"
 	"errors"
 
+	"github.com/gmemtop/gmemtop/managers/joint"
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// parks is a manager that also has optimizer state wait on the host, in a running training whose budget
-// cannot be met otherwise. It asks for a second plan only then, since planning takes seconds.
+// parks is a manager that also has optimizer state wait on the host: in a running training where its budget
+// cannot be met otherwise, elsewhere where that is faster as well. It asks for a second plan only then, since
+// planning takes seconds.
 type parks struct{ plan.Manager }
 
 // Plan implements plan.Manager.
 func (m parks) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	pl, err := m.Manager.Plan(ctx, p, r)
 	small := (*plan.TooSmall)(nil)
-	if !p.EagerOnly || r.Budget <= 0 || err != nil && !errors.As(err, &small) {
+	switch {
+	case r.Budget <= 0 || err != nil && !errors.As(err, &small):
 		return pl, err
+	case !p.EagerOnly:
+		return m.faster(ctx, p, r, pl, err)
 	}
 	held := p.Held() - p.Outside
 	if err == nil {
@@ -47,9 +52,54 @@ func (m parks) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	if with, _ := parked.PeakLive(); err == nil && with >= held {
 		return pl, nil
 	}
-	parked.Parks = true
-	parked.Note("optimizer state of %s waits on the host while no optimizer steps", timeline.IEC.Bytes(state))
-	return parked, nil
+	return park(parked, state), nil
+}
+
+// park signs a plan for a step whose optimizer state is away.
+func park(pl *plan.Plan, state int64) *plan.Plan {
+	pl.Parks = true
+	pl.Note("optimizer state of %s waits on the host while no optimizer steps", timeline.IEC.Bytes(state))
+	return pl
+}
+
+// faster returns the plan that was made, or one with optimizer state away where that is faster, or takes less
+// memory at the same speed, or where only that is within the budget. A plan with state away takes at least as
+// long as its ops and the copies of the state: where that is more than the plan takes, there is none to ask
+// for.
+func (m parks) faster(
+	ctx context.Context, p *plan.Problem, r plan.Request, pl *plan.Plan, err error,
+) (*plan.Plan, error) {
+	q, state := p.Parked()
+	if q == nil || ctx.Err() != nil {
+		return pl, err
+	}
+	fits := err == nil && pl.Footprint <= r.Budget
+	var known int64
+	if fits {
+		if r.Evaluator == nil || !p.HasTimes {
+			return pl, nil
+		}
+		at, evaluateErr := r.Evaluator.Evaluate(ctx, p, pl)
+		if evaluateErr != nil || at.StepTime < joint.Bound(q, 0)/int64(max(q.Iterations, 1)) {
+			return pl, nil
+		}
+		known = at.StepTime
+	}
+	r.Near = nil // its bound is that of another problem
+	parked, parkedErr := m.Manager.Plan(ctx, q, r)
+	switch {
+	case parkedErr != nil && err != nil:
+		return nil, err
+	case parkedErr != nil || err == nil && !fits && parked.Footprint >= pl.Footprint:
+		return pl, nil
+	case fits:
+		at, evaluateErr := r.Evaluator.Evaluate(ctx, q, parked)
+		if evaluateErr != nil || parked.Footprint > r.Budget || at.StepTime > known ||
+			at.StepTime == known && parked.Footprint >= pl.Footprint {
+			return pl, nil
+		}
+	}
+	return park(parked, state), nil
 }
 
 // with plans a problem whose optimizer state is away, for eager PyTorch.

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables again")
 
 // parseProblem reads a problem, one thing a line, sizes in MiB, times in ms:
 //
-//	buffer NAME SIZE | persistent NAME SIZE
+//	buffer NAME SIZE | persistent NAME SIZE | state NAME SIZE
 //	op NAME PHASE CLASS TIME [reads A B] [writes C] [mutates D]
 //	variants NAME:TIME:WORKSPACE ...        of the op above
 func parseProblem(t testing.TB, text string) *plan.Problem {
@@ -42,6 +42,8 @@ func parseProblem(t testing.TB, text string) *plan.Problem {
 			ids[f[1]] = b.Buffer(f[1], number(f[2])<<20, timeline.Activation)
 		case "persistent":
 			ids[f[1]] = b.Persistent(f[1], number(f[2])<<20, timeline.Parameter)
+		case "state":
+			ids[f[1]] = b.Persistent(f[1], number(f[2])<<20, timeline.OptimizerState)
 		case "op":
 			touched := map[string][]plan.BufferID{}
 			kind := ""
@@ -53,7 +55,7 @@ func parseProblem(t testing.TB, text string) *plan.Problem {
 				}
 			}
 			phase := map[string]traces.Phase{"forward": traces.PhaseForward,
-				"backward": traces.PhaseBackward}[f[2]]
+				"backward": traces.PhaseBackward, "optimizer": traces.PhaseOptimizer}[f[2]]
 			id := b.Op(f[1], phase, number(f[4])*1e6, touched["reads"], touched["writes"])
 			b.P.Ops[id].Module = ""
 			for _, m := range touched["mutates"] {
@@ -98,11 +100,9 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := p
-	if pl.SectionBytes > 0 {
-		if q, err = p.Sectioned(pl.SectionBytes); err != nil {
-			t.Fatal(err)
-		}
+	q, err := pl.Of(p)
+	if err != nil {
+		t.Fatal(err)
 	}
 	at := func(i plan.OpID) string {
 		if int(i) == len(q.Ops) {
@@ -111,6 +111,11 @@ func table(t testing.TB, p *plan.Problem, pl *plan.Plan) string {
 		return q.Ops[i].Name
 	}
 	var b strings.Builder
+	for i := range q.Buffers {
+		if x := &q.Buffers[i]; x.Life != p.Buffers[i].Life {
+			fmt.Fprintf(&b, "%s: in before %s, out behind %s, waited for\n", x.Name, at(x.Start), at(x.End-1))
+		}
+	}
 	for _, x := range pl.Absences {
 		fmt.Fprintf(&b, "%s: out behind %s, free before %s, in before %s, needed by %s",
 			q.Buffers[x.Buffer].Name, at(x.After), at(x.Release), at(x.Fetch), at(x.Before))

@@ -1,5 +1,5 @@
-// Package swap holds the managers that move buffers to the host and back: vDNN, AutoSwap and tvDNN, one a
-// file.
+// Package swap holds the managers that move buffers to the host and back: vDNN, AutoSwap, tvDNN and
+// ZeRO-Offload, one a file.
 //
 // Its duties:
 //   - each manager decides which idle intervals a buffer spends on the host, when its copies are issued and
@@ -23,7 +23,7 @@ func All() []plan.Manager {
 		vdnn{policy: offloadAll}, vdnn{policy: offloadConv}, vdnn{policy: dynamic},
 		autoswap{order: byMix}, autoswap{order: order(DOA)}, autoswap{order: order(AOA)},
 		autoswap{order: order(WDOA)}, autoswap{order: order(SWDOA)},
-		tvdnn{}, tvdnn{ilp: true},
+		tvdnn{}, tvdnn{ilp: true}, zeroOffload{},
 	}
 }
 
