@@ -170,14 +170,25 @@ type stage struct {
 	inner    []int32   // activations that stay inside, as indices
 	result   []int32   // activations that cross its end
 	size     int64     // bytes of the result
-	held     int64     // bytes of what stays inside
-	// time of running it again for its result; for what stays inside as well; and for that alone
-	again, all, inside chainCost
+	again    chainCost // of running it again for its result
 	// bytes alive just before its backward pass, without any activation that could be dropped
 	before int64
-	// The most bytes alive, without its input: while it runs first, with nothing of its inside held and with
-	// all; and during its backward pass. Where its input is held anyway (held..) the input is left out.
-	forward, forwardHeld, forwardAll, backward int64
+	// The most bytes alive, without its input: while it runs first, with nothing of its inside held. Where
+	// its input is held anyway (held..) the input is left out.
+	forward, forwardHeld int64
+	holdings             []holding // the first holds all
+}
+
+// holding is a way to hold a stage between its forward and its backward pass: its result, and all or a part
+// of what stays inside.
+type holding struct {
+	kept  []int32 // of what stays inside
+	bytes int64
+	late  int64 // time of making the rest again, each where it is needed
+	// what it takes to have what is kept again in a later sweep: alone, and with the result
+	inside, all chainCost
+	// The most bytes alive, without the stage's input: in the forward pass, and during its backward pass.
+	forward, backward int64
 }
 
 // chainCost is what running something again takes: nanoseconds, and bytes with what it brings back.
@@ -227,7 +238,8 @@ func newStageChain(
 // alike reports whether all stages but the first and the last hold and pass on the same bytes.
 func (c *stageChain) alike() bool {
 	for i := 2; i < len(c.stages)-1; i++ {
-		if c.stages[i].size != c.stages[1].size || c.stages[i].held != c.stages[1].held {
+		x, y := &c.stages[i], &c.stages[1]
+		if x.size != y.size || x.holdings[0].bytes != y.holdings[0].bytes {
 			return false
 		}
 	}
@@ -284,6 +296,7 @@ func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
 	for i := range c.stages {
 		s := &c.stages[i]
 		s.from, s.to, s.first = pair.Begin, pair.Turn, math.MaxInt32
+		s.holdings = make([]holding, 1)
 		if i > 0 {
 			s.from = cuts[i-1]
 		}
@@ -296,7 +309,8 @@ func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
 		i := segmentOf(cuts, a.made)
 		if i == len(cuts) || a.After < cuts[i] {
 			s := &c.stages[i]
-			s.inner, s.held, s.first = append(s.inner, int32(k)), s.held+a.bytes, min(s.first, a.Before)
+			s.inner, s.first = append(s.inner, int32(k)), min(s.first, a.Before)
+			s.holdings[0].bytes += a.bytes
 			continue
 		}
 		for ; i < len(cuts) && a.After >= cuts[i]; i++ {
@@ -343,9 +357,11 @@ func (c *stageChain) times(p *plan.Problem, b *chain.Builder) {
 			}
 			return chainCost{x.Time, x.Peak}
 		}
-		st.inside = ask(st.inner)
+		all := &st.holdings[0]
+		all.kept = st.inner
+		all.inside = ask(st.inner)
 		at = min(at, c.usedFirst(st.result))
-		st.again, st.all = ask(st.result), ask(st.inner, st.result)
+		st.again, all.all = ask(st.result), ask(st.inner, st.result)
 		if i > 0 {
 			for _, k := range c.stages[i-1].result {
 				s.AddGap(c.acts[k].Gap, plan.Recompute)
@@ -399,6 +415,7 @@ func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 		if i > 0 {
 			input, inputSize = c.stages[i-1].result, c.stages[i-1].size
 		}
+		whole := &s.holdings[0]
 		s.before = before[min(s.first, plan.OpID(n))]
 		for x := s.from; x < s.to; x++ {
 			held, all := -inputSize, int64(0)
@@ -414,7 +431,7 @@ func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 			}
 			s.forward = max(s.forward, during[x])
 			s.forwardHeld = max(s.forwardHeld, during[x]+held)
-			s.forwardAll = max(s.forwardAll, during[x]+held+all)
+			whole.forward = max(whole.forward, during[x]+held+all)
 		}
 		from, to := s.first, pair.End
 		if i == len(c.stages)-1 {
@@ -423,7 +440,7 @@ func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 		if i > 0 {
 			to = c.stages[i-1].first
 		}
-		s.backward = -inputSize // where it has none of its own
+		whole.backward = -inputSize // where it has none of its own
 		for x := from; x < min(to, plan.OpID(n)); x++ {
 			held := -inputSize
 			for _, k := range input {
@@ -436,7 +453,7 @@ func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 					held += c.acts[k].bytes
 				}
 			}
-			s.backward = max(s.backward, during[x]+held)
+			whole.backward = max(whole.backward, during[x]+held)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package recompute
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -18,7 +19,7 @@ type rotorProgram struct {
 	shift int64     // bytes that are never to be had
 	top   int       // the most units
 	size  []int     // units of each stage's result
-	held  []int     // units of each stage's result and of what stays inside
+	held  [][]int   // units of each stage's result and of what stays inside, by holding
 	row   [][]int64 // of (s, t) at s*n+t
 	alike bool      // rows of equal length are equal, those of the first and the last stage aside
 	work  int64
@@ -53,7 +54,11 @@ func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
 	}
 	for i := range c.stages {
 		g.size = append(g.size, g.units(c.stages[i].size))
-		g.held = append(g.held, g.units(c.stages[i].size+c.stages[i].held))
+		var held []int
+		for _, h := range c.stages[i].holdings {
+			held = append(held, g.units(c.stages[i].size+h.bytes))
+		}
+		g.held = append(g.held, held)
 	}
 	g.row = make([][]int64, g.n*g.n)
 	return g
@@ -61,8 +66,11 @@ func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
 
 // same reports whether two stages cannot be told apart.
 func (s *stage) same(x *stage) bool {
-	return s.size == x.size && s.held == x.held && s.before == x.before && s.backward == x.backward &&
-		s.again == x.again && s.all == x.all && s.inside == x.inside
+	return s.size == x.size && s.before == x.before && s.again == x.again &&
+		slices.EqualFunc(s.holdings, x.holdings, func(a, b holding) bool {
+			return a.bytes == b.bytes && a.late == b.late && a.backward == b.backward && a.all == b.all &&
+				a.inside == b.inside
+		})
 }
 
 func (g *rotorProgram) units(bytes int64) int { return int((bytes + g.unit - 1) / g.unit) }
@@ -110,13 +118,13 @@ func (g *rotorProgram) solve(ctx context.Context) error {
 	return nil
 }
 
-// way is one way to do (s, t): the result of stage upTo is held, and of stage s also its inside where all is
-// set; or, where upTo is -1, the stage runs backward.
+// way is one way to do (s, t): the result of stage upTo is held, and of stage s also a part of its inside
+// where hold is a holding; or, where upTo is -1, the stage runs backward.
 type way struct {
 	upTo int
-	all  bool
+	hold int   // the holding, -1 for none
 	need int   // units, at the least
-	time int64 // of the sweep
+	time int64 // of the sweep, and of what is made again late
 }
 
 // cost returns the time of a way, whose need is met, with m units.
@@ -124,8 +132,8 @@ func (g *rotorProgram) cost(w way, s, t, m int) int64 {
 	switch {
 	case w.upTo < 0:
 		return w.time
-	case w.all:
-		if m -= g.held[s]; m < 0 {
+	case w.hold >= 0:
+		if m -= g.held[s][w.hold]; m < 0 {
 			return never
 		}
 		return min(never, w.time+g.at(s+1, t)[m])
@@ -140,17 +148,25 @@ func (g *rotorProgram) ways(s, t int, try func(way)) {
 	first := t == g.n-1 // the sweep is the forward pass
 	before := g.c.stages[t].before
 	a := &g.c.stages[s]
-	switch {
-	case s == t && first:
-		try(way{upTo: -1, need: g.need(max(a.forwardAll, a.backward))})
+	upTo := s
+	if s == t {
+		upTo = -1
+	}
+	for k := range a.holdings {
+		h := &a.holdings[k]
+		w := way{upTo: upTo, hold: k, time: h.late}
+		switch {
+		case first:
+			w.need = g.need(max(h.forward, h.backward))
+		case s == t:
+			w.need, w.time = g.need(max(before+h.inside.peak, h.backward)), w.time+h.inside.time
+		default:
+			w.need, w.time = g.need(max(before+h.all.peak, h.backward)), w.time+h.all.time
+		}
+		try(w)
+	}
+	if s == t {
 		return
-	case s == t:
-		try(way{upTo: -1, need: g.need(max(before+a.inside.peak, a.backward)), time: a.inside.time})
-		return
-	case first:
-		try(way{upTo: s, all: true, need: g.need(max(a.forwardAll, a.backward))})
-	default:
-		try(way{upTo: s, all: true, need: g.need(max(before+a.all.peak, a.backward)), time: a.all.time})
 	}
 	var need, time int64
 	for j := s; j < t; j++ {
@@ -167,7 +183,7 @@ func (g *rotorProgram) ways(s, t int, try func(way)) {
 		default:
 			need = max(need, b.forward)
 		}
-		try(way{upTo: j, need: g.need(need), time: time})
+		try(way{upTo: j, hold: -1, need: g.need(need), time: time})
 	}
 }
 
@@ -200,7 +216,7 @@ func (g *rotorProgram) drops(m int) []chain.Drop {
 
 // walk tells hold what the least time for (s, t) with m units holds, and from which position on.
 func (g *rotorProgram) walk(s, t, m int, hold func([]int32, plan.OpID)) {
-	best, least := way{upTo: -1}, int64(never)
+	best, least := way{}, int64(never)
 	g.ways(s, t, func(w way) {
 		if w.need <= m {
 			if c := g.cost(w, s, t, m); c < least {
@@ -216,11 +232,11 @@ func (g *rotorProgram) walk(s, t, m int, hold func([]int32, plan.OpID)) {
 	switch {
 	case least >= never: // no memory for anything: made again where it is needed
 	case best.upTo < 0:
-		hold(x.inner, at)
-	case best.all:
-		hold(x.inner, at)
+		hold(x.holdings[best.hold].kept, at)
+	case best.hold >= 0:
+		hold(x.holdings[best.hold].kept, at)
 		hold(x.result, at)
-		g.walk(s+1, t, m-g.held[s], hold)
+		g.walk(s+1, t, m-g.held[s][best.hold], hold)
 	default:
 		hold(g.c.stages[best.upTo].result, at)
 		g.walk(best.upTo+1, t, m-g.size[best.upTo], hold)
