@@ -199,6 +199,9 @@ type stageChain struct {
 	acts   []activation
 	stages []stage
 	unit   int64 // what all sizes of it are multiples of
+	// of each position, the bytes alive beside the activations: before it, and with what is made there
+	before, during []int64
+	end            plan.OpID // of the backward pass
 }
 
 // mostStages bounds the stages of a chain whose stages differ.
@@ -230,7 +233,7 @@ func newStageChain(
 		cuts = kept
 	}
 	c.cut(cuts, pair)
-	c.times(p, b)
+	c.times(b)
 	c.loads(p, pair)
 	return c
 }
@@ -325,49 +328,62 @@ func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
 }
 
 // times asks what it takes to run each stage again when only its input is held.
-func (c *stageChain) times(p *plan.Problem, b *chain.Builder) {
+func (c *stageChain) times(b *chain.Builder) {
+	c.each(b, func(i int, set *chain.Set) {
+		st := &c.stages[i]
+		all := &st.holdings[0]
+		all.kept = st.inner
+		all.inside, all.all = c.again(b, set, i, st.inner)
+		st.again = c.ask(b, set, i, min(st.first, c.usedFirst(st.result)), st.result)
+	})
+}
+
+// each calls do for each stage with what is out of memory when only its input is held.
+func (c *stageChain) each(b *chain.Builder, do func(i int, set *chain.Set)) {
 	s := b.NewSet()
 	for k := range c.acts {
 		s.AddGap(c.acts[k].Gap, plan.Recompute)
 	}
-	var buffers []plan.BufferID
 	for i := range c.stages {
-		st := &c.stages[i]
 		if i > 0 {
 			for _, k := range c.stages[i-1].result {
 				s.Remove(c.acts[k].Buffer, c.acts[k].After+1)
 			}
 		}
-		at := st.first
-		ask := func(lists ...[]int32) chainCost {
-			buffers = buffers[:0]
-			for _, list := range lists {
-				for _, k := range list {
-					if i == 0 || !slices.Contains(c.stages[i-1].result, k) {
-						buffers = append(buffers, c.acts[k].Buffer)
-					}
-				}
-			}
-			if len(buffers) == 0 {
-				return chainCost{}
-			}
-			x, err := b.At(at, buffers, s)
-			if err != nil { // never: what is dropped can be made again
-				return chainCost{math.MaxInt64 / 1024, math.MaxInt64 / 1024}
-			}
-			return chainCost{x.Time, x.Peak}
-		}
-		all := &st.holdings[0]
-		all.kept = st.inner
-		all.inside = ask(st.inner)
-		at = min(at, c.usedFirst(st.result))
-		st.again, all.all = ask(st.result), ask(st.inner, st.result)
+		do(i, s)
 		if i > 0 {
 			for _, k := range c.stages[i-1].result {
 				s.AddGap(c.acts[k].Gap, plan.Recompute)
 			}
 		}
 	}
+}
+
+// again returns what it takes to have a part of stage i's inside again, and that with the stage's result.
+func (c *stageChain) again(b *chain.Builder, s *chain.Set, i int, kept []int32) (inside, all chainCost) {
+	st := &c.stages[i]
+	inside = c.ask(b, s, i, st.first, kept)
+	return inside, c.ask(b, s, i, min(st.first, c.usedFirst(st.result)), kept, st.result)
+}
+
+// ask returns what it takes to have activations again at a position, but for the input of stage i.
+func (c *stageChain) ask(b *chain.Builder, s *chain.Set, i int, at plan.OpID, lists ...[]int32) chainCost {
+	var buffers []plan.BufferID
+	for _, list := range lists {
+		for _, k := range list {
+			if i == 0 || !slices.Contains(c.stages[i-1].result, k) {
+				buffers = append(buffers, c.acts[k].Buffer)
+			}
+		}
+	}
+	if len(buffers) == 0 {
+		return chainCost{}
+	}
+	x, err := b.At(at, buffers, s)
+	if err != nil { // never: what is dropped can be made again
+		return chainCost{math.MaxInt64 / 1024, math.MaxInt64 / 1024}
+	}
+	return chainCost{x.Time, x.Peak}
 }
 
 // usedFirst returns the position at which one of the activations is needed first.
@@ -408,54 +424,80 @@ func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 		live += during[i]
 		during[i] = live
 	}
+	c.before, c.during, c.end = before, during, pair.End
 	for i := range c.stages {
 		s := &c.stages[i]
-		var input []int32
-		var inputSize int64
-		if i > 0 {
-			input, inputSize = c.stages[i-1].result, c.stages[i-1].size
-		}
-		whole := &s.holdings[0]
 		s.before = before[min(s.first, plan.OpID(n))]
 		for x := s.from; x < s.to; x++ {
-			held, all := -inputSize, int64(0)
-			for _, k := range input {
-				if c.acts[k].After < x {
-					held += c.acts[k].bytes
-				}
-			}
-			for _, k := range s.inner {
-				if c.acts[k].After < x {
-					all += c.acts[k].bytes
-				}
-			}
 			s.forward = max(s.forward, during[x])
-			s.forwardHeld = max(s.forwardHeld, during[x]+held)
-			whole.forward = max(whole.forward, during[x]+held+all)
 		}
-		from, to := s.first, pair.End
-		if i == len(c.stages)-1 {
-			from = pair.Turn
-		}
-		if i > 0 {
-			to = c.stages[i-1].first
-		}
-		whole.backward = -inputSize // where it has none of its own
-		for x := from; x < min(to, plan.OpID(n)); x++ {
-			held := -inputSize
-			for _, k := range input {
-				if x < c.acts[k].Before {
+		s.forwardHeld = c.forward(i, nil)
+		whole := &s.holdings[0]
+		whole.forward, whole.backward = c.forward(i, s.inner), c.backward(i, s.inner)
+	}
+}
+
+// input returns what crosses into stage i, and its bytes.
+func (c *stageChain) input(i int) ([]int32, int64) {
+	if i == 0 {
+		return nil, 0
+	}
+	return c.stages[i-1].result, c.stages[i-1].size
+}
+
+// forward returns the most bytes alive while stage i runs first, without its input, where a part of its
+// inside is kept.
+func (c *stageChain) forward(i int, kept []int32) (most int64) {
+	s := &c.stages[i]
+	input, size := c.input(i)
+	for x := s.from; x < s.to; x++ {
+		held := -size
+		for _, list := range [][]int32{input, kept} {
+			for _, k := range list {
+				if c.acts[k].After < x {
 					held += c.acts[k].bytes
 				}
 			}
-			for _, k := range s.inner {
-				if x < c.acts[k].Before {
-					held += c.acts[k].bytes
-				}
+		}
+		most = max(most, c.during[x]+held)
+	}
+	return most
+}
+
+// backward returns the most bytes alive during the backward pass of stage i, without its input, where a part
+// of its inside is kept.
+func (c *stageChain) backward(i int, kept []int32) int64 {
+	input, size := c.input(i)
+	from, to := c.backwardPass(i)
+	most := -size // where it has no backward pass of its own
+	for x := from; x < to; x++ {
+		most = max(most, c.during[x]+c.heldAt(x, input, kept)-size)
+	}
+	return most
+}
+
+// heldAt returns the bytes of activations that are still needed when the backward pass comes to a position.
+func (c *stageChain) heldAt(x plan.OpID, lists ...[]int32) (held int64) {
+	for _, list := range lists {
+		for _, k := range list {
+			if x < c.acts[k].Before {
+				held += c.acts[k].bytes
 			}
-			whole.backward = max(whole.backward, during[x]+held)
 		}
 	}
+	return held
+}
+
+// backwardPass returns the ops of stage i's backward pass.
+func (c *stageChain) backwardPass(i int) (from, to plan.OpID) {
+	from, to = c.stages[i].first, c.end
+	if i == len(c.stages)-1 {
+		from = c.stages[i].to // the turn
+	}
+	if i > 0 {
+		to = c.stages[i-1].first
+	}
+	return from, min(to, plan.OpID(len(c.during)-1))
 }
 
 func gcd(x, y int64) int64 {
