@@ -3,6 +3,7 @@
 // Its duties:
 //   - sqrt: segments of about sqrt(n) layers, re-run whole (Chen 2016);
 //   - rotor: which results of a chain of stages stay in which sweep, by dynamic programming (Beaumont 2019);
+//   - rockmate: the same, with blocks that are solved by themselves (Zhao 2023);
 //   - torch-budget and sac-ilp: what PyTorch ships (activation_memory_budget, selective checkpointing);
 //   - dtr: an online policy that evicts when memory is short, carried out at planning time (Kirisame 2021);
 //   - checkmate and checkmate-lp: a mixed-integer program over stages, solved or rounded (Jain 2020);
@@ -23,7 +24,7 @@ import (
 
 // All returns the package's managers, simplest first.
 func All() []plan.Manager {
-	return []plan.Manager{Sqrt(), Rotor(), TorchBudget(), SAC(), DTR(), CheckmateLP(), Checkmate()}
+	return []plan.Manager{Sqrt(), Rotor(), Rockmate(), TorchBudget(), SAC(), DTR(), CheckmateLP(), Checkmate()}
 }
 
 // activation is a gap between the forward and the backward pass: what recomputing is about.

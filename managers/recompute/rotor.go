@@ -256,10 +256,15 @@ func (c *stageChain) ordered(cuts []plan.OpID, pair plan.Pair) []plan.OpID {
 		var kept []plan.OpID
 		last := pair.Turn - 1 // the last stage needs something first
 		for i := len(c.stages) - 1; i > 0; i-- {
-			// the cut before stage i is good if that stage begins its backward pass behind those behind it
-			if f := c.stages[i].first; f > last && f < math.MaxInt32 {
+			// the cut before stage i is good if that stage begins its backward pass behind those behind it;
+			// of several that begin it together, only the first may begin a stage
+			switch f := c.stages[i].first; {
+			case f == math.MaxInt32:
+			case f > last:
 				kept = append(kept, cuts[i-1])
 				last = f
+			case f == last && len(kept) > 0:
+				kept[len(kept)-1] = cuts[i-1]
 			}
 		}
 		slices.Reverse(kept)
