@@ -24,7 +24,8 @@ import (
 
 // All returns the package's managers, simplest first.
 func All() []plan.Manager {
-	return []plan.Manager{Sqrt(), Rotor(), Rockmate(), TorchBudget(), SAC(), DTR(), CheckmateLP(), Checkmate()}
+	return []plan.Manager{Sqrt(), Rotor(), Rockmate(), TorchBudget(), SAC(), DTR(), CheckmateLP(),
+		Checkmate()}
 }
 
 // activation is a gap between the forward and the backward pass: what recomputing is about.

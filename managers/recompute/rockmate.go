@@ -139,7 +139,8 @@ func (s *blocks) key(i int) string {
 	}
 	for _, k := range st.inner {
 		a := &s.c.acts[k]
-		for _, v := range []int64{int64(a.made - st.from), int64(a.After - st.from), int64(a.Before - st.first)} {
+		for _, v := range []int64{int64(a.made - st.from), int64(a.After - st.from),
+			int64(a.Before - st.first)} {
 			key = binary.AppendVarint(key, v)
 		}
 		key = binary.AppendVarint(key, a.bytes)
@@ -180,7 +181,8 @@ func (s *blocks) choose(i int, set *chain.Set) [][]int {
 		}
 	}
 	var chosen [][]int
-	for n := min(len(good), mostHoldings); len(chosen) < n; { // evenly spread, the first and the last among them
+	// evenly spread, the first and the last among them
+	for n := min(len(good), mostHoldings); len(chosen) < n; {
 		chosen = append(chosen, good[len(chosen)*(len(good)-1)/max(n-1, 1)].kept)
 	}
 	return chosen

@@ -38,7 +38,8 @@ func TestOptimizerStateWaitsOnTheHost(t *testing.T) {
 	before, _ := p.PeakLive()
 	after, _ := pl.PeakLive()
 	if want := q.Held() - q.Outside; after != want || before-after < state {
-		t.Errorf("it holds %d bytes of %d; %d bytes are state, and %d should be left", after, before, state, want)
+		t.Errorf("it holds %d bytes of %d; %d bytes are state, and %d should be left", after, before, state,
+			want)
 	}
 	if copies == 0 || got.StepTime < keep+copies {
 		t.Errorf("a step takes %d ns, and ops %d with %d of copies", got.StepTime, keep, copies)
