@@ -132,6 +132,7 @@ const (
 	MovesNothing  //
 	NothingToDo   // the manager, bytes, bytes
 	NoPlanForLess //
+	AboveBudget   // bytes, bytes
 	TooManyHoles  // bytes, bytes
 
 	// Why no plan can be made from the steps.
@@ -152,6 +153,7 @@ const (
 	TrainingEnded  //
 	TurnedOff      //
 	TooSlow        // a share, a share
+	TooLarge       // bytes, bytes
 	NotCarriedOut  //
 	MayDiffer      //
 	EndedBefore    //
@@ -317,6 +319,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	MovesNothing:  {"", "it moves nothing in this step; try another manager"},
 	NothingToDo:   {"", "%s has nothing to do: a step fits into %s as it is, with %s at its peak"},
 	NoPlanForLess: {"", "and no plan for less was made"},
+	AboveBudget: {"", "the plan needs %s, and the budget is %s: allow that much, or try another " +
+		"manager"},
 	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, and has %s: start " +
 		"the training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
 
@@ -339,6 +343,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	TrainingEnded: {"", "the training ended"},
 	TurnedOff:     {"", "another viewer turned it off"},
 	TooSlow:       {"", "turned off: steps take %s longer, and %s is the most allowed"},
+	TooLarge:      {"", "turned off: a step takes %s with the plan, and the budget is %s"},
 	NotCarriedOut: {"", "the plan is not carried out"},
 	MayDiffer: {"", "turned off, since what is learnt may not be the same to the bit (--results any " +
 		"allows that)"},

@@ -85,7 +85,8 @@ func (m *Measurement) Added() (time int64, ok bool) {
 
 // RunOptions say how a target carries a plan out.
 type RunOptions struct {
-	// Cap is the most that an online allocator may hold, in bytes, 0 for none.
+	// Cap is the most that the plan may take, in bytes, 0 for any amount. An online allocator holds no more,
+	// and a running training takes up no plan that is predicted to need more.
 	Cap int64
 	// Progress, where not nil, is told in a word or two what the target does now: verify, time. It is called
 	// from the goroutine that runs.

@@ -1,6 +1,7 @@
 package crew
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,44 +42,40 @@ type Choice struct {
 	Offload bool
 
 	mu   sync.Mutex
-	made map[string]Made // by the problem's shape and the room for it
+	made map[string]live.Made // by the problem's shape, the room for it and what is spared
 }
 
 // RoomShare is the share of the device's free memory that plans may use: the rest is for workspaces, which no
 // recording shows, and for gaps between tensors.
 const RoomShare = 0.9
 
-// Made is a plan and the time that the simulator predicts it adds to a step, in nanoseconds.
-type Made struct {
-	*plan.Plan
-	added int64
-}
-
 // ErrNothingLeaves says that eager PyTorch can carry out no part of a plan.
 var ErrNothingLeaves = errors.New(say.NothingLeaves.Text())
 
 // Plan plans a problem for a room in bytes. Problems of one shape, such as those of ranks that
-// train on equal parts of a batch, share the plan made for the first of them.
-func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room maybe.Int) (Made, error) {
+// train on equal parts of a batch, share the plan made for the first of them. The plan promises the whole
+// budget and is made for spare bytes less, since an earlier one took so much more than predicted.
+func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room maybe.Int, spare int64) (live.Made, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	shape := fmt.Sprintf("%s in %v", p.Hash(), room)
+	shape := fmt.Sprintf("%s in %v but %d", p.Hash(), room, spare)
 	if m, ok := c.made[shape]; ok && plan.Validate(p, m.Plan) == nil {
 		return m, nil
 	}
-	m, err := c.planned(ctx, p, room)
+	m, err := c.planned(ctx, p, room, spare)
 	if err != nil {
 		return m, err
 	}
 	if c.made == nil {
-		c.made = map[string]Made{}
+		c.made = map[string]live.Made{}
 	}
 	c.made[shape] = m
 	return m, nil
 }
 
-func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int) (m Made, err error) {
-	m.Plan, err = c.within(ctx, p, room)
+func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int, spare int64) (m live.Made,
+	err error) {
+	m, err = c.within(ctx, p, room, spare)
 	switch {
 	case err != nil:
 		return m, err
@@ -92,17 +89,21 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int) (
 	if err := live.Gains(p, m.Plan); err != nil && !c.Pools {
 		return m, fmt.Errorf("%s: %w", m.Manager, err)
 	}
+	if err := live.Fits(m.Plan, c.Pools, m.Budget); err != nil {
+		return m, fmt.Errorf("%s: %w", m.Manager, err)
+	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
 		return m, err
 	}
 	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
-	m.added = with.StepTime - without
+	m.Added = with.StepTime - without
 	return m, err
 }
 
 // within plans for this room and returns the part that eager PyTorch can carry out.
-func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int) (*plan.Plan, error) {
+func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int, spare int64) (m live.Made,
+	err error) {
 	plans := func(budget int64) (*plan.Plan, error) {
 		pl, err := c.Make(ctx, p, budget)
 		if err != nil {
@@ -111,16 +112,21 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int) (*
 		return c.eager(ctx, p, pl)
 	}
 	if c.Budget == nil {
-		return plans(0)
+		if m.Plan, err = plans(0); err == nil {
+			m.Budget = m.Plan.Budget
+		}
+		return m, err
 	}
-	budget, err := c.Budget(ctx, p, room)
+	m.Budget, err = c.Budget(ctx, p, room)
 	switch {
 	case err != nil:
-		return nil, err
+		return m, err
 	case c.Pools: // an arena has no holes but its plan's own
-		return plans(budget)
+		m.Plan, err = plans(m.Budget)
+		return m, err
 	}
-	return live.InRoom(ctx, p, room.Or(0), budget, plans)
+	m.Plan, err = live.InRoom(ctx, p, room.Or(0), m.Budget-spare, plans)
+	return m, err
 }
 
 // eager returns the part of a plan that eager PyTorch can carry out. A plan that has nothing to do is
@@ -148,8 +154,32 @@ func (c *Choice) fits(ctx context.Context, p *plan.Problem, room maybe.Int) (boo
 	return err == nil && room.IsKnown() && float64(all) <= RoomShare*float64(room.Or(0)), err
 }
 
-// replans is how often to plan again for a training that has changed before giving up.
+// replans is how often to plan again for a training, since it has changed or took more than planned, before
+// giving up.
 const replans = 3
+
+// tries are the plans for a training that have ended.
+type tries struct {
+	ended int
+	// spare is what further plans leave free of the budget, in bytes: as much as earlier ones took too much.
+	spare int64
+	above error // what the last of these ended with
+}
+
+// again reports whether to plan once more after a plan ended with err.
+func (t *tries) again(c *Choice, err error) bool {
+	above := (*live.Above)(nil)
+	switch {
+	case t.ended == replans:
+		return false
+	case errors.As(err, &above) && above.Measured && c.Budget != nil && !c.Pools:
+		t.spare, t.above = t.spare+above.Takes-above.Budget, err
+	case !errors.Is(err, errGivenUp):
+		return false
+	}
+	t.ended++
+	return true
+}
 
 // whyGivenUp returns why a plan ended, without "training goes on as before": gmemtop plans again and says so
 // itself.
@@ -168,9 +198,9 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 	}
 	o := live.Options{MostOverhead: c.MostOverhead, Results: c.Results, Seat: seat,
 		NeverWithout: m.offloads()}
-	o.Again = func(ctx context.Context, p *plan.Problem) (*plan.Plan, int64, error) {
-		made, err := c.Plan(ctx, p, m.History.Snapshot().Target.Room)
-		return made.Plan, made.added, err
+	var tries tries
+	o.Again = func(ctx context.Context, p *plan.Problem) (live.Made, error) {
+		return c.Plan(ctx, p, m.History.Snapshot().Target.Room, tries.spare)
 	}
 	o.Describing = func(try, of int) {
 		tell(live.News{Phase: live.Describing, Try: try, Tries: of, Usual: m.usual()})
@@ -184,7 +214,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		n.Ended = ended
 		heard(n)
 	}
-	for again := 0; ; again++ {
+	for {
 		seat.Begin()
 		p, err := target.Problem(ctx, c.Hardware)
 		if err != nil {
@@ -216,15 +246,15 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 			return err
 		}
 		tell(live.News{Phase: live.Planning})
-		made, err := c.Plan(ctx, p, room)
+		made, err := c.Plan(ctx, p, room, tries.spare)
 		if err != nil {
-			return err
+			return cmp.Or(tries.above, err)
 		}
 		if err := seat.Next(ctx); err != nil {
 			return err
 		}
-		err = target.Hold(ctx, p, made.Plan, made.added, tell)
-		if !errors.Is(err, errGivenUp) || again == replans {
+		err = target.Hold(ctx, p, made, tell)
+		if !tries.again(c, err) {
 			return err
 		}
 		ended = whyGivenUp(err)

@@ -3,6 +3,7 @@ package crew
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -31,9 +32,82 @@ func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 		}
 		pl.Executor = plan.TorchEager
 		c := Choice{Make: func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil }}
-		_, err = c.Plan(t.Context(), p, maybe.Int{})
+		_, err = c.Plan(t.Context(), p, maybe.Int{}, 0)
 		if errors.Is(err, live.ErrNoGain) == all || all && err != nil {
 			t.Errorf("swaps in all micro-batches %v: %v", all, err)
+		}
+	}
+}
+
+// A plan that is predicted to take more than the budget is refused, however much it lowers the peak.
+func TestAPlanAboveTheBudgetIsNotCarriedOut(t *testing.T) {
+	p := plantest.Accumulated(1, 6, 1<<20, 1e6)
+	var d plan.Decisions
+	for _, g := range p.Gaps(1, 1) {
+		d.Absences = append(d.Absences, plan.Absence{How: plan.Swap, Buffer: g.Buffer, After: g.After,
+			Release: g.After + 1, Fetch: g.Before, Before: g.Before})
+	}
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.Executor = plan.TorchEager
+	takes, _ := pl.PeakLive()
+	if pl.Budget = takes - 1; takes >= p.Held() {
+		t.Fatal("the plan saves nothing")
+	}
+	makes := func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil }
+	budget := func(of int64) func(context.Context, *plan.Problem, maybe.Int) (int64, error) {
+		return func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return of, nil }
+	}
+	var above *live.Above
+	for _, c := range []struct {
+		what    string
+		choice  *Choice
+		refused bool
+	}{
+		{"a manager's", &Choice{Make: makes, Budget: budget(takes - 1)}, true},
+		{"a manager's that fits", &Choice{Make: makes, Budget: budget(takes)}, false},
+		{"a manager's without a budget", &Choice{Make: makes, Budget: budget(0)}, false},
+		{"a file's", &Choice{Make: makes}, true},
+	} {
+		_, err := c.choice.Plan(t.Context(), p, maybe.Int{}, 0)
+		if errors.As(err, &above) != c.refused || !c.refused && err != nil {
+			t.Errorf("%s plan of %d bytes: %v", c.what, takes, err)
+		}
+	}
+	// What a plan was made for may be less than what it promises.
+	made, err := (&Choice{Make: makes, Budget: budget(takes + 5)}).Plan(t.Context(), p, maybe.Int{}, 3)
+	if err != nil || made.Budget != takes+5 {
+		t.Errorf("it promises %d bytes of %d: %v", made.Budget, takes+5, err)
+	}
+}
+
+// After a plan that took more than its budget the next one is made for so much less, three times at most.
+func TestAPlanThatTookTooMuchIsMadeAgainForLess(t *testing.T) {
+	managed := &Choice{Budget: func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return 0, nil }}
+	above := fmt.Errorf("ours: %w", &live.Above{Takes: 107, Budget: 100, Measured: true})
+	for _, c := range []struct {
+		what  string
+		of    *Choice
+		err   error
+		again int
+		spare int64
+	}{
+		{"took more", managed, above, replans, 7 * replans},
+		{"was predicted to take more", managed, &live.Above{Takes: 107, Budget: 100}, 0, 0},
+		{"from a file took more", &Choice{}, above, 0, 0},
+		{"of a pool took more", &Choice{Budget: managed.Budget, Pools: true}, above, 0, 0},
+		{"was given up", managed, errGivenUp, replans, 0},
+		{"saved nothing", managed, live.ErrNoGain, 0, 0},
+	} {
+		var x tries
+		n := 0
+		for n < 10 && x.again(c.of, c.err) {
+			n++
+		}
+		if n != c.again || x.spare != c.spare || (x.above != nil) != (c.spare > 0) {
+			t.Errorf("a plan that %s: made again %d times, for %d bytes less", c.what, n, x.spare)
 		}
 	}
 }

@@ -25,11 +25,11 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 
 	var budget int64
 	var plans []*plan.Plan
-	makes := func(ctx context.Context, p *plan.Problem) (*plan.Plan, int64, error) {
+	makes := func(ctx context.Context, p *plan.Problem) (live.Made, error) {
 		defer l.hold.still()() // the larger steps must not be over before there is a plan
 		ms, err := managers.Select("joint")
 		if err != nil {
-			return nil, 0, err
+			return live.Made{}, err
 		}
 		pl, err := ms[0].Plan(ctx, p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}, Work: 2000})
 		if err == nil {
@@ -39,7 +39,7 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 			err = errors.New("nothing leaves")
 		}
 		plans = append(plans, pl)
-		return pl, 0, err
+		return live.Made{Plan: pl, Budget: budget}, err
 	}
 	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes})
 	goOn := l.hold.still() // nor before the steps were described
@@ -49,13 +49,13 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	budget = p.Held() / 2
-	pl, _, err := makes(ctx, p)
+	made, err := makes(ctx, p)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var last live.News
 	after := 0
-	err = target.Hold(ctx, p, pl, 0, func(n live.News) {
+	err = target.Hold(ctx, p, made, func(n live.News) {
 		if n.Larger > 0 {
 			after++
 		}
@@ -77,7 +77,7 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 
 	steps := l.History.Snapshot().Steps
 	slab := int64(0)
-	for _, x := range pl.Absences {
+	for _, x := range made.Absences {
 		if x.How == plan.Swap {
 			slab += p.Buffers[x.Buffer].Size
 		}

@@ -508,14 +508,14 @@ func TestPlansThatExceedHostMemoryOrChangeResultsAreGivenUp(t *testing.T) {
 		t.Errorf("a plan that needs a pebibyte of host memory ends with %v", err)
 	}
 	tell := func(live.News) {}
-	if err := live.NewTarget(l.Member, live.Options{}).Hold(context.Background(), p, pl, 0,
+	if err := live.NewTarget(l.Member, live.Options{}).Hold(context.Background(), p, live.Made{Plan: pl},
 		tell); !errors.Is(err, errDiffer) {
 		t.Errorf("it ended with %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var last live.News
-	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
+	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, live.Made{Plan: pl}, func(n live.News) {
 		if last = n; n.Phase == live.On {
 			cancel()
 		}

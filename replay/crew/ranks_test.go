@@ -408,14 +408,14 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 	target := OfWatch(guest).Target(false, live.Options{Steps: 5},
 		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
 			again++
-			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, maybe.Int{})
+			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, maybe.Int{}, 0)
 			return m.Plan, err
 		})
 	p, err := target.Problem(t.Context(), anyHardware)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := managed("vdnn-all", anyHardware, ninety).Plan(t.Context(), p, maybe.Int{})
+	made, err := managed("vdnn-all", anyHardware, ninety).Plan(t.Context(), p, maybe.Int{}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,22 +148,21 @@ func gains(before, with int64) error {
 }
 
 // Hold keeps a plan on until ctx is done and measures it: first steps without it, unless the training cannot
-// run without a plan, then steps with it. added is how many nanoseconds the simulation says the plan adds to
-// a step. Hold calls tell on every change, from this goroutine. When ctx is done Hold turns the plan off and
-// returns nil. An error says why the plan is off: it was refused, did not fit, took more time than allowed,
-// or saved no memory.
-func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64,
-	tell func(News)) (err error) {
-	words, err := t.encode(ctx, p, pl)
+// run without a plan, then steps with it. Hold calls tell on every change, from this goroutine. When ctx is
+// done Hold turns the plan off and returns nil. An error says why the plan is off: it was refused, did not
+// fit its budget (an [*Above]), took more time than allowed, or saved no memory.
+func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func(News)) (err error) {
+	pooled := t.pool != nil
+	if err := Fits(made.Plan, pooled, made.Budget); err != nil {
+		return err
+	}
+	words, err := t.encode(ctx, p, made.Plan)
 	if err != nil {
 		return err
 	}
-	n := News{Phase: MeasuringWithout, Added: added}
+	n := News{Phase: MeasuringWithout, Pooled: pooled, Added: made.Added,
+		Predicted: predicted(made.Plan, pooled)}
 	n.PeakBefore, _ = p.PeakLive()
-	n.Predicted, _ = pl.PeakLive()
-	if n.Pooled = t.pool != nil; n.Pooled {
-		n.Predicted = pl.Footprint
-	}
 	if !t.opt.NeverWithout {
 		tell(n)
 		before, err := t.timed(ctx, 0)
@@ -171,7 +170,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			return ended(ctx, err)
 		}
 		n.Before, _ = spread(before)
-		n.PredictedStep = n.Before + added
+		n.PredictedStep = n.Before + made.Added
 	}
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return ended(ctx, err)
@@ -183,7 +182,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 	defer t.takeOff(ctx, &err)
 	n.Phase = MeasuringWith
 	tell(n)
-	on := larger{t: t, p: p, pl: pl, number: number}
+	on := larger{t: t, p: p, made: made, number: number}
 	for first, again := true, false; ; first = false {
 		count := t.opt.Steps
 		if first || again {
@@ -208,19 +207,26 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
 			}
-			if n.Peak, err = t.peak(ctx, on.number, pl); err != nil {
+			if n.Peak, err = t.peak(ctx, on.number, made.Plan); err != nil {
 				return ended(ctx, err)
 			}
 			// A step that is larger than planned for is no evidence: it holds more without the plan, too.
 			_, larger := t.member.Larger(on.number)
+			if err := fits(n.Peak, made.Budget, true); err != nil && larger == 0 {
+				return err
+			}
 			comparable := larger == 0 && !n.Pooled && !t.opt.NeverWithout
 			if err := gains(n.PeakBefore, n.Peak); err != nil && comparable {
 				return err
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
 		} else if again {
-			if n.Peak, err = t.peak(ctx, on.number, on.pl); err != nil {
+			if n.Peak, err = t.peak(ctx, on.number, on.made.Plan); err != nil {
 				return ended(ctx, err)
+			}
+			_, larger := t.member.Larger(on.number)
+			if err := fits(n.Peak, on.made.Budget, true); err != nil && larger == 0 {
+				return err
 			}
 		}
 		if again, err = on.heard(ctx, &n); err != nil {

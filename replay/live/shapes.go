@@ -84,7 +84,7 @@ func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
 type larger struct {
 	t      *Target
 	p      *plan.Problem
-	pl     *plan.Plan
+	made   Made
 	number int64
 	steps  int64 // larger ones under this plan that were heard of
 }
@@ -102,36 +102,39 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if held, err := heldBy(q, l.pl); err != nil {
+	if held, err := heldBy(q, l.made.Plan); err != nil {
 		return false, err
-	} else if l.pl.Budget > 0 {
-		n.Above = max(n.Above, held-l.pl.Budget)
+	} else if l.made.Budget > 0 {
+		n.Above = max(n.Above, held-l.made.Budget)
 	}
 	if l.t.opt.Again == nil {
 		return false, nil
 	}
-	pl, added, err := l.t.opt.Again(ctx, q)
+	made, err := l.t.opt.Again(ctx, q)
 	if ctx.Err() != nil {
 		return false, ctx.Err()
 	}
-	if n.Refused = ""; err != nil { // the rules of the one that is on still help
+	if err == nil {
+		err = Fits(made.Plan, false, made.Budget)
+	}
+	if n.Refused = ""; err != nil { // without the one that is on, such steps would hold more still
 		n.Refused = err.Error()
 		return false, nil
 	}
-	words, err := l.t.encode(ctx, q, pl)
+	words, err := l.t.encode(ctx, q, made.Plan)
 	if err != nil {
 		return false, err
 	}
 	if l.number, err = l.t.carry(ctx, words); err != nil {
 		return false, err
 	}
-	l.p, l.pl, l.steps = q, pl, 0
-	n.Added, n.PredictedStep = added, 0
+	l.p, l.made, l.steps = q, made, 0
+	n.Added, n.PredictedStep = made.Added, 0
 	if n.Before > 0 {
-		n.PredictedStep = n.Before + added
+		n.PredictedStep = n.Before + made.Added
 	}
 	n.PeakBefore, _ = q.PeakLive()
-	n.Predicted, _ = pl.PeakLive()
+	n.Predicted, _ = made.PeakLive()
 	return true, nil
 }
 

@@ -81,9 +81,8 @@ type Options struct {
 	Results Results
 	// Describing, if not nil, is told before steps are captured which of how many tries it is.
 	Describing func(try, of int)
-	// Again makes the plan again for the problem of a larger step, and says what it adds to a step, in
-	// nanoseconds; nil where the plan stays as it is.
-	Again func(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added int64, err error)
+	// Again makes the plan again for the problem of a larger step; nil where the plan stays as it is.
+	Again func(ctx context.Context, p *plan.Problem) (Made, error)
 	// Seat is that of this rank among those of a training of several, nil for a training of one process:
 	// stretches that are measured begin together.
 	Seat *Seat
@@ -117,13 +116,17 @@ const Name = "live"
 func (*Target) Name() string { return Name }
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off
-// afterwards. Footprint and PeakLive are the peak of what is allocated on the device within a step, which a
-// plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
+// afterwards. A plan that is predicted to take more than o.Cap is never turned on. Footprint and PeakLive are
+// the peak of what is allocated on the device within a step, which a plan's PeakLive predicts; a process holds
+// more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(
 	ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions,
 ) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
+	if err := Fits(pl, t.pool != nil, o.Cap); err != nil {
+		return m, err
+	}
 	words, err := t.encode(ctx, p, pl)
 	if err != nil {
 		return m, err
@@ -203,6 +206,9 @@ func (t *Target) Run(
 		if held > m.Footprint { // a budget is for all steps, and not for the one that was described
 			m.Footprint, m.PeakLive = held, held
 		}
+	}
+	if err := fits(m.Footprint, o.Cap, true); err != nil {
+		m.Notes = append(m.Notes, err.Error())
 	}
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err

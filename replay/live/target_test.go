@@ -186,7 +186,7 @@ func TestAPlanIsTakenAwayWhateverEndsIt(t *testing.T) {
 			target, on := NewTarget(&d, x.o), 0
 			var err error
 			if holds {
-				err = target.Hold(ctx, p, pl, 0, func(n News) {
+				err = target.Hold(ctx, p, Made{Plan: pl}, func(n News) {
 					if n.Phase == On {
 						if on++; on == 3 {
 							stop()
@@ -218,7 +218,7 @@ func TestAPlanWithoutAGainIsTakenAway(t *testing.T) {
 	for _, never := range []bool{false, true} {
 		d := drifting{tr: tr, heavy: true}
 		ctx, stop := context.WithCancel(t.Context())
-		err := NewTarget(&d, Options{NeverWithout: never}).Hold(ctx, p, pl, 0, func(n News) {
+		err := NewTarget(&d, Options{NeverWithout: never}).Hold(ctx, p, Made{Plan: pl}, func(n News) {
 			if n.Phase == On {
 				stop()
 				d.fail = ctx.Err()
@@ -228,6 +228,66 @@ func TestAPlanWithoutAGainIsTakenAway(t *testing.T) {
 		if errors.Is(err, ErrNoGain) == never || d.under != 0 {
 			t.Errorf("never without %v: it ended with %v, plan %d on", never, err, d.under)
 		}
+	}
+}
+
+// A plan that is predicted to take more than its budget is never on, and one that is measured to take more goes
+// off. The error says what it takes.
+func TestAPlanAboveItsBudgetIsNotOn(t *testing.T) {
+	tr := recording(t, triedCosts)
+	p, pl := swapsAll(t, tr)
+	planned, _ := pl.PeakLive()
+	for _, x := range []struct {
+		what            string
+		budget          int64
+		heavy           bool
+		above, measured bool
+		asked           int // how often a plan was turned on
+	}{
+		{"it fits", planned, false, false, false, 1},
+		{"there is no budget", 0, true, false, false, 1},
+		{"it is predicted to take more", planned - 1, false, true, false, 0},
+		{"it takes more than predicted", planned, true, true, true, 1},
+	} {
+		for _, holds := range []bool{false, true} {
+			d := drifting{tr: tr, heavy: x.heavy}
+			target := NewTarget(&d, Options{NeverWithout: true})
+			ctx, stop := context.WithCancel(t.Context())
+			var m plan.Measurement
+			var err error
+			if holds {
+				err = target.Hold(ctx, p, Made{Plan: pl, Budget: x.budget}, func(n News) {
+					if n.Phase == On {
+						stop()
+						d.fail = ctx.Err()
+					}
+				})
+			} else {
+				m, err = target.Run(ctx, p, pl, plan.RunOptions{Cap: x.budget})
+			}
+			stop()
+			var got *Above
+			on := 0
+			for _, asked := range d.asked {
+				if asked == "on" {
+					on++
+				}
+			}
+			noted := slices.ContainsFunc(m.Notes, func(n string) bool {
+				return strings.HasPrefix(n, "turned off: a step takes")
+			})
+			// a measurement is over by itself, and its figures are shown
+			above := errors.As(err, &got) || noted
+			if above != x.above || got != nil && (got.Measured != x.measured || got.Takes <= got.Budget) ||
+				on != x.asked || d.under != 0 || !x.above && err != nil {
+				t.Errorf("%s, held %v: %v, %q, turned on %d times, plan %d on", x.what, holds, err, m.Notes, on,
+					d.under)
+			}
+		}
+	}
+	arena := &plan.Plan{Footprint: 100}
+	if Fits(arena, true, 99) == nil || Fits(arena, true, 100) != nil || Fits(arena, false, 99) != nil {
+		t.Error("what a plan that chooses addresses takes is its arena")
 	}
 }
 
@@ -340,14 +400,15 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 	}
 	for _, fails := range []bool{false, true} {
 		var asked *plan.Problem
-		makes := func(_ context.Context, q *plan.Problem) (*plan.Plan, int64, error) {
+		made := Made{Plan: pl, Added: 7, Budget: pl.Budget}
+		makes := func(_ context.Context, q *plan.Problem) (Made, error) {
 			if asked = q; fails {
-				return nil, 0, errors.New("no room")
+				return Made{}, errors.New("no room")
 			}
-			return pl, 7, nil
+			return made, nil
 		}
 		target := NewTarget(d, Options{Again: makes})
-		on := larger{t: target, p: p, pl: pl, number: 1}
+		on := larger{t: target, p: p, made: made, number: 1}
 		n := News{Before: 100}
 		again, err := on.heard(t.Context(), &n)
 		if err != nil || asked == nil || n.Larger != 1 {
@@ -371,7 +432,7 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 		if m, err := measured.Run(t.Context(), p, pl, plan.RunOptions{}); err != nil || m.Footprint != held {
 			t.Errorf("measured %d bytes, where a larger step holds %d, %v", m.Footprint, held, err)
 		}
-		known := larger{t: target, p: p, pl: pl, number: 1, steps: 1}
+		known := larger{t: target, p: p, made: made, number: 1, steps: 1}
 		if more, err := known.heard(t.Context(), &n); more || err != nil {
 			t.Errorf("of a step that was heard of a plan is made again: %v", err)
 		}

@@ -214,7 +214,10 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 		if c.managers == pooling && o.unpooled {
 			continue
 		}
-		flags := []string{"--budget", budget, "--iterations", "3", "--managers", c.managers}
+		flags := []string{"--iterations", "3", "--managers", c.managers}
+		if c.managers != pooling { // which takes nothing off what is alive
+			flags = append(flags, "--budget", budget)
+		}
 		if o.hardware != "" {
 			flags = append(flags, "--hardware", o.hardware)
 		}

@@ -86,7 +86,7 @@ func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*pl
 		return t.BudgetFor(p)
 	})
 	x.Hardware = live.Hardware{Hardware: p.Hardware}
-	made, err := x.Plan(ctx, p, maybe.Int{})
+	made, err := x.Plan(ctx, p, maybe.Int{}, 0)
 	return made.Plan, err
 }
 

@@ -95,7 +95,7 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 		if err != nil {
 			return nil, err
 		}
-		m, err := x.Plan(ctx, p, maybe.Int{})
+		m, err := x.Plan(ctx, p, maybe.Int{}, 0)
 		return m.Plan, err
 	}
 	target := w.Target(false, live.Options{}, replan)

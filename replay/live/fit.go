@@ -1,0 +1,56 @@
+package live
+
+import (
+	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Made is a plan and what it promises.
+type Made struct {
+	*plan.Plan
+	// Added is the time that the simulator predicts it adds to a step, in nanoseconds.
+	Added int64
+	// Budget is the most that a step may take under it, in bytes; 0 for any amount. It may be above what the
+	// plan was made for: where a first plan took more than it promised, the next one is made for less.
+	Budget int64
+}
+
+// Above is the error of a plan under which a step takes more than its budget.
+type Above struct {
+	// Takes is what a step takes, in bytes. Measured says that it was measured, with the plan on.
+	Takes, Budget int64
+	Measured      bool
+}
+
+// Error implements error.
+func (e *Above) Error() string {
+	text := say.AboveBudget
+	if e.Measured {
+		text = say.TooLarge
+	}
+	return text.Text(timeline.IEC.Bytes(e.Takes), timeline.IEC.Bytes(e.Budget))
+}
+
+// fits returns an [*Above] if takes is above a budget, 0 for none.
+func fits(takes, budget int64, measured bool) error {
+	if budget <= 0 || takes <= budget {
+		return nil
+	}
+	return &Above{Takes: takes, Budget: budget, Measured: measured}
+}
+
+// Fits returns an [*Above] if a plan is predicted to take more than a budget, 0 for none. pooled says that it
+// chooses addresses: then it takes its arena, and otherwise what is alive at the peak.
+func Fits(pl *plan.Plan, pooled bool, budget int64) error {
+	return fits(predicted(pl, pooled), budget, false)
+}
+
+// predicted returns what a step is predicted to take under a plan, in bytes.
+func predicted(pl *plan.Plan, pooled bool) int64 {
+	if pooled {
+		return pl.Footprint
+	}
+	peak, _ := pl.PeakLive()
+	return peak
+}
