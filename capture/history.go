@@ -9,9 +9,10 @@ import (
 // A viewer draws at its own pace, and a source sends at its own. History is between them: everything is
 // appended under one lock, and a snapshot is slices of what was appended, shared and never copied. That is
 // sound because an entry is never written twice: steps are in a slice that is only appended to. Once it holds
-// twice the limit, the newer half moves to a new slice, so that the amortised cost of a step is constant and
-// a snapshot that is still drawn keeps the old one. Rejected: a ring, which overwrites in place what a viewer
-// may be reading.
+// an eighth more than the limit, the newest move to a new slice and the others are rolled up, so that the
+// amortised cost of a step is constant and a snapshot that is still drawn keeps the old one. Rejected: a ring,
+// which overwrites in place what a viewer may be reading; moving at twice the limit, which keeps half of the
+// memory for steps that nobody sees.
 
 // Default limits of a History.
 const (
@@ -30,6 +31,9 @@ type Limits struct {
 	Output      int
 }
 
+// Most is how many steps are kept one by one at most, before those beyond Steps are rolled up.
+func (l Limits) Most() int { return l.Steps + max(l.Steps/8, 1) }
+
 // Lost is a count of things that were seen and not kept.
 type Lost struct {
 	Name, Detail string
@@ -40,8 +44,10 @@ type Lost struct {
 type View struct {
 	Target Target
 	Began  bool
-	// Steps are the newest steps, oldest first.
-	Steps []Step
+	// Steps are the newest steps, oldest first: all of them, or at least as many as the limit. Rolled sums up
+	// those before, oldest first.
+	Steps  []Step
+	Rolled []Span
 	// Windows are the newest windows, oldest first, as many as the limit of bytes allows and at least one.
 	Windows []Window
 	Notices []Notice
@@ -66,6 +72,7 @@ type History struct {
 	limits  Limits
 	view    View
 	bytes   int64
+	wide    int           // steps of the next span
 	changed chan struct{} // closed at the next change; nil while nothing waits
 }
 
@@ -80,7 +87,7 @@ func NewHistory(l Limits) *History {
 	if l.Output <= 0 {
 		l.Output = maxOutput
 	}
-	return &History{limits: l}
+	return &History{limits: l, wide: spanSteps}
 }
 
 // Limits are what bounds the history.
@@ -91,7 +98,6 @@ func (s *History) Snapshot() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.view
-	v.Steps = v.Steps[max(len(v.Steps)-s.limits.Steps, 0):]
 	v.Steps, v.Windows, v.Notices = slices.Clip(v.Steps), slices.Clip(v.Windows), slices.Clip(v.Notices)
 	v.Answers = slices.Clip(v.Answers[max(len(v.Answers)-maxAnswers, 0):])
 	v.Losses, v.Output = slices.Clip(v.Losses), slices.Clip(v.Output)
@@ -158,8 +164,10 @@ func (s *History) Sever(why string) {
 // Step implements Sink.
 func (s *History) Step(x Step) {
 	s.change(func(v *View) {
-		if len(v.Steps) >= 2*s.limits.Steps {
-			v.Steps = append(make([]Step, 0, 2*s.limits.Steps), v.Steps[len(v.Steps)-s.limits.Steps:]...)
+		if most := s.limits.Most(); len(v.Steps) >= most {
+			old := len(v.Steps) - s.limits.Steps
+			v.Rolled, s.wide = rolled(v.Rolled, v.Steps[:old], s.wide)
+			v.Steps = append(make([]Step, 0, most), v.Steps[old:]...)
 		}
 		v.Steps = append(v.Steps, x)
 	})

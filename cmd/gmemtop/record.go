@@ -199,12 +199,12 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	end, ended := c.recording(w).UntilProbesEnd(ctx)
 	stop()
 	err = w.Close()
-	rows := w.History.Snapshot().Steps
+	seen := w.History.Snapshot()
 	files, _ := w.Files()
 	failed := ended && end.Reason == capture.Refused
 	switch {
-	case len(rows) > 0:
-		c.note("%s", headless.SummaryOfProbes(rows, files, c.flags.report.Units))
+	case len(seen.Steps) > 0:
+		c.note("%s", headless.SummaryOfProbes(seen, files, c.flags.report.Units))
 	case failed:
 		_ = w.Abandon()
 	default:

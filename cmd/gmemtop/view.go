@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -169,7 +168,7 @@ func (c *viewCommand) print(run string, j *job.Job) error {
 		if n := len(v.Steps); n > 0 {
 			s := v.Steps[n-1]
 			l.Step, l.Time = maybe.Known(s.Index), maybe.Known(s.End-s.Start)
-			l.Allocated, l.Resident, l.Peak = s.Allocated, s.RSS, headless.PeakAllocated(v.Steps)
+			l.Allocated, l.Resident, l.Peak = s.Allocated, s.RSS, v.PeakAllocated()
 		}
 		for _, x := range v.Losses {
 			if x.Name == "steps" {

@@ -45,8 +45,8 @@ func (f *Probes) Look() live.Look {
 		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: maybe.Known(s.End - s.Start),
 			Bytes: s.PeakAllocated, Held: s.Allocated, OOMs: failed})
 	}
-	if n := len(f.rows); n > 2*capture.MaxSteps {
-		f.rows = slices.Clone(f.rows[n-capture.MaxSteps:])
+	if keep := f.process.History.Limits(); len(f.rows) > keep.Most() {
+		f.rows = slices.Clone(f.rows[len(f.rows)-keep.Steps:])
 	}
 	l.Steps, l.Figure = slices.Clip(f.rows), "allocated since attaching"
 	l.Report = steps.Report{From: max(len(f.rows)-steps.Watched, 0), Top: -1}

@@ -248,8 +248,8 @@ func (f *Process) addSteps(v capture.View) {
 		f.seen = s.Index
 		f.allocator = f.allocator || s.Allocated.IsKnown()
 	}
-	if keep := f.process.History.Limits().Steps; len(l.Steps) > 2*keep {
-		l.Steps = slices.Clone(l.Steps[len(l.Steps)-keep:])
+	if keep := f.process.History.Limits(); len(l.Steps) > keep.Most() {
+		l.Steps = slices.Clone(l.Steps[len(l.Steps)-keep.Steps:])
 	}
 	// Not every step has totals, least of all the last one; steps that have them determine which figure to
 	// show.

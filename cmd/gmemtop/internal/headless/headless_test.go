@@ -9,7 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
@@ -47,14 +46,4 @@ func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-func TestPeakIsTheHighestOfAllSteps(t *testing.T) {
-	steps := []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)}, {}}
-	if got := headless.PeakAllocated(steps); got != maybe.Known(7) {
-		t.Errorf("the peak is %v, not 7", got)
-	}
-	if got := headless.PeakAllocated(nil); got.IsKnown() {
-		t.Errorf("of no step the peak is %v", got)
-	}
 }

@@ -10,27 +10,16 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 )
-
-// PeakAllocated returns the highest peak of the device's allocator, unknown if there is none. The peak counts
-// from the start of the process, or from the program's last reset.
-func PeakAllocated(steps []capture.Step) maybe.Int {
-	var peak maybe.Int
-	for i := range steps {
-		peak = maybe.Max(peak, steps[i].PeakAllocated)
-	}
-	return peak
-}
 
 // Summary sums up what was seen of a process in one line, or says in several why nothing was.
 func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
-	l := f.Look()
-	n := len(l.Steps)
+	l, v := f.Look(), p.History.Snapshot()
+	n := v.Seen()
 	if n == 0 {
 		why := ""
 		switch {
-		case p.History.Snapshot().Target.Torch != "":
+		case v.Target.Torch != "":
 			why = ": the command did not step an optimizer of torch"
 		case len(l.Notices) == 0:
 			why = ": the command did not load torch, or ended before the agent could report"
@@ -43,7 +32,7 @@ func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 	}
 	if l.Report.Top >= 0 {
 		text += fmt.Sprintf(", %s at most %s", l.Figure, units.Bytes(l.Steps[l.Report.Top].Bytes.Or(0)))
-		if peak := PeakAllocated(p.History.Snapshot().Steps).Or(0); peak > 0 {
+		if peak := v.PeakAllocated().Or(0); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", units.Bytes(peak))
 		}
 	}
@@ -52,10 +41,14 @@ func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 }
 
 // SummaryOfProbes sums up the intervals of a recording by probes.
-func SummaryOfProbes(rows []capture.Step, files []string, units timeline.Units) string {
-	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
+func SummaryOfProbes(v capture.View, files []string, units timeline.Units) string {
+	began := v.Steps[0].Start
+	if len(v.Rolled) > 0 {
+		began = v.Rolled[0].Start
+	}
+	took := timeline.Duration(v.Steps[len(v.Steps)-1].End - began)
 	return fmt.Sprintf("%s, at most %s allocated since attaching", took,
-		units.Bytes(PeakAllocated(rows).Or(0))) + replayed(files)
+		units.Bytes(v.PeakAllocated().Or(0))) + replayed(files)
 }
 
 // replayed says how to open files.
@@ -85,7 +78,8 @@ func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
 	var files, steps []string
 	for _, p := range list {
 		name := p.Target().Name()
-		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.History.Snapshot().Steps)))
+		v := p.History.Snapshot()
+		steps = append(steps, fmt.Sprintf("%s %d", name, v.Seen()))
 		own, unsaved := p.Files()
 		switch {
 		case unsaved != nil:
