@@ -10,9 +10,9 @@ import (
 // appended under one lock, and a snapshot is slices of what was appended, shared and never copied. That is
 // sound because an entry is never written twice: steps are in a slice that is only appended to. Once it holds
 // an eighth more than the limit, the newest move to a new slice and the others are rolled up, so that the
-// amortised cost of a step is constant and a snapshot that is still drawn keeps the old one. Rejected: a ring,
-// which overwrites in place what a viewer may be reading; moving at twice the limit, which keeps half of the
-// memory for steps that nobody sees.
+// amortised cost of a step is constant and a snapshot that is still drawn keeps the old one. Rejected: a
+// ring, which overwrites in place what a viewer may be reading; moving at twice the limit, which keeps half
+// of the memory for steps that nobody sees.
 
 // Default limits of a History.
 const (

@@ -64,8 +64,8 @@ func (r Range) Top() maybe.Int {
 
 // Span sums up consecutive steps that are not kept one by one any more.
 type Span struct {
-	// First and Last are the indices of the first and last step. Steps is how many there are: fewer than these
-	// say if some were lost.
+	// First and Last are the indices of the first and last step. Steps is how many there are: fewer than
+	// these say if some were lost.
 	First, Last, Steps int64
 	// Start and End bound them, in nanoseconds of Unix time.
 	Start, End int64
@@ -121,8 +121,8 @@ func (p *Span) merge(q *Span) {
 	p.Missed, p.Differ = p.Missed+q.Missed, p.Differ+q.Differ
 }
 
-// rolled returns spans with steps added behind them, in a slice of its own, of at most maxSpans spans. wide is
-// how many steps a span has; the result says how many it has from now on.
+// rolled returns spans with steps added behind them, in a slice of its own, of at most maxSpans spans. wide
+// is how many steps a span has; the result says how many it has from now on.
 func rolled(spans []Span, steps []Step, wide int) ([]Span, int) {
 	spans = slices.Clone(spans)
 	for i := range steps {

@@ -28,8 +28,8 @@ func stepOf(i int64) capture.Step {
 	return s
 }
 
-// A day of steps takes less than 200 MiB, with the snapshot that a slow viewer still draws. The newest steps are
-// there one by one, all before them in spans, and the file has each of them.
+// A day of steps takes less than 200 MiB, with the snapshot that a slow viewer still draws. The newest steps
+// are there one by one, all before them in spans, and the file has each of them.
 func TestADayOfStepsIsReadableAndBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "day.gmt")
 	r, err := capture.NewRecorder(capture.RecordOptions{Path: path})
@@ -105,7 +105,8 @@ func TestADayOfStepsIsReadableAndBounded(t *testing.T) {
 	t.Error("the file has no steps")
 }
 
-// However many steps there are, the number of spans is bounded and no step is missing in them, lost ones aside.
+// However many steps there are, the number of spans is bounded and no step is missing in them, lost ones
+// aside.
 func TestSpansCoverAllStepsAndStayFew(t *testing.T) {
 	h := capture.NewHistory(capture.Limits{Steps: 4000})
 	var kept []capture.View
@@ -132,7 +133,8 @@ func TestSpansCoverAllStepsAndStayFew(t *testing.T) {
 }
 
 func TestPeakIsTheHighestOfAllSteps(t *testing.T) {
-	v := capture.View{Steps: []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)}, {}}}
+	v := capture.View{Steps: []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)},
+		{}}}
 	if got := v.PeakAllocated(); got != maybe.Known(7) {
 		t.Errorf("the peak is %v, not 7", got)
 	}

@@ -85,7 +85,9 @@ func TestAPlanAboveTheBudgetIsNotCarriedOut(t *testing.T) {
 
 // After a plan that took more than its budget the next one is made for so much less, three times at most.
 func TestAPlanThatTookTooMuchIsMadeAgainForLess(t *testing.T) {
-	managed := &Choice{Budget: func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return 0, nil }}
+	managed := &Choice{Budget: func(context.Context, *plan.Problem, maybe.Int) (int64, error) {
+		return 0, nil
+	}}
 	above := fmt.Errorf("ours: %w", &live.Above{Takes: 107, Budget: 100, Measured: true})
 	for _, c := range []struct {
 		what  string

@@ -515,11 +515,12 @@ func TestPlansThatExceedHostMemoryOrChangeResultsAreGivenUp(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	var last live.News
-	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, live.Made{Plan: pl}, func(n live.News) {
-		if last = n; n.Phase == live.On {
-			cancel()
-		}
-	})
+	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, live.Made{Plan: pl},
+		func(n live.News) {
+			if last = n; n.Phase == live.On {
+				cancel()
+			}
+		})
 	if err != nil || last.Differ == 0 || last.Checked < last.Differ {
 		t.Errorf("it ended with %v, and %d of %d tensors differed", err, last.Differ, last.Checked)
 	}

@@ -117,8 +117,8 @@ func (*Target) Name() string { return Name }
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off
 // afterwards. A plan that is predicted to take more than o.Cap is never turned on. Footprint and PeakLive are
-// the peak of what is allocated on the device within a step, which a plan's PeakLive predicts; a process holds
-// more than that. Of a pool's plan Footprint is its arena.
+// the peak of what is allocated on the device within a step, which a plan's PeakLive predicts; a process
+// holds more than that. Of a pool's plan Footprint is its arena.
 func (t *Target) Run(
 	ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions,
 ) (m plan.Measurement, err error) {
