@@ -127,9 +127,9 @@ var agent = map[string]string{
 	// Windows.
 	"compiled":        "torch.compile is in use",
 	"mode_of_its_own": "the program uses its own dispatch mode",
-	"history_instead": "%s, and capturing ops would run different code from the training's: the " +
-		"allocator's history shows what is allocated instead, though not what uses it",
-	"profile_instead": "%s, and capturing ops would run different code from the training's: torch's " +
+	"history_instead": "%s, and capturing ops would run other code than the training does: the allocator's " +
+		"history shows what is allocated instead, though not what uses it",
+	"profile_instead": "%s, and capturing ops would run other code than the training does: torch's " +
 		"profiler shows what is allocated instead, though not what uses it",
 	"profiler_busy":  "the program is running torch's profiler itself, and only one can run at a time",
 	"history_of_cpu": "the allocator keeps no history of the CPU's memory: capture ops instead",
@@ -137,8 +137,8 @@ var agent = map[string]string{
 		"place, or capture ops",
 	"history_of_backend": "the program uses %s, which keeps no history: unset backend in " +
 		"PYTORCH_CUDA_ALLOC_CONF, or capture ops",
-	"history_busy": "the program is recording the allocator's history itself, and one recording " +
-		"would end the other",
+	"history_busy": "the program is recording the allocator's history itself, and only one recording can " +
+		"run at a time",
 	"compiled_meanwhile": "torch.compile was first used while a step was being captured op by op: " +
 		"the window would show it uncompiled, so it is discarded",
 	"untouched":       "not touched by these steps",
@@ -146,8 +146,8 @@ var agent = map[string]string{
 	"workspace":       "workspace of %s",
 	"graphs_replayed": "%s CUDA graphs were replayed: gmemtop does not see the ops in them",
 	"costs_unknown":   "the time that copies take could not be measured: %s",
-	"copies_untimed":  "not all copies that were to be timed were made",
-	"reruns_untimed":  "not all ops that were to be timed ran again",
+	"copies_untimed":  "some copies could not be timed",
+	"reruns_untimed":  "some recomputed ops could not be timed",
 	"saves_unseen":    "gmemtop did not see what autograd saved up to step %s: %s",
 
 	// Tensors that wait on the host until there is a plan.
@@ -171,44 +171,42 @@ var agent = map[string]string{
 		"recompute, or with a larger budget",
 	"host_full_ranks": "it takes %s MiB of host memory (%s ranks of this host together), but only %s " +
 		"MiB are available: plan with recompute, or with a larger budget",
-	"compiled_plan": "torch.compile is in use, and a compiled backward pass takes back all saved " +
-		"tensors before its first op, so that moving them would lower no peak: before the model is " +
-		"compiled, set torch._functorch.config.activation_memory_budget = 0.7, or another share " +
-		"below 1, and it recomputes",
+	"compiled_plan": "torch.compile is in use, and a compiled backward pass fetches all saved tensors " +
+		"before its first op, so moving them would not lower the peak: to recompute instead, set " +
+		"torch._functorch.config.activation_memory_budget = 0.7, or another share below 1, before the " +
+		"model is compiled",
 	"hooks_of_its_own": "the program has its own saved-tensor hooks around its modules",
 	"hooks_forbidden": "the program runs its modules where torch forbids saved-tensor hooks, as " +
 		"torch.func does",
 	"func_inside": "torch.func is used inside a module",
 	"graphs_replay": "the program replays CUDA graphs, and gmemtop cannot see what they read and " +
 		"write",
-	"graph_captured": "the program captures a CUDA graph, which would forever repeat what the plan " +
-		"does during the capture",
+	"graph_captured": "the program captures a CUDA graph, which would repeat what the plan does at capture " +
+		"in every replay",
 	"other_iteration": "saved tensor %s has %s bytes, but %s in the plan: the plan was made for " +
 		"smaller batches, or for another model; ask again, or crop all batches to one shape",
-	"other_saves": "%s tensors were saved, but %s when the plan was made: it was made for another " +
-		"model, or for batches that take another number of ops, as sequences of other lengths do in a " +
-		"recurrent network; pad or crop all batches to one length",
-	"differs_swapped": "%s of %s tensors were not the same to the bit when they were used again, " +
-		"first saved tensor %s, which came back from the host",
-	"differs_recomputed": "%s of %s tensors were not the same to the bit when they were used again, " +
-		"first saved tensor %s, which was computed again by %s",
+	"other_saves": "%s tensors were saved, but %s when the plan was made: the model has changed, or the " +
+		"batches take another number of ops, as sequences of other lengths do in a recurrent network; pad " +
+		"or crop all batches to one length",
+	"differs_swapped": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
+		"which came back from the host",
+	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
+		"which %s recomputed",
 
-	"differs_state": "%s of %s tensors of the optimizer's state were not the same to the bit when they " +
-		"came back from the host",
-	"state_stays": "the plan has %s MiB of optimizer state wait on the host, and only %s MiB can leave: " +
-		"the program holds other references to the rest",
+	"differs_state": "%s of %s tensors of the optimizer's state were not bit-identical when they came back " +
+		"from the host",
+	"state_stays": "the plan keeps %s MiB of optimizer state on the host, but only %s MiB can leave: the " +
+		"program holds other references to the rest",
 	"state_uncounted": "this build of torch does not tell what else refers to a tensor's memory, so " +
 		"optimizer state stays: use torch 2.2 or newer with CUDA",
 
 	// The pool.
-	"pool_platform": "the pool runs only on Linux, on x86-64 and arm64: the other managers run " +
-		"elsewhere too",
-	"pool_free_threads": "the pool is untested with free-threaded Python: the other managers work " +
-		"with it",
-	"pool_device": "the pool handles the memory of NVIDIA GPUs and of the host, not of %s: the other " +
-		"managers work with it",
-	"pool_torch":   "the pool supports torch %s to %s, and this is %s: the other managers work with it",
-	"pool_arm_gpu": "on a GPU the pool runs only on x86-64: the other managers work here",
+	"pool_platform":     "the pool runs only on Linux, on x86-64 and arm64: use another manager here",
+	"pool_free_threads": "the pool is untested with free-threaded Python: use another manager",
+	"pool_device": "the pool handles the memory of NVIDIA GPUs and of the host, not of %s: use another " +
+		"manager",
+	"pool_torch":   "the pool supports torch %s to %s, and this is %s: use another manager",
+	"pool_arm_gpu": "on a GPU the pool runs only on x86-64: use another manager here",
 	"pool_rocm": "the pool supports CUDA, and torch is built for ROCm here: capture and replay work " +
 		"without a plan",
 	"pool_pluggable": "the pool wraps torch's native allocator, but this program has replaced it " +
@@ -225,16 +223,15 @@ var agent = map[string]string{
 	"pool_of_device":    "this process has had a pool for another device: restart the program",
 	"pool_in_use":       "another pool is in use in this process: turn it off first",
 	"pool_off":          "the pool was turned off",
-	"pool_stale": "stale: less than half of the planned allocations were served in three iterations " +
-		"in a row; addresses fit batches of one shape only, so pad or crop all of them to one, or start " +
-		"the program with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF",
-	"pool_left": "%s tensors from the pool are still alive: %s bytes are freed with the last of them",
-	"pool_wrapped": "another tool has put itself in front of the pool: the pool stays and passes " +
-		"everything on",
+	"pool_stale": "stale: three iterations in a row got less than half of their allocations from the plan; " +
+		"addresses fit batches of one shape only, so pad or crop all of them to one, or start the program " +
+		"with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF",
+	"pool_left":       "%s tensors from the pool are still alive: %s bytes are freed with the last of them",
+	"pool_wrapped":    "another tool has wrapped the pool: the pool stays and passes everything on",
 	"arena_full":      "not enough memory for the arena",
 	"entry_misplaced": "the plan is malformed: an entry lies outside of the arena or is not aligned",
-	"entries_missing": "the plan has no entry with a place",
-	"entries_many":    "the plan has %s entries in %s bytes: the pool can serve from 1 to %s",
+	"entries_missing": "the plan has no entry with an address",
+	"entries_many":    "the plan has %s entries in %s bytes, and the pool supports 1 to %s entries",
 	"tables_full":     "not enough memory for the plan's tables",
 	"plan_in_use":     "a plan is in use: turn it off first",
 	"tensors_alive": "tensors from earlier plans are still alive: let the program free them, or " +

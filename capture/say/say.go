@@ -196,13 +196,13 @@ var catalogue = [sentences]struct{ key, text string }{
 		"Python, or asleep"},
 	WaitsForCUDA: {"", "for the process to load CUDA's libraries"},
 
-	Attached: {"attached", "attached by %s; the job stood still for %s"},
-	AttachedLate: {"attached", "attached by %s; the job stood still for %s, and for %s of that it " +
-		"waited for a processor: this machine is overloaded"},
-	Reached: {"reach", "process %d (%s) did not get gmemtop's environment: gmemtop attached once it " +
-		"had loaded torch, and did not see what it did before"},
-	OutOfReach: {"reach", "process %d (%s) has loaded torch as another user or in a container, where " +
-		"it cannot reach gmemtop run: to watch it, run gmemtop attach %[1]d in another terminal"},
+	Attached: {"attached", "attached by %s; the job paused for %s"},
+	AttachedLate: {"attached", "attached by %s; the job paused for %s, %s of it waiting for a processor: " +
+		"this machine is overloaded"},
+	Reached: {"reach", "process %d (%s) did not get gmemtop's environment: gmemtop attached after it had " +
+		"loaded torch, and missed what came before"},
+	OutOfReach: {"reach", "process %d (%s) runs as another user or in a container, and cannot reach " +
+		"gmemtop run: to watch it, run gmemtop attach %[1]d in another terminal"},
 	NotReached: {"reach", "process %d (%s) has loaded torch, but no agent reported from it and " +
 		"gmemtop could not attach: %v"},
 	Beside: {KeyBeside,
@@ -210,34 +210,33 @@ var catalogue = [sentences]struct{ key, text string }{
 	BesideOther: {KeyBeside, "watching alongside process %d, which captures this job and keeps running " +
 		"when you leave; it shows process %d of the job, not %d"},
 	TookOver: {KeyBeside,
-		"process %d, which captured this job, is gone; this viewer captures it now"},
+		"process %d, which captured this job, has exited; this viewer captures it now"},
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
 
 	ProbesOn: {"", "probes are on %s"},
-	ProbesSlow: {"", "a call of %s takes tens of microseconds longer, because the kernel steps over its " +
-		"first instruction"},
-	ProbesUnseen: {"", "probes see what is allocated from now on: earlier blocks are in no figure, and " +
-		"their frees are only counted"},
+	ProbesSlow: {"", "each call of %s takes tens of microseconds longer, because the kernel single-steps " +
+		"its first instruction"},
+	ProbesUnseen: {"", "probes see allocations from now on: no figure includes earlier blocks, and their " +
+		"frees are only counted"},
 	ProbesTorch: {"", "sizes are as requested; there are no Python stacks, steps or tensor names"},
-	ProbesDriver: {"", "most calls of the driver do not name their device, which is then shown as 0; " +
-		"there are no steps, stacks or tensors"},
-	ProbesRows: {"", "a row is %s of the process, not a training step: probes cannot see steps"},
+	ProbesDriver: {"", "most driver calls do not name a device, and count for device 0; there are no " +
+		"steps, stacks or tensors"},
+	ProbesRows: {"", "each row covers %s, not a training step: probes cannot see steps"},
 
 	OutputUnread: {"output", "cannot show the command's output: %v"},
-	DiskFull: {"room", "the disk is full, so whatever the command prints from now on fails: free " +
-		"some space in %s"},
-	DiskGivenUp: {"room", "the disk is full: the beginning of %s was deleted so that the command can " +
-		"go on printing"},
+	DiskFull:     {"room", "the disk is full, and the command can no longer print: free some space in %s"},
+	DiskGivenUp: {"room", "the disk is full: the beginning of %s was deleted so that the command can keep " +
+		"printing"},
 	RecordingNotBegun: {"recording", "%v"},
-	RecordingStopped: {"recording", "recording has stopped: %s; what was written can be read, and " +
-		"the job goes on: use -o to record it to another file"},
+	RecordingStopped: {"recording", "recording stopped: %s; the file is readable up to here, and the job " +
+		"goes on: use -o to record it to another file"},
 	Triggered: {"trigger", "%s: %s in step %d"},
 
-	OrderNotPassed: {KeyOrder, "the order did not reach the job: %v"},
+	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},
 	LetGo:          {"", "process %d, which captured it, has detached"},
-	NotRead:        {"", "this viewer read too late: they are only kept for a limited time"},
+	NotRead:        {"", "this viewer read too slowly: they are only kept for a while"},
 
 	WaitsForStep: {"", "waiting for a step to end"},
 	Describes:    {"", "describing"},
@@ -254,103 +253,101 @@ var catalogue = [sentences]struct{ key, text string }{
 	MeasuresAStep:     {"", "measuring the peak of a step with the plan"},
 
 	PlanDoes:       {"", "%s: %s"},
-	UsualStep:      {"", "%d steps that take %s each without capturing"},
-	TriesAgain:     {"", "try %d of %d, since steps were not alike"},
+	UsualStep:      {"", "%d steps, usually %s each"},
+	TriesAgain:     {"", "try %d of %d: the steps differed"},
 	PlanOn:         {"", "%s has been on for %s"},
 	PlanArena:      {"", "an arena of %s for %s of tensors at the peak"},
 	PlanPeak:       {"", "%s instead of %s"},
 	PlanPredicted:  {"", "(predicted %s)"},
 	PlanHighest:    {"", "at %s"},
-	PlanStep:       {"", "step %s, of which the plan was predicted to take %s"},
+	PlanStep:       {"", "step %s, the plan's part of it predicted as %s"},
 	PlanSlower:     {"", "step %s instead of %s, %s (predicted %s)"},
 	PlanDiffers:    {"", "%d of %d compared tensors came back different"},
-	PlanAlters:     {"", "training is not identical to the bit"},
-	PlanIdentical:  {"", "%d tensors compared, the same to the bit"},
-	PlanUnserved:   {"", "%d allocations of the last step had no place in it"},
-	PlanStayed:     {"", "%s stayed in memory that should have left"},
+	PlanAlters:     {"", "training is not bit-identical"},
+	PlanIdentical:  {"", "%d tensors compared, all bit-identical"},
+	PlanUnserved:   {"", "%d allocations of the last step were not in the plan"},
+	PlanStayed:     {"", "%s stayed in memory but should have left"},
 	PlanLarger:     {"", "%s larger than any before"},
-	PlanOverBudget: {"", "by prediction up to %s above the budget"},
-	PlanUnplanned:  {"", "no plan covers such steps: %s"},
-	PlanReplanned:  {"", "the plan now covers such steps"},
+	PlanOverBudget: {"", "predicted up to %s over budget"},
+	PlanUnplanned:  {"", "no plan covers them: %s"},
+	PlanReplanned:  {"", "the plan now covers them"},
 	PlanBefore:     {"", "the previous plan ended: %s"},
 	PlanRanks:      {"", "on in %d of %d ranks"},
 
-	PlanEnded:       {"", "%s ended and is planned again: %s"},
-	PlanFailed:      {"", "%s is not carried out: %s; %s"},
-	PlanNeverOn:     {"", "%s was not carried out: the training ended while gmemtop was %s"},
+	PlanEnded:       {"", "%s ended, and gmemtop plans again: %s"},
+	PlanFailed:      {"", "%s does not run: %s; %s"},
+	PlanNeverOn:     {"", "%s never ran: the training ended while gmemtop was %s"},
 	PlanWaits:       {"", "waiting for steps to plan from"},
 	GoesOnWithout:   {"", "the training goes on without it"},
 	GoesOnOffloaded: {"", "the training goes on, and its saved tensors wait on the host"},
 
-	NotLive:       {"", "this plan cannot be carried out in a running training"},
-	NothingLeaves: {"", "nothing of this plan can be carried out by eager PyTorch"},
-	WrongExecutor: {"", "it was made for the executor %s, and a running training needs one for torch-eager"},
-	SavesUnknown: {"", "the recording does not say what autograd saves: capture steps of the running " +
-		"process, which do"},
+	NotLive:       {"", "this plan cannot run in a live training"},
+	NothingLeaves: {"", "eager PyTorch can run no part of this plan"},
+	WrongExecutor: {"", "it was made for the executor %s, but a live training needs one for torch-eager"},
+	SavesUnknown: {"", "the recording does not show what autograd saves: capture steps of the live " +
+		"training instead"},
 	ManyIterations: {"", "it spans %d iterations"},
 	NotRecorded:    {"", "it was not made from a recording"},
-	NoRecordedOp:   {"", "none of its ops was recorded"},
-	StepsUnmarked:  {"", "the recording does not say where its steps begin"},
-	NotRerunnable: {"", "%s would run again, but no module's forward pass runs it, or it gives other " +
-		"results each time"},
-	NotSaved:       {"", "%s would leave memory, but autograd does not save it"},
+	NoRecordedOp:   {"", "the recording has none of its ops"},
+	StepsUnmarked:  {"", "the recording does not show where its steps begin"},
+	NotRerunnable: {"", "%s cannot be recomputed: no module's forward pass runs it, or its results differ " +
+		"each time"},
+	NotSaved:       {"", "the plan moves %s, but autograd does not save it"},
 	NotMadeAgain:   {"", "nothing recomputes %s before op %d needs it"},
 	SavedTwice:     {"", "two buffers are the same saved tensor, number %d"},
 	EventsLost:     {"", "the recording of its allocator lost %d %s: %s"},
-	PoolOnlyPlaces: {"", "the pool moves and drops nothing, but this plan does"},
+	PoolOnlyPlaces: {"", "this plan moves or drops tensors, and the pool only places them"},
 	AddressesOfPolicy: {"", "it leaves addresses to the allocator %s: set that up before the program " +
 		"starts"},
 	PoolServesWhole: {"", "the pool serves whole tensors of plans for the executor %s"},
-	HasNoPlace:      {"", "%s has no place"},
+	HasNoPlace:      {"", "%s has no address"},
 	FewIterations: {"", "the recording has %d whole iterations and the plan spans %d: record more " +
 		"steps"},
-	NothingPlaced: {"", "the plan has no place for any allocation of an iteration: record again, over " +
+	NothingPlaced: {"", "the plan has no address for any allocation of an iteration: record again, for " +
 		"three steps"},
 	HoldsNoMemory: {"", "the captured step holds no memory"},
 	CutsTensors:   {"", "it cuts tensors into parts, and eager PyTorch moves a tensor as a whole"},
 	MovesNoSaved:  {"", "it moves and drops nothing that autograd saves"},
 
-	NoGain: {"", "the plan lowers no peak"},
-	HoldsAsMuch: {"", "a step holds %s with it, and %s without; ask for a smaller budget, or another " +
-		"manager"},
-	ArenaAsLarge: {"", "its arena takes %s, and PyTorch's allocator needs %s%s; try another manager that " +
+	NoGain:      {"", "the plan does not lower the peak"},
+	HoldsAsMuch: {"", "a step holds %s with it and %s without; try a smaller budget or another manager"},
+	ArenaAsLarge: {"", "its arena takes %s, while PyTorch's allocator needs %s%s; try another manager that " +
 		"chooses addresses"},
 	KeptTwice:     {"", "since SmartPool keeps two places for the %s that live from one step into the next"},
 	MovesNothing:  {"", "it moves nothing in this step; try another manager"},
-	NothingToDo:   {"", "%s has nothing to do: a step fits into %s as it is, with %s at its peak"},
-	NoPlanForLess: {"", "and no plan for less was made"},
+	NothingToDo:   {"", "%s has nothing to do: a step already fits into %s, with %s at its peak"},
+	NoPlanForLess: {"", "and no plan could be made for less"},
 	AboveBudget: {"", "the plan needs %s, and the budget is %s: allow that much, or try another " +
 		"manager"},
-	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, and has %s: start " +
-		"the training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
+	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, but has %s: start the " +
+		"training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
 
-	Uneven:          {"", "the captured steps are not alike"},
+	Uneven:          {"", "the captured steps differ"},
 	UnevenOptimizer: {"", "in what the optimizer does"},
 	FirstDifference: {"", "of %d and %d ops, number %d is the first that differs (%s and %s)%s"},
-	OtherShapes: {"", "and number %d (%s) makes %s in one and %s in the other: the batches have other " +
-		"shapes, so pad or crop all of them to one"},
+	OtherShapes: {"", "and number %d (%s) makes %s in one and %s in the other: the batches have different " +
+		"shapes, so pad or crop them all to one"},
 	OneKind:     {"", "ask again, or train with steps of one kind"},
-	TooFewSteps: {"", "%d was captured, and a plan needs two"},
-	SavesOther: {"", "a larger step saved %d tensors, and the captured one %d: the steps differ in more " +
-		"than shapes"},
+	TooFewSteps: {"", "%d was captured, but a plan needs two"},
+	SavesOther: {"", "a larger step saved %d tensors, and the captured one %d: they differ in more than " +
+		"shapes"},
 	NotDescribed: {"", "its steps cannot be described: %s"},
 	NotObserved:  {"", "its allocator cannot be recorded: %s"},
-	WindowLost:   {"", "the captured steps were lost on their way: try again"},
-	EndedWithin:  {"", "within the steps that were to be captured"},
+	WindowLost:   {"", "the captured steps were lost in transit: try again"},
+	EndedWithin:  {"", "before all steps were captured"},
 	AgentKnowsNoPool: {"", "the agent in the process is from an older gmemtop, which has no pool: " +
 		"restart the job, or detach the viewer that put it there"},
 
 	TrainingEnded: {"", "the training ended"},
 	TurnedOff:     {"", "another viewer turned it off"},
-	TooSlow:       {"", "turned off: steps take %s longer, and %s is the most allowed"},
+	TooSlow:       {"", "turned off: steps take %s longer, and at most %s is allowed"},
 	TooLarge:      {"", "turned off: a step takes %s with the plan, and the budget is %s"},
-	NotCarriedOut: {"", "the plan is not carried out"},
-	MayDiffer: {"", "turned off, since what is learnt may not be the same to the bit (--results any " +
-		"allows that)"},
-	EndedBefore: {"", "it ended before the steps were described"},
-	TrainsAlready: {"", "it trains with a plan already (gmemtop run --manager, or another screen): T in " +
-		"the Managers view of gmemtop attach takes that away"},
-	StillOn:        {"", "the plan is not taken away yet, as no step has ended since it was asked for"},
+	NotCarriedOut: {"", "the plan does not run"},
+	MayDiffer:     {"", "turned off: training might not be bit-identical (--results any allows that)"},
+	EndedBefore:   {"", "it ended before the steps were described"},
+	TrainsAlready: {"", "it already trains with a plan (of gmemtop run --manager, or another screen): T in " +
+		"the Managers view of gmemtop attach removes that"},
+	StillOn:        {"", "the plan is still on: no step has ended since you asked to remove it"},
 	NothingWatched: {"", "no training is watched here: gmemtop attach PID watches one"},
 
 	EndDetached: {"", "detached; the job is still running"},
@@ -359,7 +356,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	EndCode:     {"", "exit code %v"},
 	EndMemory:   {"", "out of memory"},
 	Exited:      {"", "it has exited"},
-	Vanished:    {"", "the process ended without giving a reason: it was killed, or it called os._exit"},
+	Vanished:    {"", "the process gave no reason: it was killed, or it called os._exit"},
 
 	Stopped:  {"", "the process is stopped: kill -CONT %d resumes it"},
 	Debugged: {"", "a debugger has stopped the process"},

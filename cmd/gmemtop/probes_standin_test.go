@@ -125,7 +125,7 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	await.Until(t, "the training is ready", exists("ready"))
 	recorder := start("recorder", os.Environ(), program, "record", "--probes=both", "-o", at("run.gmt"),
 		strconv.Itoa(training.Process.Pid))
-	await.Until(t, "the probes are set", func() bool { return said("recorder", "a row is a second") })
+	await.Until(t, "the probes are set", func() bool { return said("recorder", "each row covers a second") })
 	touch("go")
 	await.Until(t, "torch's counts are printed", func() bool {
 		return said("training", "allocation.all.allocated")

@@ -126,7 +126,7 @@ func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	m.End(capture.End{}) // writes what it holds, as happens every second anyway
 	b, err := os.ReadFile(said)
 	if text := string(b); err != nil || strings.Count(text,
-		"recording has stopped: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
+		"recording stopped: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
 		t.Errorf("before the job has ended it is said: %q, %v", text, err)
 	}
 	f.End(capture.End{Reason: capture.Exited})

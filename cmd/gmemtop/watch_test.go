@@ -14,11 +14,11 @@ func TestScreenSaysHowLongTheJobWasStoppedAndWhy(t *testing.T) {
 		want  string
 	}{
 		{[]inject.Stop{{Took: ms / 2}, {Took: ms / 4}},
-			"attached by ptrace; the job stood still for 750 µs"},
+			"attached by ptrace; the job paused for 750 µs"},
 		{[]inject.Stop{{Took: 2 * ms, Starved: ms / 2}, {Took: ms}},
-			"attached by ptrace; the job stood still for 3.00 ms"},
+			"attached by ptrace; the job paused for 3.00 ms"},
 		{[]inject.Stop{{Took: 8 * ms, Starved: 7 * ms}, {Took: 2 * ms, Starved: ms}},
-			"attached by ptrace; the job stood still for 10.0 ms, and for 8.00 ms of that it waited for a " +
+			"attached by ptrace; the job paused for 10.0 ms, 8.00 ms of it waiting for a " +
 				"processor: this machine is overloaded"},
 	} {
 		got := attachedBy(inject.Report{Mechanism: inject.Ptrace, Stops: c.stops}).Text

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // liveFootprint and liveStep are how far a plan in a running training may be from the prediction: shares of
@@ -110,9 +112,10 @@ func (t *trial) judgeLive(c *compared) error {
 }
 
 // What gmemtop run says about a plan on standard error, and what these checks wait for.
-const (
-	saysOn  = " has been on for "
-	saysOff = " is not carried out"
+var (
+	saysOn          = say.PlanOn.Text("", "")
+	saysOff, _, _   = strings.Cut(say.PlanFailed.Text("", "", ""), ":")
+	saysNever, _, _ = strings.Cut(say.PlanNeverOn.Text("", ""), ":")
 )
 
 // planned trains under a plan until it has been on for a while or has ended, and returns what the training
@@ -128,7 +131,8 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string,
 		told <- func() error {
 			on := func() bool {
 				said := t.said(from)
-				return strings.Contains(said, saysOn) || strings.Contains(said, "not carried out")
+				return strings.Contains(said, saysOn) || strings.Contains(said, saysOff) ||
+					strings.Contains(said, saysNever)
 			}
 			if err := t.poll(watching, 4*time.Minute, on); err != nil {
 				return nil // the training is over, or its time is

@@ -39,7 +39,7 @@ func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error)
 		return "", refuse("%s only chooses addresses, which PyTorch's allocator does not take from a plan: "+
 			"try its settings (expandable)", r.Info.Name)
 	case len(r.Plan.Absences) == 0:
-		return "", refuse("%s has nothing to do: a step fits into %s as it is", r.Info.Name,
+		return "", refuse("%s has nothing to do: a step already fits into %s", r.Info.Name,
 			u.Bytes(r.Plan.Budget))
 	default:
 		return "",

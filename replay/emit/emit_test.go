@@ -170,9 +170,9 @@ func TestPlansThatNoProgramCanCarryOutAreRefused(t *testing.T) {
 		{p, planned(t, p, "gmlake", 0, false), "gmlake is not an allocator of PyTorch's"},
 		{p, planned(t, p, "stalloc", 0, false), "stalloc only chooses addresses"},
 		{p, planned(t, p, "sqrt", 8<<20, false),
-			"sqrt has nothing to do: a step fits into 8.00 MiB as it is"},
+			"sqrt has nothing to do: a step already fits into 8.00 MiB"},
 		{p, planned(t, p, "sqrt", 3<<20, false), "sqrt made this plan for the executor ideal"},
-		{&unsaved, &elsewhere, "the recording does not say what autograd saves"},
+		{&unsaved, &elsewhere, "the recording does not show what autograd saves"},
 	} {
 		text, err := emit.Python(c.p, c.r, timeline.IEC)
 		if !errors.As(err, new(*emit.Refused)) || !strings.Contains(err.Error(), c.want) || text != "" {

@@ -108,9 +108,9 @@ func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 		t.Errorf("%s, %v, not %s", words, err, want)
 	}
 	for want, spoil := range map[string]func(pl *plan.Plan){
-		"moves and drops nothing":    func(pl *plan.Plan) { pl.Absences = []plan.Absence{{}} },
+		"moves or drops tensors":     func(pl *plan.Plan) { pl.Absences = []plan.Absence{{}} },
 		"to the allocator caching":   func(pl *plan.Plan) { pl.Policy = &plan.Policy{Name: "caching"} },
-		"has no place":               func(pl *plan.Plan) { pl.Instances[0].Offset = -1 },
+		"has no address":             func(pl *plan.Plan) { pl.Instances[0].Offset = -1 },
 		"whole tensors of plans for": func(pl *plan.Plan) { pl.SectionBytes = 1 << 20 },
 		"for the executor ideal":     func(pl *plan.Plan) { pl.Executor = plan.TorchEager },
 	} {
@@ -149,8 +149,8 @@ func TestAPoolThatTakesMoreThanPyTorchsAllocatorIsRefused(t *testing.T) {
 	target := NewPoolTarget(struct{ PoolMember }{}, "", Options{})
 	_, err = target.encode(t.Context(), p, pl)
 	if !errors.Is(err, ErrNoGain) || !strings.HasSuffix(err.Error(),
-		"its arena takes 20.0 MiB, and PyTorch's allocator needs 20.0 MiB; try another manager that chooses "+
-			"addresses") {
+		"its arena takes 20.0 MiB, while PyTorch's allocator needs 20.0 MiB; try another manager that "+
+			"chooses addresses") {
 		t.Errorf("an arena of %d bytes: %v", pl.Footprint, err)
 	}
 	pl.Manager = smartPool

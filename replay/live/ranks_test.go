@@ -126,31 +126,31 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		{"all on", []Rank{rankOn("rank 0", 140, 100, 110e6), rankOn("rank 1", 130, 106, 120e6)},
 			"m has been on for 40 steps: 106 MiB instead of 130 MiB (predicted 106 MiB), at rank 1, step " +
 				"120 ms instead of 100 ms, +20.0 % (predicted +1.0 %); 10 tensors " +
-				"compared, the same to the bit; " +
-				"2 tensors stayed in memory that should have left; on in 2 of 2 ranks"},
+				"compared, all bit-identical; " +
+				"2 tensors stayed in memory but should have left; on in 2 of 2 ranks"},
 		{"one refuses and holds most", []Rank{off(rankOn("rank 0", 140, 70, 0), refused),
 			rankOn("rank 1", 130, 106, 120e6)},
 			"m has been on for 40 steps: 140 MiB instead of 140 MiB, at rank 0, step 120 ms instead of 100 " +
-				"ms, +20.0 % (predicted +1.0 %); 5 tensors compared, the same to the bit; " +
-				"1 tensor stayed in memory that should have left; on in 1 of 2 ranks, rank 0 off: not today"},
+				"ms, +20.0 % (predicted +1.0 %); 5 tensors compared, all bit-identical; " +
+				"1 tensor stayed in memory but should have left; on in 1 of 2 ranks, rank 0 off: not today"},
 		{"one has died", []Rank{rankOn("rank 0", 140, 100, 110e6), dead(rankOn("rank 1", 130, 106, 120e6))},
 			"m has been on for 40 steps: 100 MiB instead of 140 MiB (predicted 100 MiB), at rank 0, step " +
 				"110 ms instead of 100 ms, +10.0 % (predicted +1.0 %); 5 tensors " +
-				"compared, the same to the bit; " +
-				"1 tensor stayed in memory that should have left; on in 1 of 2 ranks, rank 1 has ended"},
+				"compared, all bit-identical; " +
+				"1 tensor stayed in memory but should have left; on in 1 of 2 ranks, rank 1 has ended"},
 		{"one is not as far as the other", []Rank{doing("rank 0", Planning), doing("rank 1", Describing)},
 			"m: describing; on in 0 of 2 ranks"},
 		{"one has come late", []Rank{doing("rank 0", Describing), rankOn("rank 1", 130, 106, 120e6)},
 			"m has been on for 40 steps: 106 MiB instead of 130 MiB (predicted 106 MiB), at rank 1, step " +
 				"120 ms instead of 100 ms, +20.0 % (predicted +1.0 %); 5 tensors " +
-				"compared, the same to the bit; " +
-				"1 tensor stayed in memory that should have left; on in 1 of 2 ranks"},
+				"compared, all bit-identical; " +
+				"1 tensor stayed in memory but should have left; on in 1 of 2 ranks"},
 		{"there are no steps without", []Rank{never(rankOn("rank 0", 140, 100, 110e6), 3e6),
 			never(rankOn("rank 1", 130, 106, 120e6), 4e6)},
 			"m has been on for 40 steps: 106 MiB instead of 130 MiB (predicted 106 MiB), at rank 1, step " +
-				"120 ms, of which the plan was predicted to take 4.00 ms; 10 tensors " +
-				"compared, the same to the bit; " +
-				"2 tensors stayed in memory that should have left; on in 2 of 2 ranks"},
+				"120 ms, the plan's part of it predicted as 4.00 ms; 10 tensors " +
+				"compared, all bit-identical; " +
+				"2 tensors stayed in memory but should have left; on in 2 of 2 ranks"},
 		{"none is left", []Rank{dead(rankOn("rank 0", 1, 1, 1)), dead(rankOn("rank 0", 1, 1, 1))},
 			"m: ended; on in 0 of 2 ranks, rank 0 has ended, rank 0 has ended"},
 	} {

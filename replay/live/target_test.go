@@ -334,7 +334,7 @@ func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	short := recording(t, triedCosts)
 	k := slices.IndexFunc(short.Marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration })
 	short.Marks = slices.Delete(short.Marks, k, k+1)
-	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "a plan needs two") {
+	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "but a plan needs two") {
 		t.Errorf("of a single step: %v", err)
 	}
 }
@@ -488,7 +488,7 @@ func TestStepsThatAreNotAlikeAreToldWhy(t *testing.T) {
 		want string
 	}{
 		{"shapes", 2048, ", and number 1 (aten::embedding in embed) makes 4.00 KiB in one and 2.00 KiB in " +
-			"the other: the batches have other shapes, so pad or crop all of them to one"},
+			"the other: the batches have different shapes, so pad or crop them all to one"},
 		{"ops", 4096, "; ask again, or train with steps of one kind"},
 	} {
 		b := traces.NewBuilder()
@@ -521,9 +521,8 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		want  string
 	}{
 		{0, 1, "joint: describing"},
-		{450e6, 1, "joint: describing (2 steps that take 450 ms each without capturing)"},
-		{450e6, 3, "joint: describing (2 steps that take 450 ms each without capturing), try 3 of 5, since " +
-			"steps were not alike"},
+		{450e6, 1, "joint: describing (2 steps, usually 450 ms each)"},
+		{450e6, 3, "joint: describing (2 steps, usually 450 ms each), try 3 of 5: the steps differed"},
 	} {
 		n.Usual, n.Try = c.usual, c.try
 		if got := n.Sentence("joint", timeline.IEC); got != c.want {

@@ -85,7 +85,7 @@ wobbles = True
 carrier, moved = train(120, plan("drop"))
 expect("steps until it is given up", len(moved), 1)
 expect("differs", carrier.differs, True)
-OTHERS = "1 of 1 tensors were not the same to the bit when they were used again, first saved tensor 2, which "
+OTHERS = "1 of 1 tensors were not bit-identical when used again, first saved tensor 2, which "
 expect("reason", carrier.why, OTHERS + "was computed again by aten::sigmoid")
 carrier, moved = train(60, plan("drop", may_differ=True))
 expect("that may differ: reason", carrier.why, "")
