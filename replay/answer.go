@@ -102,7 +102,7 @@ func (c *Comparison) fastestMeasured() *Result {
 	return best
 }
 
-// figures says what the answer takes: as it was measured, with the prediction behind it, or as predicted.
+// figures gives the answer's memory and time: as measured, followed by the prediction, or only as predicted.
 func (p prose) figures(r *Result) string {
 	m := p.measured(r)
 	switch {
@@ -121,13 +121,13 @@ func (p prose) figures(r *Result) string {
 	return p.u.Bytes(r.Measurement.Footprint) + p.stepClause(r)
 }
 
-// anyMeasured reports whether a plan was carried out: beside that, a prediction must not read as a fact.
+// anyMeasured reports whether a plan was carried out: a prediction must then be marked as one.
 func (c *Comparison) anyMeasured() bool {
 	return c.Trained || slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available })
 }
 
-// stepClause says what a predicted plan does to the step time. Of a step on a CPU the copies are predicted as
-// a GPU makes them, beside the work.
+// stepClause says what a predicted plan does to the step time. For a step on a CPU it predicts copies as a
+// GPU makes them, in parallel with the work.
 func (p prose) stepClause(r *Result) string {
 	if !p.Problem.HasTimes {
 		return ""

@@ -25,7 +25,7 @@ import (
 // Target carries plans out: the simulator, a device, the live process. It may be used from several goroutines
 // unless it says otherwise.
 type Target interface {
-	// Name is sim, cuda:0, live...
+	// Name is the target's name, such as sim, cuda:0 or live.
 	Name() string
 	// Run carries a validated plan out and measures it.
 	Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error)
@@ -79,7 +79,7 @@ type Progress struct {
 	Manager     string
 	Done        bool
 	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while unknown
-	// Gap is by which part of the proven bound its best plan so far is slower, where Bounded.
+	// Gap, if Bounded, is how much slower its best plan so far is than the proven bound, as a share of that.
 	Gap     float64
 	Bounded bool
 	// Began is when planning with this manager began.
@@ -109,7 +109,7 @@ type Result struct {
 	Measurement plan.Measurement
 	// Fits says that the footprint, the memory outside and the margin together are within the budget.
 	Fits bool
-	// MaxBatch is the largest batch that fits, 0 if not even one sample does. MaxBatchKnown says that it was
+	// MaxBatch is the largest batch that fits, 0 if not even one sample does. MaxBatchKnown means that it was
 	// searched for, MaxBatchInferred that sizes at other batches were inferred from one recording.
 	MaxBatch                        int
 	MaxBatchKnown, MaxBatchInferred bool
@@ -136,13 +136,13 @@ type Comparison struct {
 	// Replanned is what the simulator predicts of measured plans that are not in Results: a running training
 	// is planned for again.
 	Replanned []Result
-	// Trained says that a training ran with a plan, of this comparison or another: what was only predicted
-	// says so.
+	// Trained says that a training ran with a plan, of this comparison or another; predictions are then
+	// marked as such.
 	Trained bool
 	// Devices are the devices that measured.
 	Devices []Device
-	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are
-	// for, 0 if that of the recording.
+	// BatchNotes say what the largest batches are based on; BatchSequence is the sequence length that they
+	// are for, 0 for the recording's.
 	BatchNotes    []string
 	BatchSequence int
 	Elapsed       time.Duration

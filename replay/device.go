@@ -17,10 +17,10 @@ type Device struct {
 	Target
 	// About describes it for people: NVIDIA H200, 139.8 GiB.
 	About string
-	// Eager says that it is a running training: it carries out only plans for [plan.TorchEager], its
-	// footprint is a step's peak of allocated bytes, and its program decides how long steps last.
+	// Eager means that it is a running training: it carries out only plans for [plan.TorchEager], its
+	// footprint is a step's peak of allocated bytes, and its program decides how long steps take.
 	Eager bool
-	// Pools says that it is the allocator of a running training: it carries out plans that only choose
+	// Pools means that it is the allocator of a running training: it carries out plans that only choose
 	// addresses.
 	Pools bool
 }
@@ -78,8 +78,8 @@ func (c *Comparison) Simulated(m *Result) *Result {
 	return nil
 }
 
-// By how much a measurement may differ from the simulation without being explained: shares of the footprint
-// and of the step time of keeping everything, and points of overhead.
+// A measurement that differs from the simulation by more than this is explained. The figures are shares of
+// the footprint, shares of the step time of keeping everything, and points of overhead.
 const (
 	footprintTolerance = 0.02
 	overheadTolerance  = 0.02

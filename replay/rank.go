@@ -54,7 +54,7 @@ func (c *Comparison) ranked() []*Result {
 	return list
 }
 
-// Today is the manager that everybody has, PyTorch's default: the baseline of the comparison.
+// Today is PyTorch's default allocator, which is the baseline of the comparison.
 const Today = "caching"
 
 func (c *Comparison) isToday(r *Result) bool { return r.Info.Name == Today && r.Available }

@@ -121,8 +121,8 @@ func (p prose) executorClause(best, ideal *Result) string {
 	return "."
 }
 
-// idealClause says what an executor that can move any buffer at any moment would make of it, "" where the
-// best result is such a one or is as good.
+// idealClause says what an executor that can move any buffer at any moment would need, "" if the best result
+// is for such an executor or is as good.
 func (p prose) idealClause(best, ideal *Result) string {
 	x, y := &best.Measurement, &ideal.Measurement
 	if len(best.Plan.Absences) == 0 || !best.runnable() || ideal.runnable() ||
@@ -137,7 +137,7 @@ func (p prose) idealClause(best, ideal *Result) string {
 	return s + "."
 }
 
-// today returns the result of the allocator that everybody has, nil if it was not compared.
+// today returns the result of PyTorch's default allocator, nil if it was not compared.
 func (c *Comparison) today() *Result {
 	for i := range c.Results {
 		if c.isToday(&c.Results[i]) {

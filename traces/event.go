@@ -65,7 +65,7 @@ func (a Action) IsFreeRequest() bool { return a == FreeRequested || a == Free }
 // IsFreeCompletion reports whether active bytes fall at the action.
 func (a Action) IsFreeCompletion() bool { return a == FreeCompleted || a == Free }
 
-// Ids are indices into the tables of a [Trace].
+// IDs are indices into the tables of a [Trace].
 type (
 	// StringID indexes [Trace.Strings]; 0 is the empty string.
 	StringID int32
@@ -189,10 +189,10 @@ type Detail struct {
 	Category StringID
 	// Op is the name of the op that was running.
 	Op StringID
-	// Pool means something only if HasPool is set.
+	// Pool is valid only if HasPool is set.
 	Pool    Pool
 	HasPool bool
-	// ForwardStack is the stack of the forward op whose backward made the event, NoStack if unknown.
+	// ForwardStack is the stack of the forward op whose backward op caused the event, NoStack if unknown.
 	ForwardStack StackID
 	// Extra is a JSON object of the source's keys that this version does not know, "" for none.
 	Extra StringID

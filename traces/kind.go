@@ -2,7 +2,7 @@ package traces
 
 import "slices"
 
-// Kind is what a trace can answer. Each kind answers all that the kinds below it do.
+// Kind is what a trace can answer. Each kind can answer all that the poorer ones can.
 type Kind uint8
 
 // The kinds of trace, poorest first.
@@ -71,8 +71,8 @@ func (t *Trace) Missing() string {
 // FormatJAX is Source.Format of JAX's device memory profiles.
 const FormatJAX = "jax_memory_profile"
 
-// OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. What they hold from the
-// driver, and advice about their settings, is for no other.
+// OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. Only then do figures about
+// reserved memory, and advice about allocator settings, apply.
 func (t *Trace) OfPyTorch() bool {
 	return t.Source.Format != FormatJAX && t.Source.Format != FormatXLA && t.Source.Format != FormatNsys
 }

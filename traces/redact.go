@@ -11,13 +11,13 @@ package traces
 // readable, because categories, iterations and modules are inferred from it: frames of well-known packages
 // below site-packages, of Python's own library and of PyTorch's C++, function names that every program has
 // (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op names. The
-// string table is rebuilt from the strings that are still referred to, so no other is left in it.
+// string table is rebuilt from the strings that are still used; all others are gone.
 //
 // The key is random for each call unless the caller gives one, since a plain hash of "/home/alice/train.py"
 // can be found by trying names.
 //
 // Rejected: keeping directories and hashing parts of paths (depth and common prefixes reveal too much), and a
-// deny-list of names (it publishes what it does not know).
+// deny-list of names (it lets unknown names through).
 
 import (
 	"crypto/hmac"

@@ -81,8 +81,7 @@ const (
 	DeviceArena
 	// DeviceTPU is a TPU's own memory.
 	DeviceTPU
-	// DeviceProgram is the memory of the device that a compiled program is for, where the source does not
-	// name it.
+	// DeviceProgram is the memory of the unnamed device for which a program was compiled.
 	DeviceProgram
 )
 
@@ -217,7 +216,7 @@ type MarkKind uint8
 const (
 	// MarkAnnotation is a range that the user or the framework named.
 	MarkAnnotation MarkKind = iota
-	// MarkIteration is one training step as the source itself bounds it.
+	// MarkIteration is one training step with the bounds that the source gives.
 	MarkIteration
 	// MarkPhase is a forward, backward or optimizer range.
 	MarkPhase
@@ -235,8 +234,8 @@ type Mark struct {
 	Device     DeviceID
 }
 
-// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event is the index
-// in Events of each sample's event, nil if the source does not tie samples to events.
+// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event has, for
+// each sample, the index of its event; it is nil if the source does not tie samples to events.
 type Counter struct {
 	Name   StringID
 	Device DeviceID

@@ -9,14 +9,14 @@ import (
 // tooLong is far longer than anything a test waits for takes on a busy machine: only a hang takes this long.
 const tooLong = 5 * time.Minute
 
-// Until returns once holds returns true, and fails the test if it never does. What completes the sentence
-// "waited in vain until ...". It asks every millisecond at first, and ten times a second in the end.
+// Until returns once holds returns true, and fails the test if it never does. what completes the sentence
+// "gave up waiting until ...". It checks every millisecond at first and every 100 ms in the end.
 func Until(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	pause := time.Millisecond
 	for late := time.Now().Add(tooLong); !holds(); time.Sleep(pause) {
 		if time.Now().After(late) {
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("gave up waiting until %s", what)
 		}
 		pause = min(2*pause, 100*time.Millisecond)
 	}

@@ -62,7 +62,7 @@ func open(api nvml.Interface, proc processes) (*Library, error) {
 		count, ret = api.DeviceGetCount()
 		return
 	}) {
-		err := fmt.Errorf("%w: count devices: %s; run nvidia-smi, which should fail likewise and say more",
+		err := fmt.Errorf("%w: count devices: %s; run nvidia-smi, which should fail too and say more",
 			ErrUnavailable, q.absent[0].Why)
 		return nil, errors.Join(err, l.Close())
 	}
@@ -112,8 +112,8 @@ func unavailable(ret nvml.Return) error {
 		return fmt.Errorf("%w: the driver was updated and the old kernel module still runs; reboot, or "+
 			"unload and load the module", ErrUnavailable)
 	}
-	return fmt.Errorf("%w: initialisation failed (code %d); run nvidia-smi, which should fail likewise and "+
-		"say more", ErrUnavailable, int32(ret))
+	return fmt.Errorf("%w: initialisation failed (code %d); run nvidia-smi, which should fail too and say "+
+		"more", ErrUnavailable, int32(ret))
 }
 
 // Close shuts NVML down. A device that hangs in a call makes that impossible: Close then leaves the library

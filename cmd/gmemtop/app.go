@@ -18,13 +18,12 @@ import (
 // How commands are made
 //
 // app holds what all commands share: streams, environment, common flags, and how to write reports and notes.
-// A command is a type over app, with its own flags as fields and its steps as methods, run first; a command
-// that has neither flags nor steps is only a function. Parts that several commands share are types in
-// between: planning for compare and plan, watcher for attach, run and record. newRootCommand lists all
-// commands.
+// A command is a type that embeds app, with its flags as fields and its steps as methods, run first; a
+// command with neither flags nor steps is just a function. Types in between hold what several commands share:
+// planning for compare and plan, watcher for attach, run and record. newRootCommand lists all commands.
 //
-// Code that lives as long as a watched training uses neither app nor flags: capture/job and replay/crew below
-// it, and the feeds here that show it.
+// Code that lives as long as a watched training uses neither app nor flags. It is in capture/job, replay/crew
+// and internal/feed.
 
 // app is one invocation: its streams and environment, and the flags that many commands share.
 type app struct {
@@ -40,7 +39,7 @@ func newApp(in, out, err *os.File, environ []string) *app {
 	return &app{Console: console.Console{In: in, Out: out, Err: err, Environ: environ}}
 }
 
-// signals passes signals to f from now on, so that the command can end in its own time.
+// signals passes signals to f from now on, so that the command can finish before it ends.
 func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
 
 // oneLine keeps an error that quotes a file from sending control sequences to the terminal.

@@ -35,13 +35,13 @@ func newAttachCommand(a *app) *cobra.Command {
 		Long: `Shows the steps of a running PyTorch training as they come. A key press captures a step whole,
 op by op.
 
-Nothing changes in your script. The process stops for a millisecond or two while a small agent goes in, and
-nothing is left of it when you leave the screen. The training learns the same, to the bit.
+Nothing changes in your script. The process pauses for a millisecond or two while a small agent is injected,
+and nothing is left of it when you leave the screen. The training's results stay bit-identical.
 
 Without PID, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
 takes less memory, for as long as you watch.
 
-slurm:JOB watches all ranks of a job of Slurm that runs already, on all of its nodes.`,
+slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242\n  " +
 			"gmemtop attach slurm:4242",
@@ -50,7 +50,7 @@ slurm:JOB watches all ranks of a job of Slurm that runs already, on all of its n
 			slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 			switch {
 			case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
-				return usageError{errors.New("a job of Slurm is only watched: leave out the other flags")}
+				return usageError{errors.New("attach slurm:JOB only watches: leave out the other flags")}
 			case slurm:
 				return c.attachSlurm(cmd.Context(), args[0])
 			case err != nil:
@@ -156,8 +156,7 @@ func (c *attachCommand) attachDry(pid int) error {
 		return err
 	}
 	if pytorch.Lives(pid) {
-		c.line("would: connect to the agent that is in it already, beside other viewers; " +
-			"the process is not stopped")
+		c.line("would: connect to its agent, alongside other viewers; the process is not stopped")
 		return nil
 	}
 	for _, s := range f.Plan {
@@ -173,8 +172,8 @@ func (c *attachCommand) attachDry(pid int) error {
 	}
 	var l procs.Lister
 	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
-		c.line("note: torch is not loaded in it: the agent would say so and go; attach once " +
-			"the program has imported it, or name the process that trains")
+		c.line("note: torch is not loaded in it, so the agent would refuse: attach once the program has " +
+			"imported it, or name the process that trains")
 	}
 	return f.Err()
 }

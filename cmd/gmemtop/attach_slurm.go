@@ -25,9 +25,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// To watch a job that runs already, srun starts gmemtop once on each of its nodes. It brings the agent into
-// the ranks there and sends their steps to a hub in the process that shows them. The join file is in the
-// user's home, which the machines share. When it goes, the nodes leave.
+// To watch a running job, srun starts gmemtop once on each of its nodes. That gmemtop injects the agent into
+// the node's ranks and sends their steps to a hub in the process with the screen. The join file is in the
+// user's home, which the machines share. The nodes leave when it is removed.
 
 // slurmJob is a job of Slurm that is watched.
 type slurmJob struct {
@@ -79,8 +79,8 @@ func watchSlurm(place, own string) (_ *slurmJob, err error) {
 			_ = s.leave()
 		}
 	}()
-	// A connection needs the keys, so the hub may listen on all addresses. Only the nodes know which one they
-	// can reach.
+	// The hub may listen on all addresses, since a connection needs the keys. Only the nodes know which
+	// address they can reach.
 	if s.hub, err = bus.OpenHub(bus.HubOptions{Run: id, Listen: ":0", Keys: keys}); err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (s *slurmJob) leave() error {
 		select {
 		case <-s.ended:
 		case <-time.After(nodesLeave):
-			err = fmt.Errorf("srun did not end within %s: the agents leave when the nodes hear of it",
+			err = fmt.Errorf("srun did not end within %s: the agents leave once their nodes notice",
 				nodesLeave)
 			_ = s.srun.Process.Signal(syscall.SIGTERM)
 			select {
@@ -189,7 +189,7 @@ func newAttachNodeCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// lookForRanks is how often a node looks for new ranks, and whether it is still wanted.
+// lookForRanks is how often a node looks for new ranks, and checks that the join file is still there.
 const lookForRanks = time.Second
 
 // attachNode attaches to this node's ranks until the join file is gone or a signal arrives.
@@ -200,8 +200,8 @@ func attachNode(ctx context.Context, a *app, join string) error {
 	}
 	if _, err := bus.ReadJoin(join); err != nil {
 		host, _ := os.Hostname()
-		return fmt.Errorf("%s does not have the file by which it finds gmemtop: it is in your home, or in "+
-			"XDG_CACHE_HOME, which the machines have to share: %w", host, err)
+		return fmt.Errorf("%s cannot read the file with gmemtop's path: it is in your home, or in "+
+			"XDG_CACHE_HOME, which all machines must share: %w", host, err)
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -255,7 +255,7 @@ func attachNode(ctx context.Context, a *app, join string) error {
 // mostEnvironment is how much of a process's environment is read.
 const mostEnvironment = 1 << 20
 
-// environment returns what a process was started with.
+// environment returns the environment that a process was started with.
 func environment(pid int) map[string]string {
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -272,8 +272,8 @@ func environment(pid int) map[string]string {
 	return env
 }
 
-// ranksOf returns those of some processes that train in a job of Slurm: not its launchers, nor the workers
-// that load data, which have the environment of their rank.
+// ranksOf returns the processes of list that train in a job of Slurm. It leaves out launchers, and data
+// loader workers, which have the environment of their rank.
 func ranksOf(list []procs.Process, id string, environ func(pid int) map[string]string) []procs.Process {
 	type member struct {
 		procs.Process

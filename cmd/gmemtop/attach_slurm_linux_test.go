@@ -45,7 +45,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 		for !done() {
 			if time.Now().After(late) {
 				out, _ := os.ReadFile(filepath.Join(dir, "out"))
-				t.Fatalf("in vain waited until %s; the job: %s", what, out)
+				t.Fatalf("gave up waiting until %s; the job: %s", what, out)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

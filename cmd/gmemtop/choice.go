@@ -24,7 +24,7 @@ type choiceFlags struct {
 func (f *choiceFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.manager, "manager", "",
-		"train with this manager's plan, made once two steps have been described")
+		"train with this manager's plan, made from two captured steps")
 	p.StringVar(&f.plan.Budget, "budget", "",
 		"memory that the plan must fit into: 8GiB, or 50% of what a step holds at its peak today "+
 			"(default nine tenths of what is free on the GPU)")
@@ -34,8 +34,7 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.most, "most-overhead", "",
 		"turn the plan off for good if steps take longer by more than this, such as 10%")
 	p.StringVar(&f.results, "results", planner.SameResults,
-		"if a tensor does not come back the same to the bit: turn the plan off (same), or count it and "+
-			"go on (any)")
+		"if a tensor comes back with any bit changed: turn the plan off (same), or count it and go on (any)")
 	help.Rare(p, "hardware", "most-overhead", "results")
 }
 
@@ -62,7 +61,7 @@ func (f *choiceFlags) choice() (*crew.Choice, error) {
 		}
 		return nil, nil
 	case f.manager != "" && f.file != "":
-		return nil, usageError{errors.New("--manager makes a plan and --plan brings one: name one of them")}
+		return nil, usageError{errors.New("--manager makes a plan and --plan reads one: choose one of them")}
 	}
 	var most float64
 	if f.most != "" {

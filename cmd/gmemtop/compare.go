@@ -229,11 +229,11 @@ func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (pla
 	var unkept *planner.Unkept
 	switch {
 	case errors.As(err, &unkept):
-		c.note("the calibration of %s could not be kept: %v", d.Target.Name(), unkept)
+		c.note("the calibration of %s could not be saved: %v", d.Target.Name(), unkept)
 		return h, nil
 	case err == nil && path != "":
-		c.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated "+
-			"with from now on", d.Target.Name(), d.Info.Name, path)
+		c.note("measured the cost of copies, launches and allocations on %s (%s): saved in %s, and used in "+
+			"simulations from now on", d.Target.Name(), d.Info.Name, path)
 	}
 	return h, err
 }
@@ -249,8 +249,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	}
 	switch {
 	case c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch:
-		return usageError{errors.New("--target live:PID plans the step that the training runs: leave " +
-			"--network, --iteration and --max-batch away")}
+		return usageError{errors.New("--target live:PID plans the step that the training runs: leave out " +
+			"--network, --iteration and --max-batch")}
 	case c.devices.check() != nil:
 		return c.devices.check()
 	}
@@ -264,8 +264,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	}
 	pooling, others := planner.Apart(list, c.names)
 	if c.flags.json && len(pooling) > 0 && len(others) > 0 {
-		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem "+
-			"than %s: compare them one after the other",
+		return usageError{fmt.Errorf("--json writes one comparison, but %s and %s solve different "+
+			"problems: compare them one after the other",
 			pooling[0].Info().Name, others[0].Info().Name)}
 	}
 	var made []*replay.Comparison
@@ -347,12 +347,12 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	p.IntVar(&f.iterations, "iterations", 20,
 		"how many iterations to time on a GPU or in a training, after three to warm up")
 	p.StringVar(&f.results, "results", planner.SameResults,
-		"if a tensor in a training does not come back the same to the bit: turn the plan off (same), or "+
-			"count it and go on (any)")
+		"if a tensor in a training comes back with any bit changed: turn the plan off (same), or count it "+
+			"and go on (any)")
 	p.StringVar(&f.margin, "device-margin", "",
 		"how much of a GPU's free memory to leave unused (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false,
-		"measure again what copies, launches and allocations cost on the GPU")
+		"measure the GPU's cost of copies, launches and allocations again")
 	help.Rare(p, "iterations", "results", "device-margin", "calibrate")
 }
 

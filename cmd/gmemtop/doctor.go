@@ -133,7 +133,7 @@ func (g *gpuReport) run(ctx context.Context) error {
 	r, err := acceptance.Run(ctx, o)
 	if err := ctx.Err(); err != nil {
 		if g.keep != "" {
-			g.note("stopped; the same command goes on where it ended")
+			g.note("stopped; run the same command again to continue")
 		}
 		return err
 	}
@@ -164,7 +164,7 @@ func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), er
 	program, err := os.Executable()
 	if err != nil {
 		return acceptance.Options{}, none,
-			fmt.Errorf("gmemtop's own file is not found: %w; start it by its full path", err)
+			fmt.Errorf("cannot find gmemtop's own file: %w; start it with its full path", err)
 	}
 	b := build.This()
 	o := acceptance.Options{Program: program, Build: acceptance.Build{Version: b.Version,

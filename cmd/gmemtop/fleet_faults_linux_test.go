@@ -61,7 +61,7 @@ func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
 		t.Helper()
 		for !done() {
 			if time.Now().After(late) {
-				t.Fatalf("in vain waited until %s", what)
+				t.Fatalf("gave up waiting until %s", what)
 			}
 			time.Sleep(100 * time.Millisecond)
 		}

@@ -138,8 +138,8 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	case c.eager && len(made.Results) > 1:
 		r = made.Results[1]
 	case c.eager && r.Available && len(r.Plan.Absences) > 0:
-		return unsupportedError{fmt.Errorf("%s: eager PyTorch cannot carry out any of this plan; without "+
-			"--eager it is written as it is", r.Info.Name)}
+		return unsupportedError{fmt.Errorf("%s: eager PyTorch cannot run any of this plan; leave out "+
+			"--eager to write it as it is", r.Info.Name)}
 	}
 	if !r.Available {
 		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}

@@ -30,7 +30,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.Outside, "outside", "",
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
 	p.StringVar(&f.Hardware, "hardware", "",
-		"the `GPU` whose costs count: a name from gmemtop help hardware, or a JSON file")
+		"the `GPU` to plan for: a name from gmemtop help hardware, or a JSON file")
 	p.StringVar(&f.Network, "network", "",
 		"plan a `network` from its layers instead of a file: a name from gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
@@ -38,7 +38,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
 		"`tokens` in a sample: of --network, or of each file in order, separated by commas")
 	p.StringVar(&f.Iteration, "iteration", "",
-		"the iteration to plan on, by its number (default the steady one of the highest peak)")
+		"the number of the iteration to plan (default the steady one with the highest peak)")
 	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
 	p.Int64Var(&f.Work, "work", 0,
 		"how much each manager may search, in its own counted units (default its own)")

@@ -71,8 +71,8 @@ func refusedProbes(err error) error {
 // process.
 func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source job.Source, err error) {
 	if cmd.ArgsLenAtDash() >= 0 {
-		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command " +
-			"first, then give its number; one that has not loaded CUDA yet is waited for")}
+		return 0, nil, usageError{errors.New("--probes watches a running process: start the command first, " +
+			"then give its number; gmemtop waits until it loads CUDA")}
 	}
 	if len(args) != 1 {
 		return 0, nil, usageError{errors.New("name the process: --probes PID")}

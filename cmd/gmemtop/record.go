@@ -92,18 +92,19 @@ gmemtop attach PID shows what is being recorded.`,
 }
 
 // handOver writes the agent's source to standard output, after a line with its length. The process that
-// started us runs it, so that it can be recorded where nothing may trace it.
+// started us runs it, so it can be recorded even where tracing is not permitted.
 func (c *recordCommand) handOver(_ context.Context, pid int, source string) error {
 	if c.handed.Swap(true) {
 		return fmt.Errorf("process %d ran the agent, which did not start: watch it again", pid)
 	}
 	if _, err := fmt.Fprintf(c.Out, "%d\n%s", len(source), source); err != nil {
-		return fmt.Errorf("process %d did not take the agent: %w", pid, err)
+		return fmt.Errorf("process %d did not accept the agent: %w", pid, err)
 	}
 	return nil
 }
 
-// needsNone tells the process, once we are connected, that it has nothing to run: an agent was there already.
+// needsNone tells the process, once we are connected, that it has nothing to run because it already has an
+// agent.
 func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
 	err := w.History.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
 	if err == nil && !c.handed.Swap(true) {
@@ -111,8 +112,8 @@ func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
 	}
 }
 
-// outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken
-// pipe ends it. Commands started from now on are spared the signal too, as with nohup.
+// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
+// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead

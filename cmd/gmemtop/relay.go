@@ -18,7 +18,7 @@ import (
 // reachWait is how long a machine may take to say that a port is open.
 const reachWait = 2 * time.Second
 
-// newRelayCommand is the far end of view ssh://HOST/RUN and the like. People do not type it.
+// newRelayCommand is the far end of view ssh://HOST/RUN and the like; users do not run it themselves.
 func newRelayCommand(a *app) *cobra.Command {
 	operator := false
 	cmd := &cobra.Command{

@@ -149,8 +149,8 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
 	}
 	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
-		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of "+
-			"that number", args[0], args[0])
+		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches that "+
+			"process", args[0], args[0])
 	}
 	err := unknown(cmd, args[0])
 	if len(cmd.SuggestionsFor(args[0])) == 0 {

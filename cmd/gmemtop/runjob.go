@@ -49,7 +49,7 @@ run.gmt. If you leave the screen, the command stays in the foreground. --headles
 with -o in batch jobs.
 
 --manager trains with a plan that takes less memory, from the first steps on, even if the training did not
-fit before. It learns the same, to the bit.`,
+fit before. Its results stay bit-identical.`,
 		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- " +
 			"torchrun --nproc-per-node 8 train.py\n" +
 			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget " +
@@ -187,7 +187,8 @@ func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 		}})
 	return func() {
 		if lost := n.Close().Dropped; lost > 0 {
-			c.note("%d messages of this machine did not reach the hub: it did not answer for too long", lost)
+			c.note("%d messages of this machine did not reach the hub, which did not answer for too "+
+				"long", lost)
 		}
 	}
 }
@@ -220,7 +221,7 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	}
 }
 
-// tellUnmet returns a function that prints each text once. A screen shows these texts itself.
+// tellUnmet returns a function that prints each text once. With a screen it is not needed.
 func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 	said := map[string]bool{}
 	var mu sync.Mutex
@@ -237,9 +238,9 @@ func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 	}
 }
 
-// streams gives a command that is started without a screen the streams of this process. A command that may
-// outlive its terminal would die when it prints there, so its output goes to a file, and from there to the
-// terminal while there is one.
+// streams gives a command without a screen the streams of this process. A command that may outlive its
+// terminal would die when it prints there, so its output goes to a file, and from there to the terminal as
+// long as there is one.
 func (c *runCommand) streams(l *pytorch.Launch) {
 	l.Stdin, l.Stdout, l.Stderr = c.In, c.Out, c.Err
 	if !c.live.outlives {
@@ -260,7 +261,8 @@ func (c *runCommand) reach(j *job.Job, aloud bool) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && aloud && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.note("a program that has loaded torch is not watched: the environment did not reach it: %s",
+			c.note("a program that loaded torch is not watched, because it did not get gmemtop's "+
+				"environment: %s",
 				oneLine(err))
 		}
 		return err

@@ -137,7 +137,7 @@ func (a *attached) leave() error {
 }
 
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
-// waits until it has detached.
+// is done once it has detached.
 func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
 	pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {

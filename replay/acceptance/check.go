@@ -74,14 +74,14 @@ func init() {
 	living := func(example string) {
 		add("live-"+example, 60*time.Second, needTorch, carried(example, moving),
 			"Plans carried out in a running training of "+example+", measured beside the prediction; it "+
-				"learns the same to the bit as without.")
+				"learns bit for bit what it learns without.")
 	}
 
 	add("doctor", 5*time.Second, 0, doctor, "What gmemtop can do on this machine.")
 	recording("gpt2")
 	add("attach", 30*time.Second, needTorch, attach,
-		"gmemtop attaches to a running training and detaches; the training goes on and learns the same to "+
-			"the bit.")
+		"gmemtop attaches to a running training and detaches; the training goes on, with bit-identical "+
+			"results.")
 	living("gpt2")
 	add("snapshot", 15*time.Second, needTorch, snapshot,
 		"Allocated and reserved bytes of a memory snapshot equal torch.cuda.memory_stats to the byte.")
@@ -96,7 +96,7 @@ func init() {
 	add("history", 40*time.Second, needTorch, history,
 		"What recording the allocator's history of one step in 20 costs; losses stay equal.")
 	add("pool-gpt2", 60*time.Second, needTorch, carried("gpt2", "smartpool,stalloc"),
-		"Addresses planned and served in a running training; it learns the same to the bit as without.")
+		"Addresses planned and served in a running training; it learns bit for bit what it learns without.")
 	add("gpt2-compare-80", 20*time.Second, needTorch, comparisonOf("gpt2", 80),
 		"Managers' plans of the recorded step of gpt2 in 80 % of its peak, carried out on the device.")
 	add("probes", 20*time.Second, needTorch, probes,

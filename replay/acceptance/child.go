@@ -27,7 +27,7 @@ import (
 // tokenName is the variable that marks every process of a run.
 const tokenName = "GMEMTOP_CHECK_TOKEN"
 
-// mercy is how long a process may take to end after it is told to.
+// mercy is how long a process may take to end after it was told to.
 const mercy = 3 * time.Second
 
 func newToken() string {
@@ -140,7 +140,7 @@ func (e *ended) Error() string {
 	return fmt.Sprintf("%s (exit code %d)", e.said, e.code)
 }
 
-// limited runs a program to its end, at most for limit, and returns its output and exit code. The error is
+// limited runs a program until it ends, for at most limit, and returns its output and exit code. The error is
 // nil if it ended by itself with an accepted exit code. Exit code 5 of gmemtop, which means that this machine
 // cannot do it, skips the check.
 func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string,

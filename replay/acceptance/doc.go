@@ -7,7 +7,7 @@
 // The solution: a list of checks ([Checks]), each a function that runs gmemtop itself and trainings as child
 // processes and measures. gmemtop runs as its user runs it, so that a check covers flags, exit codes and JSON
 // too, and whatever a driver does to a process, it does to a child. If a training runs beside gmemtop, the
-// check also tests whether it learns the same to the bit. A check ends ok, failed, or skipped for lack of
+// check also tests whether its results stay bit-identical. A check ends ok, failed, or skipped for lack of
 // something that it names; figures are typed numbers. [Run] goes down the list, the most informative check
 // first, until the time is up.
 //

@@ -74,7 +74,7 @@ type learned struct {
 	digest string
 }
 
-// learnedOf reads that, and the peak of the last ten steps in bytes.
+// learnedOf reads it from a training's output, with the peak of the last ten steps in bytes.
 func learnedOf(out []byte) (l learned, peak int64, ok bool) {
 	for line := range strings.Lines(string(out)) {
 		f := strings.Fields(line)

@@ -198,7 +198,7 @@ func (t *trial) guarded(ctx context.Context) (err error) {
 	return t.check.run(ctx, t)
 }
 
-// lacks names what is missing for a check, "" for nothing.
+// lacks names what a check needs and this machine lacks, "" if nothing.
 func (s *session) lacks(n need) string {
 	switch {
 	case n&needTorch != 0 && s.facts.torch == nil:
@@ -211,8 +211,8 @@ func (s *session) lacks(n need) string {
 	return ""
 }
 
-// allow returns how long something may take that takes a GPU at most most. The stand-in computes on
-// processors that others use too.
+// allow returns the time limit for something that takes a GPU at most most. The stand-in gets more, since it
+// computes on processors that others use too.
 func (s *session) allow(most time.Duration) time.Duration {
 	if s.facts.gpu.StandIn {
 		return 10 * most
@@ -220,7 +220,7 @@ func (s *session) allow(most time.Duration) time.Duration {
 	return most
 }
 
-// remaining returns the time that is left for all checks, never more than most.
+// remaining returns the time left for all checks, but at most most.
 func (s *session) remaining(most time.Duration) time.Duration {
 	if s.end.IsZero() {
 		return most

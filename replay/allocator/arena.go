@@ -12,8 +12,8 @@ import (
 // TensorFlow's BFC allocator differs by its bins). With a size it obtains the stretch from the driver at the
 // first request and never more, as cnmemInit does. Without, it is as large as necessary: addresses for the
 // whole device are reserved and memory is mapped behind them in pages of 2 MiB as the highest block moves up,
-// so HighWater is the size of the smallest fixed arena in which the same requests succeed. The CnMem-like
-// figures that SmartPool is compared with are computed this way.
+// so HighWater is the size of the smallest fixed arena in which the same requests succeed. SmartPool is
+// compared with CnMem figures computed this way.
 //
 // Our interpretation for streams: CnMem keeps an arena for each stream and lets streams steal from each other
 // after synchronising. Here there is one arena; a request whose hole was last used by another stream waits

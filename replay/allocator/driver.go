@@ -10,8 +10,8 @@ type Handle int64
 // memory are multiples of [torchalloc.Granularity]. ErrOutOfMemory says that the device has not enough left;
 // nothing has changed then.
 //
-// Unlike a device, a driver need not be fast or concurrent. It chooses addresses freely, and policies use
-// them only to break ties between holes of equal size.
+// A Driver need not be fast or safe for concurrent use. It chooses addresses freely, and policies use them
+// only to break ties between holes of equal size.
 type Driver interface {
 	// Alloc returns the address of size new bytes (cudaMalloc).
 	Alloc(size int64) (addr uint64, err error)

@@ -126,7 +126,8 @@ func (x *execution) wait(kind waitKind, queue int16, e driver.Event) error {
 	return x.led.Wait(x.streams[queue], e)
 }
 
-// work is what a pass does at each step: [verification] fills and checks, [timing] streams and computes.
+// work is what a pass does at each step: [verification] fills and checks memory, [timing] moves bytes and
+// computes.
 type work interface {
 	// begin is called when an iteration begins, with its queues ordered after the one before; end when all of
 	// it has been issued and compute waits for all queues.

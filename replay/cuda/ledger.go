@@ -62,7 +62,7 @@ func (l *ledger) reset() {
 	l.streams, l.events = map[driver.Stream]bool{}, map[driver.Event]bool{}
 }
 
-// hold refuses what would exceed the limit.
+// hold returns an error if size more bytes would exceed the limit.
 func (l *ledger) hold(size int64) error {
 	if l.held+size > l.limit {
 		return fmt.Errorf("%d bytes wanted, %d of %d allowed are held: %w", size, l.held, l.limit,

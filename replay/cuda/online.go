@@ -187,8 +187,8 @@ func (d *deviceDriver) Unmap(addr uint64, size int64) error {
 // MemInfo implements allocator.Driver: of the cap, not of the card.
 func (d *deviceDriver) MemInfo() (free, total int64) { return d.cap - d.held, d.cap }
 
-// deviceEvents are the allocator's events on the device. The interface has no errors: the first one is kept,
-// and ends the run.
+// deviceEvents are the allocator's events on the device. The interface has no errors, so the first one is
+// kept and ends the run.
 type deviceEvents struct {
 	x     *execution
 	open  []driver.Event // by number - 1, 0 if it has completed

@@ -75,7 +75,7 @@ func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, er
 // lower it.
 var firstEvents = 500_000
 
-// hopeless is the share of the first blocks below which an emulation that has gone astray does not come back.
+// hopeless is the share of the first blocks placed as recorded below which an emulation does not recover.
 const hopeless = 0.5
 
 // likelyRules returns the candidates that a recording has to be replayed with. Of a long one these are the

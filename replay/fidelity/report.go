@@ -43,7 +43,7 @@ type Report struct {
 
 	// First is the first difference, nil if there is none.
 	First *Divergence
-	// Caveats limit the proof, a clause each.
+	// Caveats limit the proof, one clause each.
 	Caveats []string
 }
 

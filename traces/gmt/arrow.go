@@ -12,10 +12,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Arrow's programs that read a recording can write it again: as a stream or as a file, uncompressed, with LZ4
-// or with zstd, in batches of any size. The rows are the same and in the same order, but the checksums and
-// row counts of our messages are lost. So such a file is written once more as our own, in memory, and that is
-// read: what rows may say is checked in one place.
+// Programs that read Arrow can write a recording again: as a stream or as a file, uncompressed, with LZ4 or
+// with zstd, in batches of any size. The rows and their order stay, but the checksums and row counts of our
+// messages are lost. ReadArrow converts such a file to our own format in memory and reads that, so that rows
+// are validated in one place.
 
 var arrowMagic = []byte("ARROW1\x00\x00")
 
@@ -26,7 +26,7 @@ const (
 	codecNone  = 0xff // ours, for no compression
 )
 
-// SniffArrow reports whether head begins a recording that another program has written again.
+// SniffArrow reports whether head is the start of a recording rewritten by another program.
 func SniffArrow(head []byte) bool {
 	head, isFile := bytes.CutPrefix(head, arrowMagic)
 	return (isFile || bytes.HasPrefix(head, endMarker[:4])) && !Sniff(head) &&
@@ -35,8 +35,8 @@ func SniffArrow(head []byte) bool {
 		bytes.Contains(head, []byte(columns[colDetail].name))
 }
 
-// ReadArrow reads a recording that another program has written again as an Arrow stream or file. For damaged
-// input it returns what was sound before the damage with a [*traces.FormatError].
+// ReadArrow reads a recording that another program rewrote as an Arrow stream or file. For damaged input it
+// returns what was sound before the damage with a [*traces.FormatError].
 func ReadArrow(ctx context.Context, r io.Reader, progress func(done, total int64)) (*traces.Trace, error) {
 	data, err := slurp(ctx, r)
 	if err != nil {
@@ -93,7 +93,7 @@ type arrow struct {
 	rows   int64
 }
 
-// rewrite reads message after message and returns where it stopped.
+// rewrite reads messages until the end or an error, and returns where it stopped.
 func (a *arrow) rewrite() (at int64, err error) {
 	// A file is a stream with an index behind it, which is not needed.
 	if bytes.HasPrefix(a.data, arrowMagic) {
@@ -166,7 +166,7 @@ func (a *arrow) batch(v *view, header int, c *chunk) error {
 			return errors.New("a buffer outside the body")
 		}
 	}
-	// Before anything of that size is made: the rows may be all zeros and take no room in the file.
+	// Check before allocating: rows of zeros take next to no room in the file.
 	if a.budget -= int64(c.rows) * rowBytes; a.budget < 0 {
 		return errExpands
 	}

@@ -100,8 +100,8 @@ func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSize
 			return false, fmt.Errorf("column %s: %w", columns[x.col].name, err)
 		}
 	}
-	// One unsigned maximum a column: -1, the absent stack, is the largest number and wraps to 0 when 1 is
-	// added.
+	// One unsigned maximum for each column: -1, the absent stack, is the largest number and wraps to 0 when 1
+	// is added.
 	switch {
 	case maxOf(ev.Action[first:end]) >= kindOp:
 		return false, errors.New("a row that is not an event among events")

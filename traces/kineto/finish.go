@@ -93,8 +93,8 @@ func chain(m []memory, totals map[traces.DeviceID]int64) {
 	}
 }
 
-// primaryDevice is the accelerator with the most memory events: the one that ops and marks of the CPU's
-// threads are about. A profile does not say which device an op works on.
+// primaryDevice is the accelerator with the most memory events. It gets the ops and marks of CPU threads,
+// since a profile does not say which device an op works on.
 func (p *profile) primaryDevice() traces.DeviceID {
 	var count [traces.MaxDevices]int
 	for i := range p.mem {
@@ -142,8 +142,8 @@ func (p *profile) addOps(w *sweep, zero int64, primary traces.DeviceID) {
 	p.b.T.Ops = ops
 }
 
-// deviceOfKernel returns the GPU that a kernel ran on if its memory was recorded, else the primary device: a
-// GPU without memory would be shown empty, and before a CPU whose memory was recorded.
+// deviceOfKernel returns the GPU that a kernel ran on if the profile has its memory, else the primary device:
+// a GPU without memory events would come first on the screen, and be empty.
 func (p *profile) deviceOfKernel(ordinal traces.DeviceID, primary traces.DeviceID) traces.DeviceID {
 	for id, d := range p.b.T.Devices {
 		if ordinal != unknownDevice && d.Kind == traces.DeviceGPU && d.Ordinal == int(ordinal) {

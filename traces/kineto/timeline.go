@@ -85,7 +85,7 @@ func (r *row) parse(c *cursor) error {
 	return nil
 }
 
-// liveKey finds the block that a row is about.
+// liveKey identifies the live blocks that a row can mean.
 type liveKey struct{ bytes, category int64 }
 
 // timeline collects the raw timeline.

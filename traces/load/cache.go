@@ -30,7 +30,7 @@ import (
 // changed between those blocks and given its old length and time would be mistaken for the old one; up to 384
 // KiB every byte counts, and --no-cache reads the file itself.
 //
-// A goroutine writes a copy under another name and renames it: readers never see half a copy, and two
+// A goroutine writes a copy under a temporary name and renames it: readers never see half a copy, and two
 // programs may write the same one. A failure of the cache is never an error of Open: it only costs time.
 // Damaged input is not cached, so that its errors are shown each time. To keep the folder under 4 GiB, the
 // least recently used copies are removed.

@@ -23,7 +23,7 @@ const (
 	StageCache = "cache" // a decoded copy is being read; done and total are the copy's
 )
 
-// Options change how Open and OpenRun work. The zero value is what most callers want.
+// Options change how Open and OpenRun work. Most callers use the zero value.
 type Options struct {
 	// Progress, if not nil, is called often, from the goroutine that reads; total is 0 if unknown.
 	Progress func(stage string, done, total int64)

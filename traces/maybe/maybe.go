@@ -1,8 +1,8 @@
 // Package maybe has the type of a figure that may be unknown.
 //
 // A figure that a driver, an allocator or a file does not give is not 0, and a number such as -1 in its place
-// is added up, compared and drawn sooner or later. An [Int] has no operators: code that computes with one
-// says what happens where it is unknown, by [Int.Value] or [Int.Or], or uses a function below, which does.
+// is sooner or later added up, compared or drawn. An [Int] has no operators: code that computes with one must
+// say what happens if it is unknown, with [Int.Value], [Int.Or] or a function below.
 //
 // Wires and files that write -1 for unknown are read with [NonNegative] and written with Or(-1).
 package maybe
@@ -23,7 +23,8 @@ type Int struct {
 // Known returns the figure v.
 func Known(v int64) Int { return Int{value: v, known: true} }
 
-// NonNegative returns the figure v, unknown if v is negative: of a source that writes -1 for unknown.
+// NonNegative returns the figure v, or an unknown one if v is negative. It is for sources that write -1 for
+// unknown.
 func NonNegative(v int64) Int {
 	if v < 0 {
 		return Int{}

@@ -128,7 +128,7 @@ func largest(took map[int64]int64) int64 {
 	return best
 }
 
-// keepProcess drops the events of other processes: two processes have equal addresses for different memory.
+// keepProcess drops the events of other processes, which may use the same addresses for different memory.
 func (x *reader) keepProcess() {
 	x.memory = slices.DeleteFunc(x.memory, func(m memory) bool {
 		if m.process == x.process {
@@ -160,7 +160,7 @@ func (x *reader) addDevices() {
 	}
 }
 
-// primary is the GPU of the shown process that most was allocated on, else the first device with events.
+// primary is the GPU on which the shown process allocated most, or else the first device with events.
 func (x *reader) primary() traces.DeviceID {
 	var took [traces.MaxDevices]int64
 	for _, m := range x.memory {

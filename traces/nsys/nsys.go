@@ -77,7 +77,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	if err != nil {
 		return nil, err
 	}
-	os.Remove(f.Name()) // it is open: were gmemtop killed now, nothing would be left
+	os.Remove(f.Name()) // it is open: if gmemtop is killed, nothing is left behind
 	return readDatabase(ctx, db)
 }
 
@@ -131,7 +131,7 @@ func (x *reader) read() (*traces.Trace, error) {
 		}
 		return nil, broken
 	}
-	// What follows adds names and work to the memory events: the trace is of use without it.
+	// The rest adds names and work to the memory events; the trace is useful without it.
 	for _, step := range []func() error{x.readStrings, x.readCalls, x.readRanges, x.readKernels, x.readCopies,
 		x.readSets} {
 		if broken != nil {

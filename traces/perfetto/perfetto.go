@@ -19,7 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// writer is one Write.
+// writer is the state of one call of Write.
 type writer struct {
 	*stream
 	ctx        context.Context

@@ -28,7 +28,7 @@ type layer struct {
 	in, out           []int // layers by index
 }
 
-// graph is the profile as in the file.
+// graph is the graph of the file.
 type graph struct {
 	layers []layer
 	byName map[string]int

@@ -19,7 +19,7 @@ import (
 // Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape
 // (the order of keys is not fixed, and any of them may be missing).
 
-// Limits on what an input may make us keep; real snapshots stay far below each of them.
+// Limits on what we keep of an input; real snapshots stay far below each of them.
 const (
 	maxJSONBytes = 16 << 20  // of JSON made from containers under unknown keys, and what was read on top
 	maxRows      = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
@@ -47,8 +47,8 @@ type fold struct {
 	lastChild kind // the container of the top level that was opened last
 }
 
-// values holds what the front ends hand over and no table of rows has: texts, plain objects, pools, frames
-// and stacks. It turns them into JSON, and counts what was lost on the way.
+// values holds what the front ends deliver besides table rows: texts, plain objects, pools, frames and
+// stacks. It turns them into JSON and counts what was lost.
 type values struct {
 	losses
 	texts     *texts
@@ -218,7 +218,7 @@ func (vs *values) openObject(k kind, items []value) (value, error) {
 	return value{kind: k, ref: uint32(len(vs.objects) - 1)}, nil
 }
 
-// keep accounts for n bytes of plain objects.
+// keep counts n more bytes of plain objects.
 func (vs *values) keep(n int64) error {
 	vs.kept += n
 	if vs.kept > freeBytes+roomFactor*vs.offset() || len(vs.objects) == maxRows {

@@ -18,7 +18,8 @@ const (
 	memoPage = 1 << memoBits
 	memoGap  = 16 * memoPage
 	memoRef  = 27
-	// maxMemoNumbers bounds others: memoizing takes a byte of the file and sixteen of memory.
+	// maxMemoNumbers bounds others, since memoizing a number takes one byte of the file and sixteen of
+	// memory.
 	maxMemoNumbers = 1 << 16
 	memoOther      = 31 // the kind that stands for an index into others
 )

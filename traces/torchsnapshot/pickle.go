@@ -18,7 +18,7 @@ const (
 	maxStack  = 4 << 20  // values: a writer that does not batch leaves every element of a list on the stack
 	maxString = 64 << 20 // bytes of one string
 	maxLong   = 1 << 10  // bytes of one integer
-	// opRoom is more than an opcode with a fixed argument takes.
+	// opRoom is more than any opcode with a fixed argument takes.
 	opRoom = 32
 )
 

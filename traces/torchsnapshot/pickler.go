@@ -156,7 +156,7 @@ func (p *pickler) big(x *big.Int) {
 	p.w.Write(b)
 }
 
-// errExtra says that a trace's own JSON is broken.
+// errExtra is the error for malformed JSON in a trace.
 var errExtra = errors.New("an extra value of the trace is no JSON")
 
 // json writes a JSON value as an object.

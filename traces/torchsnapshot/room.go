@@ -2,19 +2,18 @@ package torchsnapshot
 
 import "unsafe"
 
-// What an input makes us hold is bounded by its own size, so that a few bytes for a row of a table cost no
-// more than a real snapshot's hundred. The check runs every roomBytes of input rather than for every row: the
-// tables' capacities say what they hold.
+// The memory that an input takes is bounded by its size, so that a hostile input, with a few bytes for each
+// row of a table, cannot cost more than a real snapshot, with a hundred. The check runs every roomBytes of
+// input rather than for every row, and goes by the tables' capacities.
 const (
 	roomBytes = 256 << 10
-	// freeBytes may be held whatever the size of the input, and roomFactor times the input on top. JSON made
-	// from unknown keys has a limit of its own (maxEncoded); both together stay within four times the input.
+	// freeBytes may be held for an input of any size, plus roomFactor times the input. JSON made from unknown
+	// keys has a limit of its own (maxEncoded); both together stay within four times the input.
 	freeBytes  = 24 << 20
 	roomFactor = 3
 )
 
-// Bytes that a row takes at the end, when the columns of traces.Events stand beside the rows they are made
-// from.
+// Bytes that a row takes at the end, when both the rows and the columns of traces.Events are in memory.
 const (
 	eventBytes  = int64(unsafe.Sizeof(row{})) + 8 + 8 + 8 + 4 + 2 + 1 + 1
 	detailBytes = 4 + 4 // of an event of a block of events with details

@@ -115,7 +115,7 @@ func (t *texts) mustIntern(s string) text {
 	return id
 }
 
-// at returns string i; the bytes belong to the table.
+// at returns string i. The caller must not change it.
 func (t *texts) at(i text) []byte {
 	if i == 0 {
 		return nil

@@ -37,7 +37,7 @@ type Info struct {
 	Name    string
 	// UUID is the device's, in the driver's spelling without prefix.
 	UUID string
-	// CUDA is the newest that the driver supports, 12020 for 12.2.
+	// CUDA is the newest version that the driver supports, 12020 for 12.2.
 	CUDA int
 	// Total is its memory in bytes.
 	Total int64
@@ -49,7 +49,7 @@ type Info struct {
 
 // Driver is the opened driver of a machine.
 type Driver interface {
-	// Version is the newest CUDA that it supports, 12020 for 12.2.
+	// Version is the newest CUDA version that it supports, 12020 for 12.2.
 	Version() int
 	// Devices lists the GPUs; the error wraps ErrNoDevice if there are none.
 	Devices() ([]Info, error)
@@ -84,7 +84,7 @@ type Memory interface {
 	AllocAsync(size int64, s Stream) (Ptr, error)
 	// FreeAsync gives it back in a stream's order.
 	FreeAsync(p Ptr, s Stream) error
-	// Pool returns how much that pool holds now and at most held; trim gives unused memory back.
+	// Pool returns how much that pool holds now and held at most; trim gives unused memory back.
 	Pool(trim bool) (now, peak int64, err error)
 	// Register pins host memory that is not Go's; Unregister undoes it.
 	Register(p unsafe.Pointer, size int64) error
@@ -93,7 +93,7 @@ type Memory interface {
 
 // Virtual is address space and the physical memory behind it.
 type Virtual interface {
-	// Granularity is the size of which physical memory is a multiple.
+	// Granularity is the unit of physical memory: sizes are multiples of it.
 	Granularity() (int64, error)
 	Reserve(size int64) (Ptr, error)
 	Unreserve(p Ptr, size int64) error

@@ -37,8 +37,7 @@ const (
 	mostRows       = 10
 )
 
-// server answers one question at a time: recordings are large, and two of them need not be in memory for two
-// questions.
+// server answers one question at a time, so that only one large recording is in memory.
 type server struct {
 	Options
 	one sync.Mutex
@@ -134,7 +133,7 @@ func (x *server) list(context.Context, nothing) (string, error) {
 	return b.String(), nil
 }
 
-// read opens a recording. A damaged one is answered for by its sound part, with a first line that says so.
+// read opens a recording. For a damaged one the answer covers the sound part, and its first line says so.
 func (x *server) read(ctx context.Context, name string) (t *timeline.Timeline, note string, err error) {
 	path, err := x.Files.path(name)
 	if err != nil {

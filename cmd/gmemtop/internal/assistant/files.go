@@ -34,8 +34,8 @@ func NewFiles(paths []string) (*Files, error) {
 	return f, nil
 }
 
-// list returns the paths of all recordings as they are now, at most most of them. A link in a folder is left
-// out: it may lead out of it.
+// list returns the paths of all recordings as they are now, at most most of them. It skips links in a folder,
+// since they may lead out of it.
 func (f *Files) list(most int) ([]string, error) {
 	list := slices.Clone(f.named)
 	for _, folder := range f.folders {

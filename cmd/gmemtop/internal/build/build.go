@@ -22,8 +22,8 @@ type Build struct {
 	Cgo           bool   `json:"cgo"`
 }
 
-// version is what a release says it is: the linker sets it (see the Makefile). Without it the version is what
-// Go stamped, which go install takes from the module and go build from git.
+// version is a release's version, set by the linker (see the Makefile). Other builds have the version that Go
+// stamps: go install takes it from the module, go build from git.
 var version string
 
 // This returns the running build.

@@ -1,4 +1,4 @@
-// Package console knows the streams of this process, and what the terminal behind them can show.
+// Package console describes the streams of this process and what their terminal can show.
 package console
 
 import (

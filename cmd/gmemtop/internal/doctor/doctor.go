@@ -22,8 +22,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Finding is the result of one check. If something is unavailable, Command is the one line for a shell that
-// mends it, or does without it, and Fix says in words where to run it, or what else helps.
+// Finding is the result of one check. If something is unavailable, Command is a shell command that fixes it
+// or works around it, and Fix says where to run it, or what else helps.
 type Finding struct {
 	Name      string `json:"name"`
 	Available bool   `json:"available"`
@@ -33,7 +33,7 @@ type Finding struct {
 	Fix       string `json:"fix,omitempty"`
 }
 
-// missing says why something is unavailable, the command that mends it, and in words what else to know.
+// missing says why something is unavailable, which command fixes it, and what else to know.
 func (f *Finding) missing(why, command, fix string) Finding {
 	f.Available, f.Why, f.Command, f.Fix = false, why, command, fix
 	return *f
@@ -193,7 +193,7 @@ const (
 	activateFix = "or what else activates the environment that your training runs in"
 )
 
-// quote makes a word of a shell of a path.
+// quote quotes a path for a shell.
 func quote(path string) string {
 	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
 		return path

@@ -114,8 +114,8 @@ func TestAttachFinding(t *testing.T) {
 			"process | sudo sysctl kernel.yama.ptrace_scope=0 | or once: sudo gmemtop attach PID"},
 		{"linux", "amd64", 2, false, true,
 			"kernel.yama.ptrace_scope is 2: only an administrator may trace | sudo gmemtop attach PID | "},
-		{"linux", "amd64", 3, true, true, "kernel.yama.ptrace_scope is 3: nobody may trace, until this " +
-			"machine is booted with another setting | gmemtop run -- python train.py | watches a training " +
+		{"linux", "amd64", 3, true, true, "kernel.yama.ptrace_scope is 3: nobody may trace until this " +
+			"machine boots with another setting | gmemtop run -- python train.py | watches a training " +
 			"from its start"},
 		{"linux", "arm64", 0, true, true, "attaching needs Linux on x86-64; this is linux on arm64 | " +
 			"gmemtop run -- python train.py | watches a training from its start"},

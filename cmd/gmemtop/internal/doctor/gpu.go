@@ -54,7 +54,7 @@ const inContainer = "docker run --gpus all IMAGE"
 // machine is the root of a machine's files.
 type machine string
 
-// driver returns the command that brings NVIDIA's driver to a machine without one.
+// driver returns the command that installs NVIDIA's driver.
 func (m machine) driver() (command, fix string) {
 	for _, mark := range []string{".dockerenv", "run/.containerenv"} {
 		if _, err := os.Stat(filepath.Join(string(m), mark)); err == nil {
@@ -63,7 +63,7 @@ func (m machine) driver() (command, fix string) {
 	}
 	if !m.hasGPU() {
 		return "gmemtop estimate -- python train.py", "tells whether a training fits a GPU; this machine " +
-			"shows none of NVIDIA's, and saved traces open without one"
+			"has no NVIDIA GPU, and saved traces open without one"
 	}
 	modules, _ := filepath.Glob(filepath.Join(string(m), "lib/modules/*/*/*/nvidia.ko*"))
 	if len(modules) > 0 {
@@ -101,7 +101,7 @@ func (m machine) hasGPU() bool {
 	return false
 }
 
-// missingGPU says why a library shows no GPU. Without the driver that is what is missing.
+// missingGPU says why a library shows no GPU. If the driver is missing, that is the reason.
 func (f *Finding) missingGPU(nvidia *Finding, why, command, fix string) Finding {
 	if !nvidia.Available {
 		command, fix = nvidia.Command, nvidia.Fix

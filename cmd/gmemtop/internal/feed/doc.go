@@ -7,6 +7,6 @@
 //   - [Probes] is a process that is watched by probes, whose rows are intervals of time;
 //   - [Machine] is the machine with its GPUs and the processes that can be watched.
 //
-// It belongs to cmd because neither side knows the other: the screen captures nothing, and capture knows no
-// timeline.
+// It belongs to cmd because neither side may import the other: tui does not capture, and capture has no
+// timelines.
 package feed

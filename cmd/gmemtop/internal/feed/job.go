@@ -17,7 +17,8 @@ import (
 // Job is a command as the screen sees it: the feed of the chosen process, with a list of all of them. It
 // implements live.Feed.
 //
-// Feeds of hidden processes make no timelines and rest longer: 64 ranks cost the viewer about what two do.
+// Feeds of hidden processes make no timelines and update less often, so 64 ranks cost the viewer about as
+// much as two.
 type Job struct {
 	capture.Changes
 	job *job.Job
@@ -55,8 +56,8 @@ func (f *Job) follow(p *job.Process, m *Process) {
 	})
 }
 
-// watch starts the feeds of processes that appear later. A process that follows another, as scripts in a row
-// do, is shown in its place.
+// watch starts the feeds of processes that appear later. A process that replaces another, as when scripts run
+// in a row, is shown in its place.
 func (f *Job) watch() {
 	seen := map[*job.Process]bool{f.job.First(): true}
 	for version := int64(0); f.job.Wait(f.ctx, version) == nil; f.Tell() {

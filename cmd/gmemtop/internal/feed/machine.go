@@ -232,7 +232,7 @@ func thousandth(f maybe.Int) maybe.Int {
 	return maybe.Int{}
 }
 
-// alarm says what a person should know before trusting a device.
+// alarm says what a user should know before trusting a device.
 func alarm(r *nvml.Reading) string {
 	var list []string
 	if n := r.Uncorrected.Or(0); n > 0 {

@@ -17,8 +17,7 @@ import (
 // unheard is how long a job may be silent before the user is told what gmemtop is waiting for.
 const unheard = 3 * time.Second
 
-// Recording follows a process while it is recorded. It shows the progress on one line, and notes what people
-// should know.
+// Recording follows a process while it is recorded. It shows its progress on one line and prints notes.
 type Recording struct {
 	Watch    *job.Watch
 	Progress *progress.Line

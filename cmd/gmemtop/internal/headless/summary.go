@@ -20,7 +20,7 @@ func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 		why := ""
 		switch {
 		case v.Target.Torch != "":
-			why = ": the command did not step an optimizer of torch"
+			why = ": no optimizer of torch stepped in the command"
 		case len(l.Notices) == 0:
 			why = ": the command did not load torch, or ended before the agent could report"
 		}

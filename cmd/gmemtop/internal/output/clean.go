@@ -9,8 +9,8 @@ import (
 )
 
 // Clean returns body with a writer that removes terminal control sequences, as report.Printable does; line
-// ends and tabs stay. Many places put names from files, processes and devices into reports; all reports pass
-// through here.
+// ends and tabs stay. Names from files, processes and devices get into reports in many places; all reports
+// pass through here.
 func Clean(body func(w io.Writer) error) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		c := cleaner{w: w}

@@ -145,9 +145,8 @@ func (t *Task) checkSizes(recordings int) error {
 	case lengths == 0 && t.AtSequence != 0:
 		return mistake("--at-sequence needs the sequence length of each recording: --sequence 512,512,1024")
 	case lengths == 0 && recordings > 2:
-		return mistake("batch and sequence length are told apart by %d recordings with --sequence, one "+
-			"length "+
-			"a file; two suffice for the batch alone", recordings)
+		return mistake("to separate batch from sequence length, give %d recordings with --sequence, one "+
+			"length per file; two are enough for the batch alone", recordings)
 	case t.AtSequence != 0 && recordings < 3 && t.AtSequence != t.Sequence[0]:
 		return mistake("--at-sequence needs three recordings or four, at two batch sizes and two sequence " +
 			"lengths, to know how sizes grow with each")

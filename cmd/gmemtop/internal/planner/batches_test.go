@@ -117,7 +117,7 @@ func TestSizesGoWithTheRecordings(t *testing.T) {
 		{nil, nil, 0, 1, "--batch 32"},
 		{[]int{8}, nil, 0, 3, "--batch 32,64,32"},
 		{[]int{8}, nil, 64, 1, "--at-sequence needs the sequence length of each"},
-		{[]int{8, 16, 8}, nil, 0, 3, "told apart by 3 recordings"},
+		{[]int{8, 16, 8}, nil, 0, 3, "give 3 recordings with --sequence"},
 		{[]int{8, 16}, []int{64, 64}, 128, 2, "--at-sequence needs three recordings"},
 		{[]int{8, 16, 8}, []int{64, 64}, 0, 3, "--sequence gives 2 lengths for 3 files"},
 	} {

@@ -61,8 +61,8 @@ func Results(word string) (live.Results, error) {
 	case "any":
 		return live.Any, nil
 	}
-	return 0, mistake("--results %q is unknown: write same, or any where ops that add in no fixed order are "+
-		"welcome", word)
+	return 0, mistake("--results %q is unknown: write same, or any to allow ops that add in no fixed "+
+		"order", word)
 }
 
 // choose returns the choice of a manager's plan for a budget in bytes.

@@ -43,8 +43,8 @@ import "C"
 
 import "unsafe"
 
-// Sizes are bytes, addresses are device addresses, devices are the driver's ordinals. What they return is a
-// [Result] or nil. Each must be called on a thread where a context of that device is current.
+// Sizes are bytes, addresses are device addresses, devices are the driver's ordinals. Errors are of type
+// [Result]. Call these functions on a thread where a context of that device is current.
 
 // HostRegister pins host memory so that copies to and from it are asynchronous and run at the link's speed.
 // It must not be Go's: the garbage collector could free it while the device still copies.
@@ -55,7 +55,7 @@ func HostRegister(p unsafe.Pointer, size int64) error {
 // HostUnregister undoes HostRegister.
 func HostUnregister(p unsafe.Pointer) error { return result(C.cuMemHostUnregister(p)) }
 
-// Granularity returns the size that physical memory comes in multiples of.
+// Granularity returns the unit of physical memory: sizes are multiples of it.
 func Granularity(device int) (int64, error) {
 	var size C.size_t
 	err := result(C.granularity(&size, C.int(device)))

@@ -33,8 +33,8 @@ var (
 
 // Open opens the driver's library at a path ("" for [Name]) and starts the driver. It returns how many of the
 // functions that are called here this driver lacks; those answer CUDA_ERROR_NOT_FOUND (500). The error wraps
-// ErrNoLibrary, or is a [Result], the driver's own. Everybody who opens it must [Close] it, and all must open
-// the same one.
+// ErrNoLibrary, or is a [Result], the driver's own. Every Open needs a [Close], and all must open the same
+// library.
 func Open(path string) (missing int, err error) {
 	if path == "" {
 		path = Name
