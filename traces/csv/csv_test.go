@@ -2,7 +2,6 @@ package csv_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"
@@ -10,8 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/csv"
@@ -21,18 +18,14 @@ import (
 func TestCases(t *testing.T) { tracetext.RunCases(t, csv.Read) }
 
 func TestSniff(t *testing.T) {
-	for head, want := range map[string]bool{
+	tracetext.RunSniff(t, csv.Sniff, map[string]bool{
 		"id,lower,upper,size\n0,1,2,3":      true,
 		"\xef\xbb\xbfsize,END,start,buffer": true,
 		"id,lower,upper\n":                  false,
 		"Malloc 0x1 2 3\n":                  false,
 		"":                                  false,
 		"{\"id\": 1}":                       false,
-	} {
-		if got := csv.Sniff([]byte(head)); got != want {
-			t.Errorf("Sniff(%q) = %v", head, got)
-		}
-	}
+	})
 }
 
 // figures are a Python script's, from the rows alone: the largest live sum of each problem, by the number of
@@ -81,18 +74,7 @@ func TestRealProblems(t *testing.T) {
 		t.Errorf("%d problems found, %d known", len(files), len(figures))
 	}
 	for i, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		var in io.Reader = f
-		if strings.HasSuffix(file, ".gz") {
-			if in, err = gzip.NewReader(f); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tr, err := csv.Read(t.Context(), in, nil)
+		tr, err := csv.Read(t.Context(), tracetext.Open(t, file), nil)
 		if err != nil {
 			t.Errorf("problem %d: %v", i, err)
 			continue
@@ -115,23 +97,7 @@ func TestRealProblems(t *testing.T) {
 }
 
 func FuzzRead(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		ar, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(ar.Files[0].Data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		csv.Sniff(data)
-		tr, err := csv.Read(t.Context(), bytes.NewReader(data), nil)
-		if tr == nil && err == nil {
-			t.Fatal("neither a trace nor an error")
-		}
-		if tr == nil {
-			return
-		}
+	tracetext.Fuzz(f, csv.Sniff, csv.Read, func(t *testing.T, tr *traces.Trace, err error) {
 		live := map[uint64]bool{}
 		for i := range tr.Events.Len() {
 			e := tr.Events.At(i)

@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
+	"github.com/gmemtop/gmemtop/traces/internal/tracetext"
 )
 
 // table prints what a trace holds, for a person.
@@ -115,21 +116,7 @@ func TestEverythingBeforeDamageIsKept(t *testing.T) {
 	}
 }
 
-func FuzzRead(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, name := range files {
-		if a, err := txtar.ParseFile(name); err == nil {
-			f.Add(a.Files[0].Data)
-		}
-	}
-	f.Fuzz(func(t *testing.T, in []byte) {
-		described.Sniff(in)
-		tr, err := described.Read(context.Background(), bytes.NewReader(in), nil)
-		if tr == nil && err == nil {
-			t.Fatal("neither a trace nor an error")
-		}
-	})
-}
+func FuzzRead(f *testing.F) { tracetext.Fuzz(f, described.Sniff, described.Read, nil) }
 
 // TestTheRecorderDescribesTheStepAndChangesNoResult trains a small network in PyTorch with and without
 // describe.py.

@@ -90,23 +90,16 @@ func TestEveryPrefixIsAnErrorAndNeverAPanic(t *testing.T) {
 }
 
 func TestSniff(t *testing.T) {
-	for _, c := range []struct {
-		head string
-		want bool
-	}{
-		{`{"schemaVersion": 1,`, true},
-		{"\xef\xbb\xbf \n[{\"name\": \"x\", \"ph\": \"X\"", true},
-		{`[[-1, 1, 4096, 0]`, true},
-		{`{"segments": [], "traceEvents": 1}`, false},
-		{`[{"device": 0, "address": 12}]`, false},
-		{`{"id": 1}`, false},
-		{``, false},
-		{`id,lower,upper,size`, false},
-	} {
-		if got := kineto.Sniff([]byte(c.head)); got != c.want {
-			t.Errorf("Sniff(%q) = %v", c.head, got)
-		}
-	}
+	tracetext.RunSniff(t, kineto.Sniff, map[string]bool{
+		`{"schemaVersion": 1,`:                            true,
+		"\xef\xbb\xbf \n[{\"name\": \"x\", \"ph\": \"X\"": true,
+		`[[-1, 1, 4096, 0]`:                               true,
+		`{"segments": [], "traceEvents": 1}`:              false,
+		`[{"device": 0, "address": 12}]`:                  false,
+		`{"id": 1}`:                                       false,
+		``:                                                false,
+		`id,lower,upper,size`:                             false,
+	})
 }
 
 func TestCancel(t *testing.T) {
@@ -238,19 +231,7 @@ func checkChain(t *testing.T, tr *traces.Trace, c traces.Counter) {
 }
 
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"new_schema", "old_schema", "ties", "cut", "damaged", "timeline_raw",
-		"timeline_coalesced"} {
-		f.Add(input(f, name))
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		kineto.Sniff(data)
-		tr, err := kineto.Read(t.Context(), bytes.NewReader(data), nil)
-		if tr == nil && err == nil {
-			t.Fatal("neither a trace nor an error")
-		}
-		if tr == nil {
-			return
-		}
+	tracetext.Fuzz(f, kineto.Sniff, kineto.Read, func(t *testing.T, tr *traces.Trace, _ error) {
 		tracetext.Write(io.Discard, tr)
 		for i, op := range tr.Ops {
 			if op.Parent != traces.NoOp && int(op.Parent) >= i {

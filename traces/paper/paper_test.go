@@ -1,16 +1,10 @@
 package paper_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"errors"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/internal/tracetext"
@@ -20,7 +14,7 @@ import (
 func TestCases(t *testing.T) { tracetext.RunCases(t, paper.Read) }
 
 func TestSniff(t *testing.T) {
-	for head, want := range map[string]bool{
+	tracetext.RunSniff(t, paper.Sniff, map[string]bool{
 		"Malloc 0x1 2 3\n":        true,
 		"17 Free 0x1 2 3\n":       true,
 		"1e8\n1e8\n2e8\n-1\n":     true,
@@ -29,11 +23,7 @@ func TestSniff(t *testing.T) {
 		"id,lower,upper,size\n":   false,
 		"node1 -- Input -- x=1\n": false,
 		"":                        false,
-	} {
-		if got := paper.Sniff([]byte(head)); got != want {
-			t.Errorf("Sniff(%q) = %v", head, got)
-		}
-	}
+	})
 }
 
 // figure is what a Python script, independent of this reader, counted.
@@ -66,18 +56,7 @@ func TestRealTraces(t *testing.T) {
 	found := map[figure]bool{}
 	curves := 0
 	for i, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer f.Close()
-		var in io.Reader = f
-		if strings.HasSuffix(file, ".gz") {
-			if in, err = gzip.NewReader(f); err != nil {
-				t.Fatal(err)
-			}
-		}
-		tr, err := paper.Read(t.Context(), in, nil)
+		tr, err := paper.Read(t.Context(), tracetext.Open(t, file), nil)
 		if errors.Is(err, traces.ErrUnsupported) {
 			curves++
 			continue
@@ -118,23 +97,7 @@ func count(tr *traces.Trace) figure {
 }
 
 func FuzzRead(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		ar, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(ar.Files[0].Data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		paper.Sniff(data)
-		tr, err := paper.Read(t.Context(), bytes.NewReader(data), nil)
-		if tr == nil && err == nil {
-			t.Fatal("neither a trace nor an error")
-		}
-		if tr == nil {
-			return
-		}
+	tracetext.Fuzz(f, paper.Sniff, paper.Read, func(t *testing.T, tr *traces.Trace, _ error) {
 		live := map[uint64]bool{}
 		for i := range tr.Events.Len() {
 			e := tr.Events.At(i)

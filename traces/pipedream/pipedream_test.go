@@ -1,12 +1,9 @@
 package pipedream_test
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
-
-	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/internal/tracetext"
@@ -16,18 +13,14 @@ import (
 func TestCases(t *testing.T) { tracetext.RunCases(t, pipedream.Read) }
 
 func TestSniff(t *testing.T) {
-	for head, want := range map[string]bool{
+	tracetext.RunSniff(t, pipedream.Sniff, map[string]bool{
 		"node1 -- Input -- forward_compute_time=1, x=2\n": true,
 		"\tnode1 -- node2\n":                              true,
 		"node1 -- Input\n":                                false,
 		"node -- node2\n":                                 false,
 		"id,lower,upper,size":                             false,
 		"":                                                false,
-	} {
-		if got := pipedream.Sniff([]byte(head)); got != want {
-			t.Errorf("Sniff(%q) = %v", head, got)
-		}
-	}
+	})
 }
 
 // figure is what a Python script, written from the package comment, says about a real profile.
@@ -131,22 +124,7 @@ func checkAccesses(t *testing.T, tr *traces.Trace) {
 }
 
 func FuzzRead(f *testing.F) {
-	files, _ := filepath.Glob("testdata/*.txtar")
-	for _, file := range files {
-		ar, err := txtar.ParseFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
-		f.Add(ar.Files[0].Data)
-	}
-	f.Fuzz(func(t *testing.T, data []byte) {
-		pipedream.Sniff(data)
-		tr, err := pipedream.Read(t.Context(), bytes.NewReader(data), nil)
-		if tr == nil && err == nil {
-			t.Fatal("neither a trace nor an error")
-		}
-		if tr != nil {
-			checkAccesses(t, tr)
-		}
+	tracetext.Fuzz(f, pipedream.Sniff, pipedream.Read, func(t *testing.T, tr *traces.Trace, _ error) {
+		checkAccesses(t, tr)
 	})
 }

@@ -1,8 +1,9 @@
-// Package tracetext prints a whole trace as text, for the table-out half of the readers' tests.
+// Package tracetext has what the readers' tests share: a trace as text, cases in files, fuzzing.
 package tracetext
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"flag"
 	"fmt"
@@ -34,6 +35,61 @@ func RunCases(t *testing.T, read Reader) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"),
 			func(t *testing.T) { runCase(t, file, read) })
 	}
+}
+
+// RunSniff checks a reader's Sniff on the beginnings of inputs.
+func RunSniff(t *testing.T, sniff func(head []byte) bool, want map[string]bool) {
+	t.Helper()
+	for head, want := range want {
+		if got := sniff([]byte(head)); got != want {
+			t.Errorf("Sniff(%q) = %v", head, got)
+		}
+	}
+}
+
+// Fuzz fuzzes a reader, beginning with the inputs of its cases: it returns a trace, an error or both. check,
+// if not nil, checks each trace.
+func Fuzz(f *testing.F, sniff func(head []byte) bool, read Reader,
+	check func(t *testing.T, tr *traces.Trace, err error)) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no cases in testdata: %v", err)
+	}
+	for _, file := range files {
+		ar, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(ar.Files[0].Data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		sniff(data)
+		tr, err := read(t.Context(), bytes.NewReader(data), nil)
+		if tr == nil && err == nil {
+			t.Fatal("neither a trace nor an error")
+		}
+		if tr != nil && check != nil {
+			check(t, tr, err)
+		}
+	})
+}
+
+// Open opens a file, compressed if its name ends in .gz, until the test ends.
+func Open(t *testing.T, file string) io.Reader {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if !strings.HasSuffix(file, ".gz") {
+		return f
+	}
+	in, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
 }
 
 func runCase(t *testing.T, file string, read Reader) {
