@@ -227,11 +227,6 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	if !c.HasScreen() {
 		return usageError{errNoScreen}
 	}
-	if c.flags.output != "" {
-		if err := c.mayWrite(c.flags.output); err != nil {
-			return err
-		}
-	}
 	w, err := c.watch()
 	if err != nil {
 		return err

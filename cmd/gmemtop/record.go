@@ -128,9 +128,6 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	case err != nil:
 		return err
 	}
-	if err := c.mayWrite(c.flags.output); err != nil {
-		return err
-	}
 	ctx, interrupted := context.WithCancel(ctx)
 	defer interrupted()
 	c.signals(func(os.Signal) { interrupted() })
@@ -180,9 +177,6 @@ func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
 func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
-		return err
-	}
-	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	outliveTerminal()

@@ -96,11 +96,6 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if !screen {
 		c.streams(&launch)
 	}
-	if c.flags.output != "" {
-		if err := c.mayWrite(c.flags.output); err != nil {
-			return err
-		}
-	}
 	w, err := c.watch()
 	if err != nil {
 		return err

@@ -71,6 +71,11 @@ func (c *watcher) watch() (*job.Watch, error) {
 		capture.HowProfile}, d) {
 		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
 	}
+	if c.flags.output != "" {
+		if err := c.mayWrite(c.flags.output); err != nil {
+			return nil, err
+		}
+	}
 	w := job.NewWatch(job.Options{
 		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: attachedBy,
 		Bring: c.bring,
