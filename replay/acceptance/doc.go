@@ -18,7 +18,7 @@
 // by which they are found and ended even if they changed their session. It does not take memory from others:
 // networks are chosen by what is free.
 //
-// Files: check.go the list; run.go the order and the time; child.go and job.go processes; device.go,
-// training.go and plans.go the checks; report.go and figures.go the result; redact.go which parts of a
-// message may stay.
+// Files: check.go the list; run.go the order and the time; child.go and job.go processes; sizes.go the
+// networks; device.go, recordings.go, watching.go and plans.go the checks; report.go and figures.go the
+// result; redact.go which parts of a message may stay.
 package acceptance
