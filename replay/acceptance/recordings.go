@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // record makes a check that records an example from its first step on.
@@ -182,16 +184,11 @@ func outOfMemory(ctx context.Context, t *trial) error {
 }
 
 // segmentFor returns the segment that torch's allocator asks the driver for to serve a request: its message
-// about an out-of-memory error names that size (CUDACachingAllocator.cpp, get_allocation_size).
+// about an out-of-memory error names that size.
 func segmentFor(request int64) int64 {
-	const mib = 1 << 20
-	switch {
-	case request <= mib:
-		return 2 * mib
-	case request < 10*mib:
-		return 20 * mib
-	}
-	return (request + 2*mib - 1) / (2 * mib) * (2 * mib)
+	var rules torchalloc.Rounding
+	size, _ := torchalloc.Segment(rules.Round(request), torchalloc.LargeBuffer)
+	return size
 }
 
 // estimate predicts a training's memory without the GPU and compares that with what the allocator counts on
