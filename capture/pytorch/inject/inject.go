@@ -51,7 +51,8 @@
 //   - A restartable sequence (rseq): the thread is released and stopped again.
 //   - An interpreter that is still starting: Py_IsInitialized is called first.
 //   - The thread is in a long C call: the source waits in the queue. The caller is notified and may give up:
-//     the text is then emptied, and a Residue says what remains until the interpreter gets there.
+//     the text is then emptied. The memory, some KiB, stays mapped for good, since the calls are still
+//     queued; to unmap it later would take another stop of a process that nobody watches any more.
 //   - A signal handler of the program runs during the source, and raises: the exception belongs to the
 //     program, and is raised there.
 //   - This program ends while the target is halted: a closed terminal, Ctrl-C and the end of main wait for
@@ -145,7 +146,7 @@ type Report struct {
 	Waited    time.Duration // from the queueing until the interpreter began
 	Ran       time.Duration // from then until the source had run; polled, so accurate to some milliseconds
 	Passed    []*Error      // mechanisms that were passed over, and why
-	Residue   *Residue      // what is left in the target; nil: nothing
+	Left      int64         // bytes that had to stay mapped, since the interpreter may still read them
 }
 
 // Stopped returns how long the target was halted in all: an upper bound.
@@ -217,7 +218,7 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 			last = &Error{Kind: errFailed, PID: pid, Message: err.Error(), Err: err}
 		}
 		// Another attempt is allowed only if this one left the target unchanged.
-		if !last.retry || r.Residue != nil || ctx.Err() != nil {
+		if !last.retry || r.Left > 0 || ctx.Err() != nil {
 			return r, last
 		}
 		r.Passed = append(r.Passed, last)

@@ -235,7 +235,7 @@ func (in *injection) enqueue(ctx context.Context) error {
 		return nil
 	})
 	if err != nil && in.layout.base != 0 {
-		in.report.Residue = in.residue()
+		in.report.Left = int64(in.layout.size)
 	}
 	if err != nil {
 		return in.failed("queue the source", err)
@@ -325,7 +325,7 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 
 // abandon empties the text if the interpreter has not reached it.
 func (in *injection) abandon(begun bool, cause error) error {
-	in.report.Residue = in.residue()
+	in.report.Left = int64(in.layout.size)
 	e := &Error{Kind: errPending, PID: in.pid, Err: cause,
 		Message: "the interpreter has not come by yet: its main thread is in a long call"}
 	if begun {
@@ -350,7 +350,7 @@ func (in *injection) abandon(begun bool, cause error) error {
 
 // unmap removes the memory.
 func (in *injection) unmap(ctx context.Context) error {
-	in.report.Residue = in.residue()
+	in.report.Left = int64(in.layout.size)
 	err := in.halt(context.WithoutCancel(ctx), "to unmap the memory", nil, func(t lent) error {
 		h, err := in.header()
 		if err != nil || h.token != in.token {
@@ -360,30 +360,11 @@ func (in *injection) unmap(ctx context.Context) error {
 		return err
 	})
 	if err == nil {
-		in.report.Residue = nil
+		in.report.Left = 0
 		return nil
 	}
 	if err = in.failed("unmap the memory", err); errors.Is(err, ErrGone) {
-		in.report.Residue = nil
+		in.report.Left = 0
 	}
 	return err
-}
-
-// residue describes what is still mapped, for a caller that gave up.
-func (in *injection) residue() *Residue {
-	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size),
-		remove: func(ctx context.Context) error {
-			if in.queued > 0 && in.queued < 3 {
-				return &Error{Kind: errFailed, PID: in.pid,
-					Message: "the queue took only a part of the calls; the memory stays"}
-			}
-			err := in.await(ctx, nil)
-			if err == nil {
-				err = in.unmap(ctx)
-			}
-			if errors.Is(err, ErrGone) {
-				return nil
-			}
-			return err
-		}}
 }

@@ -222,7 +222,7 @@ func (p *process) inject(m Mechanism, source string) Report {
 	if err != nil {
 		p.t.Fatalf("%v: %v (%+v)", m, err, r)
 	}
-	if r.Mechanism != m || r.Residue != nil {
+	if r.Mechanism != m || r.Left != 0 {
 		p.t.Errorf("report %+v", r)
 	}
 	return r

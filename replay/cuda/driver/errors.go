@@ -87,11 +87,6 @@ func (e *Error) Error() string {
 // Unwrap returns the sentinel that the answer means, nil if none does.
 func (e *Error) Unwrap() error { return e.kind }
 
-// Fatal reports whether the context is unusable: every further call fails, and its memory is freed with it.
-func Fatal(err error) bool {
-	return errors.Is(err, ErrLost) || errors.Is(err, ErrECC) || errors.Is(err, ErrAccess)
-}
-
 // NewError returns the error for an answer other than success. Implementations of [Device] use it.
 func NewError(call string, code int, name string) error {
 	return &Error{Call: call, Code: code, Name: name, kind: kindOf(code)}
