@@ -18,7 +18,7 @@ var (
 	ErrNotPermitted = errors.New("not permitted")
 	ErrUnsupported  = errors.New("not supported")
 	ErrBusy         = errors.New("process is stopped or traced")
-	errPending      = errors.New("the interpreter has not come by yet")
+	errPending      = errors.New("the interpreter is busy")
 	errRaised       = errors.New("the injected source raised an exception")
 )
 

@@ -327,7 +327,7 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 func (in *injection) abandon(begun bool, cause error) error {
 	in.report.Left = int64(in.layout.size)
 	e := &Error{Kind: errPending, PID: in.pid, Err: cause,
-		Message: "the interpreter has not come by yet: its main thread is in a long call"}
+		Message: "the interpreter is busy: its main thread is in a long call"}
 	if begun {
 		e.Message = "the source is still running"
 		return e
@@ -344,7 +344,7 @@ func (in *injection) abandon(begun bool, cause error) error {
 	if err != nil {
 		return in.failed("take the source back", err)
 	}
-	e.Message += "; the source has been taken back"
+	e.Message += "; the source was withdrawn"
 	return e
 }
 

@@ -124,8 +124,8 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 		if late := pause(ctx, delay); late != nil {
 			e := &Error{Kind: errPending, PID: t.pid, Err: late, Message: "the source is still running"}
 			if pending[0] != 0 {
-				e.Message = "the interpreter has not come by yet: its main thread is in a long call; the " +
-					"source has been taken back"
+				e.Message = "the interpreter is busy: its main thread is in a long call; the " +
+					"source was withdrawn"
 				if _, err := mem.WriteAt([]byte{0}, int64(at.pending)); err != nil {
 					return gone(t.pid)
 				}
