@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
-	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
@@ -92,39 +89,14 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	return cmd
 }
 
-// managers returns the named managers. With a GPU to measure on, the default includes those that only a GPU
-// can carry out.
-func (c *compareCommand) managers() ([]plan.Manager, error) {
-	ordinals, err := planner.Ordinals(c.devices.target)
-	if err != nil || len(ordinals) == 0 {
-		return managers.Select(c.names)
-	}
-	words := strings.Split(c.names, ",")
-	var there []plan.Manager
-	for _, m := range managers.OnDevices() {
-		k := slices.Index(words, m.Info().Name)
-		if k >= 0 || c.names == "" || c.names == "all" {
-			there = append(there, m)
-		}
-		if k >= 0 {
-			words = slices.Delete(words, k, k+1)
-		}
-	}
-	if len(words) == 0 {
-		return there, nil
-	}
-	list, err := managers.Select(strings.Join(words, ","))
-	return append(list, there...), err
-}
-
 // run compares managers on a trace or a network, on the simulator and on the named GPUs.
 func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	list, err := c.managers()
+	list, err := planner.Managers(c.names, c.devices.target)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
 	if c.plan.AtSequence != 0 && !c.maxBatch && c.plan.Network == "" {
 		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the " +
@@ -157,12 +129,9 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if c.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
-	for i := range devices {
-		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].Target,
-			About: planner.About(devices[i].Info)})
-	}
-	for i := range devices {
-		if d := devices[i]; opt.Budget > d.Info.Total {
+	for _, d := range devices {
+		opt.Devices = append(opt.Devices, d.Replay())
+		if opt.Budget > d.Info.Total {
 			c.note("the budget is above the %s of %s: larger plans are only simulated",
 				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
@@ -258,26 +227,18 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	if c.live.Results, err = planner.Results(c.devices.results); err != nil {
 		return err
 	}
-	list, err := managers.Select(c.names)
+	rounds, err := planner.Rounds(c.names)
 	if err != nil {
-		return usageError{err}
+		return err
 	}
-	pooling, others := planner.Apart(list, c.names)
-	if c.flags.json && len(pooling) > 0 && len(others) > 0 {
-		return usageError{fmt.Errorf("--json writes one comparison, but %s and %s solve different "+
-			"problems: compare them one after the other",
-			pooling[0].Info().Name, others[0].Info().Name)}
+	if c.flags.json && len(rounds) > 1 {
+		return usageError{errors.New("--json writes one comparison, and managers that only choose addresses " +
+			"solve another problem than the rest: compare them one after the other")}
 	}
 	var made []*replay.Comparison
 	left := c.training(ctx, pid, func(w *crew.Crew) error {
-		for _, x := range []struct {
-			list   []plan.Manager
-			pooled bool
-		}{{others, false}, {pooling, true}} {
-			if len(x.list) == 0 {
-				continue
-			}
-			one, err := c.comparedLive(ctx, w, x.pooled, x.list)
+		for _, round := range rounds {
+			one, err := c.comparedLive(ctx, w, round)
 			if one != nil {
 				made = append(made, one)
 			}
@@ -297,106 +258,18 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	return err
 }
 
-// comparedLive describes a training, makes plans, and carries them out in all of its processes. Plans that
-// choose addresses solve another problem than the rest (what the allocator was asked for), and are compared
-// with what allocators do without a plan.
-func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled bool,
-	list []plan.Manager) (*replay.Comparison, error) {
-	if pooled {
-		today, err := managers.Select("caching,expandable")
-		if err != nil {
-			return nil, err
-		}
-		list = append(today, list...)
-	}
-	target := w.Target(pooled, c.live, c.plan.Replan)
-	p, err := c.describedNow(ctx, target, pooled, w.Lead)
+// comparedLive describes a training, makes plans, and carries them out in all of its processes.
+func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew,
+	round planner.Round) (*replay.Comparison, error) {
+	target := w.Target(round.Pooled, c.live, c.plan.Replan)
+	p, err := c.describedNow(ctx, target, round.Pooled, w.Lead)
 	if err != nil {
 		return nil, err
 	}
-	about := w.Lead.History.Snapshot().Target.Command()
-	if n := target.Ranks(); n > 1 {
-		about += fmt.Sprintf(", %d ranks", n)
-	}
-	opt, err := c.plan.Options(p)
+	opt, err := c.plan.LiveOptions(p, w, target, round.Pooled)
 	if err != nil {
 		return nil, err
 	}
 	opt.Limit = c.limit
-	if !pooled {
-		opt.Eager = managers.Eager
-	}
-	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
-	return c.compared(ctx, p, list, opt)
-}
-
-// deviceFlags choose the GPUs that carry plans out, in addition to the simulator.
-type deviceFlags struct {
-	target     string
-	results    string
-	margin     string
-	iterations int
-	calibrate  bool
-}
-
-func (f *deviceFlags) add(c *cobra.Command) {
-	p := c.Flags()
-	p.StringVar(&f.target, "target", "sim",
-		"where to carry the plans out and measure, besides the simulator: cuda, cuda:1, cuda:all, "+
-			"or live:PID, a running training, instead of FILE")
-	p.IntVar(&f.iterations, "iterations", 20,
-		"how many iterations to time on a GPU or in a training, after three to warm up")
-	p.StringVar(&f.results, "results", planner.SameResults,
-		"if a tensor in a training comes back with any bit changed: turn the plan off (same), or count it "+
-			"and go on (any)")
-	p.StringVar(&f.margin, "device-margin", "",
-		"how much of a GPU's free memory to leave unused (default 512MiB)")
-	p.BoolVar(&f.calibrate, "calibrate", false,
-		"measure the GPU's cost of copies, launches and allocations again")
-	help.Rare(p, "iterations", "results", "device-margin", "calibrate")
-}
-
-// options returns how to measure on a GPU.
-func (f *deviceFlags) options() (cuda.Options, error) {
-	if err := f.check(); err != nil {
-		return cuda.Options{}, err
-	}
-	margin, err := planner.Bytes("device-margin", f.margin)
-	return cuda.Options{Iterations: f.iterations, Margin: margin}, err
-}
-
-func (f *deviceFlags) check() error {
-	if f.iterations < 1 || f.iterations > 10_000 {
-		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", f.iterations)}
-	}
-	return nil
-}
-
-// live reports whether --target names a running training.
-func (f *deviceFlags) live() bool {
-	return strings.HasPrefix(f.target, "live") && !strings.Contains(f.target, ",")
-}
-
-// devices opens the GPUs that --target names. It returns the usable ones together with the error of the
-// others.
-func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
-	ordinals, err := planner.Ordinals(f.target)
-	if err != nil || len(ordinals) == 0 {
-		return nil, err
-	}
-	o, err := f.options()
-	if err != nil {
-		return nil, err
-	}
-	list, err := planner.OpenAll(ctx, ordinals, o)
-	if planner.Unusable(err) {
-		err = unsupportedError{err}
-	}
-	return list, err
-}
-
-// stillSimulated reports whether to print a report despite an error: if a GPU cannot be used, the simulator
-// still answers.
-func stillSimulated(err error) bool {
-	return exitCode(err) != exitUsage && !errors.Is(err, context.Canceled)
+	return c.compared(ctx, p, round.Managers, opt)
 }

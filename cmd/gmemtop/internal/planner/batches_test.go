@@ -142,33 +142,3 @@ func TestManagerTakesExactlyOneName(t *testing.T) {
 		}
 	}
 }
-
-// A training carries out managers that only choose addresses if they are named.
-func TestApartSeparatesNamedPoolingManagers(t *testing.T) {
-	for _, c := range []struct{ names, want string }{
-		{"joint,stalloc", "stalloc | joint"}, {"stalloc", "stalloc | "}, {"joint", " | joint"},
-	} {
-		var list []plan.Manager
-		for _, n := range strings.Split(c.names, ",") {
-			m, err := Manager(n)
-			if err != nil {
-				t.Fatal(err)
-			}
-			list = append(list, m)
-		}
-		called := func(list []plan.Manager) string {
-			var names []string
-			for _, m := range list {
-				names = append(names, m.Info().Name)
-			}
-			return strings.Join(names, ",")
-		}
-		pooling, others := Apart(list, c.names)
-		if got := called(pooling) + " | " + called(others); got != c.want {
-			t.Errorf("%s: %s, want %s", c.names, got, c.want)
-		}
-		if pooling, others := Apart(list, ""); len(pooling) > 0 || len(others) != len(list) {
-			t.Errorf("%s unasked: %s", c.names, called(pooling))
-		}
-	}
-}

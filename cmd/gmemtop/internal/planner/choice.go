@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
@@ -34,20 +37,91 @@ func Pools(name string) bool {
 	return err == nil && m.Info().Family == plan.Pooling
 }
 
-// Apart separates managers that only choose addresses from a list, if they were named: a training does not
-// carry them out unless asked.
-func Apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
-	if names == "" || names == "all" {
-		return nil, list
+// Managers returns the named managers. With a GPU among the targets, the default includes those that only a
+// GPU can carry out.
+func Managers(names, targets string) ([]plan.Manager, error) {
+	ordinals, err := Ordinals(targets)
+	if err != nil {
+		return nil, err
 	}
-	for _, m := range list {
-		if m.Info().Family == plan.Pooling {
-			pooling = append(pooling, m)
-		} else {
-			others = append(others, m)
+	words := strings.Split(names, ",")
+	var there []plan.Manager
+	if len(ordinals) > 0 {
+		for _, m := range managers.OnDevices() {
+			k := slices.Index(words, m.Info().Name)
+			if k >= 0 || names == "" || names == "all" {
+				there = append(there, m)
+			}
+			if k >= 0 {
+				words = slices.Delete(words, k, k+1)
+			}
 		}
 	}
-	return pooling, others
+	if len(words) == 0 {
+		return there, nil
+	}
+	list, err := managers.Select(strings.Join(words, ","))
+	if err != nil {
+		return nil, &Mistake{err}
+	}
+	return append(list, there...), nil
+}
+
+// Round is managers whose plans for a running training solve the same problem.
+type Round struct {
+	Managers []plan.Manager
+	// Pooled means that they only choose addresses. Their problem is what the allocator was asked for, and
+	// they are compared with what PyTorch's allocator does without a plan.
+	Pooled bool
+}
+
+// Rounds returns the rounds of a comparison in a running training. Managers that only choose addresses take
+// part only if they are named.
+func Rounds(names string) ([]Round, error) {
+	list, err := managers.Select(names)
+	if err != nil {
+		return nil, &Mistake{err}
+	}
+	if names == "" || names == "all" {
+		return []Round{{Managers: list}}, nil
+	}
+	pools := func(m plan.Manager) bool { return m.Info().Family == plan.Pooling }
+	pooling, err := managers.Select("caching,expandable")
+	if err != nil {
+		return nil, err
+	}
+	without := len(pooling)
+	for _, m := range list {
+		if pools(m) {
+			pooling = append(pooling, m)
+		}
+	}
+	var rounds []Round
+	if others := slices.DeleteFunc(list, pools); len(others) > 0 {
+		rounds = append(rounds, Round{Managers: others})
+	}
+	if len(pooling) > without {
+		rounds = append(rounds, Round{Managers: pooling, Pooled: true})
+	}
+	return rounds, nil
+}
+
+// LiveOptions returns the options for comparing on a running training, the target, which has described p.
+func (t *Task) LiveOptions(p *plan.Problem, w *crew.Crew, target *crew.Target,
+	pooled bool) (replay.Options, error) {
+	opt, err := t.Options(p)
+	if err != nil {
+		return opt, err
+	}
+	about := w.Lead.History.Snapshot().Target.Command()
+	if n := target.Ranks(); n > 1 {
+		about += fmt.Sprintf(", %d ranks", n)
+	}
+	if !pooled {
+		opt.Eager = managers.Eager
+	}
+	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
+	return opt, nil
 }
 
 // SameResults is the default of --results.

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -105,6 +106,11 @@ func About(i driver.Info) string {
 		s += fmt.Sprintf(", driver for CUDA %d.%d", i.CUDA/1000, i.CUDA%1000/10)
 	}
 	return s
+}
+
+// Replay returns the GPU as a device that comparisons measure on.
+func (d *Device) Replay() replay.Device {
+	return replay.Device{Target: d.Target, About: About(d.Info)}
 }
 
 // open opens a GPU.

@@ -131,7 +131,7 @@ func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string
 	if _, _, err := x.Calibrate(ctx, false); err != nil && !errors.As(err, new(*Unkept)) {
 		return err
 	}
-	return c.Measure(ctx, replay.Device{Target: x.Target, About: About(x.Info)}, update)
+	return c.Measure(ctx, x.Replay(), update)
 }
 
 // slow lists the managers that search for many seconds, fastest first. They plan last, so that no quick
