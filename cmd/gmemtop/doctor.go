@@ -10,7 +10,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -109,26 +108,14 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if err := g.mayWrite(g.file); err != nil {
 		return err
 	}
-	o, done, err := g.options(ctx)
+	o, err := g.options(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
-
 	// A signal stops the checks and everything they started before the program ends.
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer cancel()
 	g.signals(func(os.Signal) { cancel() })
-	hangup := make(chan os.Signal, 1)
-	signal.Notify(hangup, syscall.SIGHUP)
-	defer signal.Stop(hangup)
-	go func() {
-		select {
-		case <-hangup:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
 
 	r, err := acceptance.Run(ctx, o)
 	if err := ctx.Err(); err != nil {
@@ -158,46 +145,24 @@ func (g *gpuReport) run(ctx context.Context) error {
 	return nil
 }
 
-// options gathers what the checks need. done removes their folder, unless the user keeps it.
-func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), error) {
-	none := func() {}
+// options gathers what the checks need.
+func (g *gpuReport) options(ctx context.Context) (acceptance.Options, error) {
 	program, err := os.Executable()
 	if err != nil {
-		return acceptance.Options{}, none,
+		return acceptance.Options{},
 			fmt.Errorf("cannot find gmemtop's own file: %w; start it with its full path", err)
 	}
 	b := build.This()
 	o := acceptance.Options{Program: program, Build: acceptance.Build{Version: b.Version,
-		Revision: b.Revision, Modified: b.Modified}, Python: g.interpreter(ctx),
+		Revision: b.Revision, Modified: b.Modified}, Python: doctor.TrainingPython(ctx, g.python),
 		Device: g.device, Environ: g.Environ, Only: g.checks, Tiny: g.tiny, Begin: g.begins, End: g.ends}
 	if !g.all {
 		o.Limit = time.Duration(math.Round(g.minutes * float64(time.Minute)))
 	}
 	if g.keep != "" {
 		o.Folder, err = filepath.Abs(g.keep)
-		return o, none, err
 	}
-	o.Folder, err = os.MkdirTemp("", "gmemtop-checks-")
-	if err != nil {
-		return o, none, fmt.Errorf("no folder for the checks: %w; name one with --keep", err)
-	}
-	return o, func() { os.RemoveAll(o.Folder) }, nil
-}
-
-// interpreter returns the Python to train with: the named one, or python3 if it has torch.
-func (g *gpuReport) interpreter(ctx context.Context) string {
-	if g.python != "" {
-		if path,
-			err := filepath.Abs(g.python); err == nil && strings.ContainsRune(g.python, filepath.Separator) {
-			return path
-		}
-		return g.python
-	}
-	if path, err := doctor.RunPython(ctx, "import importlib.util, sys; print(sys.executable if "+
-		"importlib.util.find_spec('torch') else '')"); err == nil {
-		return strings.TrimSpace(path)
-	}
-	return ""
+	return o, err
 }
 
 func (g *gpuReport) begins(c acceptance.Check) {

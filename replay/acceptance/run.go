@@ -26,7 +26,8 @@ type Options struct {
 	Device int
 	// Environ is the environment of the programs that are run.
 	Environ []string
-	// Folder is where recordings and logs go. Checks that are ok there are not run again.
+	// Folder is where recordings and logs go. Checks that are ok there are not run again. Without one, Run
+	// uses a temporary folder.
 	Folder string
 	// Limit is the time that all checks together may take, 0 for no limit.
 	Limit time.Duration
@@ -87,6 +88,14 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		if _, ok := Find(name); !ok {
 			return nil, fmt.Errorf("%w %q: they are %s", ErrNoCheck, name, strings.Join(names(), ", "))
 		}
+	}
+	if o.Folder == "" {
+		folder, err := os.MkdirTemp("", "gmemtop-checks-")
+		if err != nil {
+			return nil, fmt.Errorf("no folder for the checks: %w: set TMPDIR to one that you may write", err)
+		}
+		defer os.RemoveAll(folder)
+		o.Folder = folder
 	}
 	if err := unpack(o.Folder); err != nil {
 		return nil, err

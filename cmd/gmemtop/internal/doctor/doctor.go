@@ -201,8 +201,8 @@ func quote(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// RunPython runs code in the python3 on the PATH and returns what it prints.
-func RunPython(ctx context.Context, code string) (string, error) {
+// runPython runs code in the python3 on the PATH and returns what it prints.
+func runPython(ctx context.Context, code string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askPython)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "python3", "-c", code).Output()
@@ -216,7 +216,7 @@ func checkPython(ctx context.Context) Finding {
 		f.Detail = "none"
 		return f.missing("python3 is not on the PATH", activate, activateFix)
 	}
-	version, err := RunPython(ctx, "import platform; print(platform.python_version())")
+	version, err := runPython(ctx, "import platform; print(platform.python_version())")
 	if err != nil {
 		f.Detail = path
 		return f.missing("it does not run: "+err.Error(), activate, activateFix+"; "+path+" -V shows why")
@@ -225,10 +225,27 @@ func checkPython(ctx context.Context) Finding {
 	return f
 }
 
+// TrainingPython returns the Python to train with: the named one, or else python3 if it has torch, or "".
+func TrainingPython(ctx context.Context, named string) string {
+	if named != "" {
+		path, err := filepath.Abs(named)
+		if err == nil && strings.ContainsRune(named, filepath.Separator) {
+			return path
+		}
+		return named // a name on the PATH
+	}
+	path, err := runPython(ctx, "import importlib.util, sys; "+
+		"print(sys.executable if importlib.util.find_spec('torch') else '')")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(path)
+}
+
 // checkTorch asks for PyTorch's version without importing it, which would take seconds and GPU memory.
 func checkTorch(ctx context.Context) Finding {
 	f := Finding{Name: "pytorch", Detail: "none"}
-	version, err := RunPython(ctx, "import importlib.metadata as m; print(m.version('torch'))")
+	version, err := runPython(ctx, "import importlib.metadata as m; print(m.version('torch'))")
 	if err != nil {
 		why := "the python3 on the PATH has no package torch"
 		if errors.Is(err, exec.ErrNotFound) {
