@@ -95,16 +95,6 @@ type Figure struct {
 	Unit  string  `json:"unit"` // bytes, ms, s, GB/s, share or count
 }
 
-// figure returns a figure of a result by its name and what it belongs to.
-func (r *Result) figure(name, of string) (float64, bool) {
-	for _, f := range r.Figures {
-		if f.Name == name && f.Of == of {
-			return f.Value, true
-		}
-	}
-	return 0, false
-}
-
 // Result returns how a check ended, false if the report does not have it.
 func (r *Report) Result(check string) (Result, bool) {
 	i := slices.IndexFunc(r.Results, func(x Result) bool { return x.Check == check })

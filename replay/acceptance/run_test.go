@@ -290,3 +290,13 @@ func TestAnUnknownOverheadDoesNotPass(t *testing.T) {
 		}
 	}
 }
+
+// figure returns a figure of a result by its name and what it belongs to.
+func (r *Result) figure(name, of string) (float64, bool) {
+	for _, f := range r.Figures {
+		if f.Name == name && f.Of == of {
+			return f.Value, true
+		}
+	}
+	return 0, false
+}

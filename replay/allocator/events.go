@@ -57,15 +57,6 @@ func (m *ManualEvents) Wait(e Event) {
 // Complete marks e as done.
 func (m *ManualEvents) Complete(e Event) { m.done[e-1] = true }
 
-// completeStream marks all of a stream's work so far as done.
-func (m *ManualEvents) completeStream(stream Stream) {
-	for i, s := range m.streams {
-		if s == stream {
-			m.done[i] = true
-		}
-	}
-}
-
 // Last returns the number of the newest event, 0 for none.
 func (m *ManualEvents) Last() Event { return Event(len(m.done)) }
 

@@ -367,3 +367,12 @@ func TestScripts(t *testing.T) {
 		})
 	}
 }
+
+// completeStream marks all of a stream's work so far as done.
+func (m *ManualEvents) completeStream(stream Stream) {
+	for i, s := range m.streams {
+		if s == stream {
+			m.done[i] = true
+		}
+	}
+}

@@ -353,3 +353,9 @@ func TestAFileOfALaterFormatIsRecognised(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+// setting adds a setting, its value as JSON.
+func (w *Writer) setting(s traces.Setting) { w.keep(w.enc.defineSetting(kindSetting, s)) }
+
+// extra adds a key that has no place in this version, its value as JSON.
+func (w *Writer) extra(s traces.Setting) { w.keep(w.enc.defineSetting(kindExtra, s)) }

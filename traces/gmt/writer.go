@@ -157,12 +157,6 @@ func (w *Writer) beforeRecord() {
 	}
 }
 
-// setting adds a setting, its value as JSON.
-func (w *Writer) setting(s traces.Setting) { w.keep(w.enc.defineSetting(kindSetting, s)) }
-
-// extra adds a key that has no place in this version, its value as JSON.
-func (w *Writer) extra(s traces.Setting) { w.keep(w.enc.defineSetting(kindExtra, s)) }
-
 // Lose counts n losses of one name, as [traces.Builder.Lose] does.
 func (w *Writer) Lose(name string, s traces.Severity, n int64, detail string) {
 	w.b.Lose(name, s, n, detail)
