@@ -232,8 +232,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 		return err
 	}
 	if c.flags.json && len(rounds) > 1 {
-		return usageError{errors.New("--json writes one comparison, and managers that only choose addresses " +
-			"solve another problem than the rest: compare them one after the other")}
+		return usageError{errors.New("--json writes one comparison, and managers that only choose " +
+			"addresses solve another problem than the rest: compare them one after the other")}
 	}
 	var made []*replay.Comparison
 	left := c.training(ctx, pid, func(w *crew.Crew) error {

@@ -186,12 +186,13 @@ func (r *reader) read(ctx context.Context, l layout, progress func(done, total i
 	total := 0
 	for i := range l.chunks {
 		if c := &l.chunks[i]; c.class == classEvents {
-			if r.budget -= int64(c.rows) * rowBytes; r.budget < 0 || total+c.rows > math.MaxInt32 {
+			cost := int64(c.rows) * rowBytes
+			if cost > r.budget || total+c.rows > math.MaxInt32 {
 				r.stopAt(c, errExpands)
 				l.chunks = l.chunks[:i]
 				break
 			}
-			total += c.rows
+			r.budget, total = r.budget-cost, total+c.rows
 		}
 	}
 	if total > 0 {
