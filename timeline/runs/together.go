@@ -64,9 +64,9 @@ func clocks(members []Member) (spans []span, apart bool) {
 		t := m.Trace
 		for d := range t.Devices {
 			first, end := t.DeviceEvents(traces.DeviceID(d))
-			if end > first {
-				own.from = min(own.from, t.Clock.Epoch+t.Events.Time[first])
-				own.to = max(own.to, t.Clock.Epoch+t.Events.Time[end-1]+1)
+			if end > first { // a clock may step back between them
+				a, b := t.Clock.Epoch+t.Events.Time[first], t.Clock.Epoch+t.Events.Time[end-1]
+				own.from, own.to = min(own.from, a, b), max(own.to, max(a, b)+1)
 			}
 		}
 		if own.from > own.to {

@@ -33,6 +33,29 @@ func TestRanksWithoutCommonTimeStartAtTheirOwnFirstEvents(t *testing.T) {
 	}
 }
 
+// A device without events says nothing about when its rank ran, and a clock may step back.
+func TestARankRunsFromItsFirstTimeToItsLast(t *testing.T) {
+	b := traces.NewBuilder()
+	idle, busy := b.Device(traces.DeviceGPU, 0), b.Device(traces.DeviceGPU, 1)
+	for _, at := range []int64{70, 40} {
+		b.Event(traces.Event{Time: at, Device: busy, Action: traces.Alloc, Addr: uint64(at), Size: 1,
+			Stack: traces.NoStack})
+	}
+	b.Device(traces.DeviceCPU, 0)
+	spans, apart := clocks([]Member{{Trace: b.Finish()}, member(0, 20, 60)})
+	if want := (span{20, 71}); idle == busy || apart || spans[0] != want || spans[1] != want {
+		t.Errorf("%v, apart %v, not %v", spans, apart, want)
+	}
+	if _, apart := clocks([]Member{member(0, 0, 50), member(0, 50, 90)}); !apart {
+		t.Error("a rank that begins when another ends was recorded beside it")
+	}
+	nothing, early := Member{Trace: traces.NewBuilder().Finish()}, member(0, 20, 60)
+	if spans, apart := clocks([]Member{nothing, early}); apart || spans[0] != spans[1] ||
+		spans[1] != (span{20, 60}) {
+		t.Errorf("with an empty recording: %v, apart %v", spans, apart)
+	}
+}
+
 func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
 	late, cut := member(90000, 0, 70), errors.New("cut")
 	late.Path, late.Rank, late.Err = "b", maybe.Known(1), cut

@@ -80,6 +80,33 @@ func TestAStepIsSlowOnlyBeyondTheUsualVariation(t *testing.T) {
 	}
 }
 
+// A step stands out by more than a fiftieth of the median where all others are equal, and by more than six
+// times their deviation (1.48 times 10 MiB here) where they vary.
+func TestAStepStandsOutOnlyBeyondTheUsualVariation(t *testing.T) {
+	const mib = 1 << 20
+	equal, varied := repeated(101, 1000*mib), repeated(101, 1000*mib)
+	for i := range varied {
+		varied[i] = maybe.Known(int64(990+i%3*10) * mib)
+	}
+	for _, c := range []struct {
+		name  string
+		usual []maybe.Int
+		bytes int64
+		found bool
+	}{
+		{"at a fiftieth", equal, 1020 * mib, false}, {"above a fiftieth", equal, 1021 * mib, true},
+		{"within six deviations", varied, 1088 * mib, false},
+		{"beyond six deviations", varied, 1090 * mib, true},
+	} {
+		bytes := slices.Clone(c.usual)
+		bytes[60] = maybe.Known(c.bytes)
+		r := steps.Watch(bytes, repeated(len(bytes), 1), 0)
+		if found := slices.Equal(r.Spikes, []int{60}); found != c.found || !found && len(r.Spikes) > 0 {
+			t.Errorf("%s: %v", c.name, r.Spikes)
+		}
+	}
+}
+
 // Rounding and bookkeeping may leave 512 bytes a step behind, or a ten-thousandth of all held bytes.
 func TestALeakIsMoreThanBookkeeping(t *testing.T) {
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ func called(list []plan.Manager) string {
 	return strings.Join(names, ",")
 }
 
-// Managers that only choose addresses get their own round in a training, with PyTorch's allocator, and only if
-// they are named.
+// Managers that only choose addresses get their own round in a training, with PyTorch's allocator, and only
+// if they are named.
 func TestATrainingComparesManagersInRounds(t *testing.T) {
 	for names, want := range map[string]string{
 		"joint,stalloc": "joint | pooled caching,expandable,stalloc",
