@@ -20,8 +20,8 @@ import (
 )
 
 // The hub hangs, the link to it goes down, and it is killed. Each time the training goes on for many steps
-// before the fault ends. Then all of them arrive, and nothing is lost. The training learns the same as
-// without gmemtop, to the bit.
+// before the fault ends. Then all of them arrive, and nothing is lost. The training's results are
+// bit-identical to those without gmemtop.
 func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
 	python := torchtest.Python(t)
 	w := connect(t, 1)

@@ -41,7 +41,7 @@ for i in range(100000):
     time.sleep(0.02)
 `
 
-// What the screen says of a process: what it waits for, in the agent's own words, and the finished step.
+// What the screen shows of a process: what it waits for, in the agent's words, and the finished step.
 var (
 	waitsForAStep = regexp.MustCompile(`Waiting for the first optimizer step`)
 	hasStepped    = regexp.MustCompile(`runs: step \d`)

@@ -64,8 +64,8 @@ type probedDevice struct {
 }
 
 // Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: the
-// number, the sizes and the peak are those that the allocator counts. The training learns the same to the
-// bit.
+// number, the sizes and the peak are those that the allocator counts. The training's results stay
+// bit-identical.
 func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	if _, err := usdt.Try(); err != nil {
 		t.Skip("needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): ", err)

@@ -36,7 +36,7 @@ type farHub struct {
 	log       words
 }
 
-// words is what a program says, for one who looks while it speaks.
+// words collects a program's output and can be read while the program runs.
 type words struct {
 	mu   sync.Mutex
 	text []byte
@@ -140,8 +140,8 @@ func (h *farHub) check(t *testing.T, run, place string) {
 	}
 }
 
-// watchSecrets looks for the run's keys in what all processes were started with, until untold is called,
-// which also looks at what the hub has said.
+// watchSecrets searches the arguments and environments of all processes for the run's keys until untold is
+// called, which also searches the hub's output.
 func (h *farHub) watchSecrets(t *testing.T) (untold func()) {
 	t.Helper()
 	join, err := bus.ReadJoin(h.join)
@@ -242,7 +242,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 		t.Errorf("capture: %v %s; sshd: %s", err, said, &log)
 	}
 	untold()
-	// What goes wrong at the far end is told here.
+	// Errors at the far end are reported here.
 	if _, said, err := h.gmemtop(ctx, "view", "--text", "--far-gmemtop", h.far,
 		"ssh://"+me.Username+"@127.0.0.1:"+port+"/other"); err == nil ||
 		!strings.Contains(said, `no hub is known here for run "other"`) || !strings.Contains(said, "r'1") {
@@ -270,7 +270,7 @@ func TestAHubIsReachedBySrun(t *testing.T) {
 	h := newFarHub(t)
 	startSlurm(t, h.dir)
 	batch := filepath.Join(h.dir, "job.sh")
-	// The hub is a step of its own, as the training would be.
+	// The hub runs as its own job step, as the training would.
 	script(t, batch, fmt.Sprintf("exec srun --ntasks=1 '%s' hub --join-file '%s'\n", h.far, h.join))
 	out, err := exec.Command("sbatch", "--parsable", "--ntasks=1", "--output="+
 		filepath.Join(h.dir, "job.out"), batch).CombinedOutput()
@@ -433,8 +433,7 @@ func TestThePlaceOfAHub(t *testing.T) {
 	}
 }
 
-// FuzzPlace: whatever stands for a place, it is refused, or what is typed in it stays one argument that is no
-// option.
+// FuzzPlace: any place is refused, or what the user typed in it stays one argument that is not an option.
 func FuzzPlace(f *testing.F) {
 	for _, s := range []string{"ssh://a@b:1/c", "ssh://b/slurm:1", "slurm:1_2", "k8s://a/b", "k8s://a/pod/b",
 		"ssh://-o/x", "ssh://a/'$(x)", "k8s://a/--x"} {

@@ -28,8 +28,8 @@ func TestSniff(t *testing.T) {
 	})
 }
 
-// figures are a Python script's, from the rows alone: the largest live sum of each problem, by the number of
-// buffers and their sizes' sum.
+// figures come from a Python script that reads only the rows: the largest live sum of each problem, by the
+// number of buffers and the sum of their sizes.
 var figures = map[string]int64{
 	"5620 buffers of 56392198611 bytes":   15734934689,
 	"316 buffers of 47348480 bytes":       1674240,

@@ -20,7 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/internal/tracetext"
 )
 
-// table prints what a trace holds, for a person.
+// table prints a trace as text.
 func table(t *traces.Trace) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s\n", t.Kind(), t.Source.Tool)

@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// TestAFinalStateIsKeptOnlyWhole: what the announcing row says must be there, and segments must have blocks
-// that are there.
+// TestAFinalStateIsKeptOnlyWhole: as many segments and blocks as announced must be there, and segments must
+// refer to blocks that are there.
 func TestAFinalStateIsKeptOnlyWhole(t *testing.T) {
 	segment := func(first, end int32) traces.Segment {
 		return traces.Segment{FirstBlock: first, EndBlock: end}

@@ -19,8 +19,8 @@ func TestTheVersionOfAReleaseComesBeforeGosStamp(t *testing.T) {
 	}
 }
 
-// TestTheMakefileSetsTheVersion checks the name that the Makefile gives the linker: the linker takes one that
-// does not exist without a word.
+// TestTheMakefileSetsTheVersion checks the name that the Makefile gives the linker: the linker silently
+// accepts a name that does not exist.
 func TestTheMakefileSetsTheVersion(t *testing.T) {
 	makefile, err := os.ReadFile("../../../../Makefile")
 	if err != nil {

@@ -44,7 +44,7 @@ func TestUnavailableFindingsHaveAReasonAndAFix(t *testing.T) {
 	}
 }
 
-// shell has a shell read a command without running it.
+// shell has a shell check a command's syntax without running it.
 func shell(command string) ([]byte, error) {
 	return exec.Command("/bin/sh", "-n", "-c", command).CombinedOutput()
 }
