@@ -129,23 +129,44 @@ func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64
 		work += g.work
 		top = max(top, g.top)
 	}
-	// The program's memory is rounded, and knows chains only from outside: of its budgets, in shares of the
-	// largest, that one is looked for whose plan just meets the limit.
-	best, bestPeak, bestTime := plan.Decisions{}, int64(math.MaxInt64), int64(math.MaxInt64)
-	try := func(less int) bool {
+	best := tightest(ctx, top, limit, func(less int) attempt {
 		var drops []chain.Drop
 		for _, g := range programs {
 			drops = append(drops, g.drops(g.top-less)...)
 		}
 		r, _ := c.b.PlanPossible(drops, nil, 0)
-		peak := c.b.PeakLive(r.Absences, r.Reruns)
 		work += int64(len(r.Absences) + r.Ops)
-		fits, did := peak <= limit, bestPeak <= limit
-		smaller := peak < bestPeak
-		if fits && (!did || r.Time < bestTime || r.Time == bestTime && smaller) || !fits && !did && smaller {
-			best, bestPeak, bestTime = plan.Decisions{Absences: r.Absences, Reruns: r.Reruns}, peak, r.Time
+		return attempt{plan.Decisions{Absences: r.Absences, Reruns: r.Reruns},
+			c.b.PeakLive(r.Absences, r.Reruns), r.Time}
+	})
+	return best.Decisions, work, nil
+}
+
+// attempt is what a program decides with one of its budgets: the peak of live bytes, and the time that it
+// takes by the program's own account.
+type attempt struct {
+	plan.Decisions
+	peak, time int64
+}
+
+// better reports whether an attempt is to be preferred within a limit: it fits and is faster, or else it is
+// smaller.
+func (a *attempt) better(b *attempt, limit int64) bool {
+	fits, did := a.peak <= limit, b.peak <= limit
+	smaller := a.peak < b.peak
+	return fits && (!did || a.time < b.time || a.time == b.time && smaller) || !fits && !did && smaller
+}
+
+// tightest returns the best attempt. A program's memory is rounded, and knows chains only from outside: of
+// its budgets, so many units less than top, that one is looked for whose plan just meets the limit.
+func tightest(ctx context.Context, top int, limit int64, make func(less int) attempt) attempt {
+	best := attempt{peak: math.MaxInt64, time: math.MaxInt64}
+	try := func(less int) bool {
+		a := make(less)
+		if a.better(&best, limit) {
+			best = a
 		}
-		return fits
+		return a.peak <= limit
 	}
 	// Fewer units take less: the first budget that fits lies between, if rounding does not get in the way,
 	// and then the next ones are worth a look.
@@ -160,7 +181,7 @@ func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64
 	for less := max(lo-2, 0); less <= min(lo+2, top) && ctx.Err() == nil; less++ {
 		try(less)
 	}
-	return best, work, nil
+	return best
 }
 
 // stage is a part of a forward pass with what it takes.
