@@ -131,3 +131,30 @@ func BenchmarkFit(b *testing.B) {
 		})
 	}
 }
+
+// As published, the gap below the first range counts only where there is no second: first fit must look on
+// after it, and takes it in the end where nothing else was there.
+func TestTheGapBelowTheFirstRangeCountsOnlyAlone(t *testing.T) {
+	for _, c := range []struct {
+		rule    fitRule
+		gaps    []addrRange
+		settled []bool
+		at      int64
+	}{
+		{fitRule{first: true, quirk: true}, []addrRange{{0, 10}, {11, 30}}, []bool{false, true}, 11},
+		{fitRule{quirk: true}, []addrRange{{0, 10}, {11, 30}, {40, 50}}, []bool{false, false, true}, 40},
+		{fitRule{quirk: true}, []addrRange{{0, 10}}, []bool{false}, 0},
+		{fitRule{first: true}, []addrRange{{0, 10}}, []bool{true}, 0},
+		{fitRule{quirk: true}, []addrRange{{0, 10}, {12, 15}}, []bool{false, false}, 99},
+	} {
+		x := newChoice(c.rule, 10)
+		for i, g := range c.gaps {
+			if got := x.offer(g); got != c.settled[i] {
+				t.Errorf("%+v: gap %d settles it: %v", c, i, got)
+			}
+		}
+		if got := x.at(99); got != c.at {
+			t.Errorf("%+v: taken is %d", c, got)
+		}
+	}
+}

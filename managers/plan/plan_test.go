@@ -443,3 +443,21 @@ func TestSectionsTileTheirBuffer(t *testing.T) {
 		}
 	}
 }
+
+// A gap has at least one op in it, also where the caller asks for fewer, and as many as the caller asks for.
+func TestGapsHaveAsManyOpsAsAsked(t *testing.T) {
+	b := plantest.New()
+	x := b.Buffer("x", 1, timeline.Activation)
+	y := b.Buffer("y", 1, timeline.Activation)
+	b.Op("write", traces.PhaseForward, 1, nil, []plan.BufferID{x, y})
+	b.Op("next", traces.PhaseForward, 1, []plan.BufferID{x}, nil) // no op between
+	b.Op("one", traces.PhaseForward, 1, []plan.BufferID{y}, nil)
+	b.Op("two", traces.PhaseForward, 1, nil, nil)
+	b.Op("last", traces.PhaseForward, 1, []plan.BufferID{x, y}, nil) // two and one
+	p := b.End()
+	for minOps, want := range []int{3, 3, 1, 0} {
+		if got := p.Gaps(1, minOps); len(got) != want {
+			t.Errorf("%d gaps of %d ops and more, want %d: %v", len(got), minOps, want, got)
+		}
+	}
+}
