@@ -260,7 +260,7 @@ func defaults() params {
 		nearEnough:   400,
 		farEnough:    20,
 		luck:         50,
-		quick:        2,
+		quick:        3,
 		tieBuffers:   20_000,
 
 		page:           torchalloc.Granularity,

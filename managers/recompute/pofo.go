@@ -133,7 +133,7 @@ func (o *offloads) realize(drops []chain.Drop, outs []offload, limit int64) atte
 	best := attempt{peak: math.MaxInt64, time: math.MaxInt64}
 	for room, k := limit, 0; k < realizations; k++ {
 		swaps := o.positions(drops, outs, reach, room)
-		r, _ := o.b.PlanPossible(drops, swaps, 0)
+		r, _ := o.b.PlanPossible(drops, swaps, o.mostOps)
 		a := attempt{Decisions: plan.Decisions{Absences: append(swaps, r.Absences...), Reruns: r.Reruns}}
 		a.peak = o.b.PeakLive(a.Absences, a.Reruns)
 		reach, a.time = o.estimate(outs, swaps, r.Reruns)

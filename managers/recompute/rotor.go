@@ -85,7 +85,13 @@ type chains struct {
 	b      *chain.Builder
 	passes []*stageChain
 	work   int64 // for each pass
+	// the most ops that may run again together: what would take more is kept
+	mostOps int
 }
+
+// manyOps is how many ops may run again in any case, together. Where a large network is no chain, dropping
+// everything would take millions.
+const manyOps = 300_000
 
 func newChains(p *plan.Problem, b *chain.Builder, work int64) chains {
 	c := chains{b: b}
@@ -97,6 +103,7 @@ func newChains(p *plan.Problem, b *chain.Builder, work int64) chains {
 		c.passes = append(c.passes, newStageChain(p, b, pair, acts, work))
 	}
 	c.work = work / int64(max(len(c.passes), 1))
+	c.mostOps = min(b.DefaultMaxOps(), max(mostReruns*len(p.Ops), manyOps))
 	return c
 }
 
@@ -134,7 +141,7 @@ func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64
 		for _, g := range programs {
 			drops = append(drops, g.drops(g.top-less)...)
 		}
-		r, _ := c.b.PlanPossible(drops, nil, 0)
+		r, _ := c.b.PlanPossible(drops, nil, c.mostOps)
 		work += int64(len(r.Absences) + r.Ops)
 		return attempt{plan.Decisions{Absences: r.Absences, Reruns: r.Reruns},
 			c.b.PeakLive(r.Absences, r.Reruns), r.Time}
