@@ -97,7 +97,8 @@ func TestJointIsNeverBeaten(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away", met, alone, parked)
+	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away", met, alone,
+		parked)
 	if met < 50 || alone < 10 || parked < 5 {
 		t.Error("the law was hardly tried")
 	}

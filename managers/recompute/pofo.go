@@ -14,15 +14,16 @@ import (
 
 // Recomputation and offloading together on a chain.
 //
-// Problem: rotor leaves the link idle, and a manager that only swaps leaves it too slow: what one forward pass
-// can copy out is a part of what has to go. Compute and link are two resources, and the best plan uses both.
+// Problem: rotor leaves the link idle, and a manager that only swaps has nothing but the link: what one
+// forward pass can copy out is a part of what has to go. Compute and link are two resources, and the best
+// plan uses both.
 //
 // Way chosen: the program of Beaumont, Eyraud-Dubois, Shilova, "Efficient Combination of Rematerialization
 // and Offloading for Training DNNs", NeurIPS 2021 (POFO), in our reading. In the forward pass each result
-// that is held, and what stays inside a stage that is held as a whole, is either kept in memory or goes to the
-// host; what runs again later is rotor's business, C(s, t, m). With P(s, away, b, m) for the least time added
-// by the stages from s on, where m bytes are left for them, the input of s is on the host or not, and copies
-// out of b are still to be made when s begins,
+// that is held, and what stays inside a stage that is held as a whole, is either kept in memory or goes to
+// the host; what runs again later is rotor's business, C(s, t, m). With P(s, away, b, m) for the least time
+// added by the stages from s on, where m bytes are left for them, the input of s is on the host or not, and
+// copies out of b are still to be made when s begins,
 //
 //	P(s, away, b, m) = least over j of
 //	    P(j+1, no,  b - forward(s..j),             m - result of j) + C(s, j, m - copies - input)
@@ -39,9 +40,9 @@ import (
 // the outcome is estimated with both lanes of the link, and of the program's budgets the one is taken whose
 // plan meets the real one and takes the least time by that estimate.
 //
-// Our reading, and what of the paper is not done: we had its abstract and not its text, so that the state above
-// is ours. The paper claims optimal sequences; ours counts time and memory in steps, and claims nothing.
-// Copies that a slow link cannot end before the turn are counted as if they could go on. Stages are those of
+// Our reading, and what of the paper is not done: we had its abstract and not its text, so that the state
+// above is ours. The paper claims optimal sequences; ours counts time and memory in steps, and claims
+// nothing. Copies that a slow link cannot end before the turn are counted as if they could go on. Stages are those of
 // rotor. Where there are no copy engines nothing is offloaded.
 //
 // Complexity: rotor's, and O(stages^2 x steps of time x units). Rejected: a price for a nanosecond of copying

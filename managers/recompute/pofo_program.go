@@ -8,7 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// offloadProgram is pofo's program for one chain and one limit: P(s, away, b, m), on top of rotor's C(s, t, m).
+// offloadProgram is pofo's program for one chain and one limit: P(s, away, b, m), on top of rotor's
+// C(s, t, m).
 type offloadProgram struct {
 	*rotorProgram
 	p      *plan.Problem
@@ -154,7 +155,8 @@ func (g *offloadProgram) moves(s int) (all []move) {
 			high = max(high, g.c.stages[j].forward)
 		}
 		for _, resultOut := range outs {
-			all = append(all, g.withResult(move{upTo: j, sweep: true, resultOut: resultOut, need: g.need(high)}))
+			w := move{upTo: j, sweep: true, resultOut: resultOut, need: g.need(high)}
+			all = append(all, g.withResult(w))
 		}
 	}
 	return all
