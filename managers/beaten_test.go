@@ -10,6 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // stepWithin returns the step time of a manager's plan, plantest.Never where it has none within the budget.
@@ -33,6 +35,40 @@ func stepWithin(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int6
 	return x.StepTime
 }
 
+// adam is the training of so many layers whose state is half of what a step holds, by an optimizer
+// that keeps two values for each weight.
+func adam(layers int) *plan.Problem {
+	b := plantest.New()
+	const weight, act = 8 << 20, 24 << 20
+	acts := []plan.BufferID{b.Buffer("act", act, timeline.Activation)}
+	input := b.Op("input", traces.PhaseForward, 0, nil, acts)
+	b.P.Ops[input].Rerunnable = false
+	var weights, grads, state []plan.BufferID
+	for i := range layers {
+		weights = append(weights, b.Persistent("weight", weight, timeline.Parameter))
+		state = append(state, b.Persistent("exp_avg", weight, timeline.OptimizerState),
+			b.Persistent("exp_avg_sq", weight, timeline.OptimizerState))
+		grads = append(grads, b.Buffer("weight.grad", weight, timeline.Gradient))
+		acts = append(acts, b.Buffer("act", act, timeline.Activation))
+		b.Op("forward", traces.PhaseForward, 4_000_000, []plan.BufferID{acts[i], weights[i]}, acts[i+1:i+2])
+	}
+	grad := b.Buffer("grad", act, timeline.AutogradDetail)
+	b.Op("loss", traces.PhaseBackward, 0, acts[layers:], []plan.BufferID{grad})
+	for i := layers - 1; i >= 0; i-- {
+		next := b.Buffer("grad", act, timeline.AutogradDetail)
+		b.Op("backward", traces.PhaseBackward, 8_000_000, []plan.BufferID{grad, acts[i], weights[i]},
+			[]plan.BufferID{next, grads[i]})
+		grad = next
+	}
+	for i := range layers {
+		b.Op("update", traces.PhaseOptimizer, 1_000_000, grads[i:i+1], nil)
+		for _, x := range []plan.BufferID{weights[i], state[2*i], state[2*i+1]} {
+			b.Mutate(x)
+		}
+	}
+	return b.End()
+}
+
 // TestJointIsNeverBeaten: at no budget is any manager of the same executor faster than joint, and none meets
 // a budget that joint misses, however little joint may search. Those that solve integer programs are left
 // out, and so is portfolio, which is joint with more to start from.
@@ -46,6 +82,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 		"gpt":              gpt(150),
 		"random 1":         plantest.Random(1, 40),
 		"random 2":         plantest.Random(2, 60),
+		"adam":             adam(8),
 	}
 	for _, name := range []string{"alexnet", "resnet50"} {
 		net, err := networks.ByName(name)
@@ -75,7 +112,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 		peak, _ := p.PeakLive()
 		for share := int64(10); share <= 90; share += 10 {
 			budget := peak * share / 100
-			if p.CheckBudget(budget) != nil {
+			if q, _ := p.Parked(); p.CheckBudget(budget) != nil && (q == nil || q.CheckBudget(budget) != nil) {
 				continue
 			}
 			const work = 500_000
@@ -99,7 +136,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 	}
 	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away", met, alone,
 		parked)
-	if met < 50 || alone < 10 || parked < 5 {
+	if met < 50 || alone < 10 || parked < 3 {
 		t.Error("the law was hardly tried")
 	}
 }

@@ -42,8 +42,8 @@ import (
 //
 // Our reading, and what of the paper is not done: we had its abstract and not its text, so that the state
 // above is ours. The paper claims optimal sequences; ours counts time and memory in steps, and claims
-// nothing. Copies that a slow link cannot end before the turn are counted as if they could go on. Stages are those of
-// rotor. Where there are no copy engines nothing is offloaded.
+// nothing. Copies that a slow link cannot end before the turn are counted as if they could go on. Stages are
+// those of rotor. Where there are no copy engines nothing is offloaded.
 //
 // Complexity: rotor's, and O(stages^2 x steps of time x units). Rejected: a price for a nanosecond of copying
 // in place of b, which hides where on the way the link is short.
