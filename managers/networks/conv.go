@@ -63,7 +63,7 @@ func (c *convolution) workspace() int64 {
 }
 
 // variants returns the ways of computing it; nil for one way, implicit GEMM, whose duration comes second.
-func (t *tape) variants(c *convolution) ([]plan.Variant, int64) {
+func (t *layers) variants(c *convolution) ([]plan.Variant, int64) {
 	gemm := t.price(c.macs(), float64(c.bytes))
 	if c.stride != 1 || c.groups != 1 || min(c.kh, c.kw) < 3 || max(c.kh, c.kw) >= fftTile {
 		return nil, gemm
@@ -89,7 +89,7 @@ func (t *tape) variants(c *convolution) ([]plan.Variant, int64) {
 }
 
 // convOp adds an op that computes a convolution, with its variants and their workspace.
-func (t *tape) convOp(name, layer string, c *convolution, accesses ...plan.Access) {
+func (t *layers) convOp(name, layer string, c *convolution, accesses ...plan.Access) {
 	i := t.op(name, layer, plan.ClassConv, c.macs(), accesses...)
 	op := &t.p.Ops[i]
 	op.Variants, op.Duration = t.variants(c)
@@ -103,7 +103,7 @@ func (t *tape) convOp(name, layer string, c *convolution, accesses ...plan.Acces
 }
 
 // conv is a square convolution that saves its input.
-func (t *tape) conv(name string, x *tensor, out, kernel, stride, pad int64, bias bool) *tensor {
+func (t *layers) conv(name string, x *tensor, out, kernel, stride, pad int64, bias bool) *tensor {
 	side := func(n int64) int64 { return (n+2*pad-kernel)/stride + 1 }
 	y := t.output(name, out, side(x.h), side(x.w), true)
 	weight, b := t.param(name+".weight", out*x.c*kernel*kernel), -1

@@ -15,13 +15,13 @@ func All() []Network {
 			"classifiers, 224 x 224",
 			Batches: []int{128}, build: googLeNet},
 		{Name: "VGG-16", Summary: "configuration D, 224 x 224", Batches: []int{64, 128, 256},
-			build: func(t *tape) {
+			build: func(t *layers) {
 				vgg(t, 0)
 			}},
 	}
 	for k := 1; k <= 4; k++ {
 		all = append(all, Network{Name: fmt.Sprintf("VGG-%d", 16+100*k), Batches: []int{32},
-			build: func(t *tape) {
+			build: func(t *layers) {
 				vgg(t, 20*k)
 			},
 			Summary: fmt.Sprintf("VGG-16 with %d more convolutions in each of its five groups, after vDNN",
@@ -30,29 +30,29 @@ func All() []Network {
 	return append(all,
 		Network{Name: "ResNet-50", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224",
 			Batches: []int{64},
-			build:   func(t *tape) { resNet(t, 3, 4, 6, 3) }},
+			build:   func(t *layers) { resNet(t, 3, 4, 6, 3) }},
 		Network{Name: "ResNet-101", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224",
 			Batches: []int{64},
-			build:   func(t *tape) { resNet(t, 3, 4, 23, 3) }},
+			build:   func(t *layers) { resNet(t, 3, 4, 23, 3) }},
 		Network{Name: "BERT-base", Summary: "12 layers of 768, with the head of masked " +
 			"language modelling, tied", Batches: []int{8, 32},
-			Sequence: 512, usual: Adam, build: func(t *tape) { bert(t, 12, 768, 12) }},
+			Sequence: 512, usual: Adam, build: func(t *layers) { bert(t, 12, 768, 12) }},
 		Network{Name: "GPT-2 small", Summary: "12 layers of 768, head tied to the embedding",
 			Batches:  []int{8},
-			Sequence: 1024, usual: Adam, build: func(t *tape) { gpt2(t, 12, 768, 12) }},
+			Sequence: 1024, usual: Adam, build: func(t *layers) { gpt2(t, 12, 768, 12) }},
 		Network{Name: "GPT-2 medium", Summary: "24 layers of 1024, head tied to the embedding",
 			Batches:  []int{8},
-			Sequence: 1024, usual: Adam, build: func(t *tape) { gpt2(t, 24, 1024, 16) }},
+			Sequence: 1024, usual: Adam, build: func(t *layers) { gpt2(t, 24, 1024, 16) }},
 	)
 }
 
 // convReLU is a convolution with bias and an activation in place, named after the convolution.
-func (t *tape) convReLU(conv, relu string, x *tensor, out, kernel, stride, pad int64) *tensor {
+func (t *layers) convReLU(conv, relu string, x *tensor, out, kernel, stride, pad int64) *tensor {
 	return t.relu(relu, t.conv(conv, x, out, kernel, stride, pad, true))
 }
 
 // alexNet leaves out the adaptive pooling, which does nothing at this size.
-func alexNet(t *tape) {
+func alexNet(t *layers) {
 	x := t.images(3, 224, 224)
 	x = t.pool("pool1", t.convReLU("conv1", "relu1", x, 64, 11, 4, 2), 3, 2, 0, false)
 	x = t.pool("pool2", t.convReLU("conv2", "relu2", x, 192, 5, 1, 2), 3, 2, 0, false)
@@ -64,7 +64,7 @@ func alexNet(t *tape) {
 	t.loss(t.linear("fc8", x, 1000, true, -1))
 }
 
-func overFeat(t *tape) {
+func overFeat(t *layers) {
 	x := t.images(3, 231, 231)
 	x = t.pool("pool1", t.convReLU("conv1", "relu1", x, 96, 11, 4, 0), 2, 2, 0, false)
 	x = t.pool("pool2", t.convReLU("conv2", "relu2", x, 256, 5, 1, 0), 2, 2, 0, false)
@@ -77,7 +77,7 @@ func overFeat(t *tape) {
 }
 
 // vgg is VGG-16 with more convolutions in each group.
-func vgg(t *tape, more int) {
+func vgg(t *layers, more int) {
 	x := t.images(3, 224, 224)
 	for g, group := range []struct{ channels, convs int }{{64, 2}, {128, 2}, {256, 3}, {512, 3}, {512, 3}} {
 		for i := range group.convs + more {
@@ -92,7 +92,7 @@ func vgg(t *tape, more int) {
 }
 
 // googLeNet has its sizes from table 1 of the paper (Szegedy 2015).
-func googLeNet(t *tape) {
+func googLeNet(t *layers) {
 	x := t.images(3, 224, 224)
 	x = t.pool("pool1/3x3_s2", t.convReLU("conv1/7x7_s2", "conv1/relu_7x7", x, 64, 7, 2, 3), 3, 2, 0, true)
 	x = t.lrn("pool1/norm1", x)
@@ -115,7 +115,7 @@ func googLeNet(t *tape) {
 }
 
 // inception has four branches: 1x1; 1x1 and 3x3; 1x1 and 5x5; pooling and 1x1.
-func (t *tape) inception(name string, x *tensor, one, reduce3, three, reduce5, five, proj int64) *tensor {
+func (t *layers) inception(name string, x *tensor, one, reduce3, three, reduce5, five, proj int64) *tensor {
 	conv := func(s string, x *tensor, out, kernel int64) *tensor {
 		return t.convReLU(name+"/"+s, name+"/relu_"+s, x, out, kernel, 1, kernel/2)
 	}
@@ -126,7 +126,7 @@ func (t *tape) inception(name string, x *tensor, one, reduce3, three, reduce5, f
 	return t.concat(name+"/output", a, b, c, d)
 }
 
-func resNet(t *tape, blocks ...int) {
+func resNet(t *layers, blocks ...int) {
 	x := t.images(3, 224, 224)
 	x = t.relu("relu", t.batchNorm("bn1", t.conv("conv1", x, 64, 7, 2, 3, false)))
 	x = t.pool("maxpool", x, 3, 2, 1, false)
@@ -144,7 +144,7 @@ func resNet(t *tape, blocks ...int) {
 }
 
 // bottleneck is torchvision's: its three activations are numbered here, where there they are one module.
-func (t *tape) bottleneck(at string, x *tensor, channels, stride int64) *tensor {
+func (t *layers) bottleneck(at string, x *tensor, channels, stride int64) *tensor {
 	y := t.relu(at+"relu1", t.batchNorm(at+"bn1", t.conv(at+"conv1", x, channels, 1, 1, 0, false)))
 	y = t.relu(at+"relu2", t.batchNorm(at+"bn2", t.conv(at+"conv2", y, channels, 3, stride, 1, false)))
 	y = t.batchNorm(at+"bn3", t.conv(at+"conv3", y, 4*channels, 1, 1, 0, false))

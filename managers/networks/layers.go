@@ -5,9 +5,16 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
+// layers writes layers onto a tape: which ops a layer is made of, forward and backward, and what they read
+// and write. Gradients, parameters and lifetimes are the tape's business.
+type layers struct {
+	*tape
+	label plan.BufferID // what the loss compares with
+}
+
 // images begins the iteration of a network of images: the batch and its labels, one a sample, written by the
 // loader.
-func (t *tape) images(c, h, w int64) *tensor {
+func (t *layers) images(c, h, w int64) *tensor {
 	x := t.output("data", c, h, w, false)
 	t.p.Buffers[x.buf].Category = timeline.Input
 	t.label = t.buffer("label", t.batch*8, timeline.Input)
@@ -16,7 +23,7 @@ func (t *tape) images(c, h, w int64) *tensor {
 }
 
 // load writes inputs; the loader's own copy from the host is not modelled.
-func (t *tape) load(name string, inputs ...plan.BufferID) {
+func (t *layers) load(name string, inputs ...plan.BufferID) {
 	accesses := make([]plan.Access, len(inputs))
 	for i, b := range inputs {
 		accesses[i] = write(b)
@@ -25,7 +32,7 @@ func (t *tape) load(name string, inputs ...plan.BufferID) {
 }
 
 // relu works in place, as every network here has it.
-func (t *tape) relu(name string, x *tensor) *tensor {
+func (t *layers) relu(name string, x *tensor) *tensor {
 	y := t.inPlace(name, x)
 	t.op(name, name, plan.ClassActivation, 0, mutate(y.buf))
 	t.backward = append(t.backward, func() {
@@ -38,7 +45,7 @@ func (t *tape) relu(name string, x *tensor) *tensor {
 }
 
 // batchNorm saves its input and two figures a channel.
-func (t *tape) batchNorm(name string, x *tensor) *tensor {
+func (t *layers) batchNorm(name string, x *tensor) *tensor {
 	weight, bias := t.param(name+".weight", x.c), t.param(name+".bias", x.c)
 	running := t.persistent(name+".running", 2*x.c, timeline.Unknown)
 	saved := t.buffer(name+".saved", 2*x.c*elemSize, timeline.Activation)
@@ -63,7 +70,7 @@ func (t *tape) batchNorm(name string, x *tensor) *tensor {
 }
 
 // pool is max pooling, or average pooling over a window, by cuDNN: its backward pass reads X and Y.
-func (t *tape) pool(name string, x *tensor, kernel, stride, pad int64, ceil bool) *tensor {
+func (t *layers) pool(name string, x *tensor, kernel, stride, pad int64, ceil bool) *tensor {
 	y := t.output(name, x.c, pooled(x.h, kernel, stride, pad, ceil), pooled(x.w, kernel, stride, pad, ceil),
 		true)
 	t.op(name, name, plan.ClassPool, 0, read(x.buf), write(y.buf))
@@ -87,7 +94,7 @@ func pooled(n, kernel, stride, pad int64, ceil bool) int64 {
 }
 
 // average is average pooling over the whole image; its backward pass needs the gradient alone.
-func (t *tape) average(name string, x *tensor) *tensor {
+func (t *layers) average(name string, x *tensor) *tensor {
 	y := t.output(name, x.c, 1, 1, true)
 	t.op(name, name, plan.ClassPool, 0, read(x.buf), write(y.buf))
 	t.backward = append(t.backward, func() {
@@ -100,7 +107,7 @@ func (t *tape) average(name string, x *tensor) *tensor {
 }
 
 // lrn is local response normalisation across channels, by cuDNN: its backward pass reads X and Y.
-func (t *tape) lrn(name string, x *tensor) *tensor {
+func (t *layers) lrn(name string, x *tensor) *tensor {
 	y := t.output(name, x.c, x.h, x.w, true)
 	t.op(name, name, plan.ClassNorm, 0, read(x.buf), write(y.buf))
 	t.backward = append(t.backward, func() {
@@ -113,7 +120,7 @@ func (t *tape) lrn(name string, x *tensor) *tensor {
 }
 
 // dropout saves a mask of one byte an element.
-func (t *tape) dropout(name string, x *tensor) *tensor {
+func (t *layers) dropout(name string, x *tensor) *tensor {
 	y := t.output(name, x.c, x.h, x.w, true)
 	mask := t.buffer(name+".mask", x.elems, timeline.Activation)
 	t.op(name, name, plan.ClassDropout, 0, read(x.buf), write(y.buf), write(mask))
@@ -127,7 +134,7 @@ func (t *tape) dropout(name string, x *tensor) *tensor {
 }
 
 // concat copies its inputs one behind the other; their gradients are views of its own.
-func (t *tape) concat(name string, xs ...*tensor) *tensor {
+func (t *layers) concat(name string, xs ...*tensor) *tensor {
 	var c int64
 	accesses := make([]plan.Access, 0, len(xs)+1)
 	for _, x := range xs {
@@ -147,7 +154,7 @@ func (t *tape) concat(name string, xs ...*tensor) *tensor {
 }
 
 // add adds x into y, in place; both get its gradient as it is.
-func (t *tape) add(name string, y, x *tensor) *tensor {
+func (t *layers) add(name string, y, x *tensor) *tensor {
 	sum := t.inPlace(name, y)
 	t.op(name, name, plan.ClassOther, 0, read(x.buf), mutate(sum.buf))
 	t.backward = append(t.backward, func() {
@@ -162,7 +169,7 @@ func (t *tape) add(name string, y, x *tensor) *tensor {
 // linear multiplies rows of x, which are its last dimension, w in a transformer and the whole sample
 // elsewhere, with a weight. The backward pass reads x. A shared weight is named by the index of its
 // parameter, -1 for one of its own.
-func (t *tape) linear(name string, x *tensor, out int64, bias bool, shared int) *tensor {
+func (t *layers) linear(name string, x *tensor, out int64, bias bool, shared int) *tensor {
 	in, rows := x.w, x.elems/x.w
 	y := &tensor{}
 	if t.opt.Sequence == 0 {
@@ -204,7 +211,7 @@ func (t *tape) linear(name string, x *tensor, out int64, bias bool, shared int) 
 }
 
 // loss is softmax and the negative log likelihood of the labels, one a row of x; it ends the forward pass.
-func (t *tape) loss(x *tensor) {
+func (t *layers) loss(x *tensor) {
 	y := t.output("softmax", x.c, x.h, x.w, true)
 	t.op("softmax", "softmax", plan.ClassSoftmax, 0, read(x.buf), write(y.buf))
 	value := t.buffer("loss", elemSize, timeline.Activation)

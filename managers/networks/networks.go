@@ -88,7 +88,7 @@ type Network struct {
 	Sequence int
 
 	usual Optimizer
-	build func(*tape)
+	build func(*layers)
 }
 
 // Limits of what is made, far beyond any device: larger sizes are a typing error.
@@ -181,7 +181,7 @@ func (n Network) run(batch int, hw plan.Hardware, o Options) (*tape, error) {
 	if o.Sequence > 0 {
 		t.p.Name = fmt.Sprintf("%s (%d x %d)", n.Name, batch, o.Sequence)
 	}
-	n.build(t)
+	n.build(&layers{tape: t})
 	if t.err != nil {
 		return nil, fmt.Errorf("make %s: %w", n.Name, t.err)
 	}

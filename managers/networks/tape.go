@@ -17,13 +17,12 @@ const elemSize = 4
 // assumption. What the host spends on issuing is the hardware's launch gap, and no part of an op's duration.
 const kernelTime = 2000
 
-// tape is an iteration in the making.
+// tape is an iteration in the making: its ops and tensors so far, and the gradients that are still to come.
 type tape struct {
 	p        plan.Problem
 	hw       plan.Hardware
 	opt      Options
 	batch    int64
-	label    plan.BufferID
 	phase    traces.Phase
 	backward []func() // of each layer, in forward order
 	params   []param

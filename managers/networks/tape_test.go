@@ -9,7 +9,7 @@ import (
 )
 
 // small plays a network of a few layers.
-func small(t *testing.T, o Options, build func(*tape)) *plan.Problem {
+func small(t *testing.T, o Options, build func(*layers)) *plan.Problem {
 	t.Helper()
 	n := Network{Name: "small", build: build}
 	p, err := n.Problem(2, plan.Hardware{Name: "test", FlopsPerSecond: 1e12, BytesPerSecond: 1e12}, o)
@@ -35,7 +35,7 @@ func accumulations(p *plan.Problem) []string {
 }
 
 func TestAForkAddsItsGradientsInPlace(t *testing.T) {
-	p := small(t, Options{}, func(t *tape) {
+	p := small(t, Options{}, func(t *layers) {
 		x := t.conv("a", t.images(3, 8, 8), 4, 1, 1, 0, false)
 		t.loss(t.linear("fc", t.average("pool", t.add("add", t.conv("b", x, 4, 1, 1, 0, false), x)), 10, true,
 			-1))
@@ -48,7 +48,7 @@ func TestAForkAddsItsGradientsInPlace(t *testing.T) {
 func TestAGradientThatAnotherTensorStillNeedsIsNotChanged(t *testing.T) {
 	// x is added to b's output, whose gradient is then x's too; the gradient that c hands to x arrives before
 	// b's backward pass has read it.
-	p := small(t, Options{}, func(t *tape) {
+	p := small(t, Options{}, func(t *layers) {
 		x := t.conv("a", t.images(3, 8, 8), 4, 1, 1, 0, false)
 		b := t.conv("b", x, 4, 1, 1, 0, false)
 		c := t.conv("c", x, 4, 1, 1, 0, false)
@@ -77,7 +77,7 @@ func TestATiedWeightAddsItsGradients(t *testing.T) {
 }
 
 func TestATensorThatNothingReadsIsAnErrorOfTheNetwork(t *testing.T) {
-	n := Network{Name: "small", build: func(t *tape) {
+	n := Network{Name: "small", build: func(t *layers) {
 		x := t.conv("a", t.images(3, 8, 8), 4, 1, 1, 0, false)
 		t.conv("forgotten", x, 4, 1, 1, 0, false)
 		t.loss(t.linear("fc", x, 10, true, -1))

@@ -11,7 +11,7 @@ import (
 
 // tokens begins the iteration of a transformer: inputs of one integer a token, the labels among them, written
 // by the loader.
-func (t *tape) tokens(names ...string) []plan.BufferID {
+func (t *layers) tokens(names ...string) []plan.BufferID {
 	inputs := make([]plan.BufferID, len(names), len(names)+1)
 	for i, name := range names {
 		inputs[i] = t.buffer(name, t.batch*int64(t.opt.Sequence)*8, timeline.Input)
@@ -23,7 +23,7 @@ func (t *tape) tokens(names ...string) []plan.BufferID {
 
 // embed looks tokens up in a table and returns their vectors and the table's index in params. Its gradient is
 // dense, as PyTorch's is.
-func (t *tape) embed(name string, ids plan.BufferID, rows, width int64) (*tensor, int) {
+func (t *layers) embed(name string, ids plan.BufferID, rows, width int64) (*tensor, int) {
 	weight := t.param(name+".weight", rows*width)
 	y := t.output(name, 1, int64(t.opt.Sequence), width, true)
 	i := t.op(name, name, plan.ClassOther, 0, read(ids), read(t.params[weight].buf), write(y.buf))
@@ -39,7 +39,7 @@ func (t *tape) embed(name string, ids plan.BufferID, rows, width int64) (*tensor
 }
 
 // positions adds a table of one row a position, out of place; its gradient is a sum over the batch.
-func (t *tape) positions(name string, x *tensor, rows int64) *tensor {
+func (t *layers) positions(name string, x *tensor, rows int64) *tensor {
 	weight := t.param(name+".weight", rows*x.w)
 	y := t.output(name, x.c, x.h, x.w, true)
 	i := t.op(name, name, plan.ClassOther, 0, read(x.buf), read(t.params[weight].buf), write(y.buf))
@@ -56,7 +56,7 @@ func (t *tape) positions(name string, x *tensor, rows int64) *tensor {
 }
 
 // sum adds two values out of place; both get its gradient as it is.
-func (t *tape) sum(name string, a, b *tensor) *tensor {
+func (t *layers) sum(name string, a, b *tensor) *tensor {
 	y := t.output(name, a.c, a.h, a.w, true)
 	t.op(name, name, plan.ClassOther, 0, read(a.buf), read(b.buf), write(y.buf))
 	t.backward = append(t.backward, func() {
@@ -69,7 +69,7 @@ func (t *tape) sum(name string, a, b *tensor) *tensor {
 }
 
 // layerNorm saves its input and two figures a row.
-func (t *tape) layerNorm(name string, x *tensor) *tensor {
+func (t *layers) layerNorm(name string, x *tensor) *tensor {
 	weight, bias := t.param(name+".weight", x.w), t.param(name+".bias", x.w)
 	saved := t.buffer(name+".saved", 2*(x.elems/x.w)*elemSize, timeline.Activation)
 	y := t.output(name, x.c, x.h, x.w, true)
@@ -90,7 +90,7 @@ func (t *tape) layerNorm(name string, x *tensor) *tensor {
 }
 
 // activation is out of place and saves its input, or its output where ofOutput (tanh).
-func (t *tape) activation(name string, x *tensor, ofOutput bool) *tensor {
+func (t *layers) activation(name string, x *tensor, ofOutput bool) *tensor {
 	y := t.output(name, x.c, x.h, x.w, true)
 	t.op(name, name, plan.ClassActivation, 0, read(x.buf), write(y.buf))
 	saved := x.buf
@@ -107,7 +107,7 @@ func (t *tape) activation(name string, x *tensor, ofOutput bool) *tensor {
 }
 
 // split returns three views of thirds of x's rows; their gradients are copied together.
-func (t *tape) split(name string, x *tensor) (q, k, v *tensor) {
+func (t *layers) split(name string, x *tensor) (q, k, v *tensor) {
 	parts := make([]*tensor, 3)
 	for i, part := range []string{".q", ".k", ".v"} {
 		parts[i] = &tensor{name: name + part, elems: x.elems / 3, c: x.c, h: x.h, w: x.w / 3, buf: x.buf,
@@ -128,7 +128,7 @@ func (t *tape) split(name string, x *tensor) (q, k, v *tensor) {
 // attention is softmax(q k^T) v over heads, with dropout on the probabilities where drop. Only half of a
 // causal mask's scores matter; like the eager implementations, and like the usual count of a transformer's
 // arithmetic, it counts them all.
-func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *tensor {
+func (t *layers) attention(name string, q, k, v *tensor, heads int64, drop bool) *tensor {
 	rows := q.h
 	macs := float64(q.elems) * float64(rows) // of one of the two products
 	if t.opt.FusedAttention {
@@ -179,7 +179,7 @@ func (t *tape) attention(name string, q, k, v *tensor, heads int64, drop bool) *
 
 // fusedAttention keeps its output and one figure a row and head, and computes the probabilities again in its
 // backward pass: five products to the forward pass's two. Dropout is within it.
-func (t *tape) fusedAttention(name string, q, k, v *tensor, heads int64, macs float64) *tensor {
+func (t *layers) fusedAttention(name string, q, k, v *tensor, heads int64, macs float64) *tensor {
 	y := t.output(name, q.c, q.h, q.w, true)
 	sums := t.buffer(name+".logsumexp", t.batch*heads*q.h*elemSize, timeline.Activation)
 	i := t.op(name, name, plan.ClassLinear, 2*macs, distinct(read(q.buf), read(k.buf), read(v.buf),
@@ -217,7 +217,7 @@ next:
 
 // bert is BERT's encoder with the head of masked language modelling, whose last weight is the word embedding,
 // as Hugging Face's BertForMaskedLM.
-func bert(t *tape, layers int, width, heads int64) {
+func bert(t *layers, blocks int, width, heads int64) {
 	const vocabulary, maxPositions = 30522, 512
 	ids := t.tokens("input_ids", "token_type_ids")
 	x, words := t.embed("embeddings.word_embeddings", ids[0], vocabulary, width)
@@ -225,7 +225,7 @@ func bert(t *tape, layers int, width, heads int64) {
 	x = t.sum("embeddings.add", x, segment)
 	x = t.positions("embeddings.position_embeddings", x, max(maxPositions, int64(t.opt.Sequence)))
 	x = t.dropout("embeddings.dropout", t.layerNorm("embeddings.LayerNorm", x))
-	for i := range layers {
+	for i := range blocks {
 		at := func(s string) string { return fmt.Sprintf("layer.%d.%s", i, s) }
 		q := t.linear(at("attention.self.query"), x, width, true, -1)
 		k := t.linear(at("attention.self.key"), x, width, true, -1)
@@ -245,11 +245,11 @@ func bert(t *tape, layers int, width, heads int64) {
 }
 
 // gpt2 is GPT-2 with its head tied to the word embedding, as Hugging Face's GPT2LMHeadModel.
-func gpt2(t *tape, layers int, width, heads int64) {
+func gpt2(t *layers, blocks int, width, heads int64) {
 	const vocabulary, maxPositions = 50257, 1024
 	x, words := t.embed("wte", t.tokens("input_ids")[0], vocabulary, width)
 	x = t.dropout("drop", t.positions("wpe", x, max(maxPositions, int64(t.opt.Sequence))))
-	for i := range layers {
+	for i := range blocks {
 		at := func(s string) string { return fmt.Sprintf("h.%d.%s", i, s) }
 		q, k, v := t.split(at("attn.split"), t.linear(at("attn.c_attn"), t.layerNorm(at("ln_1"), x), 3*width,
 			true, -1))
