@@ -116,19 +116,23 @@ func Select(list string) ([]plan.Manager, error) {
 // Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions
 // re-run at the first use; see package recompute. It returns nil where nothing of the plan is left then.
 func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
-	if pl.Parks {
-		return pl, nil // it was made for eager PyTorch
-	}
-	if pl.SectionBytes != 0 {
+	switch {
+	case pl.Executor == plan.TorchEager:
+		return pl, nil
+	case pl.SectionBytes != 0:
 		return nil, nil // a saved tensor leaves and returns as a whole
 	}
 	began := time.Now()
+	p, err := pl.Of(p)
+	if err != nil {
+		return nil, err
+	}
 	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns,
 		Variants: pl.Variants})
 	if err != nil {
 		return nil, fmt.Errorf("make it runnable in eager PyTorch: %w", err)
 	}
-	if len(d.Absences) == 0 {
+	if len(d.Absences) == 0 && !pl.Parks {
 		return nil, nil
 	}
 	eager, err := place.Assemble(p, d)
@@ -140,7 +144,7 @@ func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, err
 	}
 	eager.Manager, eager.Executor, eager.Budget, eager.Planning = pl.Manager, plan.TorchEager, pl.Budget,
 		pl.Planning+time.Since(began)
-	eager.Notes = append(eager.Notes, notes...)
+	eager.Parks, eager.Notes = pl.Parks, append(eager.Notes, notes...)
 	return eager, nil
 }
 

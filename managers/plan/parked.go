@@ -109,8 +109,8 @@ func (p *Problem) optimizing() []opRange {
 // CheckLeast is CheckBudget for managers that may have optimizer state wait on the host as well.
 func (p *Problem) CheckLeast(budget int64) error {
 	err := p.CheckBudget(budget)
-	if err == nil || !p.EagerOnly {
-		return err
+	if err == nil {
+		return nil
 	}
 	if q, _ := p.Parked(); q != nil {
 		return q.CheckBudget(budget)
