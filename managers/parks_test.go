@@ -35,7 +35,8 @@ func TestJointMeetsABudgetBelowWhatResides(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !pl.Parks || len(pl.Absences) == 0 || pl.Footprint > budget {
-		t.Fatalf("parks %v, %d absences, %d bytes within %d", pl.Parks, len(pl.Absences), pl.Footprint, budget)
+		t.Fatalf("parks %v, %d absences, %d bytes within %d", pl.Parks, len(pl.Absences), pl.Footprint,
+			budget)
 	}
 	eager, err := Eager(t.Context(), p, pl)
 	if pl.SectionBytes > 0 && err == nil && eager == nil {
