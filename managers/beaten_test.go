@@ -112,7 +112,8 @@ func TestJointIsNeverBeaten(t *testing.T) {
 		peak, _ := p.PeakLive()
 		for share := int64(10); share <= 90; share += 10 {
 			budget := peak * share / 100
-			if q, _ := p.Parked(); p.CheckBudget(budget) != nil && (q == nil || q.CheckBudget(budget) != nil) {
+			if q, _ := p.Parked(); p.CheckBudget(budget) != nil &&
+				(q == nil || q.CheckBudget(budget) != nil) {
 				continue
 			}
 			const work = 500_000
