@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 )
 
 // Stat is what the kernel says about a process in one line (proc(5), /proc/PID/stat).
@@ -37,11 +38,25 @@ func ReadStat(dir string) (Stat, error) {
 // Resident returns the bytes of a process that are in memory. It knows none of a process that has ended, nor
 // of another one that has its number by now; started is in clock ticks since boot, 0 if it is not known.
 func Resident(pid int, started int64) (int64, bool) {
-	s, err := ReadStat(filepath.Join("/proc", strconv.Itoa(pid)))
-	if err != nil || s.Ended() || started != 0 && s.Started != started {
+	s, ok := statOf(pid, started)
+	return s.Pages * int64(os.Getpagesize()), ok
+}
+
+// Age returns how long a process has run, under the conditions of Resident.
+func Age(pid int, started int64) (time.Duration, bool) {
+	s, ok := statOf(pid, started)
+	if !ok {
 		return 0, false
 	}
-	return s.Pages * int64(os.Getpagesize()), true
+	return age("/proc", s.Started), true
+}
+
+func statOf(pid int, started int64) (Stat, bool) {
+	s, err := ReadStat(filepath.Join("/proc", strconv.Itoa(pid)))
+	if err != nil || s.Ended() || started != 0 && s.Started != started {
+		return Stat{}, false
+	}
+	return s, true
 }
 
 // parseStat parses the line. Its errors wrap fs.ErrInvalid. The second field is the program's name in

@@ -45,6 +45,9 @@ func TestResidentMemoryIsOfTheProcessThatWasMeant(t *testing.T) {
 		if n, ok := Resident(os.Getpid(), c.started); ok != c.known || ok != (n > 0) {
 			t.Errorf("started %d: %d, %v", c.started, n, ok)
 		}
+		if old, ok := Age(os.Getpid(), c.started); ok != c.known || ok != (old > 0) {
+			t.Errorf("started %d: %s old, %v", c.started, old, ok)
+		}
 	}
 	if n, ok := Resident(1<<30, 0); ok {
 		t.Errorf("a process that is not there holds %d bytes, %v", n, err)

@@ -25,11 +25,11 @@ type Above struct {
 
 // Error implements error.
 func (e *Above) Error() string {
-	text := say.AboveBudget
+	takes, budget := timeline.IEC.Bytes(e.Takes), timeline.IEC.Bytes(e.Budget)
 	if e.Measured {
-		text = say.TooLarge
+		return say.TooLarge.Text(takes, budget)
 	}
-	return text.Text(timeline.IEC.Bytes(e.Takes), timeline.IEC.Bytes(e.Budget))
+	return say.AboveBudget.Text(takes, budget)
 }
 
 // fits returns an [*Above] if takes is above a budget, 0 for none.

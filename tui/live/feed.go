@@ -121,8 +121,11 @@ func (r *Rank) Name() string {
 	return fmt.Sprintf("process %d", r.PID)
 }
 
-// Fact is something known about a job.
-type Fact struct{ Name, Value string }
+// Fact is something known about a job: a text, or a size.
+type Fact struct {
+	Name, Value string
+	Bytes       maybe.Int
+}
 
 // Step is one training step. Times are nanoseconds.
 type Step struct {

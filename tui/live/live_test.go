@@ -31,8 +31,9 @@ func (f *fakeFeed) Order(_ context.Context, o Order) error {
 func running(t *testing.T, n int) Look {
 	l := Look{
 		Version: 1, State: Running, Title: "train.py", Figure: "peak allocated",
-		Facts: []Fact{{"pid", "4242"}, {"python", "3.11.7"}, {"torch", "2.14.1"},
-			{"device", "cuda:0, 80 GiB"}},
+		Facts: []Fact{{Name: "pid", Value: "4242"}, {Name: "python", Value: "3.11.7"},
+			{Name: "torch", Value: "2.14.1"},
+			{Name: "device", Value: "cuda:0, 80 GiB"}},
 		Capture: Capture{Every: 100, Share: 0.0031, Measured: true, Connected: true},
 		Parts: []Entry{
 			{Name: "parameters", Bytes: 400 << 20}, {Name: "gradients", Bytes: 400 << 20},
@@ -77,12 +78,15 @@ func TestScreens(t *testing.T) {
 		"running": func() Look { return running(t, 160) },
 		"waiting": func() Look {
 			return Look{Version: 1, Word: "for the interpreter of pid 4242 to come to its next instruction",
-				Title:   "train.py",
-				Facts:   []Fact{{"pid", "4242"}, {"command", "python train.py --epochs 3"}},
+				Title: "train.py",
+				Facts: []Fact{{Name: "pid", Value: "4242"},
+					{Name: "command", Value: "python train.py --epochs 3"}},
 				Notices: []string{"attached by ptrace; the job stood still for 0.4 ms"}}
 		},
 		"early": func() Look {
-			return Look{Version: 1, State: Running, Title: "train.py", Facts: []Fact{{"pid", "4242"}},
+			return Look{Version: 1, State: Running, Title: "train.py",
+				Facts: []Fact{{Name: "pid", Value: "4242"},
+					{Name: "in memory", Bytes: maybe.Known(1536 << 20)}},
 				Output: []string{"loading data", "epoch 0"}}
 		},
 		"leak": func() Look {

@@ -285,7 +285,11 @@ func facts(s *leaf.State, c *canvas.Canvas, list []Fact) string {
 	room := max(c.Width()-factName, 0)
 	var rows []string
 	for _, f := range list {
-		lines := leaf.Wrap(canvas.Plain(f.Value), room)
+		text := f.Value
+		if n, ok := f.Bytes.Value(); ok {
+			text = s.Units.Bytes(n)
+		}
+		lines := leaf.Wrap(canvas.Plain(text), room)
 		if len(lines) > mostOfFact {
 			last := strings.Join(lines[mostOfFact-1:], " ")
 			lines = append(lines[:mostOfFact-1:mostOfFact-1], canvas.Truncate(last, room))

@@ -402,6 +402,14 @@ func (f *Process) describe(v capture.View) {
 		fact("rank", t.Rank.String())
 	}
 	fact("host", t.Host)
+	if len(v.Steps) == 0 && !v.Ended && !t.Remote { // nothing else shows that it is alive
+		if age, ok := procs.Age(t.PID, t.Started); ok {
+			fact("running", "for "+timeline.Duration(int64(age.Truncate(time.Second))))
+		}
+		if held, ok := procs.Resident(t.PID, t.Started); ok {
+			l.Facts = append(l.Facts, live.Fact{Name: "in memory", Bytes: maybe.Known(held)})
+		}
+	}
 	if len(t.Argv) > 0 {
 		l.Title = Script(t.Argv)
 	}
