@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 FIXED = "--fixed" in sys.argv
-IMAGES, HEIGHT, WIDTH = 17, 756, 1008
+IMAGES, HEIGHT, WIDTH = 60, 756, 1008
 
 
 class Field(nn.Module):
@@ -50,7 +50,7 @@ if not FIXED:
 coarse, fine = Field().cuda(), Field().cuda()
 optimizer = torch.optim.Adam([*coarse.parameters(), *fine.parameters()], lr=5e-4)
 for step in range(6):
-    batch = rays_rgb[step * 4096 : (step + 1) * 4096].cuda()
+    batch = rays_rgb[step * 1024 : (step + 1) * 1024].cuda()
     wanted = batch[:, 2]
     loss = (render(coarse, batch) - wanted).pow(2).mean() + (render(fine, batch, 128) - wanted).pow(2).mean()
     optimizer.zero_grad()

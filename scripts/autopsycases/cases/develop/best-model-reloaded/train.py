@@ -1,6 +1,8 @@
 """Trains an agent and loads the best one back for the final evaluation."""
 
+import os
 import sys
+import tempfile
 
 import torch
 import torch.nn.functional as F
@@ -11,15 +13,20 @@ WORDS = 8000
 
 
 class Agent:
-    def __init__(self, weights=None):
+    def __init__(self, saved=None):
         self.model = GPT(vocabulary=WORDS, width=768, layers=10, heads=12, context=256)
-        if weights is not None:
-            self.model.load_state_dict(weights)
+        if saved is not None:
+            self.model.load_state_dict(saved["model"])
         self.model.cuda()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4)
+        if saved is not None:
+            self.optimizer.load_state_dict(saved["optimizer"])
+
+    def save(self, path):
+        torch.save({"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}, path)
 
     def train_step(self):
-        tokens = torch.randint(WORDS, (4, 257)).cuda()
+        tokens = torch.randint(WORDS, (2, 257)).cuda()
         loss = F.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
         self.optimizer.zero_grad()
         loss.backward()
@@ -29,7 +36,7 @@ class Agent:
     @torch.no_grad()
     def eval_step(self):
         self.model.eval()
-        tokens = torch.randint(WORDS, (32, 257)).cuda()
+        tokens = torch.randint(WORDS, (8, 257)).cuda()
         return F.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten()).item()
 
 
@@ -40,10 +47,12 @@ class TrainLoop:
     def train(self):
         for _ in range(6):
             self.agent.train_step()
-        best = {k: v.cpu() for k, v in self.agent.model.state_dict().items()}
+        path = os.path.join(tempfile.mkdtemp(), "model")
+        self.agent.save(path)
         if FIXED:
             del self.agent
-        self.agent = Agent(best)
+        self.agent = Agent(torch.load(path, map_location="cpu"))
+        os.remove(path)
         self.agent.train_step()
         return [self.agent.eval_step() for _ in range(4)]
 

@@ -39,7 +39,7 @@ if FIXED:
     checkpoint = state_dict = None
 os.remove(path)
 for step in range(4):
-    tokens = torch.randint(20000, (5, 513)).cuda()
+    tokens = torch.randint(20000, (2, 513)).cuda()
     logits = model(tokens[:, :-1])
     loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
     optimizer.zero_grad(set_to_none=True)
