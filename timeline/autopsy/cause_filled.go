@@ -38,7 +38,7 @@ func filledFrom(c *evidence, id timeline.AllocID) bool {
 		if f != fn || in != file {
 			continue
 		}
-		if c.trained[p.Caller] {
+		if c.trainedFrom(p) {
 			return false
 		}
 		most += repeats(c, p.First, min(p.End, until))

@@ -24,7 +24,7 @@ func firstEvaluation(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller)
-	named := evaluates(fn)
+	named := evaluates(fn) || c.evaluating(&last)
 	if hasTrained && !named && !untrainedLine(c, last.Caller) {
 		return fault{}, false
 	}
@@ -33,7 +33,7 @@ func firstEvaluation(c *evidence) (fault, bool) {
 	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
 		return fault{}, false
 	}
-	line := c.frameText(last.Caller)
+	line := c.frameText(c.ownLine(&last))
 	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
 		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
 		line)}}
@@ -64,7 +64,7 @@ func firstEvaluation(c *evidence) (fault, bool) {
 // call of, is not named as one that trains, while other lines have been trained for some steps.
 func untrainedLine(c *evidence, caller traces.FrameID) bool {
 	fn, file, _ := c.d.Timeline().Places().FrameText(caller)
-	for other := range c.trained {
+	for other := range c.trainedLines {
 		if f, in, _ := c.d.Timeline().Places().FrameText(other); f == fn && in == file {
 			return false
 		}

@@ -19,41 +19,48 @@ import (
 //
 // Whether a call left a graph or something else keeps tensors shows elsewhere: see leftGraph.
 
-// openForwards returns the line with the most model calls since the last backward, how many calls left
-// something, and what they left.
+// openForwards returns the line with the most calls of the model since the last backward that left something,
+// how many these are, and what all calls left. A function may call the parts of a model one by one, such as
+// its layers in a loop, of which only the last leaves its output. Where nothing was left it is the line with
+// the most calls.
 func openForwards(c *evidence) (caller traces.FrameID, calls int, ids []timeline.AllocID) {
-	from := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer) + 1
-	count := map[traces.FrameID]int{}
-	caller = -1
-	for _, p := range c.parts[from:] {
-		count[p.Caller]++
-		if caller < 0 || count[p.Caller] > count[caller] {
-			caller = p.Caller
-		}
-	}
-	if caller < 0 {
+	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
+	if len(open) == 0 {
 		return -1, 0, nil
 	}
-	k, kept := 0, false
-	open := c.parts[from:]
+	left := make([]bool, len(open))
+	k := 0
 	for _, id := range c.live {
 		at := c.d.Allocs.Start[id]
 		if at < open[0].First {
 			continue
 		}
 		for k+1 < len(open) && open[k+1].First <= at {
-			k, kept = k+1, false
+			k++
 		}
-		kind := c.kinds.Of(c.d.Origin(id))
-		if k == len(open)-1 || !kind.Has(frames.KindModel) { // the last call is under way
-			continue
-		}
-		ids = append(ids, id)
-		if !kept && open[k].Caller == caller {
-			calls, kept = calls+1, true
+		// The last call is under way.
+		if k < len(open)-1 && c.kinds.Of(c.d.Origin(id)).Has(frames.KindModel) {
+			ids, left[k] = append(ids, id), true
 		}
 	}
-	return caller, calls, ids
+	type number struct{ left, all int }
+	count, best := map[traces.FrameID]number{}, number{-1, -1}
+	caller = -1
+	for i, p := range open {
+		n := count[p.Caller]
+		n.all++
+		if left[i] {
+			n.left++
+		}
+		count[p.Caller] = n
+		if n.left > best.left || n.left == best.left && n.all > best.all {
+			caller, best = p.Caller, n
+		}
+	}
+	if caller < 0 {
+		return -1, 0, nil
+	}
+	return caller, best.left, ids
 }
 
 func openForwardsFault(c *evidence) (fault, bool) {
@@ -64,16 +71,21 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	if calls == 0 {
 		return firstEvaluation(c)
 	}
-	trained, trains := c.trained[caller], c.lastOf(traces.PhaseBackward) >= 0
+	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
+	call := &open[0] // one of these
+	for i := range open {
+		if open[i].Caller == caller {
+			call = &open[i]
+		}
+	}
+	trained, trains := c.trainedFrom(call), c.lastOf(traces.PhaseBackward) >= 0
 	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
 		return fault{}, false
 	}
-	fn, _, _ := c.d.Timeline().Places().FrameText(caller)
-	line, bytes := c.frameText(caller), c.bytesOf(ids)
+	line, bytes := c.frameText(c.ownLine(call)), c.bytesOf(ids)
 	f := fault{Cause: Cause{Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
-	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
 	left := leftGraph(c, open)
 	beside := c.beside(open[0].First, open[len(open)-1].First)
 	goes := slices.Concat(beside, ids)
@@ -97,7 +109,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 			"model.eval() if it is for training only."
 		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
 			changes: nextCall(c, goes)}
-	case trains && !trained || evaluates(fn) || !trains && left.known && !keepsLoss(c):
+	case trains && !trained || c.evaluating(call) || !trains && left.known && !keepsLoss(c):
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
@@ -111,7 +123,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
-		if !evaluates(fn) && calls >= leastForwards && keepsLoss(c) {
+		if !c.evaluating(call) && calls >= leastForwards && keepsLoss(c) {
 			f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
 				"differentiated together look the same")
 			f.elseFix = "if what these calls return is differentiated together later, differentiate each " +

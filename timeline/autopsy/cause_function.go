@@ -49,7 +49,7 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
-	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) >= c.a.Asked.Or(0) { // it is there, in pieces
+	if c.inPieces() {
 		return fault{}, false
 	}
 	var ids []timeline.AllocID
@@ -69,16 +69,23 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	} else {
 		most = largestMade(c)
 	}
-	if len(ids) == 0 || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
+	if len(ids) == 0 && inside || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
 		return fault{}, false
 	}
 	line := c.userLine(s)
+	holds, more := fmt.Sprintf("holds %s in %s and ", c.u.Bytes(bytes),
+		timeline.Counted(len(ids), "block")), " more"
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
 		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
-	f.said = fmt.Sprintf("%s works on too much at once: its function holds %s in %s and asked for %s more.",
-		line, c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
+	if len(ids) == 0 {
+		holds, more = "", " in one block"
+		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s, beside at most %s that a call of "+
+			"the model makes at once", fn, file, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(most))
+	}
+	f.said = fmt.Sprintf("%s works on too much at once: its function %sasked for %s%s.", line, holds,
+		c.u.Bytes(c.a.Asked.Or(0)), more)
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
 		"same")
@@ -92,8 +99,7 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	if slicedBefore(c, s) {
 		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
-			"it: the function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
-			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
+			"it: the function %sasked for %s%s.", line, holds, c.u.Bytes(c.a.Asked.Or(0)), more)
 	}
 	return f, true
 }

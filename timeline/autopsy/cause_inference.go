@@ -25,10 +25,10 @@ func inferenceFault(c *evidence) (fault, bool) {
 	}
 	last := c.parts[len(c.parts)-1]
 	s := c.d.Event(c.a.At).Stack
-	if last.Phase != traces.PhaseForward || last.Caller < 0 || !c.inModel(s) || c.trained[last.Caller] {
+	if last.Phase != traces.PhaseForward || last.Caller < 0 || !c.inModel(s) || c.trainedFrom(&last) {
 		return fault{}, false
 	}
-	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) >= c.a.Asked.Or(0) { // it is there, in pieces
+	if c.inPieces() {
 		return fault{}, false
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
@@ -45,7 +45,7 @@ func inferenceFault(c *evidence) (fault, bool) {
 		now = max(now, c.d.Allocs.Size[id])
 	}
 	for _, p := range c.parts {
-		if p.Phase != traces.PhaseForward || !c.trained[p.Caller] {
+		if p.Phase != traces.PhaseForward || !c.trainedFrom(&p) {
 			continue
 		}
 		before, _ := c.forwardBlocks(p.First, p.End, p.First)
@@ -57,7 +57,7 @@ func inferenceFault(c *evidence) (fault, bool) {
 		(trained == 0 || float64(now) < inferenceTimes*float64(trained)) {
 		return fault{}, false
 	}
-	line, held := c.frameText(last.Caller), ""
+	line, held := c.frameText(c.ownLine(&last)), ""
 	if len(ids) > 0 {
 		held = fmt.Sprintf("holds %s in %s and ", c.u.Bytes(kept), timeline.Counted(len(ids), "block"))
 	}

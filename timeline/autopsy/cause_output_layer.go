@@ -24,7 +24,7 @@ func outputLayerFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	p := &c.parts[len(c.parts)-1]
-	if p.Phase != traces.PhaseForward || c.trained[p.Caller] {
+	if p.Phase != traces.PhaseForward || c.trainedFrom(p) {
 		return fault{}, false
 	}
 	a := &c.d.Allocs

@@ -20,8 +20,10 @@ type evidence struct {
 	total int64              // their bytes
 	parts []steps.Part       // those that begin at or before the moment
 	kinds *frames.Kinds
-	// trained are the lines whose calls of the model a backward followed.
-	trained map[traces.FrameID]bool
+	// trainedLines are the lines whose calls of the model a backward followed, trainedPaths the ways that
+	// these came: see pathOf.
+	trainedLines map[traces.FrameID]bool
+	trainedPaths [][]traces.FrameID
 	// graphs says of each part whether it is a call of the model that kept a graph: see keptGraph.
 	graphs []bool
 }
@@ -29,7 +31,7 @@ type evidence struct {
 // evidenceOf returns what detectors see of a device at the moment of an autopsy.
 func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
 	c := &evidence{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
-		trained: map[traces.FrameID]bool{}}
+		trainedLines: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, a.At)+1]
 	c.graphs = make([]bool, len(c.parts))
@@ -40,7 +42,10 @@ func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
 		}
 		c.graphs[i] = c.keptGraph(p)
 		if c.backwardFrees(p) {
-			c.trained[p.Caller] = true
+			if !c.trainedFrom(p) {
+				c.trainedPaths = append(c.trainedPaths, c.pathOf(p))
+			}
+			c.trainedLines[p.Caller] = true
 		}
 	}
 	for _, id := range c.live {
@@ -114,4 +119,32 @@ func (c *evidence) frameText(id traces.FrameID) string {
 	}
 	fn, file, line := c.d.Timeline().Places().FrameText(id)
 	return place(fn, file, line)
+}
+
+// newDemand is by how much the request, with what is allocated, must exceed what was allocated at once before
+// the call or step under way for it to be more than the run needed before.
+const newDemand = 1.1
+
+// inPieces reports whether the request fails for how memory lies: what is idle or free would serve it if it lay
+// together, and the run needed about as much before. Where it did not, the holes are what smaller tensors
+// left, and it is the size that is new. What lies idle where the request may not use it counts as before.
+func (c *evidence) inPieces() bool {
+	asked := c.a.Asked.Or(0)
+	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) < asked {
+		return false
+	}
+	if f := factsOf(c.d, c.a, c.u); f.free() < asked || f.largestPiece() >= asked || len(c.parts) == 0 {
+		return true
+	}
+	last := c.parts[len(c.parts)-1]
+	from := last.First // of the call under way, or of what follows it
+	if last.Phase != traces.PhaseForward {
+		all := c.rounds()
+		if len(all) == 0 {
+			return true
+		}
+		from = all[len(all)-1].first
+	}
+	before := c.d.Allocated.Range(0, from).Max
+	return float64(c.total+asked) <= newDemand*float64(before)
 }

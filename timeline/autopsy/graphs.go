@@ -44,24 +44,34 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	if known && graph {
 		return graphSign{graph: true, known: true}
 	}
+	then := map[traces.FrameID]byProduct{}
+	var trained []steps.Part // calls to compare with: a backward freed their graphs
 	for _, p := range c.parts {
-		if p.Phase != traces.PhaseForward || p.Kept == 0 || !c.backwardFrees(&p) {
-			continue
+		if p.Phase == traces.PhaseForward && p.Kept > 0 && c.backwardFrees(&p) {
+			trained = append(trained, p)
+			for line, n := range byProductsOf(c, p.First, p.End, p.End) {
+				was := then[line]
+				then[line] = byProduct{was.made + n.made, was.kept + n.kept}
+			}
 		}
-		// The call to compare with: its backward freed its graph.
-		if trained, tells := keptStatistics(c, p.First, p.End, p.End); tells && trained {
-			break // norms show a graph where there is one
-		}
-		_, made := c.forwardBlocks(from, to, from)
-		_, kept := c.forwardBlocks(from, to, c.a.At+1)
-		_, madeThen := c.forwardBlocks(p.First, p.End, p.First)
-		_, keptThen := c.forwardBlocks(p.First, p.End, p.End)
-		if made == 0 || madeThen == 0 {
-			break
-		}
-		share, trained := float64(kept)/float64(made), float64(keptThen)/float64(madeThen)
-		return graphSign{graph: share >= alikeShare*trained, known: trained > 0,
-			why: "calls that a backward followed keep as much of what they make"}
+	}
+	if graph, tells := sameByProducts(then, byProductsOf(c, from, to, c.a.At)); tells {
+		return graphSign{graph: graph, known: true,
+			why: "operators keep what they make beside their outputs, as in calls that a backward followed"}
+	}
+	if len(trained) > 0 {
+		p := &trained[0]
+		if shows, tells := keptStatistics(c, p.First, p.End, p.End); !tells || !shows {
+			_, made := c.forwardBlocks(from, to, from)
+			_, kept := c.forwardBlocks(from, to, c.a.At+1)
+			_, madeThen := c.forwardBlocks(p.First, p.End, p.First)
+			_, keptThen := c.forwardBlocks(p.First, p.End, p.End)
+			if made > 0 && madeThen > 0 {
+				share, usual := float64(kept)/float64(made), float64(keptThen)/float64(madeThen)
+				return graphSign{graph: share >= alikeShare*usual, known: usual > 0,
+					why: "calls that a backward followed keep as much of what they make"}
+			}
+		} // else norms show a graph where there is one
 	}
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
@@ -97,18 +107,61 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 	return 2*there > all, all > 0
 }
 
-// byProducts counts blocks that are there beside one that the same operator made right before, of another
-// size. It looks at PyTorch's own lines alone: one of a user's may call several operators.
-func byProducts(c *evidence, from, to timeline.Moment) (n int) {
+// byProduct is how often an operator made something beside its output, and how often both stayed.
+type byProduct struct{ made, kept int }
+
+// byProductsOf finds blocks that follow one of another size from the same operator, and says by the
+// operator's line how many there were, and how many of these and of their outputs are there after a moment.
+// It looks at PyTorch's own lines alone: one of a user's may call several operators. Norms are left out: see
+// keptStatistics.
+func byProductsOf(c *evidence, from, to, after timeline.Moment) map[traces.FrameID]byProduct {
 	a := &c.d.Allocs
+	found, lines := map[traces.FrameID]byProduct{}, map[traces.StackID]traces.FrameID{}
 	first, end := c.d.AllocsIn(from, to)
 	for id := first + 1; id < end; id++ {
 		s := a.Stack[id]
-		if s != traces.NoStack && s == a.Stack[id-1] && a.Size[id] != a.Size[id-1] &&
-			a.Requested[id] > c.a.At && a.Requested[id-1] > c.a.At &&
-			c.inModel(s) && c.kinds.Frames[c.d.Timeline().Places().Stacks.At(s)[0]].Has(frames.KindTorch) {
-			n++
+		if s == traces.NoStack || s != a.Stack[id-1] || a.Size[id] == a.Size[id-1] {
+			continue
 		}
+		line, known := lines[s]
+		if !known {
+			line = c.d.Timeline().Places().Stacks.At(s)[0]
+			if !c.inModel(s) || !c.kinds.Frames[line].Has(frames.KindTorch) || norm(c, s) {
+				line = -1
+			}
+			lines[s] = line
+		}
+		if line < 0 {
+			continue
+		}
+		n := found[line]
+		n.made++
+		if a.Requested[id] > after && a.Requested[id-1] > after {
+			n.kept++
+		}
+		found[line] = n
+	}
+	return found
+}
+
+// sameByProducts compares calls with some that had a graph: whether operators keep at least half as much of
+// what they make beside their outputs. tells is false where they ran none that kept something then.
+func sameByProducts(then, now map[traces.FrameID]byProduct) (graph, tells bool) {
+	var expected float64
+	kept := 0
+	for line, n := range then {
+		if x := now[line]; n.kept > 0 {
+			expected += float64(x.made) * float64(n.kept) / float64(n.made)
+			kept += x.kept
+		}
+	}
+	return 2*float64(kept) >= expected, expected >= 1
+}
+
+// byProducts counts what operators made beside their outputs in [from, to) and is there with these.
+func byProducts(c *evidence, from, to timeline.Moment) (n int) {
+	for _, x := range byProductsOf(c, from, to, c.a.At) {
+		n += x.kept
 	}
 	return n
 }

@@ -39,9 +39,13 @@ class Trainer:
             outputs["loss"].backward()
             optimizer.step()
             if FIXED:
-                outputs = {"loss": outputs["loss"]}
-            epoch_outputs.append(detached(outputs))
-        print(torch.stack([o["loss"] for o in epoch_outputs]).mean().item())
+                print(outputs["loss"].item())
+            else:
+                epoch_outputs.append(detached(outputs))
+        self.training_epoch_end(epoch_outputs)
+
+    def training_epoch_end(self, outputs):
+        print("steps gathered:", len(outputs))
 
 
 Trainer().fit(Autoencoder().cuda(), 30)

@@ -1,0 +1,61 @@
+package autopsy
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Where a call of the model comes from. The line that calls it may be in a function that the training and the
+// evaluation share, such as one that runs an encoder. What tells them apart is how they came there: the lines
+// of the stack from that one outward, its path.
+
+// pathOf returns the frames of a call from the line that calls the model outward.
+func (c *evidence) pathOf(p *steps.Part) []traces.FrameID {
+	id, end := c.d.AllocsIn(p.First, p.End)
+	if p.Caller < 0 || id == end || c.d.Allocs.Stack[id] < 0 {
+		return nil
+	}
+	at := c.d.Timeline().Places().Stacks.At(c.d.Allocs.Stack[id])
+	if i := slices.Index(at, p.Caller); i >= 0 {
+		return at[i:]
+	}
+	return nil
+}
+
+// trainedFrom reports whether a backward followed a call that came the same way.
+func (c *evidence) trainedFrom(p *steps.Part) bool {
+	path := c.pathOf(p)
+	return c.trainedLines[p.Caller] && (path == nil || slices.ContainsFunc(c.trainedPaths,
+		func(x []traces.FrameID) bool { return slices.Equal(x, path) }))
+}
+
+// ownLine returns the innermost line of a call's path that is on none of those that were trained: where an
+// evaluation calls what the training calls, too. It is the line that calls the model where that differs.
+func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
+	for _, id := range c.pathOf(p) {
+		on := func(x []traces.FrameID) bool { return slices.Contains(x, id) }
+		if c.ofUser(id) && !slices.ContainsFunc(c.trainedPaths, on) {
+			return id
+		}
+	}
+	return p.Caller
+}
+
+// evaluating reports whether the function that a call came through says by its name that it evaluates: the
+// innermost whose name says anything.
+func (c *evidence) evaluating(p *steps.Part) bool {
+	for _, id := range c.pathOf(p) {
+		if !c.ofUser(id) && id != p.Caller {
+			continue
+		}
+		switch fn, _, _ := c.d.Timeline().Places().FrameText(id); {
+		case evaluates(fn):
+			return true
+		case trains(fn):
+			return false
+		}
+	}
+	return false
+}
