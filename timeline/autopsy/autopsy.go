@@ -273,6 +273,7 @@ type Lever struct {
 	Saves     maybe.Int
 	Exactness timeline.Exactness
 	frees     int64 // at the moment of a failure, where Saves is less because the peak is before
+	beside    int64 // what the run then has beside what was recorded, such as gradients
 	remains   int64 // the least that the run needs with it, where recorded steps show that
 	// Fits says of an out-of-memory whether the failed request would have been served.
 	Fits Fit

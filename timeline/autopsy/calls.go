@@ -70,17 +70,17 @@ func (c *evidence) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 // keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function
 // whose name or file says that it is one.
 func keepsLoss(c *evidence) bool {
+	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool { return c.ofLoss(c.d.Origin(id)) })
+}
+
+// ofLoss reports whether a stack is of a loss: see keepsLoss.
+func (c *evidence) ofLoss(s traces.StackID) bool {
 	places := c.d.Timeline().Places()
-	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
-		s := c.d.Origin(id)
-		if c.kinds.Of(s).Has(frames.KindLoss) {
-			return true
-		}
-		return s >= 0 && slices.ContainsFunc(places.Stacks.At(s), func(f traces.FrameID) bool {
+	return c.kinds.Of(s).Has(frames.KindLoss) ||
+		s >= 0 && slices.ContainsFunc(places.Stacks.At(s), func(f traces.FrameID) bool {
 			fn, file, _ := places.FrameText(f)
 			return c.kinds.Frames[f].Has(frames.KindPython) && (namesLoss(fn) || namesLoss(path.Base(file)))
 		})
-	})
 }
 
 // namesLoss reports whether a function's or file's name says that it computes a loss.

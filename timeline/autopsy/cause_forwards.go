@@ -152,7 +152,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.sure(Likely, "calls from the line that trains wait for a backward")
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
-			changes: nextCall(c, goes)}
+			changes: nextLoss(c, goes, open), beside: gradientsToCome(c)}
 		scheduled(c, &f, calls, ids)
 	}
 	return f, true

@@ -28,6 +28,8 @@ type remedy struct {
 	scale float64
 	// remains is the least that the run needs with it, as far as steps that were recorded show.
 	remains int64
+	// beside is what the run then has beside what was recorded.
+	beside int64
 }
 
 // faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
@@ -52,7 +54,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 			n += r.request
 			l.Saves, l.Fits = maybe.Known(n), c.fits(n)
 		}
-		l.Effect.Changes, l.Effect.Scale, l.remains = r.changes, r.scale, r.remains
+		l.Effect.Changes, l.Effect.Scale, l.remains, l.beside = r.changes, r.scale, r.remains, r.beside
 		out = append(out, l)
 	}
 	for i := range found {
@@ -125,6 +127,63 @@ func nextCall(c *evidence, ids []timeline.AllocID) []Change {
 		}
 		return timeline.Never
 	})
+}
+
+// nextLoss ends what calls of the model left when the first call for another loss begins. A loss may take
+// several calls, as one of a pair of images does: it is where a loss is made between calls, and after each
+// call where none is.
+func nextLoss(c *evidence, ids []timeline.AllocID, calls []steps.Part) []Change {
+	if len(calls) < 2 {
+		return nextCall(c, ids)
+	}
+	last := len(calls) - 1
+	losses, of := map[int]bool{}, map[traces.StackID]bool{} // after which calls, and of which lines
+	first, end := c.d.AllocsIn(calls[0].First, calls[last].First)
+	k := 0
+	for id := first; id < end; id++ {
+		for calls[k+1].First <= c.d.Allocs.Start[id] {
+			k++
+		}
+		s := c.d.Allocs.Stack[id]
+		is, known := of[s]
+		if !known {
+			is = c.ofLoss(s) && !c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep)
+			of[s] = is
+		}
+		if is {
+			losses[k] = true
+		}
+	}
+	var ends []timeline.Moment
+	for k := range last {
+		if losses[k] || len(losses) == 0 {
+			ends = append(ends, calls[k+1].First)
+		}
+	}
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		k, same := slices.BinarySearch(ends, c.d.Allocs.Start[id])
+		if same {
+			k++
+		}
+		if k < len(ends) {
+			return ends[k]
+		}
+		return timeline.Never
+	})
+}
+
+// gradientsToCome returns the bytes of gradients that a backward would make before the request that failed: of
+// all weights in the first step, where there are none yet.
+func gradientsToCome(c *evidence) int64 {
+	if c.lastOf(traces.PhaseBackward) >= 0 {
+		bytes, _ := remade(c)
+		if rounds := len(c.rounds()) - 1; rounds > 0 {
+			return bytes / int64(rounds)
+		}
+		return 0
+	}
+	_, bytes := c.weights()
+	return bytes
 }
 
 // ungraphed ends what calls of the model made as it would end without a graph, the last of each line when the
