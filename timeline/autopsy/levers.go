@@ -183,7 +183,7 @@ func (c *leverCase) settle(l *Lever) error {
 	l.frees = l.Saves.Or(0)
 	peak = max(peak, l.remains) + l.beside
 	if n := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0) - peak; n > 0 {
-		l.Saves = maybe.Known(min(l.frees, n))
+		l.Saves = maybe.Known(max(min(l.frees-l.beside, n), 0))
 	}
 	return nil
 }
