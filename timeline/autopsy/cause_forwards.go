@@ -92,8 +92,12 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	switch {
 	case len(ids) < 2*calls:
 		f.Kind = "collected_outputs"
-		f.said = fmt.Sprintf("The results of %d calls of the model at %s are collected on the GPU: %s.",
-			calls, line, c.u.Bytes(bytes))
+		from := ""
+		if id := c.outside(call); id >= 0 {
+			from, line = fmt.Sprintf(" (%s)", line), c.frameText(id)
+		}
+		f.said = fmt.Sprintf("The results of %d calls of the model at %s%s are collected on the GPU: %s.",
+			calls, line, from, c.u.Bytes(bytes))
 		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),

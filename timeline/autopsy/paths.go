@@ -43,6 +43,18 @@ func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
 	return p.Caller
 }
 
+// outside returns the innermost line of a call's path in another file than the line that calls the model, -1
+// for none: that is a method of the model, and the user's loop is elsewhere.
+func (c *evidence) outside(p *steps.Part) traces.FrameID {
+	_, model, _ := c.d.Timeline().Places().FrameText(p.Caller)
+	for _, id := range c.pathOf(p) {
+		if _, file, _ := c.d.Timeline().Places().FrameText(id); c.ofUser(id) && file != model {
+			return id
+		}
+	}
+	return -1
+}
+
 // evaluating reports whether the function that a call came through says by its name that it evaluates: the
 // innermost whose name says anything.
 func (c *evidence) evaluating(p *steps.Part) bool {
