@@ -11,8 +11,8 @@ import (
 )
 
 // One function that works on too much at once. The pattern: the function of the user's that asked holds a few
-// large blocks; with what it asked for they are most of the memory, and far larger than what other functions
-// of the model make. It may be a module's, such as a loss over all pairs. What looks like it: weights that a
+// large blocks, or none yet; with what it asked for they are most of the memory, and far larger than what
+// other functions of the model make. It may be a module's, such as a loss over all pairs. What looks like it: weights that a
 // function makes by hand, which only its name tells; a data set, which is data's fault where the model runs
 // on parts of it; a batch that is too large, from which the model makes blocks of its size; logits and
 // attention scores, which have causes of their own and come first.
@@ -69,7 +69,8 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	} else {
 		most = largestMade(c)
 	}
-	if len(ids) == 0 && inside || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
+	asked := c.a.Asked.Or(0)
+	if len(ids) == 0 && inside || float64(bytes+asked) < functionShare*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
 		return fault{}, false
 	}

@@ -125,9 +125,10 @@ func (c *evidence) frameText(id traces.FrameID) string {
 // the call or step under way for it to be more than the run needed before.
 const newDemand = 1.1
 
-// inPieces reports whether the request fails for how memory lies: what is idle or free would serve it if it lay
-// together, and the run needed about as much before. Where it did not, the holes are what smaller tensors
-// left, and it is the size that is new. What lies idle where the request may not use it counts as before.
+// inPieces reports whether the request fails for how memory lies: what is idle or free would serve it if it
+// lay together, and the run needed about as much before. Where it did not, the holes are what smaller tensors
+// left, and the size is what is new. Memory that the request may not use, such as that of other pools, counts
+// as idle, too.
 func (c *evidence) inPieces() bool {
 	asked := c.a.Asked.Or(0)
 	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) < asked {

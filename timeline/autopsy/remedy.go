@@ -172,8 +172,8 @@ func nextLoss(c *evidence, ids []timeline.AllocID, calls []steps.Part) []Change 
 	})
 }
 
-// gradientsToCome returns the bytes of gradients that a backward would make before the request that failed: of
-// all weights in the first step, where there are none yet.
+// gradientsToCome returns the bytes of gradients that a backward would make before the request that failed:
+// of all weights in the first step, where there are none yet.
 func gradientsToCome(c *evidence) int64 {
 	if c.lastOf(traces.PhaseBackward) >= 0 {
 		bytes, _ := remade(c)
