@@ -12,10 +12,10 @@ import (
 
 // One function that works on too much at once. The pattern: the function of the user's that asked holds a few
 // large blocks, or none yet; with what it asked for they are most of the memory, and far larger than what
-// other functions of the model make. It may be a module's, such as a loss over all pairs. What looks like it: weights that a
-// function makes by hand, which only its name tells; a data set, which is data's fault where the model runs
-// on parts of it; a batch that is too large, from which the model makes blocks of its size; logits and
-// attention scores, which have causes of their own and come first.
+// other functions of the model make. It may be a module's, such as a loss over all pairs. What looks like it:
+// weights that a function makes by hand, which only its name tells; a data set, which is data's fault where
+// the model runs on parts of it; a batch that is too large, from which the model makes blocks of its size;
+// logits and attention scores, which have causes of their own and come first.
 
 const (
 	// functionShare is the share of all memory that the function must hold or ask for.
