@@ -249,7 +249,7 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pace, engine,
-		reduction, product, convolution, pretence, source}, "\n\n")
+		reduction, product, convolution, truths, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

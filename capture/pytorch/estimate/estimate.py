@@ -6,7 +6,7 @@ dispatch mode of the agent (Ops, whose source stands before this one), which des
 differences: a fake tensor's storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
 puts forward by what it would take. The same script therefore gives the same trace, to the byte and the nanosecond.
 
-What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm compared) is 1, or False; an op
+What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm compared) is 1, a truth what follows from that (truths.py); an op
 whose result has as many elements as its values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU
 that do not depend on data keep their values.
 
@@ -184,14 +184,49 @@ class Run(Taken):
             with self.without():
                 real = func(*args, **kwargs)
             return self._constant(real)
+        if func._schema.name == "aten::to" and getattr(args[0], "constant", None) is not None:
+            # in inference mode; fake tensors would compute it as it is, and ask CUDA
+            return func.decompose(*args, **kwargs)
         try:
-            return func(*args, **kwargs)
+            out = func(*args, **kwargs)
+            self._suppose(op, args, out)
+            return out
         except self.dependent:
             out = self._made(func, args, kwargs)
             if out is NotImplemented:
                 raise
             self.made(func._schema.name.partition("::")[2])
             return out
+
+    def _taken_for(self, x):
+        """The number or truth that x is taken for where it is compared; None where nothing follows."""
+        if not isinstance(x, self.torch.Tensor):
+            return x if isinstance(x, (bool, int, float)) else None
+        constant = getattr(x, "constant", None)
+        if constant is not None:
+            with self.without():
+                return constant.item() if constant.numel() == 1 else None
+        value, version = getattr(x, "taken_for", (None, -1))
+        if version == version_of(x):
+            return value
+        return None if x.dtype == self.torch.bool else 1
+
+    def _suppose(self, op, args, out):
+        """Note what the result of an op is taken for: a truth, a number that came from the host, or none
+        where it is drawn at random."""
+        if not isinstance(out, self.torch.Tensor):
+            return
+        name = op._schema.name.partition("::")[2]
+        drawn = self.torch.Tag.nondeterministic_seeded in op.tags
+        if out.dtype == self.torch.bool and not drawn:
+            value = truth_of(name, args, self._taken_for)
+        elif name == "_to_copy" and getattr(args[0], "constant", None) is not None:
+            value = self._taken_for(args[0])
+        elif drawn:
+            value = None
+        else:
+            return
+        out.taken_for = value, version_of(out) + name.endswith("_")  # which counts once the op has ended
 
     def _small(self, op, args, kwargs):
         device = kwargs.get("device")
@@ -207,8 +242,12 @@ class Run(Taken):
         torch = self.torch
         name = func._schema.name
         t = args[0]
-        if name == "aten::_local_scalar_dense":
-            return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else complex(1.0) if t.dtype.is_complex else 1
+        if name in ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero"):  # of inference mode
+            value = self._taken_for(t)
+            if t.dtype == torch.bool or name == "aten::is_nonzero":
+                return self.told(bool(value))
+            value = 1 if value is None else value
+            return float(value) if t.dtype.is_floating_point else complex(value) if t.dtype.is_complex else int(value)
         if name == "aten::equal":
             return True
         largest = self.largest.get(name.partition("::")[2])

@@ -35,6 +35,9 @@ var realSource string
 //go:embed values.py
 var values string
 
+//go:embed truths.py
+var truths string
+
 //go:embed flex.py
 var flex string
 
@@ -256,7 +259,7 @@ func prepareReal(folder string, o *RealOptions) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	parts := []string{world, training, stay, values, flex, kernels, realSource}
+	parts := []string{world, training, stay, truths, values, flex, kernels, realSource}
 	if o.Describe {
 		parts = append([]string{pytorch.Agent(), pace, steps}, parts...)
 	}

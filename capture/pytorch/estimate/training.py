@@ -16,6 +16,9 @@ class Unsupported(RuntimeError):
     """Something that the estimate cannot follow. Its text is for the user."""
 
 
+OFTEN = 10000  # times that a line is told the same truth within a step
+
+
 class Taken(object):
     """A process that an estimate has taken over. write() leaves behind what was seen."""
 
@@ -26,10 +29,20 @@ class Taken(object):
         self.kernels_known = {}  # functions of torch, and what takes here what they take compiled
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.open = builtins.open
+        self.telling = -1, {}  # the step, and how often each line was told a truth in it
 
     def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
+
+    def told(self, truth):
+        """A truth, until a line has heard it so often within a step that it must be a loop which waits for
+        the other one."""
+        if self.telling[0] != self.trained():
+            self.telling = self.trained(), {}
+        lines, line = self.telling[1], self.line()
+        lines[line] = lines.get(line, 0) + 1
+        return truth if lines[line] <= OFTEN else not truth
 
     def line(self, frame=None):
         """The line of the script, or of a library outside of torch, that is being run."""

@@ -8,10 +8,9 @@ The way chosen follows where values come from. The values of an integer or boole
 were copied from the host, filled in, or computed by one of the ops below from nothing but known ones; such an
 op runs its CUDA kernel first, which allocates as on the card, and then the CPU's kernel in the same memory,
 which the host can reach. What depends on a float, or on an op that is not listed, is not known: a number that
-is read of it, by item() or by a copy to the host, is 1, a truth is False, a result whose size depends on it
-the largest possible. Those answers
-are counted under the line of the script that asked. Each listed op costs some microseconds, and nothing is
-paid for others.
+is read of it, by item() or by a copy to the host, is 1, a truth is what follows from that (truths.py), a result
+whose size depends on it the largest possible. Those answers are counted under the line of the script that
+asked. Each listed op costs some microseconds, and nothing is paid for others.
 
 Rejected: computing all ops (what training on a CPU costs); a TorchDispatchMode (the script's own modes see
 it, and some of torch's choices change under one); answers by the name of the library that asks.
@@ -34,9 +33,8 @@ _FOLLOWED = """
     masked_fill_.Scalar masked_fill_.Tensor
 """.split()
 
-_READ = """
-    equal nonzero masked_select _unique2 unique_dim unique_consecutive unique_dim_consecutive
-    repeat_interleave.Tensor bincount
+_DRAWN = """
+    normal_ uniform_ random_ random_.from random_.to bernoulli_.float bernoulli_.Tensor exponential_ log_normal_
 """.split()
 
 
@@ -47,6 +45,8 @@ class Known(object):
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.torch, self.by, self.weak = torch, {}, StorageWeakRef
+        self.truths = {}  # of tensors that are not known: what all their elements are taken for
+        self.drawn = {}  # tensors whose numbers were drawn at random
         keys = torch._C.DispatchKey
         self.above = torch._C._dispatch_keyset_full() - torch._C._dispatch_keyset_full_after(
             keys.ADInplaceOrView
@@ -69,7 +69,7 @@ class Known(object):
         weak, version = self.by.get(storage._cdata, (None, 0))
         if weak is None or weak.expired():
             return False
-        return self._version(t) <= version + 1  # the op that wrote it may be counted after we were here
+        return version_of(t) <= version + 1  # the op that wrote it may be counted after we were here
 
     def add(self, t):
         """The values of t were just computed."""
@@ -81,17 +81,53 @@ class Known(object):
         if len(self.by) > 4096:
             self.by = {key: held for key, held in self.by.items() if not held[0].expired()}
         # A weak reference to the storage keeps its key from being used again.
-        self.by[storage._cdata] = (self.weak(storage), self._version(t))
+        self.by[storage._cdata] = (self.weak(storage), version_of(t))
 
     def forget(self, t):
         self.by.pop(t.untyped_storage()._cdata, None)
 
-    @staticmethod
-    def _version(t):
-        try:
-            return t._version
-        except RuntimeError:  # an inference tensor counts none
-            return 0
+    def suppose(self, name, args, into):
+        """into holds what an op says of tensors that are not all known: take it for what follows if every
+        number in them is 1."""
+        if into.dtype != self.torch.bool:
+            return
+        self.truths.pop(into.untyped_storage()._cdata, None)
+        truth = truth_of(name, args, self._taken_for)
+        if truth is not None:
+            self._hold(self.truths, into, truth)
+
+    def truth(self, t):
+        """What the elements of a tensor that is not known are taken for, None where nothing follows."""
+        return self._held(self.truths, t)
+
+    def _held(self, values, t):
+        weak, version, value = values.get(t.untyped_storage()._cdata, (None, 0, None))
+        current = weak is not None and not weak.expired() and version_of(t) <= version + 1
+        return value if current else None
+
+    def draws(self, t):
+        """t holds numbers that were drawn at random."""
+        self.forget(t)
+        self._hold(self.drawn, t, True)
+
+    def _hold(self, values, t, value):
+        if len(values) > 4096:
+            for key in [key for key, held in values.items() if held[0].expired()]:
+                del values[key]
+        storage = t.untyped_storage()
+        values[storage._cdata] = (self.weak(storage), version_of(t), value)
+
+    def _taken_for(self, x):
+        if not isinstance(x, self.torch.Tensor):
+            return x if isinstance(x, (bool, int, float)) else None
+        if x.device.type == "cpu":
+            return x.item() if x.numel() == 1 else None
+        if x.dtype == self.torch.bool and not self.has(x):
+            return self.truth(x)
+        if not self.has(x):
+            return None if self._held(self.drawn, x) else 1
+        with self.computing():
+            return self.on_host(x).item() if x.numel() == 1 else None
 
     def on_host(self, x):
         """x with each tensor of the device replaced by one of the host in the same memory."""
@@ -161,14 +197,17 @@ def answer_values(run):
         if run.known is not None:
             for name in _FOLLOWED:
                 _follow(run, name)
+            for name in _DRAWN:
+                _draw(run, name)
     if run.known is not None and torch.distributed.is_available():
         _follow_ranks(run)
 
 
-def _made_up(torch, dtype):
-    """The number that is read of a tensor whose values are not known."""
-    if dtype == torch.bool:
-        return False
+def _made_up(run, t):
+    """What is read of a tensor whose values are not known."""
+    dtype = t.dtype
+    if dtype == run.torch.bool:
+        return run.told(run.known is not None and bool(run.known.truth(t)))
     return 1.0 if dtype.is_floating_point else complex(1.0) if dtype.is_complex else 1
 
 
@@ -184,7 +223,7 @@ def _to_host(run, to, of):
     if to.untyped_storage().nbytes() > KNOWN_BYTES:
         run.answered("copy to the host", "what the host's memory held")
         return
-    what = _made_up(run.torch, to.dtype)
+    what = _made_up(run, of)
     run.answered("copy to the host", str(what))
     with known.computing():
         to.fill_(what)
@@ -192,7 +231,7 @@ def _to_host(run, to, of):
 
 def _answers(run):
     def scalar(t):
-        what = _made_up(run.torch, t.dtype)
+        what = _made_up(run, t)
         run.answered("item", str(what))
         return what
 
@@ -250,6 +289,18 @@ def _reading(run, name, made_up):
     return answer
 
 
+def _draw(run, name):
+    """An op that fills a tensor with random numbers."""
+    original = run.torch.library.get_kernel(_op(run.torch, name), "CUDA")
+
+    def call(keys, t, *args, **kwargs):
+        out = original.call_boxed(keys, t, *args, **kwargs)
+        run.known.draws(t)
+        return out
+
+    run.library.impl(name, call, "CUDA", with_keyset=True)
+
+
 def _follow(run, name):
     """An op by which known values pass to its result."""
     torch, known, op = run.torch, run.known, _op(run.torch, name)
@@ -259,7 +310,8 @@ def _follow(run, name):
     ]
     names = {schema.arguments[i].name for i in written}
     takes = {i for i, a in enumerate(schema.arguments) if str(a.type) == "Tensor"}
-    overwrites = name.partition(".")[0] in ("copy_", "fill_", "zero_") or name.endswith("out")
+    short = name.partition(".")[0]
+    overwrites = short in ("copy_", "fill_", "zero_") or name.endswith("out")
     original = torch.library.get_kernel(op, "CUDA")
 
     def call(keys, *args, **kwargs):
@@ -279,6 +331,7 @@ def _follow(run, name):
         )
         if not all(known.has(t) for t in _tensors(torch, *read)) or not follows(into):
             known.forget(into)
+            known.suppose(short, read[0] if overwrites else args, into)
             return out
         with known.computing():
             result = op(*known.on_host(args), **{k: known.on_host(x) for k, x in kwargs.items()})

@@ -156,3 +156,40 @@ print("peak", torch.cuda.max_memory_allocated() - was < 64 << 20, flush=True)
 		t.Errorf("a compiled function that is called: %v\n%s", err, said)
 	}
 }
+
+// A truth follows from numbers that are 1, under both allocators: scripts that check what they compute go on.
+func TestQuickTruthsFollowFromWhatIsMadeUp(t *testing.T) {
+	following(t)
+	const script = `
+import torch, torch.nn as nn
+net = nn.Linear(100, 100).cuda()
+optimizer = torch.optim.SGD(net.parameters(), 0.1)
+labels = torch.randint(0, 2, (1000, 1000)).cuda()
+@torch.inference_mode()
+def evaluate():
+    x = net(torch.ones(4, 100, device="cuda"))
+    assert bool(x.min() >= 0) and x.sum().item() == 1.0 and int(x.sum()) == 1 and x.sum()
+for i in range(9):
+    evaluate()
+    assert labels.min() >= 0 and labels.max() < 2, "more classes than two"
+    loss = net(torch.randn(64, 100, device="cuda")).square().mean()
+    assert torch.isfinite(loss).all() and not torch.isnan(loss) and not torch.isinf(loss)
+    loss.backward()
+    for p in net.parameters(): assert torch.isfinite(p.grad).all()
+    nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+    drawn = torch.rand(4, device="cuda").bernoulli().bool()
+    truths = bool(loss < 3), bool((loss < 3).cpu()), bool((loss > 3).any()), bool(drawn.any())
+    three = torch.tensor(3, device="cuda")
+    print("truths", *truths, bool(loss < three), bool((three > 2).all()), bool(three < loss), flush=True)
+    optimizer.step(); optimizer.zero_grad()
+`
+	_, said := one(t, estimate.RealOptions{}, script)
+	r, modelled, err := program(t, estimate.Options{}, script)
+	if err != nil || r.Steps != 3 {
+		t.Fatalf("with fake tensors: %v\n%s", err, modelled)
+	}
+	const want = "truths True True False False True True False\n"
+	if !strings.Contains(said, want) || !strings.Contains(modelled, want) {
+		t.Errorf("expected %q under both allocators:\n%s\nwith fake tensors:\n%s", want, said, modelled)
+	}
+}

@@ -1,0 +1,77 @@
+"""What a comparison says where nothing was computed.
+
+A number that a script reads of the device is 1. Many scripts compare on the device and read only the truth:
+assert mask.max() < classes; if not isfinite(loss).all(): exit. Answering False ends them, so a truth is what
+comes out if every number on the device is 1. Where that cannot be said, as for a mask of random bits, it is
+False.
+"""
+
+import math
+import operator
+
+_COMPARED = {
+    "eq": operator.eq,
+    "ne": operator.ne,
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "logical_and": lambda a, b: bool(a and b),
+    "logical_or": lambda a, b: bool(a or b),
+    "logical_xor": lambda a, b: bool(a) != bool(b),
+    "bitwise_and": operator.and_,
+    "bitwise_or": operator.or_,
+    "bitwise_xor": operator.xor,
+    "mul": lambda a, b: bool(a and b),  # isfinite() multiplies its two truths
+}
+
+# A copy or a part of a tensor whose elements are all taken for the same is taken for that as well.
+_SAME = (
+    "clone",
+    "_to_copy",
+    "copy",
+    "view",
+    "_unsafe_view",
+    "expand",
+    "squeeze",
+    "unsqueeze",
+    "select",
+    "slice",
+    "t",
+)
+
+_OF_ONE = {
+    **{name: bool for name in _SAME},
+    "logical_not": operator.not_,
+    "bitwise_not": operator.not_,
+    "any": bool,
+    "all": bool,
+    "isnan": math.isnan,
+    "isinf": math.isinf,
+    "isfinite": math.isfinite,
+}
+
+
+def truth_of(op, args, value):
+    """What the op of this name, such as eq or logical_and_, says of what it reads. value gives each
+    argument's own number or truth, None where there is none to give. None if nothing can be said."""
+    name = op.rstrip("_")
+    rule, count = _COMPARED.get(name), 2
+    if rule is None:
+        rule, count = _OF_ONE.get(name), 1
+    if rule is None or len(args) < count:
+        return None
+    values = [value(a) for a in args[:count]]
+    if any(v is None for v in values):
+        return None
+    try:
+        return bool(rule(*values))
+    except TypeError:  # complex numbers have no order
+        return None
+
+
+def version_of(t):
+    try:
+        return t._version
+    except RuntimeError:  # an inference tensor counts none
+        return 0
