@@ -55,9 +55,10 @@ class Rehearsal(Taken):
             return
         if self.described is not None:
             self.described.leaving_optimizer(optimizer)
-        if self.first is None:
-            self.first = id(optimizer)  # several optimizers make one step: it ends with the first one's
-        if self.first != id(optimizer):
+        # several optimizers make one step: it ends with the first one's, as long as the script has it
+        if self.first is None or self.first() is None:
+            self.first = weakref.ref(optimizer)
+        if self.first() is not optimizer:
             return
         self.stepped()
 
