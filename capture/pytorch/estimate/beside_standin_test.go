@@ -178,3 +178,41 @@ optimizer = torch.optim.SGD([w])
 while True: (w @ w).square().sum().backward(); optimizer.step()
 `, 1<<20, 50)
 }
+
+// TestQuickModelKnowsRecurrentNetworks of each kind, in both directions, with projections, with the batch
+// first, with sequences of several lengths, of half precision, and evaluated.
+func TestQuickModelKnowsRecurrentNetworks(t *testing.T) {
+	beside(t, `
+import torch, torch.nn as nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+w = torch.ones(2, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+def train(kind, half=False, packed=False, **more):
+    net = kind(64, 128, 2, **more).cuda()
+    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True)
+    if half: net, x = net.half(), x.detach().half()
+    for _ in range(2):
+        given = pack_padded_sequence(x, [20 - i % 10 for i in range(20)], enforce_sorted=False) if packed else x
+        y, state = net(given)
+        if packed: y, _ = pad_packed_sequence(y)
+        y.float().sum().backward()
+    with torch.no_grad(): net.eval()(x)
+train(nn.GRU, bidirectional=True), train(nn.RNN, nonlinearity="relu", half=True), train(nn.RNN, bias=False)
+train(nn.LSTM, proj_size=32), train(nn.LSTM, packed=True)
+train(nn.LSTM, batch_first=True, dropout=0.1)
+while True: w.sum().backward(); optimizer.step()
+`, 1<<18, 60)
+}
+
+// TestQuickModelReadsTensorsInLists, as torch.tensor([loss, loss]) does.
+func TestQuickModelReadsTensorsInLists(t *testing.T) {
+	beside(t, `
+import torch
+w = torch.ones(512, 512, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+while True:
+    loss = w.square().sum()
+    many = torch.tensor([loss.detach(), [1.0, loss.detach()][1]], device="cuda")
+    loss.backward(); optimizer.step()
+`, 1<<20, 4)
+}

@@ -47,6 +47,9 @@ var product string
 //go:embed convolution.py
 var convolution string
 
+//go:embed recurrent.py
+var recurrent string
+
 //go:embed pace.py
 var pace string
 
@@ -249,7 +252,7 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pace, engine,
-		reduction, product, convolution, truths, pretence, source}, "\n\n")
+		reduction, product, convolution, recurrent, truths, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

@@ -6,9 +6,10 @@ dispatch mode of the agent (Ops, whose source stands before this one), which des
 differences: a fake tensor's storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
 puts forward by what it would take. The same script therefore gives the same trace, to the byte and the nanosecond.
 
-What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm compared) is 1, a truth what follows from that (truths.py); an op
-whose result has as many elements as its values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU
-that do not depend on data keep their values.
+What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm
+compared) is 1, a truth what follows from that (truths.py); an op whose result has as many elements as its
+values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU that do not
+depend on data keep their values.
 
 A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset. Two places below Python have
 to be told as well. The guard that switches devices is torch's own for this purpose. The backward engine asks CUDA which devices have a
@@ -184,6 +185,9 @@ class Run(Taken):
             with self.without():
                 real = func(*args, **kwargs)
             return self._constant(real)
+        network = NETWORKS.get(func._schema.name)
+        if network is not None and args[0].device.type == "cuda":
+            return network(self.torch, Blocks(self.recorder, func._schema.name), *args)
         if func._schema.name == "aten::to" and getattr(args[0], "constant", None) is not None:
             # in inference mode; fake tensors would compute it as it is, and ask CUDA
             return func.decompose(*args, **kwargs)
@@ -247,7 +251,8 @@ class Run(Taken):
             if t.dtype == torch.bool or name == "aten::is_nonzero":
                 return self.told(bool(value))
             value = 1 if value is None else value
-            return float(value) if t.dtype.is_floating_point else complex(value) if t.dtype.is_complex else int(value)
+            kind = float if t.dtype.is_floating_point else complex if t.dtype.is_complex else int
+            return kind(value)
         if name == "aten::equal":
             return True
         largest = self.largest.get(name.partition("::")[2])
@@ -466,6 +471,8 @@ def _prepare(run):
     leave_compiling_out(run, "compiled steps take other memory than eager ones")
     _distributed(run)
     _attention(run)
+    _made_of_tensors(run)
+    run_networks_without_cuda(run)
     run.recorder = Recorder(run)
     if config["kind"] == "cuda":
         _cuda(run)

@@ -104,6 +104,27 @@ def _tensors_answer(run, kind):
     kind.is_pinned = lambda t, device=None: False
 
 
+def _made_of_tensors(run):
+    """torch.tensor() of a list with tensors in it reads their values below the mode, where CUDA is asked for
+    the device. Their values are read here instead."""
+    torch = run.torch
+
+    def read(x):
+        if isinstance(x, (list, tuple)):
+            return [read(y) for y in x]
+        return x.item() if isinstance(x, run.fake) and x.dim() == 0 else x
+
+    def made(function):
+        @functools.wraps(function)
+        def make(data, *args, **kwargs):
+            return function(read(data) if isinstance(data, (list, tuple)) else data, *args, **kwargs)
+
+        return make
+
+    for name in ("tensor", "as_tensor"):
+        setattr(torch, name, made(getattr(torch, name)))
+
+
 def _loading(run):
     """Data is loaded in this process: workers would be others, without the mode."""
     loader = run.torch.utils.data.DataLoader
