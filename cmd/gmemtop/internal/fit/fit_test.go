@@ -379,3 +379,47 @@ func TestThePeakCountsBlocksThatAreNotSplit(t *testing.T) {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
 }
+
+// The search with PyTorch's own allocator narrows in on the border, runs no size twice and ends. What it
+// reserves grows by segments, and above the border nothing is known but that it is full.
+func TestTheSearchForTheLargestBatchNarrowsIn(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct{ first, border, most, over int }{
+		{16, 100, 100, 101},
+		{16, 16, 16, 17},
+		{200, 37, 37, 38},
+		{8, 0, 0, 1},
+		{256, 5000, 4999, 5003},
+	} {
+		s := search{room: int64(c.border)*9*mib + 500*mib, reserved: map[int]int64{}}
+		var runs []int
+		for next := c.first; next > 0 && len(runs) <= mostRuns; next = s.next() {
+			if slices.Contains(runs, next) {
+				t.Errorf("from %d to %d: %d runs twice, after %v", c.first, c.border, next, runs)
+			}
+			runs = append(runs, next)
+			s.keep(&Estimate{Size: Size{Batch: next}, Fits: next <= c.border,
+				Reserved: (int64(next)*9*mib + 480*mib) / (20 * mib) * (20 * mib)})
+		}
+		if most, _ := s.best(); most != c.most || s.over != c.over {
+			t.Errorf("from %d to %d: %d fits and %d does not after %v, expected %d and %d", c.first, c.border,
+				most, s.over, runs, c.most, c.over)
+		}
+	}
+}
+
+// What lies between the largest batch that fits and the smallest that does not is not claimed.
+func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
+	x := &Training{Budget: 100 << 20, Real: &Real{}}
+	for over, want := range map[int]string{
+		12: "largest batch that fits: 9 (run at that size; 12 does not fit, those between were not run)\n",
+		10: "largest batch that fits: 9 (run at that size; 10 does not fit)\n",
+	} {
+		r := Report{Training: x, Estimates: []*Estimate{estimated(t, x, Size{}, twoSteps)},
+			Largest: &LargestBatch{Batch: 9, Over: over}}
+		var b strings.Builder
+		if err := r.WriteText(&b, timeline.IEC); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}

@@ -122,48 +122,14 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		Reserved: books.Reserved, Fits: !p.Died, Process: p, Processes: len(all)}, nil
 }
 
-// largestReal finds the largest batch that fits by running the command. Completed runs show how much more
-// memory each sample reserves, and it runs the size that this predicts.
+// largestReal finds the largest batch that fits by running the command.
 func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
-	reserved := map[int]int64{} // of batches that fit
-	least := 0                  // the smallest that does not
-	keep := func(x *Estimate) {
-		if x.Fits {
-			reserved[x.Batch] = x.Reserved
-		} else if least == 0 || x.Batch < least {
-			least = x.Batch
-		}
-	}
+	s := search{room: t.Budget - t.Outside, reserved: map[int]int64{}}
 	for _, x := range all {
-		keep(x)
-	}
-	best := func() (most, second int) {
-		for b := range reserved {
-			if b > most {
-				most, second = b, most
-			} else if b > second {
-				second = b
-			}
-		}
-		return most, second
+		s.keep(x)
 	}
 	for range mostRuns {
-		most, second := best()
-		if least > 0 && least-most <= 1 {
-			break
-		}
-		next := max(2*most, 1)
-		switch {
-		case most == 0:
-			next = least / 2
-		case second > 0 && reserved[most] > reserved[second]:
-			room := t.Budget - t.Outside - reserved[most]
-			sample := float64(reserved[most]-reserved[second]) / float64(most-second)
-			next = most + max(1, int(float64(room)/sample))
-		}
-		if least > 0 && next >= least {
-			next = most + (least-most+1)/2
-		}
+		next := s.next()
 		if next < 1 {
 			break
 		}
@@ -171,10 +137,62 @@ func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBa
 		if err != nil {
 			return nil, err
 		}
-		keep(x)
+		s.keep(x)
 	}
-	most, _ := best()
-	return &LargestBatch{Batch: most, Over: least}, nil
+	most, _ := s.best()
+	return &LargestBatch{Batch: most, Over: s.over}, nil
+}
+
+// search finds the largest batch that fits. Runs that came to their end show how much more memory each sample
+// reserves, and the size that this predicts is run next.
+type search struct {
+	room     int64
+	reserved map[int]int64 // of batches that fit
+	over     int           // the smallest batch that does not fit, 0 if none
+}
+
+func (s *search) keep(x *Estimate) {
+	if x.Fits {
+		s.reserved[x.Batch] = x.Reserved
+	} else if s.over == 0 || x.Batch < s.over {
+		s.over = x.Batch
+	}
+}
+
+// best returns the two largest batches that fit, 0 for none.
+func (s *search) best() (most, second int) {
+	for b := range s.reserved {
+		if b > most {
+			most, second = b, most
+		} else if b > second {
+			second = b
+		}
+	}
+	return most, second
+}
+
+// next returns the batch to run next, 0 where the answer is known.
+func (s *search) next() int {
+	most, second := s.best()
+	if s.over > 0 && s.over-most <= 1 {
+		return 0
+	}
+	next := max(2*most, 1)
+	switch {
+	case most == 0:
+		next = s.over / 2
+	case second > 0 && s.reserved[most] > s.reserved[second]:
+		room := s.room - s.reserved[most]
+		sample := float64(s.reserved[most]-s.reserved[second]) / float64(most-second)
+		next = most + max(1, int(float64(room)/sample))
+	}
+	if s.over > 0 && next >= s.over {
+		next = most + (s.over-most+1)/2
+		if second > 0 { // what was predicted is near
+			next = max(next, s.over-max(1, s.over/64))
+		}
+	}
+	return next
 }
 
 // fullOf describes where a process ran out of memory.

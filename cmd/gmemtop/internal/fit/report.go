@@ -100,6 +100,9 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 		}
 		if largest.Over > 0 {
 			how += fmt.Sprintf("; %d does not fit", largest.Over)
+			if largest.Over > largest.Batch+1 {
+				how += ", those between were not run"
+			}
 		}
 		if largest.Inferred {
 			how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows " +
