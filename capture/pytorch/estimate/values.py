@@ -8,7 +8,7 @@ The way chosen follows where values come from. The values of an integer or boole
 were copied from the host, filled in, or computed by one of the ops below from nothing but known ones; such an
 op runs its CUDA kernel first, which allocates as on the card, and then the CPU's kernel in the same memory,
 which the host can reach. What depends on a float, or on an op that is not listed, is not known: a number that
-is read of it, by item() or by a copy to the host, is 1, a truth is what follows from that (truths.py), a result
+is read of it, by item() or by a copy to the host, is 1, a truth what follows from that (truths.py), a result
 whose size depends on it the largest possible. Those answers are counted under the line of the script that
 asked. Each listed op costs some microseconds, and nothing is paid for others.
 
@@ -34,7 +34,8 @@ _FOLLOWED = """
 """.split()
 
 _DRAWN = """
-    normal_ uniform_ random_ random_.from random_.to bernoulli_.float bernoulli_.Tensor exponential_ log_normal_
+    normal_ uniform_ random_ random_.from random_.to bernoulli_.float bernoulli_.Tensor exponential_
+    log_normal_
 """.split()
 
 
