@@ -84,6 +84,8 @@ type Target struct {
 	Device string
 	// Rank, LocalRank and WorldSize are known of a process that a launcher started or that has joined others.
 	Rank, LocalRank, WorldSize maybe.Int
+	// Axes are where it stands in a training that is split over ranks, as its libraries say.
+	Axes []traces.Axis
 	// Agent is the version of the agent in the process, 0 if there is none.
 	Agent        int
 	Capabilities []string

@@ -47,8 +47,8 @@ func ranksOf(t *testing.T, world int64, numbers ...int64) (*job.Job, []*job.Proc
 	var list []*job.Process
 	for i, r := range numbers {
 		target := capture.Target{PID: 4000 + int(r), Started: 1, Rank: maybe.Known(r),
-			WorldSize: maybe.Known(world),
-			Argv:      []string{"python", "train.py"}, Device: "cuda:0", Torch: "2.9",
+			WorldSize: maybe.Known(world), Axes: []traces.Axis{{Name: traces.Data, At: r, Of: world}},
+			Argv: []string{"python", "train.py"}, Device: "cuda:0", Torch: "2.9",
 			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "GPU", TotalBytes: 80 << 30}}}
 		p := first.Process
 		if i > 0 {

@@ -39,16 +39,17 @@ type rank struct {
 	// ID tells the processes of a node apart.
 	ID int `json:"id"`
 	// Attempt counts from 0 how often this rank has been started again.
-	Attempt   int       `json:"attempt,omitempty"`
-	PID       int       `json:"pid"`
-	Rank      maybe.Int `json:"rank,omitzero"`
-	LocalRank maybe.Int `json:"local_rank,omitzero"`
-	WorldSize maybe.Int `json:"world_size,omitzero"`
-	Argv      []string  `json:"argv,omitempty"`
-	Python    string    `json:"python,omitempty"`
-	Torch     string    `json:"torch,omitempty"`
-	Device    string    `json:"device,omitempty"`
-	GPUs      []device  `json:"gpus,omitempty"`
+	Attempt   int           `json:"attempt,omitempty"`
+	PID       int           `json:"pid"`
+	Rank      maybe.Int     `json:"rank,omitzero"`
+	LocalRank maybe.Int     `json:"local_rank,omitzero"`
+	WorldSize maybe.Int     `json:"world_size,omitzero"`
+	Axes      []traces.Axis `json:"axes,omitempty"`
+	Argv      []string      `json:"argv,omitempty"`
+	Python    string        `json:"python,omitempty"`
+	Torch     string        `json:"torch,omitempty"`
+	Device    string        `json:"device,omitempty"`
+	GPUs      []device      `json:"gpus,omitempty"`
 	// First is the index of the first step that the node had of it, unknown before that. Step is the index
 	// of its newest one.
 	First maybe.Int `json:"first,omitzero"`
@@ -122,8 +123,8 @@ func cut(text string, most int) string {
 func rankOf(id int, s *sentRank, v *capture.View) rank {
 	t := v.Target
 	r := rank{ID: id, Attempt: s.attempt, PID: t.PID, Rank: t.Rank, LocalRank: t.LocalRank,
-		WorldSize: t.WorldSize,
-		Python:    cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
+		WorldSize: t.WorldSize, Axes: t.Axes,
+		Python: cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
 		Step: -1}
 	for _, a := range t.Argv[:min(len(t.Argv), maxArgv)] {
 		r.Argv = append(r.Argv, cut(a, maxText))
@@ -147,7 +148,7 @@ func rankOf(id int, s *sentRank, v *capture.View) rank {
 // target returns the process as the viewer sees it.
 func (r *rank) target(host string) capture.Target {
 	t := capture.Target{PID: r.PID, Host: host, Remote: true, Rank: r.Rank, LocalRank: r.LocalRank,
-		WorldSize: r.WorldSize, Argv: r.Argv, Python: r.Python, Torch: r.Torch, Device: r.Device}
+		WorldSize: r.WorldSize, Axes: traces.SoundAxes(r.Axes), Argv: r.Argv, Python: r.Python, Torch: r.Torch, Device: r.Device}
 	for _, g := range r.GPUs {
 		t.GPUs = append(t.GPUs, traces.Device{Kind: traces.DeviceGPU, Ordinal: g.Ordinal, Name: g.Name,
 			TotalBytes: g.Bytes})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -50,19 +51,21 @@ const (
 const encodingGMT = "gmt"
 
 type hello struct {
-	Version      int      `json:"version"`
-	PID          int      `json:"pid"`
-	Start        int64    `json:"start"`
-	Host         string   `json:"host"`
-	Argv         []string `json:"argv"`
-	Python       string   `json:"python"`
-	Torch        string   `json:"torch"`
-	Device       string   `json:"device"`
-	Rank         int64    `json:"rank"` // -1 where unknown, as are the next two
-	LocalRank    int64    `json:"local_rank"`
-	WorldSize    int64    `json:"world_size"`
-	Capabilities []string `json:"capabilities"`
-	Waiting      string   `json:"waiting"`
+	Version   int      `json:"version"`
+	PID       int      `json:"pid"`
+	Start     int64    `json:"start"`
+	Host      string   `json:"host"`
+	Argv      []string `json:"argv"`
+	Python    string   `json:"python"`
+	Torch     string   `json:"torch"`
+	Device    string   `json:"device"`
+	Rank      int64    `json:"rank"` // -1 where unknown, as are the next two
+	LocalRank int64    `json:"local_rank"`
+	WorldSize int64    `json:"world_size"`
+	// Axes are where the process stands along each way of splitting the training over ranks.
+	Axes         []traces.Axis `json:"axes,omitempty"`
+	Capabilities []string      `json:"capabilities"`
+	Waiting      string        `json:"waiting"`
 	// Says is Waiting as a sentence of the catalogue, like all fields of this name below.
 	Says     say.Told `json:"says,omitzero"`
 	Depth    string   `json:"depth"`

@@ -183,7 +183,7 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 		Version: protocolVersion, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv,
 		Python: t.Python, Torch: t.Torch, Device: t.Device,
 		Rank: t.Rank.Or(-1), LocalRank: t.LocalRank.Or(-1), WorldSize: t.WorldSize.Or(-1),
-		Capabilities: t.Capabilities, Depth: t.Depth, Offloads: t.Offloads, Room: t.Room.Or(0),
+		Axes: t.Axes, Capabilities: t.Capabilities, Depth: t.Depth, Offloads: t.Offloads, Room: t.Room.Or(0),
 		Viewer: os.Getpid(),
 	}
 	for _, d := range t.GPUs {

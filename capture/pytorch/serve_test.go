@@ -401,6 +401,7 @@ func TestAHelloRoundTrips(t *testing.T) {
 		want := capture.Target{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"},
 			Python: "3.12", Torch: "2.9", Device: "cuda:0",
 			Rank: c.rank, LocalRank: c.local, WorldSize: c.world, Agent: protocolVersion,
+			Axes:         []traces.Axis{{Name: traces.Pipeline, At: 1, Of: 2}},
 			Capabilities: []string{"steps"}, Depth: capture.HowOps, Offloads: true, Room: c.room,
 			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "a GPU", TotalBytes: 2 << 30}}}
 		b, err := new(guest).words(capture.View{Target: want}, nil)

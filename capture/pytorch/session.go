@@ -98,8 +98,8 @@ func target(conn net.Conn, h hello) capture.Target {
 		PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv,
 		Python: h.Python, Torch: h.Torch, Device: h.Device,
 		Rank: maybe.NonNegative(h.Rank), LocalRank: maybe.NonNegative(h.LocalRank),
-		WorldSize: maybe.NonNegative(h.WorldSize),
-		Agent:     h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: room,
+		WorldSize: maybe.NonNegative(h.WorldSize), Axes: traces.SoundAxes(h.Axes),
+		Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: room,
 		GPUs: gpus(h.Devices),
 	}
 }

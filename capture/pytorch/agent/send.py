@@ -13,6 +13,7 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any, Iterator
 
+from .axes import axes
 from .hello import hello
 from .recorded import RECORDED, allocator_rules
 from .says import Says, told, why_of
@@ -212,7 +213,9 @@ class Sender:
         """Send the hello, and remember the parts of it that may change."""
         now = self._changing()
         totals, (how, offloads, waiting) = self.totals, now
-        self.link.frame(HELLO, hello(self.torch, totals.device, how, offloads, totals.room, waiting))
+        said = hello(self.torch, totals.device, how, offloads, totals.room, waiting)
+        said["axes"] = axes(totals.optimizers.parameters())
+        self.link.frame(HELLO, said)
         self.told = now
 
     def _changing(self) -> tuple[str, bool, bool]:

@@ -9,6 +9,7 @@ import pytest
 from agent import wire
 from agent.hello import hello
 from agent.link import Bell, Link
+from agent.optimizers import Optimizers
 from agent.outbox import MAX_STEPS, Outbox
 from agent.says import SENTENCES, Says, told
 from agent.send import MAX_UNSENT, SOON, Sender
@@ -26,7 +27,7 @@ class Viewed(Sender):
     def __init__(self):
         link, manager = Link("/nowhere", Bell()), SimpleNamespace(offloads=False)
         windows = SimpleNamespace(ready=[], next_ready=lambda: None, busy=lambda: False, lasted=0)
-        totals = SimpleNamespace(device=None, room=-1)
+        totals = SimpleNamespace(device=None, room=-1, optimizers=Optimizers())
         Sender.__init__(self, SimpleNamespace(), 0, link, Outbox(), Wishes(), windows, manager, totals)
         link.sock, self.welcome, self.told = Socket(), True, self._changing()
 
