@@ -1,0 +1,548 @@
+package runs
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/stats"
+)
+
+// Problem: up to a thousand ranks train together, and a person has time for one sentence. Say which rank to
+// look at first and why: in which part of its memory it differs, since which step, and which rank will run
+// out of memory first.
+//
+// Chosen approach: a rank is compared only with those that do the same as it. Stages of a pipeline differ by
+// design; ranks along the other axes should not. Within a class [ComparePeers] decides. The step since which a rank differs is the first of the last unbroken
+// run of steps in which it was off by more than half of what it is off by now.
+//
+// Complexity: O(n log n) for n ranks, plus O(n·s) for the s steps that are looked back at, for one rank only.
+
+// MemberState is the state of a rank.
+type MemberState uint8
+
+// The states of a rank, worst last.
+const (
+	Steps MemberState = iota
+	// Starting: it has not taken a step yet.
+	Starting
+	// Done: it ended well.
+	Done
+	// Late: nothing has come from its machine for some seconds.
+	Late
+	// Missing: nothing has come for so long that it counts as lost.
+	Missing
+	// Failed: it did not end well.
+	Failed
+)
+
+// Part names a part of a rank's memory.
+type Part uint8
+
+// The parts.
+const (
+	PartParameters Part = iota
+	PartGradients
+	PartOptimizer
+	// PartRest is what is left: activations, mostly, and what the program keeps.
+	PartRest
+	numParts
+)
+
+// String returns the part's word.
+func (p Part) String() string {
+	return [...]string{"parameters", "gradients", "optimizer state", "activations and the rest"}[p]
+}
+
+// GroupMember is a rank of a running training.
+type GroupMember struct {
+	// ID names it to whoever watches it.
+	ID   int
+	Rank maybe.Int
+	PID  int
+	Host string
+	Axes []traces.Axis
+	State
+	Step maybe.Int
+	// Usual holds the medians of its last steps.
+	Usual Peer
+	// Parts are what its memory consists of, unknown where it does not say.
+	Parts [numParts]maybe.Int
+	// Room is how much memory its device has for it, unknown on a machine without one.
+	Room maybe.Int
+	// Growth is by how many bytes its memory grows with each step, 0 if it does not.
+	Growth float64
+	// Lost is how many of its steps never arrived.
+	Lost int64
+	// Captured is how many of its steps are captured whole.
+	Captured int
+}
+
+// State is how a rank is, and in words why.
+type State struct {
+	Is   MemberState
+	Word string
+}
+
+// GoesOn reports whether the rank takes steps, as far as is known.
+func (s State) GoesOn() bool { return s.Is == Steps || s.Is == Starting || s.Is == Late }
+
+// Name names the rank, or its process if it has none.
+func (m *GroupMember) Name() string {
+	if m.Rank.IsKnown() {
+		return fmt.Sprintf("rank %v", m.Rank)
+	}
+	return fmt.Sprintf("process %d", m.PID)
+}
+
+// Axis returns where the rank stands along an axis, unknown if it does not say.
+func (m *GroupMember) Axis(name string) maybe.Int {
+	for _, a := range m.Axes {
+		if a.Name == name {
+			return maybe.Known(a.At)
+		}
+	}
+	return maybe.Int{}
+}
+
+// Alone is the time of a step that does not depend on the other ranks: forward and optimizer, or the whole
+// step if the phases are unknown.
+func (p *Peer) Alone() maybe.Int {
+	if !p.Forward.IsKnown() {
+		return p.Duration
+	}
+	return maybe.Sum(p.Forward, p.Optimizer)
+}
+
+// Group is all ranks of a running training, compared.
+type Group struct {
+	// Members are in the order of their ranks.
+	Members []GroupMember
+	// Peers compares each with those of its class; its indices are those of Members.
+	Peers PeerReport
+	// Class is, for each member, which of the classes below it belongs to.
+	Class []int
+	// Classes hold the medians of those that do the same.
+	Classes []Class
+	// First is the member to look at first, -1 if none is unlike the others, and Why says why.
+	First int
+	Why   Why
+	// Out is who runs out of memory first.
+	Out Out
+}
+
+// Class is the ranks that do the same.
+type Class struct {
+	// Name tells them apart from others: "stage 2", "" if there is only one class.
+	Name  string
+	Size  int
+	Bytes maybe.Int
+	Alone maybe.Int
+	parts [numParts]maybe.Int
+}
+
+// Why is why a member is looked at first.
+type Why struct {
+	Figure PeerFigure
+	// Slow means that the others wait for it, and not that it holds more.
+	Slow          bool
+	Value, Others int64
+	// Part is the part of its memory in which it differs most, by PartBytes; 0 bytes if no part is known.
+	Part      Part
+	PartBytes int64
+	// Since is the first step in which it differed, unknown if that was not looked for. Always means that it
+	// differs as far back as steps are kept, which begin with Since.
+	Since  maybe.Int
+	Always bool
+	// Site is the call site that holds more than with a typical rank, by SiteBytes, in captured steps of
+	// both; "" before they are.
+	Site      string
+	SiteBytes int64
+}
+
+// Out is who runs out of memory first, if all go on as they do.
+type Out struct {
+	// Member is -1 if no rank's memory grows.
+	Member int
+	// Steps are how many are left and Time how long they take in nanoseconds, unknown if it is not known how
+	// much memory there is.
+	Steps, Time maybe.Int
+	Growth      float64
+}
+
+// classOf names a member's class: the stage of the pipeline, which differs from others by design.
+func classOf(m *GroupMember) string {
+	if at, ok := m.Axis(traces.Pipeline).Value(); ok {
+		return fmt.Sprintf("stage %d", at)
+	}
+	return ""
+}
+
+// NewGroup compares ranks.
+func NewGroup(members []GroupMember) *Group {
+	g := &Group{Members: members, First: -1, Out: Out{Member: -1}, Class: make([]int, len(members))}
+	slices.SortStableFunc(g.Members, func(a, b GroupMember) int {
+		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)), cmp.Compare(a.ID, b.ID))
+	})
+	index := map[string]int{}
+	var of [][]int // members by class
+	for i := range g.Members {
+		name := classOf(&g.Members[i])
+		k, known := index[name]
+		if !known {
+			k = len(g.Classes)
+			index[name] = k
+			g.Classes, of = append(g.Classes, Class{Name: name}), append(of, nil)
+		}
+		g.Class[i], of[k] = k, append(of[k], i)
+	}
+	g.Peers.Slow = -1
+	for k, list := range of {
+		g.measure(k, list)
+	}
+	slices.SortStableFunc(g.Peers.Differences,
+		func(a, b PeerDifference) int { return cmp.Compare(a.Peer, b.Peer) })
+	g.first()
+	g.runsOut()
+	return g
+}
+
+// measure compares the members of one class.
+func (g *Group) measure(k int, list []int) {
+	peers := make([]Peer, len(list))
+	var bytes, alone []int64
+	var parts [numParts][]int64
+	add := func(to *[]int64, v maybe.Int) {
+		if v, ok := v.Value(); ok {
+			*to = append(*to, v)
+		}
+	}
+	for n, i := range list {
+		m := &g.Members[i]
+		if m.Is == Done || m.Is == Failed {
+			continue // what it once held says nothing about those that run
+		}
+		peers[n] = m.Usual
+		add(&bytes, m.Usual.Bytes)
+		add(&alone, m.Usual.Alone())
+		for p := range parts {
+			add(&parts[p], m.Parts[p])
+		}
+	}
+	middle := func(list []int64) maybe.Int {
+		if len(list) == 0 {
+			return maybe.Int{}
+		}
+		return maybe.Known(stats.Median(list))
+	}
+	c := &g.Classes[k]
+	c.Size, c.Bytes, c.Alone = len(list), middle(bytes), middle(alone)
+	for p := range parts {
+		c.parts[p] = middle(parts[p])
+	}
+	r := ComparePeers(peers)
+	for _, d := range r.Differences {
+		d.Peer = list[d.Peer]
+		g.Peers.Differences = append(g.Peers.Differences, d)
+	}
+	if r.Slow >= 0 && r.Own-r.OthersOwn > g.Peers.Own-g.Peers.OthersOwn {
+		g.Peers.Slow, g.Peers.Own, g.Peers.OthersOwn, g.Peers.Waits = list[r.Slow], r.Own, r.OthersOwn, r.Waits
+	}
+}
+
+// first chooses the member to look at first: the one that holds most more than its class, or else the one
+// that the others wait for. Where a class has two members, each differs from the other: the larger one counts.
+func (g *Group) first() {
+	most := 0.0
+	for _, d := range g.Peers.Differences {
+		m := &g.Members[d.Peer]
+		if d.Figure != PeerBytes || d.Value <= d.Others || !m.GoesOn() || d.share <= most {
+			continue
+		}
+		most, g.First = d.share, d.Peer
+		g.Why = Why{Figure: PeerBytes, Value: d.Value, Others: d.Others}
+	}
+	if g.First >= 0 {
+		g.part()
+		return
+	}
+	if i := g.Peers.Slow; i >= 0 {
+		g.First = i
+		g.Why = Why{Figure: PeerForward, Slow: true, Value: g.Peers.Own, Others: g.Peers.OthersOwn}
+		if !g.Members[i].Usual.Forward.IsKnown() {
+			g.Why.Figure = PeerDuration
+		}
+	}
+}
+
+// part finds the part of the first member's memory in which it differs most.
+func (g *Group) part() {
+	m, c := &g.Members[g.First], &g.Classes[g.Class[g.First]]
+	for p := range numParts {
+		mine, ok := m.Parts[p].Value()
+		usual, known := c.parts[p].Value()
+		if ok && known && mine-usual > g.Why.PartBytes {
+			g.Why.Part, g.Why.PartBytes = p, mine-usual
+		}
+	}
+}
+
+// runsOut finds who runs out of memory first.
+func (g *Group) runsOut() {
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Growth <= 0 || !m.GoesOn() {
+			continue
+		}
+		x := Out{Member: i, Growth: m.Growth}
+		bytes, ok := m.Usual.Bytes.Value()
+		room, known := m.Room.Value()
+		if ok && known {
+			left := max(float64(room-bytes), 0) / m.Growth
+			if left < 1e12 {
+				x.Steps = maybe.Known(int64(left))
+				if d, ok := m.Usual.Duration.Value(); ok && left*float64(d) < math.MaxInt64/2 {
+					x.Time = maybe.Known(int64(left * float64(d)))
+				}
+			}
+		}
+		if g.Out.Member < 0 || sooner(x, g.Out) {
+			g.Out = x
+		}
+	}
+}
+
+// sooner reports whether a comes before b: whose end is known, and is nearer, or else who grows faster.
+func sooner(a, b Out) bool {
+	x, ok := a.Steps.Value()
+	y, known := b.Steps.Value()
+	if ok && known {
+		return x < y
+	}
+	if ok != known {
+		return ok
+	}
+	return a.Growth > b.Growth
+}
+
+// Typical returns the member of the same class as member i that is closest to the class's median in memory,
+// for a comparison; -1 if there is no other.
+func (g *Group) Typical(i int) int {
+	best, near := -1, int64(math.MaxInt64)
+	c := &g.Classes[g.Class[i]]
+	for k := range g.Members {
+		m := &g.Members[k]
+		if k == i || g.Class[k] != g.Class[i] || m.Is != Steps {
+			continue
+		}
+		if d := abs(m.Usual.Bytes.Or(0) - c.Bytes.Or(0)); d < near {
+			best, near = k, d
+		}
+	}
+	return best
+}
+
+// Order returns the members in the order in which they are worth a look: those that failed, that are lost or
+// late, that will run out of memory, that differ, and then by rank.
+func (g *Group) Order() []int {
+	order := make([]int, len(g.Members))
+	weight := make([]int, len(g.Members))
+	for i := range g.Members {
+		order[i] = i
+		switch m := &g.Members[i]; {
+		case m.Is == Failed:
+			weight[i] = -6
+		case m.Is == Missing:
+			weight[i] = -5
+		case m.Is == Late:
+			weight[i] = -2
+		}
+	}
+	for _, d := range g.Peers.Differences {
+		if g.Members[d.Peer].GoesOn() {
+			weight[d.Peer] = min(weight[d.Peer], -1)
+		}
+	}
+	if i := g.Out.Member; i >= 0 && g.Out.Steps.IsKnown() {
+		weight[i] = min(weight[i], -3)
+	}
+	if g.First >= 0 {
+		weight[g.First] = min(weight[g.First], -4)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(weight[a], weight[b]) })
+	return order
+}
+
+// Sample is what a rank held in one step, and how long it took alone.
+type Sample struct {
+	Step  int64
+	Value int64
+}
+
+// Since finds the first step since which own differs from the others as it does now. The samples of each are in
+// the order of their steps; others may lack some. always means that it differs as far back as own goes.
+func Since(own []Sample, others [][]Sample) (step maybe.Int, always bool) {
+	const now = 8 // steps that say how far off it is now
+	type off struct{ step, by int64 }
+	var list []off
+	at := make([]int, len(others))
+	var values []int64
+	for _, s := range own {
+		values = values[:0]
+		for k, o := range others {
+			for at[k] < len(o) && o[at[k]].Step < s.Step {
+				at[k]++
+			}
+			if at[k] < len(o) && o[at[k]].Step == s.Step {
+				values = append(values, o[at[k]].Value)
+			}
+		}
+		if len(values) > 0 {
+			list = append(list, off{s.Step, s.Value - stats.Median(values)})
+		}
+	}
+	if len(list) == 0 {
+		return maybe.Int{}, false
+	}
+	var last []int64
+	for _, x := range list[max(len(list)-now, 0):] {
+		last = append(last, x.by)
+	}
+	half := stats.Median(last) / 2
+	if half == 0 {
+		return maybe.Int{}, false
+	}
+	first, odd := len(list), 0
+	for i := len(list) - 1; i >= 0 && odd < 3; i-- { // a step or two may be unlike the rest
+		if by := list[i].by; half > 0 && by >= half || half < 0 && by <= half {
+			first, odd = i, 0
+			continue
+		}
+		odd++
+	}
+	if first == len(list) {
+		return maybe.Int{}, false
+	}
+	return maybe.Known(list[first].step), first == 0
+}
+
+// Sentence says in one sentence what is to be known about the ranks.
+func (g *Group) Sentence(u timeline.Units) string {
+	text := g.firstText(u)
+	if text == "" {
+		text = fmt.Sprintf("%d ranks: none is unlike the others", len(g.Members))
+	}
+	if out := g.outText(u); out != "" {
+		text += "; " + out
+	}
+	if gone := g.goneText(); gone != "" {
+		text += "; " + gone
+	}
+	return text + "."
+}
+
+// firstText says who is to be looked at first, and why.
+func (g *Group) firstText(u timeline.Units) string {
+	if g.First < 0 {
+		return ""
+	}
+	m, w := &g.Members[g.First], &g.Why
+	text := m.Name()
+	if m.Host != "" && g.hosts() > 1 {
+		text += " on " + m.Host
+	}
+	among := "the others"
+	if name := g.Classes[g.Class[g.First]].Name; name != "" {
+		among = "the others of " + name
+	}
+	if w.Slow {
+		what := "in forward and optimizer"
+		if w.Figure == PeerDuration {
+			what = "a step"
+		}
+		text += fmt.Sprintf(" is the slowest: %s %s, %s %s", timeline.Duration(w.Value), what, among,
+			timeline.Duration(w.Others))
+	} else {
+		text += fmt.Sprintf(" holds %s: %s, %s %s", u.Bytes(w.Value-w.Others)+" more", u.Bytes(w.Value), among,
+			u.Bytes(w.Others))
+		if w.PartBytes > 0 {
+			text += ", in " + w.Part.String()
+		}
+		if w.Site != "" {
+			text += fmt.Sprintf(", of which %s at %s", u.Bytes(w.SiteBytes), w.Site)
+		}
+	}
+	switch step, known := w.Since.Value(); {
+	case known && w.Always && step == 0:
+		text += ", from the first step on"
+	case known && w.Always:
+		text += fmt.Sprintf(", since step %s or before", timeline.Count(step))
+	case known:
+		text += ", since step " + timeline.Count(step)
+	}
+	return text
+}
+
+// outText says who runs out of memory first.
+func (g *Group) outText(u timeline.Units) string {
+	if g.Out.Member < 0 {
+		return ""
+	}
+	name := g.Members[g.Out.Member].Name()
+	if g.Out.Member == g.First {
+		name = "it"
+	}
+	grows := u.Bytes(int64(g.Out.Growth)) + " a step"
+	steps, known := g.Out.Steps.Value()
+	if !known {
+		return fmt.Sprintf("%s grows fastest, by %s", name, grows)
+	}
+	text := fmt.Sprintf("%s runs out first, in about %s steps", name, timeline.Count(steps))
+	if ns, ok := g.Out.Time.Value(); ok {
+		text += " (" + timeline.Duration(ns) + ")"
+	}
+	return text + ", since it grows by " + grows
+}
+
+// goneText counts the ranks that do not step, and the steps that were lost.
+func (g *Group) goneText() string {
+	var n [Failed + 1]int
+	lost := int64(0)
+	for i := range g.Members {
+		n[g.Members[i].Is]++
+		lost += g.Members[i].Lost
+	}
+	text := ""
+	add := func(more string) {
+		if text != "" {
+			text += ", "
+		}
+		text += more
+	}
+	for _, x := range []struct {
+		state MemberState
+		word  string
+	}{{Failed, "failed"}, {Missing, "lost"}, {Late, "late"}} {
+		if n[x.state] > 0 {
+			add(timeline.Counted(int64(n[x.state]), "rank") + " " + x.word)
+		}
+	}
+	if lost > 0 {
+		add(timeline.Counted(lost, "step") + " never arrived")
+	}
+	return text
+}
+
+// hosts counts the machines, up to two.
+func (g *Group) hosts() int {
+	for i := range g.Members {
+		if g.Members[i].Host != g.Members[0].Host {
+			return 2
+		}
+	}
+	return 1
+}
