@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -29,6 +30,9 @@ type follow struct {
 	shown   *live.Window // the step of the job that the views show, nil for none
 	held    bool         // the views stay on it
 	rank    int          // the process of the job that they show, by its ID in the feed
+	group   *runs.Group  // its processes compared, nil for a job of one
+	taken   int64        // the newest capture of several processes that was shown
+	said    string       // what was said of the one on its way
 
 	// ctx is done when nothing is watched any more; bubbletea has no context of its own to pass to commands.
 	ctx   context.Context
@@ -44,7 +48,13 @@ type stepMsg struct {
 	underPlan bool
 	basis     *timeline.Timeline
 	basisName string
+	// beside are this step and the same one of other processes, in the order in which they are compared; nil
+	// for this step alone.
+	beside []*timeline.Timeline
 }
+
+// groupMsg brings the processes of the watched job, compared.
+type groupMsg struct{ group *runs.Group }
 
 // jobMsg says that the watched job changed.
 type jobMsg struct{}
@@ -114,6 +124,15 @@ func (f *follow) update(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		return f.attachTo(msg.Process), true
 	case attachedMsg:
 		return f.onAttached(msg), true
+	case leaf.CaptureRanksMsg:
+		if f.feed != nil {
+			return live.CaptureSame(f.feed, msg.IDs), true
+		}
+	case leaf.ShowRankMsg:
+		if f.feed != nil {
+			l := f.live.Look()
+			return live.ShowRank(f.feed, &l, msg.ID), true
+		}
 	case live.OpenMsg:
 		f.held = true
 		f.show(&msg.Window)
@@ -152,6 +171,7 @@ func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
 		return nil
 	}
 	f.feed, f.live, f.shown, f.held, f.rank = msg.feed, live.New(msg.feed), nil, false, 0
+	f.group, f.taken, f.said = nil, 0, ""
 	f.post(jobMsg{})
 	f.post(stepMsg{})
 	f.post(leaf.ShowMsg{View: leaf.Live})
@@ -161,6 +181,11 @@ func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
 // look takes the newest look of the feed.
 func (f *follow) look(l live.Look) {
 	f.live.Take(l)
+	if l.Group != f.group {
+		f.group = l.Group
+		f.post(groupMsg{l.Group})
+	}
+	f.together(&l.Together)
 	if l.Chosen != f.rank { // the held or followed step was another process's
 		f.rank, f.held, f.shown = l.Chosen, false, nil
 		if len(l.Windows) == 0 {
@@ -174,6 +199,40 @@ func (f *follow) look(l live.Look) {
 		return
 	}
 	f.newest()
+}
+
+// together tells how far a capture of several processes is, and shows it when it is done: two side by side.
+func (f *follow) together(t *live.Together) {
+	if t.ID == f.taken {
+		return
+	}
+	if !t.Done {
+		if t.Word != "" && t.Word != f.said {
+			f.said = t.Word
+			f.say(t.Word, false)
+		}
+		return
+	}
+	f.taken, f.said = t.ID, ""
+	if t.Failed != "" {
+		f.say(t.Failed, true)
+	}
+	switch n := len(t.Windows); {
+	case n == 0:
+	case n == 1:
+		f.post(live.OpenMsg{Window: t.Windows[0]})
+	default:
+		f.held = true
+		last := t.Windows[n-1]
+		f.shown = &last
+		f.live.Show(last.ID, true)
+		msg := stepMsg{timeline: last.Timeline}
+		for i := range t.Windows {
+			msg.beside = append(msg.beside, t.Windows[i].Timeline)
+		}
+		f.post(msg)
+		f.post(leaf.ShowMsg{View: leaf.Diff})
+	}
 }
 
 // newest shows the newest step.

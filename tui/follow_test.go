@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -312,7 +313,7 @@ func TestARankIsChosenFromAnyView(t *testing.T) {
 	d.press("2", "w")
 	d.wants("Ranks of the job", "rank 1", "process 8")
 	d.press("down", "enter")
-	if len(f.orders) != 1 || f.orders[0] != (live.Order{Kind: live.Choose, Rank: 1}) ||
+	if len(f.orders) != 1 || !reflect.DeepEqual(f.orders[0], live.Order{Kind: live.Choose, Rank: 1}) ||
 		d.m.tabs.front != leaf.Timeline {
 		t.Errorf("orders %+v, view %c", f.orders, d.m.tabs.front)
 	}

@@ -96,6 +96,11 @@ func (m *model) paint(p canvas.Profile) {
 	}
 }
 
+// watching reports whether a view has something to show although no recording is open.
+func (m *model) watching(id leaf.ID) bool {
+	return id == leaf.Live || id == leaf.Machine || id == leaf.Ranks && m.state.Group != nil
+}
+
 // changed bumps the state's version, and tells the view in front and the one that was in front before.
 func (m *model) changed() tea.Cmd {
 	m.screen.arrange(m.warning() != "")
@@ -110,7 +115,7 @@ func (m *model) changed() tea.Cmd {
 	if v == nil {
 		return left
 	}
-	if id := v.ID(); m.open.nothing() && id != leaf.Live && id != leaf.Machine {
+	if m.open.nothing() && !m.watching(v.ID()) {
 		return left
 	}
 	if ok, _ := v.Available(s); !ok {

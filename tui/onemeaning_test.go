@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -60,11 +61,20 @@ func boundKeys(t *testing.T) map[string]map[string]string {
 			Bytes: maybe.Known(1 << 20)})
 	})
 	take(job, "Live")
+	f.tell(job, func(l *live.Look) { l.Group = aGroup() })
+	job.press("7")
+	take(job, "Ranks")
 	for i := range d.m.actions {
 		a := &d.m.actions[i]
 		add(everywhere, a.binding.Help().Desc, a.binding.Keys())
 	}
 	return keys
+}
+
+// aGroup is two ranks of a training on two machines.
+func aGroup() *runs.Group {
+	return runs.NewGroup([]runs.GroupMember{{ID: 1, Rank: maybe.Known(0), Host: "a"},
+		{ID: 2, Rank: maybe.Known(1), Host: "b"}})
 }
 
 // same lists descriptions that say one thing of different places: an arrow chooses a row, a block or a
@@ -78,10 +88,12 @@ var same = [][]string{
 	{"zoom", "zoom in at the cursor", "zoom out", "larger", "smaller"},
 	{"one event back", "one event forward", "op"},
 	{"go to its start", "in the timeline", "its blocks", "show it at that moment", "look inside",
+		"show it",
 		"show its peak", "what holds it", "zoom to it"},
 	{"back", "back: selection, mark, zoom"},
 	{"each fills its line", "each over the whole axis", "one scale for all", "one time scale"},
-	{"by category", "by manager", "by peak", "by size", "by step"},
+	{"by category", "by manager", "by peak", "by size", "by step", "by rank"},
+	{"on/off", "choose"},
 	{"group by", "previous grouping", "who held it", "ranks", "leaks"},
 	{"compare with the mark", "side by side"},
 	{"peak", "to the peak"},
@@ -112,7 +124,7 @@ func TestAKeyMeansOneThing(t *testing.T) {
 	}
 	keys, used := boundKeys(t), map[string]bool{}
 	for _, view := range []string{
-		"Overview", "Timeline", "Peak", "Segments", "Diff", "Managers", "Inside a plan", "Live",
+		"Overview", "Timeline", "Peak", "Segments", "Diff", "Managers", "Inside a plan", "Live", "Ranks",
 	} {
 		bound := func(by map[string]string) bool { return by[view] != "" }
 		if !slices.ContainsFunc(slices.Collect(maps.Values(keys)), bound) {

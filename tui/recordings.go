@@ -69,6 +69,9 @@ func (r *recordings) step(msg stepMsg) {
 	if msg.timeline != nil {
 		r.Timelines = []*timeline.Timeline{msg.timeline}
 	}
+	if len(msg.beside) > 0 {
+		r.Timelines = msg.beside
+	}
 	r.show(msg.timeline)
 }
 

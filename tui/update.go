@@ -126,7 +126,11 @@ func (m *model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	case stepMsg:
 		m.open.step(msg)
 		return m.look(), true
+	case groupMsg:
+		m.state.Group = msg.group
+		return m.changed(), true
 	case jobMsg:
+		m.state.Group = m.follow.group
 		m.tabs.lead(m.follow.machine, m.follow.live)
 		m.actions = newKeymap(m)
 		return nil, true
@@ -205,7 +209,7 @@ func (m *model) broadcast(msg tea.Msg) tea.Cmd {
 		}
 	}
 	for _, v := range m.tabs.views {
-		if id := v.ID(); !m.open.nothing() || id == leaf.Live || id == leaf.Machine {
+		if !m.open.nothing() || m.watching(v.ID()) {
 			cmds = append(cmds, v.Update(&m.state, msg))
 		}
 	}

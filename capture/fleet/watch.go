@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -339,7 +340,7 @@ func (w *Watch) look(connected bool) {
 		case since < lostAfter:
 			why = fmt.Sprintf("late: nothing from %s for %s", n.host, since.Round(time.Second))
 		default:
-			why = fmt.Sprintf("lost: nothing from %s for %s", n.host, since.Round(time.Second))
+			why = fmt.Sprintf(lostWord+"nothing from %s for %s", n.host, since.Round(time.Second))
 		}
 		if why != n.silence {
 			w.silent(n, why)
@@ -347,6 +348,13 @@ func (w *Watch) look(connected bool) {
 	}
 	w.finishRun()
 }
+
+// lostWord begins the text that says why nothing comes from a node that counts as lost.
+const lostWord = "lost: "
+
+// IsLost reports whether nothing has come from a process for so long that its machine counts as lost. severed
+// is what its history says.
+func IsLost(severed string) bool { return strings.HasPrefix(severed, lostWord) }
 
 // silent says why nothing comes from a node, "" if something comes again.
 func (w *Watch) silent(n *node, why string) {

@@ -55,11 +55,15 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 	if err != nil {
 		return err
 	}
+	id := strings.TrimPrefix(place, "slurm:")
 	s, err := watchSlurm(place, own)
 	if err != nil {
 		return err
 	}
-	shown := (&viewCommand{app: c.app}).show(ctx, s.watch.Job(), "for the ranks of "+report.Printable(place))
+	reach := fleet.Reach{Join: func(context.Context) (bus.Join, error) { return bus.ReadJoin(s.join) },
+		Access: bus.Access{Name: "attach " + id}}
+	shown := (&viewCommand{app: c.app}).show(ctx, s.watch.Job(), "for the ranks of "+report.Printable(place),
+		capturing(reach, s.watch, ""))
 	return errors.Join(shown, s.leave())
 }
 

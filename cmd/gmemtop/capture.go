@@ -70,12 +70,15 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 	p.StringVarP(&c.dir, "output", "o", "", "write the traces to this new `folder` (default "+
 		"RUN-stepN)")
 	p.BoolVar(&c.open, "open", false, "then show the traces: two of them side by side, more as a run")
-	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait beyond the time that the steps should take")
+	p.DurationVar(&c.wait, "wait", captureWait, "how long to wait beyond the time that the steps should take")
 	p.BoolVar(&c.flags.json, "json", false, "print the answer as JSON")
 	c.flags.screen(cmd)
 	help.Rare(p, "depth", "wait")
 	return cmd
 }
+
+// captureWait is how long to wait beyond the time that steps should take.
+const captureWait = time.Minute
 
 // Bounds of what is captured unasked.
 const (

@@ -137,7 +137,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	f := feed.NewJob(ranks, say.WaitsForTorch.Text())
+	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{})
 	ranks.Run(run, command)
 	leaveFleet := c.joinFleet(ranks)
 	procs.ReapOrphans(run, command.PID())

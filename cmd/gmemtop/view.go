@@ -96,7 +96,7 @@ func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
 	if text {
 		return c.print(filepath.Base(filepath.Clean(dir)), j)
 	}
-	return c.show(ctx, j, "")
+	return c.show(ctx, j, "", nil)
 }
 
 // view shows the run of the join file, or of a place.
@@ -124,7 +124,8 @@ func (c *viewCommand) view(ctx context.Context, place string) error {
 		_ = w.Close()
 	}()
 	if !text {
-		return c.show(ctx, w.Job(), "for the nodes of run "+report.Printable(join.Run))
+		return c.show(ctx, w.Job(), "for the nodes of run "+report.Printable(join.Run),
+			capturing(reach, w, place))
 	}
 	select {
 	case <-w.Caught():
@@ -137,8 +138,8 @@ func (c *viewCommand) view(ctx context.Context, place string) error {
 }
 
 // show shows a job on the screen.
-func (c *viewCommand) show(ctx context.Context, j *job.Job, waiting string) error {
-	f := feed.NewJob(j, waiting)
+func (c *viewCommand) show(ctx context.Context, j *job.Job, waiting string, capture feed.Capturer) error {
+	f := feed.NewJob(j, waiting, feed.JobOptions{Capture: capture})
 	defer f.Close()
 	o := c.screen()
 	o.Feed = f

@@ -273,6 +273,8 @@ func names(s *leaf.State, p pair, w int) (a, b string) {
 			return s.BasisName
 		case s.UnderPlan && t == s.Timeline:
 			return "under a plan"
+		case t.Trace.Source.Path == "" && t.Trace.Process.Rank.IsKnown(): // captured, not opened
+			return "rank " + t.Trace.Process.Rank.String()
 		default:
 			return canvas.TruncateLeft(leaf.Base(t.Trace.Source.Path), room)
 		}

@@ -62,6 +62,7 @@ type Open struct {
 	Timeline  *timeline.Timeline   // the one in view
 	Device    *timeline.Device     // the device in view, nil where the trace has none
 	Run       *runs.Run            // nil unless a folder was opened
+	Group     *runs.Group          // the ranks of a training that runs, nil for none
 	Analysed  bool                 // asking for the device's iterations, phases and parts costs nothing
 	Headline  string               // the device's one-sentence answer, "" until Analysed
 	RanOut    bool                 // the device ran out of memory; false until Analysed
@@ -160,6 +161,10 @@ type (
 	TimelineMsg struct{ Timeline *timeline.Timeline }
 	// OpenRankMsg asks the root to load and show one rank of the run.
 	OpenRankMsg struct{ Path string }
+	// ShowRankMsg shows another rank of the running training in all views, and CaptureRanksMsg captures the
+	// same step of some; both name them by their IDs.
+	ShowRankMsg     struct{ ID int }
+	CaptureRanksMsg struct{ IDs []int }
 	// FollowMsg opens a source line in the user's editor.
 	FollowMsg struct {
 		File string

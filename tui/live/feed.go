@@ -85,6 +85,22 @@ type Look struct {
 	Ranks  []Rank
 	Chosen int
 	Peers  runs.PeerReport
+	// Group is the same processes compared, a little older; nil for a job of one.
+	Group *runs.Group
+	// Together is the newest capture of the same step of several processes.
+	Together Together
+}
+
+// Together is a capture of the same step of some processes.
+type Together struct {
+	// ID grows with each capture, 0 for none. Word says how far it is, and Done that it has ended.
+	ID   int64
+	Word string
+	Done bool
+	// Windows are what was captured, with the process of each. Failed says why others were not, "" for none.
+	Windows []Window
+	Ranks   []Rank
+	Failed  string
 }
 
 // Rank is a process of a job of several.
@@ -190,6 +206,8 @@ type Capture struct {
 	Measured bool
 	// Connected means that orders reach the job: it is running and connected.
 	Connected bool
+	// Single means that a step can be captured, although no other orders reach the job.
+	Single bool
 }
 
 // Depth is a way to capture a step whole.
@@ -213,6 +231,8 @@ type Order struct {
 	Rank int
 	// All sends the order to every process of the job.
 	All bool
+	// IDs are the processes of which Same captures the same steps.
+	IDs []int
 }
 
 // OrderKind is the kind of an order.
@@ -231,6 +251,8 @@ const (
 	// Choose shows another process of a job of several. Looks are about it as soon as there is something to
 	// show.
 	Choose
+	// Same captures the same Steps steps of several processes. What becomes of it is in the looks' Together.
+	Same
 )
 
 // Messages of a feed.

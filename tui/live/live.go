@@ -89,6 +89,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return v.clickColumn(msg.step)
 	case tea.KeyPressMsg:
 		switch {
+		case key.Matches(msg, v.keys.describe) && v.look.Capture.Single:
+			return CaptureSame(v.feed, []int{v.look.Chosen})
 		case key.Matches(msg, v.keys.describe) && v.look.takesOrders():
 			said := "the next step" + v.look.of() + " will be captured " + v.look.depth()
 			return order(v.feed, Order{Kind: Describe, Steps: 1}, said)
@@ -133,7 +135,7 @@ func (v *View) inside(st Step) tea.Cmd {
 		return leaf.Send(OpenMsg{w})
 	}
 	text := fmt.Sprintf("of step %s only totals were recorded", leaf.Count(st.Index))
-	if v.look.takesOrders() {
+	if v.look.takesOrders() || v.look.Capture.Single {
 		text += ": r captures the next one whole"
 	}
 	return leaf.Send(leaf.ToastMsg{Text: text})
@@ -152,8 +154,11 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 			list = append(list, b)
 		}
 	}
-	if v.look.takesOrders() {
+	switch {
+	case v.look.takesOrders():
 		list = append(list, v.keys.describe, v.keys.every)
+	case v.look.Capture.Single:
+		list = append(list, v.keys.describe)
 	}
 	if len(v.look.Steps) > 0 && !v.out && !v.ranks.focus {
 		open := ""

@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -121,7 +122,7 @@ func TestScreens(t *testing.T) {
 func TestKeysBecomeOrders(t *testing.T) {
 	sc, _, f := open(t, running(t, 20))
 	sc.Press("r")
-	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Describe, Steps: 1}) {
+	if len(f.orders) != 1 || !reflect.DeepEqual(f.orders[0], Order{Kind: Describe, Steps: 1}) {
 		t.Errorf("orders %+v", f.orders)
 	}
 	sc.Press("E")
@@ -130,7 +131,7 @@ func TestKeysBecomeOrders(t *testing.T) {
 		t.Fatalf("a sent %+v", sc.Sent)
 	}
 	sc.Send(pick.Choices[1].Msg)
-	if len(f.orders) != 2 || f.orders[1] != (Order{Kind: Every, Steps: 10}) {
+	if len(f.orders) != 2 || !reflect.DeepEqual(f.orders[1], Order{Kind: Every, Steps: 10}) {
 		t.Errorf("orders %+v", f.orders)
 	}
 	f.refuse = errors.New("the job has ended")
@@ -160,7 +161,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 		t.Errorf("what was not tried is shown as %q", got)
 	}
 	sc.Send(pick.Choices[1].Msg)
-	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Deepen, How: "history"}) {
+	if len(f.orders) != 1 || !reflect.DeepEqual(f.orders[0], Order{Kind: Deepen, How: "history"}) {
 		t.Errorf("orders %+v", f.orders)
 	}
 	l.Capture.Depths = l.Capture.Depths[:1]

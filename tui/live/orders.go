@@ -30,6 +30,9 @@ func takeOrder(feed Feed, l *Look, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		if msg.err != nil {
 			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true}), true
 		}
+		if msg.said == "" {
+			return nil, true // looks say what becomes of it
+		}
 		return leaf.Send(leaf.ToastMsg{Text: msg.said}), true
 	case everyMsg:
 		said := "one step in " + leaf.Count(int64(msg.steps)) + l.of() + " is captured whole from now on"
@@ -127,6 +130,14 @@ func order(feed Feed, o Order, said string) tea.Cmd {
 		return orderedMsg{said, feed.Order(ctx, o)}
 	}
 }
+
+// CaptureSame asks for the same step of some processes.
+func CaptureSame(feed Feed, ids []int) tea.Cmd {
+	return order(feed, Order{Kind: Same, Steps: 1, IDs: ids}, "")
+}
+
+// ShowRank asks to show another process.
+func ShowRank(feed Feed, l *Look, id int) tea.Cmd { return choose(feed, l, id) }
 
 // choose asks to show another process.
 func choose(feed Feed, l *Look, id int) tea.Cmd {

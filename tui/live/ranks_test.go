@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -80,7 +81,7 @@ func TestRanksAreChosenByKeyAndByMouse(t *testing.T) {
 		sc.Text(w, h)
 		sc.Press("down", "enter")
 		sc.Text(w, h)
-		if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Choose, Rank: 2}) {
+		if len(f.orders) != 1 || !reflect.DeepEqual(f.orders[0], Order{Kind: Choose, Rank: 2}) {
 			t.Fatalf("%dx%d: orders %+v", w, h, f.orders)
 		}
 		y, ok := v.ranks.table.Line(5)
@@ -88,7 +89,7 @@ func TestRanksAreChosenByKeyAndByMouse(t *testing.T) {
 			t.Fatalf("%dx%d: rank 5 is not visible", w, h)
 		}
 		sc.Click(4, y)
-		if last := f.orders[len(f.orders)-1]; last != (Order{Kind: Choose, Rank: 5}) {
+		if last := f.orders[len(f.orders)-1]; !reflect.DeepEqual(last, Order{Kind: Choose, Rank: 5}) {
 			t.Errorf("%dx%d: a click on rank 5 orders %+v", w, h, last)
 		}
 	}

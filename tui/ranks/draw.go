@@ -16,6 +16,11 @@ import (
 
 // Draw implements leaf.View.
 func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
+	if s.Group != nil {
+		v.now.take(s.Group)
+		v.now.draw(s, c)
+		return
+	}
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
 		leaf.Empty(s, c, "One recording is open",
 			"A folder of recordings, one for each rank, is shown here side by side.", "gmemtop replay DIR")

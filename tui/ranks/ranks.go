@@ -1,4 +1,5 @@
-// Package ranks is the view of a run: the memory of 8 to 1024 ranks over one clock, outliers first.
+// Package ranks is the view of a run: the memory of 8 to 1024 ranks over one clock, outliers first. Of a training
+// that runs it shows how the ranks are now.
 package ranks
 
 import (
@@ -23,6 +24,8 @@ type view struct {
 	order []int // rows of the table as indices of the run's ranks
 	strip canvas.Rect
 	lanes []lane
+
+	now running // the ranks of a training that runs, in the place of all else
 }
 
 // The columns.
@@ -39,7 +42,7 @@ const (
 
 // New returns the view.
 func New() leaf.View {
-	return &view{table: table.New(
+	return &view{now: newRunning(), table: table.New(
 		table.Column{Title: "rank", Width: 7, Right: true, Sortable: true},
 		table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 10, Max: 16, Drop: 2},
@@ -59,6 +62,9 @@ func (v *view) Name() string { return "Ranks" }
 
 // Available implements leaf.View.
 func (v *view) Available(s *leaf.State) (bool, string) {
+	if s.Group != nil {
+		return true, ""
+	}
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
 		return false, "Only one recording is open. To compare ranks, open a folder with a recording of " +
 			"each: `gmemtop replay DIR`"
@@ -68,6 +74,10 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 
 // Update implements leaf.View.
 func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if s.Group != nil {
+		v.now.take(s.Group)
+		return v.now.update(msg)
+	}
 	v.read(s)
 	if v.of == nil {
 		return nil
@@ -169,6 +179,9 @@ func (v *view) clickStrip(y int) tea.Cmd {
 
 // Bindings implements leaf.View.
 func (v *view) Bindings(s *leaf.State) []key.Binding {
+	if s.Group != nil {
+		return v.now.bindings()
+	}
 	if v.of == nil || v.of != s.Run {
 		return nil
 	}
@@ -177,6 +190,9 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 
 // Status implements leaf.View.
 func (v *view) Status(s *leaf.State) string {
+	if s.Group != nil {
+		return v.now.status(s.Units)
+	}
 	row := v.table.Selected()
 	if v.of == nil || v.of != s.Run || row < 0 {
 		return ""
@@ -196,6 +212,9 @@ func (v *view) Status(s *leaf.State) string {
 
 // Copy implements leaf.Copier.
 func (v *view) Copy(s *leaf.State) (text, what string) {
+	if s.Group != nil {
+		return s.Group.Sentence(s.Units), "the sentence"
+	}
 	row := v.table.Selected()
 	if v.of == nil || v.of != s.Run || row < 0 {
 		return "", ""

@@ -108,7 +108,7 @@ func (sc *Screen) deliver(msg tea.Msg, depth int) {
 	case nil:
 		return
 	case leaf.CursorMsg, leaf.SelectMsg, leaf.WindowMsg, leaf.QueryMsg, leaf.ShowMsg, leaf.MarkMsg,
-		leaf.OpenRankMsg, leaf.ToastMsg,
+		leaf.OpenRankMsg, leaf.ShowRankMsg, leaf.CaptureRanksMsg, leaf.ToastMsg,
 		leaf.CopyMsg, leaf.KeyMsg, leaf.FollowMsg, leaf.DeviceMsg, leaf.TimelineMsg, leaf.PickMsg,
 		leaf.AskMsg, leaf.SaveMsg:
 		sc.Sent = append(sc.Sent, msg)

@@ -24,6 +24,8 @@ type Job struct {
 	job *job.Job
 	// First is the feed of its first process.
 	First *Process
+	ranks ranks
+	same  together
 	ctx   context.Context // for the feeds
 	stop  context.CancelFunc
 	work  sync.WaitGroup
@@ -35,13 +37,23 @@ type Job struct {
 	picked bool     // the user chose
 }
 
+// JobOptions say what a feed of a job does other than usual.
+type JobOptions struct {
+	// Capture, unless nil, captures steps in the place of the processes' own orders: they are elsewhere.
+	Capture Capturer
+}
+
 // NewJob returns the feed of a job, and that of its first process.
-func NewJob(j *job.Job, waiting string) *Job {
+func NewJob(j *job.Job, waiting string, o JobOptions) *Job {
 	first := NewProcess(j.First(), waiting)
 	f := &Job{job: j, First: first, shown: first, wanted: first, feeds: map[*job.Process]*Process{}}
+	if f.same.capture, first.single = o.Capture, o.Capture != nil; o.Capture == nil {
+		f.same.capture = j.Together
+	}
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	f.follow(j.First(), first)
 	f.work.Go(f.watch)
+	f.work.Go(f.compare)
 	return f
 }
 
@@ -87,7 +99,7 @@ func (f *Job) of(p *job.Process) *Process {
 		return m
 	}
 	m := NewProcess(p, "for the first training step")
-	m.ids, m.back = f.First.ids, true
+	m.ids, m.back, m.single = f.First.ids, true, f.First.single
 	f.follow(p, m)
 	return m
 }
@@ -122,6 +134,7 @@ func (f *Job) Look() live.Look {
 	f.mu.Unlock()
 	l := shown.Look()
 	l.Version = version
+	l.Together = f.same.now()
 	list := f.job.Processes()
 	if len(list) < 2 {
 		return l
@@ -136,6 +149,7 @@ func (f *Job) Look() live.Look {
 		}
 	}
 	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.process.ID
+	l.Group = f.ranks.now()
 	if out := Tail(f.job.First().History.Snapshot()); out != nil {
 		l.Output = out
 	}
@@ -174,6 +188,8 @@ func (f *Job) Order(ctx context.Context, o live.Order) error {
 		f.mu.Unlock()
 		f.show(f.of(list[i]))
 		return nil
+	case o.Kind == live.Same:
+		return f.captureSame(list, o)
 	case o.All:
 		var errs []error
 		for _, p := range list {

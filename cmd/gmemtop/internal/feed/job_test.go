@@ -22,7 +22,7 @@ func (o *orders) Run(ctx context.Context, _ capture.Sink) error {
 func startJob(t *testing.T) *Job {
 	t.Helper()
 	w := job.NewWatch(job.Options{})
-	f := NewJob(job.New(w), "for the command to load torch")
+	f := NewJob(job.New(w), "for the command to load torch", JobOptions{})
 	ctx, stop := context.WithCancel(context.Background())
 	w.Run(ctx, &orders{})
 	t.Cleanup(func() {
@@ -185,7 +185,7 @@ func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 }
 
 func BenchmarkLookAt64Ranks(b *testing.B) {
-	f := NewJob(job.New(job.NewWatch(job.Options{})), "")
+	f := NewJob(job.New(job.NewWatch(job.Options{})), "", JobOptions{})
 	train(f.job, 64, 600)
 	f.First.take(b.Context())
 	for b.Loop() {

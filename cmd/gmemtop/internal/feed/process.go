@@ -32,6 +32,7 @@ type Process struct {
 	process *job.Process
 	books   *books.Books
 	ids     *atomic.Int64 // of the last window, shared by the feeds of a job
+	single  bool          // a step can be captured although the process takes no orders
 	poke    chan struct{} // receives when the feed comes to the front
 
 	taking  sync.Mutex // only one look is made at a time
@@ -167,6 +168,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	w := f.process.Wants(&v)
 	l.Capture.Every, l.Capture.Pending, l.Capture.Along = w.Every, w.Pending, w.Host
 	l.Capture.Connected = w.Connected && v.Began && !v.Ended
+	l.Capture.Single = f.single && v.Began && !v.Ended
 	l.Notices, l.Dropped = nil, 0
 	for _, n := range v.Notices {
 		if n.State {

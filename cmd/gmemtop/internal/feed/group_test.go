@@ -1,0 +1,169 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// bigger is the step of a rank that holds a GiB more in its optimizer from step 30 on.
+func bigger(i int64) capture.Step {
+	s := stepOf(i)
+	if i >= 30 {
+		s.RSS, s.OptimizerState = maybe.Known(3<<30), maybe.Known(1<<30+2<<20)
+	}
+	return s
+}
+
+func TestTheRanksOfAJobAreCompared(t *testing.T) {
+	f := startJob(t)
+	f.job.Begin(rankOf(0))
+	list := []*job.Process{f.job.First()}
+	for r := 1; r < 5; r++ {
+		target := rankOf(r)
+		target.Device, target.Remote, target.Host = "cuda:1", true, "node1"
+		target.GPUs = []traces.Device{{Kind: traces.DeviceGPU, Ordinal: 1, TotalBytes: 80 << 30}}
+		target.Axes = []traces.Axis{{Name: traces.Data, At: int64(r), Of: 5}}
+		p := f.job.Add(target, nil)
+		p.Begin(target)
+		list = append(list, p)
+	}
+	for i := range int64(60) {
+		for r, p := range list {
+			if r == 3 {
+				p.Step(bigger(i))
+			} else {
+				p.Step(stepOf(i))
+			}
+		}
+	}
+	list[1].History.Sever("late: nothing from node1 for 7s")
+	list[2].History.Sever("lost: nothing from node1 for 40s")
+	list[4].End(capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "RuntimeError: boom"})
+	l := until(t, f, "a comparison", func(l live.Look) bool {
+		return l.Group != nil && len(l.Group.Members) == 5 && l.Group.First == 3 &&
+			l.Group.Members[4].Is == runs.Failed && l.Group.Members[2].Is == runs.Missing
+	})
+	g := l.Group
+	w := g.Why
+	if w.Part != runs.PartOptimizer || w.PartBytes != 1<<30 || w.Since != maybe.Known(30) || w.Always {
+		t.Errorf("why: %+v", w)
+	}
+	m := g.Members
+	if m[1].Is != runs.Late || m[0].Is != runs.Steps || m[3].Room != maybe.Known(80<<30) ||
+		m[0].Room.IsKnown() || len(m[3].Axes) != 1 || !strings.Contains(m[4].Word, "boom") {
+		t.Errorf("%+v", m)
+	}
+}
+
+// A jump makes a slope for as long as it is among the steps looked at; nobody runs out of memory by it.
+func TestAJumpIsNoGrowth(t *testing.T) {
+	for name, c := range map[string]struct {
+		bytes func(i int64) int64
+		grows bool
+	}{
+		"flat":            {func(int64) int64 { return 2 << 30 }, false},
+		"a jump long ago": {func(i int64) int64 { return 2<<30 + min(max(i-60, 0), 1)<<30 }, false},
+		"it grows":        {func(i int64) int64 { return 2<<30 + i<<22 }, true},
+	} {
+		w := job.NewWatch(job.Options{})
+		f := NewProcess(w.Process, "")
+		w.Begin(capture.Target{Device: "cuda:0"})
+		for i := range int64(200) {
+			s := stepOf(i)
+			s.Allocated = maybe.Known(c.bytes(i))
+			w.Step(s)
+		}
+		f.take(t.Context())
+		if got := f.growth(); got > 0 != c.grows {
+			t.Errorf("%s: %v bytes a step", name, got)
+		}
+	}
+}
+
+// capturer captures at once what it is given, and fails for ranks without a trace.
+func capturer(ranks map[int64]*traces.Trace) Capturer {
+	return func(_ context.Context, list []*job.Process, _ int, tell func(string)) (out []job.Taken) {
+		tell("capturing")
+		for _, p := range list {
+			x := job.Taken{Process: p, Err: errors.New("no memory")}
+			if tr := ranks[p.Target().Rank.Or(-1)]; tr != nil {
+				x.Window, x.Err = capture.Window{Trace: tr, First: 7, Last: 7, How: capture.HowOps}, nil
+			}
+			out = append(out, x)
+		}
+		return out
+	}
+}
+
+func TestTheSameStepOfSeveralRanksComesWithTheLook(t *testing.T) {
+	tr := timelinetest.Sample(t)
+	j := job.New(job.NewWatch(job.Options{}))
+	f := NewJob(j, "", JobOptions{Capture: capturer(map[int64]*traces.Trace{0: tr, 2: tr})})
+	defer func() {
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+	}()
+	list, _ := train(j, 3, 20)
+	until(t, f, "the ranks", func(l live.Look) bool { return len(l.Ranks) == 3 && l.Capture.Single })
+	ids := []int{list[2].ID, list[0].ID, list[1].ID}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Same, Steps: 1, IDs: ids}); err != nil {
+		t.Fatal(err)
+	}
+	l := until(t, f, "the capture", func(l live.Look) bool { return l.Together.Done })
+	x := l.Together
+	if x.ID != 1 || x.Word != "capturing" || x.Failed != "rank 1 was not captured: no memory" ||
+		len(x.Windows) != 2 || x.Ranks[0].Rank != maybe.Known(2) || x.Windows[0].ID == x.Windows[1].ID {
+		t.Errorf("%+v", x)
+	}
+	for i, w := range x.Windows {
+		if p := w.Timeline.Trace.Process; p.Rank != x.Ranks[i].Rank {
+			t.Errorf("the trace of %s says that it is of rank %v", x.Ranks[i].Name(), p.Rank)
+		}
+	}
+	if tr.Process.Rank != timelinetest.Sample(t).Process.Rank {
+		t.Error("the trace that others share was changed")
+	}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Same, Steps: 1, IDs: []int{99}}); err == nil {
+		t.Error("a rank that is not there was accepted")
+	}
+}
+
+// BenchmarkFirstFrameOf1024Ranks is from a run of 1,024 ranks with 512 steps each, as a hub has them, to the first
+// look with all ranks and their comparison.
+func BenchmarkFirstFrameOf1024Ranks(b *testing.B) {
+	var worst time.Duration
+	for b.Loop() {
+		b.StopTimer()
+		j := job.New(job.NewWatch(job.Options{Keep: capture.Limits{Steps: 512}}))
+		train(j, 1024, 512)
+		b.StartTimer()
+		begun := time.Now()
+		f := NewJob(j, "", JobOptions{})
+		for l := f.Look(); len(l.Ranks) < 1024 || l.Group == nil || len(l.Group.Members) < 1024; l = f.Look() {
+			if err := f.Wait(b.Context(), l.Version); err != nil {
+				b.Fatal(err)
+			}
+		}
+		worst = max(worst, time.Since(begun))
+		b.StopTimer()
+		if err := j.Close(); err != nil {
+			b.Fatal(err)
+		}
+		f.Close()
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(worst.Milliseconds()), "ms-worst")
+}
