@@ -148,7 +148,8 @@ func rankOf(id int, s *sentRank, v *capture.View) rank {
 // target returns the process as the viewer sees it.
 func (r *rank) target(host string) capture.Target {
 	t := capture.Target{PID: r.PID, Host: host, Remote: true, Rank: r.Rank, LocalRank: r.LocalRank,
-		WorldSize: r.WorldSize, Axes: traces.SoundAxes(r.Axes), Argv: r.Argv, Python: r.Python, Torch: r.Torch, Device: r.Device}
+		WorldSize: r.WorldSize, Axes: traces.SoundAxes(r.Axes), Argv: r.Argv,
+		Python: r.Python, Torch: r.Torch, Device: r.Device}
 	for _, g := range r.GPUs {
 		t.GPUs = append(t.GPUs, traces.Device{Kind: traces.DeviceGPU, Ordinal: g.Ordinal, Name: g.Name,
 			TotalBytes: g.Bytes})

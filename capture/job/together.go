@@ -11,9 +11,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// The same step of several processes is one that none of them has begun. Each process counts its own steps from
-// where the watching began, so the numbers of processes that were attached to at different steps differ: a
-// step is the same if it ends at about the same time, since processes that train together wait for each other.
+// The same step of several processes is one that none of them has begun. Each process counts its own steps
+// from where the watching began, so the numbers of processes that were attached to at different steps differ:
+// a step is the same if it ends at about the same time, since processes that train together wait for each
+// other.
 
 // Taken is what a process captured together with others.
 type Taken struct {
@@ -100,8 +101,8 @@ func paceOf(steps []capture.Step) int64 {
 	return max(stats.Median(times), 1)
 }
 
-// apart is by how much the numbers of a process's steps are above those of another for the same step. Where no
-// step of the other ends near the last one, they are taken to be the same.
+// apart is by how much the numbers of a process's steps are above those of another for the same step. Where
+// no step of the other ends near the last one, they are taken to be the same.
 func apart(lead, steps []capture.Step, pace int64) int64 {
 	last := steps[len(steps)-1]
 	best, near := int64(0), pace/2

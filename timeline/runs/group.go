@@ -17,8 +17,9 @@ import (
 // out of memory first.
 //
 // Chosen approach: a rank is compared only with those that do the same as it. Stages of a pipeline differ by
-// design; ranks along the other axes should not. Within a class [ComparePeers] decides. The step since which a rank differs is the first of the last unbroken
-// run of steps in which it was off by more than half of what it is off by now.
+// design; ranks along the other axes should not. Within a class [ComparePeers] decides. The step since which
+// a rank differs is the first of the last unbroken run of steps in which it was off by more than half of what
+// it is off by now.
 //
 // Complexity: O(n log n) for n ranks, plus O(n·s) for the s steps that are looked back at, for one rank only.
 
@@ -255,7 +256,8 @@ func (g *Group) measure(k int, list []int) {
 }
 
 // first chooses the member to look at first: the one that holds most more than its class, or else the one
-// that the others wait for. Where a class has two members, each differs from the other: the larger one counts.
+// that the others wait for. Where a class has two members, each differs from the other: the larger one
+// counts.
 func (g *Group) first() {
 	most := 0.0
 	for _, d := range g.Peers.Differences {
@@ -383,8 +385,8 @@ type Sample struct {
 	Value int64
 }
 
-// Since finds the first step since which own differs from the others as it does now. The samples of each are in
-// the order of their steps; others may lack some. always means that it differs as far back as own goes.
+// Since finds the first step since which own differs from the others as it does now. The samples of each are
+// in the order of their steps; others may lack some. always means that it differs as far back as own goes.
 func Since(own []Sample, others [][]Sample) (step maybe.Int, always bool) {
 	const now = 8 // steps that say how far off it is now
 	type off struct{ step, by int64 }

@@ -1,5 +1,5 @@
-// Package ranks is the view of a run: the memory of 8 to 1024 ranks over one clock, outliers first. Of a training
-// that runs it shows how the ranks are now.
+// Package ranks is the view of a run: the memory of 8 to 1024 ranks over one clock, outliers first. Of a
+// training that runs it shows how the ranks are now.
 package ranks
 
 import (

@@ -63,7 +63,7 @@ func newRunning() running {
 		table.Column{Title: "why", Width: 24, Max: 90},
 	), keys: runningKeys{
 		mark: bind("space", "choose"), capture: bind("r", "capture a step"),
-		colour: bind("V", "colour: time"), rows: bind("tab", "group by"),
+		colour: bind("K", "colour: time"), rows: bind("tab", "group by"),
 	}}
 }
 
@@ -238,7 +238,7 @@ func (v *running) bindings() []key.Binding {
 	list := v.table.Bindings("show it")
 	capture := v.keys.capture
 	colour := v.keys.colour
-	colour.SetHelp("V", "colour: "+v.strip.otherFigure())
+	colour.SetHelp("K", "colour: "+v.strip.otherFigure())
 	own := []key.Binding{capture, v.keys.mark, colour}
 	if len(rowChoices(v.group)) > 1 {
 		own = append(own, v.keys.rows)

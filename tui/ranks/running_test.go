@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// group is n ranks on machines of eight. Where split, they stand in four pipeline stages of two tensor ranks. Rank 5
-// holds more than the others since step 80, rank 3 is late, and the last one has failed.
+// group is n ranks on machines of eight. Where split, they stand in four pipeline stages of two tensor ranks.
+// Rank 5 holds more than the others since step 80, rank 3 is late, and the last one has failed.
 func group(n int, split bool) *runs.Group {
 	list := make([]runs.GroupMember, n)
 	for i := range list {

@@ -190,8 +190,8 @@ func roomOf(t *capture.Target) maybe.Int {
 	return maybe.Known(t.GPUs[i].TotalBytes)
 }
 
-// growth is by how many bytes the process's memory grows with each step, 0 if it does not. A single jump makes a
-// slope as well, so the last steps have to grow, too.
+// growth is by how many bytes the process's memory grows with each step, 0 if it does not. A single jump
+// makes a slope as well, so the last steps have to grow, too.
 func (f *Process) growth() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()

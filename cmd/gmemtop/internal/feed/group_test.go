@@ -141,8 +141,8 @@ func TestTheSameStepOfSeveralRanksComesWithTheLook(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstFrameOf1024Ranks is from a run of 1,024 ranks with 512 steps each, as a hub has them, to the first
-// look with all ranks and their comparison.
+// BenchmarkFirstFrameOf1024Ranks is from a run of 1,024 ranks with 512 steps each, as a hub has them, to the
+// first look with all ranks and their comparison.
 func BenchmarkFirstFrameOf1024Ranks(b *testing.B) {
 	var worst time.Duration
 	for b.Loop() {
