@@ -1,0 +1,203 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Access says how to reach a hub, and as whom.
+type Access struct {
+	// Join is the content of the hub's join file. With a URL only its run counts.
+	Join
+	Role Role
+	// Name is what the hub's statistics call this connection, such as the node.
+	Name string
+	// Patient keeps trying where nothing answers yet, and never gives up.
+	Patient bool
+	// Tunnel, unless nil, is the program that leads to the hub. It logs in.
+	Tunnel *Tunnel
+	// URL is a site's own NATS servers, and Credentials the file with the key for them.
+	URL, Credentials string
+
+	inProcess nats.InProcessConnProvider
+}
+
+const (
+	dialWait      = 5 * time.Second
+	reconnectWait = 500 * time.Millisecond
+	heartbeat     = 2 * time.Second
+	// tunnelWait is how long a tunnel rests before it starts its program again, which may cost others work.
+	tunnelWait = 3 * time.Second
+)
+
+// Dial connects to a hub.
+func Dial(ctx context.Context, a Access) (*Conn, error) {
+	if a.Run == "" {
+		return nil, errors.New("connect to a hub: name the run")
+	}
+	c := &Conn{access: a, names: namesOf(a.Run)}
+	c.link, c.relink = context.WithCancel(context.Background())
+	options := []nats.Option{
+		nats.Name(a.Name), nats.Timeout(dialWait), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
+		// What cannot be sent stays in the ring, so nothing waits in the connection as well.
+		nats.ReconnectBufSize(-1),
+		nats.PingInterval(heartbeat), nats.MaxPingsOutstanding(2), nats.IgnoreDiscoveredServers(),
+		nats.CustomInboxPrefix(c.names.inbox(a.Role)), nats.RetryOnFailedConnect(a.Patient),
+		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
+	}
+	if a.Patient {
+		options = append(options, nats.IgnoreAuthErrorAbort())
+	}
+	where, more, err := a.where()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub of run %s: %w", a.Run, err)
+	}
+	connected := make(chan error, 1)
+	go func() {
+		var err error
+		c.nats, err = nats.Connect(where, append(options, more...)...)
+		connected <- err
+	}()
+	select {
+	case err = <-connected:
+	case <-ctx.Done():
+		go func() {
+			if err := <-connected; err == nil {
+				c.nats.Close()
+			}
+		}()
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub of run %s: %w", a.Run, reason(err))
+	}
+	if c.js, err = jetstream.New(c.nats); err != nil {
+		c.nats.Close()
+		return nil, fmt.Errorf("connect to the hub of run %s: %w", a.Run, err)
+	}
+	return c, nil
+}
+
+// reason adds our own error to NATS's.
+func reason(err error) error {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
+		strings.Contains(strings.ToLower(err.Error()), "authorization violation"):
+		return fmt.Errorf("%w: %w", errRefused, err)
+	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
+		return fmt.Errorf("%w: %w", ErrNoHub, err)
+	}
+	return err
+}
+
+// where returns the URLs to connect to, and the options that belong to the way there.
+func (a *Access) where() (urls string, options []nats.Option, err error) {
+	if a.URL != "" {
+		return a.foreign()
+	}
+	if a.Tunnel != nil {
+		return "nats://hub", []nats.Option{
+			nats.SetCustomDialer(&dialer{a.Tunnel, a.Certificate}), nats.ReconnectWait(tunnelWait)}, nil
+	}
+	if seed := a.Seeds[a.Role]; seed != "" {
+		pair, public, err := pairOf(seed)
+		if err != nil {
+			return "", nil, err
+		}
+		options = append(options, nats.Nkey(public, pair.Sign))
+	} else if len(a.Addresses) > 0 {
+		return "", nil, fmt.Errorf("the join file has no key of role %s: ask the run's owner for one that "+
+			"has",
+			a.Role)
+	}
+	switch {
+	case a.inProcess != nil:
+		return "", append(options, nats.InProcessServer(a.inProcess)), nil
+	case a.local():
+		return "nats://hub", append(options, nats.SetCustomDialer(unixDialer(a.Socket))), nil
+	}
+	config, err := clientTLS(a.Certificate)
+	if err != nil {
+		return "", nil, err
+	}
+	options = append(options, nats.Secure(config), nats.TLSHandshakeFirst())
+	list := make([]string, len(a.Addresses))
+	for i, address := range a.Addresses {
+		if err := checkAddress(address); err != nil {
+			return "", nil, err
+		}
+		list[i] = "tls://" + address
+	}
+	if len(list) == 0 {
+		return "", nil, fmt.Errorf("%w: it listens only on %s, by its socket %s", ErrNoHub, a.Host, a.Socket)
+	}
+	return strings.Join(list, ","), options, nil
+}
+
+// local reports whether the hub's socket is on this machine.
+func (a *Access) local() bool {
+	if a.Socket == "" {
+		return false
+	}
+	host, err := os.Hostname()
+	if err != nil || host != a.Host {
+		return false
+	}
+	// Containers and namespaces of one machine share its name, not always its files.
+	c, err := net.Dial("unix", a.Socket)
+	if err != nil {
+		return false
+	}
+	_ = c.Close()
+	return true
+}
+
+// foreign is the way to a site's own servers. Only TLS is good enough for them, and their key comes from a
+// file: a URL is visible to everybody who can list processes.
+func (a *Access) foreign() (urls string, options []nats.Option, err error) {
+	for _, text := range strings.Split(a.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		switch {
+		case err != nil || u.Host == "":
+			return "", nil, fmt.Errorf("%q is not the URL of a hub: write tls://HOST:PORT", redact(text))
+		case u.User != nil:
+			return "", nil, fmt.Errorf("the URL %s holds a secret that others on this machine can read: "+
+				"put it in a "+
+				"file and name that with --creds", u.Redacted())
+		case u.Scheme != "tls":
+			return "", nil, fmt.Errorf("the URL %s is not encrypted: write tls://%s", u.Redacted(), u.Host)
+		}
+	}
+	if a.Credentials != "" {
+		info, err := os.Stat(a.Credentials)
+		if err != nil {
+			return "", nil, err
+		}
+		if err := private(a.Credentials, info); err != nil {
+			return "", nil, err
+		}
+		options = append(options, nats.UserCredentials(a.Credentials))
+	}
+	return a.URL, options, nil
+}
+
+// redact cuts what may be a secret from text that is not a URL.
+func redact(text string) string {
+	if _, after, ok := strings.Cut(text, "@"); ok {
+		return "..." + after
+	}
+	return text
+}

@@ -1,0 +1,134 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Read hands take all messages of some kinds that the hub has and that come later, each kind in order, until
+// ctx is done. It waits for a hub that is gone to come back. caught, unless nil, is called once for each
+// kind, when everything that the hub had at the beginning was taken. Neither is called while the other or
+// itself runs.
+func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
+	c.read(ctx, false, take, caught, kinds)
+}
+
+// ReadNew is Read without what the hub had at the beginning: caught says from when on nothing is missed.
+func (c *Conn) ReadNew(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
+	c.read(ctx, true, take, caught, kinds)
+}
+
+func (c *Conn) read(ctx context.Context, fresh bool, take func(m Message), caught func(k Kind),
+	kinds []Kind) {
+	var one sync.Mutex
+	var all sync.WaitGroup
+	for _, k := range kinds {
+		all.Go(func() {
+			r := reader{conn: c, kind: k, fresh: fresh, take: func(m Message) {
+				one.Lock()
+				defer one.Unlock()
+				take(m)
+			}, caught: func() {
+				one.Lock()
+				defer one.Unlock()
+				if caught != nil {
+					caught(k)
+				}
+			}}
+			for ctx.Err() == nil {
+				r.follow(ctx)
+				select {
+				case <-ctx.Done():
+				case <-time.After(publishRest):
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// reader follows one stream.
+type reader struct {
+	conn   *Conn
+	kind   Kind
+	take   func(m Message)
+	caught func()
+
+	fresh bool // what was there at the beginning is skipped
+
+	done bool      // caught was called
+	made time.Time // when the stream was made: a hub that lost its store has a new one
+	last uint64    // the number of the newest message
+}
+
+// follow reads until something fails.
+func (r *reader) follow(ctx context.Context) {
+	name := r.conn.names.stream(r.kind)
+	following, stop := r.conn.unlessRelinked(ctx)
+	defer stop()
+	begin, cancel := context.WithTimeout(ctx, dialWait)
+	defer cancel()
+	s, err := r.conn.js.Stream(begin, name)
+	if err != nil {
+		return
+	}
+	if made := s.CachedInfo().Created; !made.Equal(r.made) {
+		r.made, r.last = made, 0
+	}
+	had := s.CachedInfo().State.LastSeq
+	if had < r.last { // a hub whose disk was full or broken has lost the end, and numbers go on from there
+		r.last = 0
+	}
+	if s.CachedInfo().State.Msgs == 0 {
+		had = 0
+	}
+	if r.fresh && !r.done {
+		r.last = s.CachedInfo().State.LastSeq
+	}
+	// NATS's ordered consumer would mend itself, but only by the numbers of a store that has lost nothing.
+	consumer, err := r.conn.js.CreateConsumer(begin, name, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: 30 * time.Second,
+	})
+	if err != nil {
+		return
+	}
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishRest)
+		defer cancel()
+		_ = r.conn.js.DeleteConsumer(late, name, consumer.CachedInfo().Name) // it goes by itself, too
+	}()
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullExpiry(10*time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
+	if err != nil {
+		return
+	}
+	defer messages.Stop()
+	for next := uint64(1); ctx.Err() == nil; next++ {
+		if !r.done && r.last >= had {
+			r.done = true
+			r.caught()
+		}
+		m, err := messages.Next(jetstream.NextContext(following))
+		if err != nil {
+			return
+		}
+		about, err := m.Metadata()
+		if err != nil || about.Sequence.Consumer != next { // one was lost on the way
+			return
+		}
+		r.last = about.Sequence.Stream
+		if node, ok := r.conn.names.nodeOf(m.Subject()); ok {
+			r.take(Message{Node: node, Kind: r.kind, Data: m.Data(), Stored: about.Timestamp})
+		}
+		if about.NumPending == 0 { // later messages of the same nodes may have replaced what was there
+			had = min(had, r.last)
+		}
+	}
+}
