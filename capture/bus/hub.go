@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type HubOptions struct {
 	Socket string
 	// Keys, unless nil, are needed by everybody who connects.
 	Keys *Keys
+	// Work makes it hand out units of work to workers, and nothing else.
+	Work bool
 	// Store is the folder for messages; "" for a temporary one, which Close removes.
 	Store string
 	// Tell, unless nil, is called when the hub can store nothing, and again when it can.
@@ -151,6 +154,9 @@ func (h *Hub) start(free int64) error {
 	defer own.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
 	defer cancel()
+	if h.options.Work {
+		return own.prepareWork(ctx)
+	}
 	// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
 	return own.prepare(ctx, max(free/2, maxMessage))
 }
@@ -176,6 +182,9 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 	room := int64(0)
 	for _, l := range streamLimits {
 		room += l.bytes
+	}
+	if o.Work {
+		room = workBytes + resultBytes
 	}
 	options := &server.Options{
 		ServerName: "gmemtop", DontListen: o.Listen == "",
@@ -203,7 +212,7 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 		options.TLS, options.TLSHandshakeFirst, options.TLSTimeout = true, true, 5
 	}
 	if o.Keys != nil {
-		for _, r := range roles {
+		for _, r := range o.roles() {
 			options.Nkeys = append(options.Nkeys, &server.NkeyUser{Nkey: o.Keys.public[r],
 				Permissions: permissions(namesOf(o.Run), r)})
 		}
@@ -226,6 +235,14 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 	return options, nil
 }
 
+// roles are those that may connect.
+func (o *HubOptions) roles() []Role {
+	if o.Work {
+		return []Role{Worker}
+	}
+	return slices.DeleteFunc(slices.Clone(roles), func(r Role) bool { return r == Worker })
+}
+
 // owner is the role of the hub in its own process, which may do everything.
 const owner Role = "owner"
 
@@ -235,6 +252,9 @@ func permissions(n names, r Role) *server.Permissions {
 		return &server.SubjectPermission{Allow: subjects}
 	}
 	inbox := n.inbox(r) + ".>"
+	if r == Worker {
+		return &server.Permissions{Publish: allow(n.workerMayPublish()...), Subscribe: allow(inbox)}
+	}
 	if r == Agent {
 		return &server.Permissions{
 			Publish: allow(n.published()), Subscribe: allow(n.allOrders(), inbox),
@@ -274,7 +294,7 @@ func (h *Hub) Join(addresses ...string) Join {
 	if k != nil {
 		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator],
 			k.seeds
-		j = j.only(roles...)
+		j = j.only(h.options.roles()...)
 	}
 	return j
 }

@@ -24,10 +24,12 @@ const (
 	Viewer Role = "viewer"
 	// Operator reads, and gives orders.
 	Operator Role = "operator"
+	// Worker takes units of work and sends their results.
+	Worker Role = "worker"
 )
 
 // roles are all roles.
-var roles = []Role{Agent, Viewer, Operator}
+var roles = []Role{Agent, Viewer, Operator, Worker}
 
 // Join is what a node or a viewer needs to reach the hub of a run: its addresses, its certificate and the
 // keys. It is a file that only its owner can read, usually in a folder that all nodes share.

@@ -25,6 +25,7 @@ type HubOptions struct {
 	Run, Listen, Socket string
 	Keys                *Keys
 	Store               string
+	Work                bool
 	Tell                func(Outage)
 }
 
@@ -89,6 +90,35 @@ func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { retur
 
 // Ask fails: this build has no bus.
 func (c *Conn) Ask(context.Context, Verb, any, func(string, json.RawMessage) bool) error {
+	return errLeftOut
+}
+
+// ErrNoWork means that no unit is waiting at the moment.
+var ErrNoWork = errors.New("no work is waiting")
+
+// Work cannot be made.
+type Work struct{}
+
+// Work fails: this build has no bus.
+func (h *Hub) Work([]byte) (*Work, error) { return nil, errLeftOut }
+
+// Close does nothing.
+func (w *Work) Close() {}
+
+// Offer fails: this build has no bus.
+func (w *Work) Offer(context.Context, string, []byte) error { return errLeftOut }
+
+// Results fails: this build has no bus.
+func (w *Work) Results(context.Context, func(string, []byte)) error { return errLeftOut }
+
+// Left fails: this build has no bus.
+func (w *Work) Left(context.Context) (waiting, underWay int, err error) { return 0, 0, errLeftOut }
+
+// AboutWork fails: this build has no bus.
+func (c *Conn) AboutWork(context.Context) ([]byte, error) { return nil, errLeftOut }
+
+// Take fails: this build has no bus.
+func (c *Conn) Take(context.Context, func(context.Context, string, []byte) ([]byte, error)) error {
 	return errLeftOut
 }
 
