@@ -106,7 +106,8 @@ func TestEveryUnitIsDoneAlthoughAWorkerDies(t *testing.T) {
 	}
 }
 
-// A worker's key takes units and sends results. It cannot offer work, read other results, or change the queue.
+// A worker's key takes units and sends results. It cannot offer work, read other results, or change the
+// queue.
 func TestAWorkersKeyAllowsNothingElse(t *testing.T) {
 	_, w, j := openWork(t)
 	if len(j.Seeds) != 1 || j.Seeds[Worker] == "" {

@@ -112,7 +112,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newRelayCommand(a), newAttachNodeCommand(a),
 		newReplayCommand(a),
 		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
-		newSweepCommand(a),
+		newSweepCommand(a), newWorkerCommand(a),
 		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
 		newMCPCommand(a), newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root),
 		newManCommand(a, root),

@@ -29,6 +29,9 @@ type sweepCommand struct {
 	merge      string // the folder to merge
 	incomplete bool
 	jobs       int
+
+	served           bool   // workers plan
+	listen, joinFile string // for them
 }
 
 func newSweepCommand(a *app) *cobra.Command {
@@ -52,7 +55,8 @@ in both memory and time.
 A sweep that was interrupted goes on where it was if you run the same command again: what is finished is in
 OUT.parquet.part until everything is. The same command gives the same file.
 
---shard 3/64 plans the third of 64 parts, for a job array; --merge joins the parts.
+--serve plans nothing here and hands out the plans to gmemtop worker on other machines. --shard 3/64 plans the
+third of 64 parts, for a job array; --merge joins the parts. Either way the file is the same.
 
 --batch asks about other batch sizes than that of the recording. Their sizes and times follow from one
 recording by a rule and are marked ~: parameters, gradients and optimizer state stay, everything else grows
@@ -62,6 +66,8 @@ Exits with 3 if nothing fits any budget.`,
 		Example: "  gmemtop sweep traces/*.gmt --managers all --budgets 20:80:4 -o sweep.parquet\n" +
 			"  gmemtop sweep b8.gmt --recorded-batch 8 --batch 8,16,32 --budgets 12GiB,24GiB -o " +
 			"sweep.parquet\n" +
+			"  gmemtop sweep traces/*.gmt -o sweep.parquet --serve --listen node0:7433 " +
+			"--join-file /shared/s1.join\n" +
 			"  gmemtop sweep traces/*.gmt --shard $SLURM_ARRAY_TASK_ID/64 --parts parts\n" +
 			"  gmemtop sweep --merge parts -o sweep.parquet",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -84,6 +90,10 @@ Exits with 3 if nothing fits any budget.`,
 		"batch `sizes` to plan for, separated by commas (default the recorded one)")
 	p.IntSliceVar(&c.ask.Recorded, "recorded-batch", nil,
 		"the batch `size` that the files were recorded at: one, or one for each in order")
+	p.BoolVar(&c.served, "serve", false, "hand out the plans to gmemtop worker; needs --join-file")
+	p.StringVar(&c.listen, "listen", "", "with --serve, let workers on other machines connect at this "+
+		"`host:port`")
+	p.StringVar(&c.joinFile, "join-file", "", "with --serve, write the keys for workers to this `file`")
 	p.StringVar(&c.shard, "shard", "", "plan only part `I/N` of everything; needs --parts")
 	p.StringVar(&c.parts, "parts", "", "the `folder` that shards write their parts to")
 	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
@@ -111,8 +121,14 @@ func (c *sweepCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.jobs < 1 {
+	switch {
+	case c.jobs < 1:
 		return usageError{fmt.Errorf("--jobs %d: make at least one plan at once", c.jobs)}
+	case c.served && c.shard != "":
+		return usageError{errors.New("--serve hands out all plans: leave --shard away")}
+	case c.served != (c.joinFile != ""), c.listen != "" && !c.served:
+		return usageError{errors.New("to hand out plans, write --serve --join-file /shared/s1.join, and " +
+			"--listen HOST:PORT for workers on other machines")}
 	}
 	c.plan.Task, c.ask.Device = c.ask.Task, c.flags.device
 	stop := c.newProgress().Clock("reading the traces")
@@ -128,7 +144,12 @@ func (c *sweepCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer j.Close()
-	if err := c.plans(ctx, s, j, path); err != nil {
+	if c.served {
+		err = c.serve(ctx, s, j)
+	} else {
+		err = c.plans(ctx, s, j, path)
+	}
+	if err != nil {
 		return err
 	}
 	if c.parts != "" {
@@ -189,16 +210,12 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		Damaged: func(name string, err error) { c.complain("%s: %v", name, err) },
 		Tell: func(p sweep.Progress) {
 			last = p
-			left := ""
-			if p.Left > 0 {
-				left = ", about " + roughly(p.Left) + " left"
-			}
-			bar.Say(fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager,
-				p.Budget))
+			bar.Say(progressText(p))
 			if p.Left > longSweep && !told && c.shard == "" {
 				told = true
 				bar.Done()
-				c.note("this takes about %s more on this machine; --shard shares it out", roughly(p.Left))
+				c.note("this takes about %s more on this machine; --serve and --shard share it out",
+					roughly(p.Left))
 			}
 		}})
 	bar.Done()
@@ -207,6 +224,15 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 			last.Total, path)
 	}
 	return misused(err)
+}
+
+// progressText says how far a sweep is.
+func progressText(p sweep.Progress) string {
+	left := ""
+	if p.Left > 0 {
+		left = ", about " + roughly(p.Left) + " left"
+	}
+	return fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager, p.Budget)
 }
 
 // roughly is a time that is only estimated.
