@@ -85,7 +85,8 @@ func (h *Hub) Work(about []byte) (*Work, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.nats.Subscribe(c.names.aboutWork(), func(m *nats.Msg) { _ = m.Respond(about) }); err != nil {
+	tell := func(m *nats.Msg) { _ = m.Respond(about) }
+	if _, err := c.nats.Subscribe(c.names.aboutWork(), tell); err != nil {
 		c.Close()
 		return nil, fmt.Errorf("answer workers: %w", err)
 	}

@@ -187,7 +187,8 @@ func classOf(m *GroupMember) string {
 func NewGroup(members []GroupMember) *Group {
 	g := &Group{Members: members, First: -1, Out: Out{Member: -1}, Class: make([]int, len(members))}
 	slices.SortStableFunc(g.Members, func(a, b GroupMember) int {
-		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)), cmp.Compare(a.ID, b.ID))
+		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)),
+			cmp.Compare(a.ID, b.ID))
 	})
 	index := map[string]int{}
 	var of [][]int // members by class
@@ -251,7 +252,8 @@ func (g *Group) measure(k int, list []int) {
 		g.Peers.Differences = append(g.Peers.Differences, d)
 	}
 	if r.Slow >= 0 && r.Own-r.OthersOwn > g.Peers.Own-g.Peers.OthersOwn {
-		g.Peers.Slow, g.Peers.Own, g.Peers.OthersOwn, g.Peers.Waits = list[r.Slow], r.Own, r.OthersOwn, r.Waits
+		g.Peers.Slow, g.Peers.Waits = list[r.Slow], r.Waits
+		g.Peers.Own, g.Peers.OthersOwn = r.Own, r.OthersOwn
 	}
 }
 
@@ -469,7 +471,7 @@ func (g *Group) firstText(u timeline.Units) string {
 		text += fmt.Sprintf(" is the slowest: %s %s, %s %s", timeline.Duration(w.Value), what, among,
 			timeline.Duration(w.Others))
 	} else {
-		text += fmt.Sprintf(" holds %s: %s, %s %s", u.Bytes(w.Value-w.Others)+" more", u.Bytes(w.Value), among,
+		text += fmt.Sprintf(" holds %s more: %s, %s %s", u.Bytes(w.Value-w.Others), u.Bytes(w.Value), among,
 			u.Bytes(w.Others))
 		if w.PartBytes > 0 {
 			text += ", in " + w.Part.String()

@@ -275,7 +275,8 @@ func (v *running) status(u timeline.Units) string {
 		}
 	}
 	if k := v.group.Typical(i); k >= 0 {
-		text += fmt.Sprintf(" · r captures a step of it and of %s, which is typical", v.group.Members[k].Name())
+		text += fmt.Sprintf(" · r captures a step of it and of %s, which is typical",
+			v.group.Members[k].Name())
 	}
 	return text
 }

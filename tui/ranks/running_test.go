@@ -20,8 +20,8 @@ func group(n int, split bool) *runs.Group {
 	list := make([]runs.GroupMember, n)
 	for i := range list {
 		m := &list[i]
-		*m = runs.GroupMember{ID: i, Rank: maybe.Known(int64(i)), PID: 4000 + i, Host: fmt.Sprintf("node%d", i/8),
-			Step: maybe.Known(120), Room: maybe.Known(80 << 30), Captured: 1,
+		*m = runs.GroupMember{ID: i, Rank: maybe.Known(int64(i)), PID: 4000 + i,
+			Host: fmt.Sprintf("node%d", i/8), Step: maybe.Known(120), Room: maybe.Known(80 << 30), Captured: 1,
 			Usual: runs.Peer{Duration: maybe.Known(400e6), Forward: maybe.Known(120e6 + int64(i%7)*1e5),
 				Backward: maybe.Known(240e6), Optimizer: maybe.Known(40e6),
 				Bytes: maybe.Known(52<<30 + int64(i%5)<<20)},
@@ -90,7 +90,7 @@ func TestEveryRankIsInOneCell(t *testing.T) {
 						for x := range c.at.W {
 							at := [2]int{c.at.X + x, c.at.Y}
 							if taken[at] || at[0] >= size[0] {
-								t.Fatalf("%d ranks by %q: two cells at %v", n, v.now.strip.by(v.now.group), at)
+								t.Fatalf("%d ranks: two cells at %v", n, at)
 							}
 							taken[at] = true
 						}

@@ -152,7 +152,8 @@ func BenchmarkFirstFrameOf1024Ranks(b *testing.B) {
 		b.StartTimer()
 		begun := time.Now()
 		f := NewJob(j, "", JobOptions{})
-		for l := f.Look(); len(l.Ranks) < 1024 || l.Group == nil || len(l.Group.Members) < 1024; l = f.Look() {
+		l := f.Look()
+		for ; len(l.Ranks) < 1024 || l.Group == nil || len(l.Group.Members) < 1024; l = f.Look() {
 			if err := f.Wait(b.Context(), l.Version); err != nil {
 				b.Fatal(err)
 			}
