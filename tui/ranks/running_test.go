@@ -21,7 +21,8 @@ func group(n int, split bool) *runs.Group {
 	for i := range list {
 		m := &list[i]
 		*m = runs.GroupMember{ID: i, Rank: maybe.Known(int64(i)), PID: 4000 + i,
-			Host: fmt.Sprintf("node%d", i/8), Step: maybe.Known(120), Room: maybe.Known(80 << 30), Captured: 1,
+			Host: fmt.Sprintf("node%d", i/8), Step: maybe.Known(120), Room: maybe.Known(80 << 30),
+			Captured: 1,
 			Usual: runs.Peer{Duration: maybe.Known(400e6), Forward: maybe.Known(120e6 + int64(i%7)*1e5),
 				Backward: maybe.Known(240e6), Optimizer: maybe.Known(40e6),
 				Bytes: maybe.Known(52<<30 + int64(i%5)<<20)},

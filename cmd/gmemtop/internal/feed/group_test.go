@@ -60,7 +60,7 @@ func TestTheRanksOfAJobAreCompared(t *testing.T) {
 		t.Errorf("why: %+v", w)
 	}
 	m := g.Members
-	if m[1].Is != runs.Late || m[0].Is != runs.Steps || m[3].Room != maybe.Known(80<<30) ||
+	if m[1].Is != runs.Late || m[3].Is != runs.Steps || m[3].Room != maybe.Known(80<<30) ||
 		m[0].Room.IsKnown() || len(m[3].Axes) != 1 || !strings.Contains(m[4].Word, "boom") {
 		t.Errorf("%+v", m)
 	}
