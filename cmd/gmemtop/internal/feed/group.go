@@ -140,7 +140,7 @@ func samplesOf(steps []capture.Step, time bool) []runs.Sample {
 // memberOf returns a process as a member of a group.
 func memberOf(r *live.Rank, v *capture.View) runs.GroupMember {
 	t := &v.Target
-	m := runs.GroupMember{ID: r.ID, Rank: r.Rank, PID: r.PID, Host: report.Printable(t.Host), Axes: axesOf(t),
+	m := runs.GroupMember{ID: r.ID, Rank: t.Rank, PID: t.PID, Host: report.Printable(t.Host), Axes: axesOf(t),
 		Step: r.Step, Usual: r.Typical, Room: roomOf(t), Lost: r.Lost, Captured: r.Captured}
 	switch {
 	case r.State == live.Ended && r.Failed:

@@ -86,7 +86,8 @@ func (f *Job) taken(list []job.Taken) (done live.Together) {
 	var sides []side
 	for _, x := range list {
 		m := f.of(x.Process)
-		r := m.rank()
+		r, t := m.rank(), x.Process.Target()
+		r.Rank, r.PID = t.Rank, t.PID // its feed may not have come to it yet
 		fail := func(err error) {
 			if done.Failed != "" {
 				done.Failed += "; "
@@ -98,7 +99,6 @@ func (f *Job) taken(list []job.Taken) (done live.Together) {
 			continue
 		}
 		named := *x.Window.Trace // viewers tell traces of ranks apart by what they say of their process
-		t := x.Process.Target()
 		named.Process.Rank, named.Process.WorldSize, named.Process.Host = t.Rank, t.WorldSize, t.Host
 		tl, err := timeline.Build(f.ctx, &named, nil)
 		if err != nil {
