@@ -115,3 +115,65 @@ func BenchmarkFleet(b *testing.B) {
 	b.ReportMetric(float64(worst.Milliseconds()), "ms-worst")
 	b.ReportMetric(float64(mem.Sys-mem.HeapReleased)/(1<<20), "MiB")
 }
+
+// BenchmarkReadingARunOf1024Ranks is from the connection to a hub that holds 256 steps of each rank to the
+// moment when a viewer has all of them. What the screen then takes for its first frame is measured in cmd's
+// feed.
+func BenchmarkReadingARunOf1024Ranks(b *testing.B) {
+	const nodes, each, steps = 128, 8, 256
+	keys, err := bus.NewKeys(time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	h, err := bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	node, err := h.Dial(bus.Agent)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer node.Close()
+	now := time.Now().UnixNano()
+	for n := range nodes {
+		for from := 0; from < steps; from += 32 {
+			var message []byte
+			for k := range each {
+				list := make([]capture.Step, 32)
+				for i := range list {
+					at := now + int64(from+i)*1e8
+					list[i] = capture.Step{Index: int64(from + i), Start: at - 1e8, End: at,
+						Forward: maybe.Known(3e7), Allocated: maybe.Known(40 << 30),
+						Reserved: maybe.Known(60 << 30), RSS: maybe.Known(8 << 30), Cost: 30_000}
+				}
+				message = appendBatch(message, batch{head{id: k, pid: 1, rank: maybe.Known(int64(n*each + k)),
+					worldSize: maybe.Known(nodes * each)}, list})
+			}
+			name := fmt.Sprintf("n%d", n)
+			if err := node.Store(b.Context(), name, bus.Step, fmt.Sprint(n, from), message); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	for b.Loop() {
+		viewer, err := bus.Dial(b.Context(), bus.Access{Join: h.Join(h.Address()), Role: bus.Viewer})
+		if err != nil {
+			b.Fatal(err)
+		}
+		w := NewWatch(WatchOptions{Ranks: nodes * each})
+		ctx, stop := context.WithCancel(b.Context())
+		var work sync.WaitGroup
+		work.Go(func() { w.Run(ctx, viewer) })
+		<-w.Caught()
+		if got := len(w.Job().Processes()); got != nodes*each {
+			b.Errorf("%d ranks", got)
+		}
+		stop()
+		work.Wait()
+		viewer.Close()
+		if err := w.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
