@@ -248,9 +248,21 @@ func TestAPlanOfAnotherNetworkFallsThroughAndGoesStale(t *testing.T) {
 	}
 }
 
+// In a step that differs torch serves what the plan does not have. The plan serves later steps as it did
+// those before.
 func TestAnOddBatchDoesNotMakeAPlanStale(t *testing.T) {
-	var o outcome
+	var o struct {
+		outcome
+		// Torchs has each step and how many of its allocations torch served.
+		Torchs [][2]int64 `json:"torchs"`
+	}
 	ran(t, "odd", &o)
+	usual := o.Torchs[1][1]
+	for _, x := range o.Torchs {
+		if step, n := x[0], x[1]; (step%8 == 0) != (n > usual) {
+			t.Errorf("torch served %d allocations of step %d, and %d of a usual one", n, step, usual)
+		}
+	}
 	o.clean(t)
 	o.Figures.serves(t, 0.9)
 	if !o.Same || o.Figures.Armed != 1 || o.Figures.Missed == 0 {
