@@ -198,9 +198,10 @@ func undisturbed(steps []Step, of func(Step) int64) int64 {
 	return figures[len(figures)/8]
 }
 
-// work returns the processor time of steps, 0 where one of them does not tell.
-func work(steps []Step) int64 {
-	if slices.ContainsFunc(steps, func(s Step) bool { return !s.Work.IsKnown() }) {
+// work returns the processor time of steps, 0 where none of them tells.
+func work(all []Step) int64 {
+	steps := slices.DeleteFunc(slices.Clone(all), func(s Step) bool { return !s.Work.IsKnown() })
+	if len(steps) == 0 {
 		return 0
 	}
 	return undisturbed(steps, func(s Step) int64 { return s.Work.Or(0) })

@@ -57,6 +57,9 @@ WARM = 2  # steps before those that are described unasked
 # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
 TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
+# nanoseconds for which steps are only counted: then memory is looked at, what viewers want is taken up, and a
+# child of fork notices that it is one
+REST = 100000000
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 
 
@@ -80,7 +83,7 @@ class Agent:
         self.finalizer: Any = None
         self.steps = Steps(self.clock() if launched else None)
         # the parts
-        self.outbox, self.wishes, self.optimizers = Outbox(), Wishes(), Optimizers()
+        self.outbox, self.wishes, self.optimizers = Outbox(self.epoch), Wishes(), Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
         self.manager = Manager(torch, self.outbox, self.wishes, self.optimizers)
         self.windows = Windows(
@@ -157,6 +160,7 @@ class Agent:
 
     def _caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own."""
+        self.steps.due = 0
         self.windows.stop()
         return self.guard.caught(error)
 
@@ -172,17 +176,20 @@ class Agent:
     # -- what torch calls ------------------------------------------------------------------------------------
 
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
+        steps, now = self.steps, self.clock()
+        if now < steps.due and not steps.stack and not kwargs and len(args) < 2:
+            steps.opt_start = now
+            steps.stack.append(id(optimizer))
+            steps.now.spent += self.clock() - now
+            return None
         if self.guard.dead:
             self._let_go()
             return None
         try:
-            now = self.clock()
-            if os.getpid() != self.pid:
-                self._forked()
             if self.thread is None:
                 self._start()
             self.steps.optimizer_enters(optimizer, now)
-            window = self.windows.here()
+            window = self.windows.here() if self.windows.open is not None else None
             if window is not None:
                 window.entering_optimizer(optimizer)
             own = None
@@ -190,7 +197,8 @@ class Agent:
                 own = around_closure(
                     args, kwargs, functools.partial(_in_closure, weakref.ref(self), weakref.ref(optimizer))
                 )
-            self.manager.optimizer_enters(optimizer, own is not None)
+            if self.manager.carrier is not None:
+                self.manager.optimizer_enters(optimizer, own is not None)
             self.steps.now.spent += self.clock() - now
             return own
         except BaseException as e:
@@ -203,21 +211,42 @@ class Agent:
             return None
 
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        steps, now = self.steps, self.clock()
+        first = steps.first
+        # The usual step. What it takes here is mostly code that is not in the caches any more.
+        if (
+            now < steps.due
+            and steps.left > 1
+            and first is not None
+            and first() is optimizer
+            and steps.stack == [id(optimizer)]
+        ):
+            step, outbox = steps.now, self.outbox
+            took = step.optimizer + now - steps.opt_start
+            outbox.steps.append((outbox.produced, step.begin, now, step.backward, took, step.spent))
+            outbox.produced += 1
+            steps.stack.clear()
+            steps.others = steps.unstepped = step.backward = step.optimizer = 0
+            steps.left -= 1
+            step.begin, step.stepped = now, 1
+            step.spent = self.clock() - now
+            return None
         if self.guard.dead:
             return self._let_go()
         try:
-            now = self.clock()
-            outermost, window = self.steps.optimizer_leaves(optimizer, now), self.windows.here()
-            if window is not None and not self.steps.optimizing():
+            outermost = steps.optimizer_leaves(optimizer, now)
+            window = self.windows.here() if self.windows.open is not None else None
+            if window is not None and not steps.optimizing():
                 window.leaving_optimizer(optimizer)
             if not outermost:
                 return
-            self.manager.optimizers_left()
-            if self.steps.heard_again():
+            if self.manager.carrier is not None:
+                self.manager.optimizers_left()
+            if steps.heard_again():
                 self.outbox.say("", "steps")
             if self.optimizers.add(optimizer):
                 self.totals.next_known = 0
-            if self.steps.ends(optimizer):
+            if steps.ends(optimizer):
                 self._boundary(now, False)
             self.steps.now.spent += self.clock() - now
         except BaseException as e:
@@ -237,7 +266,8 @@ class Agent:
             if agent is None or agent.guard.dead or here in agent.steps.in_backward or task() != -1:
                 return original(*args, **kwargs)
             # Another thread's backward pass says nothing of the ops of the thread that is described.
-            window, begin = agent.windows.here(), clock()
+            window = agent.windows.here() if agent.windows.open is not None else None
+            begin = clock()
             agent.steps.backward_enters(here)
             if window is not None:
                 window.rooting(True)
@@ -247,6 +277,7 @@ class Agent:
                 if window is not None:
                     window.rooting(False)
                 if agent.steps.backward_leaves(here, clock() - begin):
+                    agent.steps.due = 0  # the next one that steps takes it back
                     agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
 
         return backward
@@ -274,13 +305,16 @@ class Agent:
     # -- a step's end ----------------------------------------------------------------------------------------
 
     def _boundary(self, now: int, skipped: bool) -> None:
-        step, windows, manager = self.steps.now, self.windows, self.manager
+        steps, windows, manager = self.steps, self.windows, self.manager
+        step, window, totals = steps.now, windows.open, self.totals
+        if os.getpid() != self.pid:
+            return self._forked()
         self.lookout.end()
-        if windows.open is not None:
-            windows.open.next()
-        carried = manager.step_ended()
+        if window is not None:
+            window.next()
+        carried = manager.step_ended(now, self.outbox.produced)
         if step.begin is not None:
-            figures, finer = self.totals.step_ended(now, self.sender.welcome)
+            figures, finer = totals.step_ended(now, self.sender.welcome)
             self.outbox.step(
                 (
                     self.outbox.produced,
@@ -301,14 +335,27 @@ class Agent:
             if settings.first and self.outbox.produced == WARM and not self.wishes.want:
                 # a short program would be over before a viewer has asked
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
-        window = windows.open
         windows.step_ended(step.begin, now)
         if windows.open is None:
             manager.manage()
             windows.begin(now)
-        self.steps.next(now, skipped)
+        steps.next(now, skipped)
         if window is not None and window is not windows.open and window.crossings and not manager.managed:
-            self.steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
+            steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
+        steps.due = now + REST if self._calm() else 0
+        every = self.wishes.every
+        steps.left = every - self.outbox.produced % every if every else 1 << 62
+
+    def _calm(self) -> bool:
+        """Whether the next steps need no more than to be counted."""
+        wishes, manager = self.wishes, self.manager
+        return (
+            self.windows.open is None
+            and manager.calm()
+            and self.steps.now.begin is not None
+            and self.outbox.produced > WARM
+            and not (wishes.want or wishes.later or wishes.plans or wishes.leaving or self.guard.dead)
+        )
 
     # -- the sending thread ----------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from .carry import Carrier
 from .compat import compiled_graphs, dispatch_modes
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
+from .outbox import UNTIMED, WITHOUT
 from .parked import Parked
 from .pooled import Pooled
 from .region import COMPILED
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .wishes import Wishes
 
-NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
+# without plans, the processor time is asked at most every WORK_SHARE times as long as that takes, which is
+# taken to be so many nanoseconds at most
+WORK_SHARE, WORK_MOST = 1000, 20000
 
 
 def unplannable(device: Device | None) -> str:
@@ -56,22 +59,36 @@ class Manager:
         self.plan_order = 0  # the order that began the plan
         self.unplanned: tuple[str, ...] = settings.unplanned
         self.offloads = False  # what is saved waits on the host, as viewers are told
-        self.happened: tuple[int, ...] = NOTHING
-        self.worked: tuple[int, ...] = (-1, 0, 0)
-        self.since = 0, 0  # the thread that the last step ended on, and its processor time then
+        self.worked: tuple[int, ...] = UNTIMED
+        # the thread that a step ended on, its processor time then, and the number of the next step
+        self.since = 0, 0, 0
+        self.next_work = 0  # when it is asked again
+        self.exact = False  # it is asked at each step's end, since a plan is made or was on
         self.pool: Pool | None = None  # that was used last
         # the room on the host when this was described last: before any rank took its part
         self.before: int | None = None
 
-    def step_ended(self) -> tuple[int, ...]:
-        """A step has ended. Returns the number of its plan, and what that moved."""
+    def step_ended(self, now: int, index: int) -> tuple[int, ...]:
+        """A step has ended, of that index. Returns the number of its plan, and what that moved."""
         carrier = self.carrier
-        self.happened = carrier.next() if carrier is not None else NOTHING
-        thread, now = threading.get_ident(), time.thread_time_ns()
+        if carrier is None and now < self.next_work:
+            self.worked = UNTIMED
+            return WITHOUT
+        happened = carrier.next() if carrier is not None else WITHOUT[1:]
+        begin = time.perf_counter_ns()
+        thread, worked = threading.get_ident(), time.thread_time_ns()
         took = carrier.took if carrier is not None else (0, 0)
-        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + took
-        self.since = thread, now
-        return (self.managed,) + self.happened
+        known = self.since[0] == thread and self.since[2] == index
+        self.worked = (worked - self.since[1] if known else -1,) + took
+        self.since = thread, worked, index + 1
+        # a step is known by two answers
+        rest = 2 * WORK_SHARE * min(time.perf_counter_ns() - begin, WORK_MOST)
+        self.next_work = now + rest if known and not self.exact else 0
+        return (self.managed,) + happened
+
+    def calm(self) -> bool:
+        """Whether the next steps are none of this one's business."""
+        return self.carrier is None and self.next_work > 0 and not self.unplanned
 
     def manage(self) -> None:
         """Take up an order. At a step's end, on the training thread, with no window open."""
@@ -97,6 +114,7 @@ class Manager:
                 self._ended("differs" if carrier.differs else "given_up", text)
         if self.wishes.plans and not self.wishes.leaving:
             order = self.wishes.plans.popleft()
+            self.exact = True
             self.off()
             self._ended("taken_away", "")
             if order["keep"] and self.unplanned:
@@ -252,7 +270,7 @@ class Manager:
         """Have a window told of what is saved, where that is wished for, by a carrier that keeps
         everything where there is none; and of what is offloaded in any case."""
         if saves:
-            self.before = host_room()
+            self.exact, self.before = True, host_room()
         if saves and self.carrier is None:
             self._on(0, {})
         if saves and self.carrier is not None:

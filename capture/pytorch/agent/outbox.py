@@ -14,10 +14,17 @@ from .wire import LOST, NOTICE
 
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 AT_ONCE = 1000  # steps in a frame
+COUNTED = 6  # figures of a step that was only counted
+# the figures of a step that were not taken: of memory, and finer
+NOT_TAKEN = (-1,) * 7, (-1,) * 4
+WITHOUT = (0,) * 7  # of a step without a plan: its number, and what Carrier.next tells
+UNTIMED = -1, 0, 0  # of a step whose processor time is not known: that, and of copies
 
 
 class Outbox:
-    def __init__(self) -> None:
+    def __init__(self, epoch: int = 0) -> None:
+        self.epoch = epoch  # of the agent's clock, in nanoseconds of Unix time
+        self.known: tuple[int, ...] = (-1, -1, -1)  # bytes of parameters, gradients, optimizer state
         self.steps: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
         self.produced = 0  # steps that were ever put in: the number of the next one
         self.taken = 0
@@ -55,10 +62,18 @@ class Outbox:
         """The oldest steps, as many as fit into a frame."""
         rows: list[tuple[Any, ...]] = []
         while self.steps and len(rows) < AT_ONCE:
-            rows.append(self.steps.popleft())
+            row = self.steps.popleft()
+            rows.append(self._whole(row) if len(row) == COUNTED else row)
             self.taken += 1
         self.inflight += len(rows)
         return rows
+
+    def _whole(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The row of a step that was only counted."""
+        index, begin, end, backward, optimizer, spent = row
+        forward = max(end - begin - backward - optimizer, 0)
+        times = index, self.epoch + begin, self.epoch + end, forward, backward, optimizer
+        return times + NOT_TAKEN[0] + self.known + (spent, 0) + WITHOUT + NOT_TAKEN[1] + UNTIMED
 
     def lost(self) -> int:
         """How many steps no viewer will see, beyond those that were counted before."""

@@ -44,13 +44,17 @@ class Steps:
         # optimizers whose step runs, the outermost first, and closures that they called
         self.stack: list[int] = []
         self.opt_start = self.closure_start = 0
+        # until when steps are only counted, as nothing else is due; and how many steps come before one in
+        # which something is
+        self.due, self.left = 0, 0
         self.in_backward: set[int] = set()  # threads
         self.unstepped = 0  # backward passes since an optimizer stepped
 
     # -- optimizers ------------------------------------------------------------------------------------------
 
     def optimizer_enters(self, optimizer: Optimizer, now: int) -> None:
-        self._leaves(optimizer)  # it left by an exception the last time
+        if self.stack:
+            self._leaves(optimizer)  # it left by an exception the last time
         if not self.stack:
             self.opt_start = now
         self.stack.append(id(optimizer))
@@ -60,8 +64,9 @@ class Steps:
         self._leaves(optimizer)
         if self.stack:
             return False
-        self.now.optimizer += now - self.opt_start
-        self.now.stepped += 1
+        step = self.now
+        step.optimizer += now - self.opt_start
+        step.stepped += 1
         return True
 
     def closure_enters(self, now: int) -> None:
@@ -116,7 +121,9 @@ class Steps:
 
     def next(self, now: int, skipped: bool) -> None:
         """The next step begins."""
-        self.now = Step(now, 0 if skipped else 1)
+        step = self.now
+        step.begin, step.stepped = now, 0 if skipped else 1
+        step.backward = step.optimizer = step.spent = 0
 
     # -- backward passes -------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
+from .outbox import NOT_TAKEN
 from .says import Says
 from .storages import Addresses
 from .waiting import waits
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
+RSS_SHARE = 2000  # the same for the process's memory, where that is the only one of a step
 # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many
 # nanoseconds
 POOLS_SHARE, POOLS_REST = 2000, 2000000000
 LOOKS_SHARE = 2000  # parameters that no optimizer has are looked for at most every so many times as long
-NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
 def _cost(took: int, before: int) -> int:
@@ -98,7 +99,6 @@ class Totals:
         self.statm = -1
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.next_totals = 0
-        self.known: tuple[int, ...] = (-1, -1, -1)
         self.next_known = 0
         self.pools, self.addresses = Pools(), Addresses()
         self.cost_totals = self.cost_known = 0
@@ -111,7 +111,7 @@ class Totals:
         totals = self._take_totals(now, watched) if now >= self.next_totals else NOT_TAKEN
         if now >= self.next_known:
             self._take_known(now)
-        return totals[0] + self.known, totals[1]
+        return totals[0] + self.outbox.known, totals[1]
 
     def close(self) -> None:
         """Close what is open."""
@@ -157,7 +157,7 @@ class Totals:
             if self.room < 0:
                 self.room = self._room(device, figures[1] if s is not None else 0)
         self.cost_totals = _cost(self.clock() - now, self.cost_totals)
-        self.next_totals = now + SHARE * self.cost_totals
+        self.next_totals = now + (SHARE if finer else RSS_SHARE) * self.cost_totals
         if device is not None and finer and watched and now >= self.pools.next:
             self.pools.take(self.torch, device.index, self.clock)
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
@@ -208,7 +208,7 @@ class Totals:
                 for t in state.values() if isinstance(state, dict) else ():
                     if isinstance(t, self.torch.Tensor) and not waits(type(t)):
                         sums[2] += self._bytes_of(t, seen)
-        self.known = tuple(sums)
+        self.outbox.known = tuple(sums)
         self.cost_known = _cost(self.clock() - begin, self.cost_known)
         self.next_known = now + max(1000000000, 5 * SHARE * self.cost_known)
 

@@ -59,7 +59,7 @@ class Windows:
         # a step that is described lasts longer than those that follow, and so may any one
         if begin is not None and (self.open is None or self.wishes.every == 1):
             self.lasted = min(now - begin, self.lasted + self.lasted // 4 if self.lasted else now)
-        window = self.here()
+        window = self.here() if self.open is not None else None
         if window is None:
             return
         if begin is not None:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from agent import wire
-from agent.agent import Agent
+from agent.agent import REST, Agent
 from agent.closures import around_closure
 from agent.guard import Guard
 from agent.link import Bell
 from agent.markers import Markers
 from agent.optimizers import Optimizers
-from agent.outbox import Outbox
+from agent.outbox import COUNTED, Outbox
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.storages import Addresses
 from agent.totals import Pools
@@ -348,3 +348,77 @@ def test_nothing_of_an_agent_holds_it(monkeypatch):
     parts = [weakref.ref(x) for x in (agent, agent.windows, agent.sender, agent.manager, agent.totals)]
     del agent
     assert [part() for part in parts] == [None] * len(parts)
+
+
+class Clocked:
+    """An agent whose clock we set, and the steps of an optimizer under it."""
+
+    def __init__(self, monkeypatch):
+        import sys
+
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=SimpleNamespace()))
+        self.agent, self.now, self.optimizer = Agent("/nowhere", False), 1, Optimizer()
+        self.agent.clock = self.agent.windows.clock = self.agent.totals.clock = lambda: self.now
+        self.agent.thread = SimpleNamespace(ident=0)
+        self.agent.totals._take_known = lambda now: None
+        self.agent.epoch = self.agent.outbox.epoch = 1000
+        self.agent.manager.next_work = 1 << 62
+
+    def step(self, took):
+        """One of so many nanoseconds, a tenth of them in the optimizer."""
+        self.now += took - took // 10
+        self.agent._pre(self.optimizer, (self.optimizer,), {})
+        self.now += took // 10
+        self.agent._post(self.optimizer, (self.optimizer,), {})
+        assert not self.agent.guard.why
+
+
+def test_most_steps_are_only_counted_and_their_rows_are_whole(monkeypatch):
+    c = Clocked(monkeypatch)
+    for _ in range(200):
+        c.step(REST // 50)
+    rows = list(c.agent.outbox.steps)
+    counted = [row[0] for row in rows if len(row) == COUNTED]
+    assert 180 < len(counted) < 198
+    sent = c.agent.outbox.take()
+    assert [row[0] for row in sent] == list(range(199))  # the first was half seen
+    assert {len(row) for row in sent} == {max(len(row) for row in rows)}
+    for before, row in zip(sent, sent[1:]):
+        assert row[1] == before[2] and row[2] - row[1] == REST // 50
+        assert row[3:6] == (REST // 50 - REST // 500, 0, REST // 500)
+
+
+def test_a_long_step_is_never_only_counted(monkeypatch):
+    c = Clocked(monkeypatch)
+    for _ in range(10):
+        c.step(REST)
+    assert all(len(row) > COUNTED for row in c.agent.outbox.steps)
+
+
+def test_what_is_wanted_is_taken_up_soon_and_a_captured_step_in_time(monkeypatch):
+    c = Clocked(monkeypatch)
+    begun = []
+    c.agent.windows.begin = lambda now: begun.append(c.agent.outbox.produced)
+    for _ in range(20):
+        c.step(REST // 50)
+    c.agent.wishes.every, seen = 7, c.agent.outbox.produced
+    for _ in range(100):
+        c.step(REST // 50)
+    due = [n for n in range(seen + 50, seen + 100) if n % 7 == 0]
+    assert set(due) <= set(begun)
+
+
+def test_a_child_of_fork_notices_and_another_optimizer_ends_no_step(monkeypatch):
+    c = Clocked(monkeypatch)
+    for _ in range(20):
+        c.step(REST // 50)
+    other, seen = Optimizer(), c.agent.outbox.produced
+    c.agent._pre(other, (other,), {})
+    c.agent._post(other, (other,), {})
+    assert c.agent.outbox.produced == seen
+    forked = []
+    monkeypatch.setattr(c.agent, "_forked", lambda: forked.append(c.agent.outbox.produced))
+    c.agent.pid = -1
+    for _ in range(60):
+        c.step(REST // 50)
+    assert forked and forked[0] - seen <= 51
