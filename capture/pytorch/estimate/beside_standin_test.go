@@ -192,7 +192,8 @@ def train(kind, half=False, packed=False, **more):
     x = torch.randn(32, 20, 64, device="cuda", requires_grad=True)
     if half: net, x = net.half(), x.detach().half()
     for _ in range(2):
-        given = pack_padded_sequence(x, [20 - i % 10 for i in range(20)], enforce_sorted=False) if packed else x
+        lengths = [20 - i % 10 for i in range(20)]
+        given = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
         y, state = net(given)
         if packed: y, _ = pad_packed_sequence(y)
         y.float().sum().backward()
