@@ -160,7 +160,7 @@ class Agent:
 
     def _caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own."""
-        self.steps.due = 0
+        self.wishes.calm = 0
         self.windows.stop()
         return self.guard.caught(error)
 
@@ -177,7 +177,7 @@ class Agent:
 
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         steps, now = self.steps, self.clock()
-        if now < steps.due and not steps.stack and not kwargs and len(args) < 2:
+        if now < self.wishes.calm and not steps.stack and not kwargs and len(args) < 2:
             steps.opt_start = now
             steps.stack.append(id(optimizer))
             steps.now.spent += self.clock() - now
@@ -215,7 +215,7 @@ class Agent:
         first = steps.first
         # The usual step. What it takes here is mostly code that is not in the caches any more.
         if (
-            now < steps.due
+            now < self.wishes.calm
             and steps.left > 1
             and first is not None
             and first() is optimizer
@@ -277,7 +277,7 @@ class Agent:
                 if window is not None:
                     window.rooting(False)
                 if agent.steps.backward_leaves(here, clock() - begin):
-                    agent.steps.due = 0  # the next one that steps takes it back
+                    agent.wishes.calm = 0  # the next one that steps takes it back
                     agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
 
         return backward
@@ -342,9 +342,11 @@ class Agent:
         steps.next(now, skipped)
         if window is not None and window is not windows.open and window.crossings and not manager.managed:
             steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
-        steps.due = now + REST if self._calm() else 0
         every = self.wishes.every
         steps.left = every - self.outbox.produced % every if every else 1 << 62
+        self.wishes.calm = now + REST  # before we look: a wish that comes meanwhile ends it
+        if not self._calm():
+            self.wishes.calm = 0
 
     def _calm(self) -> bool:
         """Whether the next steps need no more than to be counted."""

@@ -162,6 +162,7 @@ class Sender:
                     self._order(heard)
                 else:
                     self.wishes.leaving = True
+            self.wishes.calm = 0
         except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
             self._lost_viewer()  # not a gmemtop viewer
 

@@ -44,9 +44,7 @@ class Steps:
         # optimizers whose step runs, the outermost first, and closures that they called
         self.stack: list[int] = []
         self.opt_start = self.closure_start = 0
-        # until when steps are only counted, as nothing else is due; and how many steps come before one in
-        # which something is
-        self.due, self.left = 0, 0
+        self.left = 0  # steps until one that is captured
         self.in_backward: set[int] = set()  # threads
         self.unstepped = 0  # backward passes since an optimizer stepped
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 class Wishes:
     def __init__(self) -> None:
+        # until when steps are only counted, by the agent's clock, as nobody wants more; a wish sets it to 0
+        self.calm = 0
         self.leaving = False  # the agent is to go
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
         # windows that begin where a certain step does

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import struct
 import weakref
 from types import SimpleNamespace
 
@@ -406,6 +407,21 @@ def test_what_is_wanted_is_taken_up_soon_and_a_captured_step_in_time(monkeypatch
         c.step(REST // 50)
     due = [n for n in range(seen + 50, seen + 100) if n % 7 == 0]
     assert set(due) <= set(begun)
+
+
+def test_an_order_is_taken_up_at_the_end_of_the_step_that_runs(monkeypatch):
+    c = Clocked(monkeypatch)
+    begun = []
+    c.agent.windows.begin = lambda now: begun.append(c.agent.outbox.produced)
+    for _ in range(20):
+        c.step(REST // 50)
+    assert c.agent.wishes.calm > c.now
+    text = b'{"id": 3, "do": "describe", "steps": 2}'
+    c.agent.link.unread += struct.pack("<IB", len(text) + 1, wire.ORDER) + text
+    c.agent.sender._hear()
+    seen = c.agent.outbox.produced
+    c.step(REST // 50)
+    assert begun[-1] == seen + 1 and len(c.agent.wishes.want) == 1
 
 
 def test_a_child_of_fork_notices_and_another_optimizer_ends_no_step(monkeypatch):
