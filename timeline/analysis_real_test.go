@@ -131,6 +131,10 @@ func TestASnapshotAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T
 		a.Causes[0].Bytes.IsKnown() {
 		t.Errorf("oom %v, inferred %v, causes %+v", a.OOM, a.Inferred, a.Causes)
 	}
+	if !strings.HasPrefix(a.Sentence, "GPU 0 is full of parameters: ~11.0 GiB of the 11.0 GiB reserved") ||
+		!strings.Contains(a.Sentence, "Load the weights in a smaller type") {
+		t.Errorf("%q", a.Sentence)
+	}
 	if len(a.Holders) == 0 || a.Holders[0].Bytes < 7<<30 || len(a.Levers) == 0 {
 		t.Errorf("holders %+v, levers %+v", a.Holders, a.Levers)
 	}

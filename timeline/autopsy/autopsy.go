@@ -122,12 +122,32 @@ func looksFull(d *timeline.Device) bool {
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
 }
 
-// full says that, and of what.
+// full says that, and what fills it where it is one kind of memory.
 func (w wording) full() string {
 	reserved := w.Totals.EndReserved.Or(0)
+	idle, of := w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved)
+	if g, ok := w.fills(); ok {
+		sign := ""
+		if g.Inferred {
+			sign = "~"
+		}
+		return fmt.Sprintf("%s is full of %s: %s%s of the %s reserved, of which only "+
+			"%s are idle. This looks "+
+			"like a snapshot taken after an out-of-memory.", w.Label(), g.Category.Words(), sign,
+			w.units.Bytes(g.Bytes), of, idle)
+	}
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
-		"after an out-of-memory.",
-		w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved), w.Label())
+		"after an out-of-memory.", idle, of, w.Label())
+}
+
+// fills returns the category that takes nearly all of what is allocated at the end.
+func (w wording) fills() (sites.Group, bool) {
+	groups := sites.Breakdown(w.Device, timeline.Moment(w.Len()-1), sites.ByCategory)
+	if len(groups) == 0 || groups[0].Category == timeline.Unknown ||
+		float64(groups[0].Bytes) < fullShare*float64(w.Totals.EndAllocated) {
+		return sites.Group{}, false
+	}
+	return groups[0], true
 }
 
 // autopsy is the answer in one or two sentences: the main cause with the figures that show it, and what
@@ -147,6 +167,11 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		}
 	case a.Inferred:
 		s = w.full() + w.largestAt(a.At)
+		if g, ok := w.fills(); ok && g.Category == timeline.Parameter {
+			return s, " Load the weights in a smaller type, keep a part of them on the " +
+				"host, or shard them over " +
+				"several GPUs."
+		}
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be saved.", ""
 	case w.Info.Kind == traces.DeviceArena:
