@@ -478,36 +478,3 @@ func (b *bounder) keepDual(k plan.OpID, value float64) {
 		d.in[i] += d.in[i+1]
 	}
 }
-
-// prove bounds the step time with more effort where a plan that takes so long is not near the bound.
-func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
-	bound := b.bound(limit, turns)
-	set := &b.m.set
-	if float64(known) <= float64(bound)*(1+set.proofGap) {
-		return bound
-	}
-	s := newIntervals(b, limit)
-	if s == nil {
-		return bound
-	}
-	v := s.prove(float64(known), set.proofGap, work)
-	if math.IsInf(v, 0) || math.IsNaN(v) {
-		return bound
-	}
-	return max(bound, int64(v*(1-1e-9)))
-}
-
-// Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within
-// so many bytes, in nanoseconds; on that of every plan where the limit is 0.
-func Bound(p *plan.Problem, limit int64) int64 { return newBounder(compile(p, defaults())).best(limit) }
-
-// best is the bound with all effort that there is.
-func (b *bounder) best(limit int64) int64 {
-	set := &b.m.set
-	if limit <= 0 {
-		return b.bound(math.MaxInt64/2, set.publicTurns)
-	}
-	// a plan that takes a fifth longer than the quick bound is what there is to aim at
-	known := b.bound(limit, set.publicTurns) * 6 / 5
-	return b.prove(limit, set.publicTurns, known, set.proofWork)
-}

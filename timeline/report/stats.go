@@ -3,7 +3,6 @@ package report
 import (
 	"context"
 	"slices"
-	"strconv"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
@@ -412,32 +411,6 @@ func requestedOf(d *timeline.Device, g sites.Group) *int64 {
 }
 
 func first[T any](s []T, n int) []T { return s[:min(n, len(s))] }
-
-// StackText returns the frames of a stack, outermost first, each as "function file:line"; an empty list for
-// NoStack.
-func StackText(tr *traces.Trace, id traces.StackID) []string {
-	frames := tr.Stacks.At(id)
-	out := make([]string, 0, len(frames))
-	for _, f := range slices.Backward(frames) {
-		out = append(out, frameText(tr, f))
-	}
-	return out
-}
-
-// frameText returns a frame as "function file:line", without the parts that the trace lacks.
-func frameText(tr *traces.Trace, id traces.FrameID) string {
-	fn, file, line := tr.FrameText(id)
-	if file == "" || file == "??" {
-		return fn
-	}
-	if line > 0 {
-		file += ":" + strconv.Itoa(line)
-	}
-	if fn == "" {
-		return file
-	}
-	return fn + " " + file
-}
 
 func (ds *DeviceStats) fragment(ctx context.Context, d *timeline.Device, at timeline.Moment, s Span) error {
 	var err error

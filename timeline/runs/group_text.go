@@ -1,0 +1,124 @@
+package runs
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Sentence says in one sentence what is to be known about the ranks.
+func (g *Group) Sentence(u timeline.Units) string {
+	text := g.firstText(u)
+	if text == "" {
+		text = fmt.Sprintf("%d ranks: none is unlike the others", len(g.Members))
+	}
+	if out := g.outText(u); out != "" {
+		text += "; " + out
+	}
+	if gone := g.goneText(); gone != "" {
+		text += "; " + gone
+	}
+	return text + "."
+}
+
+// firstText says who is to be looked at first, and why.
+func (g *Group) firstText(u timeline.Units) string {
+	if g.First < 0 {
+		return ""
+	}
+	m, w := &g.Members[g.First], &g.Why
+	text := m.Name()
+	if m.Host != "" && g.hosts() > 1 {
+		text += " on " + m.Host
+	}
+	among := "the others"
+	if name := g.Classes[g.Class[g.First]].Name; name != "" {
+		among = "the others of " + name
+	}
+	if w.Slow {
+		what := "in forward and optimizer"
+		if w.Figure == PeerDuration {
+			what = "a step"
+		}
+		text += fmt.Sprintf(" is the slowest: %s %s, %s %s", timeline.Duration(w.Value), what, among,
+			timeline.Duration(w.Others))
+	} else {
+		text += fmt.Sprintf(" holds %s more: %s, %s %s", u.Bytes(w.Value-w.Others), u.Bytes(w.Value), among,
+			u.Bytes(w.Others))
+		if w.PartBytes > 0 {
+			text += ", in " + w.Part.String()
+		}
+		if w.Site != "" {
+			text += fmt.Sprintf(", of which %s at %s", u.Bytes(w.SiteBytes), w.Site)
+		}
+	}
+	switch step, known := w.Since.Value(); {
+	case known && w.Always && step == 0:
+		text += ", from the first step on"
+	case known && w.Always:
+		text += fmt.Sprintf(", since step %s or before", timeline.Count(step))
+	case known:
+		text += ", since step " + timeline.Count(step)
+	}
+	return text
+}
+
+// outText says who runs out of memory first.
+func (g *Group) outText(u timeline.Units) string {
+	if g.Out.Member < 0 {
+		return ""
+	}
+	name := g.Members[g.Out.Member].Name()
+	if g.Out.Member == g.First {
+		name = "it"
+	}
+	grows := u.Bytes(int64(g.Out.Growth)) + " a step"
+	steps, known := g.Out.Steps.Value()
+	if !known {
+		return fmt.Sprintf("%s grows fastest, by %s", name, grows)
+	}
+	text := fmt.Sprintf("%s runs out first, in about %s steps", name, timeline.Count(steps))
+	if ns, ok := g.Out.Time.Value(); ok {
+		text += " (" + timeline.Duration(ns) + ")"
+	}
+	return text + ", since it grows by " + grows
+}
+
+// goneText counts the ranks that do not step, and the steps that were lost.
+func (g *Group) goneText() string {
+	var n [Failed + 1]int
+	lost := int64(0)
+	for i := range g.Members {
+		n[g.Members[i].Is]++
+		lost += g.Members[i].Lost
+	}
+	text := ""
+	add := func(more string) {
+		if text != "" {
+			text += ", "
+		}
+		text += more
+	}
+	for _, x := range []struct {
+		state MemberState
+		word  string
+	}{{Failed, "failed"}, {Missing, "lost"}, {Late, "late"}} {
+		if n[x.state] > 0 {
+			add(timeline.Counted(int64(n[x.state]), "rank") + " " + x.word)
+		}
+	}
+	if lost > 0 {
+		add(timeline.Counted(lost, "step") + " never arrived")
+	}
+	return text
+}
+
+// hosts counts the machines, up to two.
+func (g *Group) hosts() int {
+	for i := range g.Members {
+		if g.Members[i].Host != g.Members[0].Host {
+			return 2
+		}
+	}
+	return 1
+}
