@@ -128,7 +128,7 @@ type Group struct {
 	Class []int
 	// Classes hold the medians of those that do the same.
 	Classes []Class
-	// First is the member to look at first, -1 if none is unlike the others, and Why says why.
+	// First is the member to look at first, -1 if all are alike, and Why says why.
 	First int
 	Why   Why
 	// Out is who runs out of memory first.

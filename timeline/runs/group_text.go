@@ -10,7 +10,7 @@ import (
 func (g *Group) Sentence(u timeline.Units) string {
 	text := g.firstText(u)
 	if text == "" {
-		text = fmt.Sprintf("%d ranks: none is unlike the others", len(g.Members))
+		text = fmt.Sprintf("%d ranks: all alike", len(g.Members))
 	}
 	if out := g.outText(u); out != "" {
 		text += "; " + out
