@@ -101,7 +101,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	})
 	for _, m := range managers.All() {
 		if i := m.Info(); i.Family != plan.Baseline && under[i.Name] == 0 && !replayOnly[i.Name] &&
-			examples == len(smallExamples) {
+			!stateOnly[i.Name] && examples == len(smallExamples) {
 			t.Errorf("%s was not carried out on any example", i.Name)
 		}
 	}
@@ -110,6 +110,10 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 
 // replayOnly are the managers that need something that a running PyTorch lacks: docs/carry.md lists them.
 var replayOnly = map[string]bool{"gmlake": true, "smartpool-swap": true}
+
+// stateOnly are the managers that move optimizer state alone. The captured step of an example may have none that
+// only its optimizer uses: TestOptimizerStateLeavesWhereTheBudgetCannotBeMetOtherwise moves it in a training.
+var stateOnly = map[string]bool{"zero-offload": true}
 
 // carriedPlan is a plan in the agent's words.
 type carriedPlan struct {
@@ -174,6 +178,9 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 			Evaluator: sim.Simulator{}, Seed: 1, Work: 500})
 		if errors.As(err, new(*plan.TooSmall)) {
 			continue
+		}
+		if errors.As(err, new(*plan.Unavailable)) && stateOnly[m.Info().Name] {
+			return nil
 		}
 		if err == nil {
 			pl, err = managers.Eager(l.t.Context(), p, pl)
