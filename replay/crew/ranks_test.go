@@ -133,7 +133,11 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 	if err != nil {
 		panic(err) // a mistake of the test
 	}
-	return &Choice{Name: manager, Hardware: h, Pools: list[0].Info().Family == plan.Pooling,
+	pools := list[0].Info().Family == plan.Pooling
+	if pools { // which take nothing off what is alive
+		budget = func(*plan.Problem) int64 { return 0 }
+	}
+	return &Choice{Name: manager, Hardware: h, Pools: pools,
 		Eager: managers.Eager,
 		Budget: func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
 			return budget(p), nil
