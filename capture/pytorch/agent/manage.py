@@ -55,6 +55,7 @@ class Manager:
         # managed is the plan's number, 0 for a carrier that only watches or offloads
         self.carrier: Carries | None = None
         self.managed = 0
+        self.happened: tuple[int, ...] = WITHOUT[1:]  # what the carrier moved in its last step
         self.was = 0  # the number of the plan before
         self.plan_order = 0  # the order that began the plan
         self.unplanned: tuple[str, ...] = settings.unplanned
@@ -74,7 +75,7 @@ class Manager:
         if carrier is None and now < self.next_work:
             self.worked = UNTIMED
             return WITHOUT
-        happened = carrier.next() if carrier is not None else WITHOUT[1:]
+        self.happened = carrier.next() if carrier is not None else WITHOUT[1:]
         begin = time.perf_counter_ns()
         thread, worked = threading.get_ident(), time.thread_time_ns()
         took = carrier.took if carrier is not None else (0, 0)
@@ -84,7 +85,7 @@ class Manager:
         # a step is known by two answers
         rest = 2 * WORK_SHARE * min(time.perf_counter_ns() - begin, WORK_MOST)
         self.next_work = now + rest if known and not self.exact else 0
-        return (self.managed,) + happened
+        return (self.managed,) + self.happened
 
     def calm(self) -> bool:
         """Whether the next steps are none of this one's business."""
