@@ -86,7 +86,7 @@ carrier, moved = train(120, plan("drop"))
 expect("steps until it is given up", len(moved), 1)
 expect("differs", carrier.differs, True)
 OTHERS = "1 of 1 tensors were not bit-identical when used again, first saved tensor 2, which "
-expect("reason", carrier.why, OTHERS + "was computed again by aten::sigmoid")
+expect("reason", carrier.why, OTHERS + "aten::sigmoid recomputed")
 carrier, moved = train(60, plan("drop", may_differ=True))
 expect("that may differ: reason", carrier.why, "")
 expect("that may differ: steps", [k for k, m in enumerate(moved) if m[5]], [0, 1, 2, 50])
