@@ -61,7 +61,11 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 		}
 	}
 	for _, m := range managers.All() {
-		if name := m.Info().Name; plans[name] == 0 && !strings.Contains(name, "ilp") {
+		name := m.Info().Name
+		if name == "zero-offload" { // these problems have no optimizer state
+			continue
+		}
+		if plans[name] == 0 && !strings.Contains(name, "ilp") {
 			t.Errorf("no plan by %s was carried out", name)
 		}
 	}

@@ -37,7 +37,7 @@ func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 	}
 	for name, refusal := range map[string]string{
 		"transformer": "", "transformer_lengths": "", "lstm": "", "gan": "",
-		"lstm_lengths": "the batches have other shapes",
+		"lstm_lengths": "the batches have different shapes",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := loop(name, "", name+" --small", "")
@@ -63,9 +63,8 @@ func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 					t.Errorf("%s is %+.1f %% off its prediction", row.Manager, 100*off)
 				}
 			}
-			if name == "transformer_lengths" && carried < 2 {
-				t.Errorf("%d plans served all lengths, want those of sqrt and joint: %v", carried,
-					r.Moving.Results)
+			if name == "transformer_lengths" && carried == 0 {
+				t.Errorf("no plan served all lengths, want joint's: %v", r.Moving.Results)
 			}
 			if float64(least) > 0.9*float64(r.Moving.Problem.Peak) {
 				t.Errorf("%d bytes under the best plan, %d without one: %s%v", least, r.Moving.Problem.Peak,
