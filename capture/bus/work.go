@@ -14,7 +14,7 @@ import (
 )
 
 // A hub can hand out units of work instead of carrying the steps of a run. A unit stays in the hub until a
-// worker has stored its result and said so. A worker that dies or is cut off holds its units for workerWait
+// worker has reported that its result is stored. A worker that dies or is cut off holds its units for workerWait
 // at most, then others get them. A unit that ends its workers is not tried for ever.
 
 const (

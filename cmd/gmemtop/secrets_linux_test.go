@@ -19,7 +19,7 @@ import (
 )
 
 // Other users of a machine can read command lines, and batch systems keep what programs print. None of a
-// run's keys is in either, whoever serves: a hub, or a sweep that hands out plans.
+// run's keys is in either, whether a hub serves or a sweep that hands out plans.
 func TestNoKeyIsSaidOrOnACommandLine(t *testing.T) {
 	dir := t.TempDir()
 	trace, err := filepath.Abs("../../traces/samples/resnet18-steps-cpu.gmt")

@@ -22,7 +22,7 @@
 //
 //   - The clock belongs to us. WebAssembly has no clock but the one its host lends it, and HiGHS looks at the
 //     clock at every few steps of work to see whether its time is up. The clock lent here does not tell the
-//     time: it counts how often it was looked at. That count is the same on every run and every machine, so
+//     time: it counts how often it was read. That count is the same on every run and every machine, so
 //     [Options.MaxWork] is a limit in counted work that, unlike a limit in seconds, gives the same answer
 //     twice. When the caller's context ends, or [Options.TimeLimit] passes, the clock jumps past HiGHS' time
 //     limit, and HiGHS stops by itself and hands over the best solution it has. The way rejected is wazero's

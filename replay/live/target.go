@@ -236,7 +236,7 @@ func rate(bytes, time int64) float64 {
 }
 
 // furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear,
-// and on a busy machine told seldom.
+// and on a busy machine few steps tell it.
 const furtherSteps = 5
 
 // process returns what the driver or the kernel counts for the process. Where Options.Used does not know, a

@@ -127,7 +127,8 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"23 without", "on", "23 with", "describe", "off", "23 without", "off"}; !slices.Equal(d.asked, want) {
+	want := []string{"23 without", "on", "23 with", "describe", "off", "23 without", "off"}
+	if !slices.Equal(d.asked, want) {
 		t.Errorf("the training was asked for %q, not %q", d.asked, want)
 	}
 	// Of 69 steps the first lasts 100 ms, and each a millisecond more: 20 of each stretch count, the 4th to
@@ -334,7 +335,8 @@ func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	short := recording(t, triedCosts)
 	k := slices.IndexFunc(short.Marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration })
 	short.Marks = slices.Delete(short.Marks, k, k+1)
-	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "but a plan needs two") {
+	_, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true})
+	if !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "but a plan needs two") {
 		t.Errorf("of a single step: %v", err)
 	}
 }

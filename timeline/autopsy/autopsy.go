@@ -122,7 +122,7 @@ func looksFull(d *timeline.Device) bool {
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
 }
 
-// full says that, and what fills it where it is one kind of memory.
+// full is the sentence about such a state. Where one kind of memory takes nearly all of it, it names the kind.
 func (w wording) full() string {
 	reserved := w.Totals.EndReserved.Or(0)
 	idle, of := w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved)

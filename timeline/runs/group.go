@@ -60,7 +60,7 @@ func (p Part) String() string {
 
 // GroupMember is a rank of a running training.
 type GroupMember struct {
-	// ID names it to whoever watches it.
+	// ID identifies it to viewers.
 	ID   int
 	Rank maybe.Int
 	PID  int
