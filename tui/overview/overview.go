@@ -54,13 +54,14 @@ func extentOf(d *timeline.Device) extent {
 	return e
 }
 
-type keyMap struct{ open, rows key.Binding }
+type keyMap struct{ cause, open, rows key.Binding }
 
 // New returns the overview.
 func New() *View {
 	return &View{picked: -1, keys: keyMap{
-		open: key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "what holds it")),
-		rows: key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "category")),
+		cause: key.NewBinding(key.WithKeys("8"), key.WithHelp("8", "what would help")), // a tab: all views know it
+		open:  key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "what holds it")),
+		rows:  key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "category")),
 	}}
 }
 
@@ -82,8 +83,11 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	return true, ""
 }
 
-// Bindings implements leaf.View.
-func (v *View) Bindings(*leaf.State) []key.Binding {
+// Bindings implements leaf.View. After an out-of-memory the first key is that of the view with the cause.
+func (v *View) Bindings(s *leaf.State) []key.Binding {
+	if s.RanOut {
+		return []key.Binding{v.keys.cause, v.keys.open, v.keys.rows}
+	}
 	return []key.Binding{v.keys.open, v.keys.rows}
 }
 
@@ -171,12 +175,8 @@ func (v *View) openPicked(*leaf.State) tea.Cmd {
 	)
 }
 
-// headline is the sentence on top; until it is computed, just the peak. After an out-of-memory it says where
-// the cause is.
+// headline is the sentence on top; until it is computed, just the peak.
 func headline(s *leaf.State) string {
-	if s.Analysed && s.RanOut {
-		return s.Headline + " Press 8 for what would help."
-	}
 	if s.Analysed {
 		return s.Headline
 	}
