@@ -122,22 +122,21 @@ func looksFull(d *timeline.Device) bool {
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
 }
 
-// full is the sentence about such a state. Where one kind of memory takes nearly all of it, it names the kind.
+// full is the sentence about such a state. It names the kind of memory that takes nearly all, if one does.
 func (w wording) full() string {
 	reserved := w.Totals.EndReserved.Or(0)
-	idle, of := w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved)
 	if g, ok := w.fills(); ok {
 		sign := ""
 		if g.Inferred {
 			sign = "~"
 		}
-		return fmt.Sprintf("%s is full of %s: %s%s of the %s reserved, of which only "+
-			"%s are idle. This looks "+
-			"like a snapshot taken after an out-of-memory.", w.Label(), g.Category.Words(), sign,
-			w.units.Bytes(g.Bytes), of, idle)
+		return fmt.Sprintf("%s is full of %s: %s%s of the %s reserved. This looks like a snapshot taken "+
+			"after an out-of-memory.", w.Label(), g.Category.Words(), sign, w.units.Bytes(g.Bytes),
+			w.units.Bytes(reserved))
 	}
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
-		"after an out-of-memory.", idle, of, w.Label())
+		"after an out-of-memory.", w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved),
+		w.Label())
 }
 
 // fills returns the category that takes nearly all of what is allocated at the end.
@@ -166,12 +165,11 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			s += fmt.Sprintf(" (%d more requests failed in this recording.)", n)
 		}
 	case a.Inferred:
-		s = w.full() + w.largestAt(a.At)
-		if g, ok := w.fills(); ok && g.Category == timeline.Parameter {
-			return s, " Load the weights in a smaller type, keep a part of them on the " +
-				"host, or shard them over " +
-				"several GPUs."
+		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // who holds them is in the table
+			return w.full(), " Load the weights in a smaller type, keep a part of them on the host, or " +
+				"shard them over several GPUs."
 		}
+		s = w.full() + w.largestAt(a.At)
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be saved.", ""
 	case w.Info.Kind == traces.DeviceArena:

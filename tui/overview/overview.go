@@ -59,7 +59,8 @@ type keyMap struct{ cause, open, rows key.Binding }
 // New returns the overview.
 func New() *View {
 	return &View{picked: -1, keys: keyMap{
-		cause: key.NewBinding(key.WithKeys("8"), key.WithHelp("8", "what would help")), // a tab: all views know it
+		// Every view knows this key: it is a tab's.
+		cause: key.NewBinding(key.WithKeys("8"), key.WithHelp("8", "what would help")),
 		open:  key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "what holds it")),
 		rows:  key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "category")),
 	}}
