@@ -57,8 +57,8 @@ WARM = 2  # steps before those that are described unasked
 # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
 TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
-# nanoseconds for which steps are only counted: then memory is looked at, what viewers want is taken up, and a
-# child of fork notices that it is one
+# nanoseconds for which steps are only counted; the step after them reads memory, does what viewers asked for,
+# and notices a fork
 REST = 100000000
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 

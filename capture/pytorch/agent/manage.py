@@ -88,7 +88,7 @@ class Manager:
         return (self.managed,) + self.happened
 
     def calm(self) -> bool:
-        """Whether the next steps are none of this one's business."""
+        """Whether the next steps need nothing of the manager."""
         return self.carrier is None and self.next_work > 0 and not self.unplanned
 
     def manage(self) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class Wishes:
     def __init__(self) -> None:
-        # until when steps are only counted, by the agent's clock, as nobody wants more; a wish sets it to 0
+        # until when steps are only counted, by the agent's clock; any wish sets it to 0
         self.calm = 0
         self.leaving = False  # the agent is to go
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
