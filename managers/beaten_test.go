@@ -4,9 +4,8 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers"
-	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/joint"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
@@ -85,17 +84,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 		"adam":             adam(8),
 	}
 	for _, name := range []string{"alexnet", "resnet50"} {
-		net, err := networks.ByName(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		hw, err := hardware.ByName("v100-pcie-16gb")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if sets[name], err = net.Problem(64, hw, networks.Options{}); err != nil {
-			t.Fatal(err)
-		}
+		sets[name] = networkstest.Problem(t, name, 64, "v100-pcie-16gb")
 	}
 	var rivals []plan.Manager
 	for _, m := range managers.All() {

@@ -10,9 +10,8 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers"
-	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/joint"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
@@ -57,17 +56,7 @@ func TestEveryPlanOfEveryManagerIsValidAndMeasuresWhatItSays(t *testing.T) {
 			p.Hardware.PinnedBytes = max(peak/8, 1)
 		}
 		if seed == 4 { // one with layers that vDNN tells apart
-			net, err := networks.ByName("alexnet")
-			if err != nil {
-				t.Fatal(err)
-			}
-			hw, err := hardware.ByName("v100-pcie-16gb")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if p, err = net.Problem(32, hw, networks.Options{}); err != nil {
-				t.Fatal(err)
-			}
+			p = networkstest.Problem(t, "alexnet", 32, "v100-pcie-16gb")
 		}
 		for _, m := range managers.All() {
 			name := m.Info().Name

@@ -3,8 +3,7 @@ package managers
 import (
 	"testing"
 
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
@@ -12,18 +11,7 @@ import (
 // Below what a step holds at all times, joint has optimizer state wait on the host and moves other buffers
 // beside it. Eager PyTorch gets a plan of the same step.
 func TestJointMeetsABudgetBelowWhatResides(t *testing.T) {
-	net, err := networks.ByName("bert")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hw, err := hardware.ByName("v100-pcie-16gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := net.Problem(4, hw, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := networkstest.Problem(t, "bert", 4, "v100-pcie-16gb")
 	joint, err := Select("joint")
 	if err != nil {
 		t.Fatal(err)
@@ -54,18 +42,7 @@ func TestJointMeetsABudgetBelowWhatResides(t *testing.T) {
 
 // A plan with optimizer state away that is made for any executor is made again for eager PyTorch.
 func TestAParkedPlanIsMadeForEagerPyTorch(t *testing.T) {
-	net, err := networks.ByName("alexnet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hw, err := hardware.ByName("v100-pcie-16gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := net.Problem(64, hw, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := networkstest.Problem(t, "alexnet", 64, "v100-pcie-16gb")
 	zero, err := Select("zero-offload")
 	if err != nil {
 		t.Fatal(err)

@@ -4,8 +4,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
@@ -84,18 +83,7 @@ func TestABlockIsHeldInPart(t *testing.T) {
 // Rockmate has all of rotor's ways.
 func TestRockmateIsNoSlowerThanRotor(t *testing.T) {
 	t.Parallel()
-	net, err := networks.ByName("GPT-2 small")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hw, err := hardware.ByName("v100-pcie-16gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gpt, err := net.Problem(8, hw, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	gpt := networkstest.Problem(t, "GPT-2 small", 8, "v100-pcie-16gb")
 	faster := 0
 	for name, p := range map[string]*plan.Problem{"gpt2": gpt, "blocks": layered(16),
 		"chain": plantest.EvenLayers(20).Problem()} {

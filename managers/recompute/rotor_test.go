@@ -1,32 +1,20 @@
 package recompute
 
 import (
-	"context"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
-	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
 // again returns the time that a manager's plan runs ops again for, plantest.Never where it does not fit.
 func again(t *testing.T, m plan.Manager, l plantest.Layers, p *plan.Problem, budget int64) int64 {
 	t.Helper()
-	pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := plan.Validate(p, pl); err != nil {
-		t.Fatal(err)
-	}
-	x, err := sim.Run(context.Background(), p, pl, sim.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if pl.Footprint > budget {
+	takes := stepOf(t, m, p, budget)
+	if takes == plantest.Never {
 		return plantest.Never
 	}
-	return x.StepTime - l.Base()
+	return takes - l.Base()
 }
 
 func TestRotorIsOptimalOnEvenChains(t *testing.T) {

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
@@ -13,18 +12,7 @@ import (
 // The step of a real network comes down by its optimizer state where the peak is not the optimizer's own, and
 // takes both copies of it longer.
 func TestOptimizerStateWaitsOnTheHost(t *testing.T) {
-	net, err := networks.ByName("alexnet")
-	if err != nil {
-		t.Fatal(err)
-	}
-	hw, err := hardware.ByName("v100-pcie-16gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := net.Problem(128, hw, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := networkstest.Problem(t, "alexnet", 128, "v100-pcie-16gb")
 	q, state := p.Parked()
 	if q == nil {
 		t.Fatal("the network has no optimizer state")
