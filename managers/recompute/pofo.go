@@ -63,18 +63,11 @@ func (pofo) Info() plan.Info {
 
 // Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic programs.
 func (m pofo) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	work := r.Work
-	if work <= 0 {
-		work = rotorWork
-	}
-	var c chains
-	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
-		c = newChains(p, b, work)
-		o := offloads{p: p, chains: &c}
-		return func(limit int64) (plan.Decisions, int64, error) { return o.decide(ctx, limit) }
+	pl, stages, err := staged(ctx, p, r, m.Info(), func(c *chains) decider {
+		return (&offloads{p: p, chains: c}).decide
 	})
 	if err == nil && r.Budget > 0 {
-		pl.Note("%d stages.", c.stages())
+		pl.Note("%d stages.", stages)
 	}
 	return pl, err
 }

@@ -62,23 +62,17 @@ const (
 // Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic program, and the ops looked at
 // while blocks are solved.
 func (m rockmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	work := r.Work
-	if work <= 0 {
-		work = rotorWork
-	}
-	var c chains
 	ways := 0
-	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
-		c = newChains(p, b, work)
+	pl, stages, err := staged(ctx, p, r, m.Info(), func(c *chains) decider {
 		for _, s := range c.passes {
 			if ctx.Err() == nil && r.Budget > 0 {
-				ways += newBlocks(p, b, s, work).solve(ctx)
+				ways += newBlocks(p, c.b, s, c.work).solve(ctx)
 			}
 		}
-		return func(limit int64) (plan.Decisions, int64, error) { return c.decide(ctx, limit) }
+		return c.decide
 	})
 	if err == nil && r.Budget > 0 {
-		pl.Note("%d blocks with %d ways to hold a part of one.", c.stages(), ways)
+		pl.Note("%d blocks with %d ways to hold a part of one.", stages, ways)
 	}
 	return pl, err
 }

@@ -64,19 +64,32 @@ const rotorWork = 10_000_000
 
 // Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic program.
 func (m rotor) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	pl, stages, err := staged(ctx, p, r, m.Info(), func(c *chains) decider { return c.decide })
+	if err == nil && r.Budget > 0 {
+		pl.Note("%d stages.", stages)
+	}
+	return pl, err
+}
+
+// decider returns what is dropped within a limit on live bytes, 0 for none, and the work that took.
+type decider func(ctx context.Context, limit int64) (plan.Decisions, int64, error)
+
+// staged makes the plan that a decider for the chains of the iteration decides on, and says how many stages
+// they have.
+func staged(
+	ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, by func(*chains) decider,
+) (*plan.Plan, int, error) {
 	work := r.Work
 	if work <= 0 {
 		work = rotorWork
 	}
 	var c chains
-	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
+	pl, err := run(ctx, p, r, info, func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
 		c = newChains(p, b, work)
-		return func(limit int64) (plan.Decisions, int64, error) { return c.decide(ctx, limit) }
+		decide := by(&c)
+		return func(limit int64) (plan.Decisions, int64, error) { return decide(ctx, limit) }
 	})
-	if err == nil && r.Budget > 0 {
-		pl.Note("%d stages.", c.stages())
-	}
-	return pl, err
+	return pl, c.stages(), err
 }
 
 // chains are the chains of an iteration, one for each forward pass.
