@@ -4,15 +4,17 @@
     gmemtop run -- python examples/gpt2.py
     gmemtop record -o gpt2.gmt -- python examples/gpt2.py --steps 30
 
-It is the network of Radford et al. 2019 with 124 M parameters (12 layers, 768 wide, 12 heads, 50257 tokens, the embedding tied to the
-output), without dropout, with AdamW, in float32. On a machine without a GPU, --batch 2 --sequence 32 --layers 2 --width 64 --heads 2
---vocabulary 500 takes milliseconds a step.
+It is the network of Radford et al. 2019 with 124 M parameters (12 layers, 768 wide, 12 heads, 50257 tokens,
+the embedding tied to the output), without dropout, with AdamW, in float32. On a machine without a GPU,
+--batch 2 --sequence 32 --layers 2 --width 64 --heads 2 --vocabulary 500 takes milliseconds a step.
 """
+
 import argparse
 import os
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for --deterministic, and read by cuBLAS when it starts
+# For --deterministic. cuBLAS reads it when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import nn
@@ -31,7 +33,11 @@ def parse():
     p.add_argument("--vocabulary", type=int, default=50257)
     p.add_argument("--lr", type=float, default=3e-4)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
+    p.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same loss to the last bit in every run, on a GPU as well; slower",
+    )
     return p.parse_args()
 
 
@@ -52,7 +58,11 @@ class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.ln1, self.attention = nn.LayerNorm(width), Attention(width, heads)
-        self.ln2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln2, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x):
         x = x + self.attention(self.ln1(x))
@@ -68,7 +78,10 @@ class GPT2(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
         for name, p in self.named_parameters():
             if p.dim() == 2:  # weights that add to the residual stream start smaller
-                nn.init.normal_(p, std=0.02 / (2 * layers) ** 0.5 if name.endswith(("proj.weight", "down.weight")) else 0.02)
+                nn.init.normal_(
+                    p,
+                    std=0.02 / (2 * layers) ** 0.5 if name.endswith(("proj.weight", "down.weight")) else 0.02,
+                )
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
         self.head.weight = self.tokens.weight

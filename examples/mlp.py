@@ -5,14 +5,16 @@
     gmemtop record -o mlp.gmt -- python examples/mlp.py --steps 30
 
 Fully connected layers (--layers of them) with ReLU between them, with Adam, in float32: the plainest network
-there is, small enough to count every tensor by hand. The defaults have 121 M parameters. On a machine without a
-GPU, --batch 64 --width 128 takes a millisecond a step.
+there is, small enough to count every tensor by hand. The defaults have 121 M parameters. On a machine without
+a GPU, --batch 64 --width 128 takes a millisecond a step.
 """
+
 import argparse
 import os
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for --deterministic, and read by cuBLAS when it starts
+# For --deterministic. cuBLAS reads it when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import nn
@@ -24,14 +26,22 @@ def parse():
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--batch", type=int, default=8192, help="vectors a step")
     p.add_argument("--steps", type=int, default=100)
-    p.add_argument("--inputs", type=int, default=784, help="length of a vector: 784 are the pixels of a digit of MNIST")
+    p.add_argument(
+        "--inputs", type=int, default=784, help="length of a vector: 784 are the pixels of a digit of MNIST"
+    )
     p.add_argument("--layers", type=int, default=9, help="fully connected layers, the last included")
     p.add_argument("--width", type=int, default=4096)
     p.add_argument("--classes", type=int, default=10)
-    p.add_argument("--dropout", type=float, default=0.0, help="share of the activations that are dropped after each ReLU")
+    p.add_argument(
+        "--dropout", type=float, default=0.0, help="share of the activations that are dropped after each ReLU"
+    )
     p.add_argument("--lr", type=float, default=1e-4)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
+    p.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same loss to the last bit in every run, on a GPU as well; slower",
+    )
     return p.parse_args()
 
 
@@ -58,7 +68,9 @@ def main():
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
     # Four batches from the host, used in turn, as from a data loader.
-    data = [(torch.randn(args.batch, args.inputs), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
+    data = [
+        (torch.randn(args.batch, args.inputs), torch.randint(args.classes, (args.batch,))) for _ in range(4)
+    ]
 
     for step in range(args.steps):
         began = time.perf_counter()

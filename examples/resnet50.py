@@ -8,6 +8,7 @@ It is the network of He et al. 2016 (bottlenecks 3, 4, 6, 3; --blocks 3,4,23,3 m
 stride in the 3x3 convolution, as is usual), with SGD and momentum, in float32. On a machine without a GPU,
 --batch 2 --image 64 --width 16 takes a fraction of a second a step.
 """
+
 import argparse
 import time
 
@@ -28,7 +29,11 @@ def parse():
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--memory", type=float, help="the most GiB of the GPU that PyTorch's allocator may take")
-    p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
+    p.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same loss to the last bit in every run, on a GPU as well; slower",
+    )
     return p.parse_args()
 
 
@@ -59,7 +64,9 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     def __init__(self, counts=(3, 4, 6, 3), width=64, classes=1000):
         super().__init__()
-        self.stem = nn.Sequential(conv(3, width, 7, 2), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            conv(3, width, 7, 2), nn.BatchNorm2d(width), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
+        )
         stages, inputs = [], width
         for i, blocks in enumerate(counts):
             stage = []
@@ -85,13 +92,18 @@ def main():
         torch.backends.cudnn.deterministic = True
 
     if args.memory:
-        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory)
+        torch.cuda.set_per_process_memory_fraction(
+            args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory
+        )
     model = ResNet([int(n) for n in args.blocks.split(",")], args.width, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
     # Four batches from the host, used in turn, as from a data loader.
-    data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
+    data = [
+        (torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,)))
+        for _ in range(4)
+    ]
 
     for step in range(args.steps):
         began = time.perf_counter()

@@ -4,15 +4,18 @@
     gmemtop run -- python examples/vgg16.py
     gmemtop record -o vgg16.gmt -- python examples/vgg16.py --steps 30
 
-It is configuration D of Simonyan and Zisserman 2014, with 138 M parameters, without batch normalisation, with dropout, with SGD and
-momentum, in float32: few activations, the first of them large, which is why papers on swapping train it. On a machine without a GPU,
---batch 2 --image 32 --width 8 --hidden 64 takes milliseconds a step.
+It is configuration D of Simonyan and Zisserman 2014, with 138 M parameters, without batch normalisation, with
+dropout, with SGD and momentum, in float32: few activations, the first of them large, which is why papers on
+swapping train it. On a machine without a GPU, --batch 2 --image 32 --width 8 --hidden 64 takes milliseconds a
+step.
 """
+
 import argparse
 import os
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for --deterministic, and read by cuBLAS when it starts
+# For --deterministic. cuBLAS reads it when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import nn
@@ -24,14 +27,23 @@ def parse():
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--batch", type=int, default=32, help="images a step")
     p.add_argument("--steps", type=int, default=100)
-    p.add_argument("--image", type=int, default=224, help="height and width of an image, in pixels: 32 or a multiple of it")
+    p.add_argument(
+        "--image",
+        type=int,
+        default=224,
+        help="height and width of an image, in pixels: 32 or a multiple of it",
+    )
     p.add_argument("--width", type=int, default=64, help="channels of the first stage")
     p.add_argument("--hidden", type=int, default=4096, help="width of the fully connected layers")
     p.add_argument("--classes", type=int, default=1000)
     p.add_argument("--lr", type=float, default=0.01)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--memory", type=float, help="the most GiB of the GPU that PyTorch's allocator may take")
-    p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
+    p.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same loss to the last bit in every run, on a GPU as well; slower",
+    )
     args = p.parse_args()
     if args.image < 32 or args.image % 32:
         p.error(f"--image {args.image}: five pooling layers halve it: use a multiple of 32")
@@ -42,16 +54,27 @@ class VGG16(nn.Module):
     def __init__(self, image=224, width=64, hidden=4096, classes=1000):
         super().__init__()
         layers, inputs = [], 3
-        for convolutions, outputs in ((2, width), (2, 2 * width), (3, 4 * width), (3, 8 * width), (3, 8 * width)):
+        for convolutions, outputs in (
+            (2, width),
+            (2, 2 * width),
+            (3, 4 * width),
+            (3, 8 * width),
+            (3, 8 * width),
+        ):
             for _ in range(convolutions):
                 layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(inplace=True)]
                 inputs = outputs
             layers.append(nn.MaxPool2d(2))
         self.features = nn.Sequential(*layers)
         self.classifier = nn.Sequential(
-            nn.Linear(inputs * (image // 32) ** 2, hidden), nn.ReLU(inplace=True), nn.Dropout(0.5),
-            nn.Linear(hidden, hidden), nn.ReLU(inplace=True), nn.Dropout(0.5),
-            nn.Linear(hidden, classes))
+            nn.Linear(inputs * (image // 32) ** 2, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(0.5),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(inplace=True),
+            nn.Dropout(0.5),
+            nn.Linear(hidden, classes),
+        )
         for m in self.modules():
             if isinstance(m, nn.Conv2d):
                 nn.init.kaiming_normal_(m.weight, mode="fan_out", nonlinearity="relu")
@@ -72,13 +95,18 @@ def main():
         torch.utils.deterministic.fill_uninitialized_memory = False
 
     if args.memory:
-        torch.cuda.set_per_process_memory_fraction(args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory)
+        torch.cuda.set_per_process_memory_fraction(
+            args.memory * 2**30 / torch.cuda.get_device_properties(args.device).total_memory
+        )
     model = VGG16(args.image, args.width, args.hidden, args.classes).to(args.device)
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
     # Four batches from the host, used in turn, as from a data loader.
-    data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
+    data = [
+        (torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,)))
+        for _ in range(4)
+    ]
 
     for step in range(args.steps):
         began = time.perf_counter()

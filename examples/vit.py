@@ -4,15 +4,17 @@
     gmemtop run -- python examples/vit.py
     gmemtop record -o vit.gmt -- python examples/vit.py --steps 30
 
-It is ViT-B/16 of Dosovitskiy et al. 2021 with 86 M parameters (12 layers, 768 wide, 12 heads, patches of 16x16 pixels and a class token),
-without dropout, with AdamW, in float32. On a machine without a GPU, --batch 2 --image 32 --patch 8 --layers 2 --width 64 --heads 2
-takes milliseconds a step.
+It is ViT-B/16 of Dosovitskiy et al. 2021 with 86 M parameters (12 layers, 768 wide, 12 heads, patches of
+16x16 pixels and a class token), without dropout, with AdamW, in float32. On a machine without a GPU, --batch
+2 --image 32 --patch 8 --layers 2 --width 64 --heads 2 takes milliseconds a step.
 """
+
 import argparse
 import os
 import time
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # for --deterministic, and read by cuBLAS when it starts
+# For --deterministic. cuBLAS reads it when it starts.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 import torch
 from torch import nn
@@ -24,7 +26,12 @@ def parse():
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--batch", type=int, default=32, help="images a step")
     p.add_argument("--steps", type=int, default=100)
-    p.add_argument("--image", type=int, default=224, help="height and width of an image, in pixels: a multiple of --patch")
+    p.add_argument(
+        "--image",
+        type=int,
+        default=224,
+        help="height and width of an image, in pixels: a multiple of --patch",
+    )
     p.add_argument("--patch", type=int, default=16, help="height and width of a patch, in pixels")
     p.add_argument("--layers", type=int, default=12)
     p.add_argument("--width", type=int, default=768)
@@ -32,7 +39,11 @@ def parse():
     p.add_argument("--classes", type=int, default=1000)
     p.add_argument("--lr", type=float, default=1e-4)
     p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
+    p.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="the same loss to the last bit in every run, on a GPU as well; slower",
+    )
     args = p.parse_args()
     if args.image < args.patch or args.image % args.patch:
         p.error(f"--image {args.image}: it must be a multiple of --patch, {args.patch}")
@@ -50,14 +61,20 @@ class Attention(nn.Module):
     def forward(self, x):
         batch, tokens, width = x.shape
         q, k, v = self.qkv(x).view(batch, tokens, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
-        return self.proj(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, width))
+        return self.proj(
+            F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(batch, tokens, width)
+        )
 
 
 class Block(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.ln1, self.attention = nn.LayerNorm(width), Attention(width, heads)
-        self.ln2, self.up, self.down = nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.ln2, self.up, self.down = (
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.Linear(4 * width, width),
+        )
 
     def forward(self, x):
         x = x + self.attention(self.ln1(x))
@@ -99,7 +116,10 @@ def main():
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
     # Four batches from the host, used in turn, as from a data loader.
-    data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
+    data = [
+        (torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,)))
+        for _ in range(4)
+    ]
 
     for step in range(args.steps):
         began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Describe training steps op by op: which op reads and writes which memory, in which module and phase, and how long it takes.
+"""Describe training steps op by op: what each reads and writes, in which module and phase, and its time.
 
 A memory snapshot says when blocks were alive. To plan swapping and recompute, gmemtop must also know which
 ops use them; this file records that. It needs only torch, 2.2 or newer. Copy it next to your training script:
@@ -24,6 +24,7 @@ are timed with events on the current stream; memory that kernels take inside an 
 
 The file is JSON lines; the package comment of traces/described documents them.
 """
+
 import contextlib
 import json
 import os
@@ -43,7 +44,11 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 def _tensors(tree):
     """The tensors in a tree that have their own memory, unlike sparse and fake ones."""
-    return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor) and t.layout == torch.strided and t.device.type != "meta"]
+    return [
+        t
+        for t in tree_flatten(tree)[0]
+        if isinstance(t, torch.Tensor) and t.layout == torch.strided and t.device.type != "meta"
+    ]
 
 
 class _Mode(TorchDispatchMode):
@@ -58,8 +63,9 @@ class _Mode(TorchDispatchMode):
 def one_clock(rows, ran, steps):
     """Put rows and steps on one clock that never goes back, in the order in which the host issued them.
 
-    Changes rows and returns the steps' new bounds. All times are in nanoseconds. rows hold the host's times. ran has
-    the start and duration of each op that the device timed, by id(row). steps are pairs of host times.
+    Changes rows and returns the steps' new bounds. All times are in nanoseconds. rows hold the host's times.
+    ran has the start and duration of each op that the device timed, by id(row). steps are pairs of host
+    times.
 
     A device runs an op later than the host issues it. If ops had the device's times and everything else the
     host's, an op could come after the free of a tensor that it reads, or in the next step. So the order is
@@ -103,7 +109,10 @@ class Describe:
     def __init__(self, path, model=None, optimizer=None):
         if os.path.exists(path):
             raise FileExistsError("%s exists already: remove it or name another file" % path)
-        if any(isinstance(m, torch._dynamo.eval_frame.OptimizedModule) for m in ([] if model is None else model.modules())):
+        if any(
+            isinstance(m, torch._dynamo.eval_frame.OptimizedModule)
+            for m in ([] if model is None else model.modules())
+        ):
             raise RuntimeError("the model is compiled: describe it without torch.compile")
         self.path, self.model, self.optimizer = path, model, optimizer
         self.rows, self.before, self.marks = [], [], []
@@ -162,7 +171,8 @@ class Describe:
             return "" if node is None else self.module_of.get(node._sequence_nr(), "")
         if phase == FORWARD:
             name = self.modules[-1] if self.modules else ""
-            self.module_of.setdefault(torch.autograd._get_sequence_nr() - 1, name)  # the op that made the node is the first to see its number
+            # The op that made the node is the first to see its number.
+            self.module_of.setdefault(torch.autograd._get_sequence_nr() - 1, name)
             return name
         return ""
 
@@ -186,7 +196,19 @@ class Describe:
             end.record()
         self.start = start  # what the op made counts as made when it began
         try:
-            self._touched(func, args, kwargs, out, inputs, read, phase, module, start, stop, (begin, end) if cuda else None)
+            self._touched(
+                func,
+                args,
+                kwargs,
+                out,
+                inputs,
+                read,
+                phase,
+                module,
+                start,
+                stop,
+                (begin, end) if cuda else None,
+            )
         finally:
             self.start = None
         return out
@@ -209,22 +231,52 @@ class Describe:
                 made.append(found)
         if not made and not mutated:
             return  # a view, or a query of sizes: no bytes are touched
-        if name in OVERWRITES and len(mutated) == 1 and inputs[0].numel() * inputs[0].element_size() == self.sizes[mutated[0]]:
+        if (
+            name in OVERWRITES
+            and len(mutated) == 1
+            and inputs[0].numel() * inputs[0].element_size() == self.sizes[mutated[0]]
+        ):
             made, mutated = mutated + made, []
-        row = {"k": "op", "t": start, "d": stop - start, "name": "aten::" + name, "phase": phase, "module": module,
-               "r": sorted(set(read) - set(made) - set(mutated)), "w": sorted(set(made) - set(mutated)), "m": sorted(set(mutated)),
-               "rerun": torch.Tag.nondeterministic_seeded not in func.tags}
+        row = {
+            "k": "op",
+            "t": start,
+            "d": stop - start,
+            "name": "aten::" + name,
+            "phase": phase,
+            "module": module,
+            "r": sorted(set(read) - set(made) - set(mutated)),
+            "w": sorted(set(made) - set(mutated)),
+            "m": sorted(set(mutated)),
+            "rerun": torch.Tag.nondeterministic_seeded not in func.tags,
+        }
         if timer:
             row["stream"] = torch.cuda.current_stream().stream_id
             self.timers.append((row,) + timer)
         self.rows.append(row)
-        if name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm") and len(args) > 5 and args[5] and args[3] is not None:
+        if (
+            name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm")
+            and len(args) > 5
+            and args[5]
+            and args[3] is not None
+        ):
             # It changes its running statistics, which its schema does not say. They become a separate op, so
             # that the normalisation can run again.
             stats = [self._storage(args[3]), self._storage(args[4])]
             row["r"] = sorted(set(row["r"]) - set(stats))
-            self.rows.append({"k": "op", "t": stop, "d": 0, "name": "running_statistics", "phase": phase, "module": module, "r": [], "w": [],
-                              "m": sorted(set(stats)), "rerun": False})
+            self.rows.append(
+                {
+                    "k": "op",
+                    "t": stop,
+                    "d": 0,
+                    "name": "running_statistics",
+                    "phase": phase,
+                    "module": module,
+                    "r": [],
+                    "w": [],
+                    "m": sorted(set(stats)),
+                    "rerun": False,
+                }
+            )
 
     def _optimizer_state(self):
         if self.optimizer is None:
@@ -291,8 +343,17 @@ class Describe:
                 start = first + int(origin.elapsed_time(begin) * 1e6)
                 ran[id(row)] = start, int(begin.elapsed_time(end) * 1e6)
             self.marks = one_clock(self.rows, ran, self.marks)
-        head = {"gmemtop": "described", "version": 1, "torch": torch.__version__, "device": self.device, "pid": os.getpid(),
-                "rank": int(os.environ.get("RANK", -1)), "world_size": int(os.environ.get("WORLD_SIZE", -1)), "epoch_ns": self.unix, "steps": self.marks}
+        head = {
+            "gmemtop": "described",
+            "version": 1,
+            "torch": torch.__version__,
+            "device": self.device,
+            "pid": os.getpid(),
+            "rank": int(os.environ.get("RANK", -1)),
+            "world_size": int(os.environ.get("WORLD_SIZE", -1)),
+            "epoch_ns": self.unix,
+            "steps": self.marks,
+        }
         temporary = self.path + ".part"
         with open(temporary, "w") as f:
             for row in [head] + [dict(row, t=0) for row in self.before] + self.rows:

@@ -8,6 +8,7 @@ shapes) and a description of two steps, op by op. gmemtop reads both; `make samp
 files next to this script. No data set is needed: inputs are random, and the recording does not depend on
 their values.
 """
+
 import os
 import subprocess
 import sys
@@ -32,7 +33,9 @@ class Block(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = None
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.downsample = nn.Sequential(
+                nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs)
+            )
 
     def forward(self, x):
         identity = x if self.downsample is None else self.downsample(x)
@@ -43,7 +46,12 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     def __init__(self, classes=1000):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+            nn.BatchNorm2d(64),
+            nn.ReLU(inplace=True),
+            nn.MaxPool2d(3, 2, 1),
+        )
         stages, width = [], 64
         for i, out in enumerate((64, 128, 256, 512)):
             stages.append(nn.Sequential(Block(width, out, 1 if i == 0 else 2), Block(out, out, 1)))
@@ -66,14 +74,19 @@ class Attention(nn.Module):
     def forward(self, x):
         b, t, c = x.shape
         q, k, v = self.qkv(x).view(b, t, 3, self.heads, c // self.heads).permute(2, 0, 3, 1, 4)
-        return self.proj(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c))
+        return self.proj(
+            F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(b, t, c)
+        )
 
 
 class Layer(nn.Module):
     def __init__(self, width, heads):
         super().__init__()
         self.ln1, self.attn = nn.LayerNorm(width), Attention(width, heads)
-        self.ln2, self.mlp = nn.LayerNorm(width), nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        self.ln2, self.mlp = (
+            nn.LayerNorm(width),
+            nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)),
+        )
 
     def forward(self, x):
         x = x + self.attn(self.ln1(x))
