@@ -5,7 +5,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
 )
 
 // note is one static probe of an ELF file.
@@ -32,15 +31,7 @@ const (
 // errDamaged is wrapped by errors about files that are not sound ELF files.
 var errDamaged = errors.New("the file is damaged")
 
-// readNotes returns the static probes of an ELF file in the file's order; none is no error.
-func readNotes(r io.ReaderAt) ([]note, error) {
-	f, err := elf.NewFile(r)
-	if err != nil {
-		return nil, fmt.Errorf("read ELF header: %w", err)
-	}
-	return notes(f)
-}
-
+// notes returns the static probes of an ELF file in the file's order; none is no error.
 func notes(f *elf.File) ([]note, error) {
 	base := uint64(0)
 	if s := f.Section(baseSection); s != nil {

@@ -5,6 +5,8 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"io"
 	"strings"
 	"testing"
 )
@@ -114,6 +116,15 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 	if list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, nil, 0))); err != nil || len(list) != 0 {
 		t.Errorf("no notes: %v, %v", list, err)
 	}
+}
+
+// readNotes reads the static probes of a file.
+func readNotes(r io.ReaderAt) ([]note, error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("read ELF header: %w", err)
+	}
+	return notes(f)
 }
 
 func FuzzNotes(f *testing.F) {

@@ -3,7 +3,6 @@ package usdt
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -210,25 +209,4 @@ func (o operand) narrow(v int64) int64 {
 		return v << bits >> bits
 	}
 	return int64(uint64(v) << bits >> bits)
-}
-
-// read returns the argument's value: what the kernel program computes, for tests and for documentation. load
-// reads size bytes of the user's memory.
-func (o operand) read(reg func(id uint8) uint64, load func(addr uint64, size uint8) uint64) int64 {
-	switch o.kind {
-	case constant:
-		return o.value
-	case register:
-		return o.narrow(int64(reg(o.base) >> o.shift))
-	case memory:
-		at := uint64(o.value)
-		if o.base != noRegister {
-			at += reg(o.base)
-		}
-		if o.index != noRegister {
-			at += reg(o.index) << o.scale
-		}
-		return o.narrow(int64(load(at, o.size) & (math.MaxUint64 >> (64 - 8*int(o.size)))))
-	}
-	return 0
 }

@@ -3,6 +3,7 @@ package usdt
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -115,4 +116,25 @@ func FuzzOperands(f *testing.F) {
 			}
 		}
 	})
+}
+
+// read returns the argument's value: what the kernel program computes. load
+// reads size bytes of the user's memory.
+func (o operand) read(reg func(id uint8) uint64, load func(addr uint64, size uint8) uint64) int64 {
+	switch o.kind {
+	case constant:
+		return o.value
+	case register:
+		return o.narrow(int64(reg(o.base) >> o.shift))
+	case memory:
+		at := uint64(o.value)
+		if o.base != noRegister {
+			at += reg(o.base)
+		}
+		if o.index != noRegister {
+			at += reg(o.index) << o.scale
+		}
+		return o.narrow(int64(load(at, o.size) & (math.MaxUint64 >> (64 - 8*int(o.size)))))
+	}
+	return 0
 }
