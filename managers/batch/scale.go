@@ -55,9 +55,6 @@ func Scaling(points ...Point) (*Scale, error) {
 	return s, nil
 }
 
-// Lengths reports whether there is an answer at other sequence lengths than the recorded one.
-func (s *Scale) Lengths() bool { return s.byLength || s.model.sequence }
-
 // Inferred reports whether an answer rests on a rule and not on as many recordings as there are terms.
 func (s *Scale) Inferred() bool { return s.byLength || s.model.Inferred() }
 

@@ -12,27 +12,27 @@ func TestAScaleTellsWhatItsRecordingsTell(t *testing.T) {
 	fused := networks.Options{FusedAttention: true}
 	point := func(n, seq int) batch.Point { return recording(t, "gpt2-small", n, seq, fused) }
 	for _, c := range []struct {
-		name              string
-		points            []batch.Point
-		lengths, inferred bool
-		at                [][2]int // at which its sizes are those of a recording made there
-		refused           [][2]int
+		name     string
+		points   []batch.Point
+		inferred bool
+		at       [][2]int // at which its sizes are those of a recording made there
+		refused  [][2]int
 	}{
-		{"one", []batch.Point{point(2, 128)}, false, true, [][2]int{{2, 128}, {2, 0}},
+		{"one", []batch.Point{point(2, 128)}, true, [][2]int{{2, 128}, {2, 0}},
 			[][2]int{{2, 256}, {0, 128}}},
-		{"two batches", []batch.Point{point(2, 128), point(4, 128)}, false, false,
+		{"two batches", []batch.Point{point(2, 128), point(4, 128)}, false,
 			[][2]int{{1, 128}, {3, 0}, {16, 128}}, [][2]int{{2, 256}}},
-		{"two lengths", []batch.Point{point(2, 128), point(2, 256)}, true, true,
+		{"two lengths", []batch.Point{point(2, 128), point(2, 256)}, true,
 			[][2]int{{2, 64}, {2, 512}, {2, 0}}, [][2]int{{2, -1}}},
-		{"three", []batch.Point{point(2, 128), point(4, 128), point(2, 256)}, true, false,
+		{"three", []batch.Point{point(2, 128), point(4, 128), point(2, 256)}, false,
 			[][2]int{{1, 64}, {8, 512}, {3, 0}}, nil},
 	} {
 		s, err := batch.Scaling(c.points...)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
-		if s.Lengths() != c.lengths || s.Inferred() != c.inferred {
-			t.Errorf("%s: other lengths %v, inferred %v", c.name, s.Lengths(), s.Inferred())
+		if s.Inferred() != c.inferred {
+			t.Errorf("%s: inferred %v", c.name, s.Inferred())
 		}
 		for _, at := range c.at {
 			got, err := s.At(at[0], at[1])

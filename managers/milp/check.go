@@ -69,12 +69,12 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 		slack := tolerance * math.Max(1, roundingUnit/tolerance*math.Abs(v))
 		switch {
 		case math.IsNaN(v) || math.IsInf(v, 0):
-			return fmt.Errorf("%s is %v", m.varName(j), v)
+			return fmt.Errorf("variable %d is %v", j, v)
 		case v < m.lower[j]-slack || v > m.upper[j]+slack:
-			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.varName(j), v, m.lower[j],
+			return fmt.Errorf("variable %d = %v lies outside its bounds [%v, %v]", j, v, m.lower[j],
 				m.upper[j])
 		case m.integer[j] && !relaxed && v != math.Round(v):
-			return fmt.Errorf("%s = %v is not whole", m.varName(j), v)
+			return fmt.Errorf("variable %d = %v is not whole", j, v)
 		}
 	}
 	for i := range m.start {
@@ -87,7 +87,7 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 		}
 		slack := tolerance/scaleOf(value) + roundingUnit*size
 		if sum < m.rowLower[i]-slack || sum > m.rowUpper[i]+slack || math.IsNaN(sum) {
-			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.rowName(i), sum, m.rowLower[i],
+			return fmt.Errorf("row %d = %v lies outside its bounds [%v, %v]", i, sum, m.rowLower[i],
 				m.rowUpper[i])
 		}
 	}

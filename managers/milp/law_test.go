@@ -347,11 +347,10 @@ func TestMalformedModelsAndOptionsAreErrors(t *testing.T) {
 		"variable":    func(m *Model) { m.AddRow(0, 1, Term{x(m) + 1, 1}) },
 		"negative":    func(m *Model) { m.AddRow(0, 1, Term{x(m) - 1, 1}) },
 		"coefficient": func(m *Model) { m.AddRow(0, 1, Term{x(m), nan}) },
-		"lengths":     func(m *Model) { m.addRowSlices(0, 1, []Var{x(m)}, nil) },
 	} {
 		m := &Model{}
 		build(m)
-		if _, err := Solve(context.Background(), m, Options{}); err == nil || m.Err() == nil {
+		if _, err := Solve(context.Background(), m, Options{}); err == nil || m.err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}

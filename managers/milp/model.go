@@ -23,9 +23,8 @@ type Term struct {
 // (compressed sparse rows), so that a model of millions of entries costs 12 bytes for each and no allocation
 // of its own.
 //
-// The building methods do not fail: the first malformed argument is kept and returned by [Model.Err] and by
-// [Solve]. A model must not be changed while it is being solved, but any number of solves may read it at
-// once.
+// The building methods do not fail: the first malformed argument is kept and returned by [Solve]. A
+// model must not be changed while it is being solved, but any number of solves may read it at once.
 type Model struct {
 	cost, lower, upper []float64
 	integer            []bool
@@ -35,9 +34,8 @@ type Model struct {
 	index []int32
 	value []float64
 	// per variable, one past the position of its latest entry: finds a variable named twice in a row
-	last               []int32
-	varNames, rowNames []string
-	err                error
+	last []int32
+	err  error // the first malformed argument
 }
 
 // maxEntries is HiGHS' limit on variables, rows and entries: its integers have 32 bits.
@@ -74,23 +72,6 @@ func (m *Model) AddRow(lower, upper float64, terms ...Term) Row {
 	}
 	for _, t := range terms {
 		m.addEntry(r, t.Var, t.Coef)
-	}
-	return r
-}
-
-// addRowSlices is [Model.AddRow] for entries kept in two slices of equal length; both are copied.
-func (m *Model) addRowSlices(lower, upper float64, vars []Var, coefs []float64) Row {
-	r, ok := m.openRow(lower, upper)
-	if !ok {
-		return r
-	}
-	if len(vars) != len(coefs) {
-		m.fail(fmt.Errorf("row %d has %d variables and %d coefficients: give as many of one as of the other",
-			r, len(vars), len(coefs)))
-		return r
-	}
-	for i, v := range vars {
-		m.addEntry(r, v, coefs[i])
 	}
 	return r
 }
@@ -134,48 +115,11 @@ func (m *Model) fail(err error) {
 	}
 }
 
-// Err returns the first malformed argument given while the model was built, or nil.
-func (m *Model) Err() error { return m.err }
-
 // NumVars returns the number of variables.
 func (m *Model) NumVars() int { return len(m.cost) }
 
 // NumRows returns the number of rows.
 func (m *Model) NumRows() int { return len(m.start) }
-
-// numEntries returns the number of coefficients stored in the rows.
-func (m *Model) numEntries() int { return len(m.index) }
-
-// nameVar gives a variable a name for messages. Names need not be unique and are not seen by the solver.
-func (m *Model) nameVar(v Var, name string) {
-	m.varNames = setName(m.varNames, int(v), len(m.cost), name)
-}
-
-// nameRow gives a row a name for messages. Names need not be unique and are not seen by the solver.
-func (m *Model) nameRow(r Row, name string) {
-	m.rowNames = setName(m.rowNames, int(r), len(m.start), name)
-}
-
-func setName(names []string, i, n int, name string) []string {
-	if i < 0 || i >= n {
-		return names
-	}
-	for len(names) <= i {
-		names = append(names, "")
-	}
-	names[i] = name
-	return names
-}
-
-func (m *Model) varName(v int) string { return nameOr(m.varNames, v, "variable") }
-func (m *Model) rowName(r int) string { return nameOr(m.rowNames, r, "row") }
-
-func nameOr(names []string, i int, kind string) string {
-	if i < len(names) && names[i] != "" {
-		return fmt.Sprintf("%s %d (%s)", kind, i, names[i])
-	}
-	return fmt.Sprintf("%s %d", kind, i)
-}
 
 // row returns the entries of a row; the slices must not be changed.
 func (m *Model) row(r int) (index []int32, value []float64) {

@@ -19,7 +19,7 @@ func fakeHighs(t *testing.T, script string) {
 }
 
 func TestANativeSolverIsNotBelieved(t *testing.T) {
-	m, _ := parseModel(t, "var a 0 1 int\nvar b 0 1 int\nmin - 2 a - b\nr: a + b <= 1")
+	m, _, _ := parseModel(t, "var a 0 1 int\nvar b 0 1 int\nmin - 2 a - b\nr: a + b <= 1")
 	say := func(status, a, b string) string {
 		return "echo 'Model status\n" + status +
 			"\n\n# Primal solution values\nFeasible\nObjective -3\n# Columns 2\nC0 " + a +

@@ -19,7 +19,7 @@ func TestANativeSolverThatHangsIsKilledWithItsChildren(t *testing.T) {
 		t.Fatal(err)
 	}
 	fakeHighs(t, "exec 3> "+pipe+"\n/bin/sleep 1000 &\nwait\n")
-	m, _ := parseModel(t, "var a 0 1 int\nmin a")
+	m, _, _ := parseModel(t, "var a 0 1 int\nmin a")
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	solved := make(chan error, 1)

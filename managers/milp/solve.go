@@ -22,19 +22,6 @@ const (
 	SolverNative
 )
 
-// String returns the solver's name as a user would give it on the command line.
-func (s Solver) String() string {
-	switch s {
-	case SolverAuto:
-		return "auto"
-	case SolverWASM:
-		return "wasm"
-	case SolverNative:
-		return "native"
-	}
-	return fmt.Sprintf("solver(%d)", uint8(s))
-}
-
 // Status says what is known of a model after [Solve].
 type Status uint8
 

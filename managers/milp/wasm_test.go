@@ -95,7 +95,7 @@ func TestWithoutACompilerTheInterpreterIsUsedAndSaysSo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.runtime.Close(ctx)
-	model, _ := parseModel(t, "var a 0 1 int\nvar b 0 1 int\nmin - 2 a - b\nr: a + b <= 1")
+	model, _, _ := parseModel(t, "var a 0 1 int\nvar b 0 1 int\nmin - 2 a - b\nr: a + b <= 1")
 	s, err := solveWith(ctx, model, Options{}, m.solve)
 	if err != nil || s.Status != StatusOptimal || s.Objective != -2 ||
 		!strings.Contains(s.Solver, "interpreted") {

@@ -42,24 +42,16 @@ func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk =
 // class the first to begin comes first.
 func ByClasses() FitOption { return func(r *fitRule) { r.classes = true } }
 
-// InOrder takes items as they begin, whatever their size: what an allocator does that does not know what is
-// to come. It is there to show what knowing it is worth.
-func InOrder() FitOption { return func(r *fitRule) { r.inOrder = true } }
-
 // fitRule chooses among gaps.
 type fitRule struct {
 	first   bool // the lowest gap instead of the smallest
 	quirk   bool // see FrontGapOnlyBelowOneRange
 	classes bool // see ByClasses; what chooses a gap does not look at it
-	inOrder bool // see InOrder; likewise
 }
 
 // class is that of items which are large alike.
 func (r fitRule) class(size int64) int64 {
-	switch {
-	case r.inOrder:
-		return 0
-	case r.classes:
+	if r.classes {
 		return int64(bits.Len64(uint64(size)))
 	}
 	return size

@@ -19,21 +19,6 @@ type Item struct {
 // hasSecond reports whether the item has a second stretch of life.
 func (it Item) hasSecond() bool { return it.Start2 != 0 || it.End2 != 0 }
 
-// overlaps reports whether two items live at one moment.
-func (it Item) overlaps(other Item) bool {
-	if it.Start < other.End && other.Start < it.End {
-		return true
-	}
-	if it.hasSecond() && it.Start2 < other.End && other.Start < it.End2 {
-		return true
-	}
-	if !other.hasSecond() {
-		return false
-	}
-	return it.Start < other.End2 && other.Start2 < it.End || it.hasSecond() && it.Start2 < other.End2 &&
-		other.Start2 < it.End2
-}
-
 // Problem is a set of items to place.
 type Problem struct {
 	Items []Item
@@ -173,15 +158,4 @@ type Result struct {
 	Status     Status
 	// Counted steps: search nodes and repair placements. Equal problem, seed and limit give equal work.
 	Work int64
-}
-
-// topOf returns the largest offset + aligned size.
-func (p *Problem) topOf(offsets []int64) int64 {
-	var top int64
-	for i := range p.Items {
-		if size := p.alignedSize(i); size > 0 {
-			top = max(top, offsets[i]+size)
-		}
-	}
-	return top
 }

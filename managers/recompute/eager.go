@@ -2,7 +2,6 @@ package recompute
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
-	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
@@ -82,32 +80,6 @@ func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) 
 	return out, e.notes, nil
 }
 
-// Runnable returns the plan that eager PyTorch can carry out of what pl decides, placed, with notes on what
-// was lost. It is a plan of its own: its footprint may be above pl's budget.
-func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Options) (*plan.Plan, error) {
-	if pl.SectionBytes != 0 {
-		return nil, &plan.Unavailable{Manager: pl.Manager,
-			Reason: "eager PyTorch cannot keep a part of a tensor out of memory"}
-	}
-	d, notes, err := Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
-	if err != nil {
-		return nil, err
-	}
-	out, err := place.Assemble(p, d)
-	if err != nil {
-		return nil, fmt.Errorf("for eager PyTorch: %w", err)
-	}
-	if _, err := place.Place(ctx, p, out, opt); err != nil {
-		return nil, err
-	}
-	out.Manager, out.Budget, out.Executor = pl.Manager, pl.Budget, plan.TorchEager
-	out.Planning, out.Work = pl.Planning, pl.Work
-	for _, n := range notes {
-		out.Note("%s", n)
-	}
-	return out, nil
-}
-
 // eager is the state of one conversion.
 type eager struct {
 	p     *plan.Problem
@@ -143,7 +115,7 @@ func (e *eager) sort(d *plan.Decisions) {
 	for _, i := range order {
 		x := d.Absences[i]
 		turn := plan.PairAt(e.pairs, x.After).Turn
-		g, _ := e.p.Crossing(x.Buffer, turn)
+		g := crossing(e.p, x.Buffer, turn)
 		switch {
 		case x.How == plan.Discard:
 			e.kept["a tensor cannot be dropped because it is overwritten next"]++
@@ -172,6 +144,17 @@ func (e *eager) sort(d *plan.Decisions) {
 		e.drops = append(e.drops, x)
 	}
 	slices.SortStableFunc(e.drops, func(x, y plan.Absence) int { return cmp.Compare(e.made(x.Buffer), e.made(y.Buffer)) })
+}
+
+// crossing returns the gap of a buffer that a position lies in: between its last touch before it and its
+// first from it on; -1 and -1 where one of them is missing.
+func crossing(p *plan.Problem, b plan.BufferID, at plan.OpID) plan.Gap {
+	t := p.TouchesOf(b)
+	k, _ := slices.BinarySearchFunc(t, at, func(t plan.Touch, at plan.OpID) int { return int(t.Op) - int(at) })
+	if k == 0 || k == len(t) {
+		return plan.Gap{Buffer: b, After: -1, Before: -1}
+	}
+	return plan.Gap{Buffer: b, After: t[k-1].Op, Before: t[k].Op}
 }
 
 // made returns the first op that touches a buffer.

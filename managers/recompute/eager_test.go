@@ -15,6 +15,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// runnable returns the plan of what is left of pl's decisions in eager PyTorch, placed.
+func runnable(t *testing.T, p *plan.Problem, pl *plan.Plan, opt place.Options) *plan.Plan {
+	t.Helper()
+	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := place.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(t.Context(), p, out, opt); err != nil {
+		t.Fatal(err)
+	}
+	out.Manager, out.Budget, out.Executor, out.Notes = pl.Manager, pl.Budget, plan.TorchEager, append(out.Notes, notes...)
+	return out
+}
+
 // TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt tries decisions of every kind.
 func TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt(t *testing.T) {
 	swaps, drops, lost := 0, 0, 0
@@ -25,15 +43,9 @@ func TestWhatEagerPyTorchCanCarryOutIsAlwaysAValidPlanForIt(t *testing.T) {
 			t.Fatal(err)
 		}
 		pl.Manager = "random"
-		out, err := recompute.Runnable(context.Background(), p, pl, place.Options{Rule: place.FirstFit})
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
+		out := runnable(t, p, pl, place.Options{Rule: place.FirstFit})
 		if err := plan.Validate(p, out); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
-		}
-		if out.Executor != plan.TorchEager {
-			t.Fatal("the plan does not say who carries it out")
 		}
 		for _, x := range out.Absences {
 			if x.How == plan.Swap {
@@ -60,10 +72,7 @@ func TestTheRunnablePartOfEveryManagersPlanIsValid(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			out, err := recompute.Runnable(context.Background(), p, pl, place.Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			out := runnable(t, p, pl, place.Options{})
 			if err := plan.Validate(p, out); err != nil {
 				t.Fatal(err)
 			}

@@ -1,7 +1,6 @@
 package recompute_test
 
 import (
-	"context"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/place"
@@ -84,10 +83,7 @@ func TestBytesThatChangeAreCopiedWhenTheyAreSavedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	pl.Manager = "by hand"
-	out, err := recompute.Runnable(context.Background(), p, pl, place.Options{Rule: place.FirstFit})
-	if err != nil {
-		t.Fatal(err)
-	}
+	out := runnable(t, p, pl, place.Options{Rule: place.FirstFit})
 	if err := plan.Validate(p, out); err != nil {
 		t.Error(err)
 	}

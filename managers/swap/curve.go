@@ -123,21 +123,6 @@ func (r *Recording) Peak() (bytes int64, at int) {
 
 func (r *Recording) middle() []int64 { return r.Load[r.Period : 2*r.Period] }
 
-// leaving returns how many blocks can leave around the peak, how many bytes they are, and the least peak
-// that is left when all are out.
-func (r *Recording) leaving(q Quirks) (blocks int, bytes, floor int64, err error) {
-	if err := r.check(); err != nil {
-		return 0, 0, 0, err
-	}
-	load := slices.Clone(r.Load)
-	all := r.candidates(q)
-	for _, c := range all {
-		bytes += c.size
-		r.add(load, c.r, c.d, -c.size)
-	}
-	return len(all), bytes, slices.Max(load[r.Period : 2*r.Period]), nil
-}
-
 func (r *Recording) check() error {
 	if r.Period < 1 || len(r.Ops) != 3*r.Period || len(r.Load) != 3*r.Period {
 		return fmt.Errorf("recording of %d ops and %d loads: three iterations of %d are needed", len(r.Ops),

@@ -97,7 +97,7 @@ func square() *Recording {
 func TestCandidatesStraddleThePeakAndFollowAnAccess(t *testing.T) {
 	r := square()
 	peak, at := r.Peak()
-	blocks, bytes, floor, err := r.leaving(AsDescribed)
+	blocks, bytes, floor, err := leaving(r, AsDescribed)
 	if err != nil || peak != 40<<20 || at != 6 || blocks != 3 || bytes != 30<<20 || floor != 10<<20 {
 		t.Errorf("peak %d at %d, %d candidates of %d bytes, floor %d, %v", peak, at, blocks, bytes, floor,
 			err)
