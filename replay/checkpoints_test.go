@@ -1,4 +1,4 @@
-package plan_test
+package replay
 
 import (
 	"fmt"
@@ -50,7 +50,7 @@ func checkpointed(layers int, extra int64) *plan.Problem {
 
 func TestCheckpointsOfTheProgramItself(t *testing.T) {
 	p := checkpointed(3, 1)
-	all := p.Checkpoints()
+	all := checkpointsOf(p)
 	var got []string
 	for _, x := range all {
 		got = append(got, fmt.Sprintf("%s %d-%d %d-%d %d %d", x.Module, x.Forward, x.Last, x.First, x.End,
@@ -60,11 +60,11 @@ func TestCheckpointsOfTheProgramItself(t *testing.T) {
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("the parts are %s, not %s", s, want)
 	}
-	if none := p.Without(nil); none != p.Held() {
+	if none := heldWithout(p, nil); none != p.Held() {
 		t.Errorf("%d bytes without no checkpoint, and %d held", none, p.Held())
 	}
 	// All three keep their 100 bytes until the last of them would run again.
-	if got, want := p.Without(all), p.Load()[10]+300; got != want {
+	if got, want := heldWithout(p, all), p.Load()[10]+300; got != want {
 		t.Errorf("%d bytes without all of them, not %d", got, want)
 	}
 }
@@ -81,17 +81,17 @@ func TestCheckpointsThatABudgetDoesNotNeed(t *testing.T) {
 		{1, 10_000, "3 of the 3 parts (layers.2, layers.1, layers.0)"},
 	} {
 		p := checkpointed(3, c.extra)
-		notes := p.CheckpointNotes(c.budget, timeline.IEC)
+		notes := checkpointNotes(p, c.budget, timeline.IEC)
 		if len(notes) == 0 || !strings.Contains(notes[len(notes)-1], c.want) {
 			t.Errorf("with %d bytes more and a budget of %d: %q, not %q", c.extra, c.budget, notes, c.want)
 		}
-		for _, x := range p.Needless(p.Checkpoints(), c.budget) {
-			if p.Without([]plan.Checkpoint{x}) > c.budget {
+		for _, x := range needless(p, checkpointsOf(p), c.budget) {
+			if heldWithout(p, []checkpoint{x}) > c.budget {
 				t.Errorf("without %s a step holds more than %d bytes", x.Module, c.budget)
 			}
 		}
 	}
-	if notes := checkpointed(0, 1).CheckpointNotes(0, timeline.IEC); notes != nil {
+	if notes := checkpointNotes(checkpointed(0, 1), 0, timeline.IEC); notes != nil {
 		t.Errorf("a program without checkpoints: %q", notes)
 	}
 }

@@ -134,7 +134,7 @@ func (t *textReport) writeProblem() {
 
 // notes returns what is known of the problem, and of the program's own checkpoints.
 func (c *Comparison) notes(u timeline.Units) []string {
-	return slices.Concat(c.Problem.Notes, c.Problem.CheckpointNotes(c.Budget, u))
+	return slices.Concat(c.Problem.Notes, checkpointNotes(c.Problem, c.Budget, u))
 }
 
 func name(p *plan.Problem) string {

@@ -100,7 +100,7 @@ type model struct {
 // compile reads a problem.
 func compile(p *plan.Problem, set params) *model {
 	m := &model{p: p, set: set, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
-	m.saving, m.noting = p.Hooks()
+	m.saving, m.noting = hooks(p)
 	m.floor = p.MustReside().Total()
 	m.fastest()
 	m.writers()
@@ -108,6 +108,16 @@ func compile(p *plan.Problem, set params) *model {
 	m.loads()
 	m.times()
 	return m
+}
+
+// hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that
+// where ops run again, in nanoseconds.
+func hooks(p *plan.Problem) (saving, noting int64) {
+	for i := range p.Ops {
+		x := p.Hardware.HookTime(&p.Ops[i], false)
+		saving, noting = saving+x, noting+p.Hardware.HookTime(&p.Ops[i], true)-x
+	}
+	return saving, noting
 }
 
 // fastest takes the fastest way of computing each op, the one with less workspace where two are equal.

@@ -63,7 +63,7 @@ func Assemble(p *Problem, d Decisions) (*Plan, error) {
 		}
 	}
 	for i := range d.Absences {
-		if err := p.checkAbsence(&d.Absences[i]); err != nil {
+		if err := checkAbsence(p, &d.Absences[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -81,7 +81,7 @@ func Assemble(p *Problem, d Decisions) (*Plan, error) {
 	return pl, nil
 }
 
-func (p *Problem) checkAbsence(x *Absence) error {
+func checkAbsence(p *Problem, x *Absence) error {
 	n := OpID(len(p.Ops))
 	switch {
 	case x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers):
@@ -104,7 +104,7 @@ func (p *Problem) checkAbsence(x *Absence) error {
 
 // goes returns when a buffer's memory is free: as the plan releases it, or when the program lets it go, if
 // that is later.
-func (p *Problem) goes(x *Absence) OpID {
+func goes(p *Problem, x *Absence) OpID {
 	return min(max(x.Release, p.Buffers[x.Buffer].Held), x.Fetch)
 }
 
@@ -135,7 +135,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	all := func(*Absence) bool { return true }
 	swaps := func(x *Absence) bool { return x.How == Swap }
 	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
-	a.releases = order(p.goes, all)
+	a.releases = order(func(x *Absence) OpID { return goes(p, x) }, all)
 	a.fetches = order(func(x *Absence) OpID {
 		return x.Fetch
 	}, func(x *Absence) bool { return x.How != Recompute })
@@ -204,7 +204,7 @@ func byPosition(p *Problem, key func(*Buffer) (OpID, bool)) [][]BufferID {
 
 func (a *assembler) instance(b BufferID, from int32) InstanceID {
 	id := InstanceID(len(a.pl.Instances))
-	a.pl.Instances = append(a.pl.Instances, Instance{Buffer: b, Size: a.p.sizeOf(b, a.pl.Variants),
+	a.pl.Instances = append(a.pl.Instances, Instance{Buffer: b, Size: sizeOf(a.p, b, a.pl.Variants),
 		Offset: -1, From: from, To: -1})
 	a.current[b] = id
 	return id
@@ -244,7 +244,7 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(b, i)
 	}
-	for ; a.nextRelease < len(a.releases) && p.goes(&pl.Absences[a.releases[a.nextRelease]]) == i; a.nextRelease++ {
+	for ; a.nextRelease < len(a.releases) && goes(p, &pl.Absences[a.releases[a.nextRelease]]) == i; a.nextRelease++ {
 		k := a.releases[a.nextRelease]
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] == none {

@@ -20,7 +20,7 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "only tensors saved for backward can leave, and this is " + b.Category.String()
 	case p.SavesKnown && !b.Saved:
 		return "autograd does not save it in a module's forward pass"
-	case p.SavesKnown && b.Category == timeline.Input && p.outlives(x.Buffer):
+	case p.SavesKnown && b.Category == timeline.Input && outlives(p, x.Buffer):
 		return "the program itself holds it to the end of the step"
 	case p.Ops[x.After].Phase == traces.PhaseBackward || p.Ops[x.After].Phase == traces.PhaseOptimizer:
 		return "it leaves behind the forward pass"
@@ -28,7 +28,7 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "it would have to be back within the forward pass"
 	case p.SavesKnown && b.Held > 0 && b.Held >= x.Before:
 		return "the program itself holds it until the backward pass needs it"
-	case p.readLater(x.Buffer, x.Before):
+	case readLater(p, x.Buffer, x.Before):
 		return "the program itself holds it for a later forward pass"
 	}
 	return ""
@@ -36,7 +36,7 @@ func (p *Problem) EagerRefusal(x Absence) string {
 
 // readLater reports whether an op of a forward pass touches a buffer behind a position of a backward pass: as
 // a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
-func (p *Problem) readLater(b BufferID, at OpID) bool {
+func readLater(p *Problem, b BufferID, at OpID) bool {
 	touches := p.TouchesOf(b)
 	from, _ := slices.BinarySearchFunc(touches, at,
 		func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
@@ -48,35 +48,10 @@ func (p *Problem) readLater(b BufferID, at OpID) bool {
 // outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a
 // batch that stands in a variable until the next one comes, or in a list. What autograd alone holds goes with
 // the last backward op that reads it.
-func (p *Problem) outlives(b BufferID) bool {
+func outlives(p *Problem, b BufferID) bool {
 	x, touches := &p.Buffers[b], p.TouchesOf(b)
 	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+
 		1 < x.End
-}
-
-// HookTime returns what hooks take at op i where tensors leave memory and return, in nanoseconds: at each
-// that autograd saves; and where ops run again (noted), at each op of the forward pass.
-func (p *Problem) HookTime(i OpID, noted bool) int64 {
-	op, h := &p.Ops[i], &p.Hardware
-	switch {
-	case h.SaveTime == 0 && h.NoteTime == 0, op.Name == LoadOp:
-		return 0
-	case op.Name == SaveOp:
-		return h.SaveTime
-	case noted && op.Phase == traces.PhaseForward && op.Module != "":
-		return h.NoteTime
-	}
-	return 0
-}
-
-// Hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that
-// where ops run again, in nanoseconds.
-func (p *Problem) Hooks() (saving, noting int64) {
-	for i := range p.Ops {
-		x := p.HookTime(OpID(i), false)
-		saving, noting = saving+x, noting+p.HookTime(OpID(i), true)-x
-	}
-	return saving, noting
 }
 
 // executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the

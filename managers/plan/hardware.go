@@ -1,5 +1,7 @@
 package plan
 
+import "github.com/gmemtop/gmemtop/traces"
+
 // Hardware is what a target's memory, links and driver cost. A preset's figures are data-sheet or published
 // figures (its Origin says which); calibration on a device replaces them.
 type Hardware struct {
@@ -64,4 +66,18 @@ func (l Link) Time(n int64) int64 {
 		whole++
 	}
 	return l.Latency + whole
+}
+
+// HookTime returns what hooks take at an op where tensors leave memory and return, in nanoseconds: at each
+// that autograd saves; and where ops run again (noted), at each op of the forward pass.
+func (h *Hardware) HookTime(op *Op, noted bool) int64 {
+	switch {
+	case h.SaveTime == 0 && h.NoteTime == 0, op.Name == LoadOp:
+		return 0
+	case op.Name == SaveOp:
+		return h.SaveTime
+	case noted && op.Phase == traces.PhaseForward && op.Module != "":
+		return h.NoteTime
+	}
+	return 0
 }

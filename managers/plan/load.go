@@ -44,25 +44,6 @@ func (p *Problem) Held() int64 {
 	return peak + p.Outside
 }
 
-// Peaks returns the op of the highest load of each iteration that the problem holds: one, or two of equal
-// shape.
-func (p *Problem) Peaks() []OpID {
-	load := p.Load()
-	n := max(p.Iterations, 1)
-	peaks := make([]OpID, 0, n)
-	for k := range n {
-		from, to := k*len(load)/n, (k+1)*len(load)/n
-		at := from
-		for i := from; i < to; i++ {
-			if load[i] > load[at] {
-				at = i
-			}
-		}
-		peaks = append(peaks, OpID(at))
-	}
-	return peaks
-}
-
 // MustReside is what a budget has to hold whatever a manager does, in bytes.
 type MustReside struct {
 	// Persistent are the buffers that stay from one iteration to the next.

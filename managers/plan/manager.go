@@ -130,15 +130,11 @@ func (p *Problem) Serve(i Info) error {
 	if p.Kind >= i.Needs {
 		return nil
 	}
-	return &Unavailable{Manager: i.Name, Reason: p.missing()}
-}
-
-// missing says what the recording lacks that some managers need, and what records it.
-func (p *Problem) missing() string {
+	missing := p.Kind.Missing() // what the recording lacks, and what records it
 	if p.PackingOnly() {
-		return traces.PackingOnly
+		missing = traces.PackingOnly
 	}
-	return p.Kind.Missing()
+	return &Unavailable{Manager: i.Name, Reason: missing}
 }
 
 // PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that
@@ -155,16 +151,16 @@ func (p *Problem) CheckBudget(budget int64) error {
 	m := p.MustReside()
 	switch {
 	case m.Persistent > budget:
-		return &TooSmall{Budget: budget, Need: m.Persistent, Held: p.persistentWords() + " alone"}
+		return &TooSmall{Budget: budget, Need: m.Persistent, Held: persistentWords(p) + " alone"}
 	case m.Total() > budget:
 		return &TooSmall{Budget: budget, Need: m.Total(), Held: fmt.Sprintf("%s and the operands of %s",
-			p.persistentWords(), p.Ops[m.Op].Name)}
+			persistentWords(p), p.Ops[m.Op].Name)}
 	}
 	return nil
 }
 
 // persistentWords names what persists.
-func (p *Problem) persistentWords() string {
+func persistentWords(p *Problem) string {
 	names := map[string]bool{}
 	for i := range p.Buffers {
 		if p.Buffers[i].Life == Persistent && p.Buffers[i].Size > 0 {

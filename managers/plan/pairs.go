@@ -49,14 +49,3 @@ func PairAt(pairs []Pair, at OpID) Pair {
 	}
 	return pairs[k]
 }
-
-// Crossing returns the gap of a buffer that a position lies in: between its last touch before it and its
-// first from it on. It reports false where one of them is missing.
-func (p *Problem) Crossing(b BufferID, at OpID) (Gap, bool) {
-	t := p.TouchesOf(b)
-	k, _ := slices.BinarySearchFunc(t, at, func(t Touch, at OpID) int { return int(t.Op) - int(at) })
-	if k == 0 || k == len(t) {
-		return Gap{Buffer: b, After: -1, Before: -1}, false
-	}
-	return Gap{Buffer: b, After: t[k-1].Op, Before: t[k].Op}, true
-}

@@ -28,7 +28,7 @@ const leastParked = 1 << 12
 // Parked returns the problem with the optimizer's state in memory only while the optimizer uses it, and how
 // many bytes wait on the host otherwise; nil where no state can leave. Positions and buffers are those of p.
 func (p *Problem) Parked() (*Problem, int64) {
-	runs := p.optimizing()
+	runs := optimizing(p)
 	oneByOne := p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU
 	uses := make([][]parking, len(runs))
 	var bytes int64
@@ -89,7 +89,7 @@ type parking struct {
 type opRange struct{ from, to OpID }
 
 // optimizing returns the stretches of the iteration in which an optimizer runs.
-func (p *Problem) optimizing() []opRange {
+func optimizing(p *Problem) []opRange {
 	var runs []opRange
 	within := false
 	for i := range p.Ops {

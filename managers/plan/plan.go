@@ -220,7 +220,7 @@ func (p *Problem) DurationOf(pl *Plan, i OpID) int64 {
 }
 
 // sizeOf returns the rounded size of buffer b under the variants.
-func (p *Problem) sizeOf(b BufferID, variants []uint8) int64 {
+func sizeOf(p *Problem, b BufferID, variants []uint8) int64 {
 	buf := &p.Buffers[b]
 	if buf.Life != Inside || int(buf.Start) >= len(p.Ops) || p.Ops[buf.Start].Workspace != b ||
 		p.Ops[buf.Start].Variants == nil {

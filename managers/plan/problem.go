@@ -324,17 +324,6 @@ func (p *Problem) TouchesOf(b BufferID) []Touch { return p.touched[p.firstOf[b]:
 // Rounded returns the bytes that buffer b takes: its size rounded up to the alignment.
 func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
 
-// Starts returns the time at which each op would begin if all ran one behind the other on one stream, in
-// nanoseconds, and as a last entry when they would be done. Managers that plan on recorded timestamps plan on
-// it.
-func (p *Problem) Starts() []int64 {
-	t := make([]int64, len(p.Ops)+1)
-	for i := range p.Ops {
-		t[i+1] = t[i] + p.Ops[i].Duration + p.Ops[i].Gap
-	}
-	return t
-}
-
 // Producer returns the ops that made the value which buffer b holds just before op at: the last whole write
 // and the changes in place behind it, in order. ok is false where the value came from before the iteration or
 // its making is unknown.

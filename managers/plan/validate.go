@@ -63,7 +63,7 @@ func (v *validator) shape() error {
 	state := make([]int8, len(pl.Instances)) // 0 not yet, 1 alive, 2 gone
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
-		if x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.Size != p.sizeOf(x.Buffer, pl.Variants) {
+		if x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.Size != sizeOf(p, x.Buffer, pl.Variants) {
 			return fmt.Errorf("%w plan: instance %d has buffer %d with %d bytes, which is not the problem's",
 				ErrInvalid, i, x.Buffer, x.Size)
 		}

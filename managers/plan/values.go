@@ -12,9 +12,9 @@ type versions struct {
 	last          []int32 // by buffer, when the iteration ends
 }
 
-// versions numbers the values of all buffers. A buffer that is touched several times by one op is read before
+// versionsOf numbers the values of all buffers. A buffer that is touched several times by one op is read before
 // it is written.
-func (p *Problem) versions() versions {
+func versionsOf(p *Problem) versions {
 	v := versions{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)),
 		last: make([]int32, len(p.Buffers))}
 	born := make([]bool, len(p.Buffers))
@@ -41,7 +41,7 @@ func (p *Problem) versions() versions {
 // values follows versions through the program.
 func (v *validator) values() error {
 	p, pl := v.p, v.pl
-	recorded := p.versions()
+	recorded := versionsOf(p)
 	holds := make([]int32, len(pl.Instances))
 	host := make([]int32, len(p.Buffers))
 	at := make([]InstanceID, len(p.Buffers))

@@ -142,12 +142,31 @@ type swapper struct {
 	chosen     [][]plan.Absence // of each call of decide
 }
 
+// peaksOf returns the op of the highest load of each iteration that the problem holds: one, or two of equal
+// shape.
+func peaksOf(p *plan.Problem) []plan.OpID {
+	load := p.Load()
+	n := max(p.Iterations, 1)
+	peaks := make([]plan.OpID, 0, n)
+	for k := range n {
+		from, to := k*len(load)/n, (k+1)*len(load)/n
+		at := from
+		for i := from; i < to; i++ {
+			if load[i] > load[at] {
+				at = i
+			}
+		}
+		peaks = append(peaks, plan.OpID(at))
+	}
+	return peaks
+}
+
 func newSwapper(p *plan.Problem, a autoswap) *swapper {
 	s := &swapper{autoswap: a, link: newLink(p)}
 	if s.smallest == 0 {
 		s.smallest = smallestBlock
 	}
-	peaks := p.Peaks()
+	peaks := peaksOf(p)
 	for _, g := range p.Gaps(s.smallest, 1) {
 		if !slices.ContainsFunc(peaks, func(peak plan.OpID) bool {
 			return g.After < peak && peak < g.Before

@@ -51,9 +51,20 @@ type link struct {
 }
 
 func newLink(p *plan.Problem) *link {
-	l := &link{p: p, clock: p.Starts(), load: p.Load()}
+	l := &link{p: p, clock: starts(p), load: p.Load()}
 	l.tree = curve.NewAreas(l.load)
 	return l
+}
+
+// starts returns the time at which each op would begin if all ran one behind the other on one stream, in
+// nanoseconds, and as a last entry when they would be done. Managers that plan on recorded timestamps plan on
+// it.
+func starts(p *plan.Problem) []int64 {
+	t := make([]int64, len(p.Ops)+1)
+	for i := range p.Ops {
+		t[i+1] = t[i] + p.Ops[i].Duration + p.Ops[i].Gap
+	}
+	return t
 }
 
 // stick gives every interval of c its release and fetch, and returns those that leave, the last needed first,

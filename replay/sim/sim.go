@@ -113,7 +113,7 @@ func (r *run) duration(s *plan.Step) int64 {
 	case plan.Run:
 		d := r.p.DurationOf(r.pl, s.Op)
 		if r.hooks {
-			d += r.p.HookTime(s.Op, len(r.pl.Reruns) > 0)
+			d += r.p.Hardware.HookTime(&r.p.Ops[s.Op], len(r.pl.Reruns) > 0)
 		}
 		return d
 	case plan.Again:
