@@ -74,11 +74,10 @@ func keepsLoss(c *evidence) bool {
 }
 
 // ofLoss reports whether a stack is of a loss: see keepsLoss.
-func (c *evidence) ofLoss(s traces.StackID) bool {
-	places := c.d.Timeline().Places()
+func (c *code) ofLoss(s traces.StackID) bool {
 	return c.kinds.Of(s).Has(frames.KindLoss) ||
-		s >= 0 && slices.ContainsFunc(places.Stacks.At(s), func(f traces.FrameID) bool {
-			fn, file, _ := places.FrameText(f)
+		s >= 0 && slices.ContainsFunc(c.places.Stacks.At(s), func(f traces.FrameID) bool {
+			fn, file, _ := c.places.FrameText(f)
 			return c.kinds.Frames[f].Has(frames.KindPython) && (namesLoss(fn) || namesLoss(path.Base(file)))
 		})
 }

@@ -159,7 +159,7 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM {
 		return Lever{}, false
 	}
-	of := &evidence{d: c.d, a: c.a, u: c.f.units, live: c.live, kinds: c.d.Timeline().Kinds()}
+	of := &evidence{code: codeOf(c.d), d: c.d, a: c.a, u: c.f.units, live: c.live}
 	x, ok := scores(of)
 	if !ok {
 		return Lever{}, false

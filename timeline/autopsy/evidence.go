@@ -11,15 +11,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// code answers questions about stacks and their frames: whose code made a block.
+type code struct {
+	kinds  *frames.Kinds
+	places *traces.Trace
+}
+
+func codeOf(d *timeline.Device) code {
+	return code{kinds: d.Timeline().Kinds(), places: d.Timeline().Places()}
+}
+
 // evidence is what every detector sees. Its methods are the facts that several causes share.
 type evidence struct {
+	code
 	d     *timeline.Device
 	a     *Result
 	u     timeline.Units
 	live  []timeline.AllocID // allocated at the moment
 	total int64              // their bytes
 	parts []steps.Part       // those that begin at or before the moment
-	kinds *frames.Kinds
 	// trainedLines are the lines whose calls of the model a backward followed, trainedPaths the ways that
 	// these came: see pathOf.
 	trainedLines map[traces.FrameID]bool
@@ -30,7 +40,7 @@ type evidence struct {
 
 // evidenceOf returns what detectors see of a device at the moment of an autopsy.
 func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
-	c := &evidence{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
+	c := &evidence{code: codeOf(d), d: d, a: a, u: u, live: d.LiveAt(a.At, nil),
 		trainedLines: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, a.At)+1]
@@ -113,11 +123,11 @@ func (c *evidence) lastOf(phases ...traces.Phase) int {
 }
 
 // frameText returns the function and place of a frame, "" for none.
-func (c *evidence) frameText(id traces.FrameID) string {
+func (c *code) frameText(id traces.FrameID) string {
 	if id < 0 {
 		return ""
 	}
-	fn, file, line := c.d.Timeline().Places().FrameText(id)
+	fn, file, line := c.places.FrameText(id)
 	return place(fn, file, line)
 }
 

@@ -12,20 +12,20 @@ import (
 // Who made a block: the model, a line of the user's, a function.
 
 // inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
-func (c *evidence) inModel(s traces.StackID) bool {
+func (c *code) inModel(s traces.StackID) bool {
 	k := c.kinds.Of(s)
 	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
 }
 
 // ofOutermost reports whether the module that the user's code calls made a block itself, and no module within
 // it: what it returns is often made there.
-func (c *evidence) ofOutermost(s traces.StackID) bool {
+func (c *code) ofOutermost(s traces.StackID) bool {
 	calls := 0
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+	for _, id := range c.places.Stacks.At(s) {
 		if !c.kinds.Frames[id].Has(frames.KindModuleCall) {
 			continue
 		}
-		if fn, _, _ := c.d.Timeline().Places().FrameText(id); fn == "_call_impl" {
+		if fn, _, _ := c.places.FrameText(id); fn == "_call_impl" {
 			calls++
 		}
 	}
@@ -34,13 +34,13 @@ func (c *evidence) ofOutermost(s traces.StackID) bool {
 
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
 // no module, optimizer or loader of weights is on it.
-func (c *evidence) ofData(s traces.StackID) bool {
+func (c *code) ofData(s traces.StackID) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
 		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
 		frames.KindLoad|frames.KindLoss) {
 		return false
 	}
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+	for _, id := range c.places.Stacks.At(s) {
 		k := c.kinds.Frames[id]
 		if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindNoise) {
 			return !k.Has(frames.KindPackage)
@@ -50,16 +50,16 @@ func (c *evidence) ofData(s traces.StackID) bool {
 }
 
 // userFunction returns the innermost function of a stack that is the user's, and its file.
-func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
+func (c *code) userFunction(s traces.StackID) (fn, file string) {
 	if s < 0 {
 		return "", ""
 	}
-	at := c.d.Timeline().Places().Stacks.At(s)
+	at := c.places.Stacks.At(s)
 	i := slices.IndexFunc(at, c.ofUser)
 	if i < 0 {
 		return "", ""
 	}
-	fn, file, _ = c.d.Timeline().Places().FrameText(at[i])
+	fn, file, _ = c.places.FrameText(at[i])
 	return fn, file
 }
 
@@ -91,7 +91,7 @@ func (c *evidence) userLine(s traces.StackID) string {
 }
 
 // ofUser reports whether a frame is of the user's own code.
-func (c *evidence) ofUser(id traces.FrameID) bool {
+func (c *code) ofUser(id traces.FrameID) bool {
 	k := c.kinds.Frames[id]
 	return k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise)
 }
@@ -108,11 +108,11 @@ func within(c *evidence, s traces.StackID, fn, file string) bool {
 }
 
 // frames returns the files of a stack's frames, joined.
-func (c *evidence) frames(s traces.StackID) string {
+func (c *code) frames(s traces.StackID) string {
 	var b strings.Builder
 	if s >= 0 {
-		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-			fn, file, _ := c.d.Timeline().Places().FrameText(id)
+		for _, id := range c.places.Stacks.At(s) {
+			fn, file, _ := c.places.FrameText(id)
 			b.WriteString(fn + " " + file + "\n")
 		}
 	}
