@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"sort"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
 // A selection is what the planners of this package build up: for each idle interval of a buffer, whether the
@@ -32,89 +30,28 @@ const (
 
 // selection is the state of one choice of absences.
 type selection struct {
-	p     *plan.Problem
-	limit int64
-	at    *profile
-	tree  *curve.Tree
-	lanes *lanes
-	load  []int64 // when everything is kept
-	born  []int64 // of each op: the bytes allocated right before it, behind a chain that runs there
-
-	gaps    []plan.Gap
-	gapsOf  []int32 // of each buffer: its first gap; one entry more than buffers
-	how     []choice
-	release []plan.OpID
-	fetch   []plan.OpID
-	why     []string
-
-	chains  *chain.Builder
-	longest int // most ops that may run again; 0 for the default
-	away    *chain.Set
-	scratch []int64   // of each op: the bytes that a chain there needs on top of the op's own load
-	took    []int64   // of each gap that is recomputed: its chain's time
-	readers [][]int32 // of each buffer: the gaps whose chains read it
-	missed  []bool    // of each gap: the timetable could not hide its swap
-	order   []int32
-	can     []answer    // of each gap: whether it can be recomputed
-	pinned  *curve.Tree // pinned host memory that swaps hold; nil where it has no limit
+	choices
+	reruns
+	at     *profile
+	lanes  *lanes
+	missed []bool // of each gap: the timetable could not hide its swap
+	order  []int32
 }
 
 // newSelection returns a selection that keeps everything.
 func newSelection(v *view, at *profile) *selection {
-	p, chains, gaps := v.p, v.chains, v.gaps
-	s := &selection{p: p, at: at, load: p.Load(), gaps: gaps, lanes: newLanes(at),
-		how: make([]choice, len(gaps)), release: make([]plan.OpID, len(gaps)),
-		fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)),
-		gapsOf: make([]int32, len(p.Buffers)+1), born: make([]int64, len(p.Ops)),
-		scratch: make([]int64, len(p.Ops)), took: make([]int64, len(gaps)),
-		readers: make([][]int32, len(p.Buffers)), chains: chains, can: make([]answer, len(gaps)),
-		missed: make([]bool, len(gaps))}
-	s.tree, s.away = curve.New(s.load), chains.NewSet()
-	if p.Hardware.PinnedBytes > 0 {
-		s.pinned = curve.New(make([]int64, len(p.Ops)))
-	}
-	for i := range gaps {
-		s.gapsOf[gaps[i].Buffer+1]++
-	}
-	for b := range p.Buffers {
-		s.gapsOf[b+1] += s.gapsOf[b]
-		if buf := &p.Buffers[b]; buf.Life != plan.Persistent && int(buf.Start) < len(p.Ops) {
-			s.born[buf.Start] += p.Rounded(plan.BufferID(b))
-		}
-	}
+	s := &selection{choices: newChoices(v), at: at, lanes: newLanes(at), missed: make([]bool, len(v.gaps))}
+	s.reruns = newReruns(&s.choices, v.chains, at)
 	return s
 }
 
 // reset keeps everything again.
 func (s *selection) reset(limit int64) {
-	s.limit = limit
-	s.tree.Reset(s.load)
+	s.choices.reset(limit)
+	s.reruns.reset()
 	s.lanes.reset()
-	clear(s.how)
-	clear(s.scratch)
-	clear(s.took)
 	clear(s.missed)
-	s.away.Reset()
-	if s.pinned != nil {
-		s.pinned.Reset(make([]int64, len(s.load)))
-	}
-	for b := range s.readers {
-		s.readers[b] = s.readers[b][:0]
-	}
 }
-
-func (s *selection) size(g int32) int64 { return s.p.Rounded(s.gaps[g].Buffer) }
-
-// helps reports whether somewhere in ops [lo, hi) more is live than the limit allows.
-func (s *selection) helps(lo, hi plan.OpID) bool {
-	return lo < hi && s.tree.Max(int(lo), int(hi)) > s.limit
-}
-
-// fits reports whether the limit holds everywhere.
-func (s *selection) fits() bool { return s.tree.Peak() <= s.limit }
-
-func (s *selection) outTime(g int32) int64 { return s.p.Hardware.D2H.Time(s.size(g)) }
-func (s *selection) inTime(g int32) int64  { return s.p.Hardware.H2D.Time(s.size(g)) }
 
 // freeTime is Capuchin's FT: what is left of the time between two accesses when both copies have taken
 // theirs.
@@ -149,48 +86,6 @@ func (s *selection) swap(g int32, release, fetch plan.OpID) {
 		s.pinned.Add(int(x.After), int(x.Before)+1, s.size(g))
 	}
 	s.leave(g, swap, release, fetch)
-}
-
-// leave takes a gap's buffer out of memory between two positions.
-func (s *selection) leave(g int32, how choice, release, fetch plan.OpID) {
-	s.how[g], s.release[g], s.fetch[g] = how, release, fetch
-	s.tree.Add(int(release), int(fetch), -s.size(g))
-	s.away.Add(s.absence(g))
-}
-
-// stay undoes what leave did.
-func (s *selection) stay(g int32) {
-	s.away.Remove(s.gaps[g].Buffer, s.release[g])
-	s.tree.Add(int(s.release[g]), int(s.fetch[g]), s.size(g))
-	s.how[g] = keep
-}
-
-// move changes the positions at which an absent buffer leaves and returns.
-func (s *selection) move(g int32, release, fetch plan.OpID) {
-	how := s.how[g]
-	s.stay(g)
-	s.leave(g, how, release, fetch)
-}
-
-// absence returns what the choice for a gap comes to.
-func (s *selection) absence(g int32) plan.Absence {
-	x := &s.gaps[g]
-	how := plan.Swap
-	switch s.how[g] {
-	case recompute:
-		how = plan.Recompute
-	case discard:
-		how = plan.Discard
-	}
-	return plan.Absence{Buffer: x.Buffer, After: x.After, Before: x.Before, Release: s.release[g],
-		Fetch: s.fetch[g], How: how, Paced: how == plan.Swap, Why: s.why[g]}
-}
-
-// pinnable reports whether the host has room for the gap's copy.
-func (s *selection) pinnable(g int32) bool {
-	x := &s.gaps[g]
-	return s.pinned == nil || s.pinned.Max(int(x.After), int(x.Before)+1)+
-		s.size(g) <= s.p.Hardware.PinnedBytes
 }
 
 // exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the
@@ -232,53 +127,6 @@ func (s *selection) stretch() {
 	}
 }
 
-// sooner moves a swap's fetch to an earlier position, as far as the limit allows. It reports whether it
-// moved.
-func (s *selection) sooner(g int32, to plan.OpID) bool {
-	to = max(to, s.release[g])
-	if to >= s.fetch[g] {
-		return false
-	}
-	size := s.size(g)
-	if at := s.tree.Last(int(to), int(s.fetch[g]), s.limit-size); at >= 0 {
-		to = plan.OpID(at) + 1
-	}
-	if to >= s.fetch[g] {
-		return false
-	}
-	s.move(g, s.release[g], to)
-	return true
-}
-
-// later moves a swap's release to a later position, as far as the limit allows. It reports whether it moved.
-func (s *selection) later(g int32, to plan.OpID) bool {
-	to = min(to, s.fetch[g])
-	if at := s.tree.First(int(s.release[g]), int(to), s.limit-s.size(g)); at >= 0 {
-		to = plan.OpID(at)
-	}
-	if to <= s.release[g] {
-		return false
-	}
-	s.move(g, to, s.fetch[g])
-	return true
-}
-
-// gapAt returns the gap of buffer b that position i lies in, After < i <= Before, -1 where there is none.
-func (s *selection) gapAt(b plan.BufferID, i plan.OpID) int32 {
-	lo, hi := int(s.gapsOf[b]), int(s.gapsOf[b+1])
-	k := lo + sort.Search(hi-lo, func(k int) bool { return s.gaps[lo+k].Before >= i })
-	if k < hi && s.gaps[k].After < i {
-		return int32(k)
-	}
-	return -1
-}
-
-// gapOf returns the gap of an absence that the selection made.
-func (s *selection) gapOf(x *plan.Absence) int32 {
-	lo, hi := s.gapsOf[x.Buffer], s.gapsOf[x.Buffer+1]
-	return lo + int32(sort.Search(int(hi-lo), func(k int) bool { return s.gaps[int(lo)+k].After >= x.After }))
-}
-
 // hidden swaps gaps of those given that the link can carry for nothing, those that come first first, until
 // the limit holds.
 func (s *selection) hidden(order []int32) {
@@ -312,9 +160,7 @@ func (s *selection) settle() bool {
 		s.order = swaps
 		s.timetable(swaps)
 		s.lanes.reset()
-		if s.pinned != nil {
-			s.pinned.Reset(make([]int64, len(s.load)))
-		}
+		s.unpin()
 		short := false
 		for _, g := range swaps {
 			if s.fetch[g] <= s.release[g] {
