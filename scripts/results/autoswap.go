@@ -17,7 +17,7 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 		"recording of three iterations of VGG on CIFAR-10, batch 100, with times, and the authors' " +
 		"curves of overhead over memory limit for it, 280 to 670 MiB in steps of 10. Baseline and " +
 		"denominator, theirs and ours: the peak load of that recording's iteration.")
-	r, d, err := b.blockRecording(ctx)
+	r, d, err := b.files.blockRecording(ctx)
 	if p.absent("AutoSwap's VGG recording", err) {
 		return nil
 	}

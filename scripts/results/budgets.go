@@ -149,12 +149,12 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", c.net, c.batch),
 			"measured layer times, links of " + v100.Name,
 			func(ctx context.Context) (*plan.Problem, error) {
-				return b.pipedream(ctx, c.file, c.net, c.batch, v100)
+				return b.files.pipedream(ctx, c.file, c.net, c.batch, v100)
 			}})
 	}
 	all = append(all, problem{"AutoSwap's VGG recording (100)", "recorded accesses, AutoSwap's link",
 		func(ctx context.Context) (*plan.Problem, error) {
-			_, d, err := b.blockRecording(ctx)
+			_, d, err := b.files.blockRecording(ctx)
 			if err != nil {
 				return nil, err
 			}

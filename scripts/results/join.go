@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// join makes a whole page of pages that were each made with some of the sections. Where several of them have
+// joinPages makes a whole page of pages that were each made with some of the sections. Where several of them have
 // a section, the last counts.
-func (b *bench) join(files []string, p *page) error {
+func joinPages(files []string, p *page) error {
 	found := map[string]string{}
 	from := map[string]string{}
 	for _, file := range files {

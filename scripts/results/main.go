@@ -52,7 +52,7 @@ var sections = []section{
 	{"delta", "DELTA", (*bench).delta},
 	{"home", "HOME", (*bench).home},
 	{"joint", budgetsHeading, (*bench).joint},
-	{"missing", "Not reproducible", (*bench).missing},
+	{"missing", "Not reproducible", missing},
 }
 
 func main() {
@@ -84,12 +84,12 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{traces: os.Getenv("GMEMTOP_TRACES"), problems: *problems, times: *times, progress: progress,
-		began: time.Now()}
+	b := &bench{files: recordings{os.Getenv("GMEMTOP_TRACES")}, problems: *problems, times: *times,
+		journal: journal{progress: progress, began: time.Now()}}
 	p := &page{}
 	if *join != "" {
 		b.joined = true
-		if err := b.join(strings.Split(*join, ","), p); err != nil {
+		if err := joinPages(strings.Split(*join, ","), p); err != nil {
 			return err
 		}
 		_, err := out.Write(b.opened(p).text.Bytes())
@@ -125,7 +125,7 @@ func (b *bench) opening(p *page, summary []string) {
 		"fitted to a paper's figures: each manager is written from its source, and its constants come " +
 		"from the source or are explained in its file. Where we did not have a paper's text, we used its " +
 		"abstract or its authors' code; this page says which.")
-	if b.traces == "" && !b.joined {
+	if b.files.folder == "" && !b.joined {
 		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that " +
 			"others made and published; they are not in the repository. Sections that need one name it " +
 			"instead of giving figures.")
@@ -156,14 +156,14 @@ func (b *bench) opening(p *page, summary []string) {
 const defects = "Defects"
 
 // closing lists what failed while the page was made.
-func (b *bench) closing(p *page) {
-	if len(b.defects) == 0 {
+func (j *journal) closing(p *page) {
+	if len(j.defects) == 0 {
 		return
 	}
 	p.heading(2, defects)
 	p.para("These plans were invalid or could not be made, which is a defect of the program. Above they " +
 		"count as not fitting.")
-	lines := b.defects
+	lines := j.defects
 	slices.Sort(lines)
 	for _, d := range slices.Compact(lines) {
 		p.item("%s", d)

@@ -17,32 +17,36 @@ import (
 
 // bench is one run of the command.
 type bench struct {
-	traces   string // GMEMTOP_TRACES
+	journal
+	files    recordings
 	problems string
 	times    bool
 	joined   bool // the page is made of parts, which say themselves what they lack
-
-	mu       sync.Mutex
-	progress io.Writer
-	began    time.Time
-	defects  []string
 
 	grid []*sweep // made once, for several sections
 	// The largest ratios of home's largest batch to PyTorch's and Capuchin's, if they were measured.
 	overPyTorch, overCapuchin float64
 }
 
-func (b *bench) tell(format string, args ...any) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	fmt.Fprintf(b.progress, "%4.0fs %s\n", time.Since(b.began).Seconds(), sprintf(format, args))
+// journal tells how far a run is, and keeps what failed.
+type journal struct {
+	mu       sync.Mutex
+	progress io.Writer
+	began    time.Time
+	defects  []string
 }
 
-func (b *bench) defect(what string) {
-	b.tell("%s", what)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.defects = append(b.defects, what)
+func (j *journal) tell(format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	fmt.Fprintf(j.progress, "%4.0fs %s\n", time.Since(j.began).Seconds(), sprintf(format, args))
+}
+
+func (j *journal) defect(what string) {
+	j.tell("%s", what)
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.defects = append(j.defects, what)
 }
 
 // each calls f with 0 to n-1 on all processors and returns the first error by index.

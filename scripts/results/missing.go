@@ -3,7 +3,7 @@ package main
 import "context"
 
 // missing lists what cannot be reproduced.
-func (b *bench) missing(_ context.Context, p *page) error {
+func missing(_ *bench, _ context.Context, p *page) error {
 	p.table([]string{"claim", "because"}, [][]string{
 		{"SmartPool: 13.3 % below CnMem",
 			"neither the recording nor the per-network tables are public; the ceiling that the public " +

@@ -376,9 +376,9 @@ func (x *profile) lifetimes(end plan.OpID) {
 }
 
 // pipedream makes a problem from a public profile.
-func (b *bench) pipedream(ctx context.Context, file, network string, batch int,
+func (from recordings) pipedream(ctx context.Context, file, network string, batch int,
 	hw plan.Hardware) (*plan.Problem, error) {
-	path, err := b.public("measurements/*pipedream_" + file + "_graph.txt")
+	path, err := from.public("measurements/*pipedream_" + file + "_graph.txt")
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ import (
 
 // pools writes the section on placing buffers that all stay in memory.
 func (b *bench) pools(ctx context.Context, p *page) error {
-	if err := b.smartPool(ctx, p); err != nil {
+	if err := smartPool(ctx, b.files, p); err != nil {
 		return err
 	}
 	if err := b.challenging(ctx, p); err != nil {
@@ -39,8 +39,8 @@ type poolTrace struct {
 	arena         int64
 }
 
-func (b *bench) poolTrace(ctx context.Context, net string) (*poolTrace, error) {
-	path, err := b.public("papers/smartpool_" + net + "_20iterations*")
+func (from recordings) poolTrace(ctx context.Context, net string) (*poolTrace, error) {
+	path, err := from.public("papers/smartpool_" + net + "_20iterations*")
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func arena(tr *traces.Trace) (int64, error) {
 }
 
 // smartPool compares SmartPool's footprints with its authors'.
-func (b *bench) smartPool(ctx context.Context, p *page) error {
+func smartPool(ctx context.Context, files recordings, p *page) error {
 	p.heading(3, "SmartPool on its authors' recordings")
 	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, " +
 		"CnMem. We did not have its per-network tables. Its first author's repository gives footprint " +
@@ -106,7 +106,7 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 	var rows [][]string
 	var most float64
 	for _, net := range nets {
-		t, err := b.poolTrace(ctx, net.file)
+		t, err := files.poolTrace(ctx, net.file)
 		if p.absent("SmartPool's recordings", err) {
 			return nil
 		}
@@ -156,7 +156,7 @@ var published = map[string]string{"A": "4,910", "B": "3,661", "C": "637", "D": "
 // challenging packs MiniMalloc's problems.
 func (b *bench) challenging(ctx context.Context, p *page) error {
 	p.heading(3, "exact on MiniMalloc's problems")
-	files, err := b.publicAll("minimalloc/*.1048576.csv")
+	files, err := b.files.publicAll("minimalloc/*.1048576.csv")
 	if p.absent("MiniMalloc's challenging problems", err) {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 		{"dsa/*bert_base.csv", "BERT-base (IREE or SOMAS)"},
 		{"dsa/*mobilebert.csv", "MobileBERT (IREE)"}, {"dsa/*pangu*", "Pangu 2.6B (MindSpore SOMAS)"},
 	} {
-		file, err := b.public(c.pattern)
+		file, err := b.files.public(c.pattern)
 		if p.absent("the storage-allocation problems of idealloc's set", err) {
 			return nil
 		}

@@ -23,9 +23,12 @@ import (
 // errAbsent is wrapped by errors about a recording that this run lacks.
 var errAbsent = errors.New("not in this run")
 
+// recordings are the public ones in the folder that GMEMTOP_TRACES names, "" for none.
+type recordings struct{ folder string }
+
 // public returns the file of the public recordings that matches a pattern.
-func (b *bench) public(pattern string) (string, error) {
-	files, err := b.publicAll(pattern)
+func (from recordings) public(pattern string) (string, error) {
+	files, err := from.publicAll(pattern)
 	if err != nil {
 		return "", err
 	}
@@ -33,11 +36,11 @@ func (b *bench) public(pattern string) (string, error) {
 }
 
 // publicAll returns all matching files, in alphabetical order.
-func (b *bench) publicAll(pattern string) ([]string, error) {
-	if b.traces == "" {
+func (from recordings) publicAll(pattern string) ([]string, error) {
+	if from.folder == "" {
 		return nil, fmt.Errorf("%w: GMEMTOP_TRACES is not set", errAbsent)
 	}
-	files, err := filepath.Glob(filepath.Join(b.traces, pattern))
+	files, err := filepath.Glob(filepath.Join(from.folder, pattern))
 	if err != nil || len(files) == 0 {
 		return nil, fmt.Errorf("%w: GMEMTOP_TRACES has no %s", errAbsent, pattern)
 	}
@@ -72,12 +75,12 @@ func device(ctx context.Context, path string) (*timeline.Device, error) {
 
 // blockRecording is AutoSwap's recording of three iterations of VGG with the load curve that its authors
 // computed from it.
-func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.Device, error) {
-	path, err := b.public("papers/*block_fresh_vgg*")
+func (from recordings) blockRecording(ctx context.Context) (*swap.Recording, *timeline.Device, error) {
+	path, err := from.public("papers/*block_fresh_vgg*")
 	if err != nil {
 		return nil, nil, err
 	}
-	curve, err := b.public("papers/*load_origin_vgg*")
+	curve, err := from.public("papers/*load_origin_vgg*")
 	if err != nil {
 		return nil, nil, err
 	}
