@@ -61,7 +61,7 @@ func (b *Builder) Cost(g plan.Gap, s *Set) (ns, scratch int64, ok bool) {
 		return 0, 0, true
 	}
 	one := [1]plan.BufferID{g.Buffer}
-	if b.check(g) != nil || b.collect(g.Before, one[:], s, math.MaxInt) != nil {
+	if checkGap(b.p, g) != nil || b.collect(g.Before, one[:], s, math.MaxInt) != nil {
 		return 0, 0, false
 	}
 	c := b.measure(g.Before, s)

@@ -243,7 +243,7 @@ func (b *Builder) at(x plan.BufferID, i plan.OpID) value {
 // [Builder.PlanDrops].
 func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 	p := b.p
-	if err := b.check(g); err != nil {
+	if err := checkGap(b.p, g); err != nil {
 		return false, err.Error()
 	}
 	v := b.at(g.Buffer, g.Before)
@@ -265,9 +265,8 @@ func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 		p.Ops[b.from[v]].Name)
 }
 
-// check says what is wrong with a gap.
-func (b *Builder) check(g plan.Gap) error {
-	p := b.p
+// checkGap says what is wrong with a gap.
+func checkGap(p *plan.Problem, g plan.Gap) error {
 	n := plan.OpID(len(p.Ops))
 	if g.Buffer < 0 || int(g.Buffer) >= len(p.Buffers) {
 		return fmt.Errorf("%w gap: buffer %d of %d", plan.ErrInvalid, g.Buffer, len(p.Buffers))

@@ -92,7 +92,7 @@ func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient 
 	r.Absences = make([]plan.Absence, len(drops))
 	order := make([]int, 0, len(drops))
 	for i := range drops {
-		x, wrong := b.absence(&drops[i])
+		x, wrong := absenceOf(b.p, &drops[i])
 		if wrong != nil {
 			bad, err = append(bad, i), wrong
 			if !lenient {
@@ -148,9 +148,9 @@ func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient 
 	return r, nil, nil
 }
 
-// absence turns a drop into an absence.
-func (b *Builder) absence(d *Drop) (plan.Absence, error) {
-	if err := b.check(d.Gap); err != nil {
+// absenceOf turns a drop into an absence.
+func absenceOf(p *plan.Problem, d *Drop) (plan.Absence, error) {
+	if err := checkGap(p, d.Gap); err != nil {
 		return plan.Absence{}, err
 	}
 	x := plan.Absence{Buffer: d.Buffer, After: d.After, Before: d.Before, Release: d.Release, Fetch: d.Fetch,
@@ -167,7 +167,7 @@ func (b *Builder) absence(d *Drop) (plan.Absence, error) {
 	if x.Release <= x.After || x.Fetch < x.Release || x.Before < x.Fetch {
 		return plan.Absence{}, fmt.Errorf("%w drop: buffer %d (%s) leaves after op %d, at %d, and is made "+
 			"again at %d for op %d: not in this order", plan.ErrInvalid,
-			d.Buffer, b.p.Buffers[d.Buffer].Name, d.After, x.Release, x.Fetch, d.Before)
+			d.Buffer, p.Buffers[d.Buffer].Name, d.After, x.Release, x.Fetch, d.Before)
 	}
 	return x, nil
 }

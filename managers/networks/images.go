@@ -99,23 +99,23 @@ func googLeNet(t *layers) {
 	x = t.convReLU("conv2/3x3_reduce", "conv2/relu_3x3_reduce", x, 64, 1, 1, 0)
 	x = t.lrn("conv2/norm2", t.convReLU("conv2/3x3", "conv2/relu_3x3", x, 192, 3, 1, 1))
 	x = t.pool("pool2/3x3_s2", x, 3, 2, 0, true)
-	x = t.inception("inception_3a", x, 64, 96, 128, 16, 32, 32)
-	x = t.inception("inception_3b", x, 128, 128, 192, 32, 96, 64)
+	x = inception(t, "inception_3a", x, 64, 96, 128, 16, 32, 32)
+	x = inception(t, "inception_3b", x, 128, 128, 192, 32, 96, 64)
 	x = t.pool("pool3/3x3_s2", x, 3, 2, 0, true)
-	x = t.inception("inception_4a", x, 192, 96, 208, 16, 48, 64)
-	x = t.inception("inception_4b", x, 160, 112, 224, 24, 64, 64)
-	x = t.inception("inception_4c", x, 128, 128, 256, 24, 64, 64)
-	x = t.inception("inception_4d", x, 112, 144, 288, 32, 64, 64)
-	x = t.inception("inception_4e", x, 256, 160, 320, 32, 128, 128)
+	x = inception(t, "inception_4a", x, 192, 96, 208, 16, 48, 64)
+	x = inception(t, "inception_4b", x, 160, 112, 224, 24, 64, 64)
+	x = inception(t, "inception_4c", x, 128, 128, 256, 24, 64, 64)
+	x = inception(t, "inception_4d", x, 112, 144, 288, 32, 64, 64)
+	x = inception(t, "inception_4e", x, 256, 160, 320, 32, 128, 128)
 	x = t.pool("pool4/3x3_s2", x, 3, 2, 0, true)
-	x = t.inception("inception_5a", x, 256, 160, 320, 32, 128, 128)
-	x = t.inception("inception_5b", x, 384, 192, 384, 48, 128, 128)
+	x = inception(t, "inception_5a", x, 256, 160, 320, 32, 128, 128)
+	x = inception(t, "inception_5b", x, 384, 192, 384, 48, 128, 128)
 	x = t.dropout("pool5/drop_7x7_s1", t.average("pool5/7x7_s1", x))
 	t.loss(t.linear("loss3/classifier", x, 1000, true, -1))
 }
 
 // inception has four branches: 1x1; 1x1 and 3x3; 1x1 and 5x5; pooling and 1x1.
-func (t *layers) inception(name string, x *tensor, one, reduce3, three, reduce5, five, proj int64) *tensor {
+func inception(t *layers, name string, x *tensor, one, reduce3, three, reduce5, five, proj int64) *tensor {
 	conv := func(s string, x *tensor, out, kernel int64) *tensor {
 		return t.convReLU(name+"/"+s, name+"/relu_"+s, x, out, kernel, 1, kernel/2)
 	}
@@ -137,14 +137,14 @@ func resNet(t *layers, blocks ...int) {
 			if g > 0 && i == 0 {
 				stride = 2
 			}
-			x = t.bottleneck(fmt.Sprintf("layer%d.%d.", g+1, i), x, channels, stride)
+			x = bottleneck(t, fmt.Sprintf("layer%d.%d.", g+1, i), x, channels, stride)
 		}
 	}
 	t.loss(t.linear("fc", t.average("avgpool", x), 1000, true, -1))
 }
 
 // bottleneck is torchvision's: its three activations are numbered here, where there they are one module.
-func (t *layers) bottleneck(at string, x *tensor, channels, stride int64) *tensor {
+func bottleneck(t *layers, at string, x *tensor, channels, stride int64) *tensor {
 	y := t.relu(at+"relu1", t.batchNorm(at+"bn1", t.conv(at+"conv1", x, channels, 1, 1, 0, false)))
 	y = t.relu(at+"relu2", t.batchNorm(at+"bn2", t.conv(at+"conv2", y, channels, 3, stride, 1, false)))
 	y = t.batchNorm(at+"bn3", t.conv(at+"conv3", y, 4*channels, 1, 1, 0, false))
