@@ -14,7 +14,7 @@ import (
 // mayNotSplit reports whether a private pool of the device may have handed out whole segments where the rules
 // split.
 func (b *deviceBuilder) mayNotSplit() bool {
-	if !b.namesPrivatePools() {
+	if !namesPrivatePools(b.tr) {
 		return false
 	}
 	ev, first := &b.tr.Events, b.d.first
@@ -53,9 +53,9 @@ func (b *deviceBuilder) mayNotSplit() bool {
 }
 
 // namesPrivatePools reports whether the recording names a private pool with its events.
-func (b *deviceBuilder) namesPrivatePools() bool {
-	for i := range b.tr.Details {
-		if d := &b.tr.Details[i]; d.HasPool && d.Pool != (traces.Pool{}) {
+func namesPrivatePools(t *traces.Trace) bool {
+	for i := range t.Details {
+		if d := &t.Details[i]; d.HasPool && d.Pool != (traces.Pool{}) {
 			return true
 		}
 	}

@@ -27,13 +27,14 @@ func (c *cursor) open(d *timeline.Device) {
 	}
 	c.Cursor = d.Totals.PeakAt
 	axis := timeline.AxisTime
-	if !c.hasTime() {
+	if !hasTime(d) {
 		axis = timeline.AxisEvents
 	}
 	c.Window = d.Full(axis)
 }
 
-func (c *cursor) hasTime() bool { return c.device.Timeline().Trace.Clock.HasTime }
+// hasTime reports whether a device's recording has a clock.
+func hasTime(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
 
 // hasEvents reports whether there is anything to move through.
 func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 0 }
@@ -149,18 +150,22 @@ func (c *cursor) toLocalPeak(by int) string {
 	return "there is no peak before this one"
 }
 
-// localPeaks returns moments in order: the peaks of iterations, or else local maxima that stand out by a
-// twentieth of the peak, found at a resolution of 512 columns over the whole recording.
+// localPeaks returns moments in order: the peaks of iterations, or else the local maxima of the curve.
 func (c *cursor) localPeaks() []timeline.Moment {
-	d := c.device
-	var peaks []timeline.Moment
-	if c.hasIterations() {
-		for _, it := range steps.Of(d).List {
-			peaks = append(peaks, it.PeakAt)
-		}
-		return peaks
+	if !c.hasIterations() {
+		return localMaxima(c.device, c.Window.Axis)
 	}
-	cols := d.Columns(d.Allocated, d.Full(c.Window.Axis), 512, nil)
+	var peaks []timeline.Moment
+	for _, it := range steps.Of(c.device).List {
+		peaks = append(peaks, it.PeakAt)
+	}
+	return peaks
+}
+
+// localMaxima returns, in order, local maxima that stand out by a twentieth of the peak, found at a
+// resolution of 512 columns over the whole recording.
+func localMaxima(d *timeline.Device, axis timeline.Axis) (peaks []timeline.Moment) {
+	cols := d.Columns(d.Allocated, d.Full(axis), 512, nil)
 	rise := max(d.Totals.PeakAllocated/20, 1)
 	low, top := int64(0), -1
 	if len(cols) > 0 {
@@ -228,7 +233,7 @@ func (c *cursor) toggleAxis() string {
 		from, to := int64(max(d.MomentAt(old.From), 0)), int64(d.MomentAt(old.To))+1
 		c.Window = timeline.Window{Axis: timeline.AxisEvents, From: from, To: to}
 	} else {
-		if !c.hasTime() {
+		if !hasTime(d) {
 			return "this recording has no clock: x counts events"
 		}
 		last := timeline.Moment(min(max(old.To, 1), int64(d.Len())) - 1)
@@ -246,7 +251,7 @@ func (c *cursor) toggleAxis() string {
 
 func (c *cursor) mark() string {
 	c.setMark(c.Cursor)
-	return "marked " + c.momentText(c.Mark) + "; move on and press d to compare, ' to come back"
+	return "marked " + momentText(c.device, c.Window.Axis, c.Mark) + "; move on and press d to compare, ' to come back"
 }
 
 // toMark jumps to the mark, and from the mark back to where the last jump started.
@@ -259,14 +264,14 @@ func (c *cursor) toMark() string {
 }
 
 // momentText names a moment for people: its time, or its index without a clock.
-func (c *cursor) momentText(at timeline.Moment) string {
+func momentText(d *timeline.Device, axis timeline.Axis, at timeline.Moment) string {
 	if at == timeline.Start {
 		return "the start"
 	}
-	if c.Window.Axis == timeline.AxisEvents || !c.hasTime() {
+	if axis == timeline.AxisEvents || !hasTime(d) {
 		return fmt.Sprintf("event %s", leaf.Count(int64(at)))
 	}
-	return timeline.Duration(c.device.Time(at) - c.device.Timeline().Zero())
+	return timeline.Duration(d.Time(at) - d.Timeline().Zero())
 }
 
 // setMark marks a moment.

@@ -31,16 +31,16 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s, a)))
 	body = body.Inset(1, 0)
 	var part canvas.Rect
-	if rows := v.barRows(a, body); rows > 0 {
+	if rows := barRows(a, body); rows > 0 {
 		part, body = body.CutTop(rows)
-		v.drawBar(s, c.Sub(part), a)
+		drawBar(s, c.Sub(part), a)
 	}
 	part, body = body.CutTop(v.causeRows(a, body))
 	drawCauses(s, c.Sub(part), a)
 	v.drawTables(s, c, body, a)
 }
 
-func (v *view) barRows(a *autopsy.Result, body canvas.Rect) int {
+func barRows(a *autopsy.Result, body canvas.Rect) int {
 	switch {
 	case a.State == nil || !a.State.Known || body.H < 10:
 		return 0
@@ -61,7 +61,7 @@ type segment struct {
 
 // segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is
 // unknown.
-func (v *view) segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
+func segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
 	st, th := a.State, s.Theme
 	fill := func(c color.Color, strength int, pattern, mono rune) canvas.Fill {
 		return canvas.Fill{Color: th.Fade(c, strength), Shade: c, Pattern: pattern, Mono: mono, ASCII: mono}
@@ -116,9 +116,9 @@ func cell(c *canvas.Canvas, x, y int, f canvas.Fill) {
 
 // drawBar draws the device's memory as a bar with its parts named under it, and what was asked for on the
 // same scale.
-func (v *view) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
+func drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
-	parts, whole := v.segments(s, a)
+	parts, whole := segments(s, a)
 	scale := max(whole, 1)
 	label := "reserved"
 	if s.Device.Info.TotalBytes >= a.State.Reserved && s.Device.Info.TotalBytes > 0 {

@@ -43,7 +43,7 @@ func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
 	for _, o := range []viewtest.Training{{Iterations: 3, OOM: true}, {Iterations: 3, OOM: true, Pools: true},
 		{Iterations: 2}} {
 		sc, v := open(t, o)
-		parts, whole := v.segments(sc.State, v.known(sc.State))
+		parts, whole := segments(sc.State, v.known(sc.State))
 		sum := int64(0)
 		for _, p := range parts {
 			sum += p.bytes
@@ -175,7 +175,7 @@ func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
 	a := *v.known(sc.State)
 	a.State.Cached, a.Free, sc.State.Device.Info.TotalBytes = 0, maybe.Int{}, 0
 	c := canvas.New(120, 3, canvas.NoColor, false)
-	v.drawBar(sc.State, c, &a)
+	drawBar(sc.State, c, &a)
 	unit, _ := sc.State.Units.Column(a.State.Reserved)
 	line := strings.TrimSpace(strings.Split(ansi.Strip(c.String()), "\n")[1])
 	if !strings.HasSuffix(line, " "+unit) || strings.Contains(line, "cached") {

@@ -32,7 +32,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		v.drawBlock(s, c.Sub(below))
 		return
 	}
-	left := min(max(body.W/2, v.needs()), body.W*3/5)
+	left := min(max(body.W/2, nameColumn+2+longestName(v.rows)), body.W*3/5)
 	v.list = canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}
 	v.drawTable(s, c.Sub(v.list))
 	x := left + 3
@@ -43,15 +43,10 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawBlock(s, c.Sub(rest))
 }
 
-// needs returns the width of the table with its longest name.
-func (v *View) needs() int {
-	return nameColumn + 2 + v.longestName()
-}
-
-func (v *View) longestName() int {
-	longest := 0
-	for i := range v.rows {
-		longest = max(longest, canvas.Width(name(&v.rows[i])))
+// longestName returns the width of the longest name.
+func longestName(rows []row) (longest int) {
+	for i := range rows {
+		longest = max(longest, canvas.Width(name(&rows[i])))
 	}
 	return longest
 }
@@ -165,7 +160,7 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
 	unit, size := s.Units.Column(largest)
 	t := table{s: s, size: size, unit: unit, total: total, largest: largest, comparing: s.HasMark &&
 		v.built.okM}
-	t.fit(w, v.longestName())
+	t.fit(w, longestName(v.rows))
 	t.head(c, v.by)
 	v.height = h - 1
 	if !v.loose {

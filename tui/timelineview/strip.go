@@ -125,13 +125,19 @@ func microBatches(list []steps.Part, its []steps.Iteration) []int {
 	return out
 }
 
-// parts returns the strip of the device in view, computed once.
-func (v *View) parts(d *timeline.Device, analysed bool) []chart.Stretch {
+// strips keeps the strip of the last device.
+type strips struct {
+	of   *timeline.Device
+	list []chart.Stretch
+}
+
+// parts returns the strip of a device, nil before its steps are known.
+func (v *strips) parts(d *timeline.Device, analysed bool) []chart.Stretch {
 	if !analysed {
 		return nil
 	}
-	if v.stripOf != d {
-		v.stripOf, v.strip = d, strip(steps.Parts(d), steps.Phases(d), steps.Of(d).List)
+	if v.of != d {
+		v.of, v.list = d, strip(steps.Parts(d), steps.Phases(d), steps.Of(d).List)
 	}
-	return v.strip
+	return v.list
 }

@@ -29,8 +29,7 @@ type View struct {
 	yHigh   int64
 	merged  timeline.Band // the merged band that is selected; Count 0 for none
 	slabs   []canvas.Slab
-	strip   []chart.Stretch
-	stripOf *timeline.Device
+	strips  strips
 	keys    keyMap
 }
 
@@ -130,7 +129,7 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 		}
 	}
 	f := chart.Frame{
-		Device: s.Device, Area: p.area, Window: s.Window, High: v.high, Parts: v.parts(s.Device, s.Analysed),
+		Device: s.Device, Area: p.area, Window: s.Window, High: v.high, Parts: v.strips.parts(s.Device, s.Analysed),
 	}
 	if v.yHigh > 0 { // what was zoomed to may lie above all that another window holds
 		down := max(min(v.yHigh-v.high, v.yLow), 0)
