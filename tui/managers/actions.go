@@ -185,21 +185,6 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 // hold has the root stay with the captured step that is shown, by a move that moves nothing.
 func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
-// findLargest looks for the largest size with the managers that are on and serve the recording.
-func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
-	q, ok := v.question(s)
-	other := otherThan(s)
-	if !ok || len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
-		return nil
-	}
-	planner, hw := v.subject.with, v.subject.with.Hardware()[v.subject.hardware]
-	names := v.managers.serving(q.setup.p)
-	return v.search.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
-		p, err := planner.Problem(ctx, other, hw)
-		return p, err
-	})
-}
-
 // selected returns the chosen plan, or the command that says why there is none.
 func (v *View) selected(s *leaf.State) (q question, r *result, why tea.Cmd) {
 	q, ok := v.question(s)

@@ -261,6 +261,19 @@ func otherThan(s *leaf.State) *timeline.Device {
 	return nil
 }
 
+// find looks for the largest size with the named managers, on the hardware of a subject.
+func (x *search) find(s *leaf.State, q question, msg goalMsg, names []string, of *subject) tea.Cmd {
+	other := otherThan(s)
+	if len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
+		return nil
+	}
+	planner, hw := of.with, of.with.Hardware()[of.hardware]
+	return x.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
+		p, err := planner.Problem(ctx, other, hw)
+		return p, err
+	})
+}
+
 // begin looks for the largest size with the named managers; read makes the problem of the second recording.
 func (x *search) begin(
 	q question, msg goalMsg, names []string, read func(context.Context) (*plan.Problem, error),

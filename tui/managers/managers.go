@@ -119,13 +119,19 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s))
 	}
 	if cmd, ok := v.training.take(msg); ok {
-		return tea.Batch(v.news(s), v.pace(msg, cmd))
+		return tea.Batch(v.askSentence(s), v.pace(msg, cmd))
 	}
 	if cmd, ok := v.search.take(msg); ok {
 		return v.pace(msg, cmd)
 	}
 	if cmd, ok := v.measuring.take(msg); ok {
-		return tea.Batch(v.news(s), v.pace(msg, cmd))
+		return tea.Batch(v.askSentence(s), v.pace(msg, cmd))
+	}
+	if typed, ok := msg.(batchMsg); ok {
+		if pick := pickGoal(typed.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
+			return pick
+		}
+		msg = goalMsg{sizes: typed.sizes}
 	}
 	switch msg := msg.(type) {
 	case targetMsg:
@@ -136,13 +142,12 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 			cmd = tea.Batch(cmd, v.search.ask(s, q, v.planning.answersTo(q).err != nil))
 		}
 		return cmd
-	case batchMsg:
-		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
-			return pick
-		}
-		return v.findLargest(s, goalMsg{sizes: msg.sizes})
 	case goalMsg:
-		return v.findLargest(s, msg)
+		q, ok := v.question(s)
+		if !ok { // it was closed meanwhile
+			return nil
+		}
+		return v.search.find(s, q, msg, v.managers.serving(q.setup.p), &v.subject)
 	case otherMsg:
 		return askOther(msg)
 	case settledMsg:
@@ -269,20 +274,15 @@ func (v *View) refresh(s *leaf.State) tea.Cmd {
 		}
 		return x.Overhead, ok && x.Available
 	})
-	return v.askSentence(s, q)
+	return v.askSentence(s)
 }
 
-// news asks for the sentence again after something was measured.
-func (v *View) news(s *leaf.State) tea.Cmd {
+// askSentence asks for the sentence about what is known.
+func (v *View) askSentence(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok {
 		return nil
 	}
-	return v.askSentence(s, q)
-}
-
-// askSentence asks for the sentence about what is known.
-func (v *View) askSentence(s *leaf.State, q question) tea.Cmd {
 	measured, replanned := v.measuring.results(q)
 	if r, predicted, ok := v.training.result(q); ok {
 		measured, replanned = append(measured, r), append(replanned, predicted)
