@@ -55,30 +55,19 @@ func (capuchin) Info() plan.Info {
 
 // Plan implements [plan.Manager].
 func (m capuchin) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	info := m.Info()
-	if err := check(p, r, info); err != nil {
-		return nil, err
-	}
 	var s *selection
-	var seen *view
 	var work int64
-	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
-		v, err := look(p, limit, seen)
-		if err != nil {
-			return plan.Decisions{}, err
-		}
-		if v != seen {
-			at, _, err := measure(ctx, v.p, r.Evaluator, plan.Decisions{})
-			if err != nil {
-				return plan.Decisions{}, err
-			}
+	pl, err := run(ctx, p, r, m.Info(), func(v *view) error {
+		at, _, err := measure(ctx, v.p, r.Evaluator, plan.Decisions{})
+		if err == nil {
 			work++
-			seen, s = v, newSelection(v, at)
+			s = newSelection(v, at)
 		}
+		return err
+	}, func(_ *view, limit int64) (plan.Decisions, error) {
 		d, w, err := m.decide(ctx, s, r, limit)
 		work += w
 		r.Report(work, work)
-		d.Variants = v.variants
 		return d, err
 	})
 	if err != nil {

@@ -27,12 +27,34 @@ func All() []plan.Manager { return []plan.Manager{capuchin{}, delta{}, home{}} }
 // again and placed again, several times.
 const placeWork = 20_000
 
-// within makes the plan of a manager: what decide decides for a limit on live bytes, placed within the
-// request's budget.
-func within(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info,
-	decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
+// run makes the plan of a manager: what decide decides in a view of the problem for a limit on live bytes,
+// placed within the request's budget. open is told each view before anything is decided in it.
+func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, open func(v *view) error,
+	decide func(v *view, limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
+	if err := p.Serve(info); err != nil {
+		return nil, err
+	}
+	if err := p.CheckBudget(r.Budget); err != nil {
+		return nil, err
+	}
 	began := time.Now()
-	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork}, decide)
+	var seen *view
+	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
+		v, err := look(p, limit, seen)
+		if err != nil {
+			return plan.Decisions{}, err
+		}
+		if v != seen {
+			if seen = v; open != nil {
+				if err := open(v); err != nil {
+					return plan.Decisions{}, err
+				}
+			}
+		}
+		d, err := decide(v, limit)
+		d.Variants = v.variants
+		return d, err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -42,12 +64,4 @@ func within(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info
 		pl.Note("%s", info.Reading)
 	}
 	return pl, nil
-}
-
-// check refuses what a manager cannot serve.
-func check(p *plan.Problem, r plan.Request, info plan.Info) error {
-	if err := p.Serve(info); err != nil {
-		return err
-	}
-	return p.CheckBudget(r.Budget)
 }

@@ -64,25 +64,14 @@ func (delta) Info() plan.Info {
 
 // Plan implements [plan.Manager].
 func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	info := m.Info()
-	if err := check(p, r, info); err != nil {
-		return nil, err
-	}
-	var seen *view
 	var work int64
-	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
+	pl, err := run(ctx, p, r, m.Info(), nil, func(v *view, limit int64) (plan.Decisions, error) {
 		if limit <= 0 {
 			return plan.Decisions{}, ctx.Err()
 		}
-		v, err := look(p, limit, seen)
-		if err != nil {
-			return plan.Decisions{}, err
-		}
-		seen = v
 		d, w, err := m.decide(ctx, v, limit)
 		work += w
 		r.Report(work, work)
-		d.Variants = v.variants
 		return d, err
 	})
 	if err != nil {

@@ -71,35 +71,26 @@ func (home) Info() plan.Info {
 
 // Plan implements [plan.Manager].
 func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	info := m.Info()
-	if err := check(p, r, info); err != nil {
-		return nil, err
-	}
 	w := &swarm{home: m, ctx: ctx, r: r, most: r.Work}
 	if w.most <= 0 {
 		w.most = evaluations(int64(len(p.Ops) + len(p.Buffers) + 1))
 	}
-	var seen *view
-	pl, err := within(ctx, p, r, info, func(limit int64) (plan.Decisions, error) {
+	pl, err := run(ctx, p, r, m.Info(), func(v *view) error {
+		if r.Budget <= 0 { // nothing will be decided
+			return nil
+		}
+		at, _, err := measure(ctx, v.p, r.Evaluator, plan.Decisions{})
+		if err == nil {
+			w.work++
+			w.v, w.s = v, newSelection(v, at)
+			w.s.longest = 4*len(p.Ops) + 1024
+		}
+		return err
+	}, func(_ *view, limit int64) (plan.Decisions, error) {
 		if limit <= 0 {
 			return plan.Decisions{}, ctx.Err()
 		}
-		v, err := look(p, limit, seen)
-		if err != nil {
-			return plan.Decisions{}, err
-		}
-		if v != seen {
-			at, _, err := measure(ctx, v.p, r.Evaluator, plan.Decisions{})
-			if err != nil {
-				return plan.Decisions{}, err
-			}
-			w.work++
-			seen, w.v, w.s = v, v, newSelection(v, at)
-			w.s.longest = 4*len(p.Ops) + 1024
-		}
-		d, err := w.decide(limit)
-		d.Variants = v.variants
-		return d, err
+		return w.decide(limit)
 	})
 	if err != nil {
 		return nil, err
