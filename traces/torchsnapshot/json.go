@@ -139,17 +139,10 @@ func (j *jsonReader) dict(parent value, key text, depth int) (value, error) {
 		return err
 	}
 	for first := true; ; first = false {
-		c, err := j.token()
-		switch {
-		case err != nil:
+		if more, err := j.more('}', first); err != nil {
 			return v, err
-		case c == '}':
-			j.w.pos++
+		} else if !more {
 			return v, flush()
-		case !first:
-			if err := j.expect(','); err != nil {
-				return v, err
-			}
 		}
 		if err := j.pair(v, depth); err != nil {
 			return v, err
@@ -160,6 +153,22 @@ func (j *jsonReader) dict(parent value, key text, depth int) (value, error) {
 			}
 		}
 	}
+}
+
+// more goes to the next item of an object or an array, behind its comma unless it is the first, and reports
+// whether there is one: false behind the closing bracket.
+func (j *jsonReader) more(closing byte, first bool) (bool, error) {
+	c, err := j.token()
+	switch {
+	case err != nil:
+		return false, err
+	case c == closing:
+		j.w.pos++
+		return false, nil
+	case !first:
+		return true, j.expect(',')
+	}
+	return true, nil
 }
 
 // pair pushes a key and its value.
@@ -199,17 +208,10 @@ func (j *jsonReader) list(parent value, key text, depth int) (value, error) {
 		return err
 	}
 	for first := true; ; first = false {
-		c, err := j.token()
-		switch {
-		case err != nil:
+		if more, err := j.more(']', first); err != nil {
 			return v, err
-		case c == ']':
-			j.w.pos++
+		} else if !more {
 			return v, flush()
-		case !first:
-			if err := j.expect(','); err != nil {
-				return v, err
-			}
 		}
 		x, err := j.value(v, tEmpty, depth+1)
 		if err != nil {
