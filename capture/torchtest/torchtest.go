@@ -3,6 +3,7 @@
 package torchtest
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
@@ -72,4 +73,30 @@ func Learned(out []byte) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "")
+}
+
+// Torchrun is the command of a training on two GPUs, one rank each, over NCCL: cmd/gmemtop's testdata/ranks.py,
+// wrapped in ddp or fsdp, for so many steps.
+func Torchrun(t testing.TB, script, wrap string, steps int) []string {
+	t.Helper()
+	return []string{Python(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+		script, wrap, fmt.Sprint(steps)}
+}
+
+// LearnedAlone runs such a command without gmemtop and returns what its two ranks learned.
+func LearnedAlone(t testing.TB, env []string, argv ...string) string {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = env
+	var trouble bytes.Buffer
+	cmd.Stderr = &trouble
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v\n%s%s", err, out, trouble.Bytes())
+	}
+	learned := Learned(out)
+	if strings.Count(learned, "\n") != 4 {
+		t.Fatalf("two ranks learned\n%s", learned)
+	}
+	return learned
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -16,32 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
-
-// torchrun is the command of a training on two GPUs, one rank each, over NCCL.
-func torchrun(t *testing.T, wrap string, steps int) []string {
-	t.Helper()
-	return []string{torchtest.Python(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-		"testdata/ranks.py", wrap, fmt.Sprint(steps)}
-}
-
-// learnedAlone returns the results of a training's ranks without gmemtop.
-func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
-	t.Helper()
-	argv := torchrun(t, wrap, steps)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = env
-	var trouble bytes.Buffer
-	cmd.Stderr = &trouble
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, trouble.Bytes())
-	}
-	learned := torchtest.Learned(out)
-	if strings.Count(learned, "\n") != 4 {
-		t.Fatalf("two ranks learned\n%s", learned)
-	}
-	return learned
-}
 
 // Each rank is recorded to its own file, on its own GPU, with its steps, and its results are the same as
 // without gmemtop.
@@ -67,8 +40,8 @@ func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	const steps = 12
 	file := filepath.Join(dir, "run.gmt")
 	got := torchtest.Learned([]byte(gmemtop(slices.Concat([]string{"record", "-o", file, "--"},
-		torchrun(t, "ddp", steps))...)))
-	if want := learnedAlone(t, env, "ddp", steps); got != want {
+		torchtest.Torchrun(t, "testdata/ranks.py", "ddp", steps))...)))
+	if want := torchtest.LearnedAlone(t, env, torchtest.Torchrun(t, "testdata/ranks.py", "ddp", steps)...); got != want {
 		t.Errorf("it learned\n%s\nand without gmemtop\n%s", got, want)
 	}
 

@@ -3,7 +3,6 @@
 package crew
 
 import (
-	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -60,32 +59,6 @@ func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 	}
 }
 
-// torchrun is the command of a training on two GPUs, one rank each, over NCCL.
-func torchrun(t *testing.T, wrap string, steps int) []string {
-	t.Helper()
-	return []string{torch(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
-		"../../cmd/gmemtop/testdata/ranks.py", wrap, fmt.Sprint(steps)}
-}
-
-// learnedAlone returns what the ranks of a training learn without gmemtop.
-func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
-	t.Helper()
-	argv := torchrun(t, wrap, steps)
-	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = env
-	var trouble bytes.Buffer
-	cmd.Stderr = &trouble
-	out, err := cmd.Output()
-	if err != nil {
-		t.Fatalf("%v\n%s%s", err, out, trouble.Bytes())
-	}
-	learned := torchtest.Learned(out)
-	if strings.Count(learned, "\n") != 4 {
-		t.Fatalf("two ranks learned\n%s", learned)
-	}
-	return learned
-}
-
 // All ranks of a training over NCCL carry out a plan and drop it again on request, while streams do their
 // work as late as possible; the ranks learn the same as alone, to the bit.
 func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
@@ -94,7 +67,7 @@ func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 		t.Run(wrap, func(t *testing.T) {
 			const steps = 150
 			env, ended := standintest.Environ(t, standin.Machine{Devices: 2, Order: standin.Late})
-			ranks := startRanksIn(t, env, 2, torchrun(t, wrap, steps)...)
+			ranks := startRanksIn(t, env, 2, torchtest.Torchrun(t, "../../cmd/gmemtop/testdata/ranks.py", wrap, steps)...)
 			var last live.News
 			err := ranks.beside(manager, func(n live.News) bool {
 				last = n
@@ -108,7 +81,7 @@ func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 				t.Errorf("%+v", last)
 			}
 			ranks.unplanned(ranks.until(2))
-			learntTheSame(t, ranks.end(), learnedAlone(t, env, wrap, steps))
+			learntTheSame(t, ranks.end(), torchtest.LearnedAlone(t, env, torchtest.Torchrun(t, "../../cmd/gmemtop/testdata/ranks.py", wrap, steps)...))
 			ended()
 		})
 	}
