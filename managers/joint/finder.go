@@ -58,25 +58,25 @@ func newFinder(
 	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
-	f.views = append(f.views, f.newView(p, m, 0, off))
+	f.views = append(f.views, newView(f, p, m, 0, off))
 	// copies are work like any other: what only runs again is looked for beside what does both
 	if m.inline && !off.swap {
 		only := off
 		only.swap = true
-		f.views = append(f.views, f.newView(p, m, 0, only))
+		f.views = append(f.views, newView(f, p, m, 0, only))
 	}
 	// and what does not, since the first op to run again has all ops noted
 	if m.noting > 0 && !off.recompute {
 		only := off
 		only.recompute = true
-		f.views = append(f.views, f.newView(p, m, 0, only))
+		f.views = append(f.views, newView(f, p, m, 0, only))
 	}
-	if size := f.sectionSize(); size > 0 {
+	if size := sectionSize(m, off); size > 0 {
 		q, err := p.Sectioned(size)
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, f.newView(q, compile(q, set), size, off))
+		f.views = append(f.views, newView(f, q, compile(q, set), size, off))
 	}
 	work := r.Work
 	if work <= 0 {
@@ -95,16 +95,16 @@ func newFinder(
 // sectionSize returns the least multiple of a page by a power of two at which the problem has few enough
 // sections. It returns 0 where cutting changes nothing or takes too long, where there are no copy engines (a
 // target that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
-func (f *finder) sectionSize() int64 {
-	m := f.views[0].m
-	if f.off.sections || f.p.EagerOnly || m.inline || f.p.Kind < traces.Accesses ||
-		m.n+len(f.p.Buffers) > f.set.sectionRows || len(f.p.Buffers) > f.set.sectionBuffers {
+func sectionSize(m *model, off mechanisms) int64 {
+	p, set := m.p, &m.set
+	if off.sections || p.EagerOnly || m.inline || p.Kind < traces.Accesses ||
+		m.n+len(p.Buffers) > set.sectionRows || len(p.Buffers) > set.sectionBuffers {
 		return 0
 	}
-	for size := f.set.page; ; size *= 2 {
+	for size := set.page; ; size *= 2 {
 		var count, cut int64
-		for i := range f.p.Buffers {
-			if b := &f.p.Buffers[i]; b.Life != plan.Persistent {
+		for i := range p.Buffers {
+			if b := &p.Buffers[i]; b.Life != plan.Persistent {
 				count += (b.Size + size - 1) / size
 				if b.Size > size {
 					cut++
@@ -114,7 +114,7 @@ func (f *finder) sectionSize() int64 {
 		if cut == 0 {
 			return 0
 		}
-		if count <= f.set.mostSections+int64(len(f.p.Buffers)) {
+		if count <= set.mostSections+int64(len(p.Buffers)) {
 			return size
 		}
 	}
@@ -265,8 +265,8 @@ func (f *finder) writeBound(x *outcome) {
 			limit = x.pl.Footprint
 		}
 		known := x.time * int64(f.p.Iterations)
-		bound := f.b.prove(limit, f.set.proofTurns*f.turns(), known, f.proofWork())
-		x.pl.StepBound = f.perIteration(bound)
+		bound := f.b.prove(limit, f.set.proofTurns*f.set.turns(f.views[0].m.n), known, f.set.proofOf(f.r.Work))
+		x.pl.StepBound = perIteration(f.p, bound)
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
 			x.pl.Note(
 				"no plan within this memory can be faster by more than %.1f %%",
@@ -285,22 +285,23 @@ func (f *finder) writeBound(x *outcome) {
 	}
 }
 
-// proofWork is what the bound over intervals may look at: less where the caller asks for less work.
-func (f *finder) proofWork() int64 {
-	if f.r.Work > 0 {
-		return min(f.set.proofWork, f.r.Work*f.set.proofWork/f.set.defaultWork)
+// proofOf is what the bound over intervals may look at: less where the caller asks for less work, 0 for no
+// opinion.
+func (s *params) proofOf(work int64) int64 {
+	if work > 0 {
+		return min(s.proofWork, work*s.proofWork/s.defaultWork)
 	}
-	return f.set.proofWork
+	return s.proofWork
+}
+
+// turns returns how many updates of weights a bound over so many ops is given.
+func (s *params) turns(ops int) int {
+	return max(s.leastTurns, min(s.mostTurns, s.turnsWork/(ops+1)))
 }
 
 // perIteration is what an evaluator calls the step time, for a time that all iterations of the problem take
 // together.
-func (f *finder) perIteration(time int64) int64 { return time / int64(f.p.Iterations) }
-
-// turns returns how many updates of weights a bound is given.
-func (f *finder) turns() int {
-	return max(f.set.leastTurns, min(f.set.mostTurns, f.set.turnsWork/(f.views[0].m.n+1)))
-}
+func perIteration(p *plan.Problem, time int64) int64 { return time / int64(p.Iterations) }
 
 // tellGap says how near the bound the best plan so far is.
 func (f *finder) tellGap() {

@@ -224,7 +224,7 @@ func (f *finder) bound(limit int64) int64 {
 	if !f.p.HasTimes {
 		return 0
 	}
-	return f.perIteration(f.b.bound(limit, f.turns()))
+	return perIteration(f.p, f.b.bound(limit, f.set.turns(f.views[0].m.n)))
 }
 
 // fromNothing plans for a limit without seeds; see planViews.

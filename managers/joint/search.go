@@ -122,7 +122,7 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		redo = -1
 	}
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		f.b.bound(slices.Max(s.memory.limit), f.turns())
+		f.b.bound(slices.Max(s.memory.limit), f.set.turns(f.views[0].m.n))
 	}
 	for _, seed := range seeds { // as they are; and mended under the price that served them
 		s.choose(seed)
@@ -394,7 +394,7 @@ func (v *view) energy(x *candidate, left float64) float64 {
 // schedule by positions can tell. Candidates whose schedule alone loses are not placed.
 func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
 	s := v.s
-	promise := v.f.perIteration(at.time)
+	promise := perIteration(v.f.p, at.time)
 	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search ||
 		best.time-promise <= promise/v.f.set.interference {
 		return best, nil
@@ -408,7 +408,7 @@ func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, erro
 	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
 		w.random()
 		x := v.estimate()
-		if x.over == 0 && v.f.perIteration(x.time) < best.time {
+		if x.over == 0 && perIteration(v.f.p, x.time) < best.time {
 			pl, err := v.assemble(true)
 			if err != nil {
 				return nil, err

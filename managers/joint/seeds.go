@@ -122,7 +122,7 @@ func (f *finder) lose(family plan.Family) bool {
 		return false
 	}
 	b := alone(f.views[0].m, family)
-	return f.perIteration(b.bound(f.r.Budget, f.turns())) > f.best.time+f.best.time/50
+	return perIteration(f.p, b.bound(f.r.Budget, f.set.turns(f.views[0].m.n))) > f.best.time+f.best.time/50
 }
 
 // alone bounds the step time of plans that do nothing but swap, or nothing but recompute.
@@ -175,7 +175,7 @@ func (f *finder) ask(m plan.Manager) *outcome {
 	}
 	x := &outcome{pl: pl}
 	if f.r.Evaluator == nil {
-		x.time = f.perIteration(f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
+		x.time = perIteration(f.p, f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
 	} else if me, err := f.r.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
 		x.time = me.StepTime
 	} else {
@@ -241,7 +241,7 @@ func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	for range 2 {
 		v.improve(&x, s.steps+work, slack)
 		s.set(&x)
-		if x.over > 0 || v.f.best != nil && v.f.perIteration(x.time) > v.f.best.time {
+		if x.over > 0 || v.f.best != nil && perIteration(v.f.p, x.time) > v.f.best.time {
 			return
 		}
 		y, err := v.realize(limit, v.f.pack, math.MaxInt64)

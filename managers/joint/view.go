@@ -25,7 +25,7 @@ type view struct {
 	off     mechanisms
 }
 
-func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanisms) *view {
+func newView(f *finder, p *plan.Problem, m *model, section int64, off mechanisms) *view {
 	v := &view{f: f, p: p, section: section, m: m, off: off}
 	v.s = newSchedule(m)
 	v.s.chains.noSwap = off.swap
@@ -114,7 +114,7 @@ func (v *view) planWithin(
 			tolerance = step
 		}
 		miss := x.pl.Footprint - limit
-		if miss <= 0 && v.f.perIteration(at.time) <= incumbent {
+		if miss <= 0 && perIteration(v.f.p, at.time) <= incumbent {
 			if x, err = v.polish(x, at, limit); err != nil {
 				return nil, nil, err
 			}
@@ -197,7 +197,7 @@ func leastMargin(seeds []*candidate) (cut int64, rough bool) {
 // hopeless reports whether a candidate is slower than a plan that is known, with an allowance for what the
 // schedule overrates.
 func (v *view) hopeless(x *candidate, incumbent int64) bool {
-	return v.f.perIteration(x.time)-incumbent > incumbent/v.f.set.overrated
+	return perIteration(v.f.p, x.time)-incumbent > incumbent/v.f.set.overrated
 }
 
 // realize assembles, places and measures the schedule at hand: packed by classes, and by search of so much
@@ -220,7 +220,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 		opt.Rule = place.Classes
 	}
 	best, err := v.measured(pl, opt)
-	estimate := v.f.perIteration(v.s.queues.time)
+	estimate := perIteration(v.f.p, v.s.queues.time)
 	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
 		return best, err
 	}
@@ -268,7 +268,7 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 		return nil, err
 	}
 	v.s.steps += v.f.set.placing * int64(len(pl.Steps))
-	x := &outcome{pl: pl, time: v.f.perIteration(v.s.queues.time)}
+	x := &outcome{pl: pl, time: perIteration(v.f.p, v.s.queues.time)}
 	if v.f.r.Evaluator != nil {
 		me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
 		if err != nil {
