@@ -116,7 +116,7 @@ type online struct {
 	work    int64
 
 	starts, ends [][]plan.BufferID
-	pool         pool
+	evictable    evictable
 	locked       []plan.OpID // of each buffer: it is in use at this position, plus one
 }
 
@@ -140,7 +140,7 @@ func newOnline(p *plan.Problem, b *chain.Builder, m dtr, limit int64, r plan.Req
 			o.ends[buf.End] = append(o.ends[buf.End], id)
 		}
 	}
-	o.pool = newPool(o, r.Seed)
+	o.evictable = newEvictable(o, r.Seed)
 	return o
 }
 
@@ -162,7 +162,7 @@ func (o *online) op(i plan.OpID) error {
 	p := o.p
 	for _, b := range o.ends[i] {
 		o.live -= p.Rounded(b)
-		o.pool.remove(b)
+		o.evictable.remove(b)
 	}
 	var wanted []plan.BufferID
 	for _, a := range p.AccessesOf(i) {
@@ -200,7 +200,7 @@ func (o *online) use(a plan.Access, i plan.OpID) {
 	case plan.Mutate:
 		o.cost[b] += o.b.OpTime(i)
 	}
-	o.pool.remove(b)
+	o.evictable.remove(b)
 	if o.p.Buffers[b].Life != plan.Inside || int(o.next[b]) == len(touches) || o.p.Rounded(b) == 0 {
 		return
 	}
@@ -209,7 +209,7 @@ func (o *online) use(a plan.Access, i plan.OpID) {
 		return // no position lies between
 	}
 	if ok, _ := o.b.Recomputable(g); ok {
-		o.pool.add(b)
+		o.evictable.add(b)
 	}
 }
 
@@ -289,20 +289,20 @@ func (o *online) shrink(i plan.OpID, bytes int64) (gained int64) {
 		o.tired = true
 		return 0
 	}
-	o.pool.begin(i, false)
+	o.evictable.begin(i, false)
 	for gained < bytes {
-		b, ok := o.pool.least()
+		b, ok := o.evictable.least()
 		if !ok {
-			if !o.pool.partial {
+			if !o.evictable.partial {
 				break
 			}
-			o.pool.begin(i, true) // the sample did not suffice
+			o.evictable.begin(i, true) // the sample did not suffice
 			continue
 		}
 		gained += o.p.Rounded(b)
 		o.evict(b, i)
 	}
-	o.pool.end()
+	o.evictable.end()
 	return gained
 }
 
@@ -311,7 +311,7 @@ func (o *online) evict(b plan.BufferID, i plan.OpID) {
 	o.evicted[b], o.since[b] = true, i
 	o.away.Add(plan.Absence{Buffer: b, Release: i, Fetch: math.MaxInt32, Before: math.MaxInt32,
 		How: plan.Recompute})
-	o.pool.join(b)
+	o.evictable.join(b)
 }
 
 // bring notes that a buffer is back from position i on.
@@ -322,8 +322,8 @@ func (o *online) bring(b plan.BufferID, i plan.OpID) {
 	o.away.Remove(b, o.since[b])
 	o.evicted[b], o.held[b] = false, i
 	o.live += o.p.Rounded(b)
-	o.pool.leave(b)
+	o.evictable.leave(b)
 	if before > i+1 {
-		o.pool.add(b) // made in passing: it may leave again before it is read
+		o.evictable.add(b) // made in passing: it may leave again before it is read
 	}
 }

@@ -38,7 +38,7 @@ func newToken() string {
 
 // environ is the environment of children: their files go to the folder, and the user's settings do not reach
 // the gmemtop under test.
-func (s *session) environ(more ...string) []string {
+func (s *checkup) environ(more ...string) []string {
 	var env []string
 	for _, v := range s.Environ {
 		if !strings.HasPrefix(v, "GMEMTOP_") {
@@ -229,7 +229,7 @@ func (t *trial) lastSaid(from int64) string {
 }
 
 // sweep ends every process that carries this run's token, whatever group or session it is in.
-func (s *session) sweep() {
+func (s *checkup) sweep() {
 	for range 3 { // the next round finds one that was just being forked
 		pids := marked(tokenName + "=" + s.token)
 		if len(pids) == 0 {

@@ -32,7 +32,7 @@ type facts struct {
 }
 
 // look finds the GPU through NVML, torch, or both, and collects the facts about it.
-func (s *session) look(ctx context.Context) error {
+func (s *checkup) look(ctx context.Context) error {
 	s.facts.gpu.StandIn = onStandIn(s.Environ)
 	index, err := s.choose()
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *session) look(ctx context.Context) error {
 
 // choose translates the device's number into those of CUDA and NVML. CUDA counts the devices that
 // CUDA_VISIBLE_DEVICES leaves, NVML all of them.
-func (s *session) choose() (string, error) {
+func (s *checkup) choose() (string, error) {
 	seen := ""
 	for _, v := range s.Environ {
 		if list, ok := strings.CutPrefix(v, "CUDA_VISIBLE_DEVICES="); ok {
@@ -77,7 +77,7 @@ func (s *session) choose() (string, error) {
 }
 
 // askNVML fills in what the driver says about the device with that number or the beginning of that UUID.
-func (s *session) askNVML(index string) error {
+func (s *checkup) askNVML(index string) error {
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
 		return err
@@ -112,12 +112,12 @@ func (s *session) askNVML(index string) error {
 }
 
 // askTorch fills in what torch says.
-func (s *session) askTorch(ctx context.Context) error {
+func (s *checkup) askTorch(ctx context.Context) error {
 	if s.Python == "" {
 		s.facts.noTorch = "needs torch: name a Python that has it with --python"
 		return errors.New("no Python was named")
 	}
-	t := &trial{session: s, check: Check{Name: "look"}}
+	t := &trial{checkup: s, check: Check{Name: "look"}}
 	os.Remove(t.path(".log"))
 	var found struct {
 		Version, CUDA, Python, Name string

@@ -161,7 +161,7 @@ func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
 func (j *job) tell() error { return os.WriteFile(j.stop, nil, 0o600) }
 
 // poll checks five times a second whether something has happened.
-func (s *session) poll(ctx context.Context, limit time.Duration, done func() bool) error {
+func (s *checkup) poll(ctx context.Context, limit time.Duration, done func() bool) error {
 	limit = s.allow(limit)
 	end := time.Now().Add(limit)
 	for !done() {

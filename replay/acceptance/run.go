@@ -46,8 +46,8 @@ var ErrNoGPU = errors.New("there is no GPU to check")
 // ErrNoCheck is wrapped by the error of [Run] if [Options.Only] names an unknown check.
 var ErrNoCheck = errors.New("there is no check")
 
-// session is one run of the checks.
-type session struct {
+// checkup is one run of the checks.
+type checkup struct {
 	Options
 	facts    facts
 	size     size
@@ -60,7 +60,7 @@ type session struct {
 
 // trial is one run of one check.
 type trial struct {
-	*session
+	*checkup
 	check   Check
 	figures []Figure
 }
@@ -100,7 +100,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if err := unpack(o.Folder); err != nil {
 		return nil, err
 	}
-	s := newSession(o)
+	s := newCheckup(o)
 	defer s.sweep()
 	if err := s.look(ctx); err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return s.all(ctx, checks)
 }
 
-func newSession(o Options) *session {
-	s := &session{Options: o, token: newToken(), began: time.Now()}
+func newCheckup(o Options) *checkup {
+	s := &checkup{Options: o, token: newToken(), began: time.Now()}
 	s.redactor = newRedactor(append(namesHere(), o.Folder, o.Python, o.Program)...)
 	if o.Limit > 0 {
 		s.end = s.began.Add(o.Limit)
@@ -119,7 +119,7 @@ func newSession(o Options) *session {
 }
 
 // all runs those of the checks that were asked for, and returns the report.
-func (s *session) all(ctx context.Context, list []Check) (*Report, error) {
+func (s *checkup) all(ctx context.Context, list []Check) (*Report, error) {
 	s.report = &Report{SchemaVersion: SchemaVersion, Day: s.began.UTC().Format(time.DateOnly),
 		Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu, Torch: s.facts.torch, Networks: s.size.name}
 	kept := s.kept()
@@ -157,7 +157,7 @@ func names() []string {
 func seconds(d time.Duration) float64 { return float64(d.Round(100*time.Millisecond)) / 1e9 }
 
 // try runs one check, if it has what it needs and time is left.
-func (s *session) try(ctx context.Context, c Check) (r Result) {
+func (s *checkup) try(ctx context.Context, c Check) (r Result) {
 	r = Result{Check: c.Name}
 	if missing := s.lacks(c.needs); missing != "" {
 		r.Outcome, r.Reason = Skipped, s.redactor.redact(missing)
@@ -176,7 +176,7 @@ func (s *session) try(ctx context.Context, c Check) (r Result) {
 	if !s.end.IsZero() {
 		inner, cancel = context.WithDeadline(ctx, s.end)
 	}
-	t := &trial{session: s, check: c}
+	t := &trial{checkup: s, check: c}
 	os.Remove(t.path(".log"))
 	err := t.guarded(inner)
 	timeUp := inner.Err() != nil
@@ -208,7 +208,7 @@ func (t *trial) guarded(ctx context.Context) (err error) {
 }
 
 // lacks names what a check needs and this machine lacks, "" if nothing.
-func (s *session) lacks(n need) string {
+func (s *checkup) lacks(n need) string {
 	switch {
 	case n&needTorch != 0 && s.facts.torch == nil:
 		return s.facts.noTorch
@@ -222,7 +222,7 @@ func (s *session) lacks(n need) string {
 
 // allow returns the time limit for something that takes a GPU at most most. The stand-in gets more, since it
 // computes on processors that others use too.
-func (s *session) allow(most time.Duration) time.Duration {
+func (s *checkup) allow(most time.Duration) time.Duration {
 	if s.facts.gpu.StandIn {
 		return 10 * most
 	}
@@ -230,20 +230,20 @@ func (s *session) allow(most time.Duration) time.Duration {
 }
 
 // remaining returns the time left for all checks, but at most most.
-func (s *session) remaining(most time.Duration) time.Duration {
+func (s *checkup) remaining(most time.Duration) time.Duration {
 	if s.end.IsZero() {
 		return most
 	}
 	return min(most, time.Until(s.end))
 }
 
-func (s *session) build() Build {
+func (s *checkup) build() Build {
 	b := s.Build
 	b.Version, b.Revision = fit("gmemtop version", b.Version, "unknown"), fit("revision", b.Revision, "")
 	return b
 }
 
-func (s *session) system() System {
+func (s *checkup) system() System {
 	x := System{OS: runtime.GOOS, Arch: runtime.GOARCH, Cores: runtime.NumCPU()}
 	if b, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
 		var major, minor int
@@ -260,7 +260,7 @@ type saved struct {
 	Results []Result `json:"results"`
 }
 
-func (s *session) identity() string {
+func (s *checkup) identity() string {
 	b, _ := json.Marshal([]any{s.report.Gmemtop, s.report.GPU, s.report.Torch, s.report.Networks})
 	return string(b)
 }
@@ -268,7 +268,7 @@ func (s *session) identity() string {
 const savedName = "results.json"
 
 // kept returns the results of an earlier run in the same folder that were ok.
-func (s *session) kept() map[string]Result {
+func (s *checkup) kept() map[string]Result {
 	out := map[string]Result{}
 	b, err := os.ReadFile(filepath.Join(s.Folder, savedName))
 	var v saved
@@ -284,7 +284,7 @@ func (s *session) kept() map[string]Result {
 }
 
 // keep saves the results so far. If it cannot, the next run repeats them.
-func (s *session) keep() {
+func (s *checkup) keep() {
 	all := s.kept()
 	for _, r := range s.report.Results {
 		all[r.Check] = r

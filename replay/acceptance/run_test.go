@@ -16,15 +16,15 @@ import (
 	"time"
 )
 
-// stage is a session on a GPU that does not exist, with a script in place of gmemtop.
-func stage(t *testing.T, program string) *session {
+// stage is a checkup on a GPU that does not exist, with a script in place of gmemtop.
+func stage(t *testing.T, program string) *checkup {
 	t.Helper()
 	folder := t.TempDir()
 	file := filepath.Join(folder, "gmemtop")
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+program+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(Options{Program: file, Folder: folder, Environ: os.Environ(),
+	s := newCheckup(Options{Program: file, Folder: folder, Environ: os.Environ(),
 		Build: Build{Version: "v1.2.3", Revision: "0123abcd"}})
 	s.facts.gpu = GPU{Name: "NVIDIA Test 24GB", Memory: 24 << 30, Driver: "590.00", CUDA: "13.2", Count: 1}
 	s.facts.torch = &Torch{Version: "2.15.0+cu132", CUDA: "13.2", Python: "3.11.7"}
@@ -33,7 +33,7 @@ func stage(t *testing.T, program string) *session {
 }
 
 // one returns the result of a list of one check.
-func one(t *testing.T, s *session, name string) Result {
+func one(t *testing.T, s *checkup, name string) Result {
 	t.Helper()
 	c, ok := Find(name)
 	if !ok {
@@ -139,7 +139,7 @@ func TestNetworksFitTheDevice(t *testing.T) {
 		{3 * gib, false, false, "tiny"},
 		{80 * gib, false, true, "tiny"}, {80 * gib, true, false, "tiny"},
 	} {
-		s := newSession(Options{Folder: t.TempDir(), Tiny: c.tiny})
+		s := newCheckup(Options{Folder: t.TempDir(), Tiny: c.tiny})
 		s.facts.free, s.facts.gpu.StandIn = c.free, c.standIn
 		if got := s.sizeFor().name; got != c.want {
 			t.Errorf("%+v: %s", c, got)
@@ -168,7 +168,7 @@ func TestABrokenCheckFailsAloneAndTheRestGoesOn(t *testing.T) {
 		t.Errorf("%v", r.Results)
 	}
 	// Checks that were ok do not run again in the same folder; nothing else in it is reused.
-	again := newSession(s.Options)
+	again := newCheckup(s.Options)
 	again.facts, again.size = s.facts, s.size
 	for i := range list {
 		list[i].run = func(context.Context, *trial) error { return errors.New("again") }
@@ -176,7 +176,7 @@ func TestABrokenCheckFailsAloneAndTheRestGoesOn(t *testing.T) {
 	if r, err = again.all(t.Context(), list); err != nil || r.Failed() != 2 || r.Results[1].Outcome != OK {
 		t.Errorf("%v, %v", r, err)
 	}
-	other := newSession(s.Options)
+	other := newCheckup(s.Options)
 	other.facts, other.size = s.facts, s.size
 	other.facts.gpu.Name = "NVIDIA Another"
 	if r, err = other.all(t.Context(), list[1:2]); err != nil || r.Failed() != 1 {

@@ -47,7 +47,7 @@ var (
 
 // sizeFor chooses networks that fit the free memory. The stand-in has a card's memory but computes on a
 // processor.
-func (s *session) sizeFor() size {
+func (s *checkup) sizeFor() size {
 	switch free := s.facts.free; {
 	case s.Tiny, s.facts.gpu.StandIn, free > 0 && free < 4*gib:
 		return tiny

@@ -7,12 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// pool is what the online policy may evict, with the components of what it has evicted.
+// evictable is what the online policy may evict, with the components of what it has evicted.
 //
 // The members are a list with a hole filled by its last member, so that the order is a function of what
 // happened and a sample is a walk with a random start. Components are a union-find forest over fresh nodes: a
 // buffer that comes back and goes again gets a new node, since nodes cannot leave a component.
-type pool struct {
+type evictable struct {
 	o       *online
 	members []plan.BufferID
 	at      []int32 // of each buffer, its index in members plus one
@@ -27,19 +27,19 @@ type pool struct {
 	roots   []int32 // of one evaluation
 }
 
-func newPool(o *online, seed uint64) pool {
+func newEvictable(o *online, seed uint64) evictable {
 	n := len(o.p.Buffers)
-	return pool{o: o, at: make([]int32, n), node: make([]int32, n), rand: rand.New(rand.NewPCG(seed, 2021))}
+	return evictable{o: o, at: make([]int32, n), node: make([]int32, n), rand: rand.New(rand.NewPCG(seed, 2021))}
 }
 
-func (q *pool) add(b plan.BufferID) {
+func (q *evictable) add(b plan.BufferID) {
 	if q.at[b] == 0 {
 		q.members = append(q.members, b)
 		q.at[b] = int32(len(q.members))
 	}
 }
 
-func (q *pool) remove(b plan.BufferID) {
+func (q *evictable) remove(b plan.BufferID) {
 	if i := q.at[b]; i != 0 {
 		last := q.members[len(q.members)-1]
 		q.members[i-1], q.at[last] = last, i
@@ -49,7 +49,7 @@ func (q *pool) remove(b plan.BufferID) {
 
 // begin scores the members for a shortage at position i, where they are many and all is false a sample of
 // them.
-func (q *pool) begin(i plan.OpID, all bool) {
+func (q *evictable) begin(i plan.OpID, all bool) {
 	q.heap = q.heap[:0]
 	n, from, stride := len(q.members), 0, 1
 	look := n
@@ -68,7 +68,7 @@ func (q *pool) begin(i plan.OpID, all bool) {
 }
 
 // least takes the member of the smallest h out, ok false where none is left.
-func (q *pool) least() (b plan.BufferID, ok bool) {
+func (q *evictable) least() (b plan.BufferID, ok bool) {
 	for len(q.heap) > 0 {
 		s := &q.heap[0]
 		if h := q.h(s.b); h > s.h { // a neighbour went meanwhile
@@ -85,10 +85,10 @@ func (q *pool) least() (b plan.BufferID, ok bool) {
 }
 
 // end forgets the scores.
-func (q *pool) end() { q.heap = q.heap[:0] }
+func (q *evictable) end() { q.heap = q.heap[:0] }
 
 // h is the paper's heuristic.
-func (q *pool) h(b plan.BufferID) float64 {
+func (q *evictable) h(b plan.BufferID) float64 {
 	o := q.o
 	o.work++
 	c := o.cost[b]
@@ -114,7 +114,7 @@ func (q *pool) h(b plan.BufferID) float64 {
 
 // neighbours calls f for the evicted buffers that b was made from or that were made from b, at most degree of
 // them looked at.
-func (q *pool) neighbours(b plan.BufferID, f func(plan.BufferID)) {
+func (q *evictable) neighbours(b plan.BufferID, f func(plan.BufferID)) {
 	o, left := q.o, degree
 	touches := o.p.TouchesOf(b)
 	for k := int(o.next[b]) - 1; k >= 0 && left > 0; k-- {
@@ -134,7 +134,7 @@ func (q *pool) neighbours(b plan.BufferID, f func(plan.BufferID)) {
 }
 
 // join makes a buffer that was evicted a component, with its evicted neighbours.
-func (q *pool) join(b plan.BufferID) {
+func (q *evictable) join(b plan.BufferID) {
 	id := int32(len(q.parent))
 	q.parent, q.weight = append(q.parent, id), append(q.weight, q.o.cost[b])
 	q.node[b] = id
@@ -147,12 +147,12 @@ func (q *pool) join(b plan.BufferID) {
 }
 
 // leave takes the cost of a buffer that is back out of its component.
-func (q *pool) leave(b plan.BufferID) {
+func (q *evictable) leave(b plan.BufferID) {
 	r := q.root(q.node[b])
 	q.weight[r] = max(q.weight[r]-q.o.cost[b], 0)
 }
 
-func (q *pool) root(n int32) int32 {
+func (q *evictable) root(n int32) int32 {
 	for q.parent[n] != n {
 		q.parent[n] = q.parent[q.parent[n]]
 		n = q.parent[n]
