@@ -77,7 +77,8 @@ func checkpointsOf(p *plan.Problem) []checkpoint {
 
 // between reports whether an op stands for no work of the device.
 func between(o *plan.Op) bool {
-	return o.Recorded == 0 && (o.Name == plan.HostOp || o.Name == "free") || o.Name == plan.SaveOp || o.Name == plan.LoadOp
+	return o.Recorded == 0 && (o.Name == plan.HostOp || o.Name == "free") ||
+		o.Name == plan.SaveOp || o.Name == plan.LoadOp
 }
 
 // runsAgain reports whether o is the op of a forward pass that again runs again.
@@ -167,8 +168,8 @@ func checkpointNotes(p *plan.Problem, budget int64, u timeline.Units) []string {
 		where = " (" + names + ")"
 	}
 	return append(notes, fmt.Sprintf("turn the checkpoints off for %d of the %d parts%s: a step then "+
-		"holds up to %s and is %s (%.1f %%) shorter", len(some), len(all), where, u.Bytes(heldWithout(p, some)),
-		timeline.Duration(time), percent))
+		"holds up to %s and is %s (%.1f %%) shorter", len(some), len(all), where,
+		u.Bytes(heldWithout(p, some)), timeline.Duration(time), percent))
 }
 
 func parts(n int) string {

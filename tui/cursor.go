@@ -251,7 +251,8 @@ func (c *cursor) toggleAxis() string {
 
 func (c *cursor) mark() string {
 	c.setMark(c.Cursor)
-	return "marked " + momentText(c.device, c.Window.Axis, c.Mark) + "; move on and press d to compare, ' to come back"
+	return "marked " + momentText(c.device, c.Window.Axis, c.Mark) +
+		"; move on and press d to compare, ' to come back"
 }
 
 // toMark jumps to the mark, and from the mark back to where the last jump started.

@@ -41,7 +41,8 @@ func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	file := filepath.Join(dir, "run.gmt")
 	got := torchtest.Learned([]byte(gmemtop(slices.Concat([]string{"record", "-o", file, "--"},
 		torchtest.Torchrun(t, "testdata/ranks.py", "ddp", steps))...)))
-	if want := torchtest.LearnedAlone(t, env, torchtest.Torchrun(t, "testdata/ranks.py", "ddp", steps)...); got != want {
+	argv := torchtest.Torchrun(t, "testdata/ranks.py", "ddp", steps)
+	if want := torchtest.LearnedAlone(t, env, argv...); got != want {
 		t.Errorf("it learned\n%s\nand without gmemtop\n%s", got, want)
 	}
 

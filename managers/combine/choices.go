@@ -30,8 +30,8 @@ type choices struct {
 func newChoices(v *view) choices {
 	p, gaps := v.p, v.gaps
 	c := choices{p: p, load: p.Load(), gaps: gaps, how: make([]choice, len(gaps)),
-		release: make([]plan.OpID, len(gaps)), fetch: make([]plan.OpID, len(gaps)), why: make([]string, len(gaps)),
-		gapsOf: make([]int32, len(p.Buffers)+1), away: v.chains.NewSet()}
+		release: make([]plan.OpID, len(gaps)), fetch: make([]plan.OpID, len(gaps)),
+		why: make([]string, len(gaps)), gapsOf: make([]int32, len(p.Buffers)+1), away: v.chains.NewSet()}
 	c.tree = curve.New(c.load)
 	if p.Hardware.PinnedBytes > 0 {
 		c.pinned = curve.New(make([]int64, len(p.Ops)))

@@ -39,7 +39,8 @@ func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, o
 	}
 	began := time.Now()
 	var seen *view
-	pl, err := place.Within(ctx, p, r, place.Options{Work: placeWork}, func(limit int64) (plan.Decisions, error) {
+	opt := place.Options{Work: placeWork}
+	pl, err := place.Within(ctx, p, r, opt, func(limit int64) (plan.Decisions, error) {
 		v, err := look(p, limit, seen)
 		if err != nil {
 			return plan.Decisions{}, err

@@ -265,7 +265,8 @@ func (f *finder) writeBound(x *outcome) {
 			limit = x.pl.Footprint
 		}
 		known := x.time * int64(f.p.Iterations)
-		bound := f.b.prove(limit, f.set.proofTurns*f.set.turns(f.views[0].m.n), known, f.set.proofOf(f.r.Work))
+		turns := f.set.proofTurns * f.set.turns(f.views[0].m.n)
+		bound := f.b.prove(limit, turns, known, f.set.proofOf(f.r.Work))
 		x.pl.StepBound = perIteration(f.p, bound)
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
 			x.pl.Note(

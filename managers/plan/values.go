@@ -12,8 +12,8 @@ type versions struct {
 	last          []int32 // by buffer, when the iteration ends
 }
 
-// versionsOf numbers the values of all buffers. A buffer that is touched several times by one op is read before
-// it is written.
+// versionsOf numbers the values of all buffers. A buffer that is touched several times by one op is read
+// before it is written.
 func versionsOf(p *Problem) versions {
 	v := versions{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)),
 		last: make([]int32, len(p.Buffers))}

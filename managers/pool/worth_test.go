@@ -49,8 +49,8 @@ func contest(t *testing.T, with, without plan.Manager, of func(p *plan.Problem) 
 	return a, b, better, worse
 }
 
-// asTheyCome gives a rule one item at a time, as they begin: what an allocator does that does not know what is
-// to come.
+// asTheyCome gives a rule one item at a time, as they begin: what an allocator does that does not know what
+// is to come.
 func asTheyCome(rule fit) fit {
 	return func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error) {
 		order := make([]int, len(q.Items))

@@ -18,7 +18,8 @@ import (
 // runnable returns the plan of what is left of pl's decisions in eager PyTorch, placed.
 func runnable(t *testing.T, p *plan.Problem, pl *plan.Plan, opt place.Options) *plan.Plan {
 	t.Helper()
-	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns, Variants: pl.Variants})
+	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns,
+		Variants: pl.Variants})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +30,8 @@ func runnable(t *testing.T, p *plan.Problem, pl *plan.Plan, opt place.Options) *
 	if _, err := place.Place(t.Context(), p, out, opt); err != nil {
 		t.Fatal(err)
 	}
-	out.Manager, out.Budget, out.Executor, out.Notes = pl.Manager, pl.Budget, plan.TorchEager, append(out.Notes, notes...)
+	out.Manager, out.Budget, out.Executor = pl.Manager, pl.Budget, plan.TorchEager
+	out.Notes = append(out.Notes, notes...)
 	return out
 }
 

@@ -29,7 +29,8 @@ type evictable struct {
 
 func newEvictable(o *online, seed uint64) evictable {
 	n := len(o.p.Buffers)
-	return evictable{o: o, at: make([]int32, n), node: make([]int32, n), rand: rand.New(rand.NewPCG(seed, 2021))}
+	return evictable{o: o, at: make([]int32, n), node: make([]int32, n),
+		rand: rand.New(rand.NewPCG(seed, 2021))}
 }
 
 func (q *evictable) add(b plan.BufferID) {

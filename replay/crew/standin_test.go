@@ -67,7 +67,8 @@ func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 		t.Run(wrap, func(t *testing.T) {
 			const steps = 150
 			env, ended := standintest.Environ(t, standin.Machine{Devices: 2, Order: standin.Late})
-			ranks := startRanksIn(t, env, 2, torchtest.Torchrun(t, "../../cmd/gmemtop/testdata/ranks.py", wrap, steps)...)
+			argv := torchtest.Torchrun(t, "../../cmd/gmemtop/testdata/ranks.py", wrap, steps)
+			ranks := startRanksIn(t, env, 2, argv...)
 			var last live.News
 			err := ranks.beside(manager, func(n live.News) bool {
 				last = n
@@ -81,7 +82,7 @@ func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 				t.Errorf("%+v", last)
 			}
 			ranks.unplanned(ranks.until(2))
-			learntTheSame(t, ranks.end(), torchtest.LearnedAlone(t, env, torchtest.Torchrun(t, "../../cmd/gmemtop/testdata/ranks.py", wrap, steps)...))
+			learntTheSame(t, ranks.end(), torchtest.LearnedAlone(t, env, argv...))
 			ended()
 		})
 	}

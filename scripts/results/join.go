@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// joinPages makes a whole page of pages that were each made with some of the sections. Where several of them have
-// a section, the last counts.
+// joinPages makes a whole page of pages that were each made with some of the sections. Where several of them
+// have a section, the last counts.
 func joinPages(files []string, p *page) error {
 	found := map[string]string{}
 	from := map[string]string{}

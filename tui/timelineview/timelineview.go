@@ -129,7 +129,8 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 		}
 	}
 	f := chart.Frame{
-		Device: s.Device, Area: p.area, Window: s.Window, High: v.high, Parts: v.strips.parts(s.Device, s.Analysed),
+		Device: s.Device, Area: p.area, Window: s.Window, High: v.high,
+		Parts: v.strips.parts(s.Device, s.Analysed),
 	}
 	if v.yHigh > 0 { // what was zoomed to may lie above all that another window holds
 		down := max(min(v.yHigh-v.high, v.yLow), 0)
