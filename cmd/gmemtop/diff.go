@@ -47,12 +47,8 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	if err != nil {
 		return usageError{err}
 	}
-	switch c.format {
-	case "text", "markdown":
-	case "json":
-		c.flags.json = true
-	default:
-		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", c.format)}
+	if err := c.flags.setFormat(c.format); err != nil {
+		return err
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err

@@ -61,6 +61,18 @@ func (f *flags) reporting(c *cobra.Command) {
 	f.writing(c, insteadOfStdout)
 }
 
+// setFormat takes the value of --format: text, markdown or json, which is --json.
+func (f *flags) setFormat(format string) error {
+	switch format {
+	case "text", "markdown":
+	case "json":
+		f.json = true
+	default:
+		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", format)}
+	}
+	return nil
+}
+
 // insteadOfStdout describes -o of commands that print to standard output without it.
 const insteadOfStdout = "write to this file instead of standard output"
 

@@ -44,12 +44,8 @@ Exits with 3 if there is an out-of-memory.`,
 
 // run explains the out-of-memory in a trace, or the message in a log.
 func (c *oomCommand) run(ctx context.Context, path string) error {
-	switch c.format {
-	case "text", "markdown":
-	case "json":
-		c.flags.json = true
-	default:
-		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", c.format)}
+	if err := c.flags.setFormat(c.format); err != nil {
+		return err
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
