@@ -17,8 +17,8 @@ import (
 )
 
 // A recording is the joined trace of all windows (see joiner), written while it grows, and the figures of
-// every step as counters. The native file is only appended to, a chunk at a write, and flushed about once a second:
-// if the watched process, this one or the machine dies, what was flushed can be read back.
+// every step as counters. The native file is only appended to, a chunk at a write, and flushed about once a
+// second: if the watched process, this one or the machine dies, what was flushed can be read back.
 //
 // With triggers, windows wait in memory, Before of them at most, and are written when one fires, together
 // with After windows that come later; without, every window is written. Steps are always written: they are
