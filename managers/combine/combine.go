@@ -4,10 +4,10 @@
 // Its duties:
 //   - one file a method, each opening with what its source says, what is our reading, and what it costs:
 //     capuchin.go, delta.go, home.go;
-//   - what the three share: which copies the link can carry unseen (lanes.go), the load curve under decisions
-//     (load.go), choices of absences (selection.go) and what they cost (greedy.go), candidates measured
-//     before they have addresses (timing.go), and the algorithms of ops whose workspace would not fit
-//     (variants.go).
+//   - what the three share: which copies the link can carry unseen (lanes.go), what becomes of each idle
+//     interval and the load that follows (choices.go), the chains of what is recomputed (reruns.go), choosing
+//     (selection.go) by what it costs (greedy.go), candidates measured before they have addresses
+//     (timing.go), and the algorithms of ops whose workspace would not fit (variants.go).
 //
 // How a dropped buffer is made again is the business of package chain.
 package combine
