@@ -32,7 +32,7 @@ def parse():
     p.add_argument(
         "--deterministic",
         action="store_true",
-        help="the same loss to the last bit in every run, on a GPU as well; slower",
+        help="a bit-identical loss in every run, on a GPU as well; slower",
     )
     return p.parse_args()
 

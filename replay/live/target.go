@@ -56,7 +56,7 @@ type Step struct {
 	// that found no place in its arena.
 	Missed int64
 	// Checked counts the tensors that were compared with what had left memory, which not every step does, and
-	// Differ those that were not the same to the bit.
+	// Differ those that were not bit-identical.
 	Checked, Differ int64
 	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host,
 	// in bytes.

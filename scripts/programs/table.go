@@ -103,7 +103,7 @@ type table struct {
 
 func (t *table) write(w io.Writer) error {
 	fmt.Fprintf(w, "\nOf %d programs, %d come down under some manager that moves or recomputes, %d to the "+
-		"budget. In %d the weights were the same to the bit. Of %d plans carried out, %d are more than 3 %% "+
+		"budget. In %d the weights were bit-identical. Of %d plans carried out, %d are more than 3 %% "+
 		"off in footprint.\n",
 		t.programs, t.lower, t.fit, t.same, t.carried, t.off)
 	if len(t.without) > 0 {
