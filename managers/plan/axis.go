@@ -8,13 +8,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// events makes a position of every tick.
-func (x *extractor) events(first, end int) {
+// events makes a position of every tick. A step repeats, so the time before its first tick counts behind its
+// last one: all positions together then take as long as the step.
+func (x *extractor) events(first, end int, around idle) {
 	for i := first; i < end; i++ {
 		t := x.ticks[i]
 		op := Op{Workspace: NoBuffer, First: int32(len(x.p.Accesses))}
 		if next := i + 1; next < len(x.ticks) {
 			op.Duration = max(x.ticks[next].time-t.time, 0)
+		}
+		if i == end-1 && around != (idle{}) {
+			op.Duration = around.behind + around.before
 		}
 		switch t.kind {
 		case tickAlloc:

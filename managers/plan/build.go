@@ -115,7 +115,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	if err != nil {
 		return nil, err
 	}
-	p, doubled, err := x.problem(ctx, w.first, w.end, 1)
+	p, doubled, err := x.problem(ctx, w.first, w.end, 1, w.idle[0])
 	if err != nil || w.second <= w.end || opt.EagerOnly {
 		return p, err
 	}
@@ -123,7 +123,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 		return p, nil
 	}
 	// Buffers that outlive an iteration alternate between two places: over two iterations they do not.
-	two, still, err := x.problem(ctx, w.first, w.second, 2)
+	two, still, err := x.problem(ctx, w.first, w.second, 2, w.idle[1])
 	if err != nil || still > doubled/2 {
 		return p, ctx.Err()
 	}
@@ -132,15 +132,15 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	return two, nil
 }
 
-// problem cuts the ticks [first, end), which hold n iterations. It also returns the bytes of buffers that
-// live longer than that.
-func (x *extractor) problem(ctx context.Context, first, end, n int) (*Problem, int64, error) {
+// problem cuts the ticks [first, end), which hold n iterations, with the time around them. It also returns the
+// bytes of buffers that live longer than that.
+func (x *extractor) problem(ctx context.Context, first, end, n int, around idle) (*Problem, int64, error) {
 	y := *x
 	p := *x.p
 	y.p, y.doubled, y.lost, y.wider = &p, 0, 0, 0
 	y.buffer, y.stream = map[timeline.AllocID]BufferID{}, map[traces.StreamID]int16{}
 	p.Notes, p.Iterations = slices.Clone(p.Notes), n
-	if err := y.cut(ctx, first, end); err != nil {
+	if err := y.cut(ctx, first, end, around); err != nil {
 		return nil, 0, err
 	}
 	if err := p.Finish(); err != nil {
@@ -205,7 +205,7 @@ func (x *extractor) collect(ctx context.Context) error {
 var errNothing = errors.New("the recording holds no allocation to plan")
 
 // cut lays the ticks [first, end) on the axis.
-func (x *extractor) cut(ctx context.Context, first, end int) error {
+func (x *extractor) cut(ctx context.Context, first, end int, around idle) error {
 	ticks := x.ticks[first:end]
 	born, dies := map[timeline.AllocID]bool{}, map[timeline.AllocID]bool{}
 	for _, t := range ticks {
@@ -222,7 +222,7 @@ func (x *extractor) cut(ctx context.Context, first, end int) error {
 	if x.p.Kind == traces.Dataflow {
 		x.dataflow(ticks)
 	} else {
-		x.events(first, end)
+		x.events(first, end, around)
 	}
 	return ctx.Err()
 }

@@ -10,8 +10,16 @@ import (
 )
 
 // window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it,
-// 0 where there is none of the same shape.
-type window struct{ first, end, second int }
+// 0 where there is none of the same shape. idle is the time of each of both outside of its ticks: before the
+// first of them, and behind the last.
+type window struct {
+	first, end, second int
+	idle               [2]idle
+}
+
+// idle is the time of an iteration before its first tick and behind its last one, in nanoseconds. An annotated
+// step begins before it allocates anything.
+type idle struct{ before, behind int64 }
 
 // window finds the iteration.
 func (x *extractor) window(opt BuildOptions) (window, error) {
@@ -65,10 +73,20 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 	if w.first >= w.end {
 		return window{}, fmt.Errorf("plan: %s: %w", its.List[k].Name, errNothing)
 	}
+	w.idle[0] = x.idle(it, w.first, w.end)
 	if k+1 < len(its.List) && !its.List[k+1].Odd && its.List[k+1].First == it.End {
 		w.second = at(its.List[k+1].End)
+		w.idle[1] = idle{w.idle[0].before, x.idle(&its.List[k+1], w.end, w.second).behind}
 	}
 	return w, nil
+}
+
+// idle returns the time of an iteration outside of its ticks [first, end).
+func (x *extractor) idle(it *steps.Iteration, first, end int) idle {
+	if first >= end || it.Finish <= it.Start {
+		return idle{}
+	}
+	return idle{max(x.ticks[first].time-it.Start, 0), max(it.Finish-x.ticks[end-1].time, 0)}
 }
 
 // moment returns the event that a tick is, or behind which an access stands.
