@@ -64,6 +64,7 @@ const (
 
 	// The same, as a step of a trial.
 	DescribesSteps    //
+	PlansMeanwhile    //
 	TimesStepsWithout //
 	TimesStepsWith    //
 	MeasuresAStep     //
@@ -247,7 +248,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	IsOn:         {"", "on"},
 	HasEnded:     {"", "ended"},
 
-	DescribesSteps:    {"", "describing the training's steps"},
+	DescribesSteps:    {"", "recording steps op by op, which slows them"},
+	PlansMeanwhile:    {"", "planning; the training runs as usual"},
 	TimesStepsWithout: {"", "timing steps without the plan"},
 	TimesStepsWith:    {"", "timing steps with the plan"},
 	MeasuresAStep:     {"", "measuring the peak of a step with the plan"},

@@ -39,7 +39,7 @@ type News struct {
 	Larger, Above int64
 	Refused       string
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not
-	// the same to the bit.
+	// bit-identical.
 	Checked, Differ int64
 	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran
 	// again.

@@ -24,7 +24,7 @@ const (
 var phases = [...]struct{ short, long say.Sentence }{
 	Waiting:          {say.WaitsForStep, say.WaitsForStep},
 	Describing:       {say.Describes, say.DescribesSteps},
-	Planning:         {say.Plans, say.Plans},
+	Planning:         {say.Plans, say.PlansMeanwhile},
 	MeasuringWithout: {say.TimesWithout, say.TimesStepsWithout},
 	MeasuringWith:    {say.TimesWith, say.TimesStepsWith},
 	MeasuringPeak:    {say.MeasuresPeak, say.MeasuresAStep},

@@ -196,19 +196,20 @@ func (t *trial) hear(n live.News) {
 	t.last = n
 }
 
-// doing says what a trial does before it is on: "timing steps with the plan, 4 of 5, 12 s".
-func (t *trial) doing() string {
+// doing says what a trial does before it is on, and whether that slows the training: "4 of 5, timing steps
+// with the plan". The longest comes first.
+func (t *trial) doing() []string {
 	text := t.last.Phase.Doing()
-	if t.last.Phase == live.Describing {
-		text += t.last.Capture()
-	}
 	if at, of, ok := t.last.Phase.Trial(); ok {
-		text = fmt.Sprintf("%s, %d of %d", text, at, of)
+		text = fmt.Sprintf("%d of %d, %s", at, of, text)
 	}
 	if t.again {
-		text += ", again because they changed"
+		text += ", again because the steps changed"
 	}
-	return text
+	if t.last.Phase == live.Describing {
+		return []string{text + t.last.Capture(), text}
+	}
+	return []string{text}
 }
 
 // lines say what the training does with a plan, the longest first: the one that has room is shown. A budget
@@ -250,7 +251,11 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 	case t.ending:
 		return []string{"taking " + name + " away" + spent}
 	case n.Phase != live.On:
-		return []string{name + budget + " · " + t.doing() + spent, name + " · " + t.doing()}
+		var lines []string
+		for _, doing := range t.doing() {
+			lines = append(lines, name+budget+" · "+doing+spent, name+" · "+doing+spent)
+		}
+		return append(lines, name+" · "+t.last.Phase.String())
 	}
 	memory := t.memory(u)
 	over, predicted := replay.Percent(replay.Off(t.first, n.Before)),
@@ -306,9 +311,9 @@ func (t *trial) more() string {
 	}
 	switch {
 	case n.Differ > 0:
-		more += fmt.Sprintf(" · %s not the same to the bit", timeline.Counted(n.Differ, "tensor"))
+		more += fmt.Sprintf(" · %s not bit-identical", timeline.Counted(n.Differ, "tensor"))
 	case n.Checked > 0:
-		more += " · the same to the bit"
+		more += " · bit-identical"
 	}
 	return more
 }
@@ -486,8 +491,12 @@ func (t *training) status(u timeline.Units, r *row) string {
 		text += fmt.Sprintf(", %s of ops run again", timeline.Duration(n.Again))
 	}
 	if n.Checked > 0 {
-		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit",
-			timeline.Counted(n.Checked, "tensor"), n.Differ)
+		differ := "all"
+		if n.Differ > 0 {
+			differ = fmt.Sprintf("%d not", n.Differ)
+		}
+		text += fmt.Sprintf("; %s compared after coming back, %s bit-identical",
+			timeline.Counted(n.Checked, "tensor"), differ)
 	}
 	if n.Missed > 0 {
 		text += fmt.Sprintf("; %s stayed on the GPU against the plan: the step differs from "+

@@ -138,12 +138,12 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		n    live.News
 		text string
 	}{
-		{live.News{Phase: live.Describing}, "live: ours · describing the training's steps, 1 of 5"},
-		{live.News{Phase: live.Planning}, "live: ours · planning, 2 of 5"},
-		{live.News{Phase: live.MeasuringWithout}, "timing steps without the plan, 3 of 5"},
-		{live.News{Phase: live.MeasuringWith}, "timing steps with the plan, 4 of 5"},
+		{live.News{Phase: live.Describing}, "live: ours · 1 of 5, recording steps op by op, which slows them"},
+		{live.News{Phase: live.Planning}, "live: ours · 2 of 5, planning; the training runs as usual"},
+		{live.News{Phase: live.MeasuringWithout}, "3 of 5, timing steps without the plan"},
+		{live.News{Phase: live.MeasuringWith}, "4 of 5, timing steps with the plan"},
 		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6},
-			"measuring the peak of a step with the plan, 5 of 5"},
+			"5 of 5, measuring the peak of a step with the plan"},
 		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, " +
 			"+0.7 % (predicted +0.3 %)"},
 	} {
@@ -182,14 +182,14 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	same := on
 	same.Checked = 56
 	r.tell(same)
-	r.until("step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · the same to the bit")
+	r.until("step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · bit-identical")
 	if status := r.v.Status(r.State); !strings.Contains(status,
-		"; of 56 tensors compared when they came back 0 were not the same to the bit") {
+		"; 56 tensors compared after coming back, all bit-identical") {
 		t.Errorf("the status is %q", status)
 	}
 	same.Differ = 1
 	r.tell(same)
-	r.until("· 1 tensor not the same to the bit")
+	r.until("· 1 tensor not bit-identical")
 	larger := on
 	larger.Larger, larger.Above = 3, 5<<20
 	r.tell(larger)
@@ -323,7 +323,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	other := r.v.Chosen()
 	r.press("T")
 	r.tell(live.News{Phase: live.Planning})
-	r.until("live: " + other + " · planning")
+	r.until("live: " + other + " · 2 of 5, planning")
 	asked := r.f.Trained()
 	if len(asked) != 2 || !asked[0].Over || asked[1].Manager != other || asked[1].Over {
 		t.Errorf("the training was asked %v", asked)
@@ -354,7 +354,7 @@ func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r.tell(on)
 	r.until("ours on")
 	r.tell(live.News{Phase: live.Describing})
-	r.until("describing the training's steps, 1 of 5, again because they changed")
+	r.until("1 of 5, recording steps op by op, which slows them, again because the steps changed")
 	r.tell(on)
 	r.until("ours on for")
 }
