@@ -274,6 +274,7 @@ func (f *Process) addSteps(v capture.View) {
 		noise = max(residentNoise, v.Steps[n-1].RSS.Or(0)/100)
 	}
 	l.Report = steps.Watch(held, took, noise)
+	amongTheirKind(&l.Report, last)
 	excused := f.excused(v)
 	base := len(l.Steps) - len(last)
 	l.Report.From += base
@@ -297,6 +298,18 @@ func (f *Process) addSteps(v capture.View) {
 	if time > 0 {
 		l.Capture.Share = float64(cost) / float64(time)
 	}
+}
+
+// amongTheirKind takes steps out of a report that stand out only because a plan came or went: those without one
+// hold more than those under it, and those under it may take longer. The report is of the last steps.
+func amongTheirKind(r *steps.Report, last []live.Step) {
+	planned := func(s live.Step) bool { return s.UnderPlan }
+	unplanned := func(s live.Step) bool { return !s.UnderPlan }
+	if !slices.ContainsFunc(last, planned) || !slices.ContainsFunc(last, unplanned) {
+		return
+	}
+	r.Spikes = slices.DeleteFunc(r.Spikes, func(i int) bool { return unplanned(last[i]) })
+	r.Slow = slices.DeleteFunc(r.Slow, func(i int) bool { return planned(last[i]) })
 }
 
 // markPlans marks each window in which a plan was carried out. A window may arrive before its last step does.
