@@ -183,8 +183,11 @@ func (p prose) leastMemory() string {
 	}
 	if base := p.today(); base != nil && base.Info.Name != best.Info.Name &&
 		base.Measurement.Footprint > best.Measurement.Footprint {
-		clause := fmt.Sprintf("%.1f %% below PyTorch's caching allocator",
-			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)))
+		share := 100 * (1 - float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint))
+		clause := fmt.Sprintf("%.1f %% below PyTorch's caching allocator", share)
+		if share < 0.05 {
+			clause = "hardly less than PyTorch's caching allocator"
+		}
 		if takes := p.u.Bytes(base.Measurement.Footprint); takes != needs {
 			clause += " (" + takes + ")"
 		}

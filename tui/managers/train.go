@@ -258,6 +258,7 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 		return append(lines, name+" · "+t.last.Phase.String())
 	}
 	memory := t.memory(u)
+	brief, _, _ := strings.Cut(memory, " (predicted ")
 	over, predicted := replay.Percent(replay.Off(t.first, n.Before)),
 		replay.Percent(replay.Off(n.PredictedStep, n.Before))
 	from := span(n.Before, t.first) + ", " + over
@@ -269,7 +270,7 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 		fmt.Sprintf("%s%s %s · %s · step %s (predicted %s)", name, budget, state, memory, from, predicted),
 		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, state, memory, over, predicted),
 		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, short, memory, over, predicted),
-		fmt.Sprintf("%s %s · %s · step %s (%s)", name, short, memory, over, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, short, brief, over, predicted),
 		fmt.Sprintf("%s %s · step %s", name, short, over),
 	}
 	if more := t.more(); more != "" {
