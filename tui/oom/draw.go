@@ -35,7 +35,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 		part, body = body.CutTop(rows)
 		drawBar(s, c.Sub(part), a)
 	}
-	part, body = body.CutTop(v.causeRows(a, body))
+	part, body = body.CutTop(v.causeRows(s, c, a, body))
 	drawCauses(s, c.Sub(part), a)
 	v.drawTables(s, c, body, a)
 }
@@ -169,16 +169,17 @@ func drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	}
 }
 
-// causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, and
-// a row each, the first of them, where that is none.
-func (v *view) causeRows(a *autopsy.Result, body canvas.Rect) int {
+// causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, or
+// as the levers alone do where the holders have no room anyway, and a row each, the first of them, where that
+// is none.
+func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
 		return 0
 	}
 	whole := 1
 	for _, cause := range a.Causes {
-		whole += max(len(leaf.Wrap(cause.Text, body.W-causeText)), 1)
+		whole += max(len(leaf.Wrap(cause.Text, body.W-causeText(a))), 1)
 	}
 	least := min(n, 4) + 1
 	switch {
@@ -187,14 +188,30 @@ func (v *view) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	case body.H < 16:
 		least = min(n, 2)
 	}
-	return max(min(whole, body.H-len(v.list)-leverDetail-holderRows(a)), least)
+	rows := max(min(whole, body.H-len(v.list)-leverDetail-holderRows(a)), least)
+	if rows < whole && len(v.list) > 0 && body.H-rows-len(v.list)-leverDetail < holderRows(a) {
+		rows = max(rows, min(whole, body.H-len(v.list)-2-highest(v.pages(s, c, body.W))))
+	}
+	return rows
 }
 
 // holderRows is what the table of holders needs at least, with its head.
 func holderRows(a *autopsy.Result) int { return min(len(a.Holders)+1, leastHolders) }
 
-// causeText is the column in which the text of a cause begins.
-const causeText = 29
+// causeText is the column in which the texts of the causes begin. Where no cause has bytes, none has a column
+// for them.
+func causeText(a *autopsy.Result) int {
+	if slices.ContainsFunc(a.Causes, func(c autopsy.Cause) bool { return c.Bytes.IsKnown() }) {
+		return causeName + causeBytes
+	}
+	return causeName
+}
+
+// The cells that the mark and the name of a cause take, and its bytes, each with the space behind it.
+const (
+	causeName  = 19
+	causeBytes = 10
+)
 
 // causeNames are the names that are not the causes' own with spaces.
 var causeNames = map[string]string{
@@ -205,31 +222,39 @@ var causeNames = map[string]string{
 }
 
 // drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least,
-// and the last row of c stays blank.
+// and the last row of c stays blank where their texts need no more than those before it.
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	var rows []string
+	from, whole := causeText(a), 0
+	for _, cause := range a.Causes {
+		whole += max(len(leaf.Wrap(canvas.Plain(cause.Text), w-from)), 1)
+	}
+	last := h - 1
+	if whole >= h {
+		last = h
+	}
 	for i, cause := range a.Causes {
 		left := len(a.Causes) - 1 - i
 		if len(rows) >= h {
 			break
 		}
-		lines := leaf.Wrap(canvas.Plain(cause.Text), w-causeText)
-		if room := max(h-1-len(rows)-left, 1); len(lines) > room {
+		lines := leaf.Wrap(canvas.Plain(cause.Text), w-from)
+		if room := max(last-len(rows)-left, 1); len(lines) > room {
 			lines = append(lines[:room-1:room-1], strings.Join(lines[room-1:], " "))
 		}
 		for i := range lines {
-			lines[i] = canvas.Truncate(lines[i], w-causeText)
+			lines[i] = canvas.Truncate(lines[i], w-from)
 		}
 		text := c.Gloss(s.Theme.Dim).Render(strings.Join(lines, "\n"))
-		row := lipgloss.JoinHorizontal(lipgloss.Top, causeHead(s, c, &cause), text)
+		row := lipgloss.JoinHorizontal(lipgloss.Top, causeHead(s, c, &cause, from > causeName), text)
 		rows = append(rows, strings.Split(row, "\n")...)
 	}
 	c.Print(0, 0, strings.Join(rows[:min(len(rows), h)], "\n"))
 }
 
-// causeHead is what stands before the text of a cause.
-func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
+// causeHead is what stands before the text of a cause; sized says that there is a column of bytes.
+func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause, sized bool) string {
 	mark, st, name := "·", s.Theme.Dim, s.Theme.Text
 	if cause.Main {
 		mark, st, name = "●", s.Theme.Bad, s.Theme.Strong
@@ -242,10 +267,12 @@ func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
 	if n, ok := cause.Bytes.Value(); ok {
 		bytes, figure = s.Units.Bytes(n), name
 	}
-	return lipgloss.JoinHorizontal(lipgloss.Top,
-		c.Gloss(st).Render(mark), " ",
-		c.Gloss(name).Width(15).Render(canvas.Truncate(canvas.Plain(label), 15)),
-		c.Gloss(figure).Width(10).Align(lipgloss.Right).Render(bytes), "  ")
+	parts := []string{c.Gloss(st).Render(mark), " ",
+		c.Gloss(name).Width(15).Render(canvas.Truncate(canvas.Plain(label), 15))}
+	if sized {
+		parts = append(parts, c.Gloss(figure).Width(causeBytes).Align(lipgloss.Right).Render(bytes))
+	}
+	return lipgloss.JoinHorizontal(lipgloss.Top, append(parts, "  ")...)
 }
 
 func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {

@@ -131,6 +131,10 @@ func (v *view) sentence(s *leaf.State, a *autopsy.Result) string {
 		return row.Sentence
 	}
 	if !a.OOM {
+		if !a.Inferred { // who held it is in the table below
+			s, _, _ := strings.Cut(a.Sentence, " Largest holder: ")
+			return s
+		}
 		return a.Sentence
 	}
 	sentence := strings.TrimSuffix(a.Sentence, a.Advice)
