@@ -183,7 +183,7 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 // colours.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
-	legend := legendRows(s, w)
+	legend := legendRows(s, w, v.drawn(s))
 	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ is many small blocks"}
 	rows := h - len(legend)
 	if h >= 10 {
@@ -211,13 +211,33 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// legendRows wraps the names of the visible categories into rows of w cells, or returns none if the picture
-// does not need them: without colours the glyphs mean nothing without their names.
-func legendRows(s *leaf.State, w int) [][]timeline.Category {
+// drawn are the categories of the bands in the picture; all of them while those are not known.
+func (v *View) drawn(s *leaf.State) (shown [timeline.NumCategories]bool) {
+	k, columns, ok := v.bands.Value()
+	for _, bands := range columns {
+		for _, b := range bands {
+			if b.Alloc != timeline.NoAlloc && ok && k.device == s.Device {
+				shown[s.Device.Allocs.Category[b.Alloc]] = true
+			}
+		}
+	}
+	if shown == [timeline.NumCategories]bool{} {
+		for cat := range shown {
+			shown[cat] = true
+		}
+	}
+	return shown
+}
+
+// legendRows wraps the names of the categories that are drawn into rows of w cells.
+func legendRows(s *leaf.State, w int, drawn [timeline.NumCategories]bool) [][]timeline.Category {
 	var rows [][]timeline.Category
 	x := w
 	for i := range timeline.NumCategories {
 		cat := (i + 1) % timeline.NumCategories // unknown comes last
+		if !drawn[cat] {
+			continue
+		}
 		need := canvas.Width(s.Theme.Glyph(cat)) + 1 + len(cat.String()) + 2
 		if x+need > w+2 {
 			rows, x = append(rows, nil), 0
