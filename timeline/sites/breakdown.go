@@ -74,7 +74,7 @@ func (g *Group) Words() string {
 	case earlierName:
 		return "blocks allocated before the recording"
 	case unattributedName:
-		return "known only from the source's total"
+		return "blocks that are not in the recording"
 	}
 	return g.Name
 }

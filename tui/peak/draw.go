@@ -97,6 +97,13 @@ func (v *View) sentence(s *leaf.State) string {
 	if r := s.Units.Bytes(requested); s.Device.RequestedKnown() && r != held {
 		beside = " (" + r + " requested)"
 	}
+	if u := s.Device.Totals.Unattributed; u > 0 { // no block that is known holds these
+		held = s.Units.Bytes(s.Device.Allocated.At(s.Cursor)-u) + ", and " + s.Units.Bytes(u) +
+			" are not in the recording"
+		if r.Largest == timeline.NoAlloc && len(v.rows) > 1 {
+			r = &v.rows[1]
+		}
+	}
 	hold := "hold"
 	if blocks == 1 {
 		hold = "holds"
@@ -121,7 +128,7 @@ var placeless = map[string]string{
 	"no stack":                       "has no recorded stack",
 	"recorded without a stack":       "has no recorded stack",
 	"allocated before the recording": "was allocated before the recording",
-	"not in the recording":           "is in the source's total only",
+	"not in the recording":           "is not in the recording",
 	"outside of modules":             "lies outside of modules",
 }
 
