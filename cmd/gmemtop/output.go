@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"strings"
 
@@ -54,9 +53,12 @@ func (a *app) mayWrite(path string) error {
 	return err
 }
 
-// text writes a text report, its first paragraph in bold where standard output shows colours.
+// text writes a text report, its first paragraph in bold where standard output shows colours. On a terminal
+// that is not as high as the report, that paragraph also stands at the end: it is the answer, and would have
+// scrolled away.
 func (a *app) text(body func(w io.Writer) error) error {
-	if a.flags.output != "" || !a.colored() {
+	height, bold := a.Height(), a.colored()
+	if a.flags.output != "" || !bold && height == 0 {
 		return a.write(false, body)
 	}
 	return a.writeRaw("", false, func(w io.Writer) error {
@@ -65,17 +67,29 @@ func (a *app) text(body func(w io.Writer) error) error {
 			return err
 		}
 		head, rest, more := strings.Cut(b.String(), "\n\n")
-		for line := range strings.Lines(head) { // pagers forget the style at the end of a line
-			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", strings.TrimRight(line, "\n")); err != nil {
-				return err
+		answer := head + "\n"
+		if bold {
+			answer = inBold(head)
+		}
+		text := answer
+		if more {
+			text += "\n" + rest
+			if height > 0 && strings.Count(text, "\n") >= height {
+				text += "\n" + answer
 			}
 		}
-		if !more {
-			return nil
-		}
-		_, err := io.WriteString(w, "\n"+rest)
+		_, err := io.WriteString(w, text)
 		return err
 	})
+}
+
+// inBold is a text in bold, line by line: pagers forget the style at the end of a line.
+func inBold(text string) string {
+	bold := ""
+	for line := range strings.Lines(text) {
+		bold += "\x1b[1m" + strings.TrimRight(line, "\n") + "\x1b[0m\n"
+	}
+	return bold
 }
 
 // reportOptions says how a text report is printed where it goes.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -276,6 +277,7 @@ func (d *OOMDevice) printCauses(p *printer, o Options) {
 	}
 	p.line("")
 	p.line("why")
+	sized := slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.Bytes != nil })
 	var rows []row
 	for _, c := range d.Causes {
 		bytes, mark := "–", " "
@@ -285,8 +287,11 @@ func (d *OOMDevice) printCauses(p *printer, o Options) {
 		if c.Main {
 			mark = "*"
 		}
-		rows = append(rows, row{mark, strings.ReplaceAll(c.Kind, "_", " "), right(bytes),
-			string(c.Certainty), c.Text})
+		r := row{mark, strings.ReplaceAll(c.Kind, "_", " ")}
+		if sized {
+			r = append(r, right(bytes))
+		}
+		rows = append(rows, append(r, string(c.Certainty), c.Text))
 	}
 	p.table("  ", rows)
 	for _, c := range d.Causes {

@@ -63,14 +63,25 @@ func (c *Console) OnlyASCII() bool {
 
 // Width is the width of the terminal on standard output, 0 if there is none.
 func (c *Console) Width() int {
-	if !IsTerminal(c.Out) {
-		return 0
-	}
-	w, _, err := term.GetSize(c.Out.Fd())
-	if err != nil {
-		return 0
-	}
+	w, _ := c.size()
 	return w
+}
+
+// Height is how many lines the terminal on standard output has, 0 if there is none.
+func (c *Console) Height() int {
+	_, h := c.size()
+	return h
+}
+
+func (c *Console) size() (w, h int) {
+	if !IsTerminal(c.Out) {
+		return 0, 0
+	}
+	w, h, err := term.GetSize(c.Out.Fd())
+	if err != nil {
+		return 0, 0
+	}
+	return w, h
 }
 
 // Keyboard returns where to read keys from: the terminal if standard input is a trace, or nil for standard
