@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// On a terminal that is not as high as a report, the answer would scroll away with its first lines: it stands at
-// the end, too. Where all has room it stands there once.
+// On a terminal that is not as high as a report, the answer would scroll away with its first lines: it stands
+// at the end, too. Where all has room it stands there once.
 func TestTheAnswerStaysOnTheScreen(t *testing.T) {
 	path := recorded(t, t.TempDir(), "oom.json", "oom")
 	for _, c := range []struct{ height, answers int }{{24, 1}, {200, 1}} {

@@ -59,8 +59,8 @@ func lineWords(line string) []string {
 	return list
 }
 
-// parses returns why a command line is not one that gmemtop accepts: its command, flags or arguments. Values of
-// flags are those that a page writes for them; nothing is run.
+// parses returns why a command line is not one that gmemtop accepts: its command, flags or arguments. Nothing
+// is run.
 func parses(line string) error {
 	root := newRootCommand(newApp(nil, nil, nil, nil))
 	c, rest, err := root.Find(lineWords(line)[1:])
@@ -140,7 +140,8 @@ func TestACommandLineThatIsNoneIsRefused(t *testing.T) {
 func TestTheExamplesOfReportsRun(t *testing.T) {
 	dir := t.TempDir()
 	for name, of := range map[string][]string{
-		"snapshot.pickle": nil, "oom_snapshot.pickle": {"oom"}, "before.pickle": nil, "after.pickle": {"batch=16"},
+		"snapshot.pickle": nil, "oom_snapshot.pickle": {"oom"},
+		"before.pickle": nil, "after.pickle": {"batch=16"},
 		"old.pickle": nil, "new.pickle": {"batch=16"},
 	} {
 		recorded(t, dir, name, of...)

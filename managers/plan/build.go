@@ -132,8 +132,8 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	return two, nil
 }
 
-// problem cuts the ticks [first, end), which hold n iterations, with the time around them. It also returns the
-// bytes of buffers that live longer than that.
+// problem cuts the ticks [first, end), which hold n iterations, with the time around them. It also returns
+// the bytes of buffers that live longer than that.
 func (x *extractor) problem(ctx context.Context, first, end, n int, around idle) (*Problem, int64, error) {
 	y := *x
 	p := *x.p

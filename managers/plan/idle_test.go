@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// An annotated step begins before its first allocation and ends behind its last: a plan of it takes as long as
-// the step, also where it is the last of the recording.
+// An annotated step begins before its first allocation and ends behind its last: a plan of it takes as long
+// as the step, also where it is the last of the recording.
 func TestAPlanTakesAsLongAsItsStep(t *testing.T) {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)

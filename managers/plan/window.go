@@ -17,8 +17,8 @@ type window struct {
 	idle               [2]idle
 }
 
-// idle is the time of an iteration before its first tick and behind its last one, in nanoseconds. An annotated
-// step begins before it allocates anything.
+// idle is the time of an iteration before its first tick and behind its last one, in nanoseconds. An
+// annotated step begins before it allocates anything.
 type idle struct{ before, behind int64 }
 
 // window finds the iteration.

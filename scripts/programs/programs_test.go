@@ -15,9 +15,9 @@ import (
 )
 
 // TestProgramsOfTorchAloneComeDown runs small editions of programs that need no library: under some manager
-// each holds less, as was predicted, and its weights are bit-identical. A plan for the largest of batches that
-// vary serves smaller ones, which hold less, and the steps of a
-// GAN end where none of its graphs waits; steps of other ops are refused by the name of their cause.
+// each holds less, as was predicted, and its weights are bit-identical. A plan for the largest of batches
+// that vary serves smaller ones, which hold less, and the steps of a GAN end where none of its graphs waits;
+// steps of other ops are refused by the name of their cause.
 func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 	python := os.Getenv("GMEMTOP_TORCH")
 	if python == "" {

@@ -138,7 +138,8 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		n    live.News
 		text string
 	}{
-		{live.News{Phase: live.Describing}, "live: ours · 1 of 5, recording steps op by op, which slows them"},
+		{live.News{Phase: live.Describing},
+			"live: ours · 1 of 5, recording steps op by op, which slows them"},
 		{live.News{Phase: live.Planning}, "live: ours · 2 of 5, planning; the training runs as usual"},
 		{live.News{Phase: live.MeasuringWithout}, "3 of 5, timing steps without the plan"},
 		{live.News{Phase: live.MeasuringWith}, "4 of 5, timing steps with the plan"},

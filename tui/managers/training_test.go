@@ -74,8 +74,14 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 			live.News{Phase: live.On, Steps: 4, Before: 100e6, Step: 110e6},
 			"ours for 1.00 MiB on for 4 steps · peak not measured · step 100 → 110 ms, +10.0 %", "▶",
 		},
-		{live.News{Phase: live.Describing}, "1 of 5, recording steps op by op, which slows them, again because the steps changed", "▸"},
-		{live.News{Phase: live.Planning}, "2 of 5, planning; the training runs as usual, again because the steps changed", "▸"},
+		{
+			live.News{Phase: live.Describing},
+			"1 of 5, recording steps op by op, which slows them, again because the steps changed", "▸",
+		},
+		{
+			live.News{Phase: live.Planning},
+			"2 of 5, planning; the training runs as usual, again because the steps changed", "▸",
+		},
 	} {
 		f.news <- c.n
 		if trained(t, &tr, &cmd); !strings.Contains(line(), c.line) || tr.mark(r) != c.mark {

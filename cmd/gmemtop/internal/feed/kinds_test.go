@@ -42,7 +42,8 @@ func TestStepsOfATrialAreNotUnusual(t *testing.T) {
 		t.Errorf("slow steps %v, and only step 30 is one: 20 ran under the plan", r.Slow)
 	}
 	never := func(int) bool { return false }
-	if r := run(never, odd(100<<20, 160<<20, 20), odd(50e6, 500e6, 30)); len(r.Spikes) != 1 || len(r.Slow) != 1 {
+	r := run(never, odd(100<<20, 160<<20, 20), odd(50e6, 500e6, 30))
+	if len(r.Spikes) != 1 || len(r.Slow) != 1 {
 		t.Errorf("without a plan, spikes %v and slow steps %v", r.Spikes, r.Slow)
 	}
 }

@@ -300,8 +300,8 @@ func (f *Process) addSteps(v capture.View) {
 	}
 }
 
-// amongTheirKind takes steps out of a report that stand out only because a plan came or went: those without one
-// hold more than those under it, and those under it may take longer. The report is of the last steps.
+// amongTheirKind takes steps out of a report that stand out only because a plan came or went: those without
+// one hold more than those under it, and those under it may take longer. The report is of the last steps.
 func amongTheirKind(r *steps.Report, last []live.Step) {
 	planned := func(s live.Step) bool { return s.UnderPlan }
 	unplanned := func(s live.Step) bool { return !s.UnderPlan }
