@@ -26,6 +26,7 @@ type workerCommand struct {
 	join string
 	jobs int
 	wait time.Duration
+	soon bool // wait no longer than that for a sweep that has not begun
 }
 
 func newWorkerCommand(a *app) *cobra.Command {
@@ -38,13 +39,16 @@ you like; a plan of one that ends or loses its connection goes to another.
 
 TRACE are the files of the sweep, at whatever path they have here: they are known by their content.`,
 		Example: "  srun -n 64 gmemtop worker --join-file /shared/s1.join /shared/traces/*.gmt",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.soon = cmd.Flags().Changed("wait")
+			return c.run(cmd.Context(), args)
+		},
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.join, "join-file", "", "the `file` that gmemtop sweep --serve wrote")
 	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
-	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait for a sweep that has not begun, or is "+
-		"started again")
+	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait for a sweep that no longer answers; if "+
+		"given, also for one that has not begun, which is otherwise waited for as long as it takes")
 	return cmd
 }
 
@@ -60,14 +64,17 @@ func (c *workerCommand) run(ctx context.Context, paths []string) error {
 		return usageError{fmt.Errorf("--jobs %d: make at least one plan at once", c.jobs)}
 	}
 	var made atomic.Int64
-	defer func() { c.note("%d plans made", made.Load()) }()
 	join, err := c.await(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { c.note("%d plans made", made.Load()) }()
 	for ; err == nil; join, err = bus.ReadJoin(c.join) {
 		if err := c.work(ctx, join, paths, &made); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
-	if made.Load() > 0 && errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the sweep has all plans
 	}
 	return err
@@ -75,10 +82,18 @@ func (c *workerCommand) run(ctx context.Context, paths []string) error {
 
 // await waits for the join file.
 func (c *workerCommand) await(ctx context.Context) (bus.Join, error) {
+	told := false
 	for late := time.Now().Add(c.wait); ; {
 		j, err := bus.ReadJoin(c.join)
-		if !errors.Is(err, fs.ErrNotExist) || time.Now().After(late) {
+		switch {
+		case !errors.Is(err, fs.ErrNotExist):
 			return j, err
+		case c.soon && time.Now().After(late):
+			return j, fmt.Errorf("no sweep has begun within %s: gmemtop sweep --serve --join-file %s writes "+
+				"that file", c.wait, c.join)
+		case !told:
+			told = true
+			c.note("waiting for a sweep: gmemtop sweep --serve --join-file %s writes that file", c.join)
 		}
 		select {
 		case <-ctx.Done():
