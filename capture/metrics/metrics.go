@@ -1,10 +1,12 @@
-// Package metrics offers the newest figures of a watched job to Prometheus.
+// Package metrics offers the newest figures of a watched job to Prometheus, and sends them to OpenTelemetry
+// collectors.
 //
 // A rank has a fixed number of series, whatever it does: they are for dashboards and alerts. Where memory
 // goes within a step is in recordings.
 package metrics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,21 +26,24 @@ import (
 
 // figure is a series of a rank.
 type figure struct {
-	desc *prometheus.Desc
-	kind prometheus.ValueType
-	of   func(v *capture.View, s *capture.Step) maybe.Int
-	per  float64 // how many of the figure make one of the series' unit
+	name, help string
+	desc       *prometheus.Desc
+	kind       prometheus.ValueType
+	of         func(v *capture.View, s *capture.Step) maybe.Int
+	per        float64 // how many of the figure make one of the series' unit
 }
 
 // labels tell ranks apart. A process that knows no rank has an empty one.
 var labels = []string{"run", "rank", "node"}
 
 func gauge(name, help string, per float64, of func(v *capture.View, s *capture.Step) maybe.Int) figure {
-	return figure{prometheus.NewDesc("gmemtop_rank_"+name, help, labels, nil), prometheus.GaugeValue, of, per}
+	return figure{name, help, prometheus.NewDesc("gmemtop_rank_"+name, help, labels, nil),
+		prometheus.GaugeValue, of, per}
 }
 
 func counter(name, help string, of func(v *capture.View, s *capture.Step) maybe.Int) figure {
-	return figure{prometheus.NewDesc("gmemtop_rank_"+name, help, labels, nil), prometheus.CounterValue, of, 1}
+	return figure{name, help, prometheus.NewDesc("gmemtop_rank_"+name, help, labels, nil),
+		prometheus.CounterValue, of, 1}
 }
 
 // figures are the series of a rank that has ended a step. What a process does not know has no series.
@@ -85,9 +90,46 @@ func deviceBytes(t *capture.Target) maybe.Int {
 	return maybe.Int{}
 }
 
-var up = prometheus.NewDesc("gmemtop_rank_up",
-	"1 while the rank runs and its figures arrive, 0 once it has ended or its machine is silent.", labels,
-	nil)
+// upHelp explains the series that a rank has even before its first step.
+const upHelp = "1 while the rank runs and its figures arrive, 0 once it has ended or its machine is silent."
+
+var up = prometheus.NewDesc("gmemtop_rank_up", upHelp, labels, nil)
+
+// isUp is the value of that series.
+func isUp(v *capture.View) int {
+	if v.Ended || v.Severed != "" {
+		return 0
+	}
+	return 1
+}
+
+// place is where a series comes from. A process that knows no rank has an empty one.
+type place struct{ rank, node string }
+
+func (p place) compare(q place) int {
+	return cmp.Or(cmp.Compare(p.node, q.node), cmp.Compare(p.rank, q.rank))
+}
+
+// valid makes text what a label may hold.
+func valid(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }
+
+// ranksOf returns a job's ranks. Of several processes that had the same rank on a machine, the newest counts.
+func ranksOf(j *job.Job) map[place]capture.View {
+	newest := map[place]capture.View{}
+	for _, p := range j.Processes() {
+		v := p.History.Snapshot()
+		v.Target = p.Target() // which is known before the process has said it itself
+		if v.Target.PID == 0 && !v.Target.Rank.IsKnown() {
+			continue // there is no process yet
+		}
+		at := place{node: valid(v.Target.Host)}
+		if r, ok := v.Target.Rank.Value(); ok {
+			at.rank = strconv.FormatInt(r, 10)
+		}
+		newest[at] = v
+	}
+	return newest
+}
 
 // collector reads a job when Prometheus asks.
 type collector struct {
@@ -109,26 +151,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	type place struct{ rank, node string }
-	newest := map[place]capture.View{}
-	for _, p := range c.job.Processes() {
-		v := p.History.Snapshot()
-		v.Target = p.Target() // which is known before the process has said it itself
-		if v.Target.PID == 0 && !v.Target.Rank.IsKnown() {
-			continue // there is no process yet
-		}
-		at := place{node: strings.ToValidUTF8(v.Target.Host, "\uFFFD")}
-		if r, ok := v.Target.Rank.Value(); ok {
-			at.rank = strconv.FormatInt(r, 10)
-		}
-		newest[at] = v
-	}
-	run := strings.ToValidUTF8(c.run, "\uFFFD")
-	for at, v := range newest {
-		runs := 1.0
-		if v.Ended || v.Severed != "" {
-			runs = 0
-		}
+	run := valid(c.run)
+	for at, v := range ranksOf(c.job) {
+		runs := float64(isUp(&v))
 		ch <- prometheus.MustNewConstMetric(up, prometheus.GaugeValue, runs, run, at.rank, at.node)
 		if len(v.Steps) == 0 {
 			continue
