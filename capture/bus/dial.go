@@ -3,11 +3,11 @@
 package bus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -27,7 +27,7 @@ type Access struct {
 	Patient bool
 	// Tunnel, unless nil, is the program that leads to the hub. It logs in.
 	Tunnel *Tunnel
-	// URL is a site's own NATS servers, and Credentials the file with the key for them.
+	// URL is a site's own NATS servers, "" for what Join says, and Credentials the file with the key for them.
 	URL, Credentials string
 
 	inProcess nats.InProcessConnProvider
@@ -46,6 +46,7 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 	if a.Run == "" {
 		return nil, errors.New("connect to a hub: name the run")
 	}
+	a.URL = cmp.Or(a.URL, a.Join.URL)
 	c := &Conn{access: a, names: namesOf(a.Run)}
 	c.link, c.relink = context.WithCancel(context.Background())
 	options := []nats.Option{
@@ -165,21 +166,10 @@ func (a *Access) local() bool {
 	return true
 }
 
-// foreign is the way to a site's own servers. Only TLS is good enough for them, and their key comes from a
-// file: a URL is visible to everybody who can list processes.
+// foreign is the way to a site's own servers.
 func (a *Access) foreign() (urls string, options []nats.Option, err error) {
-	for _, text := range strings.Split(a.URL, ",") {
-		u, err := url.Parse(strings.TrimSpace(text))
-		switch {
-		case err != nil || u.Host == "":
-			return "", nil, fmt.Errorf("%q is not the URL of a hub: write tls://HOST:PORT", redact(text))
-		case u.User != nil:
-			return "", nil, fmt.Errorf("the URL %s holds a secret that others on this machine can read: "+
-				"put it in a "+
-				"file and name that with --creds", u.Redacted())
-		case u.Scheme != "tls":
-			return "", nil, fmt.Errorf("the URL %s is not encrypted: write tls://%s", u.Redacted(), u.Host)
-		}
+	if err := checkURL(a.URL); err != nil {
+		return "", nil, err
 	}
 	if a.Credentials != "" {
 		info, err := os.Stat(a.Credentials)
@@ -192,12 +182,4 @@ func (a *Access) foreign() (urls string, options []nats.Option, err error) {
 		options = append(options, nats.UserCredentials(a.Credentials))
 	}
 	return a.URL, options, nil
-}
-
-// redact cuts what may be a secret from text that is not a URL.
-func redact(text string) string {
-	if _, after, ok := strings.Cut(text, "@"); ok {
-		return "..." + after
-	}
-	return text
 }

@@ -26,6 +26,9 @@ type HubOptions struct {
 	Listen string
 	// Socket is the Unix socket for programs on this machine, "" for none.
 	Socket string
+	// URL is a site's own NATS servers that carry the run instead, "" for a server of our own, and Credentials
+	// the file with the key for them. Then Keys are needed for orders alone, and nothing listens here.
+	URL, Credentials string
 	// Keys, unless nil, are needed by everybody who connects.
 	Keys *Keys
 	// Work makes it hand out units of work to workers, and nothing else.
@@ -78,6 +81,9 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 		o.free = freeBytes
 	}
 	h := &Hub{options: o}
+	if o.URL != "" {
+		return h, h.openSite()
+	}
 	defer func() {
 		if err != nil {
 			h.Close()
@@ -291,6 +297,10 @@ func (h *Hub) Join(addresses ...string) Join {
 	if s := h.options.Socket; s != "" {
 		j.Socket, _ = filepath.Abs(s)
 	}
+	if k != nil && h.options.URL != "" {
+		return Join{Version: joinVersion, Run: h.options.Run, URL: h.options.URL, Expires: k.Expires,
+			Orders: k.public[Operator], Seeds: k.seeds}.only(Operator)
+	}
 	if k != nil {
 		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator],
 			k.seeds
@@ -303,6 +313,9 @@ func (h *Hub) Join(addresses ...string) Join {
 func (h *Hub) Dial(r Role) (*Conn, error) { return h.dial(r) }
 
 func (h *Hub) dial(r Role) (*Conn, error) {
+	if o := h.options; o.URL != "" {
+		return Dial(context.Background(), Access{Role: r, Join: h.Join(), Credentials: o.Credentials})
+	}
 	a := Access{Role: r, Join: h.Join(), inProcess: h}
 	if a.Seeds == nil {
 		a.Seeds = map[Role]string{}

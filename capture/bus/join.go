@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -40,6 +41,8 @@ type Join struct {
 	Host      string   `json:"host,omitempty"`
 	Socket    string   `json:"socket,omitempty"`
 	Addresses []string `json:"addresses,omitempty"`
+	// URL is the site's own NATS servers that carry the run, "" for a hub of ours.
+	URL string `json:"url,omitempty"`
 	// Certificate is the only one that a client accepts, as PEM.
 	Certificate string    `json:"certificate"`
 	Expires     time.Time `json:"expires"`
@@ -153,6 +156,8 @@ func parseJoin(text []byte, now time.Time) (Join, error) {
 	case !now.Before(j.Expires):
 		return Join{}, fmt.Errorf("the join file expired at %s: start the hub again",
 			j.Expires.Local().Format(time.DateTime))
+	case j.URL != "":
+		return j, checkURL(j.URL)
 	case j.Socket == "" && len(j.Addresses) == 0:
 		return Join{}, errors.New("the join file has no address of the hub: start the hub again")
 	case j.Socket != "" && !filepath.IsAbs(j.Socket):
@@ -174,4 +179,30 @@ func checkAddress(address string) error {
 		return fmt.Errorf("%q is not an address: write HOST:PORT", address)
 	}
 	return nil
+}
+
+// checkURL reports an error for what is not a list of a site's servers. Only TLS is good enough for them, and
+// their key comes from a file: a URL is visible to everybody who can list processes.
+func checkURL(urls string) error {
+	for _, text := range strings.Split(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		switch {
+		case err != nil || u.Host == "":
+			return fmt.Errorf("%q is not the URL of a hub: write tls://HOST:PORT", redact(text))
+		case u.User != nil:
+			return fmt.Errorf("the URL %s holds a secret that others on this machine can read: put it in a "+
+				"file and name that with --creds", u.Redacted())
+		case u.Scheme != "tls":
+			return fmt.Errorf("the URL %s is not encrypted: write tls://%s", u.Redacted(), u.Host)
+		}
+	}
+	return nil
+}
+
+// redact cuts what may be a secret from text that is not a URL.
+func redact(text string) string {
+	if _, after, ok := strings.Cut(text, "@"); ok {
+		return "..." + after
+	}
+	return text
 }

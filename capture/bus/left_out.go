@@ -23,6 +23,7 @@ func NewKeys(time.Duration) (*Keys, error) { return nil, errLeftOut }
 // HubOptions say how a hub is opened.
 type HubOptions struct {
 	Run, Listen, Socket string
+	URL, Credentials    string
 	Keys                *Keys
 	Store               string
 	Work                bool
@@ -34,6 +35,9 @@ type Hub struct{}
 
 // OpenHub fails: this build has no bus.
 func OpenHub(HubOptions) (*Hub, error) { return nil, errLeftOut }
+
+// Remove fails: this build has no bus.
+func (h *Hub) Remove(context.Context) error { return errLeftOut }
 
 // Address is where the hub listens.
 func (h *Hub) Address() string { return "" }

@@ -59,6 +59,9 @@ func Relay(ctx context.Context, j Join, r Role, in io.Reader, out io.Writer) err
 
 // connect connects to the hub: by its socket on its own machine, otherwise encrypted.
 func (j *Join) connect(ctx context.Context) (net.Conn, error) {
+	if j.URL != "" {
+		return nil, fmt.Errorf("the site's own servers carry this run: use --hub %s --creds FILE", j.URL)
+	}
 	if (&Access{Join: *j}).local() {
 		return net.Dial("unix", j.Socket)
 	}

@@ -23,6 +23,8 @@ type NodeOptions struct {
 	Identity Identity
 	// Join is the path of the join file. It need not exist yet.
 	Join string
+	// Credentials is the file with the key for a site's own servers, where those carry the run.
+	Credentials string
 	// Tell is given what people should know, once for each problem: the training goes on in any case.
 	Tell func(text string)
 
@@ -271,6 +273,12 @@ func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced 
 		}
 		if c.Connected() {
 			away = 0
+			// A site's servers stay when the hub is started again, with new keys for orders.
+			if join.URL != "" {
+				if j, err := bus.ReadJoin(n.options.Join); err == nil && j.Orders != join.Orders {
+					return true
+				}
+			}
 			continue
 		}
 		if j, err := bus.ReadJoin(n.options.Join); err == nil && j.Certificate != join.Certificate {
@@ -290,7 +298,8 @@ func (n *Node) connect(ctx context.Context) (*bus.Conn, bus.Join) {
 		join, err := bus.ReadJoin(n.options.Join)
 		if err == nil {
 			var c *bus.Conn
-			c, err = bus.Dial(ctx, bus.Access{Join: join, Role: bus.Agent, Name: n.name, Patient: true})
+			c, err = bus.Dial(ctx, bus.Access{Join: join, Role: bus.Agent, Name: n.name, Patient: true,
+				Credentials: n.options.Credentials})
 			if err == nil {
 				return c, join
 			}

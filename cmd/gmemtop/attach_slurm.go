@@ -63,7 +63,9 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 	reach := fleet.Reach{Join: func(context.Context) (bus.Join, error) { return bus.ReadJoin(s.join) },
 		Access: bus.Access{Name: "attach " + id}}
 	shown := (&viewCommand{app: c.app}).show(ctx, s.watch.Job(), "for the ranks of "+report.Printable(place),
-		capturing(reach, s.watch, ""))
+		capturing(s.watch, func(ctx context.Context) (fleet.Reach, func(), error) {
+			return (&reachFlags{}).orders(ctx, "", reach)
+		}))
 	return errors.Join(shown, s.leave())
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/metrics"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -27,6 +28,8 @@ type hubCommand struct {
 	store, seal   string
 	life          time.Duration
 	metrics       string // the address for Prometheus, "" for none
+	otlp          string // the URL of an OpenTelemetry collector, "" for none
+	url, creds    string // a site's own servers that carry the run instead
 }
 
 func newHubCommand(a *app) *cobra.Command {
@@ -59,7 +62,12 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
 	p.StringVar(&c.metrics, "metrics", "", "offer the newest figures of all ranks to Prometheus at this "+
 		"`address` of this machine, such as 127.0.0.1:9464")
-	help.Rare(p, "view-file", "store", "valid", "metrics")
+	p.StringVar(&c.otlp, "otlp", "", "send them to the OpenTelemetry collector at this `URL`, such as "+
+		"http://127.0.0.1:4318")
+	p.StringVar(&c.url, "hub", "", "let a site's own NATS servers at this `URL` carry the run, such as "+
+		"tls://nats.site:4222, instead of a server of gmemtop's own")
+	p.StringVar(&c.creds, "creds", "", credsUsage)
+	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "creds")
 	return cmd
 }
 
@@ -78,25 +86,18 @@ func (c *hubCommand) serve() (err error) {
 			return usageError{fmt.Errorf("-o %s exists already: name a new folder", c.seal)}
 		}
 	}
+	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "") {
+		return usageError{errors.New("the site's own servers listen and store: leave out --listen, --store and " +
+			"--view-file")}
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	c.signals(func(os.Signal) { stop() })
-	keys, err := bus.NewKeys(c.life)
+	h, end, err := c.open()
 	if err != nil {
 		return err
 	}
-	// A socket's path may not be long, so it is not beside the join file.
-	dir, err := os.MkdirTemp("", "gmemtop-hub-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	h, err := bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
-		Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
-	if err != nil {
-		return err
-	}
-	defer h.Close()
+	defer end()
 	join := h.Join()
 	if c.listen != "" {
 		join.Addresses = []string{advertised(c.listen, h.Address())}
@@ -121,23 +122,61 @@ func (c *hubCommand) serve() (err error) {
 		return err
 	}
 	defer leave()
-	if c.metrics != "" {
+	if c.metrics != "" || c.otlp != "" {
 		leave, err := c.measure(h)
 		if err != nil {
 			return err
 		}
 		defer leave()
 	}
-	where := "programs on this machine"
-	if c.listen != "" {
-		where = join.Addresses[0]
+	switch {
+	case c.url != "":
+		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.run, c.url, c.join)
+	case c.listen != "":
+		c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.run, join.Addresses[0], c.join)
+	default:
+		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.run,
+			c.join)
 	}
-	c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.run, where, c.join)
 	<-ctx.Done()
-	if c.seal == "" {
-		return nil
+	if c.seal != "" {
+		if err := c.write(h); err != nil {
+			return err
+		}
 	}
-	return c.write(h)
+	late, cancel := context.WithTimeout(context.Background(), catchUp)
+	defer cancel()
+	return h.Remove(late)
+}
+
+// open opens the hub. end closes it.
+func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
+	keys, err := bus.NewKeys(c.life)
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.url != "" {
+		h, err := bus.OpenHub(bus.HubOptions{Run: c.run, URL: c.url, Credentials: c.creds, Keys: keys})
+		if err != nil {
+			return nil, nil, err
+		}
+		return h, h.Close, nil
+	}
+	// A socket's path may not be long, so it is not beside the join file.
+	dir, err := os.MkdirTemp("", "gmemtop-hub-*")
+	if err != nil {
+		return nil, nil, err
+	}
+	h, err = bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
+		Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, nil, err
+	}
+	return h, func() {
+		h.Close()
+		_ = os.RemoveAll(dir)
+	}, nil
 }
 
 // outageText says that the hub stores nothing, or that it does again.
@@ -195,33 +234,66 @@ func (c *hubCommand) tellLosses(h *bus.Hub) (leave func(), err error) {
 // metricsRanks is how many ranks the metrics reckon with: they need no more than each one's newest steps.
 const metricsRanks = 1024
 
-// measure offers the figures of all ranks to Prometheus until leave is called.
+// measure offers the figures of all ranks to Prometheus and sends them to OpenTelemetry, until leave is called.
 func (c *hubCommand) measure(h *bus.Hub) (leave func(), err error) {
 	conn, err := h.Dial(bus.Viewer)
 	if err != nil {
 		return nil, err
 	}
 	w := fleet.NewWatch(fleet.WatchOptions{Ranks: metricsRanks})
-	s, err := metrics.Serve(c.metrics, c.run, w.Job())
-	if err != nil {
-		conn.Close()
-		_ = w.Close()
-		if errors.Is(err, metrics.ErrOpen) {
-			return nil, usageError{err}
-		}
-		return nil, err
-	}
 	ctx, stop := context.WithCancel(context.Background())
-	var work sync.WaitGroup
-	work.Go(func() { w.Run(ctx, conn) })
-	c.note("metrics for Prometheus: http://%s/metrics", s.Address())
-	return func() {
-		s.Close()
+	var sending, reading sync.WaitGroup
+	serving := func() {}
+	leave = func() {
+		serving()
 		stop()
-		work.Wait()
+		sending.Wait()
+		reading.Wait()
 		conn.Close()
 		_ = w.Close()
-	}, nil
+	}
+	if c.metrics != "" {
+		s, err := metrics.Serve(c.metrics, c.run, w.Job())
+		if err != nil {
+			leave()
+			if errors.Is(err, metrics.ErrOpen) {
+				return nil, usageError{err}
+			}
+			return nil, err
+		}
+		serving = s.Close
+		c.note("metrics for Prometheus: http://%s/metrics", s.Address())
+	}
+	if c.otlp != "" {
+		x, err := c.exporter(w.Job())
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		sending.Go(func() { x.Run(ctx) })
+	}
+	reading.Go(func() { w.Run(ctx, conn) })
+	return leave, nil
+}
+
+// exporter returns what sends a job's figures to OpenTelemetry. The headers are secret, so they come from the
+// environment.
+func (c *hubCommand) exporter(j *job.Job) (*metrics.OTLP, error) {
+	headers, err := metrics.ParseHeaders(c.Env("OTEL_EXPORTER_OTLP_HEADERS"))
+	if err != nil {
+		return nil, usageError{err}
+	}
+	x, err := metrics.NewOTLP(metrics.OTLPOptions{URL: c.otlp, Headers: headers, Tell: func(err error) {
+		if err == nil {
+			c.note("the OpenTelemetry collector takes the metrics again")
+			return
+		}
+		c.note("%s; the newest ones are sent again later", report.Printable(err.Error()))
+	}}, c.run, j)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return x, nil
 }
 
 // sealWait is how long writing the recordings may take.

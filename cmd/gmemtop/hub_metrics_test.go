@@ -4,13 +4,16 @@ package main
 
 import (
 	"bufio"
+	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,7 +24,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A hub offers what a node sent to Prometheus, on this machine only.
+// A hub offers what a node sent to Prometheus, on this machine only, and sends it to OpenTelemetry.
 func TestAHubOffersMetrics(t *testing.T) {
 	join := filepath.Join(t.TempDir(), "r.join")
 	for _, address := range []string{":0", "0.0.0.0:0"} {
@@ -34,10 +37,20 @@ func TestAHubOffersMetrics(t *testing.T) {
 			t.Error("a hub that did not start leaves its keys behind")
 		}
 	}
+	var sent words
+	var key atomic.Value
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		key.Store(r.Header.Get("Authorization"))
+		if z, err := gzip.NewReader(r.Body); err == nil {
+			_, _ = io.Copy(&sent, z)
+		}
+	}))
+	defer collector.Close()
 	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer stop()
 	hub := exec.CommandContext(ctx, "gmemtop", "hub", "--run", "r1", "--join-file", join, "--metrics",
-		"127.0.0.1:0")
+		"127.0.0.1:0", "--otlp", collector.URL)
+	hub.Env = append(os.Environ(), "OTEL_EXPORTER_OTLP_HEADERS=authorization=secret")
 	said, err := hub.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -91,6 +104,10 @@ func TestAHubOffersMetrics(t *testing.T) {
 	_ = hub.Process.Signal(os.Interrupt)
 	if err := hub.Wait(); err != nil {
 		t.Errorf("the hub: %v", err)
+	}
+	if key.Load() != "secret" || !strings.Contains(sent.String(), `"gmemtop.rank.allocated"`) ||
+		!strings.Contains(sent.String(), `"asInt":"104"`) {
+		t.Errorf("the collector, with the key %v, got %s", key.Load(), &sent)
 	}
 	if _, err := os.Stat(join); err == nil {
 		t.Error("the hub leaves its keys behind")

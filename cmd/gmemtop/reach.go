@@ -21,14 +21,25 @@ import (
 type reachFlags struct {
 	join string // the join file, "" for none
 	far  string // the gmemtop at the far end
+
+	hub, run string // a site's own servers and the run there, "" for none
+	creds    string // the file with the key for them
 }
+
+// credsUsage explains --creds.
+const credsUsage = "the `file` with your credentials for the site's own NATS servers, where those carry the run"
+
+// errHub says how to name a run on a site's servers.
+var errHub = errors.New("to look at a run on a site's own NATS servers, write --hub tls://HOST:PORT " +
+	"--creds FILE --run NAME")
 
 func (r *reachFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&r.join, "join-file", "", "the `file` that gmemtop hub wrote")
 	p.StringVar(&r.far, "far-gmemtop", "gmemtop", "the `program` that ssh, srun and kubectl start at the "+
 		"far end, if gmemtop is not on the PATH there")
-	help.Rare(p, "far-gmemtop")
+	p.StringVar(&r.creds, "creds", "", credsUsage)
+	help.Rare(p, "far-gmemtop", "creds")
 }
 
 // isPlace reports whether an argument names a run elsewhere, not a file.
@@ -135,7 +146,14 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 	reach := fleet.Reach{Access: bus.Access{Role: role, Name: fmt.Sprintf("%s %s:%d", command, host,
 		os.Getpid())}}
 	leave = func() {}
+	reach.Access.Credentials = r.creds
 	switch {
+	case r.hub == "" && r.run != "", r.hub != "" && (r.run == "" || r.join != "" || place != ""):
+		return reach, nil, usageError{errHub}
+	case r.hub != "":
+		reach.Access.URL = r.hub
+		reach.Join = func(context.Context) (bus.Join, error) { return bus.Join{Run: r.run}, nil }
+		return reach, leave, nil
 	case place != "" && r.join != "":
 		return reach, nil, usageError{errors.New("name either --join-file or where the run is")}
 	case place == "" && r.join == "":
@@ -158,16 +176,46 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 		}
 	}
 	if role == bus.Operator && !w.encrypted {
-		return reach, nil, unsupportedError{fmt.Errorf("%s: srun encrypts nothing, and the key for giving "+
-			"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
+		return reach, nil, errPlain(place)
 	}
 	t, err := bus.OpenTunnel(ctx, w.first, w.again, w.env)
 	if err != nil {
-		return reach, nil, fmt.Errorf("reach %s by %s", place, err)
+		return reach, nil, fmt.Errorf("reach %s by %w", place, err)
 	}
 	reach.Access.Tunnel = t
 	reach.Join = func(context.Context) (bus.Join, error) { return t.Join(), nil }
 	return reach, t.Close, nil
+}
+
+// errPlain says why no key passes through srun.
+func errPlain(place string) error {
+	return unsupportedError{fmt.Errorf("%s: srun encrypts nothing, and the key for giving "+
+		"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
+}
+
+// orders returns how one who looks at a run also gives orders, and what to call when done. looks is how to
+// look at it. The screen is in use, so ssh must not ask for anything.
+func (r *reachFlags) orders(ctx context.Context, place string, looks fleet.Reach) (_ fleet.Reach,
+	leave func(), err error) {
+	looks.Access.Role = bus.Operator
+	if looks.Access.Tunnel == nil {
+		return looks, func() {}, nil
+	}
+	w, err := r.wayTo(place, bus.Operator)
+	if err != nil {
+		return looks, nil, err
+	}
+	if !w.encrypted {
+		return looks, nil, errPlain(place)
+	}
+	t, err := bus.OpenTunnel(ctx, w.again, w.again, w.env)
+	if err != nil {
+		return looks, nil, fmt.Errorf("reach %s once more, for orders, by %w; gmemtop capture %s in another "+
+			"terminal may ask for a password", place, err, place)
+	}
+	looks.Access.Tunnel = t
+	looks.Join = func(context.Context) (bus.Join, error) { return t.Join(), nil }
+	return looks, t.Close, nil
 }
 
 // reachable reports whether this machine can connect to a hub at all: a hub that listens nowhere is reached

@@ -23,6 +23,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -34,6 +35,7 @@ type runCommand struct {
 	watcher
 	choice choiceFlags
 	join   string // the join file of the run's hub, "" for none
+	creds  string // the file with the key for a site's own servers
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -75,6 +77,8 @@ fit before. Its results stay bit-identical.`,
 	c.flags.screen(cmd)
 	cmd.Flags().StringVar(&c.join, "join-file", "", "send the steps of this machine's ranks to the gmemtop "+
 		"hub that wrote this `file`")
+	cmd.Flags().StringVar(&c.creds, "creds", "", credsUsage)
+	help.Rare(cmd.Flags(), "creds")
 	cmd.Flags().BoolVar(&c.live.headless, "headless", false, "show no screen: the command keeps the terminal")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -177,7 +181,7 @@ func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 		return func() {}
 	}
 	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join,
-		Tell: func(text string) {
+		Credentials: c.creds, Tell: func(text string) {
 			c.tell(j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
 		}})
 	return func() {

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -32,7 +33,7 @@ type viewCommand struct {
 func newViewCommand(a *app) *cobra.Command {
 	c := viewCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "view --join-file FILE | view PLACE | view FOLDER", GroupID: groupLive,
+		Use: "view --join-file FILE | view PLACE | view FOLDER | view --hub URL --run NAME", GroupID: groupLive,
 		Args:  cobra.MaximumNArgs(1),
 		Short: "Watch a training that runs on several machines",
 		Long: `Shows all ranks of a training whose machines send to a gmemtop hub, live: which rank differs
@@ -61,6 +62,10 @@ gmemtop run -o or gmemtop record wrote there.
 	}
 	p := cmd.Flags()
 	c.reach.add(cmd)
+	p.StringVar(&c.reach.hub, "hub", "", "the `URL` of a site's own NATS servers that carry the run, such as "+
+		"tls://nats.site:4222")
+	p.StringVar(&c.reach.run, "run", "", "with --hub, the `name` of the run")
+	help.Rare(p, "hub", "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")
 	p.BoolVar(&c.flags.json, "json", false, "print them as JSON, and end")
 	c.flags.screen(cmd)
@@ -81,8 +86,8 @@ func (c *viewCommand) prints() (bool, error) {
 
 // viewFolder shows the recordings in a folder.
 func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
-	if c.reach.join != "" {
-		return usageError{errors.New("name either a folder or --join-file")}
+	if c.reach.join != "" || c.reach.hub != "" {
+		return usageError{errors.New("name either a folder, or --join-file or --hub")}
 	}
 	text, err := c.prints()
 	if err != nil {
@@ -125,7 +130,9 @@ func (c *viewCommand) view(ctx context.Context, place string) error {
 	}()
 	if !text {
 		return c.show(ctx, w.Job(), "for the nodes of run "+report.Printable(join.Run),
-			capturing(reach, w, place))
+			capturing(w, func(ctx context.Context) (fleet.Reach, func(), error) {
+				return c.reach.orders(ctx, place, reach)
+			}))
 	}
 	select {
 	case <-w.Caught():

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,8 +23,10 @@ import (
 var errOnlyLooking = errors.New("this join file only allows looking: use the one that gmemtop hub wrote " +
 	"with --join-file")
 
-// capturing returns what captures steps of the ranks of a run. place is where its hub is, "" for a join file.
-func capturing(reach fleet.Reach, w *fleet.Watch, place string) feed.Capturer {
+// capturing returns what captures steps of the ranks of a run. orders returns how to reach its hub as one who
+// gives orders, and what to call when done.
+func capturing(w *fleet.Watch, orders func(ctx context.Context) (fleet.Reach, func(),
+	error)) feed.Capturer {
 	return func(ctx context.Context, list []*job.Process, steps int, tell func(text string)) []job.Taken {
 		taken := make([]job.Taken, len(list))
 		for i, p := range list {
@@ -37,9 +38,11 @@ func capturing(reach fleet.Reach, w *fleet.Watch, place string) feed.Capturer {
 			}
 			return taken[:1] // once is enough
 		}
-		if place != "" {
-			return fail(fmt.Errorf("from here gmemtop capture %s does it, in another terminal", place))
+		reach, leave, err := orders(ctx)
+		if err != nil {
+			return fail(err)
 		}
+		defer leave()
 		join, err := reach.Join(ctx)
 		if err != nil {
 			return fail(err)
@@ -52,8 +55,6 @@ func capturing(reach fleet.Reach, w *fleet.Watch, place string) feed.Capturer {
 			return fail(err)
 		}
 		defer os.RemoveAll(dir)
-		reach := reach
-		reach.Access.Role = bus.Operator
 		conn, _, err := reach.Dial(ctx)
 		if err != nil {
 			return fail(err)

@@ -1,0 +1,143 @@
+//go:build !nobus
+
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
+	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// A site's own NATS servers carry a run. Its credentials open it, and nothing else does.
+func TestASitesOwnServersCarryARun(t *testing.T) {
+	s := sitetest.Start(t)
+	t.Setenv("SSL_CERT_FILE", s.Roots)
+	dir := t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	join, sealed := filepath.Join(dir, "r.join"), filepath.Join(dir, "sealed")
+	gmemtop := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(t.Context(), "gmemtop", args...).CombinedOutput()
+		return string(out), err
+	}
+	start := func(args ...string) (*exec.Cmd, *words) {
+		t.Helper()
+		var said words
+		hub := exec.CommandContext(t.Context(), "gmemtop", append([]string{"hub", "--hub", s.URL, "--creds",
+			s.Credentials, "--run", "r", "--join-file", join}, args...)...)
+		hub.Stdout, hub.Stderr = &said, &said
+		if err := hub.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = hub.Process.Kill(); _ = hub.Wait() })
+		await.Until(t, "the hub says where the run is", func() bool {
+			return strings.Contains(said.String(), "run r: "+s.URL+" carries it") || hub.ProcessState != nil
+		})
+		return hub, &said
+	}
+	hub, said := start("-o", sealed)
+	first := job.NewWatch(job.Options{})
+	j := job.New(first)
+	defer j.Close()
+	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4)})
+	for i := range int64(5) {
+		first.Process.Step(capture.Step{Index: i, Start: i, End: i + 1, Allocated: maybe.Known(100 + i)})
+	}
+	node := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identity{Node: "n1"}, Join: join,
+		Credentials: s.Credentials})
+	look := func(args ...string) (r struct{ Ranks []struct{ Rank, Step int64 } }) {
+		out, err := exec.CommandContext(t.Context(), "gmemtop", append([]string{"view", "--json"},
+			args...)...).Output()
+		if err == nil {
+			_ = json.Unmarshal(out, &r)
+		}
+		return r
+	}
+	for _, way := range [][]string{{"--hub", s.URL, "--creds", s.Credentials, "--run", "r"},
+		{"--hub", s.URL, "--creds", s.Looking, "--run", "r"}, {"--join-file", join, "--creds", s.Credentials}} {
+		await.Until(t, "view "+strings.Join(way, " ")+" shows the run", func() bool {
+			r := look(way...)
+			return len(r.Ranks) == 1 && r.Ranks[0].Rank == 3 && r.Ranks[0].Step == 4
+		})
+	}
+	if out, err := gmemtop("capture", "--join-file", join, "--creds", s.Credentials, "--ranks",
+		"3"); err == nil || !strings.Contains(out, "no rank runs that could be captured") {
+		t.Errorf("capture: %v %s", err, out) // the order arrives, and this rank can carry out none
+	}
+	t.Run("refused", func(t *testing.T) {
+		readable := filepath.Join(dir, "readable.creds")
+		text, err := os.ReadFile(s.Credentials)
+		if err == nil {
+			err = os.WriteFile(readable, text, 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		secret := strings.Replace(s.URL, "tls://", "tls://me:secret@", 1)
+		for _, c := range []struct {
+			name, want string
+			args       []string
+		}{
+			{"no credentials", "refused the key", []string{"view", "--text", "--hub", s.URL, "--run", "r"}},
+			{"not encrypted", "is not encrypted: write tls://", []string{"view", "--text", "--hub", s.Plain,
+				"--creds", s.Credentials, "--run", "r"}},
+			{"a secret in the URL", "holds a secret that others", []string{"view", "--text", "--hub", secret,
+				"--creds", s.Credentials, "--run", "r"}},
+			{"credentials that others can read", "others can read", []string{"view", "--text", "--hub", s.URL,
+				"--creds", readable, "--run", "r"}},
+			{"no run", "--run NAME", []string{"view", "--text", "--hub", s.URL, "--creds", s.Credentials}},
+			{"a join file as well", "--run NAME", []string{"view", "--text", "--hub", s.URL, "--run", "r",
+				"--join-file", join}},
+			{"a hub that listens", "leave out --listen", []string{"hub", "--hub", s.URL, "--run", "q",
+				"--listen", "127.0.0.1:0", "--join-file", join + "2"}},
+			{"a hub that may not make streams", "prepare the stream", []string{"hub", "--hub", s.URL, "--creds",
+				s.Looking, "--run", "q", "--join-file", join + "2"}},
+		} {
+			out, err := gmemtop(c.args...)
+			if err == nil || !strings.Contains(out, c.want) || strings.Contains(out, "secret@") ||
+				strings.Contains(out, "me:secret") {
+				t.Errorf("%s: %v %s", c.name, err, out)
+			}
+		}
+		// Without the site's root certificate it is some other server.
+		cmd := exec.CommandContext(t.Context(), "gmemtop", "view", "--text", "--hub", s.URL, "--creds",
+			s.Credentials, "--run", "r")
+		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+os.DevNull, "SSL_CERT_DIR="+dir)
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate") {
+			t.Errorf("an unknown certificate: %v %s", err, out)
+		}
+		// Another account of the site has no such run, and an order without the operator's key is none.
+		conn, err := bus.Dial(t.Context(), bus.Access{Join: bus.Join{Run: "r"}, URL: s.URL,
+			Credentials: s.Credentials, Role: bus.Operator})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if err := conn.Ask(t.Context(), bus.Prepare, nil, nil); err == nil ||
+			!strings.Contains(err.Error(), "no operator's key") {
+			t.Errorf("an order without a key: %v", err)
+		}
+	})
+	node.Close()
+	_ = hub.Process.Signal(syscall.SIGTERM)
+	if err := hub.Wait(); err != nil || !strings.Contains(said.String(), "5 steps of 1 processes recorded") {
+		t.Errorf("the hub: %v %s", err, said)
+	}
+	if r := look(sealed); len(r.Ranks) != 1 || r.Ranks[0].Step != 4 {
+		t.Errorf("sealed: %+v", r)
+	}
+	if _, err := os.Stat(join); err == nil {
+		t.Error("the hub leaves the keys behind")
+	}
+}
