@@ -34,7 +34,7 @@ type compareCommand struct {
 func newCompareCommand(a *app) *cobra.Command {
 	c := compareCommand{planning: planning{app: a}}
 	cmd := &cobra.Command{
-		Use: "compare FILE [FILE ...]", GroupID: groupReport,
+		Use: "compare FILE [FILE ...] | compare FOLDER", GroupID: groupReport,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if c.devices.live() {
 				return cobra.NoArgs(cmd, args)
@@ -46,6 +46,9 @@ func newCompareCommand(a *app) *cobra.Command {
 iteration of the trace with each, checks every plan, simulates it, and names the fastest that
 fits the budget. gmemtop help managers lists them.
 
+A FOLDER of the ranks of one training, as gmemtop capture writes it, is planned for as one: for the memory of
+the fullest rank, and the step of the slowest.
+
 --target cuda also carries the plans out on your GPU, with real memory and copies: checked byte for byte,
 then timed. --target live:PID does so in a running training, one plan after the other, and leaves the
 training as it was.
@@ -53,6 +56,7 @@ training as it was.
 Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measure on.`,
 		Example: "  gmemtop compare snapshot.pickle\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
+			"  gmemtop compare traces --budget 80%\n" +
 			"  gmemtop compare --target live:4242 --budget 80%\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
 			"--json\n" +
@@ -117,7 +121,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 		}
 		c.plan.Measured = &h
 	}
-	p, readErr, err := c.problem(ctx, c.paths)
+	ranks, p, readErr, err := c.described(ctx)
 	if p == nil {
 		return err
 	}
@@ -126,6 +130,9 @@ func (c *compareCommand) run(ctx context.Context) error {
 		return err
 	}
 	opt.Limit, opt.Eager = c.limit, managers.Eager
+	if ranks != nil {
+		opt.Targets = []replay.Target{ranks}
+	}
 	if c.maxBatch && opt.Budget == 0 {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/spf13/cobra"
@@ -102,26 +103,33 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if t == nil {
 		return nil, nil, readErr
 	}
+	p, err := c.ofTimeline(ctx, t, load.Name(path), readErr)
+	return p, readErr, err
+}
+
+// ofTimeline takes the iteration to plan from a timeline, which was read with readErr.
+func (c *planning) ofTimeline(ctx context.Context, t *timeline.Timeline, name string,
+	readErr error) (*plan.Problem, error) {
 	d := t.Main()
 	if c.flags.device != "" {
 		devices, err := c.flags.report.Devices.Of(t)
 		if err != nil {
-			return nil, nil, usageError{err}
+			return nil, usageError{err}
 		}
 		if len(devices) > 0 {
 			d = devices[0]
 		}
 	}
 	if d == nil {
-		return nil, nil, firstError(readErr,
+		return nil, firstError(readErr,
 			errors.New("this trace has no device whose memory could be planned"))
 	}
-	p, err := c.plan.OfDevice(ctx, d, load.Name(path))
+	p, err := c.plan.OfDevice(ctx, d, name)
 	// the recording is impossible: sizes beyond any device, work without memory for it
 	if errors.Is(err, plan.ErrInvalid) {
-		return nil, nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
+		return nil, fmt.Errorf("%s: %w: %w", name, traces.ErrFormat, err)
 	}
-	return p, readErr, err
+	return p, err
 }
 
 // compared plans and simulates, with progress. If the budget cannot be met, the error uses the user's units.
