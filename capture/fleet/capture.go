@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,6 +63,15 @@ type CapturedRank struct {
 
 // Late reports whether the rank captured other steps than it was asked to.
 func (c *Captured) Late(r CapturedRank) bool { return r.Path != "" && r.First > c.First }
+
+// Host is the machine of the rank. Node is unique, since several gmemtops may run on one machine: it has the
+// number of the process behind the machine's name.
+func (r *CapturedRank) Host() string {
+	if i := strings.LastIndexByte(r.Node, ':'); i > 0 {
+		return r.Node[:i]
+	}
+	return r.Node
+}
 
 // errNoRanks means that no rank can be captured.
 var errNoRanks = errors.New("no rank runs that could be captured")

@@ -193,11 +193,11 @@ func outliersOf(j *job.Job) []int64 {
 	return list
 }
 
-// peerOf returns the figures of one step in which ranks are compared.
+// peerOf returns the figures of one step in which ranks are compared, as on the screen: without a GPU, resident
+// memory.
 func peerOf(s *capture.Step) runs.Peer {
-	held, _ := s.Held()
 	return runs.Peer{Duration: maybe.Known(s.End - s.Start), Forward: s.Forward, Backward: s.Backward,
-		Optimizer: s.Optimizer, Bytes: maybe.First(held, s.RSS)}
+		Optimizer: s.Optimizer, Bytes: maybe.First(s.Allocated, s.RSS)}
 }
 
 // rankChoice is a parsed --ranks.
@@ -273,7 +273,7 @@ func (c *captureCommand) answer(ctx context.Context, done fleet.Captured) error 
 	}
 	lines, paths, short := []line{}, []string{}, false
 	for _, r := range done.Ranks {
-		l := line{r.Rank, r.Node, r.First, r.Last, r.Bytes, r.Path, done.Late(r), r.Why}
+		l := line{r.Rank, r.Host(), r.First, r.Last, r.Bytes, r.Path, done.Late(r), r.Why}
 		if lines = append(lines, l); r.Path != "" {
 			paths = append(paths, r.Path)
 		}
