@@ -62,3 +62,26 @@ func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 		t.Errorf("outliers: %v", got)
 	}
 }
+
+// Without a GPU it is resident memory that tells ranks apart, as on the screen: parameters take the same in all.
+func TestOutliersOnCPUsHoldMoreResidentMemory(t *testing.T) {
+	j := job.New(job.NewWatch(job.Options{}))
+	defer j.Close()
+	for r := range int64(4) {
+		target := capture.Target{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(4))}
+		p := j.Add(target, nil)
+		p.Begin(target)
+		for i := range int64(20) {
+			s := capture.Step{Index: i, Start: i * 100e6, End: (i + 1) * 100e6,
+				Parameters: maybe.Known(int64(1 << 20)), Gradients: maybe.Known(int64(1 << 20)),
+				OptimizerState: maybe.Known(int64(2 << 20))}
+			if i%2 == 0 { // it is read now and then
+				s.RSS = maybe.Known(int64(700<<20) + r/3*(400<<20))
+			}
+			p.Step(s)
+		}
+	}
+	if got := outliersOf(j); !slices.Equal(got, []int64{3}) {
+		t.Errorf("outliers: %v", got)
+	}
+}
