@@ -337,6 +337,7 @@ TaskPlugin=task/none
 ReturnToService=2
 SelectType=select/cons_tres
 MpiDefault=none
+FirstJobId=4242
 NodeName=%s NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=p Nodes=ALL Default=YES State=UP
 `, host, in("munge/socket"), in("state"), in("spool"), in("ctld.pid"), in("d.pid"), freePort(t), freePort(t),
