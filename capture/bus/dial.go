@@ -27,7 +27,8 @@ type Access struct {
 	Patient bool
 	// Tunnel, unless nil, is the program that leads to the hub. It logs in.
 	Tunnel *Tunnel
-	// URL is a site's own NATS servers, "" for what Join says, and Credentials the file with the key for them.
+	// URL is a site's own NATS servers, "" for what Join says, and Credentials the file with the key for
+	// them.
 	URL, Credentials string
 
 	inProcess nats.InProcessConnProvider

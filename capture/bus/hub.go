@@ -26,8 +26,9 @@ type HubOptions struct {
 	Listen string
 	// Socket is the Unix socket for programs on this machine, "" for none.
 	Socket string
-	// URL is a site's own NATS servers that carry the run instead, "" for a server of our own, and Credentials
-	// the file with the key for them. Then Keys are needed for orders alone, and nothing listens here.
+	// URL is a site's own NATS servers that carry the run instead, "" for a server of our own, and
+	// Credentials the file with the key for them. Then Keys are needed for orders alone, and nothing listens
+	// here.
 	URL, Credentials string
 	// Keys, unless nil, are needed by everybody who connects.
 	Keys *Keys

@@ -22,8 +22,8 @@ import (
 
 // BenchmarkFleet is 1,024 ranks on 128 nodes that take five steps a second each: a hub, the sending parts of
 // all nodes and one viewer in this process, over TLS. An operation is a step of all ranks. It prints the
-// processor time of all of them together as a share of one core, the median and the longest time from a step's
-// end to its arrival at the viewer, and the memory in use.
+// processor time of all of them together as a share of one core, the median and the longest time from a
+// step's end to its arrival at the viewer, and the memory in use.
 //
 // What the machine adds stands beside it: in the operation with the longest delay, how long the threads of
 // this process were ready to run and waited for a processor, all together (ms-queued-worst) and in a median
@@ -141,8 +141,8 @@ func median(list []time.Duration) time.Duration {
 	return sorted[len(sorted)/2]
 }
 
-// queuedFor returns how long the threads of this process have been ready to run and waited for a processor, all
-// together. Linux counts it in the second field of schedstat; 0 elsewhere.
+// queuedFor returns how long the threads of this process have been ready to run and waited for a processor,
+// all together. Linux counts it in the second field of schedstat; 0 elsewhere.
 func queuedFor(b *testing.B) (total time.Duration) {
 	b.Helper()
 	list, _ := filepath.Glob("/proc/self/task/*/schedstat")

@@ -56,11 +56,11 @@ const (
 )
 
 // errOTLP says how to name a collector.
-var errOTLP = errors.New("write http://127.0.0.1:4318 for a collector on this machine, and https://HOST:PORT " +
-	"for another one")
+var errOTLP = errors.New("write http://127.0.0.1:4318 for a collector on this machine, and " +
+	"https://HOST:PORT for another one")
 
-// NewOTLP returns the exporter of a job's figures. It refuses a URL that is not encrypted, unless it is of this
-// machine, and one that holds a secret.
+// NewOTLP returns the exporter of a job's figures. It refuses a URL that is not encrypted, unless it is of
+// this machine, and one that holds a secret.
 func NewOTLP(o OTLPOptions, run string, j *job.Job) (*OTLP, error) {
 	u, err := url.Parse(o.URL)
 	switch {
@@ -68,8 +68,8 @@ func NewOTLP(o OTLPOptions, run string, j *job.Job) (*OTLP, error) {
 		u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("this is not the URL of a collector: %w", errOTLP)
 	case u.User != nil:
-		return nil, fmt.Errorf("the URL of the collector holds a secret that others on this machine can read: " +
-			"put it in the environment, OTEL_EXPORTER_OTLP_HEADERS=authorization=...")
+		return nil, errors.New("the URL of the collector holds a secret that others on this machine can " +
+			"read: put it in the environment, OTEL_EXPORTER_OTLP_HEADERS=authorization=...")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return nil, fmt.Errorf("%s is not encrypted: %w", u.Redacted(), errOTLP)
 	}
@@ -96,8 +96,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// ParseHeaders reads OTEL_EXPORTER_OTLP_HEADERS: key=value pairs separated by commas, values in the encoding of
-// URLs. The error repeats no value.
+// ParseHeaders reads OTEL_EXPORTER_OTLP_HEADERS: key=value pairs separated by commas, values in the encoding
+// of URLs. The error repeats no value.
 func ParseHeaders(text string) (map[string]string, error) {
 	all := map[string]string{}
 	for pair := range strings.SplitSeq(text, ",") {

@@ -56,7 +56,8 @@ func TestTheFiguresGoToACollector(t *testing.T) {
 	defer s.Close()
 	told := make(chan error, 16)
 	x, err := metrics.NewOTLP(metrics.OTLPOptions{URL: s.URL + "/", Every: time.Millisecond,
-		Headers: map[string]string{"authorization": "secret"}, Tell: func(err error) { told <- err }}, "r", ranks(t))
+		Headers: map[string]string{"authorization": "secret"}, Tell: func(err error) { told <- err }}, "r",
+		ranks(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +65,8 @@ func TestTheFiguresGoToACollector(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var work sync.WaitGroup
 	work.Go(func() { x.Run(ctx) })
-	if err := <-told; err == nil || !strings.Contains(err.Error(), "429") || strings.Contains(err.Error(), "secret") {
+	if err := <-told; err == nil || !strings.Contains(err.Error(), "429") ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("busy: %v", err)
 	}
 	c.set(http.StatusOK, `{"partialSuccess":{"rejectedDataPoints":"3","errorMessage":"too old"}}`)
@@ -132,7 +134,8 @@ func TestACollectorCannotSendElsewhere(t *testing.T) {
 	s := httptest.NewServer(http.RedirectHandler(other.URL, http.StatusTemporaryRedirect))
 	defer s.Close()
 	told := make(chan error, 1)
-	x, err := metrics.NewOTLP(metrics.OTLPOptions{URL: s.URL, Tell: func(err error) { told <- err }}, "r", ranks(t))
+	x, err := metrics.NewOTLP(metrics.OTLPOptions{URL: s.URL, Tell: func(err error) { told <- err }}, "r",
+		ranks(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +149,8 @@ func TestACollectorCannotSendElsewhere(t *testing.T) {
 
 func TestHeadersAreRead(t *testing.T) {
 	got, err := metrics.ParseHeaders("authorization=Bearer%20abc, x = 1=2,")
-	if want := map[string]string{"authorization": "Bearer abc", "x": "1=2"}; err != nil || !reflect.DeepEqual(got, want) {
+	want := map[string]string{"authorization": "Bearer abc", "x": "1=2"}
+	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%v %v", got, err)
 	}
 	for _, text := range []string{"secret", "=secret", "a=%zzsecret"} {

@@ -193,8 +193,8 @@ func outliersOf(j *job.Job) []int64 {
 	return list
 }
 
-// peerOf returns the figures of one step in which ranks are compared, as on the screen: without a GPU, resident
-// memory.
+// peerOf returns the figures of one step in which ranks are compared, as on the screen: without a GPU,
+// resident memory.
 func peerOf(s *capture.Step) runs.Peer {
 	return runs.Peer{Duration: maybe.Known(s.End - s.Start), Forward: s.Forward, Backward: s.Backward,
 		Optimizer: s.Optimizer, Bytes: maybe.First(s.Allocated, s.RSS)}

@@ -63,7 +63,8 @@ func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 	}
 }
 
-// Without a GPU it is resident memory that tells ranks apart, as on the screen: parameters take the same in all.
+// Without a GPU it is resident memory that tells ranks apart, as on the screen: parameters take the same in
+// all.
 func TestOutliersOnCPUsHoldMoreResidentMemory(t *testing.T) {
 	j := job.New(job.NewWatch(job.Options{}))
 	defer j.Close()

@@ -40,7 +40,8 @@ func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p
 	return ranks, p, readErr, nil
 }
 
-// ranks returns the iterations of all ranks whose traces are in a folder, and what was wrong with any of them.
+// ranks returns the iterations of all ranks whose traces are in a folder, and what was wrong with any of
+// them.
 func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Ranks, readErr, err error) {
 	if err := c.plan.Check(); err != nil {
 		return nil, nil, err

@@ -361,10 +361,9 @@ func (s *site) trains(you *shellOn, shells map[string]*shellOn) {
 		if seen = out; code == 0 && len(regexp.MustCompile(`"step": \d\d`).FindAllString(out, -1)) == 4 {
 			return
 		}
-		ended := strings.Contains(shells["trainnode0"].said.String()+shells["trainnode1"].said.String(), marker)
-		if ended || time.Now().After(late) {
-			s.t.Fatalf("the training does not begin: %s\nnode0: %s\nnode1: %s", seen, &shells["trainnode0"].said,
-				&shells["trainnode1"].said)
+		said := shells["trainnode0"].said.String() + "\n" + shells["trainnode1"].said.String()
+		if strings.Contains(said, marker) || time.Now().After(late) {
+			s.t.Fatalf("the training does not begin: %s\n%s", seen, said)
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -411,8 +410,8 @@ func (s *site) look(c typed, cmd *exec.Cmd) {
 	})
 }
 
-// The batch script of docs/fleet.md runs in a real Slurm of one node as job 4242, and is watched and captured by
-// the commands of the page. Two ranks train.
+// The batch script of docs/fleet.md runs in a real Slurm of one node as job 4242, and is watched and captured
+// by the commands of the page. Two ranks train.
 func TestThePageAboutSlurmIsTyped(t *testing.T) {
 	python := torchtest.Python(t)
 	needSlurm(t)
@@ -483,7 +482,9 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 		}
 		ran++
 		x := newTerminal(t, 120, 40, exec.Command("bash", "--norc", "-c", c.command))
-		screen, _ := x.until("both ranks", func(screen string) bool { return strings.Contains(screen, "of 2") })
+		screen, _ := x.until("both ranks", func(screen string) bool {
+			return strings.Contains(screen, "of 2")
+		})
 		t.Log("\n" + screen)
 		x.close()
 	}

@@ -87,8 +87,8 @@ func (c *hubCommand) serve() (err error) {
 		}
 	}
 	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "") {
-		return usageError{errors.New("the site's own servers listen and store: leave out --listen, --store and " +
-			"--view-file")}
+		return usageError{errors.New("the site's own servers listen and store: leave out --listen, --store " +
+			"and --view-file")}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -131,9 +131,11 @@ func (c *hubCommand) serve() (err error) {
 	}
 	switch {
 	case c.url != "":
-		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.run, c.url, c.join)
+		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.run, c.url,
+			c.join)
 	case c.listen != "":
-		c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.run, join.Addresses[0], c.join)
+		c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.run, join.Addresses[0],
+			c.join)
 	default:
 		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.run,
 			c.join)
@@ -234,7 +236,8 @@ func (c *hubCommand) tellLosses(h *bus.Hub) (leave func(), err error) {
 // metricsRanks is how many ranks the metrics reckon with: they need no more than each one's newest steps.
 const metricsRanks = 1024
 
-// measure offers the figures of all ranks to Prometheus and sends them to OpenTelemetry, until leave is called.
+// measure offers the figures of all ranks to Prometheus and sends them to OpenTelemetry, until leave is
+// called.
 func (c *hubCommand) measure(h *bus.Hub) (leave func(), err error) {
 	conn, err := h.Dial(bus.Viewer)
 	if err != nil {

@@ -65,16 +65,29 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		return r
 	}
 	for _, way := range [][]string{{"--hub", s.URL, "--creds", s.Credentials, "--run", "r"},
-		{"--hub", s.URL, "--creds", s.Looking, "--run", "r"}, {"--join-file", join, "--creds", s.Credentials}} {
+		{"--hub", s.URL, "--creds", s.Looking, "--run", "r"},
+		{"--join-file", join, "--creds", s.Credentials}} {
 		await.Until(t, "view "+strings.Join(way, " ")+" shows the run", func() bool {
 			r := look(way...)
 			return len(r.Ranks) == 1 && r.Ranks[0].Rank == 3 && r.Ranks[0].Step == 4
 		})
 	}
-	if out, err := gmemtop("capture", "--join-file", join, "--creds", s.Credentials, "--ranks",
-		"3"); err == nil || !strings.Contains(out, "no rank runs that could be captured") {
-		t.Errorf("capture: %v %s", err, out) // the order arrives, and this rank can carry out none
+	// The order arrives, and this rank can carry out none.
+	obeys := func() bool {
+		out, err := gmemtop("capture", "--join-file", join, "--creds", s.Credentials, "--ranks", "3")
+		if err == nil || !strings.Contains(out, "no rank runs that could be captured") {
+			t.Fatalf("capture: %v %s", err, out)
+		}
+		return !strings.Contains(out, "n1") // does not answer
 	}
+	if !obeys() {
+		t.Error("the node does not answer an order")
+	}
+	// A hub that is started again has another key for orders, and all messages are still there.
+	_ = hub.Process.Kill()
+	_ = hub.Wait()
+	hub, said = start("-o", sealed)
+	await.Until(t, "the node obeys the new hub", obeys)
 	t.Run("refused", func(t *testing.T) {
 		readable := filepath.Join(dir, "readable.creds")
 		text, err := os.ReadFile(s.Credentials)
@@ -101,8 +114,8 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 				"--join-file", join}},
 			{"a hub that listens", "leave out --listen", []string{"hub", "--hub", s.URL, "--run", "q",
 				"--listen", "127.0.0.1:0", "--join-file", join + "2"}},
-			{"a hub that may not make streams", "prepare the stream", []string{"hub", "--hub", s.URL, "--creds",
-				s.Looking, "--run", "q", "--join-file", join + "2"}},
+			{"a hub that may not make streams", "prepare the stream", []string{"hub", "--hub", s.URL,
+				"--creds", s.Looking, "--run", "q", "--join-file", join + "2"}},
 		} {
 			out, err := gmemtop(c.args...)
 			if err == nil || !strings.Contains(out, c.want) || strings.Contains(out, "secret@") ||
@@ -139,5 +152,13 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 	}
 	if _, err := os.Stat(join); err == nil {
 		t.Error("the hub leaves the keys behind")
+	}
+	hub, _ = start()
+	if r := look("--join-file", join, "--creds", s.Credentials); len(r.Ranks) != 0 {
+		t.Errorf("the site still has what was recorded: %+v", r)
+	}
+	_ = hub.Process.Signal(syscall.SIGTERM)
+	if err := hub.Wait(); err != nil {
+		t.Errorf("the second hub: %v", err)
 	}
 }

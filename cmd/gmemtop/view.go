@@ -33,8 +33,8 @@ type viewCommand struct {
 func newViewCommand(a *app) *cobra.Command {
 	c := viewCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "view --join-file FILE | view PLACE | view FOLDER | view --hub URL --run NAME", GroupID: groupLive,
-		Args:  cobra.MaximumNArgs(1),
+		Use:     "view --join-file FILE | view PLACE | view FOLDER | view --hub URL --run NAME",
+		GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a training that runs on several machines",
 		Long: `Shows all ranks of a training whose machines send to a gmemtop hub, live: which rank differs
 from the others, which machine has fallen silent, and what was lost on the way.
@@ -62,8 +62,8 @@ gmemtop run -o or gmemtop record wrote there.
 	}
 	p := cmd.Flags()
 	c.reach.add(cmd)
-	p.StringVar(&c.reach.hub, "hub", "", "the `URL` of a site's own NATS servers that carry the run, such as "+
-		"tls://nats.site:4222")
+	p.StringVar(&c.reach.hub, "hub", "", "the `URL` of a site's own NATS servers that carry the run, such "+
+		"as tls://nats.site:4222")
 	p.StringVar(&c.reach.run, "run", "", "with --hub, the `name` of the run")
 	help.Rare(p, "hub", "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")

@@ -32,9 +32,9 @@ func TestAWorkerWaitsForItsSweep(t *testing.T) {
 		return cmd
 	}
 	var impatient, said, other words
-	if err := gmemtop(&impatient, "worker", "--join-file", "s.join", "--wait", "10ms", "b2.jsonl").Run(); err == nil ||
-		!strings.Contains(impatient.String(), "no sweep has begun within 10ms: gmemtop sweep --serve --join-file "+
-			"s.join writes that file") {
+	err = gmemtop(&impatient, "worker", "--join-file", "s.join", "--wait", "10ms", "b2.jsonl").Run()
+	if err == nil || !strings.Contains(impatient.String(), "no sweep has begun within 10ms: gmemtop sweep "+
+		"--serve --join-file s.join writes that file") {
 		t.Errorf("--wait: %v %s", err, &impatient)
 	}
 	worker := gmemtop(&said, "worker", "--join-file", "s.join", "b2.jsonl")
@@ -42,7 +42,8 @@ func TestAWorkerWaitsForItsSweep(t *testing.T) {
 		t.Fatal(err)
 	}
 	await.Until(t, "the worker says that it waits", func() bool {
-		return strings.Contains(said.String(), "waiting for a sweep: gmemtop sweep --serve --join-file s.join")
+		return strings.Contains(said.String(), "waiting for a sweep: gmemtop sweep --serve --join-file "+
+			"s.join")
 	})
 	ask := []string{"sweep", "b2.jsonl", "--managers", "exact,caching", "--budgets", "90%,100%"}
 	if err := gmemtop(&other, append(ask, "-o", "served.parquet", "--serve", "--join-file",

@@ -1,7 +1,7 @@
 //go:build !nobus
 
-// Package sitetest starts a NATS server like a site's own, for tests: with TLS by a certificate of the site's,
-// accounts, and credentials in files.
+// Package sitetest starts a NATS server like a site's own, for tests: with TLS by a certificate of the
+// site's, accounts, and credentials in files.
 package sitetest
 
 import (
@@ -94,7 +94,8 @@ func Start(t testing.TB) *Site {
 	config, roots := certificate(t)
 	must(os.WriteFile(s.Roots, roots, 0o600))
 	site, err := server.NewServer(&server.Options{ServerName: "site", Host: "127.0.0.1",
-		Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true, StoreDir: filepath.Join(dir, "js"),
+		Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true,
+		StoreDir:    filepath.Join(dir, "js"),
 		TrustedKeys: []string{operatorKey}, AccountResolver: resolver, SystemAccount: systemKey,
 		TLS: true, TLSConfig: config, TLSTimeout: 5})
 	must(err)

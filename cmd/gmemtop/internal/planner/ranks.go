@@ -83,7 +83,8 @@ func (r *Ranks) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 }
 
 func (r *Ranks) noteOf(name string, m *plan.Measurement) string {
-	return fmt.Sprintf("%s: %s, step %s", name, timeline.IEC.Bytes(m.Footprint), timeline.Duration(m.StepTime))
+	return fmt.Sprintf("%s: %s, step %s", name, timeline.IEC.Bytes(m.Footprint),
+		timeline.Duration(m.StepTime))
 }
 
 // other simulates what a plan for the fullest rank comes to in another rank.
