@@ -221,7 +221,7 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 		if e.flags.json {
 			return r.WriteJSON(w)
 		}
-		return r.WriteText(w, e.flags.report.Units)
+		return r.WriteText(w, e.look())
 	}); err != nil {
 		return err
 	}
@@ -232,6 +232,11 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 		return errFinding
 	}
 	return nil
+}
+
+// look is how the report is written.
+func (e *estimateCommand) look() fit.Look {
+	return fit.Look{Units: e.flags.report.Units, Width: e.Width()}
 }
 
 // files writes the files that were asked for.

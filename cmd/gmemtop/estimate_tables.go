@@ -11,7 +11,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
-	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // asIs is the --alloc-conf that leaves the environment's settings as they are.
@@ -81,7 +80,7 @@ func (e *estimateCommand) withSettings(ctx context.Context, cards []standin.Card
 
 // table runs the command once for each row and writes the table.
 func (e *estimateCommand) table(ctx context.Context, rows int,
-	write func(*fit.Table, io.Writer, timeline.Units) error, row func(i int) (fit.Row, *fit.Training)) error {
+	write func(*fit.Table, io.Writer, fit.Look) error, row func(i int) (fit.Row, *fit.Training)) error {
 	var all fit.Table
 	ran := false // in any row
 	for i := range rows {
@@ -100,7 +99,7 @@ func (e *estimateCommand) table(ctx context.Context, rows int,
 		all.Rows = append(all.Rows, r)
 	}
 	if err := e.writeTo("", false, func(w io.Writer) error {
-		return write(&all, w, e.flags.report.Units)
+		return write(&all, w, e.look())
 	}); err != nil {
 		return err
 	}

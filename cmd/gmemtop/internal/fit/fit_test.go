@@ -160,31 +160,35 @@ func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
 	large.Result.Notes = small.Result.Notes
 	r := Report{Training: x, Estimates: []*Estimate{small, large}, Largest: &LargestBatch{Batch: 9}}
 	var b strings.Builder
-	if err := r.WriteText(&b, timeline.IEC); err != nil {
+	if err := r.WriteText(&b, Look{}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
-~ fits: 61.0 MiB of 46.0 MiB, A100, batch 8, sequence 64
-  only by giving cached memory back to the driver within steps, which costs time
-  peak allocated                   32.0 MiB  in step 2
-    activation                     24.0 MiB
-    parameter                      8.00 MiB
-  reserved                         60.0 MiB  PyTorch's caching allocator, emulated
-  outside of tensors               1.00 MiB  CUDA context and libraries, assumed: --outside
-  step 2                           ~3.00 µs  from A100's figures
+~ fits on A100 with batch 8, sequence 64: it needs 61.0 MiB of 46.0 MiB
+  but only because PyTorch gives cached memory back to the driver within steps,
+  which costs time
+  peak allocated               32.0 MiB  in step 2
+    activation                 24.0 MiB
+    parameter                  8.00 MiB
+  reserved                     60.0 MiB  by PyTorch's caching allocator, emulated
+  outside of tensors           1.00 MiB  assumed: CUDA, libraries (--outside)
+  step 2                       ~3.00 µs  from A100's figures
 
-~ does not fit: 65.0 MiB of 46.0 MiB, A100, batch 16, sequence 64
-  peak allocated                   64.0 MiB  before the first step
-    parameter                      64.0 MiB
-  reserved                         64.0 MiB  PyTorch's caching allocator, emulated
-  outside of tensors               1.00 MiB  CUDA context and libraries, assumed: --outside
+~ does not fit on A100 with batch 16, sequence 64
+  because it needs 65.0 MiB of 46.0 MiB
+  peak allocated               64.0 MiB  before the first step
+    parameter                  64.0 MiB
+  reserved                     64.0 MiB  by PyTorch's caching allocator, emulated
+  outside of tensors           1.00 MiB  assumed: CUDA, libraries (--outside)
 
 ~ largest batch that fits: 9 (run at that size)
 
 note: values made up: 3 (item 2, tolist 1)
 note: a stream was made
-note: the script ended before its first step: the peak covers everything it did, and says nothing of a step
-note: memory that kernels take inside of an op, such as workspaces of cuDNN, is only partly in it
+note: the script ended before its first step: the peak covers everything it did,
+      and says nothing of a step
+note: memory that kernels take inside of an op, such as workspaces of cuDNN, is
+      only partly in it
 `
 	if got := b.String(); got != strings.TrimPrefix(want, "\n") {
 		t.Errorf("%s", got)
@@ -243,13 +247,13 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 		fits, unseen bool
 		says, never  string
 	}{
-		{row(0, false), false, true, "nothing says whether a step fits", "fits: "},
-		{row(3, false), true, false, "the smallest that fits: Tesla T4", "no step was seen"},
-		{row(0, true), false, false, "it fits none of them", "no step was seen"},
+		{row(0, false), false, true, "nothing says whether one fits", "that fits: "},
+		{row(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
+		{row(0, true), false, false, "it fits on none of these cards", "no step was seen"},
 	} {
 		all := Table{Rows: []Row{c.row}}
 		var b strings.Builder
-		if err := all.WriteCards(&b, timeline.IEC); err != nil {
+		if err := all.WriteCards(&b, Look{}); err != nil {
 			t.Fatal(err)
 		}
 		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
@@ -286,15 +290,15 @@ func TestSettingsSideBySide(t *testing.T) {
 		row("expandable_segments:True", 4<<20, true, nil),
 		row("max_split_size_mb:20", 2<<20, false, nil)}}
 	var b strings.Builder
-	if err := all.WriteSettings(&b, timeline.IEC); err != nil {
+	if err := all.WriteSettings(&b, Look{}); err != nil {
 		t.Fatal(err)
 	}
-	want := "default                   fits: 3.00 MiB allocated at the peak, 9.00 MiB reserved, " +
-		`its cache given back 2 times
-expandable_segments:True  fits: 3.00 MiB allocated at the peak, 4.00 MiB reserved
-max_split_size_mb:20      does not fit: 3.00 MiB allocated at the peak
+	want := `least is reserved with expandable_segments:True
 
-the least is reserved with: expandable_segments:True
+settings                  fits  allocated   reserved
+default                   yes    3.00 MiB   9.00 MiB  gave its cache back 2 times
+expandable_segments:True  yes    3.00 MiB   4.00 MiB
+max_split_size_mb:20      no     3.00 MiB   2.00 MiB
 
 note: once
 `
@@ -374,7 +378,7 @@ func TestThePeakCountsBlocksThatAreNotSplit(t *testing.T) {
 	}
 	var b strings.Builder
 	r := Report{Training: &x, Estimates: []*Estimate{e}}
-	if err := r.WriteText(&b, timeline.IEC); err != nil || !strings.Contains(b.String(), "rounding") ||
+	if err := r.WriteText(&b, Look{}); err != nil || !strings.Contains(b.String(), "rounding") ||
 		!strings.Contains(b.String(), " 512 KiB  blocks that are larger") {
 		t.Errorf("%v:\n%s", err, b.String())
 	}
@@ -412,13 +416,13 @@ func TestTheSearchForTheLargestBatchNarrowsIn(t *testing.T) {
 func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 	x := &Training{Budget: 100 << 20, Real: &Real{}}
 	for over, want := range map[int]string{
-		12: "largest batch that fits: 9 (run at that size; 12 does not fit, those between were not run)\n",
+		12: "largest batch that fits: 9 (run at that size; 12 does not fit, those between\nwere not run)\n",
 		10: "largest batch that fits: 9 (run at that size; 10 does not fit)\n",
 	} {
 		r := Report{Training: x, Estimates: []*Estimate{estimated(t, x, Size{}, twoSteps)},
 			Largest: &LargestBatch{Batch: 9, Over: over}}
 		var b strings.Builder
-		if err := r.WriteText(&b, timeline.IEC); err != nil || !strings.Contains(b.String(), want) {
+		if err := r.WriteText(&b, Look{}); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%v: no %q in\n%s", err, want, b.String())
 		}
 	}

@@ -224,13 +224,12 @@ func realNotes(x *Estimate, add func(string)) {
 			add(fmt.Sprintf("and %d more lines that read values", len(p.Answers)-i))
 			break
 		}
-		add(fmt.Sprintf("%s reads a value of the GPU (%s), answered with %s", shortLine(a.Line), a.Op,
+		add(fmt.Sprintf("%s reads a value from the GPU (%s): the answer was %s", shortLine(a.Line), a.Op,
 			a.Answer))
 	}
-	add("margin: beside eight recordings of real GPUs the stand-in's peaks were off by at most 0.008 % " +
-		"(allocated) and 0.18 % (reserved); what is outside of tensors is assumed and has no such margin")
-	add("this is no evidence for what NCCL takes, for cuDNN's choices on that card, or for other processes " +
-		"on it")
+	add("in eight recordings from real GPUs, peaks were within 0.008 % (allocated) and 0.18 % (reserved) of " +
+		"what an estimate says. What lies outside of tensors is assumed")
+	add("not included: NCCL's buffers, what cuDNN chooses on that card, and other processes")
 }
 
 // mostAnswers limits how many lines of the script are listed.

@@ -31,93 +31,142 @@ func (r *Report) Fits() bool {
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
 
+// Look says how a report is written as text.
+type Look struct {
+	Units timeline.Units
+	Width int // of the terminal, in cells; 0 is that of one which is not known
+}
+
+// usualWidth is the width that a report has on a terminal that is wider, or is none: longer lines of prose
+// read badly.
+const usualWidth = 80
+
+// width is how many cells a line of prose may take.
+func (l Look) width() int {
+	if l.Width > 0 {
+		return min(l.Width, usualWidth)
+	}
+	return usualWidth
+}
+
+// prose writes a sentence behind a head, wrapped; further lines align with its first word.
+func (l Look) prose(w io.Writer, head, sentence string) {
+	indent := "\n" + strings.Repeat(" ", len(head))
+	fmt.Fprintln(w, head+strings.ReplaceAll(report.Wrap(sentence, l.width()-len(head)), "\n", indent))
+}
+
+// notes writes each note.
+func (l Look) notes(w io.Writer, notes []string) {
+	for _, n := range notes {
+		l.prose(w, "note: ", n)
+	}
+}
+
 // WriteText writes the report as text.
-func (r *Report) WriteText(w io.Writer, u timeline.Units) error {
+func (r *Report) WriteText(w io.Writer, l Look) error {
 	var b strings.Builder
-	r.text(&b, u)
+	r.text(&b, l)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func (r *Report) text(w *strings.Builder, u timeline.Units) {
-	e, largest := r.Training, r.Largest
+func (r *Report) text(w *strings.Builder, l Look) {
 	for i, x := range r.Estimates {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		verdict := "fits"
-		if !x.Fits {
-			verdict = "does not fit"
-		} else if x.unseen() {
-			verdict = "no step was seen"
-		}
-		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
-			e.Hardware.Name
-		allocator := "PyTorch's caching allocator, emulated"
-		if x.Process != nil {
-			head = verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
-				e.Real.Card.Name
-			if !x.Fits {
-				head = verdict + ": " + fullOf(x.Process, u) + ", " + e.Real.Card.Name
-			}
-			allocator = "PyTorch's own caching allocator, torch " + x.Result.Torch
-		}
-		if l := x.Size.String(); l != "" {
-			head += ", " + l
-		}
-		fmt.Fprintln(w, head)
-		retried := x.Process != nil && x.Process.Fullest().Retries > 0
-		if x.Fits && (x.Reserved+e.Outside > e.Budget || retried) {
-			fmt.Fprintln(w, "  only by giving cached memory back to the driver within steps, "+
-				"which costs time")
-		}
-		when := "before the first step"
-		if x.PeakStep > 0 {
-			when = "in step " + strconv.Itoa(x.PeakStep)
-		}
-		fmt.Fprintf(w, "  %-28s %12s  %s\n", "peak allocated", u.Bytes(x.Peak), when)
-		rest := x.Peak
-		for _, g := range sites.Breakdown(x.Device, x.PeakAt, sites.ByCategory) {
-			fmt.Fprintf(w, "    %-26s %12s\n", g.Name, u.Bytes(g.Bytes))
-			rest -= g.Bytes
-		}
-		if rest > 0 {
-			fmt.Fprintf(w, "    %-26s %12s  blocks that are larger than asked for\n", "rounding",
-				u.Bytes(rest))
-		}
-		fmt.Fprintf(w, "  %-28s %12s  %s\n", "reserved", u.Bytes(x.Reserved), allocator)
-		fmt.Fprintf(w, "  %-28s %12s  CUDA context and libraries, assumed: --outside\n", "outside of tensors",
-			u.Bytes(e.Outside))
-		if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil {
-			fmt.Fprintf(w, "  %-28s %12s  from %s's figures\n", "step "+strconv.Itoa(n),
-				"~"+timeline.Duration(x.StepTime), e.Hardware.Name)
-		}
+		r.answer(w, x, l)
+		r.figures(w, x, l.Units)
 	}
-	if largest != nil {
-		how, sign := "run at that size", "~ "
-		if e.Real != nil {
-			sign = ""
-		}
-		if largest.Over > 0 {
-			how += fmt.Sprintf("; %d does not fit", largest.Over)
-			if largest.Over > largest.Batch+1 {
-				how += ", those between were not run"
-			}
-		}
-		if largest.Inferred {
-			how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows " +
-				"with it"
-		}
-		if largest.Batch == 0 {
-			fmt.Fprintf(w, "\n%sno batch fits\n", sign)
-		} else {
-			fmt.Fprintf(w, "\n%slargest batch that fits: %d (%s)\n", sign, largest.Batch, how)
-		}
+	if r.Largest != nil {
+		fmt.Fprintln(w)
+		r.largest(w, l)
 	}
 	fmt.Fprintln(w)
-	for _, n := range r.notes() {
-		fmt.Fprintln(w, "note: "+n)
+	l.notes(w, r.notes())
+}
+
+// answer says whether a size fits and, where it does not, why.
+func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
+	t, u := r.Training, l.Units
+	sign, card := "~ ", t.Hardware.Name
+	if x.Process != nil {
+		sign, card = "", t.Real.Card.Name
 	}
+	at := ""
+	if s := x.Size.String(); s != "" {
+		at = " with " + s
+	}
+	needs, has := u.Bytes(x.Reserved+t.Outside), u.Bytes(t.Budget)
+	retried := x.Process != nil && x.Process.Fullest().Retries > 0
+	switch {
+	case !x.Fits && x.Process != nil:
+		fmt.Fprintf(w, "does not fit on %s%s\n", card, at)
+		l.prose(w, "  ", "because it runs "+fullOf(x.Process, u))
+	case !x.Fits:
+		fmt.Fprintf(w, "%sdoes not fit on %s%s\n", sign, card, at)
+		l.prose(w, "  ", fmt.Sprintf("because it needs %s of %s", needs, has))
+	case x.unseen():
+		fmt.Fprintf(w, "%sno step was seen on %s%s: it took %s of %s\n", sign, card, at, needs, has)
+	default:
+		fmt.Fprintf(w, "%sfits on %s%s: it needs %s of %s\n", sign, card, at, needs, has)
+		if x.Reserved+t.Outside > t.Budget || retried {
+			l.prose(w, "  ", "but only because PyTorch gives cached memory back to the driver within steps, "+
+				"which costs time")
+		}
+	}
+}
+
+// figures writes what a size takes, line by line.
+func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
+	t := r.Training
+	when := "before the first step"
+	if x.PeakStep > 0 {
+		when = "in step " + strconv.Itoa(x.PeakStep)
+	}
+	line := func(name, size, what string) {
+		fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %-26s %10s  %s", name, size, what), " "))
+	}
+	line("peak allocated", u.Bytes(x.Peak), when)
+	rest := x.Peak
+	for _, g := range sites.Breakdown(x.Device, x.PeakAt, sites.ByCategory) {
+		line("  "+g.Name, u.Bytes(g.Bytes), "")
+		rest -= g.Bytes
+	}
+	if rest > 0 {
+		line("  rounding", u.Bytes(rest), "blocks that are larger than asked for")
+	}
+	allocator := "by PyTorch's caching allocator, emulated"
+	if x.Process != nil {
+		allocator = "by PyTorch " + x.Result.Torch + " itself"
+	}
+	line("reserved", u.Bytes(x.Reserved), allocator)
+	line("outside of tensors", u.Bytes(t.Outside), "assumed: CUDA, libraries (--outside)")
+	if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil {
+		line("step "+strconv.Itoa(n), "~"+timeline.Duration(x.StepTime), "from "+t.Hardware.Name+"'s figures")
+	}
+}
+
+// largest writes the largest batch that fits, and how that is known.
+func (r *Report) largest(w io.Writer, l Look) {
+	found, sign, how := r.Largest, "~ ", "run at that size"
+	if r.Training.Real != nil {
+		sign = ""
+	}
+	if found.Over > 0 {
+		how += fmt.Sprintf("; %d does not fit", found.Over)
+		if found.Over > found.Batch+1 {
+			how += ", those between were not run"
+		}
+	}
+	if found.Inferred {
+		how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows with it"
+	}
+	if found.Batch == 0 {
+		fmt.Fprintln(w, sign+"no batch fits")
+		return
+	}
+	l.prose(w, sign, fmt.Sprintf("largest batch that fits: %d (%s)", found.Batch, how))
 }
 
 // notes returns what the figures leave out, each note once.

@@ -37,43 +37,50 @@ func (r *Row) seen() bool {
 	return x != nil && x.Fits && !x.unseen()
 }
 
-// write writes the row behind its name.
-func (r *Row) write(w io.Writer, u timeline.Units) {
+// verdict is whether the training fits there, in a word.
+func (r *Row) verdict() string {
+	switch x := r.estimate(); {
+	case x == nil || x.unseen():
+		return "?"
+	case x.Fits:
+		return "yes"
+	}
+	return "no"
+}
+
+// says is what the row says behind its verdict.
+func (r *Row) says(u timeline.Units) string {
 	x := r.estimate()
 	switch {
 	case x == nil:
-		fmt.Fprintln(w, r.Why)
+		return r.Why.Error()
 	case !x.Fits && x.Process != nil:
-		fmt.Fprintf(w, "does not fit: %s\n", fullOf(x.Process, u))
-	case !x.Fits:
-		fmt.Fprintf(w, "does not fit: %s allocated at the peak\n", u.Bytes(x.Peak))
+		return fullOf(x.Process, u)
 	case x.unseen():
-		fmt.Fprintf(w, "no step was seen: %s reserved so far\n", u.Bytes(x.Reserved))
-	default:
-		fmt.Fprintf(w, "fits: %s allocated at the peak, %s reserved", u.Bytes(x.Peak), u.Bytes(x.Reserved))
-		if x.Process != nil {
-			if n := x.Process.Fullest().Retries; n > 0 {
-				fmt.Fprintf(w, ", its cache given back %d times", n)
-			}
-		}
-		fmt.Fprintln(w)
+		return "no step was seen; it had reserved " + u.Bytes(x.Reserved)
 	}
+	s := fmt.Sprintf("%9s  %9s", u.Bytes(x.Peak), u.Bytes(x.Reserved))
+	if x.Process != nil && x.Process.Fullest().Retries > 0 {
+		s += fmt.Sprintf("  gave its cache back %d times", x.Process.Fullest().Retries)
+	}
+	return s
 }
 
-// WriteCards writes the table of cards, the one with least memory first, and names the smallest that fits.
-func (t *Table) WriteCards(w io.Writer, u timeline.Units) error {
+// WriteCards names the smallest card that fits, and writes the table of cards, the one with least memory
+// first.
+func (t *Table) WriteCards(w io.Writer, l Look) error {
 	best := slices.IndexFunc(t.Rows, func(r Row) bool { return r.seen() })
 	switch {
 	case best >= 0:
-		return t.write(w, u, "the smallest that fits: "+t.Rows[best].Name)
+		return t.write(w, l, "the smallest card that fits: "+t.Rows[best].Name)
 	case t.Unseen():
-		return t.write(w, u, "nothing says whether a step fits one of them")
+		return t.write(w, l, "no step was seen on any card, so nothing says whether one fits")
 	}
-	return t.write(w, u, "it fits none of them")
+	return t.write(w, l, "it fits on none of these cards")
 }
 
-// WriteSettings writes the table of settings, and names the one under which least is reserved.
-func (t *Table) WriteSettings(w io.Writer, u timeline.Units) error {
+// WriteSettings names the setting under which least is reserved, and writes the table of settings.
+func (t *Table) WriteSettings(w io.Writer, l Look) error {
 	var best *Row
 	for i := range t.Rows {
 		r := &t.Rows[i]
@@ -83,35 +90,45 @@ func (t *Table) WriteSettings(w io.Writer, u timeline.Units) error {
 	}
 	switch {
 	case best != nil:
-		return t.write(w, u, "the least is reserved with: "+best.Name)
+		return t.write(w, l, "least is reserved with "+best.Name)
 	case t.Unseen():
-		return t.write(w, u, "nothing says whether a step fits with one of them")
+		return t.write(w, l, "no step was seen with any of these settings, so nothing says whether one fits")
 	}
-	return t.write(w, u, "it fits with none of them")
+	return t.write(w, l, "it fits with none of these settings")
 }
 
-func (t *Table) write(w io.Writer, u timeline.Units, verdict string) error {
+// write writes the answer, the rows, and the notes of the last row that ran.
+func (t *Table) write(w io.Writer, l Look, answer string) error {
 	var b strings.Builder
 	var notes []string
-	widest := 0
+	kind, memory := "settings", ""
+	if t.Rows[0].Memory > 0 {
+		kind, memory = "card", fmt.Sprintf("%8s  ", "memory")
+	}
+	widest := len(kind)
 	for i := range t.Rows {
 		widest = max(widest, len(t.Rows[i].Name))
 	}
+	l.prose(&b, "", answer)
+	fmt.Fprintf(&b, "\n%-*s  %sfits  %9s  %9s\n", widest, kind, memory, "allocated", "reserved")
 	for i := range t.Rows {
 		r := &t.Rows[i]
-		fmt.Fprintf(&b, "%-*s  ", widest, r.Name)
+		head := fmt.Sprintf("%-*s  ", widest, r.Name)
 		if r.Memory > 0 {
-			fmt.Fprintf(&b, "%11s  ", u.Bytes(r.Memory))
+			head += fmt.Sprintf("%8s  ", l.Units.Bytes(r.Memory))
 		}
-		r.write(&b, u)
+		head += fmt.Sprintf("%-4s  ", r.verdict())
+		if x := r.estimate(); x == nil || x.unseen() || !x.Fits && x.Process != nil {
+			l.prose(&b, head, r.says(l.Units))
+		} else {
+			fmt.Fprintln(&b, head+r.says(l.Units))
+		}
 		if r.Report != nil {
 			notes = r.Report.notes()
 		}
 	}
-	fmt.Fprintf(&b, "\n%s\n\n", verdict)
-	for _, n := range notes {
-		fmt.Fprintln(&b, "note: "+n)
-	}
+	fmt.Fprintln(&b)
+	l.notes(&b, notes)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
