@@ -34,6 +34,11 @@ and planned footprint differ by more than 3 %%, or step times by more than 7 %%.
 The machine: the stand-in's default model, and ` + "`%s`" + `
 (nanoseconds, and bytes a nanosecond). The simulator is told the link's rates and latency, as a calibration
 on a card would tell it, and reads what ops take from the step that was described.
+
+Errors that are put into the simulator on purpose show: copies at double speed, waits forgotten, a launch gap
+dropped, and copies in opposite directions that do not slow each other each move its step time by more than
+7 %% from the clock's, which it otherwise meets within 0.1 %% (` + "`TestErrorsOfTheSimulatorShowAsDisagreement`" + `).
+Of single waits that are forgotten, some show less than that.
 `
 
 const (

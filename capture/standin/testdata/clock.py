@@ -5,6 +5,8 @@ op S FLOPS BYTES [NAME]   one kernel, of an op with that much work
 kernel S                  a kernel outside any op
 in S BYTES, out S BYTES   a copy of pinned memory to the device, or from it
 wait S T                  stream S waits for the work that T has so far
+record NAME S             notes the work that S has so far
+await S NAME              stream S waits for the work that was noted under the name
 sync S                    the host waits for S
 mark NAME S               prints when the work that S has so far ends
 beside S N                another thread, which gives no work, queries S so often
@@ -36,7 +38,7 @@ def kernel(s):
 
 device, host = memory(MOST), Pinned(MOST)
 streams = collections.OrderedDict((name, stream()) for name in "abc")
-waits, marks = [event(2) for _ in range(8)], []
+waits, marks, notes = [event(2) for _ in range(8)], [], {}
 origin = event(0)
 began = cuda.standin_now()  # reading the clock takes 25
 call("cudaEventRecord", origin, streams["a"])
@@ -56,6 +58,11 @@ for line in open(sys.argv[1]):
         call("cudaMemcpyAsync", host.at, device, int(rest[1]), 2, s)
     elif word == "wait":
         after(s, waits.pop(), streams[rest[1]])
+    elif word == "record":
+        notes[rest[0]] = event(2)
+        call("cudaEventRecord", notes[rest[0]], streams[rest[1]])
+    elif word == "await":
+        call("cudaStreamWaitEvent", s, notes[rest[1]], 0)
     elif word == "sync":
         wait(s)
     elif word == "mark":
