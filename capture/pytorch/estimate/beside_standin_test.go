@@ -205,6 +205,28 @@ while True: w.sum().backward(); optimizer.step()
 `, 1<<18, 60)
 }
 
+// TestQuickModelKnowsRecurrentNetworksUnderAutocast of either type, which copies weights each time, with what
+// is left of it for the backward pass.
+func TestQuickModelKnowsRecurrentNetworksUnderAutocast(t *testing.T) {
+	beside(t, `
+import torch, torch.nn as nn
+w = torch.ones(2, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+def train(kind, dtype=torch.float16, net_dtype=torch.float32, **more):
+    net = kind(64, 128, 2, **more).to("cuda", net_dtype)
+    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True, dtype=net_dtype)
+    for _ in range(2):
+        with torch.autocast("cuda", dtype):
+            y, state = net(x.sin())
+            loss = y.float().sum()
+        loss.backward()
+    with torch.no_grad(), torch.autocast("cuda", dtype): net.eval()(x)
+train(nn.LSTM), train(nn.GRU, torch.bfloat16, bidirectional=True), train(nn.RNN, bias=False)
+train(nn.LSTM, net_dtype=torch.float16), train(nn.LSTM, batch_first=True, dropout=0.1)
+while True: w.sum().backward(); optimizer.step()
+`, 1<<18, 60)
+}
+
 // TestQuickModelReadsTensorsInLists, as torch.tensor([loss, loss]) does.
 func TestQuickModelReadsTensorsInLists(t *testing.T) {
 	beside(t, `

@@ -413,6 +413,38 @@ raise SystemExit("the script came to its end")
 	}
 }
 
+// A script that drops its first optimizer ends too, whichever allocator is asked: steps go on with the one
+// that is left. One that keeps two counts the steps of the first.
+func TestQuickStepsGoOnWithoutTheFirstOptimizer(t *testing.T) {
+	for name, script := range map[string]string{
+		"dropped": `
+first = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = first
+step()
+del first
+optimizer = torch.optim.AdamW(model.parameters())
+import gc; gc.collect()
+for _ in range(20): step()
+`, "kept": `
+first, second = optimizer, torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    optimizer = first; step(); optimizer = second; step()
+`} {
+		t.Run(name, func(t *testing.T) {
+			script := network + script + `print("trained on")` + "\n"
+			p, said := one(t, estimate.RealOptions{Card: "h100"}, script)
+			r, modelled, err := program(t, estimate.Options{}, script)
+			if err != nil {
+				t.Fatalf("%v\n%s", err, modelled)
+			}
+			if p.Steps != 3 || r.Steps != 3 || strings.Contains(said+modelled, "trained on") {
+				t.Errorf("%d steps, with fake tensors %d, and the script did not end there:\n%s%s", p.Steps,
+					r.Steps, said, modelled)
+			}
+		})
+	}
+}
+
 // The processes that load data end with the one that trains: left alone they say at length that it has gone.
 func TestRealEndsWhatLoadsData(t *testing.T) {
 	_, said := one(t, estimate.RealOptions{}, network+`

@@ -7,7 +7,9 @@ write, besides their results, a reserve that lives until the backward pass and a
 Both sizes are cuDNN's choice and are not documented. The stand-in GPU takes what the textbook formulas keep,
 and this follows the same rule, so that both allocators agree. It is a guess about a card.
 
-Source: ATen/native/cudnn/RNN.cpp; capture/standin/src/cudnn_rnn.cpp and cudnn.cpp.
+Under autocast PyTorch copies the weights into a buffer of half precision inside of the call, anew each time.
+
+Source: ATen/native/cudnn/RNN.cpp and ATen/cudnn/AutocastRNN.cpp; capture/standin/src/cudnn_rnn.cpp and cudnn.cpp.
 """
 
 import functools
@@ -175,6 +177,7 @@ def run_networks_without_cuda(run):
     functions, modules = torch._VF, torch.nn.modules.rnn
     flatten = modules.RNNBase.flatten_parameters
     kinds = (torch.float16, torch.float32, torch.float64, torch.bfloat16)
+    castable = (torch.float32, torch.bfloat16)
 
     def flattened(self):
         weights = self._flat_weights
@@ -197,6 +200,22 @@ def run_networks_without_cuda(run):
             return weights[0].detach().as_strided((n,), (1,), 0)
         return weights[0].new_empty((n,))
 
+    def halved(t):
+        """What autocast makes of an argument of cuDNN's call: half precision, whichever type it is set to."""
+        return t.half() if t is not None and t.dtype in castable else t
+
+    def halves_of(weights, buffer):
+        """Copies of the weights in one buffer of half precision, which hand their gradients on."""
+        if weights[0].dtype not in castable:
+            return weights, buffer
+        buffer = torch.zeros(
+            sum(w.numel() for w in weights), dtype=torch.float16, device=weights[0].device
+        )
+        copies = [view.detach() for view in views_of(buffer, weights)]
+        for copy, w in zip(copies, weights):
+            copy.copy_(w)
+        return copies, buffer
+
     def dropout_state(device, dropout, train):
         if not train or dropout == 0:
             return None
@@ -213,11 +232,6 @@ def run_networks_without_cuda(run):
             packed = isinstance(args[2], (list, tuple))  # the weights come after the lengths and the state
             if not isinstance(x, run.fake) or not x.is_cuda or not torch.backends.cudnn.enabled:
                 return original(x, *args)
-            if torch.is_autocast_enabled():
-                raise Unsupported(
-                    "a recurrent network under autocast copies its weights inside of cuDNN's call, which "
-                    "fake tensors do not show: --allocator real does"
-                )
             if x.dtype not in kinds:
                 return original(x, *args)
             lengths, rest = (args[0], args[1:]) if packed else (None, args)
@@ -228,12 +242,18 @@ def run_networks_without_cuda(run):
             projected = hx.shape[2] if hx.shape[2] != matrix else 0
             lengths = [] if lengths is None else lengths.tolist()
             per = (4 if bias else 2) + (1 if projected else 0)
+            cast = torch.is_autocast_enabled()
             with torch.no_grad():
                 buffer = buffer_of(weights)
-            out, hy, cy, _, _ = torch._cudnn_rnn(
-                x, weights, per, buffer, hx, cx, mode, matrix, projected, layers, first, float(dropout),
-                train, both, lengths, dropout_state(x.device, dropout, train),
-            )  # fmt: skip
+            state = dropout_state(x.device, dropout, train)
+            with torch.autocast("cuda", enabled=False):
+                if cast:
+                    weights, buffer = halves_of(weights, buffer)
+                    x, hx, cx = halved(x), halved(hx), halved(cx)
+                out, hy, cy, _, _ = torch._cudnn_rnn(
+                    x, weights, per, buffer, hx, cx, mode, matrix, projected, layers, first,
+                    float(dropout), train, both, lengths, state,
+                )  # fmt: skip
             return (out, hy, cy) if cells else (out, hy)
 
         return call
