@@ -1,15 +1,20 @@
-// Command estimates sets what gmemtop estimate says with either allocator side by side, for the examples and
-// for public training scripts, which are not changed:
+// Command estimates runs gmemtop estimate with either allocator on the examples and on public training
+// scripts, which are not changed, and writes docs/estimate.md:
 //
-//	go run ./scripts/estimates -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] [-only NAME,...]
+//	go run ./scripts/estimates -python PYTHON [-sources DIR] [-data DIR] [-results DIR] [-only NAME,...] \
+//		[-allocators real,model] [-packages DIR] > docs/estimate.md
 //
-// It prints the tables of docs/estimate.md. Each estimate is kept in the folder of results, so that a run
-// that was ended goes on where it was.
+// Scripts come from checkouts in the folder of sources, each at the commit that programs.go names; nothing of
+// them is in this repository. Their data are made up by made_up.py, once, in the folder of data. Each estimate
+// is kept in the folder of results: a run that was ended goes on where it was, and one whose file is removed
+// is made again. -table only writes the page again.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -17,86 +22,41 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
-// program is a training that is estimated.
-type program struct {
-	name    string
-	args    []string
-	modules string // the folder of the sources that its modules are imported from, "" for none
-}
-
-func example(name string) program {
-	return program{name: name, args: []string{"examples/" + name + ".py"}}
-}
-
-// theirs is a public script, on made-up data. Its path begins with a folder of the sources.
-func theirs(name, args string) program {
-	return program{name: name, args: append([]string{"scripts/programs/cases/theirs.py"},
-		strings.Fields("SOURCES/"+args)...)}
-}
-
-// lesson is a script from a fork of stanford-cs336/assignment2-systems, which makes its data itself. Its
-// author published a memory snapshot of it.
-func lesson(owner, modules, args string) program {
-	return program{name: "assignment2-systems of " + owner,
-		args: strings.Fields("SOURCES/" + owner + "/" + args), modules: owner + "/" + modules}
-}
-
-var examples = []program{example("mlp"), example("vgg16"), example("resnet50"), example("vit"),
-	example("gpt2")}
-
-// public are scripts of pytorch/examples, karpathy/nanoGPT and a course, with the settings they come with
-// where these need no download.
-var public = []program{
-	theirs("mnist", "examples/mnist/main.py"),
-	theirs("vae", "examples/vae/main.py"),
-	theirs("dcgan", "examples/dcgan/main.py --dataset fake --accel --workers 0"),
-	theirs("imagenet, ResNet-50", "examples/imagenet/main.py --dummy -a resnet50 -b 256 -j 0"),
-	theirs("word_language_model, LSTM", "examples/word_language_model/main.py --accel --data words"),
-	theirs("word_language_model, transformer",
-		"examples/word_language_model/main.py --accel --data words --model Transformer"),
-	theirs("nanoGPT, fp32", "nanoGPT/train.py --dataset=tokens --compile=False --dtype=float32 "+
-		"--eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
-	theirs("nanoGPT, bf16", "nanoGPT/train.py --dataset=tokens --compile=False --dtype=bfloat16 "+
-		"--eval_iters=1 --gradient_accumulation_steps=2"),
-	lesson("MAGMA27", "cs336-basics", "cs336_systems/benchmarking_script.py"),
-	lesson("bcrafton", "", "memory_profile.py"),
-	lesson("Wedsonlin", "cs336-basics", "cs336_systems/benchmark.py --pattern full-training-step"),
-	lesson("NiuHuangxiaozi", "", "cs336_systems/profile_memory/profile_memory.py --mode both "+
-		"--context_length 200"),
-}
-
-// The most that the two may be apart, as shares of what PyTorch's own allocator says.
-const mostAllocated, mostReserved = 0.01, 0.02
+// results is the folder of the estimates that docs/estimate.md shows.
+const results = "scripts/estimates/results"
 
 type options struct {
-	python, packages, sources, results, only string
-}
+	python, packages, sources, data, results, only, allocators, gmemtop string
 
-// estimate is what gmemtop estimate --json says.
-type estimate struct {
-	Results []struct {
-		Allocated int64 `json:"peak_allocated_bytes"`
-		Reserved  int64 `json:"reserved_bytes"`
-	} `json:"results"`
+	limit    time.Duration
+	pageOnly bool
 }
 
 func main() {
 	var o options
 	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with a torch built for CUDA")
-	flag.StringVar(&o.results, "results", "estimates", "the folder that estimates are kept in")
-	flag.StringVar(&o.packages, "packages", "", "a folder with torchvision")
-	flag.StringVar(&o.sources, "sources", "", "a folder with examples, of pytorch/examples, nanoGPT, and "+
-		"assignment2-systems under its owners' names; "+
-		"without it the examples here are estimated alone")
-	flag.StringVar(&o.only, "only", "", "the programs, separated by semicolons (default all)")
+	flag.StringVar(&o.results, "results", results, "the folder that estimates are kept in")
+	flag.StringVar(&o.packages, "packages", "", "a folder with packages that the Python lacks")
+	flag.StringVar(&o.sources, "sources", "", "a folder with checkouts; without it the examples here are "+
+		"estimated alone")
+	flag.StringVar(&o.data, "data", "", "the folder for what is made up (default one that is removed)")
+	flag.StringVar(&o.only, "only", "", "the programs, separated by commas (default all)")
+	flag.StringVar(&o.allocators, "allocators", "real,model", "which allocators are asked")
+	flag.StringVar(&o.gmemtop, "gmemtop", "", "a gmemtop that is built already")
+	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "how long an estimate may take")
+	flag.BoolVar(&o.pageOnly, "table", false, "only write the page")
 	flag.Parse()
-	ctx := context.Background()
-	err := o.measure(ctx)
+	var err error
+	if !o.pageOnly {
+		err = o.measure(context.Background())
+	}
 	if err == nil {
 		err = o.write(os.Stdout)
 	}
@@ -106,35 +66,72 @@ func main() {
 	}
 }
 
+// found is what is kept of one estimate.
+type found struct {
+	Date    string `json:"date"` // on which it was made
+	Torch   string `json:"torch"`
+	Seconds int    `json:"seconds"` // of the whole command
+	Steps   int    `json:"steps,omitempty"`
+	Fits    bool   `json:"fits"`
+	// Peaks in bytes, 0 where there are none.
+	Allocated int64 `json:"allocated_bytes,omitempty"`
+	Reserved  int64 `json:"reserved_bytes,omitempty"`
+	// Lines are those that read values, as file:line.
+	Lines []string `json:"lines,omitempty"`
+	// Failed is why there are no figures.
+	Failed string `json:"failed,omitempty"`
+	// Printed are the two sizes of an estimate of which no more is known, as they stood on the page.
+	Printed []string `json:"printed,omitempty"`
+}
+
+// itoa is short for strconv's.
+func itoa(n int) string { return strconv.Itoa(n) }
+
 func (o *options) path(name, allocator string) string {
-	name = strings.ReplaceAll(strings.ReplaceAll(name, ", ", "-"), " ", "-")
 	return filepath.Join(o.results, name+"-"+allocator+".json")
+}
+
+// kept returns what is kept of an estimate, nil for nothing.
+func (o *options) kept(name, allocator string) (*found, error) {
+	text, err := os.ReadFile(o.path(name, allocator))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var f found
+	if err := json.Unmarshal(text, &f); err != nil {
+		return nil, fmt.Errorf("read %s: %w", o.path(name, allocator), err)
+	}
+	if f.Failed == "" && f.Printed == nil && (f.Allocated <= 0 || f.Reserved <= 0) {
+		return nil, fmt.Errorf("read %s: it holds no estimate: delete it to estimate again",
+			o.path(name, allocator))
+	}
+	return &f, nil
 }
 
 // chosen are the programs that are to be estimated.
 func (o *options) chosen() ([]program, error) {
-	all := slices.Clone(examples)
+	programs := slices.Clone(groups["examples"])
 	if o.sources != "" {
-		all = append(all, public...)
+		programs = all()
 	}
 	if o.only == "" {
-		return all, nil
+		return programs, nil
 	}
 	var some []program
-	for name := range strings.SplitSeq(o.only, ";") {
-		k := slices.IndexFunc(all, func(p program) bool { return p.name == name })
+	for name := range strings.SplitSeq(o.only, ",") {
+		k := slices.IndexFunc(programs, func(p program) bool { return p.name == name })
 		if k < 0 {
 			return nil, fmt.Errorf("no program is called %q; public scripts need -sources", name)
 		}
-		some = append(some, all[k])
+		some = append(some, programs[k])
 	}
 	return some, nil
 }
 
 func (o *options) measure(ctx context.Context) error {
-	if err := os.MkdirAll(o.results, 0o777); err != nil {
-		return err
-	}
 	chosen, err := o.chosen()
 	if err != nil {
 		return err
@@ -144,19 +141,28 @@ func (o *options) measure(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	gmemtop := ""
+	if err := os.MkdirAll(o.results, 0o777); err != nil {
+		return err
+	}
+	if o.gmemtop == "" {
+		if o.gmemtop, err = trial.Build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	if o.data == "" {
+		o.data = filepath.Join(dir, "data")
+	}
 	for _, p := range chosen {
-		for _, allocator := range []string{"model", "real"} {
+		for allocator := range strings.SplitSeq(o.allocators, ",") {
 			if _, err := os.Stat(o.path(p.name, allocator)); err == nil {
 				continue
 			}
-			if gmemtop == "" {
-				if gmemtop, err = trial.Build(ctx, dir); err != nil {
-					return err
-				}
+			err := o.prepare(ctx, &p)
+			if err == nil {
+				err = o.estimate(ctx, &p, allocator)
 			}
-			if err := o.estimate(ctx, gmemtop, &p, allocator); err != nil {
-				// the others are still worth their estimates; the table says what is missing
+			if err != nil {
+				// the others are still worth their estimates; the page says what is missing
 				fmt.Fprintf(os.Stderr, "estimates: %s with --allocator %s: %v\n", p.name, allocator, err)
 			}
 		}
@@ -164,74 +170,118 @@ func (o *options) measure(ctx context.Context) error {
 	return nil
 }
 
-func (o *options) estimate(ctx context.Context, gmemtop string, p *program, allocator string) error {
-	argv := []string{"estimate", "--allocator", allocator, "--hardware", "h100", "--json", "--", o.python}
-	for _, a := range p.args {
-		argv = append(argv, strings.ReplaceAll(a, "SOURCES", o.sources))
+// prepare checks that a program's sources are what the page says, and makes the data.
+func (o *options) prepare(ctx context.Context, p *program) error {
+	if p.folder == "" {
+		return nil
 	}
-	c := exec.CommandContext(ctx, gmemtop, argv...)
-	path := o.packages
-	if p.modules != "" {
-		path += string(os.PathListSeparator) + filepath.Join(o.sources, p.modules)
-	}
-	c.Env = append(os.Environ(), "PYTHONPATH="+path)
-	c.Stderr = os.Stderr
-	text, err := c.Output()
+	at := filepath.Join(o.sources, p.folder)
+	head, err := exec.CommandContext(ctx, "git", "-C", at, "rev-parse", "HEAD").Output()
 	if err != nil {
-		return err
+		return fmt.Errorf("%s is no checkout of %s: %w", at, p.title, err)
 	}
-	return os.WriteFile(o.path(p.name, allocator), text, 0o666)
-}
-
-// write prints the tables of the estimates that are kept.
-func (o *options) write(w io.Writer) error {
-	if err := o.table(w, "example", examples); err != nil || o.sources == "" {
-		return err
+	if !strings.HasPrefix(string(head), p.commit) {
+		return fmt.Errorf("%s is at %.8s, not at %s", at, head, p.commit)
 	}
-	fmt.Fprintln(w)
-	return o.table(w, "script", public)
-}
-
-func (o *options) table(w io.Writer, kind string, programs []program) error {
-	fmt.Fprintf(w, "| %s | allocated: real, bytes | model | off | reserved: real, bytes | model | off | "+
-		"within |\n|---|---:|---:|---:|---:|---:|---:|---|\n", kind)
-	for _, p := range programs {
-		name := p.name
-		var e [2]estimate
-		missing := false
-		for k, allocator := range []string{"real", "model"} {
-			text, err := os.ReadFile(o.path(name, allocator))
-			if os.IsNotExist(err) {
-				missing = true
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			if err := json.Unmarshal(text, &e[k]); err != nil {
-				return fmt.Errorf("read %s: %w", o.path(name, allocator), err)
-			}
-			if len(e[k].Results) != 1 {
-				return fmt.Errorf("read %s: it holds %d estimates: delete it to estimate again",
-					o.path(name, allocator), len(e[k].Results))
-			}
+	if !strings.HasPrefix(p.script, "-m ") {
+		diff := exec.CommandContext(ctx, "git", "-C", at, "diff", "--quiet", "HEAD", "--", p.script)
+		if err := diff.Run(); err != nil {
+			return fmt.Errorf("%s in %s is not as it was committed: %w", p.script, at, err)
 		}
-		if missing {
-			fmt.Fprintf(w, "| %s | not measured | | | | | | |\n", name)
-			continue
-		}
-		real, model := &e[0].Results[0], &e[1].Results[0]
-		allocated := off(model.Allocated, real.Allocated)
-		reserved := off(model.Reserved, real.Reserved)
-		within := "yes"
-		if max(allocated, -allocated) > mostAllocated || max(reserved, -reserved) > mostReserved {
-			within = "no"
-		}
-		fmt.Fprintf(w, "| %s | %d | %d | %+.2f %% | %d | %d | %+.2f %% | %s |\n", name, real.Allocated,
-			model.Allocated, 100*allocated, real.Reserved, model.Reserved, 100*reserved, within)
+	}
+	if _, err := os.Stat(o.data); err == nil {
+		return nil
+	}
+	making := exec.CommandContext(ctx, o.python, "scripts/estimates/made_up.py", "make", o.data)
+	making.Env = append(os.Environ(), "PYTHONPATH="+o.packages)
+	if said, err := making.CombinedOutput(); err != nil {
+		return fmt.Errorf("making up data: %w: %s", err, lastLine(said))
 	}
 	return nil
 }
 
-// off is by what share of the second the first is above it.
-func off(got, want int64) float64 { return float64(got-want) / float64(want) }
+// estimate makes one estimate and keeps it, or why there is none.
+func (o *options) estimate(ctx context.Context, p *program, allocator string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	argv := append([]string{"estimate", "--allocator", allocator, "--hardware", "h100", "--json"},
+		p.words(o.python, o.sources, o.data)...)
+	c := exec.CommandContext(ctx, o.gmemtop, argv...)
+	path := []string{o.packages}
+	for _, m := range p.modules {
+		path = append(path, filepath.Join(o.sources, m))
+	}
+	c.Env = append(os.Environ(), "PYTHONPATH="+strings.Join(path, string(os.PathListSeparator)))
+	var said bytes.Buffer
+	c.Stderr = &said
+	began := time.Now()
+	text, err := c.Output()
+	took := time.Since(began)
+	f := found{Date: began.Format(time.DateOnly), Seconds: int(took.Seconds() + 0.5)}
+	switch {
+	case ctx.Err() != nil:
+		f.Failed = fmt.Sprintf("not done after %v", o.limit)
+	case err != nil && len(text) == 0:
+		if !errors.As(err, new(*exec.ExitError)) {
+			return err
+		}
+		f.Failed = lastLine(said.Bytes())
+	default:
+		if err := f.read(text); err != nil {
+			return err
+		}
+	}
+	out, err := json.MarshalIndent(&f, "", " ")
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s with --allocator %s: %d s, %d of %d bytes %s\n", p.name, allocator, f.Seconds,
+		f.Allocated, f.Reserved, f.Failed)
+	return os.WriteFile(o.path(p.name, allocator), append(out, '\n'), 0o666)
+}
+
+// read takes over what gmemtop estimate --json says.
+func (f *found) read(text []byte) error {
+	var said struct {
+		Torch   string `json:"torch"`
+		Results []struct {
+			Fits      bool  `json:"fits"`
+			Steps     int   `json:"steps"`
+			Allocated int64 `json:"peak_allocated_bytes"`
+			Reserved  int64 `json:"reserved_bytes"`
+			Answers   []struct {
+				Line string `json:"line"`
+			} `json:"answers"`
+		} `json:"results"`
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		return err
+	}
+	if len(said.Results) != 1 {
+		return fmt.Errorf("gmemtop estimate answered for %d sizes", len(said.Results))
+	}
+	r := &said.Results[0]
+	f.Torch, f.Fits, f.Steps, f.Allocated, f.Reserved = said.Torch, r.Fits, r.Steps, r.Allocated, r.Reserved
+	for _, a := range r.Answers {
+		if line := filepath.Base(a.Line); !slices.Contains(f.Lines, line) {
+			f.Lines = append(f.Lines, line)
+		}
+	}
+	return nil
+}
+
+// lastLine is the last line of a text that is not blank.
+func lastLine(text []byte) string {
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.TrimPrefix(lines[len(lines)-1], "gmemtop: ")
+}
+
+// write writes the page from what is kept.
+func (o *options) write(w io.Writer) error {
+	page, err := o.page()
+	if err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, page)
+	return err
+}

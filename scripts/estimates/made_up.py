@@ -1,0 +1,286 @@
+"""Made-up data for public training scripts.
+
+    made_up.py make FOLDER                        writes the data; once, outside of any estimate
+    made_up.py run FOLDER SCRIPT [ARGUMENT ...]   runs a script on them; "-m MODULE" in its place runs a module
+
+A script runs in a folder of its own that holds the data and what lies beside the script. torchvision's data
+sets, and what would come from the Hugging Face Hub, are made up as well: names that the script has built in
+lead to the data here. Nothing of the script itself is changed.
+"""
+
+import json
+import os
+import random
+import runpy
+import sys
+import tempfile
+
+WORDS = 1000
+LENGTHS = 12, 60  # words of a text, at least and at most
+CONFIGS = {
+    "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
+    "bert": {
+        "model_type": "bert",
+        "architectures": ["BertForSequenceClassification"],
+        "vocab_size": 28996,
+    },
+    "llama": {  # as large as Llama 3.2 1B
+        "model_type": "llama",
+        "architectures": ["LlamaForCausalLM"],
+        "vocab_size": 128256,
+        "hidden_size": 2048,
+        "intermediate_size": 8192,
+        "num_hidden_layers": 16,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "max_position_embeddings": 4096,
+        "tie_word_embeddings": True,
+    },
+}
+
+
+def text(r):
+    return " ".join("w%d" % r.randrange(WORDS) for _ in range(r.randint(*LENGTHS)))
+
+
+def make_texts(folder):
+    r = random.Random(0)
+    with open(os.path.join(folder, "input.txt"), "w") as f:
+        f.writelines(text(r) + "\n" for _ in range(20_000))
+    os.makedirs(os.path.join(folder, "words"))
+    for name in ("train", "valid", "test"):
+        with open(os.path.join(folder, "words", name + ".txt"), "w") as f:
+            f.writelines(text(r) + "\n" for _ in range(2000))
+    with open(os.path.join(folder, "pairs.json"), "w") as f:
+        for _ in range(2000):
+            row = {"sentence1": text(r), "sentence2": text(r), "label": r.randrange(2)}
+            f.write(json.dumps(row) + "\n")
+    os.makedirs(os.path.join(folder, "texts"))
+    os.makedirs(os.path.join(folder, "prompts"))
+    with open(os.path.join(folder, "texts", "train.jsonl"), "w") as f:
+        f.writelines(json.dumps({"text": text(r)}) + "\n" for _ in range(4000))
+    with open(os.path.join(folder, "prompts", "train.jsonl"), "w") as f:
+        for _ in range(500):
+            prompt = [{"role": "user", "content": text(r)}]
+            f.write(json.dumps({"prompt": prompt, "solution": "1"}) + "\n")
+
+
+def make_tokens(folder):
+    import numpy as np
+
+    os.makedirs(os.path.join(folder, "data", "tokens"))
+    for name in ("train", "val"):
+        drawn = np.random.default_rng(0).integers(0, 2000, 200_000)
+        drawn.astype(np.uint16).tofile(os.path.join(folder, "data", "tokens", name + ".bin"))
+
+
+def make_images(folder):
+    """Photographs in two classes, and pictures with a mask of two colours each."""
+    import numpy as np
+    from PIL import Image
+
+    r = np.random.default_rng(1)
+
+    def noise(*shape):
+        return r.integers(0, 256, shape, dtype=np.uint8)
+
+    for part, n in (("train", 160), ("val", 40)):
+        for kind in "ab":
+            place = os.path.join(folder, "img", part, kind)
+            os.makedirs(place)
+            for k in range(n):
+                Image.fromarray(noise(256, 256, 3)).save(os.path.join(place, "%s_%d.jpg" % (kind, k)))
+    for name in ("imgs", "masks"):
+        os.makedirs(os.path.join(folder, "data", name))
+    for k in range(20):
+        Image.fromarray(noise(640, 959, 3)).save(os.path.join(folder, "data", "imgs", "%d.png" % k))
+        mask = np.zeros((640, 959), np.uint8)
+        mask[100:400, 200:600] = 1
+        Image.fromarray(mask).save(os.path.join(folder, "data", "masks", "%d.png" % k))
+
+
+def make_models(folder):
+    """Models as the Hub would hold them: a configuration, a tokenizer, and weights that are all zero."""
+    import struct
+
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    words = {w: i for i, w in enumerate(special + ["w%d" % i for i in range(WORDS)])}
+    made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        bos_token="[CLS]",
+        eos_token="[SEP]",
+        model_max_length=512,
+        chat_template="{% for m in messages %}{{ m['content'] }} {% endfor %}",
+    )
+    for name, config in CONFIGS.items():
+        place = os.path.join(folder, "models", name)
+        os.makedirs(place)
+        with open(os.path.join(place, "config.json"), "w") as f:
+            json.dump(config, f)
+        tokenizer.save_pretrained(place)
+        with torch.device("meta"):
+            kind = getattr(transformers, config["architectures"][0])
+            model = kind(transformers.AutoConfig.from_pretrained(place))
+        header, at, tied = {}, 0, set(getattr(model, "_tied_weights_keys", None) or ())
+        for key, t in model.state_dict().items():
+            if key in tied:
+                continue
+            size = 4 * t.numel()
+            header[key] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + size]}
+            at += size
+        raw = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+        raw += b" " * (-len(raw) % 8)
+        with open(os.path.join(place, "model.safetensors"), "wb") as f:
+            f.write(struct.pack("<Q", len(raw)) + raw)
+            f.truncate(8 + len(raw) + at)  # the zeros take no place on the disk
+
+
+def make(folder):
+    os.makedirs(folder)
+    make_texts(folder)
+    make_tokens(folder)
+    make_images(folder)
+    make_models(folder)
+
+
+def fake_torchvision():
+    try:
+        from torchvision import datasets
+    except ImportError:
+        return
+    import numpy as np
+    import torch
+
+    class Images(datasets.FakeData):
+        """Random images, which some scripts ask for one by one and others read all at once."""
+
+        @property
+        def data(self):
+            drawn = np.random.default_rng(0).integers(0, 256, (len(self), 28, 28), dtype=np.uint8)
+            return torch.from_numpy(drawn)
+
+        @property
+        def targets(self):
+            return torch.from_numpy(np.random.default_rng(1).integers(0, 10, (len(self),)))
+
+    def mnist(root, train=True, transform=None, target_transform=None, download=False):
+        grey = None
+        if transform is not None:
+            grey = lambda image: transform(image.convert("L").resize((28, 28)))  # noqa: E731
+        return Images(60000 if train else 10000, (1, 28, 28), 10, grey)
+
+    def cifar(root, train=True, transform=None, target_transform=None, download=False):
+        return datasets.FakeData(50000 if train else 10000, (3, 32, 32), 10, transform)
+
+    datasets.MNIST = datasets.FashionMNIST = mnist
+    datasets.CIFAR10 = cifar
+
+
+def fake_hub(folder):
+    """Names that a script has built in lead to what was made up."""
+    os.environ.setdefault("HF_HOME", os.path.join(tempfile.gettempdir(), "gmemtop-made-up-hub"))
+    try:
+        import datasets
+        import evaluate
+    except ImportError:
+        return
+    load = datasets.load_dataset
+    pairs = os.path.join(folder, "pairs.json")
+
+    def load_dataset(path, *args, **kwargs):
+        if path in ("glue", "nyu-mll/glue"):
+            made = load("json", data_files={"train": pairs, "validation": pairs})
+            count = len(made["train"])
+            made = made.map(lambda row, i: {"idx": i % count}, with_indices=True)
+            return made.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+        return load(path, *args, **kwargs)
+
+    class Accuracy:
+        """Stands in for a metric, which is code of the Hub's."""
+
+        def compute(self, *args, **kwargs):
+            return {"accuracy": 0.5, "f1": 0.5}
+
+        def add_batch(self, *args, **kwargs):
+            pass
+
+    datasets.load_dataset = load_dataset
+    evaluate.load = lambda *args, **kwargs: Accuracy()
+
+
+def fake_lightning():
+    """The text that its examples download, and its own copy of MNIST."""
+    try:
+        from lightning.pytorch.demos import mnist_datamodule, transformer
+        from torchvision import datasets
+    except ImportError:
+        return
+    mnist_datamodule.MNIST = datasets.MNIST
+    words = transformer.WikiText2
+
+    def download(destination):
+        os.makedirs(os.path.dirname(destination), exist_ok=True)
+        if not os.path.exists(destination):
+            os.symlink(os.path.abspath("input.txt"), destination)
+
+    words.download = staticmethod(download)
+
+
+def lie_beside(folder):
+    """Makes what is in a folder available in the current one."""
+    for name in os.listdir(folder):
+        if not os.path.lexists(name):
+            os.symlink(os.path.join(folder, name), name)
+
+
+def run(folder, argv):
+    folder = os.path.abspath(folder)
+    module = argv[0] == "-m"
+    script = None if module else os.path.abspath(argv[0])
+    argv = argv[1:] if module else argv
+    with tempfile.TemporaryDirectory() as place:
+        os.chdir(place)
+        for name in ("results", "checkpoints"):
+            os.makedirs(name)
+        lie_beside(folder)
+        lie_beside(os.path.join(folder, "models"))
+        sys.argv = argv
+        sys.path[0] = place if module else os.path.dirname(script)
+        if not module:
+            lie_beside(os.path.dirname(script))
+        fake_torchvision()
+        if any("datasets" in line or "transformers" in line for line in heads(script)):
+            fake_hub(folder)
+        if any("lightning" in line for line in heads(script)):
+            fake_lightning()
+        if module:
+            runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(script, run_name="__main__")
+
+
+def heads(script):
+    """The lines by which a script imports, wherever they stand."""
+    if script is None:
+        return []
+    with open(script) as f:
+        return [line for line in f if line.lstrip().startswith(("import ", "from "))]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "make":
+        make(sys.argv[2])
+    else:
+        run(sys.argv[2], sys.argv[3:])
