@@ -37,8 +37,8 @@ on a card would tell it, and reads what ops take from the step that was describe
 
 Errors that are put into the simulator on purpose show: copies at double speed, waits forgotten, a launch gap
 dropped, and copies in opposite directions that do not slow each other each move its step time by more than
-7 %% from the clock's, which it otherwise meets within 0.1 %% (` + "`TestErrorsOfTheSimulatorShowAsDisagreement`" + `).
-Of single waits that are forgotten, some show less than that.
+7 %% from the clock's, which it otherwise meets within 0.1 %%. Of single waits that are forgotten, some show
+less than that. (` + "`TestErrorsOfTheSimulatorShowAsDisagreement`" + `)
 `
 
 const (
