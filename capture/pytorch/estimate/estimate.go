@@ -114,6 +114,8 @@ type Result struct {
 	// Steps is how many were trained; fewer than asked for if the script ended before.
 	Steps  int
 	MadeUp []Answer
+	// Whole says that the script trains nothing, such as one that generates text, and was seen to its end.
+	Whole bool
 	// Emptied are the times at which the allocator's cache was given back to the driver: after how many of
 	// the GPU's allocations, in ascending order.
 	Emptied []int64
@@ -169,6 +171,7 @@ type report struct {
 	MadeUp map[string]int64 `json:"made_up"`
 	Notes  []string         `json:"notes"`
 	Lost   int64            `json:"lost"`
+	Trains bool             `json:"trains"`
 	// Emptied are the times at which the allocator's cache was given back, as numbers of blocks before.
 	Emptied []int64 `json:"emptied"`
 }
@@ -314,7 +317,8 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 		Detail: "recorded on tensors without memory: times are computed from a " +
 			"device's figures, and memory " +
 			"that kernels take inside of an op is not in it"})
-	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes, Emptied: r.Emptied}
+	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes, Emptied: r.Emptied,
+		Whole: !r.Trains}
 	if r.Lost > 0 {
 		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost,
 			Detail: "there were more ops than are kept: what came later is missing"})

@@ -113,6 +113,9 @@ type Process struct {
 	Rank  int
 	// Steps is how many were trained; fewer than asked for where the script ended before.
 	Steps int
+	// Whole says that the script trains nothing, such as one that generates text: unless it died, it was seen
+	// to its end.
+	Whole bool
 	// Books are by device, and PeakStep is the step in which the fullest device's peak was reached, counted
 	// from 1; 0 if it came after the last step.
 	Books    []Peaks
@@ -150,6 +153,7 @@ type realReport struct {
 	Died        bool          `json:"died"`
 	Described   bool          `json:"described"`
 	Undescribed string        `json:"undescribed"`
+	Trains      bool          `json:"trains"`
 }
 
 // RunReal runs a command on a stand-in GPU, to its end or to the last step asked for, and returns its
@@ -343,7 +347,7 @@ func readProcess(ctx context.Context, path string, snapshots bool) (*Process, er
 	}
 	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
 		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers,
-		Notes: r.Notes}
+		Notes: r.Notes, Whole: !r.Trains}
 	most := p.Fullest()
 	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Peaks) bool {
 		return slices.ContainsFunc(step, func(b Peaks) bool {

@@ -176,6 +176,7 @@ class Rehearsal(Taken):
             "died": self.died,
             "error": self.error,
             "unsupported": self.unsupported,
+            "trains": self.trains(),
         }
         path = os.path.join(self.folder, name + ".json")
         with self.open(path + ".part", "w") as f:

@@ -35,6 +35,10 @@ class Taken(object):
         if text not in self.notes:
             self.notes.append(text)
 
+    def trains(self):
+        """Whether the script trains, or would have: one that only generates makes no optimizer."""
+        return self.optimizers or self.trained() > 0
+
     def told(self, truth):
         """A truth, until a line has heard it so often within a step that it must be a loop which waits for
         the other one."""

@@ -76,8 +76,9 @@ func (x *Estimate) Recording() (t *traces.Trace, note string) {
 		"history, which serves only managers that choose addresses", cmp.Or(why, "the script ended before"))
 }
 
-// unseen reports whether the script ended before its first step, so that the memory of a step is unknown.
-func (x *Estimate) unseen() bool { return x.Fits && x.Result.Steps == 0 }
+// unseen reports whether a script that trains ended before its first step, so that the memory of a step is
+// unknown.
+func (x *Estimate) unseen() bool { return x.Fits && x.Result.Steps == 0 && !x.Result.Whole }
 
 // capabilities are compute capabilities and numbers of multiprocessors by prefix of a preset's name; to
 // scripts, any other GPU looks like an A100.

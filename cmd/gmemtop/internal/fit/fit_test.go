@@ -263,6 +263,28 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 	}
 }
 
+// A script that trains nothing fits if it came to its end, and no step is mentioned.
+func TestAScriptThatTrainsNothingFits(t *testing.T) {
+	x := &Training{Budget: 100 << 20, Hardware: plan.Hardware{Name: "H100"}}
+	e := estimated(t, x, Size{}, "+ w 8m cat=parameter\nempty")
+	e.Result.Whole, e.Result.Steps = true, 0
+	r := Report{Training: x, Estimates: []*Estimate{e}}
+	var b strings.Builder
+	if err := r.WriteText(&b, Look{}); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.String(); !r.Fits() || r.Unseen() || !strings.HasPrefix(s, "~ fits on H100: it needs ") ||
+		!strings.Contains(s, "note: the script trains nothing: it was run to its end\n") ||
+		strings.Contains(s, "step") {
+		t.Errorf("fits %v, unseen %v:\n%s", r.Fits(), r.Unseen(), s)
+	}
+	died := &estimate.Process{Whole: true, Died: true, OutOfMemory: []estimate.OutOfMemory{{Request: 1 << 20,
+		Line: "/a/generate.py:7", Step: 1}}}
+	if got := fullOf(died, timeline.IEC); got != "out of memory, asking for 1.00 MiB at generate.py:7" {
+		t.Errorf("%q", got)
+	}
+}
+
 // Where the script gives the cache back, less is reserved: b does not find a's segment, and its own is all.
 func TestACacheThatIsGivenBackIsNotReserved(t *testing.T) {
 	const mib = 1 << 20

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -109,7 +110,7 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", estimate.ErrUnsupported)
 	}
 	books := p.Fullest()
-	r := &estimate.Result{Trace: p.Trace, Torch: p.Torch, Steps: p.Steps, Notes: p.Notes}
+	r := &estimate.Result{Trace: p.Trace, Torch: p.Torch, Steps: p.Steps, Notes: p.Notes, Whole: p.Whole}
 	for _, a := range p.Answers {
 		i := slices.IndexFunc(r.MadeUp, func(m estimate.Answer) bool { return m.Op == a.Op })
 		if i < 0 {
@@ -197,12 +198,18 @@ func (s *search) next() int {
 
 // fullOf describes where a process ran out of memory.
 func fullOf(p *estimate.Process, u timeline.Units) string {
-	if len(p.OutOfMemory) == 0 { // another allocator than PyTorch's own raised it
-		return fmt.Sprintf("out of memory in step %d", p.Steps+1)
+	var last estimate.OutOfMemory
+	if n := len(p.OutOfMemory); n > 0 {
+		last = p.OutOfMemory[n-1]
 	}
-	last := p.OutOfMemory[len(p.OutOfMemory)-1]
-	return fmt.Sprintf("out of memory in step %d, asking for %s at %s", last.Step, u.Bytes(last.Request),
-		shortLine(last.Line))
+	s := "out of memory"
+	if !p.Whole {
+		s += fmt.Sprintf(" in step %d", cmp.Or(last.Step, p.Steps+1))
+	}
+	if last.Request > 0 { // else another allocator than PyTorch's own raised it
+		s += fmt.Sprintf(", asking for %s at %s", u.Bytes(last.Request), shortLine(last.Line))
+	}
+	return s
 }
 
 // shortLine is a line of the script without its folder.

@@ -121,7 +121,10 @@ func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
 	t := r.Training
 	when := "before the first step"
-	if x.PeakStep > 0 {
+	switch {
+	case x.Result.Whole:
+		when = "in all that the script does"
+	case x.PeakStep > 0:
 		when = "in step " + strconv.Itoa(x.PeakStep)
 	}
 	line := func(name, size, what string) {
@@ -190,6 +193,8 @@ func (r *Report) notes() []string {
 		}
 		if x.Process != nil && x.Process.Died {
 			// What the script did before its first step says little about what a step takes.
+		} else if x.Result.Whole {
+			add("the script trains nothing: it was run to its end")
 		} else if x.Result.Steps == 0 {
 			add("the script ended before its first step: the peak covers everything it did, and says " +
 				"nothing of a step")
