@@ -10,6 +10,7 @@ import (
 	"text/template"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 //go:embed page.md
@@ -181,7 +182,10 @@ func (r *row) lines() string {
 		return ""
 	}
 	lines := r.real.Lines
-	if len(lines) == 0 {
+	switch {
+	case len(lines) == 0 && r.real.Steps == 0:
+		return "–"
+	case len(lines) == 0:
 		return "none"
 	}
 	if len(lines) > mostLines {
@@ -231,8 +235,8 @@ func (o *options) agreement() (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("Of %d programs whose sizes are known to the byte under both, %d are equal, and %d "+
-		"further apart.", both, equal, outside), nil
+	return report.Wrap(fmt.Sprintf("Of %d programs whose sizes are known to the byte under both, %d are equal, "+
+		"and %d are further apart than that.", both, equal, outside), wide), nil
 }
 
 // taken says how many rows are older than this command.
@@ -253,9 +257,13 @@ func (o *options) taken() (string, error) {
 			}
 		}
 	}
-	return fmt.Sprintf("%d rows are of runs by this command. ¹ %d are taken over from the page as it was "+
-		"before; they were written by hand.", ours, old), nil
+	return report.Wrap(fmt.Sprintf("%d rows are of runs with the programs and data of this command. ¹ %d are "+
+		"taken over from the page as it was before, where they were written by hand; their commands named other "+
+		"folders, and where a dash stands for the seconds or the lines, these were not kept.", ours, old), wide), nil
 }
+
+// wide is how wide lines of prose are.
+const wide = 110
 
 // off is by what share of the second the first is above it.
 func off(got, want int64) float64 { return float64(got-want) / float64(want) }

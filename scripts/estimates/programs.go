@@ -126,7 +126,7 @@ var groups = map[string][]program{
 		lesson("NiuHuangxiaozi", "9d868b9", "", "cs336_systems/profile_memory/profile_memory.py",
 			"--mode both --context_length 200"),
 		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py", ""),
-		lightning.program("fabric-dcgan", "fabric/image_classifier",
+		lightning.program("fabric-image-classifier", "fabric/image_classifier",
 			"examples/fabric/image_classifier/train_fabric.py", ""),
 		lightning.program("fabric-language-model", "fabric/language_model",
 			"examples/fabric/language_model/train.py", ""),
@@ -153,6 +153,9 @@ var groups = map[string][]program{
 		transformers.program("run_clm-fsdp2", "Llama of 6.7 billion parameters, FSDP2 of 8",
 			languageModeling+"run_clm.py", "--model_type llama --block_size 2048 "+
 				"--per_device_train_batch_size 1 --bf16 --fsdp --fsdp_config fsdp.json").with("--world-size 8"),
+		transformers.program("run_generation", "GPT-2, which generates 200 tokens",
+			"examples/pytorch/text-generation/run_generation.py",
+			"--model_type gpt2 --model_name_or_path gpt2 --prompt w1 --length 200"),
 		accelerate.program("accelerate-nlp", "nlp_example", "examples/nlp_example.py",
 			"--mixed_precision bf16"),
 		accelerate.program("accelerate-cv", "cv_example", "examples/cv_example.py",
