@@ -54,8 +54,8 @@ func newEstimateCommand(a *app) *cobra.Command {
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Check whether a PyTorch training will fit, without a GPU",
 		Long: `Will it fit, on which GPU, with which batch? Runs your script unchanged for a few steps
-(to its end if it trains nothing), without a GPU, and prints the peak by category, what PyTorch's caching allocator would reserve,
-and whether that fits.
+(to its end if it trains nothing), without a GPU, and prints whether it fits, the peak by category and what
+PyTorch's caching allocator would reserve.
 
 Nothing is computed and no checkpoint is written. Values that the script asks for, such as a loss to print,
 are made up and counted, so what it prints means nothing: --verbose shows it. {batch} and {sequence} in the

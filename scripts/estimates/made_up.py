@@ -1,7 +1,7 @@
 """Made-up data for public training scripts.
 
     made_up.py make FOLDER                        writes the data; once, outside of any estimate
-    made_up.py run FOLDER SCRIPT [ARGUMENT ...]   runs a script on them; "-m MODULE" in its place runs a module
+    made_up.py run FOLDER SCRIPT [ARGUMENT ...]   runs a script on them, or -m MODULE
 
 A script runs in a folder of its own that holds the data and what lies beside the script. torchvision's data
 sets, and what would come from the Hugging Face Hub, are made up as well: names that the script has built in

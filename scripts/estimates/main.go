@@ -5,9 +5,9 @@
 //		[-allocators real,model] [-packages DIR] > docs/estimate.md
 //
 // Scripts come from checkouts in the folder of sources, each at the commit that programs.go names; nothing of
-// them is in this repository. Their data are made up by made_up.py, once, in the folder of data. Each estimate
-// is kept in the folder of results: a run that was ended goes on where it was, and one whose file is removed
-// is made again. -table only writes the page again.
+// them is in this repository. Their data are made up by made_up.py, once, in the folder of data. Each
+// estimate is kept in the folder of results: a run that was ended goes on where it was, and one whose file is
+// removed is made again. -table only writes the page again.
 package main
 
 import (

@@ -57,8 +57,9 @@ func TestTheTableSaysWhatIsTooFarOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"| mlp | `python examples/mlp.py` | 1000 B | 1.95 KiB | +1.00 %, -2.00 % | 7, 7 | 2026-11-27 | none |",
-		"| **-1.10 %, 0** |", "| **0, +2.05 %** |", "| equal |", "| gpt2 | `python examples/gpt2.py` | not run |",
+		"| mlp | `python examples/mlp.py` | 1000 B | 1.95 KiB | +1.00 %, -2.00 % | 7, 7 | 2026-11-27 | ",
+		"| none |", "| **-1.10 %, 0** |", "| **0, +2.05 %** |", "| equal |",
+		"| gpt2 | `python examples/gpt2.py` | not run |",
 	} {
 		if !strings.Contains(table, want) {
 			t.Errorf("the table lacks %q:\n%s", want, table)
@@ -76,8 +77,8 @@ func TestTheTableSaysWhatIsTooFarOff(t *testing.T) {
 		t.Errorf("%v: %q", err, why)
 	}
 	said, err := o.agreement()
-	if err != nil || said != "Of 4 programs whose sizes are known to the byte under both, 1 are equal, and 2 "+
-		"are further apart than that." {
+	if err != nil || said != "Of 4 programs whose sizes are known to the byte under both, 1 are equal, "+
+		"and 2 are further apart than that." {
 		t.Errorf("%v: %q", err, said)
 	}
 	keep(t, &o, "gpt2", "real", found{})
@@ -92,7 +93,8 @@ func TestSourcesAreThoseOfTheirCommit(t *testing.T) {
 	at := filepath.Join(o.sources, "some")
 	git := func(args ...string) string {
 		t.Helper()
-		c := exec.Command("git", append([]string{"-C", at, "-c", "user.name=n", "-c", "user.email=e"}, args...)...)
+		c := exec.Command("git", append([]string{"-C", at, "-c", "user.name=n", "-c", "user.email=e"},
+			args...)...)
 		out, err := c.CombinedOutput()
 		if err != nil {
 			t.Fatalf("git %s: %v: %s", strings.Join(args, " "), err, out)
@@ -113,7 +115,8 @@ func TestSourcesAreThoseOfTheirCommit(t *testing.T) {
 	write("train()\n")
 	git("add", ".")
 	git("commit", "-qm", "one")
-	right := checkout{"some", "some/one", git("rev-parse", "--short=8", "HEAD")}.program("some", "", "train.py", "")
+	some := checkout{"some", "some/one", git("rev-parse", "--short=8", "HEAD")}
+	right := some.program("some", "", "train.py", "")
 	other := right
 	other.commit = "0123abcd"
 	check := func(p program, want string) {

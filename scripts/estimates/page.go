@@ -205,7 +205,8 @@ func (o *options) failures() (string, error) {
 		for _, r := range rows {
 			for k, f := range []*found{r.real, r.model} {
 				if f != nil && f.Failed != "" {
-					fmt.Fprintf(&b, "- %s with `%s`: %s\n", r.p.title, []string{"real", "model"}[k], f.Failed)
+					said := fmt.Sprintf("%s with `%s`: %s", r.p.title, []string{"real", "model"}[k], f.Failed)
+					b.WriteString("- " + strings.ReplaceAll(report.Wrap(said, wide-2), "\n", "\n  ") + "\n")
 				}
 			}
 		}
@@ -235,8 +236,8 @@ func (o *options) agreement() (string, error) {
 			}
 		}
 	}
-	return report.Wrap(fmt.Sprintf("Of %d programs whose sizes are known to the byte under both, %d are equal, "+
-		"and %d are further apart than that.", both, equal, outside), wide), nil
+	return report.Wrap(fmt.Sprintf("Of %d programs whose sizes are known to the byte under both, %d are "+
+		"equal, and %d are further apart than that.", both, equal, outside), wide), nil
 }
 
 // taken says how many rows are older than this command.
@@ -257,9 +258,10 @@ func (o *options) taken() (string, error) {
 			}
 		}
 	}
-	return report.Wrap(fmt.Sprintf("%d rows are of runs with the programs and data of this command. ¹ %d are "+
-		"taken over from the page as it was before, where they were written by hand; their commands named other "+
-		"folders, and where a dash stands for the seconds or the lines, these were not kept.", ours, old), wide), nil
+	return report.Wrap(fmt.Sprintf("%d rows are of runs with the programs and data of this command. ¹ %d "+
+		"are taken over from the page as it was before, where they were written by hand; their commands "+
+		"named other folders, and where a dash stands for the seconds or the lines, these were not kept.",
+		ours, old), wide), nil
 }
 
 // wide is how wide lines of prose are.

@@ -94,14 +94,15 @@ var groups = map[string][]program{
 		theirs.program("mnist_rnn", "mnist_rnn", "mnist_rnn/main.py", "--accel"),
 		theirs.program("siamese_network", "siamese_network", "siamese_network/main.py", ""),
 		theirs.program("fsdp2", "distributed/FSDP2", "distributed/FSDP2/example.py", "").under(2),
-		nanoGPT.program("nanoGPT-fp32", "fp32", "train.py", "--dataset=tokens --compile=False --dtype=float32 "+
-			"--eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
+		nanoGPT.program("nanoGPT-fp32", "fp32", "train.py", "--dataset=tokens --compile=False "+
+			"--dtype=float32 --eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
 		nanoGPT.program("nanoGPT-bf16", "bf16", "train.py", "--dataset=tokens --compile=False "+
 			"--dtype=bfloat16 --eval_iters=1 --gradient_accumulation_steps=2"),
-		timm.program("timm-vit", "", "train.py", "--data-dir img --model vit_base_patch16_224 --num-classes 2 "+
-			"-b 64 --amp --workers 1 --output out"),
+		timm.program("timm-vit", "", "train.py", "--data-dir img --model vit_base_patch16_224 "+
+			"--num-classes 2 -b 64 --amp --workers 1 --output out"),
 		checkout{"pytorch-cifar", "kuangliu/pytorch-cifar", "49b7aa97"}.program("cifar", "", "main.py", ""),
-		checkout{"Pytorch-UNet", "milesial/Pytorch-UNet", "21d7850f"}.program("unet", "", "train.py", "--amp"),
+		checkout{"Pytorch-UNet", "milesial/Pytorch-UNet", "21d7850f"}.program("unet", "", "train.py",
+			"--amp"),
 		checkout{"bolongcheng", "bolongcheng/assignment2-systems", "2baa5ff4"}.program(
 			"assignment2-systems-of-bolongcheng", "", "-m scripts.benchmark_base",
 			"--mode benchmark --model medium --option opt").from("bolongcheng",
@@ -125,7 +126,8 @@ var groups = map[string][]program{
 			"--pattern full-training-step"),
 		lesson("NiuHuangxiaozi", "9d868b9", "", "cs336_systems/profile_memory/profile_memory.py",
 			"--mode both --context_length 200"),
-		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py", ""),
+		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py",
+			""),
 		lightning.program("fabric-image-classifier", "fabric/image_classifier",
 			"examples/fabric/image_classifier/train_fabric.py", ""),
 		lightning.program("fabric-language-model", "fabric/language_model",
@@ -148,11 +150,12 @@ var groups = map[string][]program{
 				"--per_device_train_batch_size 4 --bf16 --output_dir out").under(2),
 		transformers.program("run_clm-evaluated", "GPT-2, evaluated and saved after each step",
 			languageModeling+"run_clm.py", "--model_type gpt2 ... --do_eval "+
-				"--per_device_eval_batch_size 8 --max_eval_samples 16 --logging_steps 1 --eval_strategy steps "+
-				"--eval_steps 1 --save_steps 1 --load_best_model_at_end"),
+				"--per_device_eval_batch_size 8 --max_eval_samples 16 --logging_steps 1 "+
+				"--eval_strategy steps --eval_steps 1 --save_steps 1 --load_best_model_at_end"),
 		transformers.program("run_clm-fsdp2", "Llama of 6.7 billion parameters, FSDP2 of 8",
 			languageModeling+"run_clm.py", "--model_type llama --block_size 2048 "+
-				"--per_device_train_batch_size 1 --bf16 --fsdp --fsdp_config fsdp.json").with("--world-size 8"),
+				"--per_device_train_batch_size 1 --bf16 --fsdp --fsdp_config fsdp.json").
+			with("--world-size 8"),
 		transformers.program("run_generation", "GPT-2, which generates 200 tokens",
 			"examples/pytorch/text-generation/run_generation.py",
 			"--model_type gpt2 --model_name_or_path gpt2 --prompt w1 --length 200"),
@@ -164,7 +167,8 @@ var groups = map[string][]program{
 			"--per_device_train_batch_size 4 --logging_steps 1 --output_dir out"),
 		trl.program("trl-grpo", "GRPO, Llama of 1.2 billion parameters", "trl/scripts/grpo.py",
 			"--model_name_or_path llama --dataset_name prompts --reward_funcs accuracy_reward "+
-				"--max_completion_length 64 --per_device_train_batch_size 8 --logging_steps 1 --output_dir out"),
+				"--max_completion_length 64 --per_device_train_batch_size 8 --logging_steps 1 "+
+				"--output_dir out"),
 	},
 
 	"large": {

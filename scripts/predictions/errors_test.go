@@ -24,14 +24,15 @@ type twin struct {
 	pl *plan.Plan
 }
 
-// swapped returns a training of so many layers in which each activation that can leave the device does, and is
-// fetched at its place. Sizes are in bytes, times in nanoseconds.
+// swapped returns a training of so many layers in which each activation that can leave the device does, and
+// is fetched at its place. Sizes are in bytes, times in nanoseconds.
 func swapped(t *testing.T, layers int, size, opTime, launch int64, together float64,
 	fetch func(g plan.Gap) plan.OpID) *twin {
 	t.Helper()
 	p := plantest.Chain(layers, size, opTime)
-	p.Hardware = plan.Hardware{Name: "test", Origin: "made up for tests", LaunchGap: launch, Together: together,
-		D2H: plan.Link{BytesPerSecond: 1e9, Latency: 2000}, H2D: plan.Link{BytesPerSecond: 1e9, Latency: 2000}}
+	link := plan.Link{BytesPerSecond: 1e9, Latency: 2000}
+	p.Hardware = plan.Hardware{Name: "test", Origin: "made up for tests", LaunchGap: launch,
+		Together: together, D2H: link, H2D: link}
 	var d plan.Decisions
 	for _, g := range p.Gaps(1, 1) {
 		if g.Dead {
@@ -113,8 +114,8 @@ func (w *twin) measured(t *testing.T) int64 {
 	hw := &w.p.Hardware
 	m := standin.Machine{Model: "plain", Clock: standin.Program, Context: "0", Order: standin.Once,
 		Times: write("times", times.String()),
-		Rates: fmt.Sprintf("launch=%d,event=0,kernel=1,copy=%d,out=1,in=1,memory=10,together=%g", hw.LaunchGap,
-			hw.D2H.Latency, hw.Together)}
+		Rates: fmt.Sprintf("launch=%d,event=0,kernel=1,copy=%d,out=1,in=1,memory=10,together=%g",
+			hw.LaunchGap, hw.D2H.Latency, hw.Together)}
 	r := standintest.Run(t, lib, m, python, script, write("program", program.String()))
 	if r.Err != nil {
 		t.Fatalf("%v\n%s", r.Err, r.Stderr)
@@ -168,7 +169,8 @@ func TestErrorsOfTheSimulatorShowAsDisagreement(t *testing.T) {
 		errors map[string]func(p *plan.Problem, pl *plan.Plan)
 		waits  bool // one that is forgotten shows
 	}{
-		{"a busy link", swapped(t, 10, size, 400_000, 6000, 1, late), map[string]func(*plan.Problem, *plan.Plan){
+		{"a busy link", swapped(t, 10, size, 400_000, 6000, 1, late), map[string]func(*plan.Problem,
+			*plan.Plan){
 			"copies at double speed": func(p *plan.Problem, _ *plan.Plan) {
 				p.Hardware.D2H.BytesPerSecond *= 2
 				p.Hardware.H2D.BytesPerSecond *= 2
@@ -208,8 +210,8 @@ func TestErrorsOfTheSimulatorShowAsDisagreement(t *testing.T) {
 			}
 			for name, change := range c.errors {
 				if wrong := c.w.injected(change).simulated(t); !far(wrong, clock) {
-					t.Errorf("%s: the simulator says %d ns and the clock %d, which passes for agreement", name,
-						wrong, clock)
+					t.Errorf("%s: the simulator says %d ns and the clock %d, which passes for agreement",
+						name, wrong, clock)
 				}
 			}
 			if !c.waits {
@@ -228,8 +230,8 @@ func TestErrorsOfTheSimulatorShowAsDisagreement(t *testing.T) {
 					hidden++
 				}
 			}
-			t.Logf("of %d waits, %d show above %.0f %% when they alone are forgotten, %d less, and the others "+
-				"wait for nothing", waits, seen, 100*mostTime, hidden)
+			t.Logf("of %d waits, %d show above %.0f %% when they alone are forgotten, %d less, and the "+
+				"others wait for nothing", waits, seen, 100*mostTime, hidden)
 			if seen == 0 {
 				t.Error("no wait that is forgotten shows")
 			}

@@ -336,7 +336,8 @@ class Run(Taken):
                     for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
-                     "unsupported": self.unsupported, "trains": self.trains(), "lost": 0 if recorder is None else recorder.rows.lost,
+                     "unsupported": self.unsupported, "trains": self.trains(),
+                     "lost": 0 if recorder is None else recorder.rows.lost,
                      "emptied": [] if recorder is None else recorder.emptied}
             with self.open(report + ".part", "w") as f:
                 json.dump(found, f)

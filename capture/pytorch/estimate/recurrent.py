@@ -9,7 +9,8 @@ and this follows the same rule, so that both allocators agree. It is a guess abo
 
 Under autocast PyTorch copies the weights into a buffer of half precision inside of the call, anew each time.
 
-Source: ATen/native/cudnn/RNN.cpp and ATen/cudnn/AutocastRNN.cpp; capture/standin/src/cudnn_rnn.cpp and cudnn.cpp.
+Source: ATen/native/cudnn/RNN.cpp and ATen/cudnn/AutocastRNN.cpp; capture/standin/src/cudnn_rnn.cpp and
+cudnn.cpp.
 """
 
 import functools

@@ -234,8 +234,8 @@ func realNotes(x *Estimate, add func(string)) {
 		add(fmt.Sprintf("%s reads a value from the GPU (%s): the answer was %s", shortLine(a.Line), a.Op,
 			a.Answer))
 	}
-	add("in eight recordings from real GPUs, peaks were within 0.008 % (allocated) and 0.18 % (reserved) of " +
-		"what an estimate says. What lies outside of tensors is assumed")
+	add("in eight recordings from real GPUs, peaks were within 0.008 % (allocated) and 0.18 % (reserved) " +
+		"of what an estimate says. What lies outside of tensors is assumed")
 	add("not included: NCCL's buffers, what cuDNN chooses on that card, and other processes")
 }
 

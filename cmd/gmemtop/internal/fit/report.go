@@ -163,7 +163,8 @@ func (r *Report) largest(w io.Writer, l Look) {
 		}
 	}
 	if found.Inferred {
-		how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows with it"
+		how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows " +
+			"with it"
 	}
 	if found.Batch == 0 {
 		fmt.Fprintln(w, sign+"no batch fits")
