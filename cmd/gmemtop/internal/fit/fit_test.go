@@ -318,10 +318,12 @@ func TestSettingsSideBySide(t *testing.T) {
 	want := `least is reserved with expandable_segments:True
 
 settings                  fits  allocated   reserved
-default                   yes    3.00 MiB   9.00 MiB  gave its cache back 2 times
+default                   yes    3.00 MiB   9.00 MiB  retries: 2
 expandable_segments:True  yes    3.00 MiB   4.00 MiB
 max_split_size_mb:20      no     3.00 MiB   2.00 MiB
 
+note: retries: how often PyTorch gave its cache back to the driver to meet a
+      request, which costs time
 note: once
 `
 	if got, _, _ := strings.Cut(b.String(), "note: only"); !strings.HasPrefix(got, want) || !all.Fits() {
@@ -446,6 +448,48 @@ func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 		var b strings.Builder
 		if err := r.WriteText(&b, Look{}); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}
+
+// The table of cards fits 80 columns, whatever its rows say, and its answer is its first line.
+func TestTheTableOfCardsFitsATerminal(t *testing.T) {
+	row := func(name string, memory int64, p *estimate.Process, why error) Row {
+		if why != nil {
+			return Row{Name: name, Memory: memory, Why: why}
+		}
+		x := &Estimate{Result: &estimate.Result{Steps: 3}, Process: p, Fits: !p.Died, Peak: 22431443456,
+			Reserved: 25316818944}
+		return Row{Name: name, Memory: memory, Report: &Report{Training: &Training{Real: &Real{}},
+			Estimates: []*Estimate{x}}}
+	}
+	full := []estimate.OutOfMemory{{Request: 392 << 20, Step: 1, Line: "/a/resnet.py:154"}}
+	books := []estimate.Peaks{{Retries: 12}}
+	all := Table{Rows: []Row{
+		row("Tesla T4", 15<<30, &estimate.Process{Steps: 0, Died: true, OutOfMemory: full, Books: books}, nil),
+		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
+			"kernels for a card of compute capability 7.0")),
+		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil)}}
+	var b strings.Builder
+	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(b.String(), "\n\nnote: ")
+	const want = `the smallest card that fits: NVIDIA GeForce RTX 4090
+
+card                       memory  fits  allocated   reserved
+Tesla T4                 15.0 GiB  no    out of memory in step 1, asking for 392
+                                         MiB at resnet.py:154
+Tesla V100-SXM2-16GB     16.0 GiB  ?     cannot be estimated: torch 2.15.0+cu132
+                                         has no kernels for a card of compute
+                                         capability 7.0
+NVIDIA GeForce RTX 4090  24.0 GiB  yes    20.9 GiB   23.6 GiB  retries: 12`
+	if text != want {
+		t.Errorf("%s", text)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := len(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

@@ -61,7 +61,7 @@ func (r *Row) says(u timeline.Units) string {
 	}
 	s := fmt.Sprintf("%9s  %9s", u.Bytes(x.Peak), u.Bytes(x.Reserved))
 	if x.Process != nil && x.Process.Fullest().Retries > 0 {
-		s += fmt.Sprintf("  gave its cache back %d times", x.Process.Fullest().Retries)
+		s += fmt.Sprintf("  retries: %d", x.Process.Fullest().Retries)
 	}
 	return s
 }
@@ -128,6 +128,10 @@ func (t *Table) write(w io.Writer, l Look, answer string) error {
 		}
 	}
 	fmt.Fprintln(&b)
+	if strings.Contains(b.String(), "  retries: ") {
+		notes = append([]string{"retries: how often PyTorch gave its cache back to the driver to meet a request, " +
+			"which costs time"}, notes...)
+	}
 	l.notes(&b, notes)
 	_, err := io.WriteString(w, b.String())
 	return err
