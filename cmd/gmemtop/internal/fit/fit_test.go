@@ -466,7 +466,7 @@ func TestTheTableOfCardsFitsATerminal(t *testing.T) {
 	full := []estimate.OutOfMemory{{Request: 392 << 20, Step: 1, Line: "/a/resnet.py:154"}}
 	books := []estimate.Peaks{{Retries: 12}}
 	all := Table{Rows: []Row{
-		row("Tesla T4", 15<<30, &estimate.Process{Steps: 0, Died: true, OutOfMemory: full, Books: books}, nil),
+		row("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
 		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
 			"kernels for a card of compute capability 7.0")),
 		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil)}}

@@ -129,8 +129,8 @@ func (t *Table) write(w io.Writer, l Look, answer string) error {
 	}
 	fmt.Fprintln(&b)
 	if strings.Contains(b.String(), "  retries: ") {
-		notes = append([]string{"retries: how often PyTorch gave its cache back to the driver to meet a request, " +
-			"which costs time"}, notes...)
+		notes = append([]string{"retries: how often PyTorch gave its cache back to the driver to meet a " +
+			"request, which costs time"}, notes...)
 	}
 	l.notes(&b, notes)
 	_, err := io.WriteString(w, b.String())
