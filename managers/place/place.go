@@ -121,6 +121,9 @@ func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (
 		}
 	}
 	pl.Place(offsets)
+	if pl.Settle(p); p.Scattered {
+		return Result{Footprint: pl.Footprint, LowerBound: pl.Footprint, Optimal: true, Work: res.Work}, nil
+	}
 	return Result{
 		Footprint:  pl.Footprint,
 		LowerBound: base + res.LowerBound,

@@ -218,6 +218,7 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 			offsets[i] = x.Offset
 		}
 		pl.Place(offsets)
+		pl.Settle(p)
 		pl.Order(q)
 	}
 	if err := Validate(p, pl); err != nil {

@@ -50,8 +50,8 @@ type Plan struct {
 	// Policy names the online allocator that serves Alloc and Free steps; nil where every instance has an
 	// offset.
 	Policy *Policy
-	// Footprint is the top of the arena: the largest offset plus size over all instances; 0 with a Policy,
-	// where only a target knows it.
+	// Footprint is the top of the arena: the largest offset plus size over all instances; what is alive at the
+	// peak if the problem is Scattered; 0 with a Policy, where only a target knows it.
 	Footprint int64
 
 	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager
@@ -275,6 +275,13 @@ func (pl *Plan) Place(offsets []int64) {
 		if pl.Instances[i].Size > 0 {
 			pl.Footprint = max(pl.Footprint, offsets[i]+pl.Instances[i].Size)
 		}
+	}
+}
+
+// Settle has the footprint be what is alive at the peak where nobody heeds the addresses that Place gave.
+func (pl *Plan) Settle(p *Problem) {
+	if p.Scattered && pl.Policy == nil {
+		pl.Footprint, _ = pl.PeakLive()
 	}
 }
 

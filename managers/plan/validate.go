@@ -157,6 +157,9 @@ func (v *validator) places() error {
 		top = max(top, x.Offset+x.Size)
 		byFrom = append(byFrom, InstanceID(i))
 	}
+	if v.p.Scattered {
+		top, _ = pl.PeakLive()
+	}
 	if top != pl.Footprint {
 		return fmt.Errorf("%w plan: the footprint is %d bytes and the plan says %d", ErrInvalid, top,
 			pl.Footprint)

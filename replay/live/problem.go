@@ -27,10 +27,10 @@ const settlingSteps = 10
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	describing := t.opt.Describing
 	if describing == nil {
-		describing = func(int, int) {}
+		describing = func(News) {}
 	}
 	if t.pool != nil {
-		describing(1, 1)
+		describing(News{Phase: Describing, Try: 1, Tries: 1})
 		return t.poolProblem(ctx, h)
 	}
 	var largest *plan.Problem
@@ -39,7 +39,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	vary, crossed, steps := false, false, 0
 	met := map[string]bool{} // differences between steps
 	for try := 1; try <= describeTries && (largest == nil || vary || crossed); try++ {
-		describing(try, describeTries)
+		describing(News{Phase: Describing, Try: try, Tries: describeTries})
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
@@ -77,7 +77,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		}
 	}
 	if t.shapes = vary; vary {
-		return t.sized(ctx, largest, steps)
+		return t.sized(ctx, largest, steps, describing)
 	}
 	return largest, nil
 }
@@ -90,8 +90,13 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true,
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true,
 		Name: "the running training"})
+	if err != nil {
+		return nil, err
+	}
+	p.Scattered = true
+	return p, nil
 }
 
 // trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is

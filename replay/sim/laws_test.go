@@ -256,3 +256,45 @@ func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 		}
 	}
 }
+
+// Where nobody heeds addresses, a plan takes what is alive at its peak, which no hole between them adds to.
+func TestAPlanWithoutAddressesTakesWhatIsAlive(t *testing.T) {
+	holes := 0
+	for seed := range uint64(60) {
+		p := plantest.Random(seed, 8+int(seed%90))
+		d := plantest.RandomDecisions(p, seed, 0.5)
+		var takes [2]int64
+		for i, scattered := range []bool{false, true} {
+			p.Scattered = scattered
+			pl, err := plan.Assemble(p, d)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			pl.Manager = "random"
+			res, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Rule(seed % 5), Work: 1})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if err := plan.Validate(p, pl); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			m, err := sim.Run(context.Background(), p, pl, sim.Options{})
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			live, _ := pl.PeakLive()
+			takes[i] = res.Footprint
+			if m.Footprint != res.Footprint || m.Footprint != pl.Footprint ||
+				scattered && m.Footprint != live {
+				t.Errorf("seed %d, scattered %v: measured %d, placed %d, planned %d, alive %d", seed, scattered,
+					m.Footprint, res.Footprint, pl.Footprint, live)
+			}
+		}
+		if takes[0] > takes[1] {
+			holes++
+		}
+	}
+	if holes == 0 {
+		t.Error("no plan has a hole between its addresses: the law was not tried")
+	}
+}

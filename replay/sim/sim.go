@@ -339,6 +339,9 @@ func (r *run) totals() {
 				Queue: st.Queue})
 		}
 	}
+	if r.p.Scattered && r.pl.Policy == nil {
+		r.m.Footprint = r.m.PeakLive
+	}
 	n := int64(r.p.Iterations)
 	r.m.SwappedOut, r.m.SwappedIn = r.pl.Moved()
 	r.m.SwappedOut /= n
