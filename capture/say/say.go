@@ -72,6 +72,8 @@ const (
 	// How a plan is doing. A line begins with one of the first two and goes on with all that apply.
 	PlanDoes       // the plan, what it does
 	UsualStep      // a number of steps, their usual time
+	WatchesSizes   // how many steps, of how many
+	LeftToWait     // how long
 	TriesAgain     // which try, of how many
 	PlanOn         // the plan, a number of steps
 	PlanArena      // bytes, bytes
@@ -256,6 +258,8 @@ var catalogue = [sentences]struct{ key, text string }{
 
 	PlanDoes:       {"", "%s: %s"},
 	UsualStep:      {"", "%d steps, usually %s each"},
+	WatchesSizes:   {"", "the batches differ in shape, and it looks for the largest: %d of %d steps seen"},
+	LeftToWait:     {"", "about %s left"},
 	TriesAgain:     {"", "try %d of %d: the steps differed"},
 	PlanOn:         {"", "%s has been on for %s"},
 	PlanArena:      {"", "an arena of %s for %s of tensors at the peak"},

@@ -268,7 +268,7 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 // comparedLive describes a training, makes plans, and carries them out in all of its processes.
 func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew,
 	round planner.Round) (*replay.Comparison, error) {
-	target := w.Target(round.Pooled, c.live, c.plan.Replan)
+	target := w.Target(round.Pooled, c.describing(c.live, w.Lead, round.Pooled), c.plan.Replan)
 	p, err := c.describedNow(ctx, target, round.Pooled, w.Lead)
 	if err != nil {
 		return nil, err

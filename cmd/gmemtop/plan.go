@@ -104,7 +104,7 @@ func (c *planCommand) runLive(ctx context.Context) error {
 	c.eager = !pooled || c.emit != ""
 	var p *plan.Problem
 	if err := c.training(ctx, pid, func(w *crew.Crew) error {
-		target, err := w.Lead.Target(ctx, pooled, live.Options{})
+		target, err := w.Lead.Target(ctx, pooled, c.describing(live.Options{}, w.Lead, pooled))
 		if err != nil {
 			return err
 		}

@@ -167,6 +167,18 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 	return errors.Join(err, left, w.Close())
 }
 
+// describing returns options that have how far the description of process m has come noted.
+func (c *planning) describing(o live.Options, m *crew.Member, pooled bool) live.Options {
+	if pooled {
+		return o
+	}
+	o.Describing = func(n live.News) {
+		n.Usual = m.Usual()
+		c.note("%s%s", n.Phase.Doing(), n.Capture())
+	}
+	return o
+}
+
 // describedNow describes a training and returns the iteration that process m runs, or what it allocates if
 // pooled is set.
 func (c *planning) describedNow(ctx context.Context, target planner.Describer, pooled bool,
@@ -175,8 +187,6 @@ func (c *planning) describedNow(ctx context.Context, target planner.Describer, p
 	if pooled {
 		name = "what " + name + " allocates"
 		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)
-	} else {
-		c.note("describing two of its steps")
 	}
 	return c.plan.Described(ctx, target, name)
 }

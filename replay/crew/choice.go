@@ -202,8 +202,9 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 	o.Again = func(ctx context.Context, p *plan.Problem) (live.Made, error) {
 		return c.Plan(ctx, p, m.History.Snapshot().Target.Room, tries.spare)
 	}
-	o.Describing = func(try, of int) {
-		tell(live.News{Phase: live.Describing, Try: try, Tries: of, Usual: m.usual()})
+	o.Describing = func(n live.News) {
+		n.Usual = m.Usual()
+		tell(n)
 	}
 	target, err := m.Target(ctx, c.Pools, o)
 	if err != nil {

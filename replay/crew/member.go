@@ -154,8 +154,8 @@ func (m *Member) ranUnder(number int64, w capture.Window) bool {
 	})
 }
 
-// usual is what a step takes, by the median of the newest, in nanoseconds; 0 before there is one.
-func (m *Member) usual() int64 {
+// Usual is what a step takes, by the median of the newest, in nanoseconds; 0 before there is one.
+func (m *Member) Usual() int64 {
 	steps := m.History.Snapshot().Steps
 	var times []int64
 	for _, s := range steps[max(len(steps)-usualOf, 0):] {

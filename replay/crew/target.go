@@ -77,6 +77,9 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 			return nil, fmt.Errorf("%s: %w", x.Name, x.Err)
 		}
 		o := x.counted(t.opt)
+		if len(t.ranks) > 0 { // one of them tells how far it has come
+			o.Describing = nil
+		}
 		o.Seat = t.crew.gate.Seat()
 		target, err := x.Target(ctx, t.pooled, o)
 		if err != nil {

@@ -17,6 +17,9 @@ type News struct {
 	// Usual what a step takes without that, in nanoseconds; 0 where that is not known.
 	Try, Tries int
 	Usual      int64
+	// Watched is how many of Watch steps have been watched for the largest, where batches differ in shape; 0
+	// while steps are captured.
+	Watched, Watch int
 	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses. Peak is then the arena, and PeakBefore what is alive at a
@@ -112,6 +115,13 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 // Capture says of a training that is being described which try it is and what a step takes usually, to stand
 // behind the phase; "" where nothing is known of either.
 func (n *News) Capture() string {
+	if n.Watch > 0 {
+		s := ": " + say.WatchesSizes.Text(n.Watched, n.Watch)
+		if n.Usual > 0 {
+			s += ", " + say.LeftToWait.Text(timeline.Duration(int64(n.Watch-n.Watched)*n.Usual))
+		}
+		return s
+	}
 	s := ""
 	if n.Usual > 0 {
 		s = " (" + say.UsualStep.Text(describedSteps, timeline.Duration(n.Usual)) + ")"

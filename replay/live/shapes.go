@@ -19,11 +19,14 @@ import (
 // at random it comes once in as many steps); a smaller budget for unknown larger steps (nobody knows by how
 // much).
 
-// watchedSteps is how many steps are watched for their sizes where those vary.
-const watchedSteps = 40
+// watchedSteps is how many steps are watched for their sizes where those vary, and watchedAtOnce how many of
+// them before describing is told.
+const watchedSteps, watchedAtOnce = 40, 10
 
-// sized returns the problem of the largest steps of those that were described and of some more.
-func (t *Target) sized(ctx context.Context, p *plan.Problem, described int) (*plan.Problem, error) {
+// sized returns the problem of the largest steps of those that were described and of some more. It tells
+// describing how many it has watched.
+func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
+	describing func(News)) (*plan.Problem, error) {
 	watched := 0
 	if !t.opt.NeverWithout { // or there is no memory for a plan that keeps everything
 		words, err := watching(p)
@@ -34,12 +37,16 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int) (*pl
 		if err != nil {
 			return nil, err
 		}
-		steps, err := t.member.Steps(ctx, number, watchedSteps)
+		for watched < watchedSteps && err == nil {
+			describing(News{Phase: Describing, Watched: watched, Watch: watchedSteps})
+			var steps []Step
+			steps, err = t.member.Steps(ctx, number, watchedAtOnce)
+			watched += len(steps)
+		}
 		t.takeOff(ctx, &err)
 		if err != nil {
 			return nil, err
 		}
-		watched = len(steps)
 		if sizes, _ := t.member.Larger(number); sizes != nil {
 			if p, err = grown(p, sizes); err != nil {
 				return nil, err

@@ -79,8 +79,9 @@ type Options struct {
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
-	// Describing, if not nil, is told before steps are captured which of how many tries it is.
-	Describing func(try, of int)
+	// Describing, if not nil, is told how far describing has come: which try begins, or how many steps have
+	// been watched for their sizes.
+	Describing func(News)
 	// Again makes the plan again for the problem of a larger step; nil where the plan stays as it is.
 	Again func(ctx context.Context, p *plan.Problem) (Made, error)
 	// Seat is that of this rank among those of a training of several, nil for a training of one process:

@@ -319,9 +319,9 @@ func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 			return other(len(d.asked))
 		}
 		var tries []int
-		_, err := NewTarget(d, Options{Describing: func(try, of int) {
-			if tries = append(tries, try); of != describeTries {
-				t.Errorf("one of %d tries", of)
+		_, err := NewTarget(d, Options{Describing: func(n News) {
+			if tries = append(tries, n.Try); n.Tries != describeTries || n.Phase != Describing {
+				t.Errorf("one of %d tries, phase %v", n.Tries, n.Phase)
 			}
 		}}).Problem(t.Context(), Hardware{Chosen: true})
 		if alike := c.alike == c.described; alike != (err == nil) || !alike && (!errors.Is(err, ErrUneven) ||
@@ -363,12 +363,20 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 	}{
 		{"all are alike", recording(t, triedCosts), 1, false},
 		// the descriptions, and a plan that keeps everything, for its sizes
-		{"one is smaller", halved(), describeTries + len([]string{"on", "40 with", "off"}), true},
+		{"one is smaller", halved(), describeTries + len([]string{"on", "10", "10", "10", "10 with", "off"}), true},
 	} {
+		var watched []int
 		d := &uneven{drifting{tr: recording(t, triedCosts)}, func() *traces.Trace { return c.first }, 2}
-		p, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
+		p, err := NewTarget(d, Options{Describing: func(n News) {
+			if n.Watch > 0 {
+				watched = append(watched, n.Watched)
+			}
+		}}).Problem(t.Context(), Hardware{Chosen: true})
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
+		}
+		if told := slices.Equal(watched, []int{0, 10, 20, 30}); told != c.noted || !c.noted && watched != nil {
+			t.Errorf("%s: it tells of %v watched steps", c.what, watched)
 		}
 		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
 			return strings.Contains(n, "planned for the largest of 50 steps")
@@ -530,5 +538,11 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		if got := n.Sentence("joint", timeline.IEC); got != c.want {
 			t.Errorf("%q, not %q", got, c.want)
 		}
+	}
+	n = News{Phase: Describing, Usual: 2e9, Watched: 10, Watch: 40}
+	want := "joint: describing: the batches differ in shape, and it looks for the largest: 10 of 40 steps seen, " +
+		"about 1m 00s left"
+	if got := n.Sentence("joint", timeline.IEC); got != want {
+		t.Errorf("%q, not %q", got, want)
 	}
 }
