@@ -162,3 +162,37 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 		t.Errorf("with too small a budget: %q", text)
 	}
 }
+
+// Where nothing fits, the sentence names what is still there at the peak of the smallest plan.
+func TestWhatIsStillThereAtThePeakIsNamed(t *testing.T) {
+	p := plantest.Random(3, 40)
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range p.Buffers {
+		p.Buffers[i].Category = timeline.Activation
+	}
+	live, at := pl.PeakLive()
+	text, op := replay.Remains(p, pl, timeline.IEC)
+	if want := timeline.IEC.Bytes(live) + " of activations"; text != want {
+		t.Errorf("%q, not %q", text, want)
+	}
+	runs := false
+	for _, s := range pl.Steps[at+1:] {
+		if s.Kind == plan.Run {
+			runs = op == p.Ops[s.Op].Name
+			break
+		}
+	}
+	if !runs {
+		t.Errorf("at the peak %q is said to run", op)
+	}
+	for i := range p.Buffers {
+		p.Buffers[i].Category = timeline.Unknown
+	}
+	text, _ = replay.Remains(p, pl, timeline.IEC)
+	if want := timeline.IEC.Bytes(live) + " of unknown category"; text != want {
+		t.Errorf("%q, not %q", text, want)
+	}
+}

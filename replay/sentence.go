@@ -226,6 +226,10 @@ func (p prose) nothingFits() string {
 	case p.Problem.Kind < traces.Dataflow:
 		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o " +
 			"describe.py"
+	default:
+		if there, op := Remains(p.Problem, least.Plan, p.u); op != "" {
+			s += fmt.Sprintf(". At its peak, where %s runs, it still holds %s", op, there)
+		}
 	}
 	return s + "."
 }

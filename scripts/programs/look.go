@@ -1,14 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,37 +154,9 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 	default:
 		l.Planned, l.Overhead = r.Measurement.Footprint, r.Overhead
 		if l.Planned > l.Budget {
-			l.Unplanned = "at its peak there are still " + stays(problem, r.Plan)
+			there, _ := replay.Remains(problem, r.Plan, timeline.IEC)
+			l.Unplanned = "at its peak there are still " + there
 		}
 	}
 	return nil
-}
-
-// stays says what is in memory at a plan's peak, by category, the largest first.
-func stays(p *plan.Problem, pl *plan.Plan) string {
-	held := map[timeline.Category]int64{}
-	_, at := pl.PeakLive()
-	for _, i := range pl.Resident {
-		held[p.Buffers[pl.Instances[i].Buffer].Category] += pl.Instances[i].Size
-	}
-	for _, s := range pl.Steps[:at+1] {
-		if s.Kind != plan.Alloc && s.Kind != plan.Free {
-			continue
-		}
-		x := pl.Instances[s.Instance]
-		if s.Kind == plan.Free {
-			x.Size = -x.Size
-		}
-		held[p.Buffers[x.Buffer].Category] += x.Size
-	}
-	categories := slices.SortedFunc(maps.Keys(held), func(a, b timeline.Category) int {
-		return cmp.Or(cmp.Compare(held[b], held[a]), cmp.Compare(a, b))
-	})
-	var words []string
-	for _, c := range categories {
-		if held[c] >= 1<<20/10 {
-			words = append(words, strings.ReplaceAll(c.String(), "_", " ")+" "+size(held[c]))
-		}
-	}
-	return strings.Join(words, ", ") + " MiB"
 }
