@@ -15,8 +15,8 @@ import (
 // leastShare is the share of a plan's peak from which on a category of memory is named.
 const leastShare = 0.02
 
-// Remains says what is in memory at a plan's peak, by category, the largest first: "9.3 MiB of activations and
-// 4.2 MiB of parameters". op is the op that runs there, "" where none does.
+// Remains says what is in memory at a plan's peak, by category, the largest first: "9.3 MiB of activations
+// and 4.2 MiB of parameters". op is the op that runs there, "" where none does.
 func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, op string) {
 	p, err := pl.Of(p)
 	if err != nil {

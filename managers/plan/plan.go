@@ -50,8 +50,8 @@ type Plan struct {
 	// Policy names the online allocator that serves Alloc and Free steps; nil where every instance has an
 	// offset.
 	Policy *Policy
-	// Footprint is the top of the arena: the largest offset plus size over all instances; what is alive at the
-	// peak if the problem is Scattered; 0 with a Policy, where only a target knows it.
+	// Footprint is the top of the arena: the largest offset plus size over all instances. It is what is alive
+	// at the peak if the problem is Scattered, and 0 with a Policy, where only a target knows it.
 	Footprint int64
 
 	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager

@@ -363,7 +363,8 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 	}{
 		{"all are alike", recording(t, triedCosts), 1, false},
 		// the descriptions, and a plan that keeps everything, for its sizes
-		{"one is smaller", halved(), describeTries + len([]string{"on", "10", "10", "10", "10 with", "off"}), true},
+		{"one is smaller", halved(),
+			describeTries + len([]string{"on", "10 with", "10 with", "10 with", "10 with", "off"}), true},
 	} {
 		var watched []int
 		d := &uneven{drifting{tr: recording(t, triedCosts)}, func() *traces.Trace { return c.first }, 2}
@@ -375,7 +376,8 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
 		}
-		if told := slices.Equal(watched, []int{0, 10, 20, 30}); told != c.noted || !c.noted && watched != nil {
+		if told := slices.Equal(watched, []int{0, 10, 20, 30}); told != c.noted ||
+			!c.noted && watched != nil {
 			t.Errorf("%s: it tells of %v watched steps", c.what, watched)
 		}
 		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
@@ -540,8 +542,8 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		}
 	}
 	n = News{Phase: Describing, Usual: 2e9, Watched: 10, Watch: 40}
-	want := "joint: describing: the batches differ in shape, and it looks for the largest: 10 of 40 steps seen, " +
-		"about 1m 00s left"
+	want := "joint: describing: the batches differ in shape, and it looks for the largest: 10 of 40 steps " +
+		"seen, about 1m 00s left"
 	if got := n.Sentence("joint", timeline.IEC); got != want {
 		t.Errorf("%q, not %q", got, want)
 	}

@@ -271,7 +271,8 @@ func TestAPlanWithoutAddressesTakesWhatIsAlive(t *testing.T) {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
 			pl.Manager = "random"
-			res, err := place.Place(context.Background(), p, pl, place.Options{Rule: place.Rule(seed % 5), Work: 1})
+			res, err := place.Place(context.Background(), p, pl,
+				place.Options{Rule: place.Rule(seed % 5), Work: 1})
 			if err != nil {
 				t.Fatalf("seed %d: %v", seed, err)
 			}
@@ -286,8 +287,8 @@ func TestAPlanWithoutAddressesTakesWhatIsAlive(t *testing.T) {
 			takes[i] = res.Footprint
 			if m.Footprint != res.Footprint || m.Footprint != pl.Footprint ||
 				scattered && m.Footprint != live {
-				t.Errorf("seed %d, scattered %v: measured %d, placed %d, planned %d, alive %d", seed, scattered,
-					m.Footprint, res.Footprint, pl.Footprint, live)
+				t.Errorf("seed %d, scattered %v: measured %d, placed %d, planned %d, alive %d", seed,
+					scattered, m.Footprint, res.Footprint, pl.Footprint, live)
 			}
 		}
 		if takes[0] > takes[1] {

@@ -62,7 +62,8 @@ func TestAProgramThatTakesTooLongSaysWhatWasDone(t *testing.T) {
 	o := options{limit: 14 * time.Minute}
 	err := errors.New("compare: signal: killed: gmemtop: waiting for a step of process 7 to end\ngmemtop: " +
 		"describing the training's steps\n")
-	want := "no plan was carried out within 14m0s, after which gmemtop was still describing the training's steps"
+	want := "no plan was carried out within 14m0s, after which gmemtop was still describing the training's " +
+		"steps"
 	if got := o.late(err).Error(); got != want {
 		t.Error(got)
 	}
