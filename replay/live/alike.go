@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -18,16 +19,37 @@ var ErrUneven = errors.New(say.Uneven.Text())
 // history is full.
 var errSettling = fmt.Errorf("%w %s", ErrUneven, say.UnevenOptimizer.Text())
 
+// aside is the most that an op may write and still be left out of the comparison of steps, in bytes.
+const aside = 64 << 10
+
+// inCommon returns the ops of a step that another step has to have too: its own but for small ones of the
+// forward pass that run outside of all modules. A sampler draws its next numbers in some steps and not in
+// others, a logger adds up losses every so often; the process counts neither, since it only counts what
+// modules run.
+func inCommon(tr *traces.Trace, step traces.Mark, wrote map[traces.OpID]int64) []traces.OpID {
+	ops := ownOps(tr, step, false)
+	outside := func(id traces.OpID) bool {
+		op := &tr.Ops[id]
+		name := tr.Text(op.Name)
+		return tr.Text(op.Module) == "" && op.Phase == traces.PhaseForward && name != plan.SaveOp &&
+			name != plan.LoadOp
+	}
+	if !slices.ContainsFunc(ops, func(id traces.OpID) bool { return tr.Text(tr.Ops[id].Module) != "" }) {
+		return ops // a program without modules, or the optimizer's step alone
+	}
+	return slices.DeleteFunc(ops, func(id traces.OpID) bool { return outside(id) && wrote[id] <= aside })
+}
+
 // alike compares the ops of the steps: their names, in order. Its error says where they part, and where
 // tensors have other sizes before that, since batches of many shapes are then why.
 func alike(tr *traces.Trace) error {
 	var first []traces.OpID
-	steps := 0
+	steps, wrote := 0, written(tr)
 	for _, m := range tr.Marks {
 		if m.Kind != traces.MarkIteration {
 			continue
 		}
-		ops := ownOps(tr, m, false)
+		ops := inCommon(tr, m, wrote)
 		if steps++; steps == 1 {
 			first = ops
 			continue
@@ -87,7 +109,7 @@ func varies(tr *traces.Trace) bool {
 		if m.Kind != traces.MarkIteration {
 			continue
 		}
-		ops := ownOps(tr, m, false)
+		ops := inCommon(tr, m, wrote)
 		if first == nil {
 			first = ops
 		}

@@ -548,3 +548,42 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		t.Errorf("%q, not %q", got, want)
 	}
 }
+
+// What a sampler draws in some steps and not in others does not part them; a large op, one of a module, one of
+// the backward pass and one that autograd's hooks see do.
+func TestWhatRunsBesideTheModulesDoesNotPartSteps(t *testing.T) {
+	for _, c := range []struct {
+		name, module string
+		phase        traces.Phase
+		size         int64
+		modules      string // that the other ops run in
+		alike        bool
+	}{
+		{"aten::randint", "", traces.PhaseForward, 256, "head", true},
+		{"aten::randint", "", traces.PhaseForward, 1 << 20, "head", false},
+		{"aten::randint", "head", traces.PhaseForward, 256, "head", false},
+		{"aten::randint", "", traces.PhaseBackward, 256, "head", false},
+		{plan.SaveOp, "", traces.PhaseForward, 256, "head", false},
+		{"aten::randint", "", traces.PhaseForward, 256, "", false},
+	} {
+		b := traces.NewBuilder()
+		tr := &b.T
+		op := func(start int64, name, module string, phase traces.Phase) {
+			tr.Ops = append(tr.Ops, traces.Op{Start: start, Name: b.String(name), Module: b.String(module),
+				Phase: phase})
+		}
+		op(0, "aten::mm", c.modules, traces.PhaseForward)
+		op(10, c.name, c.module, c.phase)
+		op(11, "aten::mm", c.modules, traces.PhaseForward)
+		tr.Accesses = []traces.Access{{Op: 0, Size: 4096, Mode: traces.Write},
+			{Op: 1, Size: c.size, Mode: traces.Write}, {Op: 2, Size: 4096, Mode: traces.Write}}
+		tr.Marks = []traces.Mark{{Kind: traces.MarkIteration, Start: 0, End: 10},
+			{Kind: traces.MarkIteration, Start: 10, End: 20}}
+		if err := alike(tr); (err == nil) != c.alike {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if c.alike && varies(tr) {
+			t.Errorf("%+v: the steps are said to be of other sizes", c)
+		}
+	}
+}
