@@ -65,7 +65,33 @@ class GAN(L.LightningModule):
         )
 
 
+class Words(torch.utils.data.Dataset):
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, i):
+        words = torch.randint(0, 2000, (65,), generator=torch.Generator().manual_seed(i))
+        return words[:-1], words[1:]
+
+
+def demo():
+    """Lightning's own demo of a transformer, in two parts of three layers."""
+    from lightning.pytorch.demos import LightningTransformer
+    from lightning.pytorch.demos.transformer import Transformer
+
+    class Offline(LightningTransformer):
+        def prepare_data(self):  # it would download words
+            pass
+
+    model = Offline(vocab_size=2000)
+    model.model = Transformer(2000, ninp=64, nhead=4, nhid=256, nlayers=3)
+    return model
+
+
 L.seed_everything(0)
+data, accumulate = Images(), 1
+if sys.argv[1] == "demo":
+    data, accumulate = Words(), 2
 trainer = L.Trainer(
     max_steps=1_000_000,
     accelerator="cpu",
@@ -73,8 +99,10 @@ trainer = L.Trainer(
     enable_checkpointing=False,
     enable_progress_bar=False,
     enable_model_summary=False,
+    accumulate_grad_batches=accumulate,
+    gradient_clip_val=1.0 if accumulate > 1 else None,
 )
 trainer.fit(
-    {"one": Classifier, "several": GAN}[sys.argv[1]](),
-    torch.utils.data.DataLoader(Images(), batch_size=16),
+    {"one": Classifier, "several": GAN, "demo": demo}[sys.argv[1]](),
+    torch.utils.data.DataLoader(data, batch_size=16),
 )

@@ -95,6 +95,50 @@ def torchvision_detection():
         optimizer.step()
 
 
+def denoising():
+    """denoising_diffusion_pytorch's own trainer, on made-up pictures."""
+    import tempfile
+
+    import numpy
+    from denoising_diffusion_pytorch import GaussianDiffusion, Trainer, Unet
+    from PIL import Image
+
+    model = GaussianDiffusion(Unet(8, dim_mults=(1, 2, 4), flash_attn=False), image_size=16, timesteps=100)
+    with tempfile.TemporaryDirectory() as folder:
+        pixels = numpy.random.default_rng(0)
+        for i in range(128):
+            image = Image.fromarray(pixels.integers(0, 256, (16, 16, 3)).astype(numpy.uint8))
+            image.save(f"{folder}/{i}.png")
+        Trainer(
+            model,
+            folder,
+            train_batch_size=8,
+            gradient_accumulate_every=2,
+            save_and_sample_every=1_000_000,
+            results_folder=folder,
+            calculate_fid=False,
+        ).train()
+
+
+def pyg():
+    """PyTorch Geometric's documentation, a GAT on batches of graphs, whose sizes vary."""
+    from torch_geometric.datasets import FakeDataset
+    from torch_geometric.loader import DataLoader
+    from torch_geometric.nn import GAT, global_mean_pool
+
+    data = FakeDataset(num_graphs=200, avg_num_nodes=200, avg_degree=8, num_channels=32, num_classes=5)
+    model = GAT(32, 64, num_layers=3, out_channels=5, heads=4, dropout=0.2, norm="batch_norm")
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    model.train()
+    while True:
+        for batch in DataLoader(data, batch_size=4, shuffle=True):
+            out = global_mean_pool(model(batch.x, batch.edge_index), batch.batch)
+            loss = F.cross_entropy(out, batch.y)
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+
 def classify(model, optimizer, data):
     for x, y in data:
         with torch.autocast("cpu", torch.bfloat16, enabled="--bf16" in sys.argv):

@@ -1,7 +1,8 @@
 """Run a public training script on made-up data: theirs.py FOLDER/SCRIPT [ARGUMENT ...]
 
 It runs in a folder of its own, with what the script expects to find there. torchvision's MNIST is random
-images.
+images; tensorboard keeps nothing. Random numbers are the same in each run, whether the script seeds them or
+not.
 """
 
 import os
@@ -9,6 +10,7 @@ import random
 import runpy
 import sys
 import tempfile
+import types
 
 
 def fake_mnist():
@@ -40,6 +42,25 @@ def fake_mnist():
     datasets.MNIST = mnist
 
 
+class Nothing:
+    """What a logger of another library is replaced by: all that is asked of it does nothing."""
+
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __call__(self, *args, **kwargs):
+        return self
+
+    def __getattr__(self, name):
+        return self
+
+
+def fake_tensorboard():
+    board = types.ModuleType("torch.utils.tensorboard")
+    board.SummaryWriter = Nothing
+    sys.modules[board.__name__] = board
+
+
 def lay_out(script):
     """Makes what scripts read: words, tokens, waves, and what lies beside them."""
     import numpy as np
@@ -52,6 +73,8 @@ def lay_out(script):
         with open(f"words/{name}.txt", "w") as f:
             for _ in range(n):
                 f.write(" ".join(f"w{r.randrange(1000)}" for _ in range(20)) + "\n")
+    with open("input.txt", "w") as f:
+        f.write("O God, O God!\n" + "".join(r.choice("abcdefgh \n") for _ in range(200_000)))
     os.makedirs("data/tokens")
     for name in ("train", "val"):
         np.random.default_rng(0).integers(0, 2000, 200_000).astype(np.uint16).tofile(
@@ -65,15 +88,36 @@ def lay_out(script):
         [waves.__reduce__()[0], np.ndarray, np.dtype, type(np.dtype(np.float64))]
     )
     for name in os.listdir(os.path.dirname(script)):
-        if not os.path.lexists(name):
+        if not os.path.lexists(name) and name not in ("out", "__pycache__"):
             os.symlink(os.path.join(os.path.dirname(script), name), name)
+
+
+def root(script):
+    """The nearest folder above a script whose packages it may import: the checkout's, else its own."""
+    folder = os.path.dirname(script)
+    for up in (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
+        if os.path.exists(os.path.join(up, "setup.py")):
+            return up
+    return folder
+
+
+def seed():
+    import numpy as np
+    import torch
+
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)
 
 
 script = os.path.abspath(sys.argv[1])
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(script)
+sys.path.insert(1, root(script))
 with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     lay_out(script)
     fake_mnist()
+    fake_tensorboard()
+    seed()
     runpy.run_path(script, run_name="__main__")
