@@ -125,7 +125,9 @@ def pyg():
     from torch_geometric.datasets import FakeDataset
     from torch_geometric.loader import DataLoader
     from torch_geometric.nn import GAT, global_mean_pool
+    from torch_geometric.seed import seed_everything
 
+    seed_everything(0)  # the made-up graphs are drawn by Python's own generator
     data = FakeDataset(num_graphs=200, avg_num_nodes=200, avg_degree=8, num_channels=32, num_classes=5)
     model = GAT(32, 64, num_layers=3, out_channels=5, heads=4, dropout=0.2, norm="batch_norm")
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
