@@ -549,8 +549,8 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 	}
 }
 
-// What a sampler draws in some steps and not in others does not part them; a large op, one of a module, one of
-// the backward pass and one that autograd's hooks see do.
+// What a sampler draws in some steps and not in others does not part them; a large op, one of a module, one
+// of the backward pass and one that autograd's hooks see do.
 func TestWhatRunsBesideTheModulesDoesNotPartSteps(t *testing.T) {
 	for _, c := range []struct {
 		name, module string
