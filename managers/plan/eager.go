@@ -59,6 +59,9 @@ func outlives(p *Problem, b BufferID) bool {
 // of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked. The
 // decisions are checked, and that the steps carry out these decisions and no others.
 func (v *validator) executor() error {
+	if v.pl.Sequence != nil && v.pl.Executor != Reordering {
+		return fmt.Errorf("%w plan: ops run in another order, which %s cannot", ErrInvalid, v.pl.Executor)
+	}
 	if v.pl.Executor != TorchEager {
 		return nil
 	}

@@ -27,6 +27,7 @@ type planJSON struct {
 	StepBound     int64        `json:"step_time_bound_ns"`
 	SectionBytes  int64        `json:"section_bytes,omitempty"`
 	Parks         bool         `json:"parks_optimizer_state,omitempty"`
+	Sequence      []OpID       `json:"sequence,omitempty"`
 	Policy        *policyJSON  `json:"policy,omitempty"`
 	Actions       []actionJSON `json:"actions"`
 	Reruns        []rerunJSON  `json:"reruns"`
@@ -112,7 +113,7 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 		BudgetBytes: pl.Budget,
 		Problem:     shapeJSON{Name: p.Name, Ops: len(p.Ops), Buffers: len(p.Buffers), Hash: p.Hash()},
 		Footprint:   pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound,
-		SectionBytes: pl.SectionBytes, Parks: pl.Parks,
+		SectionBytes: pl.SectionBytes, Parks: pl.Parks, Sequence: pl.Sequence,
 		Actions: []actionJSON{}, Reruns: []rerunJSON{}, Places: []placeJSON{},
 		Notes: append([]string{}, pl.Notes...)}
 	if pl.Policy != nil {
@@ -178,7 +179,7 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	q, err := (&Plan{SectionBytes: in.SectionBytes, Parks: in.Parks}).Of(p)
+	q, err := (&Plan{SectionBytes: in.SectionBytes, Parks: in.Parks, Sequence: in.Sequence}).Of(p)
 	if err != nil {
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
@@ -197,9 +198,11 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	}
 	pl.Manager, pl.Budget, pl.LowerBound, pl.StepBound, pl.SectionBytes, pl.Notes = in.Manager,
 		in.BudgetBytes, in.LowerBound, in.StepBound, in.SectionBytes, in.Notes
-	pl.Parks = in.Parks
-	if in.Executor == TorchEager.String() {
-		pl.Executor = TorchEager
+	pl.Parks, pl.Sequence = in.Parks, in.Sequence
+	for _, e := range []Executor{TorchEager, Reordering} {
+		if in.Executor == e.String() {
+			pl.Executor = e
+		}
 	}
 	if in.Policy != nil {
 		pl.Policy = &Policy{in.Policy.Name, in.Policy.Settings}

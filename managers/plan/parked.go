@@ -120,13 +120,20 @@ func (p *Problem) CheckLeast(budget int64) error {
 
 var errNoState = errors.New("its optimizer state cannot leave")
 
-// Of returns the problem that the plan speaks of, where that is not p itself: one of sections, or one whose
-// optimizer state waits on the host.
+// Of returns the problem that the plan speaks of, where that is not p itself: one of sections, one whose
+// optimizer state waits on the host, or one whose ops run in another order.
 func (pl *Plan) Of(p *Problem) (*Problem, error) {
 	if pl.Parks {
 		q, _ := p.Parked()
 		if q == nil {
 			return nil, errors.Join(ErrInvalid, errNoState)
+		}
+		p = q
+	}
+	if pl.Sequence != nil {
+		q, err := Reordered(p, pl.Sequence)
+		if err != nil {
+			return nil, err
 		}
 		p = q
 	}

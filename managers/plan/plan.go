@@ -16,10 +16,14 @@ const (
 	// TorchEager can do what PyTorch can do today without a compiler: tensors saved for backward only, whole
 	// regions re-run at the first use.
 	TorchEager
+	// Reordering can do what Ideal can, and run ops in another order than the program's.
+	Reordering
 )
 
 // String returns the executor's name.
-func (e Executor) String() string { return [...]string{"ideal", "torch-eager"}[min(e, TorchEager)] }
+func (e Executor) String() string {
+	return [...]string{"ideal", "torch-eager", "reordering"}[min(e, Reordering)]
+}
 
 // Plan is what a manager decided. Absences, Reruns and Variants are the decisions, each tied to positions of
 // the iteration; Steps are the program that follows from them, for a target to carry out in order; Instances
@@ -36,6 +40,9 @@ type Plan struct {
 	// Parks says that the plan speaks of [Problem.Parked]: optimizer state waits on the host while no
 	// optimizer steps.
 	Parks bool
+	// Sequence, where not nil, has the problem's ops in the order in which they run: the plan speaks of that
+	// problem, see [Reordered], and its executor is [Reordering].
+	Sequence []OpID
 
 	Absences []Absence
 	Reruns   []Rerun
