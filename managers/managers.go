@@ -28,14 +28,21 @@ import (
 
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
-	published := slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All())
-	within := slices.DeleteFunc(slices.Clone(published), parking)
+	published := slices.Concat(pool.All(), []plan.Manager{orders{pool.Order()}}, swap.All(), recompute.All(),
+		combine.All())
+	within := slices.DeleteFunc(slices.Clone(published), func(m plan.Manager) bool {
+		return parking(m) || reordering(m)
+	})
 	return append(published, parks{joint.Seeded(seeds(within)...)}, parks{joint.New(within...)})
 }
 
 // parking reports whether a manager plans with optimizer state away. Ours ask the others about the same
 // problem twice instead, with state and without: see [parks].
 func parking(m plan.Manager) bool { return m.Info().Name == "zero-offload" }
+
+// reordering reports whether a manager's plans take an executor that runs ops in another order. Those of ours
+// do not.
+func reordering(m plan.Manager) bool { return m.Info().Name == "order" }
 
 // seeds are those that joint asks: all that move or drop anything, the quickest first, but those that solve
 // integer programs, which take minutes.
@@ -119,8 +126,9 @@ func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, err
 	switch {
 	case pl.Executor == plan.TorchEager:
 		return pl, nil
-	case pl.SectionBytes != 0:
-		return nil, nil // a saved tensor leaves and returns as a whole
+	case pl.SectionBytes != 0, pl.Sequence != nil:
+		// a saved tensor leaves and returns as a whole, and ops run in the program's order
+		return nil, nil
 	}
 	began := time.Now()
 	p, err := pl.Of(p)

@@ -10,9 +10,10 @@ import (
 )
 
 // runnable reports whether PyTorch can carry the result's plan out today: it is a plan for eager PyTorch, or
-// it moves nothing and only chooses addresses.
+// it moves nothing and only chooses addresses, with ops in the program's order.
 func (r *Result) runnable() bool {
-	return r.Executor == plan.TorchEager || r.Plan == nil || len(r.Plan.Absences) == 0
+	return r.Executor == plan.TorchEager || r.Plan == nil ||
+		len(r.Plan.Absences) == 0 && r.Executor != plan.Reordering
 }
 
 // Answer returns the result that the sentence names: under a budget the fastest that fits, of those that

@@ -28,7 +28,8 @@ type Device struct {
 // carries reports whether this device can carry out a result's plan.
 func (d *Device) carries(r *Result) bool {
 	if d.Pools {
-		return r.Plan.Policy == nil && r.Plan.SectionBytes == 0 && len(r.Plan.Absences) == 0
+		return r.Plan.Policy == nil && r.Plan.SectionBytes == 0 && len(r.Plan.Absences) == 0 &&
+			r.Executor != plan.Reordering
 	}
 	return !d.Eager || r.Executor == plan.TorchEager
 }

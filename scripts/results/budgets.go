@@ -51,8 +51,12 @@ func candidates(p *plan.Problem) int64 {
 	return min(6000, max(120, 5_000_000/int64(len(p.Ops)+len(p.Buffers)+1)))
 }
 
-// unfinished are the managers left out: they solve mixed-integer programs.
-var unfinished = []string{"checkmate", "checkmate-lp", "tvdnn-ilp"}
+// unfinished are the managers left out since they solve mixed-integer programs, elsewhere are those whose
+// plans take another executor.
+var (
+	unfinished = []string{"checkmate", "checkmate-lp", "tvdnn-ilp"}
+	elsewhere  = []string{"order"}
+)
 
 // sweep holds the results for one problem.
 type sweep struct {
@@ -216,6 +220,7 @@ func (b *bench) sweep(ctx context.Context, s *sweep) error {
 	for _, m := range managers.All() {
 		i := m.Info()
 		if i.Name != portfolioName && !slices.Contains(unfinished, i.Name) &&
+			!slices.Contains(elsewhere, i.Name) &&
 			(s.p.Kind >= traces.Dataflow || s.p.Kind >= i.Needs) {
 			s.names = append(s.names, i.Name)
 		}
@@ -332,12 +337,12 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		"when asked for the smallest possible one. *Wins*: among the plans that fit, no other has a "+
 		"shorter step time, with ties decided by footprint. The others are all managers of `gmemtop "+
 		"compare` that can plan the problem, except for %s, which solve mixed-integer programs and would "+
-		"take most of this page's time. Each plans with its default work; %s, whose searches count "+
+		"take most of this page's time, and %s, whose plans run ops in another order. Each plans with its default work; %s, whose searches count "+
 		"measured candidates, also plan with ten times home's default, which takes about as long as "+
 		"joint's search, and the better result counts (autoswap's surrogate grows with the cube of its "+
 		"candidates, so it keeps its published twenty). *Bound* is joint's own proof: no plan within the "+
 		"budget has a shorter step.",
-		some(unfinished), some(counted))
+		some(unfinished), some(elsewhere), some(counted))
 	if len(missing) > 0 {
 		p.para("Left out without GMEMTOP_TRACES: %s.", some(missing))
 	}
