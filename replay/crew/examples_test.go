@@ -109,7 +109,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 }
 
 // replayOnly are the managers that need something that a running PyTorch lacks: docs/carry.md lists them.
-var replayOnly = map[string]bool{"gmlake": true, "smartpool-swap": true}
+var replayOnly = map[string]bool{"gmlake": true, "smartpool-swap": true, "order": true}
 
 // stateOnly are the managers that move optimizer state alone. The captured step of an example may have none
 // that only its optimizer uses; TestOptimizerStateLeavesWhereTheBudgetCannotBeMetOtherwise moves it.
