@@ -28,13 +28,24 @@ import (
 
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
-	published := slices.Concat(pool.All(), []plan.Manager{orders{pool.Order()}}, swap.All(), recompute.All(),
-		combine.All())
-	within := slices.DeleteFunc(slices.Clone(published), func(m plan.Manager) bool {
-		return parking(m) || reordering(m)
-	})
-	return append(published, parks{joint.Seeded(seeds(within)...)}, parks{joint.New(within...)})
+	all := published()
+	within := comparable(all)
+	return append(all, ours(seeds(within)), parks{joint.New(within...)})
 }
+
+// published returns all managers but those that ask others.
+func published() []plan.Manager {
+	return slices.Concat(pool.All(), []plan.Manager{orders{pool.Order()}}, swap.All(), recompute.All(),
+		combine.All())
+}
+
+// comparable leaves out managers whose plans are not for the problem as it is.
+func comparable(of []plan.Manager) []plan.Manager {
+	return slices.DeleteFunc(slices.Clone(of), func(m plan.Manager) bool { return parking(m) || reordering(m) })
+}
+
+// ours returns joint, which asks these managers.
+func ours(asked []plan.Manager) plan.Manager { return parks{joint.Seeded(asked...)} }
 
 // parking reports whether a manager plans with optimizer state away. Ours ask the others about the same
 // problem twice instead, with state and without: see [parks].
