@@ -8,6 +8,14 @@ var (
 	Serial  = serial
 )
 
+// AsLarge returns our planner with other managers to ask, which treats any problem as one of tens of thousands
+// of buffers.
+func AsLarge(others ...plan.Manager) Joint {
+	set := defaults()
+	set.largeProblem, set.hugeProblem, set.vastProblem, set.tieBuffers = 0, 0, 0, 0
+	return Joint{set: &set, seeds: others}
+}
+
 // Bounds are the bounds of one problem. What they share is worked out once.
 type Bounds struct {
 	all   *bounder

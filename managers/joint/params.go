@@ -158,9 +158,9 @@ type params struct {
 	luck int64
 	// quick is how many of the other managers count as quick.
 	quick int
-	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint, and for
-	// joint to ask managers of all families. The benchmark has fewer. Halved and doubled: no step time
-	// changes.
+	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint. With
+	// more, others are asked until the bound is met. The benchmark has fewer. Halved and doubled: no step
+	// time changes.
 	tieBuffers int
 
 	// Sections.

@@ -27,9 +27,9 @@ import (
 // buffers and more they are told the step time to beat. Those that decide on what takes longer by some
 // percent, and that fits, search for no places: that plan would be their last. Where planning takes seconds
 // they are asked one by one, the quickest first, until the plan is near the bound; that can leave a plan of
-// theirs unseen that is faster by less. With tens of thousands of buffers all of them take a minute and more,
-// and only those that combine swapping and recomputation are asked; these come first there, and where one of
-// them is near the bound the ladder, whose rungs take seconds, is not made at all. Rejected: asking at the
+// theirs unseen that is faster by less. With tens of thousands of buffers they come first, and where one of
+// them is near the bound the ladder, whose rungs take seconds, is not made at all. All are asked there, until
+// the bound is met: the own search finds little in the time that there is. Rejected: asking at the
 // rungs of the ladder, which would keep the step time from rising with the budget by construction also where
 // another's plan is the best, but asks ten times and at budgets that are not the caller's, so that others
 // could be better there.
@@ -46,6 +46,10 @@ func (f *finder) askOthers(others []plan.Manager) {
 	}
 	var seed *outcome // the best of theirs
 	near, count := f.set.nearEnough, 0
+	huge := len(f.p.Buffers) > f.set.tieBuffers
+	if huge {
+		near = math.MaxInt64 // the own search finds little there: all who may be faster are asked
+	}
 	for _, family := range []plan.Family{plan.Combining, plan.Recomputing, plan.Swapping} {
 		var asked []plan.Manager
 		for _, m := range others {
@@ -53,13 +57,10 @@ func (f *finder) askOthers(others []plan.Manager) {
 				asked = append(asked, m)
 			}
 		}
-		if large := len(f.p.Buffers) > f.set.tieBuffers; large && family != plan.Combining {
-			break // all others together take a minute and more there
-		}
 		if f.large() { // one by one, for as long as it is worth it
 			for len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil {
 				seed, asked = f.askAll(asked[:1], seed), asked[1:]
-				if count++; count == f.set.quick {
+				if count++; count == f.set.quick && !huge {
 					near = f.set.farEnough
 				}
 			}

@@ -3,11 +3,13 @@ package joint_test
 import (
 	"testing"
 
+	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/joint"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/managers/swap"
+	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
 // TestNoManagerUndercutsTheBoundOfItsFamily: where that bound is above the best plan, joint does not ask.
@@ -53,5 +55,53 @@ func TestNoManagerUndercutsTheBoundOfItsFamily(t *testing.T) {
 		if tried[family] < 20 || above[family] < 5 {
 			t.Errorf("%s: the law was hardly tried", family)
 		}
+	}
+}
+
+// TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked: where planning takes long and others are asked first, one
+// by one, none of them is faster than what comes of it. Planning for tens of thousands of buffers with all
+// managers takes a minute for each budget, so that joint takes small problems for large ones here.
+func TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked(t *testing.T) {
+	t.Parallel()
+	var others []plan.Manager
+	for _, m := range managers.All() {
+		switch i := m.Info(); {
+		case i.Family <= plan.Pooling, i.Name == "joint", i.Name == "portfolio", i.Name == "zero-offload",
+			i.Name == "checkmate", i.Name == "checkmate-lp", i.Name == "tvdnn-ilp":
+		default:
+			others = append(others, m)
+		}
+	}
+	of := map[plan.Family]int{} // how often the best of the others is of a family
+	for _, p := range []*plan.Problem{plantest.EvenLayers(40).Problem(), plantest.UnevenLayers(1, 24).Problem(),
+		plantest.UnevenLayers(2, 24).Problem(), plantest.Chain(40, 1<<20, 1_000_000)} {
+		peak, _ := p.PeakLive()
+		for _, share := range []int64{15, 25, 35, 50, 70} {
+			r := plan.Request{Budget: peak * share / 100, Seed: 1, Evaluator: sim.Simulator{}}
+			if p.CheckBudget(r.Budget) != nil {
+				continue
+			}
+			step := func(m plan.Manager, r plan.Request) int64 {
+				pl, err := m.Plan(t.Context(), p, r)
+				if err != nil || pl.Footprint > r.Budget {
+					return plantest.Never
+				}
+				return measure(t, p, pl).StepTime
+			}
+			best, family := int64(plantest.Never), plan.Baseline
+			for _, m := range others {
+				if x := step(m, r); x < best {
+					best, family = x, m.Info().Family
+				}
+			}
+			r.Work = 10_000 // the own search is not what is tried
+			if mine := step(joint.AsLarge(others...), r); mine > best {
+				t.Errorf("%d ops at %d %%: joint takes %d ns, another %d", len(p.Ops), share, mine, best)
+			}
+			of[family]++
+		}
+	}
+	if t.Log(of); of[plan.Recomputing] < 5 || of[plan.Swapping] < 3 {
+		t.Error("the best of the others hardly ever is of a family that is asked late")
 	}
 }
