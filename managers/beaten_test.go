@@ -149,16 +149,16 @@ func TestJointIsNeverBeaten(t *testing.T) {
 	} {
 		t.Run(x.name, func(t *testing.T) { l.hold(t, x.p, x.shares, work, 20) })
 	}
-	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away; %d plans asked "+
-		"for twice", l.met, l.alone, l.parked, l.memory.used)
+	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away; %d plans "+
+		"asked for twice", l.met, l.alone, l.parked, l.memory.used)
 	if l.met < 50 || l.alone < 10 || l.parked < 3 || l.memory.used < 200 {
 		t.Error("the law was hardly tried")
 	}
 }
 
-// TestJointIsNotBeatenOnLargeProblems is the same with more than 20,000 buffers, where joint asks others before
-// it plans by itself: a chain that is swapped, and a transformer. Where recomputing alone is best is looked at
-// in package joint, on small problems that it takes for large ones.
+// TestJointIsNotBeatenOnLargeProblems is the same with more than 20,000 buffers, where joint asks others
+// before it plans by itself: a chain that is swapped, and a transformer. Where recomputing alone is best is
+// looked at in package joint, on small problems that it takes for large ones.
 func TestJointIsNotBeatenOnLargeProblems(t *testing.T) {
 	t.Parallel()
 	const least = 20_000

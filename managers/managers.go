@@ -41,7 +41,9 @@ func published() []plan.Manager {
 
 // comparable leaves out managers whose plans are not for the problem as it is.
 func comparable(of []plan.Manager) []plan.Manager {
-	return slices.DeleteFunc(slices.Clone(of), func(m plan.Manager) bool { return parking(m) || reordering(m) })
+	return slices.DeleteFunc(slices.Clone(of), func(m plan.Manager) bool {
+		return parking(m) || reordering(m)
+	})
 }
 
 // ours returns joint, which asks these managers.

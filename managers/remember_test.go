@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// memory holds the plans of managers that were asked before. The law asks every manager itself, and joint asks
-// them again for the same: planning twice would be most of the law's time. A plan made without a time to beat
+// memory holds the plans of managers that were asked before. The law asks every manager itself, and joint
+// asks them again for the same: planning twice would be most of the time. A plan made without a time to beat
 // is one that a manager may also give where there is one; that none is lost to such a time is
 // TestNoPlanIsLostToATimeThatItMeets.
 type memory struct {
@@ -102,8 +102,8 @@ func TestNoPlanIsLostToATimeThatItMeets(t *testing.T) {
 				r.Beat = at.StepTime
 				again, err := m.Plan(t.Context(), p, r)
 				if err != nil || again.Footprint != pl.Footprint || !slices.Equal(again.Steps, pl.Steps) {
-					t.Errorf("%s within %d bytes: its plan is lost to a time to beat that it meets: %v", i.Name,
-						r.Budget, err)
+					t.Errorf("%s within %d bytes: its plan is lost to a time to beat that it meets: %v",
+						i.Name, r.Budget, err)
 				}
 				kept++
 				r.Beat--

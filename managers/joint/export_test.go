@@ -8,8 +8,8 @@ var (
 	Serial  = serial
 )
 
-// AsLarge returns our planner with other managers to ask, which treats any problem as one of tens of thousands
-// of buffers.
+// AsLarge returns our planner with other managers to ask, which treats any problem as one of tens of
+// thousands of buffers.
 func AsLarge(others ...plan.Manager) Joint {
 	set := defaults()
 	set.largeProblem, set.hugeProblem, set.vastProblem, set.tieBuffers = 0, 0, 0, 0

@@ -73,8 +73,9 @@ func TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked(t *testing.T) {
 		}
 	}
 	of := map[plan.Family]int{} // how often the best of the others is of a family
-	for _, p := range []*plan.Problem{plantest.EvenLayers(40).Problem(), plantest.UnevenLayers(1, 24).Problem(),
-		plantest.UnevenLayers(2, 24).Problem(), plantest.Chain(40, 1<<20, 1_000_000)} {
+	for _, p := range []*plan.Problem{plantest.EvenLayers(40).Problem(),
+		plantest.UnevenLayers(1, 24).Problem(), plantest.UnevenLayers(2, 24).Problem(),
+		plantest.Chain(40, 1<<20, 1_000_000)} {
 		peak, _ := p.PeakLive()
 		for _, share := range []int64{15, 25, 35, 50, 70} {
 			r := plan.Request{Budget: peak * share / 100, Seed: 1, Evaluator: sim.Simulator{}}

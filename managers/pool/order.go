@@ -42,8 +42,8 @@ func Order() plan.Manager {
 		info: plan.Info{Name: "order", After: "OLLA 2022", Family: plan.Pooling, Needs: traces.Dataflow,
 			Summary: "Runs ops in another order, as far as their data allows, so that less is in memory at " +
 				"the peak, and has joint plan in that order where this is not enough.",
-			Reading: "the order and the addresses are searched for where the paper solves an integer program; " +
-				"that something moves as well is ours"},
+			Reading: "the order and the addresses are searched for where the paper solves an integer " +
+				"program; that something moves as well is ours"},
 		make: order,
 	}
 }
@@ -85,7 +85,7 @@ func order(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, er
 	pl.LowerBound = s.floor()
 	if order == nil {
 		pl.Executor = plan.Ideal
-		pl.Note("no order of its ops needs less memory at the peak than the recorded one, as far as was tried")
+		pl.Note("no order of its ops that was tried needs less memory at the peak than the recorded one")
 		return pl, nil
 	}
 	moved := 0

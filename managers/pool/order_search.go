@@ -278,7 +278,9 @@ func (s *sequencer) greedy(backwards bool) []plan.OpID {
 	}
 	var ready []plan.OpID // by rank
 	insert := func(o plan.OpID) {
-		k, _ := slices.BinarySearchFunc(ready, o, func(x, y plan.OpID) int { return cmp.Compare(rank(x), rank(y)) })
+		k, _ := slices.BinarySearchFunc(ready, o, func(x, y plan.OpID) int {
+			return cmp.Compare(rank(x), rank(y))
+		})
 		ready = slices.Insert(ready, k, o)
 	}
 	for i := range s.n {

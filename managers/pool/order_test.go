@@ -131,7 +131,8 @@ func TestOrderIsMostlyTheBestOfAll(t *testing.T) {
 		got, _ := q.PeakLive()
 		want := lowestPeak(p)
 		if got < want || got > before {
-			t.Errorf("seed %d: a peak of %d bytes, %d as recorded, and none is below %d", seed, got, before, want)
+			t.Errorf("seed %d: a peak of %d bytes, %d as recorded, and none is below %d", seed, got, before,
+				want)
 		}
 		if got == want {
 			optimal++
@@ -140,8 +141,8 @@ func TestOrderIsMostlyTheBestOfAll(t *testing.T) {
 			lower++
 		}
 	}
-	t.Logf("the lowest peak in %d of %d; another order than the recorded one is lower in %d", optimal, problems,
-		lower)
+	t.Logf("the lowest peak in %d of %d; another order than the recorded one is lower in %d", optimal,
+		problems, lower)
 	if optimal*100 < problems*95 || lower < problems/3 {
 		t.Error("the search is worse than it was, or was hardly tried")
 	}

@@ -337,7 +337,8 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		"when asked for the smallest possible one. *Wins*: among the plans that fit, no other has a "+
 		"shorter step time, with ties decided by footprint. The others are all managers of `gmemtop "+
 		"compare` that can plan the problem, except for %s, which solve mixed-integer programs and would "+
-		"take most of this page's time, and %s, whose plans run ops in another order. Each plans with its default work; %s, whose searches count "+
+		"take most of this page's time, and %s, whose plans run ops in another order. Each plans with its "+
+		"default work; %s, whose searches count "+
 		"measured candidates, also plan with ten times home's default, which takes about as long as "+
 		"joint's search, and the better result counts (autoswap's surrogate grows with the cube of its "+
 		"candidates, so it keeps its published twenty). *Bound* is joint's own proof: no plan within the "+
