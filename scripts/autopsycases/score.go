@@ -156,6 +156,15 @@ func tableOf(scores []score) string {
 	return b.String()
 }
 
+// countsOf returns the counts of a table without its rows.
+func countsOf(scores []score) string {
+	var n counts
+	for _, s := range scores {
+		n.add(s)
+	}
+	return strings.TrimPrefix(n.String(), "\n")
+}
+
 // broken returns the levers that were said to finish and did not when they were run.
 func (s *score) broken() []string {
 	var names []string
