@@ -41,7 +41,7 @@ class LitEma(nn.Module):
 
 model = UNet(channels=4, classes=4, width=128).cuda()
 ema = LitEma(model)
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 for step in range(6):
     latents, noise = torch.randn(4, 4, 64, 64).cuda(), torch.randn(4, 4, 64, 64).cuda()
     loss = F.mse_loss(model(latents), noise)

@@ -14,7 +14,8 @@ def render(means, scales, colors, opacities, camera):
     seen = means @ camera
     pixels = (seen[:, :2].sigmoid() * 255).long()
     index = (pixels[:, 0] * 256 + pixels[:, 1]).clamp(0, 256 * 256 - 1)
-    weight = opacities.sigmoid() * torch.exp(-scales.square().sum(-1, keepdim=True))
+    near = torch.exp(-scales.square().sum(-1, keepdim=True) - seen.square().mean(-1, keepdim=True))
+    weight = opacities.sigmoid() * near
     features = colors.view(len(means), -1, 3).mean(1) * weight
     return torch.zeros(256 * 256, 3, device=means.device).index_add(0, index, features)
 

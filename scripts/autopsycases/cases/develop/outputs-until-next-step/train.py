@@ -57,4 +57,4 @@ class Trainer:
 
 
 lengths = (200, 220, 240, 260, 280, 300, 300, 300)
-Trainer().train_epoch((torch.randint(256, (16, 100)), torch.rand(16, n, 80)) for n in lengths)
+Trainer().train_epoch((torch.randint(256, (64, 100)), torch.rand(64, n, 80)) for n in lengths)

@@ -33,7 +33,7 @@ def adapt(module):
 
 
 hub = {
-    "unet": UNet(channels=4, classes=4, width=96),
+    "unet": UNet(channels=4, classes=4, width=160),
     "text_encoder": Encoder(layers=12),
     "vae": UNet(channels=3, classes=4, width=48),
 }
