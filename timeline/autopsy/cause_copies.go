@@ -93,12 +93,15 @@ func copiesFault(c *evidence) (fault, bool) {
 			continue
 		}
 		t := twins(c.d, x, all)
+		if copier(c, x) == byHand && !ofMovedModel(c, x, all) {
+			continue
+		}
 		if len(t) >= leastCopied && (best == nil || c.bytesOf(t) > c.bytesOf(ids)) {
 			best, ids = x, t
 		}
 	}
 	if best == nil {
-		return fault{}, false
+		return movedAgainFault(c, all)
 	}
 	maker := copier(c, best)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, best.stack)
@@ -114,6 +117,14 @@ func copiesFault(c *evidence) (fault, bool) {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
 	switch {
+	case maker == byHand:
+		f.Text = fmt.Sprintf("%s in %d blocks from %s have the sizes of the model's weights", c.u.Bytes(bytes),
+			len(ids), line)
+		f.said = fmt.Sprintf("A second set of tensors as large as the model's weights is on the GPU: %s made at "+
+			"%s.", c.u.Bytes(bytes), line)
+		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), as a running average of the weights may be, or " +
+			"in half precision."
+		f.lever = remedy{name: "copy_to_cpu", command: at("p.detach().cpu().clone()", line), changes: changes}
 	case maker == "torch.load":
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
 			"load_state_dict."
@@ -128,6 +139,76 @@ func copiesFault(c *evidence) (fault, bool) {
 			command: at("{k: v.cpu() for k, v in model.state_dict().items()}", line), changes: changes}
 	default:
 		f.lever = remedy{name: "drop_copy", command: at("copy.deepcopy(model).cpu()", line), changes: changes}
+	}
+	return f, true
+}
+
+// byHand stands for a copy that a line of the user's own makes, tensor by tensor: p.clone(), zeros_like(p).
+const byHand = "by hand"
+
+// leastSizes is how many sizes the tensors of a whole model have at least: two weights of each layer have
+// fewer.
+const leastSizes = 4
+
+// ofOwnLine reports whether a line of the user's made a block itself, and no function of a library.
+func (c *evidence) ofOwnLine(s traces.StackID) bool {
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if c.kinds.Frames[id].Has(frames.KindPython) {
+			return c.ofUser(id)
+		}
+	}
+	return false
+}
+
+// ofMovedModel reports whether a set has the sizes of one that nn.Module.to moved, and is as varied as a
+// model.
+func ofMovedModel(c *evidence, x *weightSet, all []*weightSet) bool {
+	return len(x.sizes) >= leastSizes && slices.ContainsFunc(all, func(y *weightSet) bool {
+		return y != x && !y.late && c.kinds.Of(y.stack).Has(frames.KindModuleMove) && covers(x.sizes, y.sizes)
+	})
+}
+
+// movedAgainFault is a copy of networks that are there already which nn.Module.to moves to the GPU while a
+// training runs: a pipeline that is loaded for a validation. It may be under way, so that what is there is a
+// part of it. What looks like it: a second model of the same kind that is wanted, too.
+func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
+	has := map[int64]int{}
+	for _, y := range all {
+		if !y.late {
+			for size, n := range y.sizes {
+				has[size] += n
+			}
+		}
+	}
+	var best *weightSet
+	for _, x := range all {
+		var own, both int64
+		for size, n := range x.sizes {
+			own += size * int64(n)
+			both += size * int64(min(n, has[size]))
+		}
+		if x.late && c.kinds.Of(x.stack).Has(frames.KindModuleMove) && len(x.sizes) >= leastSizes &&
+			10*both >= 9*own && (best == nil || c.bytesOf(x.ids) > c.bytesOf(best.ids)) {
+			best = x
+		}
+	}
+	if best == nil {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(best.ids), sites.Name(c.d, best.stack)
+	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %d blocks, moved to the GPU at %s once the training had begun, have the sizes of weights that "+
+			"are there", c.u.Bytes(bytes), len(best.ids), line)}}
+	f.said = fmt.Sprintf("A second copy of networks that are on the GPU was moved there while the training "+
+		"ran: %s so far, at %s.", c.u.Bytes(bytes), line)
+	f.sure(Likely, "sizes fit; another model of the same kind that is wanted looks the same")
+	f.fix = "Use the networks that are there, such as by passing them to the pipeline, or run it on the CPU."
+	f.lever = remedy{name: "drop_copy", command: at("Pipeline.from_pretrained(path, unet=unet)", line)}
+	for _, id := range best.ids {
+		f.lever.changes = append(f.lever.changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	if s := c.d.Event(c.a.At).Stack; s >= 0 && sites.Name(c.d, s) == line {
+		f.lever.request = c.a.Asked.Or(0)
 	}
 	return f, true
 }
@@ -159,6 +240,9 @@ func copier(c *evidence, x *weightSet) string {
 				}
 			}
 		}
+	}
+	if saver == "" && c.ofOwnLine(x.stack) {
+		return byHand
 	}
 	return saver
 }

@@ -31,21 +31,69 @@ func functionFault(c *evidence) (fault, bool) {
 	return fault{}, false
 }
 
-// moduleFault is the same of a function that is a module's.
+// moduleFault is the same of a function that is a module's, or of the one that calls it.
 func moduleFault(c *evidence) (fault, bool) {
-	if s := c.d.Event(c.a.At).Stack; c.inModel(s) {
-		return tooMuchAtOnce(c, s, true)
+	s := c.d.Event(c.a.At).Stack
+	if !c.inModel(s) {
+		return fault{}, false
+	}
+	if f, ok := tooMuchAtOnce(c, s, true); ok {
+		return f, true
+	}
+	if outer := c.callerOf(s); len(outer) > 0 {
+		return tooMuchIn(c, s, outer, true)
 	}
 	return fault{}, false
 }
 
+// callerOf returns a stack from the user's frame on that called the innermost function of the user's.
+func (c *evidence) callerOf(s traces.StackID) []traces.FrameID {
+	at, n := c.d.Timeline().Places().Stacks.At(s), 0
+	for i, id := range at {
+		if !c.ofUser(id) {
+			continue
+		}
+		if n++; n == 2 {
+			return at[i:]
+		}
+	}
+	return nil
+}
+
 // tooMuchAtOnce looks at the function that a stack ends in, inside or outside of the model.
 func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
-	fn, file := c.userFunction(s)
-	from := calledFrom(c, s) // forward is the name of many functions
+	return tooMuchIn(c, s, c.d.Timeline().Places().Stacks.At(s), inside)
+}
+
+// calledAs returns the frame that called a function on some frames of a stack: the next one of the user's;
+// -1 where nothing did. It is false where the function is not there.
+func (c *evidence) calledAs(frames []traces.FrameID, fn, file string) (from traces.FrameID, ok bool) {
+	for _, id := range frames {
+		if !c.ofUser(id) {
+			continue
+		}
+		if ok {
+			return id, true
+		}
+		f, in, _ := c.d.Timeline().Places().FrameText(id)
+		ok = f == fn && in == file
+	}
+	return -1, ok
+}
+
+// tooMuchIn looks at the innermost function of the user's on the frames of a stack.
+func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bool) (fault, bool) {
+	i := slices.IndexFunc(frames, c.ofUser)
+	if i < 0 {
+		return fault{}, false
+	}
+	fn, file, _ := c.d.Timeline().Places().FrameText(frames[i])
+	from, _ := c.calledAs(frames, fn, file) // forward is the name of many functions
 	// What the loop calls is the model, of which this must be a part.
 	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
-	if c.a.Asked.Or(0) <= 0 || fn == "" || whole || runsModel(c, fn, file) ||
+	// What calls the model works on a batch that it trains on; where nothing is trained, on all that it got.
+	runs := runsModel(c, fn, file) && (inside || c.lastOf(traces.PhaseBackward) >= 0 || fn == "<module>")
+	if c.a.Asked.Or(0) <= 0 || whole || runs ||
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
@@ -56,19 +104,15 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	smallest := c.a.Asked.Or(0)
 	for _, id := range c.live {
 		of := c.d.Origin(id)
-		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !(inside && c.inModel(of)) {
+		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !c.inModel(of) {
 			continue
 		}
-		if f, in := c.userFunction(of); f == fn && in == file && (!inside || calledFrom(c, of) == from) {
+		as, ok := c.calledAs(c.d.Timeline().Places().Stacks.At(of), fn, file)
+		if ok && (!inside || as == from) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
-	bytes, most := c.bytesOf(ids), int64(0)
-	if inside {
-		most = largestElsewhere(c, fn, file, from)
-	} else {
-		most = largestMade(c)
-	}
+	bytes, most := c.bytesOf(ids), largestElsewhere(c, fn, file, from, inside)
 	asked := c.a.Asked.Or(0)
 	if len(ids) == 0 && inside || float64(bytes+asked) < functionShare*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
@@ -105,18 +149,29 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	return f, true
 }
 
-// largestElsewhere returns the size of the largest block that the model made outside of a function.
-func largestElsewhere(c *evidence, fn, file string, from traces.FrameID) (most int64) {
-	of := map[traces.StackID]bool{} // stacks of the model that are not in the function
-	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
-		s := c.d.Allocs.Stack[id]
-		other, known := of[s]
+// largestElsewhere returns the size of the largest block that the model made outside of a function, or, where
+// it made none, of what else is there.
+func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside bool) (most int64) {
+	of := map[traces.StackID]bool{} // stacks that are not in the function
+	other := func(s traces.StackID) bool {
+		is, known := of[s]
 		if !known {
-			f, in := c.userFunction(s)
-			other = c.inModel(s) && (f != fn || in != file || calledFrom(c, s) != from)
-			of[s] = other
+			as, in := c.calledAs(c.d.Timeline().Places().Stacks.At(s), fn, file)
+			is = !in || inside && as != from
+			of[s] = is
 		}
-		if other {
+		return is
+	}
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if n, s := c.d.Allocs.Size[id], c.d.Allocs.Stack[id]; n > most && s >= 0 && c.inModel(s) && other(s) {
+			most = n
+		}
+	}
+	if most > 0 || !inside {
+		return most
+	}
+	for _, id := range c.live {
+		if s := c.d.Origin(id); s >= 0 && other(s) {
 			most = max(most, c.d.Allocs.Size[id])
 		}
 	}

@@ -35,7 +35,7 @@ func outputLayerFault(c *evidence) (fault, bool) {
 		switch {
 		case size > 0 && a.Stack[id] != made && n < size/2-size/16: // it goes on with smaller ones
 			return fault{}, false
-		case size == 0 && before > 0 && n >= outputTimes*before && linearOfOutermost(c, a.Stack[id]):
+		case size == 0 && before > 0 && n >= outputTimes*before && linearOfOutermost(c.d, a.Stack[id]):
 			size, made = n, a.Stack[id]
 		case size == 0:
 			before = max(before, n)
@@ -76,13 +76,13 @@ func outputLayerFault(c *evidence) (fault, bool) {
 }
 
 // linearOfOutermost reports whether a stack is that of a linear layer which the outermost module calls.
-func linearOfOutermost(c *evidence, s traces.StackID) bool {
+func linearOfOutermost(d *timeline.Device, s traces.StackID) bool {
 	if s < 0 {
 		return false
 	}
 	calls, linear := 0, false
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		fn, file, _ := c.d.Timeline().Places().FrameText(id)
+	for _, id := range d.Timeline().Places().Stacks.At(s) {
+		fn, file, _ := d.Timeline().Places().FrameText(id)
 		switch {
 		case fn == "_call_impl":
 			calls++

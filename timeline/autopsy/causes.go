@@ -235,8 +235,14 @@ func (f *facts) poolCause() (Cause, bool) {
 	case f.otherStreams > 0:
 		text += fmt.Sprintf(", and %s in segments of other streams", f.units.Bytes(f.otherStreams))
 	}
-	return Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.short() > 0 && f.enough(n),
-		Text: text}, true
+	return Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.outOfReach(n), Text: text}, true
+}
+
+// outOfReach reports whether bytes that lie idle where the request cannot use them are why it failed: they
+// would have served it, and nothing else that is free lies together or is as much of what is reserved.
+func (f *facts) outOfReach(n int64) bool {
+	return f.oom && f.asked <= f.free()+n && f.largestPiece() < f.asked && n >= f.asked &&
+		(f.short() > 0 || n > f.stranded+f.cached && float64(n) >= idleShare*float64(f.reserved))
 }
 
 func (f *facts) pendingCause() (Cause, bool) {

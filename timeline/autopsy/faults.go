@@ -21,17 +21,18 @@ const mainShare = 0.10
 
 // explains lists, for a fault, others that find the same blocks and know less of them.
 var explains = map[string][]string{
-	"double_backward":   {"retained_graph"},
-	"retained_graph":    {"kept_graph", "hook_keeps", "leak"},
-	"prefetch":          {"leak", "hook_keeps"},
-	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
-	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
-	"checkpoint_saving": {"leak"},
-	"model_copy":        {"leak", "weights_too_large", "frozen_gradients"},
-	"padding":           {"sequence_growth"},
-	"expert_imbalance":  {"sequence_growth"},
-	"cublas_workspaces": {"leak"},
-	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
+	"double_backward":    {"retained_graph"},
+	"growing_parameters": {"collected_outputs", "leak", "zero_grad_kept", "double_backward"},
+	"retained_graph":     {"kept_graph", "hook_keeps", "leak", "outputs_held"},
+	"prefetch":           {"leak", "hook_keeps"},
+	"exception_keeps":    {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
+	"kv_cache":           {"collected_outputs", "sequence_growth", "leak"},
+	"checkpoint_saving":  {"leak"},
+	"model_copy":         {"leak", "weights_too_large", "frozen_gradients"},
+	"padding":            {"sequence_growth"},
+	"expert_imbalance":   {"sequence_growth"},
+	"cublas_workspaces":  {"leak"},
+	"state_dict_gather":  {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
 }
 
 // fault is a cause with the sentences that the answer begins with.
@@ -64,7 +65,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	c := evidenceOf(d, a, u)
 	var found []fault
 	for _, detect := range []func(*evidence) (fault, bool){
-		growthFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault, windowsFault,
+		growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault,
+		windowsFault, heldFault, idleFault,
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
@@ -93,7 +95,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
-	for _, detect := range []func(*evidence) (fault, bool){requestFault, functionFault,
+	for _, detect := range []func(*evidence) (fault, bool){vectorisedFault, requestFault, functionFault,
 		inferenceFault, moduleFault, loopFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)

@@ -89,6 +89,9 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if l, ok := otherProcessLever(c); ok {
 		all = append([]Lever{l}, all...)
 	}
+	if len(found) == 0 {
+		mendsFirst(all, a.Causes)
+	}
 	all = c.faultLevers(found, all)
 	if c.err != nil {
 		return nil, c.err
@@ -99,6 +102,25 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		}
 	}
 	return all, nil
+}
+
+// mends names the levers that take a cause of the allocator away.
+var mends = map[string]string{"stranded_pool": "private_pools", "pending_frees": "pending_frees"}
+
+// mendsFirst puts the lever that takes the main cause away before all others.
+func mendsFirst(all []Lever, causes []Cause) {
+	for i := range all {
+		for _, x := range causes {
+			if !x.Main || mends[x.Kind] != all[i].Name {
+				continue
+			}
+			l := all[i]
+			l.Mends = true
+			copy(all[1:i+1], all[:i])
+			all[0] = l
+			return
+		}
+	}
 }
 
 // microBatch is the name of the lever that makes batches smaller.

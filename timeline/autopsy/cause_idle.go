@@ -1,0 +1,152 @@
+package autopsy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Networks that are used no more: a text encoder and an autoencoder whose outputs were stored before the
+// training, a model that made the labels. The pattern: calls without a graph from some lines came before the
+// first backward and never again, through modules that no call of the training runs; and there are sets of
+// weights that no gradient ever had the sizes of. What looks like it: a frozen base below adapters, which the
+// training's calls run, too, and whose weights have no gradients either. Which set of weights a call runs the
+// recording does not show, so that as many sets as there are such lines count, the smallest first; and an
+// evaluation that comes back at the end of an epoch, which is why this is never more than likely. Sources:
+// the examples of diffusers, which delete the text encoders and the VAE once latents are cached.
+
+func idleFault(c *evidence) (fault, bool) {
+	first := slices.IndexFunc(c.parts, func(p steps.Part) bool { return p.Phase == traces.PhaseBackward })
+	if first < 1 {
+		return fault{}, false
+	}
+	lines, ran := map[traces.FrameID]int{}, map[traces.FrameID]bool{}
+	began := timeline.Never // the first call that a backward followed
+	for i := range c.parts {
+		p := &c.parts[i]
+		switch {
+		case p.Phase != traces.PhaseForward:
+		case c.trainedFrom(p) || p.Caller == c.parts[first-1].Caller: // the first backward may be under way
+			began = min(began, p.First)
+			for id := range c.modulesOf(p) {
+				ran[id] = true
+			}
+		case i > first: // something besides what is trained still runs
+			return fault{}, false
+		}
+	}
+	idle := traces.FrameID(-1)
+	for i := range c.parts[:first] {
+		p := &c.parts[i]
+		if p.Phase != traces.PhaseForward || p.Caller < 0 || p.First >= began {
+			continue
+		}
+		own, other := 0, 0
+		for id := range c.modulesOf(p) {
+			if own++; ran[id] {
+				other++
+			}
+		}
+		if own > 0 && other == 0 {
+			if lines[p.Caller]++; lines[p.Caller] > lines[idle] {
+				idle = p.Caller
+			}
+		}
+	}
+	if idle < 0 || began == timeline.Never {
+		return fault{}, false
+	}
+	ids := c.neverTrained(began, len(lines))
+	if len(ids) == 0 {
+		return fault{}, false
+	}
+	bytes, from, call := c.bytesOf(ids), c.sitesOf(ids), c.frameText(idle)
+	line := sites.Of(c.d.Timeline()).Names[from.top]
+	f := fault{Cause: Cause{Kind: "idle_model", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s of weights, most from %s, have no gradients, and calls such as those at %s never came again once "+
+			"the training had begun", c.u.Bytes(bytes), line, call)}}
+	f.said = fmt.Sprintf("A network that is used no more is still on the GPU: %s of weights, most from %s. "+
+		"Its calls, such as those at %s, ended before the first backward.", c.u.Bytes(bytes), line, call)
+	f.fix = "Move it to the CPU when its last output is stored, model.to(\"cpu\"), or delete it."
+	f.sure(Likely, "its calls end before the training begins; one that is called once an epoch looks the same")
+	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
+		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return began })}
+	return f, true
+}
+
+// modulesOf returns the frames of the user's modules that a call of the model ran through.
+func (c *evidence) modulesOf(p *steps.Part) map[traces.FrameID]bool {
+	out, seen := map[traces.FrameID]bool{}, map[traces.StackID]bool{}
+	first, end := c.d.AllocsIn(p.First, p.End)
+	for id := first; id < end; id++ {
+		s := c.d.Allocs.Stack[id]
+		if s < 0 || seen[s] || !c.inModel(s) {
+			continue
+		}
+		seen[s] = true
+		for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
+			if fr == p.Caller {
+				break // what is further out is the training loop
+			}
+			if c.ofUser(fr) {
+				out[fr] = true
+			}
+		}
+	}
+	return out
+}
+
+// neverTrained returns the blocks of at most n sets of weights whose sizes no gradient had, the smallest sets
+// first, of those that were there before a moment.
+func (c *evidence) neverTrained(before timeline.Moment, n int) (ids []timeline.AllocID) {
+	gradients := map[int64]int{}
+	for _, r := range c.rounds() {
+		if r.backward == timeline.Never {
+			continue
+		}
+		sizes := map[int64]int{}
+		first, end := c.d.AllocsIn(r.backward, min(r.end, c.a.At))
+		for id := first; id < end; id++ {
+			if c.kinds.Of(c.d.Allocs.Stack[id]).Has(frames.KindBackwardPass) ||
+				c.d.Allocs.Stack[id] == traces.NoStack {
+				sizes[c.d.Allocs.Size[id]]++
+			}
+		}
+		for size, k := range sizes {
+			gradients[size] = max(gradients[size], k)
+		}
+	}
+	var sets []*weightSet
+	most, trained := 0, -1 // of a first backward that is not over: what it made the gradients of so far
+	for _, x := range weightSets(c) {
+		const makes = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
+		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(makes) ||
+			covers(gradients, x.sizes) {
+			continue
+		}
+		of := 0
+		for size, n := range x.sizes {
+			of += min(n, gradients[size])
+		}
+		if sets = append(sets, x); of > most {
+			most, trained = of, len(sets)-1
+		}
+	}
+	if len(c.rounds()) == 1 && trained >= 0 {
+		sets = slices.Delete(sets, trained, trained+1)
+	}
+	slices.SortStableFunc(sets, func(x, y *weightSet) int {
+		return cmp.Compare(c.bytesOf(x.ids), c.bytesOf(y.ids))
+	})
+	for _, x := range sets[:min(n, len(sets))] {
+		ids = append(ids, x.ids...)
+	}
+	return ids
+}

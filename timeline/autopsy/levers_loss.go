@@ -1,0 +1,131 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// The logits, what a loss makes of them, and the lever that computes both in chunks.
+
+// blockSet is a set of blocks at a moment.
+type blockSet struct {
+	stacks   map[traces.StackID]bool
+	outputs  map[traces.StackID]bool // of the output layer, whose blocks are longer than those of the loss
+	size     int64                   // of the largest
+	bytes    int64                   // allocated at the moment
+	duration int64                   // nanoseconds for which all of them together are there
+}
+
+// member reports whether an allocation is of the set: from one of its stacks and of about the size of its
+// blocks, or the output layer's.
+func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
+	s, size := d.Origin(a), d.Allocs.Size[a]
+	return b.stacks[s] && logitsSized(size, b.size) || b.outputs[s] && size > b.size
+}
+
+// longerOutput is how many times as large as what the loss makes of them the logits of all positions may be.
+const longerOutput = 4
+
+// logitsSized reports whether a block is as large as the logits in a type of the same, half or double width,
+// or lacks up to a sixteenth of that: a loss over the next token leaves a position out.
+func logitsSized(n, logits int64) bool {
+	for _, m := range [...]int64{logits, logits / 2, 2 * logits} {
+		if max(n, m)-min(n, m) <= m/16 {
+			return true
+		}
+	}
+	return false
+}
+
+// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over
+// classes allocates there, and every block of the same, half or double size. It is empty where the loss holds
+// less than 5 % of what is allocated.
+func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
+	live := d.LiveAt(m, nil)
+	kinds := d.Timeline().Kinds()
+	set := blockSet{stacks: map[traces.StackID]bool{}, outputs: map[traces.StackID]bool{}}
+	total := int64(0)
+	for _, a := range live {
+		total += d.Allocs.Rounded[a]
+		if kinds.Of(d.Origin(a)).Has(frames.KindLoss) && d.Allocs.Category[a] != timeline.Parameter {
+			set.size = max(set.size, d.Allocs.Size[a])
+		}
+	}
+	if m != timeline.Start && d.Len() > 0 {
+		if e := d.Event(m); e.Action == traces.OOM && kinds.Of(e.Stack).Has(frames.KindLoss) {
+			set.size = max(set.size, e.Size)
+		}
+	}
+	if set.size*20 < total || set.size == 0 {
+		return blockSet{}
+	}
+	first, last := timeline.Start, timeline.Never
+	for _, a := range live {
+		cat, s, size := d.Allocs.Category[a], d.Origin(a), d.Allocs.Size[a]
+		if s == traces.NoStack || cat == timeline.Parameter || cat == timeline.OptimizerState {
+			continue
+		}
+		switch {
+		case logitsSized(size, set.size):
+			set.stacks[s] = true
+		case size > set.size && size <= longerOutput*set.size && linearOfOutermost(d, s):
+			set.outputs[s] = true // the loss is over a part of the positions
+		default:
+			continue
+		}
+		set.bytes += d.Allocs.Rounded[a]
+		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
+	}
+	set.duration = d.Time(min(last, timeline.Moment(d.Len()-1))) - d.Time(first)
+	return set
+}
+
+// The loss is computed in chunks of at most chunkBytes, a size that still keeps a GPU busy, and in at least
+// leastChunks.
+const (
+	chunkBytes  = 128 << 20
+	leastChunks = 8
+)
+
+// chunks returns in how many chunks a block is computed.
+func chunks(size int64) int64 {
+	n := int64(leastChunks)
+	for size/n > chunkBytes {
+		n *= 2
+	}
+	return n
+}
+
+func lossLever(c *leverCase) (Lever, bool) {
+	set := lossBlocks(c.d, c.a.At)
+	if set.bytes == 0 {
+		return Lever{}, false
+	}
+	parts := chunks(set.size)
+	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
+		if set.member(c.d, a) {
+			return c.d.Allocs.Rounded[a] / parts * (parts - 1)
+		}
+		return 0
+	}))
+	if !ok {
+		return Lever{}, false
+	}
+	if c.a.OOM && logitsSized(c.a.Asked.Or(0), set.size) { // one block more of them
+		n += c.a.Asked.Or(0) / parts * (parts - 1)
+	}
+	return Lever{
+		Name: "chunked_loss", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: fmt.Sprintf("loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, "+
+			"reduction=\"sum\"), h, y, use_reentrant=False) for h, y "+
+			"in zip(hidden.chunk(%d), labels.chunk(%d))) / labels.numel()", parts, parts),
+		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that "+
+			"moment are logits and their "+
+			"gradients, blocks of %s",
+			parts, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
+	}, true
+}
