@@ -22,6 +22,8 @@ const (
 	functionShare = 0.5
 	// fewLarge is how many blocks it may hold, each at least a fewLarge-th of what is allocated.
 	fewLarge = 8
+	// veryFew is how many these may be where the model has made nothing else to compare them with.
+	veryFew = 2
 )
 
 func functionFault(c *evidence) (fault, bool) {
@@ -113,6 +115,9 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		}
 	}
 	bytes, most := c.bytesOf(ids), largestElsewhere(c, fn, file, from, inside)
+	if inside && most == 0 && len(ids) <= veryFew && !checkpointed(c, s) {
+		most = largestBeside(c, ids) // all that the model made is this function's
+	}
 	asked := c.a.Asked.Or(0)
 	if len(ids) == 0 && inside || float64(bytes+asked) < functionShare*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
@@ -149,8 +154,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	return f, true
 }
 
-// largestElsewhere returns the size of the largest block that the model made outside of a function, or, where
-// it made none, of what else is there.
+// largestElsewhere returns the size of the largest block that the model made outside of a function.
 func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside bool) (most int64) {
 	of := map[traces.StackID]bool{} // stacks that are not in the function
 	other := func(s traces.StackID) bool {
@@ -167,11 +171,13 @@ func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside 
 			most = n
 		}
 	}
-	if most > 0 || !inside {
-		return most
-	}
+	return most
+}
+
+// largestBeside returns the size of the largest block that is there beside some.
+func largestBeside(c *evidence, ids []timeline.AllocID) (most int64) {
 	for _, id := range c.live {
-		if s := c.d.Origin(id); s >= 0 && other(s) {
+		if !slices.Contains(ids, id) {
 			most = max(most, c.d.Allocs.Size[id])
 		}
 	}

@@ -12,11 +12,11 @@ import (
 
 // A model that grows while it trains: Gaussians or points that are split, a vocabulary or a codebook that is
 // extended, a network to which neurons are added. The pattern: lines outside of the model's run hold as many
-// blocks as before at the begin of each round, and more bytes each few rounds and never fewer; and the
+// blocks as before at the begin of each backward, and more bytes each few rounds and never fewer; and the
 // backward makes gradients of the sizes that they have. What looks like it: results that are put together in
-// one tensor, of whose sizes there are no gradients (concatenatedFault); longer batches, which are gone when
-// the round is; weights that are unfrozen, which do not change their sizes. Sources: densification in 3D
-// Gaussian splatting (Kerbl et al. 2023), whose issues answer its out-of-memory with a limit.
+// one tensor, of whose sizes there are no gradients (concatenatedFault); longer batches, none of which is
+// there for two rounds; weights that are unfrozen, which do not change their sizes. Sources: densification in
+// 3D Gaussian splatting (Kerbl et al. 2023), whose issues answer its out-of-memory with a limit.
 
 const (
 	// leastRises is how often the bytes of a line must have grown.
@@ -29,6 +29,9 @@ const (
 type held struct {
 	blocks []int
 	bytes  []int64
+	// stayed are its blocks that were there at the begin of two rounds, as weights are and batches are not,
+	// and all those that were there at one.
+	stayed, all int
 }
 
 // heldAt returns, of the stacks outside of the model's run that hold something at the moment, what they held
@@ -53,6 +56,8 @@ func heldAt(c *evidence, ticks []timeline.Moment) map[traces.StackID]*held {
 			h.blocks[k]++
 			h.bytes[k] += c.d.Allocs.Rounded[id]
 		}
+		h.stayed += min(max(to-from-1, 0), 1)
+		h.all += min(max(to-from, 0), 1)
 	}
 	return out
 }
@@ -60,7 +65,7 @@ func heldAt(c *evidence, ticks []timeline.Moment) map[traces.StackID]*held {
 // grows reports whether it holds the same number of blocks from one moment on, which get larger.
 func (h *held) grows() bool {
 	first := slices.IndexFunc(h.blocks, func(n int) bool { return n > 0 })
-	if first < 0 {
+	if first < 0 || 2*h.stayed < h.all {
 		return false
 	}
 	rises := 0

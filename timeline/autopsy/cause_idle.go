@@ -18,7 +18,7 @@ import (
 // first backward and never again, through modules that no call of the training runs; and there are sets of
 // weights that no gradient ever had the sizes of. What looks like it: a frozen base below adapters, which the
 // training's calls run, too, and whose weights have no gradients either. Which set of weights a call runs the
-// recording does not show, so that as many sets as there are such lines count, the smallest first; and an
+// recording does not show, so that as many sets as there are such networks count, the smallest first; and an
 // evaluation that comes back at the end of an epoch, which is why this is never more than likely. Sources:
 // the examples of diffusers, which delete the text encoders and the VAE once latents are cached.
 
@@ -42,12 +42,19 @@ func idleFault(c *evidence) (fault, bool) {
 			return fault{}, false
 		}
 	}
-	idle := traces.FrameID(-1)
+	idle, networks := traces.FrameID(-1), map[string]bool{}
+	loop, file, _ := c.d.Timeline().Places().FrameText(max(c.parts[first-1].Caller, 0))
 	for i := range c.parts[:first] {
 		p := &c.parts[i]
 		if p.Phase != traces.PhaseForward || p.Caller < 0 || p.First >= began {
 			continue
 		}
+		// Lines of the loop call a network each; those of another function are layers of one.
+		fn, in, line := c.d.Timeline().Places().FrameText(p.Caller)
+		if fn != loop || in != file {
+			line = 0
+		}
+		networks[place(fn, in, line)] = true
 		own, other := 0, 0
 		for id := range c.modulesOf(p) {
 			if own++; ran[id] {
@@ -63,7 +70,7 @@ func idleFault(c *evidence) (fault, bool) {
 	if idle < 0 || began == timeline.Never {
 		return fault{}, false
 	}
-	ids := c.neverTrained(began, len(lines))
+	ids := c.neverTrained(began, len(networks))
 	if len(ids) == 0 {
 		return fault{}, false
 	}

@@ -15,15 +15,19 @@ import (
 type blockSet struct {
 	stacks   map[traces.StackID]bool
 	outputs  map[traces.StackID]bool // of the output layer, whose blocks are longer than those of the loss
+	sizes    map[int64]bool          // of its blocks, those of parameters left out
 	size     int64                   // of the largest
 	bytes    int64                   // allocated at the moment
 	duration int64                   // nanoseconds for which all of them together are there
 }
 
 // member reports whether an allocation is of the set: from one of its stacks and of about the size of its
-// blocks, or the output layer's.
+// blocks, or the output layer's; or a gradient of these, made by the backward in a thread without a stack.
 func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	s, size := d.Origin(a), d.Allocs.Size[a]
+	if s == traces.NoStack {
+		return b.sizes[size] && !isKept(d.Allocs.Category[a])
+	}
 	return b.stacks[s] && logitsSized(size, b.size) || b.outputs[s] && size > b.size
 }
 
@@ -47,7 +51,8 @@ func logitsSized(n, logits int64) bool {
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	kinds := d.Timeline().Kinds()
-	set := blockSet{stacks: map[traces.StackID]bool{}, outputs: map[traces.StackID]bool{}}
+	set := blockSet{stacks: map[traces.StackID]bool{}, outputs: map[traces.StackID]bool{},
+		sizes: map[int64]bool{}}
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Rounded[a]
@@ -77,8 +82,14 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		default:
 			continue
 		}
+		set.sizes[size] = true
 		set.bytes += d.Allocs.Rounded[a]
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
+	}
+	for _, a := range live { // whose gradients have their sizes
+		if d.Allocs.Category[a] == timeline.Parameter {
+			delete(set.sizes, d.Allocs.Size[a])
+		}
 	}
 	set.duration = d.Time(min(last, timeline.Moment(d.Len()-1))) - d.Time(first)
 	return set
