@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -13,22 +14,23 @@ import (
 
 // blockSet is a set of blocks at a moment.
 type blockSet struct {
-	stacks   map[traces.StackID]bool
-	outputs  map[traces.StackID]bool // of the output layer, whose blocks are longer than those of the loss
-	sizes    map[int64]bool          // of its blocks, those of parameters left out
-	size     int64                   // of the largest
-	bytes    int64                   // allocated at the moment
-	duration int64                   // nanoseconds for which all of them together are there
+	lines    map[int32]bool // numbers of sites: two calls of a function, for two models, are one line
+	outputs  map[int32]bool // of the output layer, whose blocks are longer than those of the loss
+	sizes    map[int64]bool // of its blocks, those of parameters left out
+	size     int64          // of the largest
+	bytes    int64          // allocated at the moment
+	duration int64          // nanoseconds for which all of them together are there
 }
 
-// member reports whether an allocation is of the set: from one of its stacks and of about the size of its
+// member reports whether an allocation is of the set: from one of its lines and of about the size of its
 // blocks, or the output layer's; or a gradient of these, made by the backward in a thread without a stack.
 func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	s, size := d.Origin(a), d.Allocs.Size[a]
 	if s == traces.NoStack {
 		return b.sizes[size] && !isKept(d.Allocs.Category[a])
 	}
-	return b.stacks[s] && logitsSized(size, b.size) || b.outputs[s] && size > b.size
+	n := sites.Of(d.Timeline()).Number(s)
+	return n >= 0 && (b.lines[n] && logitsSized(size, b.size) || b.outputs[n] && size > b.size)
 }
 
 // longerOutput is how many times as large as what the loss makes of them the logits of all positions may be.
@@ -51,8 +53,8 @@ func logitsSized(n, logits int64) bool {
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	kinds := d.Timeline().Kinds()
-	set := blockSet{stacks: map[traces.StackID]bool{}, outputs: map[traces.StackID]bool{},
-		sizes: map[int64]bool{}}
+	set := blockSet{lines: map[int32]bool{}, outputs: map[int32]bool{}, sizes: map[int64]bool{}}
+	table := sites.Of(d.Timeline())
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Rounded[a]
@@ -76,9 +78,9 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		}
 		switch {
 		case logitsSized(size, set.size):
-			set.stacks[s] = true
+			set.lines[table.Number(s)] = true
 		case size > set.size && size <= longerOutput*set.size && linearOfOutermost(d, s):
-			set.outputs[s] = true // the loss is over a part of the positions
+			set.outputs[table.Number(s)] = true // the loss is over a part of the positions
 		default:
 			continue
 		}

@@ -175,6 +175,9 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 // it: outputs and losses that a variable keeps until it is assigned again.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
+	if c.a.OOM && int(c.a.At) >= d.Len()-1 { // nothing is freed any more: see heldFault
+		return Lever{}, false
+	}
 	var now *steps.Iteration
 	list := steps.Of(d).List
 	for i := range list {

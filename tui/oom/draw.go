@@ -217,7 +217,7 @@ const (
 var causeNames = map[string]string{
 	"stranded_pool": "other pools", "outside_pytorch": "outside PyTorch", "collected_outputs": "kept outputs",
 	"one_backward_for_many": "one backward", "double_backward": "create_graph",
-	"attention_scores":  "attention",
+	"attention_scores": "attention", "growing_parameters": "growing model",
 	"optimizer_pending": "optimizer state",
 }
 
