@@ -178,7 +178,8 @@ func TestASavingIsTakenUpToTheStepThatFailed(t *testing.T) {
 
 // TestCasesToJudgeByAreNotNamed: their counts are those of the table, without its rows.
 func TestCasesToJudgeByAreNotNamed(t *testing.T) {
-	s := score{set: blind, name: "some-case", answer: answer{Cause: []string{"leak"}, Lever: []string{"no_grad"}}}
+	a := answer{Cause: []string{"leak"}, Lever: []string{"no_grad"}}
+	s := score{set: blind, name: "some-case", answer: a}
 	s.compare(reportOf(t, found(`{"name":"leak","main":true}`, `{"name":"no_grad"}`)))
 	table, counts := tableOf([]score{s}), countsOf([]score{s})
 	if strings.Contains(counts, s.name) || !strings.HasPrefix(counts, "Cause: 1 of 1.") ||

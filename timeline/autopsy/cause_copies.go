@@ -118,12 +118,12 @@ func copiesFault(c *evidence) (fault, bool) {
 	}
 	switch {
 	case maker == byHand:
-		f.Text = fmt.Sprintf("%s in %d blocks from %s have the sizes of the model's weights", c.u.Bytes(bytes),
-			len(ids), line)
-		f.said = fmt.Sprintf("A second set of tensors as large as the model's weights is on the GPU: %s made at "+
-			"%s.", c.u.Bytes(bytes), line)
-		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), as a running average of the weights may be, or " +
-			"in half precision."
+		f.Text = fmt.Sprintf("%s in %d blocks from %s have the sizes of the model's weights",
+			c.u.Bytes(bytes), len(ids), line)
+		f.said = fmt.Sprintf("A second set of tensors as large as the model's weights is on the GPU: %s "+
+			"made at %s.", c.u.Bytes(bytes), line)
+		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), as a running average of the weights may be, " +
+			"or in half precision."
 		f.lever = remedy{name: "copy_to_cpu", command: at("p.detach().cpu().clone()", line), changes: changes}
 	case maker == "torch.load":
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
@@ -197,8 +197,8 @@ func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(best.ids), sites.Name(c.d, best.stack)
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks, moved to the GPU at %s once the training had begun, have the sizes of weights that "+
-			"are there", c.u.Bytes(bytes), len(best.ids), line)}}
+		"%s in %d blocks, moved to the GPU at %s once the training had begun, have the sizes of weights "+
+			"that are there", c.u.Bytes(bytes), len(best.ids), line)}}
 	f.said = fmt.Sprintf("A second copy of networks that are on the GPU was moved there while the training "+
 		"ran: %s so far, at %s.", c.u.Bytes(bytes), line)
 	f.sure(Likely, "sizes fit; another model of the same kind that is wanted looks the same")

@@ -77,12 +77,13 @@ func idleFault(c *evidence) (fault, bool) {
 	bytes, from, call := c.bytesOf(ids), c.sitesOf(ids), c.frameText(idle)
 	line := sites.Of(c.d.Timeline()).Names[from.top]
 	f := fault{Cause: Cause{Kind: "idle_model", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of weights, most from %s, have no gradients, and calls such as those at %s never came again once "+
-			"the training had begun", c.u.Bytes(bytes), line, call)}}
+		"%s of weights, most from %s, have no gradients, and calls such as those at %s never came again "+
+			"once the training had begun", c.u.Bytes(bytes), line, call)}}
 	f.said = fmt.Sprintf("A network that is used no more is still on the GPU: %s of weights, most from %s. "+
 		"Its calls, such as those at %s, ended before the first backward.", c.u.Bytes(bytes), line, call)
 	f.fix = "Move it to the CPU when its last output is stored, model.to(\"cpu\"), or delete it."
-	f.sure(Likely, "its calls end before the training begins; one that is called once an epoch looks the same")
+	f.sure(Likely, "its calls end before the training begins; one that is called once an epoch looks the "+
+		"same")
 	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
 		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return began })}
 	return f, true

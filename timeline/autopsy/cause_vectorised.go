@@ -32,10 +32,10 @@ func (c *evidence) vectorised(s traces.StackID) (caller traces.FrameID, fn strin
 		case strings.Contains(name, "chunked_vmap") || strings.Contains(name, "preallocate_and_copy"):
 			return -1, "", false
 		case strings.HasSuffix(file, "torch/_functorch/vmap.py"):
-			ok, fn = true, "torch.func.vmap"
+			ok, fn = true, "vmap"
 			caller = -1
 		case strings.HasSuffix(file, "torch/_functorch/eager_transforms.py") && ok:
-			fn = "torch.func's Jacobian"
+			fn = "jacobian"
 			caller = -1
 		case ok && caller < 0 && c.ofUser(id):
 			caller = id
@@ -52,12 +52,13 @@ func vectorisedFault(c *evidence) (fault, bool) {
 	began, caller, name := timeline.NoAlloc, traces.FrameID(-1), ""
 	var ids []timeline.AllocID
 	for _, id := range c.live {
-		if line, fn, ok := c.vectorised(c.d.Origin(id)); ok {
+		s := c.d.Origin(id)
+		if line, fn, ok := c.vectorised(s); ok {
 			if began == timeline.NoAlloc {
 				began, caller, name = id, line, fn
 			}
 			ids = append(ids, id)
-		} else if began != timeline.NoAlloc && c.d.Origin(id) == traces.NoStack && a.Start[id] > a.Start[began] {
+		} else if began != timeline.NoAlloc && s == traces.NoStack && a.Start[id] > a.Start[began] {
 			ids = append(ids, id)
 		}
 	}
@@ -67,10 +68,14 @@ func vectorisedFault(c *evidence) (fault, bool) {
 	}
 	line := c.frameText(caller)
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %s are of a call of %s at %s, which is not divided", c.u.Bytes(bytes),
+		"%s in %s are of one call of torch.func (%s) at %s, which is not divided", c.u.Bytes(bytes),
 		timeline.Counted(len(ids), "block"), name, line)}}
-	f.said = fmt.Sprintf("%s at %s works on everything at once: it holds %s and asked for %s more.", name, line,
-		c.u.Bytes(bytes), c.u.Bytes(asked))
+	f.said = fmt.Sprintf("torch.func.vmap at %s works on all samples at once: it holds %s and asked for %s "+
+		"more.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
+	if name == "jacobian" {
+		f.said = fmt.Sprintf("All rows of the Jacobian at %s are made at once: they hold %s, and %s more "+
+			"were asked for.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
+	}
 	f.fix = "Give it chunk_size=n: it then works on n of them at a time."
 	f.sure(Certain, "the call's own functions are on the stacks, and none of those that divide it")
 	var changes []Change

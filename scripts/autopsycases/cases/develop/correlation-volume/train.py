@@ -23,7 +23,8 @@ class CorrBlock:
             self.pyramid.append(corr)
 
     def __call__(self, coords):
-        return torch.cat([level.mean(dim=(1, 2, 3)).view(1, 1, *coords.shape[2:]) for level in self.pyramid], 1)
+        means = [level.mean(dim=(1, 2, 3)) for level in self.pyramid]
+        return torch.cat([x.view(1, 1, *coords.shape[2:]) for x in means], 1)
 
     @staticmethod
     def corr(fmap1, fmap2):

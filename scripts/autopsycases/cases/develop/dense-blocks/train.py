@@ -50,7 +50,8 @@ class DenseNet(nn.Module):
             body.append(DenseBlock(depth, channels, growth))
             channels += depth * growth
             if i < len(depths) - 1:
-                body += [nn.BatchNorm2d(channels), nn.ReLU(), nn.Conv2d(channels, channels // 2, 1), nn.AvgPool2d(2)]
+                body += [nn.BatchNorm2d(channels), nn.ReLU()]
+                body += [nn.Conv2d(channels, channels // 2, 1), nn.AvgPool2d(2)]
                 channels //= 2
         self.body = nn.Sequential(*body)
         self.classifier = nn.Linear(channels, classes)
