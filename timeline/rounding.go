@@ -51,7 +51,8 @@ func newRounding(tr *traces.Trace, kind traces.DeviceKind) rounding {
 	}
 	switch kind {
 	case traces.DeviceGPU:
-	case traces.DeviceHost: // PyTorch's recorder writes the sizes of pinned blocks, rounded up to powers of two
+	case traces.DeviceHost:
+		// PyTorch's recorder writes the sizes of pinned blocks, rounded up to powers of two.
 		r.given, r.none = true, true
 	default:
 		r.none = true

@@ -5,21 +5,6 @@
 // into the absences and reruns that [plan.Assemble] carries out and [plan.Validate] accepts, or says in a
 // sentence why it cannot be done.
 //
-// Its exported API:
-//
-//	New(p) *Builder                            indexes the problem, linear time; one goroutine at a time uses it
-//	(*Builder) Recomputable(gap) (bool, why)   whether the gap may be dropped whatever other recomputable gaps are dropped as well
-//	(*Builder) Gaps(minBytes, minOps) []Gap    the recomputable ones among Problem.Gaps
-//	(*Builder) NewSet() *Set                   which buffers are away when: Add, Remove, Reset, Away
-//	(*Builder) Cost(gap, set) (ns, scratch, ok)    of bringing one buffer back where the gap ends
-//	(*Builder) At(x, buffers, set) (Chain, error)  the chain that brings a group of buffers back at position x: ops, time, scratch, peak
-//	(*Builder) Plan(gaps) (Result, error)      every gap dropped at once and brought back where it ends
-//	(*Builder) PlanDrops(drops, others, max) (Result, error)   with positions chosen, and with absences of other kinds in the picture
-//	(*Builder) PlanPossible(drops, others, max) (Result, kept) the same, keeping in memory what cannot be brought back
-//	(*Builder) Verify(x, ops, wanted, set) (Chain, error)  whether a chain that somebody else made does what it should
-//	(*Builder) PeakLive(absences, reruns) int64    the peak of live bytes of the plan that Assemble would make, without making it
-//	(*Builder) OpTime(op), TimeOf(reruns) int64    what one more run of an op, or all reruns, cost, in nanoseconds
-//
 // # The problem
 //
 // A value is what a buffer holds between two writes: a buffer that a convolution writes and an activation

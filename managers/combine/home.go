@@ -192,7 +192,8 @@ func (w *swarm) start(limit int64, last plan.Decisions, until int64) error {
 		if err != nil {
 			return err
 		}
-		if _, err := w.judge("a DELTA-like run", d, s.chains.PeakLive(d.Absences, d.Reruns), limit); err != nil {
+		peak := s.chains.PeakLive(d.Absences, d.Reruns)
+		if _, err := w.judge("a DELTA-like run", d, peak, limit); err != nil {
 			return err
 		}
 		online := w.fates(d)
@@ -200,8 +201,11 @@ func (w *swarm) start(limit int64, last plan.Decisions, until int64) error {
 		for k := range all {
 			all[k] = swap
 		}
-		seeds = append(seeds, seed{"a Capuchin-like greedy on groups", w.project(greedy)}, seed{"a DELTA-like run on groups", w.project(online)},
-			seed{"AutoSwap-like picks", w.project(w.picks(limit))}, seed{"swap everything", all})
+		seeds = append(seeds,
+			seed{"a Capuchin-like greedy on groups", w.project(greedy)},
+			seed{"a DELTA-like run on groups", w.project(online)},
+			seed{"AutoSwap-like picks", w.project(w.picks(limit))},
+			seed{"swap everything", all})
 		if len(last.Absences) > 0 {
 			seeds = append(seeds, seed{"the plan for a looser limit", w.project(w.fates(last))})
 		}
@@ -259,7 +263,9 @@ func (w *swarm) step(limit, until int64) error {
 		}
 		x, v := w.place[i], w.speed[i]
 		for k := range x {
-			v[k] = inertia*v[k] + pull*w.rng.Float64()*(w.own[i][k]-x[k]) + pull*w.rng.Float64()*(w.all[0][k]-x[k])
+			own := pull * w.rng.Float64() * (w.own[i][k] - x[k])
+			all := pull * w.rng.Float64() * (w.all[0][k] - x[k])
+			v[k] = inertia*v[k] + own + all
 			v[k] = min(1, max(-1, v[k]))
 			x[k] = min(2, max(-1, x[k]+v[k]))
 		}
@@ -335,7 +341,9 @@ func (w *swarm) reduce(limit int64) {
 		}
 	}
 	if !w.noReduction {
-		slices.SortFunc(ids, func(a, b int32) int { return cmp.Or(cmp.Compare(s.size(b), s.size(a)), cmp.Compare(a, b)) })
+		slices.SortFunc(ids, func(a, b int32) int {
+			return cmp.Or(cmp.Compare(s.size(b), s.size(a)), cmp.Compare(a, b))
+		})
 		var sum int64
 		for k, g := range ids {
 			if sum += s.size(g); sum >= bytes-bytes/50 {
@@ -344,7 +352,9 @@ func (w *swarm) reduce(limit int64) {
 			}
 		}
 	}
-	slices.SortFunc(ids, func(a, b int32) int { return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b)) })
+	slices.SortFunc(ids, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(s.gaps[a].After, s.gaps[b].After), cmp.Compare(a, b))
+	})
 	w.genes = w.genes[:0]
 	module := func(g int32) string { return s.p.Ops[s.gaps[g].After].Module }
 	for k := 0; k < len(ids); {
@@ -388,7 +398,8 @@ func (w *swarm) fates(d plan.Decisions) []choice {
 	how := make([]choice, len(w.s.gaps))
 	for i := range d.Absences {
 		x := &d.Absences[i]
-		how[w.s.gapAt(x.Buffer, x.Before)] = [...]choice{plan.Swap: swap, plan.Recompute: recompute, plan.Discard: discard}[x.How]
+		chosen := [...]choice{plan.Swap: swap, plan.Recompute: recompute, plan.Discard: discard}
+		how[w.s.gapAt(x.Buffer, x.Before)] = chosen[x.How]
 	}
 	return how
 }
@@ -403,7 +414,9 @@ func (w *swarm) picks(limit int64) []choice {
 		x := &s.gaps[g]
 		return float64(s.size(g)) * float64(s.at.begin[x.Before]-s.at.end[x.After])
 	}
-	slices.SortFunc(order, func(a, b int32) int { return cmp.Or(cmp.Compare(area(b), area(a)), cmp.Compare(a, b)) })
+	slices.SortFunc(order, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(area(b), area(a)), cmp.Compare(a, b))
+	})
 	for _, g := range order {
 		if x := &s.gaps[g]; !s.fits() && !x.Dead && s.helps(x.After+1, x.Before) {
 			s.leave(g, swap, x.After+1, x.Before)

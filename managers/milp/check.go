@@ -15,7 +15,8 @@ import (
 //
 // The bound of a linear program follows from its row duals y by weak duality: for every feasible x,
 //
-//	c·x = y·Ax + d·x  with  d = c - A'y,   hence   c·x >= sum of the least y[i]*a over [rowLower, rowUpper] + likewise for d and x.
+//	c·x = y·Ax + d·x  with  d = c - A'y,   hence
+//	c·x >= sum of the least y[i]*a over [rowLower, rowUpper] + likewise for d and x.
 //
 // That holds for any y, right or wrong, which is why the bound is computed rather than read from the solver.
 

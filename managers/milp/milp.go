@@ -6,7 +6,8 @@
 // budgets hold": a linear cost over binary and continuous variables under sparse linear rows. The package
 // takes such a [Model],
 //
-//	minimise  c·x   subject to   rowLower <= A·x <= rowUpper,   lower <= x <= upper,   x[j] whole where the model says so,
+//	minimise c·x
+//	subject to rowLower <= A·x <= rowUpper, lower <= x <= upper, x[j] whole where the model says so,
 //
 // and returns a [Solution] whose every claim that can be checked was checked here, in Go.
 //

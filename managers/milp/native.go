@@ -136,7 +136,8 @@ func (p program) run(path string) backend {
 			return c.answer, fmt.Errorf("milp: running %s: %w", p.name, err)
 		}
 		if p.options != nil {
-			if err := os.WriteFile(filepath.Join(dir, optionsFile), []byte(p.options(t, left)), 0o600); err != nil {
+			options := []byte(p.options(t, left))
+			if err := os.WriteFile(filepath.Join(dir, optionsFile), options, 0o600); err != nil {
 				return c.answer, fmt.Errorf("milp: running %s: %w", p.name, err)
 			}
 		}
@@ -157,7 +158,8 @@ func (p program) run(path string) backend {
 		}
 		f, err := os.Open(filepath.Join(dir, solutionFile))
 		if err != nil {
-			return c.answer, fmt.Errorf("milp: %s wrote no solution: %w, and said last: %s", p.name, errors.Join(rerr, err), log.lastLine())
+			return c.answer, fmt.Errorf("milp: %s wrote no solution: %w, and said last: %s",
+				p.name, errors.Join(rerr, err), log.lastLine())
 		}
 		defer f.Close()
 		if err := p.parse(c, log.String(), f); err != nil {
@@ -396,7 +398,8 @@ func parseCBC(c *claim, log string, solution io.Reader) error {
 	return s.Err()
 }
 
-// glpkBound matches the bound in GLPK's lines of progress, such as "+ 12: mip =  3.5e+00 >=  3.4e+00   2.9% (1; 0)".
+// glpkBound matches the bound in GLPK's lines of progress, such as
+// "+ 12: mip =  3.5e+00 >=  3.4e+00   2.9% (1; 0)".
 var glpkBound = regexp.MustCompile(`(?m)^\+.*>=\s+(-?[0-9][-+.0-9e]*)\s`)
 
 // parseGLPK reads GLPK's own format: a line s with the status, then lines i for rows and j for columns,

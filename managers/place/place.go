@@ -91,7 +91,8 @@ func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (
 		case x.From < 0 && int64(x.To) == end:
 			offsets[i] = base
 			base += x.Size
-		case x.From >= 0 && int64(x.To) == end && partner[x.Buffer] >= 0: // the end of a carried buffer: placed with its beginning
+		case x.From >= 0 && int64(x.To) == end && partner[x.Buffer] >= 0:
+			// The end of a carried buffer: placed with its beginning.
 		default:
 			item[i] = int32(len(q.Items))
 			it := pack.Item{Start: int64(x.From), End: min(int64(x.To)+int64(opt.Rest), end), Size: x.Size}

@@ -248,7 +248,8 @@ func (a *assembler) position(i OpID) error {
 		k := a.releases[a.nextRelease]
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not there", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not there",
+				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
 		}
 		if x.How == Swap && x.Blocking {
 			a.waitAll(a.outStep[k], i)
@@ -262,7 +263,8 @@ func (a *assembler) position(i OpID) error {
 		k := a.fetches[a.nextIn]
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] != none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is there", ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is there",
+				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
 		}
 		id := a.alloc(x.Buffer, i)
 		if x.How == Swap {
@@ -292,7 +294,8 @@ func (a *assembler) position(i OpID) error {
 	}
 	for _, x := range p.AccessesOf(i) {
 		if a.current[x.Buffer] == none {
-			return fmt.Errorf("%w plan: op %d (%s) touches buffer %d (%s), which is not there", ErrInvalid, i, p.Ops[i].Name, x.Buffer, p.Buffers[x.Buffer].Name)
+			return fmt.Errorf("%w plan: op %d (%s) touches buffer %d (%s), which is not there",
+				ErrInvalid, i, p.Ops[i].Name, x.Buffer, p.Buffers[x.Buffer].Name)
 		}
 	}
 	a.lastRun[p.Ops[i].Stream] = a.step(Step{Kind: Run, Queue: p.Ops[i].Stream, Op: i})
@@ -300,7 +303,8 @@ func (a *assembler) position(i OpID) error {
 		k := a.leaving[a.nextLeave]
 		b := pl.Absences[k].Buffer
 		if a.current[b] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) leaves behind op %d and is not there", ErrInvalid, b, p.Buffers[b].Name, i)
+			return fmt.Errorf("%w plan: buffer %d (%s) leaves behind op %d and is not there",
+				ErrInvalid, b, p.Buffers[b].Name, i)
 		}
 		a.outStep[k] = a.step(Step{Kind: Out, Queue: p.OutQueue(), Op: i + 1, Instance: a.current[b]})
 	}
@@ -326,7 +330,8 @@ func (a *assembler) rerun(r *Rerun) error {
 				continue
 			}
 			if x.Mode.Reads() {
-				return fmt.Errorf("%w plan: op %d (%s), run again before op %d, reads buffer %d (%s), which is not there", ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer, p.Buffers[x.Buffer].Name)
+				return fmt.Errorf("%w plan: op %d (%s), run again before op %d, reads buffer %d (%s), which is not there",
+					ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer, p.Buffers[x.Buffer].Name)
 			}
 			a.alloc(x.Buffer, r.Before)
 			if a.recompute[x.Buffer] == r.Before {

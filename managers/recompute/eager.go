@@ -124,7 +124,8 @@ func (e *eager) sort(d *plan.Decisions) {
 			e.kept["hooks act between a forward pass and its backward pass only"]++
 			continue
 		}
-		if why := e.p.EagerRefusal(plan.Absence{Buffer: x.Buffer, After: g.After, Before: g.Before}); why != "" {
+		absence := plan.Absence{Buffer: x.Buffer, After: g.After, Before: g.Before}
+		if why := e.p.EagerRefusal(absence); why != "" {
 			e.kept[why]++
 			continue
 		}
@@ -143,7 +144,9 @@ func (e *eager) sort(d *plan.Decisions) {
 		x.After, x.Release = g.After, g.After+1
 		e.drops = append(e.drops, x)
 	}
-	slices.SortStableFunc(e.drops, func(x, y plan.Absence) int { return cmp.Compare(e.made(x.Buffer), e.made(y.Buffer)) })
+	slices.SortStableFunc(e.drops, func(x, y plan.Absence) int {
+		return cmp.Compare(e.made(x.Buffer), e.made(y.Buffer))
+	})
 }
 
 // crossing returns the gap of a buffer that a position lies in: between its last touch before it and its
@@ -261,7 +264,8 @@ func (e *eager) settle() plan.Decisions {
 			e.away.Add(x)
 		}
 		for i := range e.all {
-			e.all[i].drops = slices.DeleteFunc(e.all[i].drops, func(k int32) bool { return e.drops[k].Buffer == plan.NoBuffer })
+			gone := func(k int32) bool { return e.drops[k].Buffer == plan.NoBuffer }
+			e.all[i].drops = slices.DeleteFunc(e.all[i].drops, gone)
 			x := e.first(&e.all[i])
 			for _, k := range e.all[i].drops {
 				e.drops[k].Fetch = x
@@ -277,7 +281,8 @@ func (e *eager) settle() plan.Decisions {
 			var ops []plan.OpID
 			var wanted []plan.BufferID
 			hi := lo
-			for ; hi < len(e.all) && e.first(&e.all[hi]) == x; hi++ { // regions that are needed by one op run in one go
+			// Regions that one op needs run in one go.
+			for ; hi < len(e.all) && e.first(&e.all[hi]) == x; hi++ {
 				o, w := e.chain(&e.all[hi], x)
 				ops, wanted = append(ops, o...), append(wanted, w...)
 			}
@@ -317,7 +322,8 @@ func (e *eager) chain(r *region, x plan.OpID) (ops []plan.OpID, wanted []plan.Bu
 		for _, a := range e.p.AccessesOf(i) {
 			if buf := &e.p.Buffers[a.Buffer]; a.Mode.Writes() {
 				writes = true
-				saved = saved && (buf.Life != plan.Inside || x > buf.Start && x < buf.End) && !e.away.Away(a.Buffer, x)
+				there := buf.Life != plan.Inside || x > buf.Start && x < buf.End
+				saved = saved && there && !e.away.Away(a.Buffer, x)
 			}
 		}
 		if writes && !saved {
@@ -403,7 +409,8 @@ func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
 	}
 	out.Reruns = reruns
 	if len(reruns) > 0 {
-		e.notes = append(e.notes, fmt.Sprintf("%d regions of the forward pass run again whole, %d ops in all.", len(e.all), ops))
+		e.notes = append(e.notes,
+			fmt.Sprintf("%d regions of the forward pass run again whole, %d ops in all.", len(e.all), ops))
 	}
 	return out
 }

@@ -288,7 +288,7 @@ func (s *segmenter) decide(ctx context.Context, limit int64) (plan.Decisions, in
 			switch {
 			case best < 0:
 				best = i
-			case t.peak <= limit && s.tried[best].peak <= limit: // uneven segments: more of them can run less again
+			case t.peak <= limit && s.tried[best].peak <= limit: // uneven segments: more may rerun less
 				if t.time < s.tried[best].time {
 					best = i
 				}

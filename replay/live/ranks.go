@@ -65,7 +65,8 @@ func Together(ranks []Rank) News {
 			n.Phase, n.Steps = x.Phase, x.Steps
 		case x.Phase == n.Phase:
 			n.Steps = min(n.Steps, x.Steps)
-		case n.Phase != On && x.Phase < n.Phase, x.Phase == On: // one is on: the others say for themselves how far they are
+		case n.Phase != On && x.Phase < n.Phase, x.Phase == On:
+			// Where one is on, the others say for themselves how far they are.
 			n.Phase, n.Steps = x.Phase, x.Steps
 		}
 		first = false

@@ -28,7 +28,8 @@ type Threshold struct {
 	number     float64 // percent, when percent is set
 }
 
-var thresholdForm = regexp.MustCompile(`^\s*([a-z_]+)\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9.]+)\s*(%|[A-Za-zµ]*)\s*$`)
+var thresholdForm = regexp.MustCompile(
+	`^\s*([a-z_]+)\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9.]+)\s*(%|[A-Za-zµ]*)\s*$`)
 
 // ParseThresholds reads conditions separated by commas or semicolons. Metric names are only checked against a
 // Diff.

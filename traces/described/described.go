@@ -3,14 +3,19 @@
 //
 // They consist of JSON lines. The first is the head:
 //
-//	{"gmemtop":"described","version":1,"torch":"2.11.0","device":"cuda:0","pid":1,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[begin,end]]}
+//	{"gmemtop":"described","version":1,"torch":"2.11.0","device":"cuda:0","pid":1,"rank":-1,"world_size":-1,
+//	 "epoch_ns":1,"steps":[[begin,end]]}
 //
 // Every other line is one of these, in the order in which they happened, with times in nanoseconds since the
 // recording's start:
 //
-//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage is allocated; t is 0 if it was there before
-//	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
-//	{"k":"free","id":7,"t":2000}                                                      a storage is freed
+//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}
+//	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0",
+//	 "r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
+//	{"k":"free","id":7,"t":2000}
+//
+// They say that a storage is allocated (t is 0 if it was there before), that an op runs, and that a storage is
+// freed. The two lines that are broken here are not broken in a file.
 //
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), with "says" beside it if
 // its sentence has a code (see [Options]); and "addr", an address that stays the same from

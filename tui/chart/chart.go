@@ -266,7 +266,8 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 	// the upper edge of an area
 	if bg == nil && cell.Rune >= '▁' && cell.Rune <= '█' && old.FG != s.Theme.Dim.FG {
 		bg = old.FG
-	} else if bg != nil && cell.Rune >= '▄' && cell.Rune <= '█' { // the lower of two areas fills most of the cell
+	} else if bg != nil && cell.Rune >= '▄' && cell.Rune <= '█' {
+		// The lower of two areas fills most of the cell.
 		bg = old.FG
 	}
 	if bg == nil || s.Theme.Mono {

@@ -71,10 +71,12 @@ func rgb(hex uint32, basic uint8) canvas.Tone {
 }
 
 type palette struct {
-	bg, text, strong, dim, faint, accent, good, warn, bad, selected, cursor, dialog canvas.Tone
-	categories                                                                      [timeline.NumCategories]canvas.Tone
-	ramp                                                                            []canvas.Tone
-	inkOnAccent                                                                     canvas.Tone
+	bg, text, strong, dim, faint, accent canvas.Tone
+	good, warn, bad                      canvas.Tone
+	selected, cursor, dialog             canvas.Tone
+	categories                           [timeline.NumCategories]canvas.Tone
+	ramp                                 []canvas.Tone
+	inkOnAccent                          canvas.Tone
 }
 
 // Ground returns the colours that the theme assumes to be the terminal's defaults, for pictures of a screen.
