@@ -1,26 +1,32 @@
-"""What takes a training script over once it has imported torch: the script runs on, unchanged, on tensors that have sizes and no memory.
+"""What takes a training script over once it has imported torch: the script runs on, unchanged, on tensors
+that have sizes and no memory.
 
-The problem is to say what a training will take on a device that is not there, without computing anything. The way chosen is torch's own
-FakeTensorMode, entered for the whole process: every op computes shapes, aliases and autograd's graph, and nothing else. Above it stands the
-dispatch mode of the agent (Ops, whose source stands before this one), which describes each op as it does on a real device, with two
-differences: a fake tensor's storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
-puts forward by what it would take. The same script therefore gives the same trace, to the byte and the nanosecond.
+The problem is to say what a training will take on a device that is not there, without computing anything. The
+way chosen is torch's own FakeTensorMode, entered for the whole process: every op computes shapes, aliases and
+autograd's graph, and nothing else. Above it stands the dispatch mode of the agent (Ops, whose source stands
+before this one), which describes each op as it does on a real device, with two differences: a fake tensor's
+storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
+puts forward by what it would take. The same script therefore gives the same trace, to the byte and the
+nanosecond.
 
 What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm
 compared) is 1, a truth what follows from that (truths.py); an op whose result has as many elements as its
 values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU that do not
 depend on data keep their values.
 
-A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset. Two places below Python have
-to be told as well. The guard that switches devices is torch's own for this purpose. The backward engine asks CUDA which devices have a
-context, and a build for CUDA without a device raises there: so the entry of that question in the table of virtual functions is replaced in
-this process, its place taken from the header that torch ships.
+A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset.
+Two places below Python have to be told as well. The guard that switches devices is torch's own for this
+purpose. The backward engine asks CUDA which devices have a context, and a build for CUDA without a device
+raises there: so the entry of that question in the table of virtual functions is replaced in this process, its
+place taken from the header that torch ships.
 
-Rejected: the meta device (the script would have to say it, and CUDA's choices of ops would not be made); tracing with torch.export (data
-dependent Python is refused, and the optimizer is not in it).
+Rejected: the meta device (the script would have to say it, and CUDA's choices of ops would not be made);
+tracing with torch.export (data dependent Python is refused, and the optimizer is not in it).
 
-Nothing that the script writes is let through onto a file that was there before: its contents would be made up.
+Nothing that the script writes is let through onto a file that was there before: its contents would be made
+up.
 """
+
 import atexit
 import builtins
 import contextlib
@@ -81,8 +87,8 @@ class Pretended(Within):
 
 
 class FakeStorages(Storages):
-    """Storages of fake tensors, and of real ones on the CPU. Nothing was there before: what is met first as an op's input came into being
-    without an op just now, as data does."""
+    """Storages of fake tensors, and of real ones on the CPU. Nothing was there before: what is met first
+    as an op's input came into being without an op just now, as data does."""
 
     settled_below = 0
 
@@ -96,7 +102,8 @@ class FakeStorages(Storages):
         return Storages.of(self, t, category, known and category is None, at, born)
 
     def settle(self):
-        """At a step's end: what has outlived a whole step was there before those that follow, as an agent that begins here would say."""
+        """At a step's end: what has outlived a whole step was there before those that follow, as an agent
+        that begins here would say."""
         for s in list(self.alive.values()):
             if s.number < self.settled_below and self.category.get(s.number) is None:
                 self.born[s.number] = None
@@ -119,7 +126,9 @@ class Recorder(Ops):
         proxy = self.proxies.get(func)
         if proxy is None:
             proxy = self.proxies[func] = _Timed(func, self.run)
-        if func in self.run.lifts and not self.stopped:  # torch.tensor: the tensor with the values is not one that the script ever holds
+        if (
+            func in self.run.lifts and not self.stopped
+        ):  # torch.tensor: the tensor with the values is not one that the script ever holds
             out = proxy(*args, **kwargs)
             self.storages.of(out, at=self.clock())
             return out
@@ -164,7 +173,7 @@ class Run(Taken):
         self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
         self.convolutions = Convolutions(torch)
 
-    # -- notes -----------------------------------------------------------------------------------------------------------------
+    # -- notes -----------------------------------------------------------------------------------------------
 
     def made(self, what):
         recorder = self.recorder
@@ -174,7 +183,7 @@ class Run(Taken):
     def broke(self, error):
         self.error = self.error or "%s: %s" % (type(error).__name__, error)
 
-    # -- ops -------------------------------------------------------------------------------------------------------------------
+    # -- ops -------------------------------------------------------------------------------------------------
 
     def answer(self, op, args, kwargs):
         """Run an op on fake tensors, or say what it might return."""
@@ -258,11 +267,20 @@ class Run(Taken):
         largest = self.largest.get(name.partition("::")[2])
         if largest is not None:
             return largest(*args, **kwargs)
-        if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"):
+        if name in (
+            "aten::index",
+            "aten::index_put",
+            "aten::index_put_",
+            "aten::_index_put_impl_",
+            "aten::_unsafe_index",
+        ):
             indices = []
             for index in args[1]:
                 if index is not None and index.dtype in (torch.bool, torch.uint8):
-                    indices += [torch.empty((index.numel(),), dtype=torch.int64, device=index.device) for _ in range(index.dim())]
+                    indices += [
+                        torch.empty((index.numel(),), dtype=torch.int64, device=index.device)
+                        for _ in range(index.dim())
+                    ]
                 else:
                     indices.append(index)
             return func(args[0], indices, *args[2:], **kwargs)
@@ -287,7 +305,7 @@ class Run(Taken):
         all = tensors((out,), tensors(kwargs.values(), tensors(args, [])))
         return self.pace.nanoseconds(op.func, op.flops, args, kwargs, out, all)
 
-    # -- steps -----------------------------------------------------------------------------------------------------------------
+    # -- steps -----------------------------------------------------------------------------------------------
 
     def trained(self):
         return self.steps
@@ -335,10 +353,17 @@ class Run(Taken):
                 with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
                     for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
-            found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
-                     "unsupported": self.unsupported, "trains": self.trains(),
-                     "lost": 0 if recorder is None else recorder.rows.lost,
-                     "emptied": [] if recorder is None else recorder.emptied}
+            found = {
+                "torch": str(self.torch.__version__),
+                "steps": self.steps,
+                "made_up": self.made_up,
+                "notes": self.notes,
+                "error": self.error,
+                "unsupported": self.unsupported,
+                "trains": self.trains(),
+                "lost": 0 if recorder is None else recorder.rows.lost,
+                "emptied": [] if recorder is None else recorder.emptied,
+            }
             with self.open(report + ".part", "w") as f:
                 json.dump(found, f)
             os.replace(report + ".part", report)
@@ -350,12 +375,25 @@ class Run(Taken):
             self.unsupported = text
             sys.stderr.write("gmemtop: %s\n" % text)
             return
-        if name in ("UnsupportedOperatorException", "DynamicOutputShapeException", "DataDependentOutputException", "UnsupportedFakeTensorException"):
+        if name in (
+            "UnsupportedOperatorException",
+            "DynamicOutputShapeException",
+            "DataDependentOutputException",
+            "UnsupportedFakeTensorException",
+        ):
             self.unsupported = "%s cannot run on tensors without memory" % text
-        elif "FakeTensor" in text or "data pointer" in text or "no fake impl" in text or "'Meta' backend" in text or "Meta tensors" in text:
+        elif (
+            "FakeTensor" in text
+            or "data pointer" in text
+            or "no fake impl" in text
+            or "'Meta' backend" in text
+            or "Meta tensors" in text
+        ):
             self.unsupported = "an op needs the memory of its tensors: " + text[:300]
         elif "Found no NVIDIA driver" in text or "CUDA error" in text or "CUDA driver version" in text:
-            self.unsupported = "something asked CUDA itself for the device that is only pretended: " + text[:200]
+            self.unsupported = (
+                "something asked CUDA itself for the device that is only pretended: " + text[:200]
+            )
         self.excepthook(kind, error, traceback)
 
 
@@ -413,7 +451,10 @@ def begin(torch, folder):
     run = Run(torch, folder, config)
     stay_with_gmemtop(run, launches())
     if launches():
-        run.unsupported = "a launcher starts many processes: estimate one of them, gmemtop estimate --world-size N -- python train.py"
+        run.unsupported = (
+            "a launcher starts many processes: estimate one of them, "
+            "gmemtop estimate --world-size N -- python train.py"
+        )
         run.finish(1)
     version = tuple(int(x) for x in re.findall(r"\d+", str(torch.__version__))[:2])
     if version < (2, 2):
@@ -443,7 +484,11 @@ def _prepare(run):
 
     run.fake = fake.FakeTensor
     run.dependent = (fake.DataDependentOutputException, fake.DynamicOutputShapeException)
-    run.lifts = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift.default)
+    run.lifts = (
+        torch.ops.aten.lift_fresh.default,
+        torch.ops.aten.lift_fresh_copy.default,
+        torch.ops.aten.lift.default,
+    )
     run.without = _python_dispatch._disable_current_modes
     fake.CONSTANT_NUMEL_LIMIT = SMALL
     _pretend_below(run)
@@ -479,7 +524,8 @@ def _prepare(run):
         _cuda(run)
     else:
         torch.cuda.is_available = lambda: False
-    run.alone = torch.autograd.set_multithreading_enabled(False)  # the backward engine's own threads would not be in the mode
+    # The backward engine's own threads would not be in the mode.
+    run.alone = torch.autograd.set_multithreading_enabled(False)
     run.alone.__enter__()
     optimizers.register_optimizer_step_pre_hook(run.pre)
     optimizers.register_optimizer_step_post_hook(run.post)

@@ -1,12 +1,14 @@
-"""Part two of the estimate: what the script believes of the world. Each function below takes one thing away that needs memory, a device or other processes,
-and puts in its place what answers alike.
+"""Part two of the estimate: what the script believes of the world. Each function below takes one thing away
+that needs memory, a device or other processes, and puts in its place what answers alike.
 """
+
 import ctypes
 import types
 
 
 def _pretend_below(run):
-    """Have the parts below Python go without a device: the guard that switches devices, and the question which devices have a context."""
+    """Have the parts below Python go without a device: the guard that switches devices, and the question
+    which devices have a context."""
     torch = run.torch
     ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
     if ensure is not None:
@@ -14,22 +16,35 @@ def _pretend_below(run):
     if not torch._C._has_cuda:
         return
     if ensure is None and run.config["kind"] == "cuda":
-        raise Unsupported("this build of torch (%s) is for CUDA and cannot pretend that there is a device, which newer ones can: take a newer torch, "
-                          "or torch's build for the CPU in an environment of its own, or say --cpu for a training on the CPU" % torch.__version__)
+        raise Unsupported(
+            "this build of torch (%s) is for CUDA and cannot pretend that there is a device, which newer ones can: "
+            "take a newer torch, or torch's build for the CPU in an environment of its own, "
+            "or say --cpu for a training on the CPU" % torch.__version__
+        )
     root = os.path.dirname(torch.__file__)
     try:
-        headers = [os.path.join(root, "include", "ATen", "detail", name) for name in ("AcceleratorHooksInterface.h", "CUDAHooksInterface.h")]
-        with open(headers[0] if os.path.exists(headers[0]) else headers[1]) as f:  # before torch 2.3 CUDA's table inherits nothing
+        headers = [
+            os.path.join(root, "include", "ATen", "detail", name)
+            for name in ("AcceleratorHooksInterface.h", "CUDAHooksInterface.h")
+        ]
+        with open(
+            headers[0] if os.path.exists(headers[0]) else headers[1]
+        ) as f:  # before torch 2.3 CUDA's table inherits nothing
             names = re.findall(r"^\s*virtual\s+[^(;{]*?(~?\w+)\s*\(", f.read(), re.M)
-        place = 2 + names.index("hasPrimaryContext") + 1  # after two words of the table's own; a destructor has two entries
+        # After two words of the table's own. A destructor has two entries.
+        place = 2 + names.index("hasPrimaryContext") + 1
         library = ctypes.CDLL(os.path.join(root, "lib", "libtorch_cpu.so"))
         hooks = library._ZN2at6detail12getCUDAHooksEv
     except (OSError, ValueError, AttributeError) as e:
-        raise Unsupported("this build of torch (%s) is for CUDA and needs a device even to plan for one (%s): "
-                          "install torch's build for the CPU in an environment of its own, "
-                          "pip install torch --index-url https://download.pytorch.org/whl/cpu" % (torch.__version__, e))
+        raise Unsupported(
+            "this build of torch (%s) is for CUDA and needs a device even to plan for one (%s): "
+            "install torch's build for the CPU in an environment of its own, "
+            "pip install torch --index-url https://download.pytorch.org/whl/cpu" % (torch.__version__, e)
+        )
     if names[0][0] != "~":
-        raise Unsupported("this build of torch (%s) is laid out in a way that is not known here" % torch.__version__)
+        raise Unsupported(
+            "this build of torch (%s) is laid out in a way that is not known here" % torch.__version__
+        )
     hooks.restype = ctypes.c_void_p
     table = ctypes.c_void_p.from_address(hooks())
     words = ctypes.c_void_p * (2 + 96)
@@ -59,9 +74,17 @@ def _factories(run):
             return numbers[0]
         return abs(numbers[1] - numbers[0]) / (abs(numbers[2]) if len(numbers) > 2 and numbers[2] else 1)
 
-    run.factories = {aten.arange: span, aten.linspace: lambda a: a[2] if len(a) > 2 else SMALL + 1, aten.full: product, aten.zeros: product, aten.ones: product,
-                     aten.scalar_tensor: lambda a: 1, aten.eye: lambda a: a[0] ** 2, aten.randperm: lambda a: a[0] / 100,
-                     aten.randint: sized}
+    run.factories = {
+        aten.arange: span,
+        aten.linspace: lambda a: a[2] if len(a) > 2 else SMALL + 1,
+        aten.full: product,
+        aten.zeros: product,
+        aten.ones: product,
+        aten.scalar_tensor: lambda a: 1,
+        aten.eye: lambda a: a[0] ** 2,
+        aten.randperm: lambda a: a[0] / 100,
+        aten.randint: sized,
+    }
 
 
 def _tensors_answer(run, kind):
@@ -90,13 +113,18 @@ def _tensors_answer(run, kind):
         return a if dtype is None else a.astype(dtype)
 
     def form(t, spec):
-        return t.item().__format__(spec) if t.dim() == 0 else object.__format__(t, spec) if not spec else repr(t)
+        return (
+            t.item().__format__(spec) if t.dim() == 0 else object.__format__(t, spec) if not spec else repr(t)
+        )
 
     def data_ptr(t):
         caller = sys._getframe(1).f_globals.get("__name__", "")
         if caller.partition(".")[0] == "torch":
             return 0
-        raise Unsupported("%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: there is no memory there" % caller)
+        raise Unsupported(
+            "%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: "
+            "there is no memory there" % caller
+        )
 
     kind.data_ptr = data_ptr
     kind.tolist, kind.numpy, kind.__array__, kind.__format__ = tolist, numpy, array, form
@@ -132,7 +160,12 @@ def _loading(run):
 
     def init(self, *args, **kwargs):
         args = list(args)
-        for at, (name, value) in {5: ("num_workers", 0), 7: ("pin_memory", False), 9: ("timeout", 0), 11: ("multiprocessing_context", None)}.items():
+        for at, (name, value) in {
+            5: ("num_workers", 0),
+            7: ("pin_memory", False),
+            9: ("timeout", 0),
+            11: ("multiprocessing_context", None),
+        }.items():
             if len(args) >= at:
                 args[at - 1] = value
             elif name in kwargs:
@@ -148,14 +181,20 @@ def _distributed(run):
     torch = run.torch
     if not torch.distributed.is_available():
         return
-    pretend_ranks(run, "one process of %d is estimated, the others are pretended: communication ends at once, and what real communication "
-                  "holds longer is not in the peak")
+    pretend_ranks(
+        run,
+        "one process of %d is estimated, the others are pretended: "
+        "communication ends at once, and what real communication "
+        "holds longer is not in the peak",
+    )
 
     class DistributedDataParallel(torch.nn.Module):
-        """What torch's own holds: the module, and buckets of its gradients beside them, unless they are views of the buckets. Its reducer reads
-        addresses, so that it cannot run here."""
+        """What torch's own holds: the module, and buckets of its gradients beside them, unless they are
+        views of the buckets. Its reducer reads addresses, so that it cannot run here."""
 
-        def __init__(self, module, device_ids=None, *args, bucket_cap_mb=25, gradient_as_bucket_view=False, **kwargs):
+        def __init__(
+            self, module, device_ids=None, *args, bucket_cap_mb=25, gradient_as_bucket_view=False, **kwargs
+        ):
             super().__init__()
             self.module, self.buckets = module, []
             run.note("DistributedDataParallel is modelled: buckets of the gradients, and no communication")
@@ -196,22 +235,38 @@ def _distributed(run):
 
 
 def _attention(run):
-    """scaled_dot_product_attention chooses its kernel by asking the device. Here the choice follows its rules: flash where there is no
-    mask, half precision and compute capability 8, memory-efficient otherwise, plain mathematics where neither can."""
+    """scaled_dot_product_attention chooses its kernel by asking the device. Here the choice follows its
+    rules: flash where there is no mask, half precision and compute capability 8, memory-efficient
+    otherwise, plain mathematics where neither can."""
     torch = run.torch
     original, aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
     autocast = torch.is_autocast_enabled  # CUDA's, where it takes no device
     flash = run.config["device"]["capability"][0] >= 8
 
-    def attention(query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False):
+    def attention(
+        query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, enable_gqa=False
+    ):
         def plain():
             more = {"enable_gqa": True} if enable_gqa else {}
-            return original(query, key, value, attn_mask=attn_mask, dropout_p=dropout_p, is_causal=is_causal, scale=scale, **more)
+            return original(
+                query,
+                key,
+                value,
+                attn_mask=attn_mask,
+                dropout_p=dropout_p,
+                is_causal=is_causal,
+                scale=scale,
+                **more,
+            )
 
         if query.device.type != "cuda" or query.dim() != 4:
             return plain()
         if autocast() and query.dtype == torch.float32:
-            kind = torch.get_autocast_dtype("cuda") if hasattr(torch, "get_autocast_dtype") else torch.get_autocast_gpu_dtype()
+            kind = (
+                torch.get_autocast_dtype("cuda")
+                if hasattr(torch, "get_autocast_dtype")
+                else torch.get_autocast_gpu_dtype()
+            )
             query, key, value = query.to(kind), key.to(kind), value.to(kind)
             if attn_mask is not None and attn_mask.is_floating_point():
                 attn_mask = attn_mask.to(kind)
@@ -220,18 +275,35 @@ def _attention(run):
         backends = torch.backends.cuda
         if flash and half and attn_mask is None and same and size <= 256 and backends.flash_sdp_enabled():
             pad = -size % 8
-            scale = size ** -0.5 if scale is None and pad else scale
-            q, k, v = (torch.nn.functional.pad(x, (0, pad)) for x in (query, key, value)) if pad else (query, key, value)
-            out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[0]
+            scale = size**-0.5 if scale is None and pad else scale
+            q, k, v = (
+                (torch.nn.functional.pad(x, (0, pad)) for x in (query, key, value))
+                if pad
+                else (query, key, value)
+            )
+            out = aten._scaled_dot_product_flash_attention(q, k, v, dropout_p, is_causal, False, scale=scale)[
+                0
+            ]
             return out[..., :size] if pad else out
         grouped = query.shape[1] != key.shape[1]
-        if (half or query.dtype == torch.float32) and size % (8 if half else 4) == 0 and not grouped and backends.mem_efficient_sdp_enabled():
+        if (
+            (half or query.dtype == torch.float32)
+            and size % (8 if half else 4) == 0
+            and not grouped
+            and backends.mem_efficient_sdp_enabled()
+        ):
             if attn_mask is not None:
                 if attn_mask.dtype == torch.bool:
-                    attn_mask = torch.where(attn_mask, 0.0, torch.full((), float("-inf"), dtype=query.dtype, device=query.device))
+                    attn_mask = torch.where(
+                        attn_mask, 0.0, torch.full((), float("-inf"), dtype=query.dtype, device=query.device)
+                    )
                 attn_mask = attn_mask.expand(query.shape[0], query.shape[1], query.shape[2], key.shape[2])
-            grad = torch.is_grad_enabled() and (query.requires_grad or key.requires_grad or value.requires_grad)
-            return aten._scaled_dot_product_efficient_attention(query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale)[0]
+            grad = torch.is_grad_enabled() and (
+                query.requires_grad or key.requires_grad or value.requires_grad
+            )
+            return aten._scaled_dot_product_efficient_attention(
+                query, key, value, attn_mask, grad, dropout_p, is_causal, scale=scale
+            )[0]
         return plain()
 
     torch.nn.functional.scaled_dot_product_attention = attention
@@ -285,8 +357,18 @@ def _cuda(run):
     cuda = torch.cuda
     major, minor = device["capability"]
     properties = types.SimpleNamespace(
-        name=device["name"], total_memory=device["memory_bytes"], major=major, minor=minor, multi_processor_count=device["processors"], is_integrated=False,
-        is_multi_gpu_board=False, gcnArchName="", warp_size=32, max_threads_per_multi_processor=2048, regs_per_multiprocessor=65536)
+        name=device["name"],
+        total_memory=device["memory_bytes"],
+        major=major,
+        minor=minor,
+        multi_processor_count=device["processors"],
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        gcnArchName="",
+        warp_size=32,
+        max_threads_per_multi_processor=2048,
+        regs_per_multiprocessor=65536,
+    )
 
     def figures(*args, **kwargs):
         """torch.cuda.memory_stats: what is held is known, what is cached is not."""
@@ -309,30 +391,76 @@ def _cuda(run):
     held, peak = (lambda *args, **kwargs: within.bytes), (lambda *args, **kwargs: within.peak)
     total = device["memory_bytes"]
     answers = {
-        "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "initial_seed": lambda: 0,
-        "get_device_name": lambda *a: device["name"], "get_device_capability": lambda *a: (major, minor), "get_device_properties": lambda *a: properties,
-        "is_bf16_supported": lambda *a, **k: major >= 8, "is_tf32_supported": lambda *a, **k: major >= 8, "get_arch_list": lambda: ["sm_%d%d" % (major, minor)],
-        "can_device_access_peer": lambda *a: False, "is_current_stream_capturing": lambda: False, "_is_in_bad_fork": lambda: False,
-        "mem_get_info": lambda *a: (max(total - within.bytes, 0), total), "memory_stats": figures, "memory_summary": lambda *a, **k: "",
-        "memory_snapshot": lambda *a, **k: [], "utilization": lambda *a: 0, "memory_usage": lambda *a: 0,
-        "get_rng_state": state, "get_rng_state_all": lambda: [state()], "current_stream": lambda *a: _Nothing(), "default_stream": lambda *a: _Nothing(),
-        "_exchange_device": lambda *a: 0, "_maybe_exchange_device": lambda *a: 0,
+        "is_available": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "initial_seed": lambda: 0,
+        "get_device_name": lambda *a: device["name"],
+        "get_device_capability": lambda *a: (major, minor),
+        "get_device_properties": lambda *a: properties,
+        "is_bf16_supported": lambda *a, **k: major >= 8,
+        "is_tf32_supported": lambda *a, **k: major >= 8,
+        "get_arch_list": lambda: ["sm_%d%d" % (major, minor)],
+        "can_device_access_peer": lambda *a: False,
+        "is_current_stream_capturing": lambda: False,
+        "_is_in_bad_fork": lambda: False,
+        "mem_get_info": lambda *a: (max(total - within.bytes, 0), total),
+        "memory_stats": figures,
+        "memory_summary": lambda *a, **k: "",
+        "memory_snapshot": lambda *a, **k: [],
+        "utilization": lambda *a: 0,
+        "memory_usage": lambda *a: 0,
+        "get_rng_state": state,
+        "get_rng_state_all": lambda: [state()],
+        "current_stream": lambda *a: _Nothing(),
+        "default_stream": lambda *a: _Nothing(),
+        "_exchange_device": lambda *a: 0,
+        "_maybe_exchange_device": lambda *a: 0,
     }
     for what, value in {"memory_allocated": held, "memory_reserved": held, "memory_cached": held}.items():
         answers[what], answers["max_" + what] = value, peak
     for name in ("reset_peak_memory_stats", "reset_max_memory_allocated"):
         answers[name] = reset
-    for name in ("Stream", "Event", "ExternalStream", "stream", "StreamContext", "device", "device_of", "_DeviceGuard"):
+    for name in (
+        "Stream",
+        "Event",
+        "ExternalStream",
+        "stream",
+        "StreamContext",
+        "device",
+        "device_of",
+        "_DeviceGuard",
+    ):
         answers[name] = _Nothing
-    for name in ("set_device", "synchronize", "ipc_collect", "init", "_lazy_init", "_lazy_call", "manual_seed", "manual_seed_all",
-                 "seed", "seed_all", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction", "set_stream", "set_sync_debug_mode",
-                 "reset_accumulated_memory_stats"):
+    for name in (
+        "set_device",
+        "synchronize",
+        "ipc_collect",
+        "init",
+        "_lazy_init",
+        "_lazy_call",
+        "manual_seed",
+        "manual_seed_all",
+        "seed",
+        "seed_all",
+        "set_rng_state",
+        "set_rng_state_all",
+        "set_per_process_memory_fraction",
+        "set_stream",
+        "set_sync_debug_mode",
+        "reset_accumulated_memory_stats",
+    ):
         answers[name] = nothing
     answers["empty_cache"] = lambda *a: run.recorder.empties()
     for name, value in answers.items():
         if hasattr(cuda, name):
             setattr(cuda, name, value)
-        for module in (getattr(cuda, "memory", None), getattr(cuda, "random", None), getattr(cuda, "streams", None)):
+        for module in (
+            getattr(cuda, "memory", None),
+            getattr(cuda, "random", None),
+            getattr(cuda, "streams", None),
+        ):
             if module is not None and name in module.__dict__:
                 setattr(module, name, value)
     memory = getattr(cuda, "memory", None)
@@ -357,10 +485,28 @@ def _cuda(run):
         torch._C._get_accelerator = lambda *args: torch.device("cuda")
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is not None:
-        same = ("is_available", "device_count", "synchronize", "current_stream", "memory_allocated", "memory_reserved", "max_memory_allocated",
-                "max_memory_reserved", "empty_cache", "reset_peak_memory_stats", "memory_stats")
-        others = {"current_accelerator": lambda *a, **k: torch.device("cuda"), "current_device_index": lambda: 0, "current_device_idx": lambda: 0,
-                  "set_device_index": nothing, "set_device_idx": nothing, "set_stream": nothing, "device_index": _Nothing}
+        same = (
+            "is_available",
+            "device_count",
+            "synchronize",
+            "current_stream",
+            "memory_allocated",
+            "memory_reserved",
+            "max_memory_allocated",
+            "max_memory_reserved",
+            "empty_cache",
+            "reset_peak_memory_stats",
+            "memory_stats",
+        )
+        others = {
+            "current_accelerator": lambda *a, **k: torch.device("cuda"),
+            "current_device_index": lambda: 0,
+            "current_device_idx": lambda: 0,
+            "set_device_index": nothing,
+            "set_device_idx": nothing,
+            "set_stream": nothing,
+            "device_index": _Nothing,
+        }
         for name, value in dict(others, **{name: answers[name] for name in same}).items():
             if hasattr(accelerator, name):
                 setattr(accelerator, name, value)

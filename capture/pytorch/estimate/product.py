@@ -8,13 +8,25 @@ not described here. Nor are the copies of matrices that cuBLAS cannot read as th
 Source: CublasHandlePool.cpp in ATen/cuda, isInputCompliesAddmmCudaLt in ATen/native/cuda/Blas.cpp, and the
 allocations of PyTorch 2.15 on the stand-in.
 """
+
 import os
 import re
 
 # Where the two matrices, or the matrix and the vector, stand among the arguments.
-PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::mv": 0, "aten::dot": 0, "aten::vdot": 0, "aten::addmm": 1,
-            "aten::addmm_": 1, "aten::_addmm_activation": 1, "aten::baddbmm": 1, "aten::baddbmm_": 1,
-            "aten::addmv": 1, "aten::addmv_": 1}
+PRODUCTS = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::mv": 0,
+    "aten::dot": 0,
+    "aten::vdot": 0,
+    "aten::addmm": 1,
+    "aten::addmm_": 1,
+    "aten::_addmm_activation": 1,
+    "aten::baddbmm": 1,
+    "aten::baddbmm_": 1,
+    "aten::addmv": 1,
+    "aten::addmv_": 1,
+}
 FUSED = ("aten::addmm", "aten::_addmm_activation")  # may have their bias added by cuBLASLt
 KIB = 1024
 

@@ -209,9 +209,7 @@ def run_networks_without_cuda(run):
         """Copies of the weights in one buffer of half precision, which hand their gradients on."""
         if weights[0].dtype not in castable:
             return weights, buffer
-        buffer = torch.zeros(
-            sum(w.numel() for w in weights), dtype=torch.float16, device=weights[0].device
-        )
+        buffer = torch.zeros(sum(w.numel() for w in weights), dtype=torch.float16, device=weights[0].device)
         copies = [view.detach() for view in views_of(buffer, weights)]
         for copy, w in zip(copies, weights):
             copy.copy_(w)

@@ -1,4 +1,6 @@
-"""Stands first on PYTHONPATH in what gmemtop estimates: runs the sitecustomize that would have run, and takes over once torch is imported."""
+"""Stands first on PYTHONPATH in what gmemtop estimates: runs the sitecustomize that would have run, and
+takes over once torch is imported."""
+
 import os
 import sys
 
