@@ -69,7 +69,7 @@ func NewOTLP(o OTLPOptions, run string, j *job.Job) (*OTLP, error) {
 		return nil, fmt.Errorf("this is not the URL of a collector: %w", errOTLP)
 	case u.User != nil:
 		return nil, errors.New("the URL of the collector holds a secret that others on this machine can " +
-			"read: put it in the environment, OTEL_EXPORTER_OTLP_HEADERS=authorization=...")
+			"read: put it in the environment, as OTEL_EXPORTER_OTLP_HEADERS=authorization=SECRET")
 	case u.Scheme == "http" && !loopback(u.Hostname()):
 		return nil, fmt.Errorf("%s is not encrypted: %w", u.Redacted(), errOTLP)
 	}

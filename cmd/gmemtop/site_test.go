@@ -46,7 +46,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		})
 		return hub, &said
 	}
-	hub, said := start("-o", sealed)
+	hub, _ := start("-o", sealed)
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
 	defer j.Close()
@@ -86,7 +86,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 	// A hub that is started again has another key for orders, and all messages are still there.
 	_ = hub.Process.Kill()
 	_ = hub.Wait()
-	hub, said = start("-o", sealed)
+	hub, said := start("-o", sealed)
 	await.Until(t, "the node obeys the new hub", obeys)
 	t.Run("refused", func(t *testing.T) {
 		readable := filepath.Join(dir, "readable.creds")

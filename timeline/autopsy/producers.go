@@ -63,21 +63,6 @@ func (c *code) userFunction(s traces.StackID) (fn, file string) {
 	return fn, file
 }
 
-// calledFrom returns the user's frame that called the innermost function of the user's on a stack, -1 for
-// none.
-func calledFrom(c *evidence, s traces.StackID) traces.FrameID {
-	n := 0
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		if !c.ofUser(id) {
-			continue
-		}
-		if n++; n == 2 {
-			return id
-		}
-	}
-	return -1
-}
-
 // userLine names the innermost frame of a stack that is no library's: the line that a user can change.
 func (c *evidence) userLine(s traces.StackID) string {
 	if s >= 0 {
