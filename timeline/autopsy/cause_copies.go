@@ -122,8 +122,8 @@ func copiesFault(c *evidence) (fault, bool) {
 			c.u.Bytes(bytes), len(ids), line)
 		f.said = fmt.Sprintf("A second set of tensors as large as the model's weights is on the GPU: %s "+
 			"made at %s.", c.u.Bytes(bytes), line)
-		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), as a running average of the weights may be, " +
-			"or in half precision."
+		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), or in half precision: a running average of " +
+			"the weights needs no GPU."
 		f.lever = remedy{name: "copy_to_cpu", command: at("p.detach().cpu().clone()", line), changes: changes}
 	case maker == "torch.load":
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
@@ -199,10 +199,11 @@ func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks, moved to the GPU at %s once the training had begun, have the sizes of weights "+
 			"that are there", c.u.Bytes(bytes), len(best.ids), line)}}
-	f.said = fmt.Sprintf("A second copy of networks that are on the GPU was moved there while the training "+
-		"ran: %s so far, at %s.", c.u.Bytes(bytes), line)
+	f.said = fmt.Sprintf("While the training ran, a second copy of models that are already on the GPU was "+
+		"moved there: %s so far, at %s.", c.u.Bytes(bytes), line)
 	f.sure(Likely, "sizes fit; another model of the same kind that is wanted looks the same")
-	f.fix = "Use the networks that are there, such as by passing them to the pipeline, or run it on the CPU."
+	f.fix = "Use the models that are there, for example by passing them to the pipeline, or run it on " +
+		"the CPU."
 	f.lever = remedy{name: "drop_copy", command: at("Pipeline.from_pretrained(path, unet=unet)", line)}
 	for _, id := range best.ids {
 		f.lever.changes = append(f.lever.changes, life(c.d, id, c.d.Allocs.Rounded[id]))

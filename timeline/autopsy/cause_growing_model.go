@@ -128,13 +128,13 @@ func growingModelFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
 	f := fault{Cause: Cause{Kind: "growing_parameters", Bytes: maybe.Known(bytes + with), Text: fmt.Sprintf(
-		"%s that %s and the like made are as many blocks as when the training began, and larger; gradients "+
-			"have their sizes", c.u.Bytes(bytes), line)}}
-	f.said = fmt.Sprintf("The model itself grows while it trains: what is trained was made larger again and "+
-		"again at %s, and holds %s with its gradients and the optimizer's state.", line,
+		"%s from %s and lines like it: as many blocks as when the training began, but larger; gradients "+
+			"have the same sizes", c.u.Bytes(bytes), line)}}
+	f.said = fmt.Sprintf("The model itself grows while it trains: %s made its parameters larger again and "+
+		"again, and they hold %s with their gradients and the optimizer's state.", line,
 		c.u.Bytes(bytes+with))
-	f.fix = "Set a limit for how large it may get, such as for the number of points; let fewer of them be " +
-		"split, or stop earlier."
+	f.fix = "Limit how large it may get, for example the number of points; split fewer of them, or stop " +
+		"earlier."
 	f.sure(Certain, "the same number of blocks gets larger, and the backward makes gradients of their sizes")
 	f.lever = remedy{name: "limit_growth", command: at("if len(points) < limit:", line)}
 	return f, true

@@ -74,8 +74,8 @@ func heldFault(c *evidence) (fault, bool) {
 		}
 	}
 	out := fault{Cause: Cause{Kind: "outputs_held", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of the step before are still there, most from %s; the steps before it were as late to give "+
-			"theirs back", c.u.Bytes(bytes), line)}}
+		"%s of the previous step are still there, most from %s; earlier steps gave theirs back as "+
+			"late", c.u.Bytes(bytes), line)}}
 	out.said = fmt.Sprintf("What the last step returned is still there while the next one runs: %s, most of "+
 		"it from %s.", c.u.Bytes(bytes), line)
 	out.fix = "Delete it at the end of each step, del outputs, or let the function that runs a step return " +

@@ -77,13 +77,13 @@ func idleFault(c *evidence) (fault, bool) {
 	bytes, from, call := c.bytesOf(ids), c.sitesOf(ids), c.frameText(idle)
 	line := sites.Of(c.d.Timeline()).Names[from.top]
 	f := fault{Cause: Cause{Kind: "idle_model", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of weights, most from %s, have no gradients, and calls such as those at %s never came again "+
-			"once the training had begun", c.u.Bytes(bytes), line, call)}}
-	f.said = fmt.Sprintf("A network that is used no more is still on the GPU: %s of weights, most from %s. "+
-		"Its calls, such as those at %s, ended before the first backward.", c.u.Bytes(bytes), line, call)
-	f.fix = "Move it to the CPU when its last output is stored, model.to(\"cpu\"), or delete it."
-	f.sure(Likely, "its calls end before the training begins; one that is called once an epoch looks the "+
-		"same")
+		"%s of weights, most from %s, have no gradients, and %s called them for the last time before "+
+			"the first backward", c.u.Bytes(bytes), line, call)}}
+	f.said = fmt.Sprintf("A model that is no longer used is still on the GPU: %s of weights, most from %s. "+
+		"Nothing has called it since the training began; before that, %s did.", c.u.Bytes(bytes), line, call)
+	f.fix = "Move it to the CPU once its last output is stored, model.to(\"cpu\"), or delete it."
+	f.sure(Likely, "its calls end before the training begins; a model that is called once an epoch looks "+
+		"the same")
 	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
 		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return began })}
 	return f, true

@@ -354,7 +354,7 @@ var leverWords = map[string]string{
 	"expert_capacity":           "a capacity for each expert",
 	"balance_stages":            "dividing the layers equally",
 	"limit_growth":              "a limit for how large the model gets",
-	"offload_unused":            "moving what is used no more to the CPU",
+	"offload_unused":            "moving the unused model to the CPU",
 	"schedule_1f1b":             "Schedule1F1B",
 	"unset_allocator_settings":  "the allocator's default settings",
 	"logits_to_keep":            "logits of the last position alone",
