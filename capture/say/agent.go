@@ -186,8 +186,8 @@ var agent = map[string]string{
 	"other_iteration": "saved tensor %s has %s bytes, but %s in the plan: the plan was made for " +
 		"smaller batches, or for another model; ask again, or crop all batches to one shape",
 	"other_saves": "%s tensors were saved, but %s when the plan was made: the model has changed, or the " +
-		"batches take another number of ops, as sequences of other lengths do in a recurrent network; pad " +
-		"or crop all batches to one length",
+		"batches take a different number of ops, as sequences of other lengths do in a recurrent network; " +
+		"pad or crop all batches to one length",
 	"differs_swapped": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +

@@ -239,7 +239,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},
 	LetGo:          {"", "process %d, which captured it, has detached"},
-	NotRead:        {"", "this viewer read too slowly: they are only kept for a while"},
+	NotRead:        {"", "this viewer read too slowly: data is only kept for a while"},
 
 	WaitsForStep: {"", "waiting for a step to end"},
 	Describes:    {"", "describing"},
@@ -258,7 +258,7 @@ var catalogue = [sentences]struct{ key, text string }{
 
 	PlanDoes:       {"", "%s: %s"},
 	UsualStep:      {"", "%d steps, usually %s each"},
-	WatchesSizes:   {"", "the batches differ in shape, and it looks for the largest: %d of %d steps seen"},
+	WatchesSizes:   {"", "batches differ in shape, so gmemtop looks for the largest: %d of %d steps seen"},
 	LeftToWait:     {"", "about %s left"},
 	TriesAgain:     {"", "try %d of %d: the steps differed"},
 	PlanOn:         {"", "%s has been on for %s"},
@@ -266,7 +266,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	PlanPeak:       {"", "%s instead of %s"},
 	PlanPredicted:  {"", "(predicted %s)"},
 	PlanHighest:    {"", "at %s"},
-	PlanStep:       {"", "step %s, the plan's part of it predicted as %s"},
+	PlanStep:       {"", "step %s, of which the plan is predicted to add %s"},
 	PlanSlower:     {"", "step %s instead of %s, %s (predicted %s)"},
 	PlanDiffers:    {"", "%d of %d compared tensors came back different"},
 	PlanAlters:     {"", "training is not bit-identical"},
@@ -330,10 +330,10 @@ var catalogue = [sentences]struct{ key, text string }{
 
 	Uneven:          {"", "the captured steps differ"},
 	UnevenOptimizer: {"", "in what the optimizer does"},
-	FirstDifference: {"", "of %d and %d ops, number %d is the first that differs (%s and %s)%s"},
+	FirstDifference: {"", "they have %d and %d ops, and number %d is the first that differs (%s and %s)%s"},
 	OtherShapes: {"", "and number %d (%s) makes %s in one and %s in the other: the batches have different " +
 		"shapes, so pad or crop them all to one"},
-	OneKind:     {"", "ask again, or train with steps of one kind"},
+	OneKind:     {"", "try again, or train with steps that are all alike"},
 	TooFewSteps: {"", "%d was captured, but a plan needs two"},
 	SavesOther: {"", "a larger step saved %d tensors, and the captured one %d: they differ in more than " +
 		"shapes"},

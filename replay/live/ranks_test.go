@@ -148,7 +148,7 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		{"there are no steps without", []Rank{never(rankOn("rank 0", 140, 100, 110e6), 3e6),
 			never(rankOn("rank 1", 130, 106, 120e6), 4e6)},
 			"m has been on for 40 steps: 106 MiB instead of 130 MiB (predicted 106 MiB), at rank 1, step " +
-				"120 ms, the plan's part of it predicted as 4.00 ms; 10 tensors " +
+				"120 ms, of which the plan is predicted to add 4.00 ms; 10 tensors " +
 				"compared, all bit-identical; " +
 				"2 tensors stayed in memory but should have left; on in 2 of 2 ranks"},
 		{"none is left", []Rank{dead(rankOn("rank 0", 1, 1, 1)), dead(rankOn("rank 0", 1, 1, 1))},

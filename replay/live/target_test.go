@@ -501,7 +501,7 @@ func TestStepsThatAreNotAlikeAreToldWhy(t *testing.T) {
 	}{
 		{"shapes", 2048, ", and number 1 (aten::embedding in embed) makes 4.00 KiB in one and 2.00 KiB in " +
 			"the other: the batches have different shapes, so pad or crop them all to one"},
-		{"ops", 4096, "; ask again, or train with steps of one kind"},
+		{"ops", 4096, "; try again, or train with steps that are all alike"},
 	} {
 		b := traces.NewBuilder()
 		tr := &b.T
@@ -517,7 +517,7 @@ func TestStepsThatAreNotAlikeAreToldWhy(t *testing.T) {
 			{Op: 2, Size: 77, Mode: traces.Read}, {Op: 2, Size: c.size, Mode: traces.Write}}
 		tr.Marks = []traces.Mark{{Kind: traces.MarkIteration, Start: 0, End: 10},
 			{Kind: traces.MarkIteration, Start: 10, End: 20}}
-		const parts = "of 2 and 3 ops, number 2 is the first that differs " +
+		const parts = "they have 2 and 3 ops, and number 2 is the first that differs " +
 			"(aten::mm in head and aten::cat in head)"
 		if err := alike(tr); !errors.Is(err, ErrUneven) || !strings.HasSuffix(err.Error(), parts+c.want) {
 			t.Errorf("%s: %v", c.what, err)
@@ -542,7 +542,7 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		}
 	}
 	n = News{Phase: Describing, Usual: 2e9, Watched: 10, Watch: 40}
-	want := "joint: describing: the batches differ in shape, and it looks for the largest: 10 of 40 steps " +
+	want := "joint: describing: batches differ in shape, so gmemtop looks for the largest: 10 of 40 steps " +
 		"seen, about 1m 00s left"
 	if got := n.Sentence("joint", timeline.IEC); got != want {
 		t.Errorf("%q, not %q", got, want)

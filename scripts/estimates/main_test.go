@@ -78,7 +78,7 @@ func TestTheTableSaysWhatIsTooFarOff(t *testing.T) {
 	}
 	said, err := o.agreement()
 	if err != nil || said != "Of 4 programs whose sizes are known to the byte under both, 1 are equal, "+
-		"and 2 are further apart than that." {
+		"and 2 miss those targets." {
 		t.Errorf("%v: %q", err, said)
 	}
 	keep(t, &o, "gpt2", "real", found{})
