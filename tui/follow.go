@@ -352,7 +352,7 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 	if f.live.Grave() {
 		st, mark = th.Warn, "! "
 	}
-	key := " L looks"
+	key := " L: Live"
 	text = canvas.Truncate(mark+text, w*3/5-canvas.Width(key)-1)
 	n := c.TextRight(w-1, 0, th.Accent, key)
 	n += c.TextRight(w-1-n, 0, st, text)
@@ -367,7 +367,7 @@ func (f *follow) nothingOpen(otherwise string) string {
 	case f.live != nil && f.live.Look().State == live.Ended:
 		return "The job ended before a step of it was captured."
 	case f.live != nil:
-		return "No step of this job is captured yet: two are as soon as it is warm, and r in Live " +
+		return "No step of this job is captured yet. gmemtop captures two once it is warm, and r in Live " +
 			"captures the next one."
 	case f.machine != nil:
 		return "Nothing is open yet: P lists the processes of this machine, and enter watches one of them."

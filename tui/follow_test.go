@@ -228,23 +228,23 @@ func TestAlertShowsInEveryViewUntilLiveWasSeen(t *testing.T) {
 	f.tell(d, captured(t, 3))
 	f.tell(d, alerted)
 	d.press("2")
-	if strings.Contains(d.screen(), "L looks") {
+	if strings.Contains(d.screen(), "L: Live") {
 		t.Errorf("an alert that was seen is repeated:\n%s", d.screen())
 	}
 	f.tell(d, func(l *live.Look) { l.Alerts[0].Step = 20 })
-	d.wants("ran out of memory once", "L looks")
+	d.wants("ran out of memory once", "L: Live")
 	for range 3 { // it stays while other news come, and while it is not true any more
 		f.tell(d, func(l *live.Look) { l.Alerts = nil })
 		d.wants("ran out of memory once")
 	}
 	d.press("3")
 	d.wants("ran out of memory once")
-	d.click("L looks")
+	d.click("L: Live")
 	if d.m.tabs.front != leaf.Live {
 		t.Fatalf("a click on the alert shows view %c", d.m.tabs.front)
 	}
 	d.press("2")
-	if strings.Contains(d.screen(), "L looks") {
+	if strings.Contains(d.screen(), "L: Live") {
 		t.Errorf("the alert stays after it was seen:\n%s", d.screen())
 	}
 }
@@ -253,7 +253,7 @@ func TestAlertShowsOverAnEmptyView(t *testing.T) {
 	d, f := watch(t)
 	d.press("1")
 	f.tell(d, alerted)
-	d.wants("ran out of memory once", "L looks")
+	d.wants("ran out of memory once", "L: Live")
 }
 
 func TestScreensOfAnAlert(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
@@ -38,8 +39,8 @@ op by op.
 Nothing changes in your script. The process pauses for a millisecond or two while a small agent is injected,
 and nothing is left of it when you leave the screen. The training's results stay bit-identical.
 
-Without PID, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
-takes less memory, for as long as you watch.
+Without PID, choose from this machine's GPUs and processes; without a terminal, they are listed. --manager or
+--plan trains with a plan that takes less memory, for as long as you watch.
 
 slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
@@ -110,7 +111,11 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	return errors.Join(shown, a.leave())
+	err = errors.Join(shown, a.leave())
+	if end := a.History.Snapshot().End; err == nil && end.Reason == capture.Detached {
+		c.note("process %d: %s", pid, end.Sentence())
+	}
+	return err
 }
 
 // trainMeanwhile carries a choice out in the watched training until taken is called. Without a choice it does
@@ -133,10 +138,10 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 	}
 }
 
-// attachAny shows the machine so that the user can choose a process.
+// attachAny shows the machine so that the user can choose a process. Without a screen it lists them.
 func (c *attachCommand) attachAny(ctx context.Context) error {
 	if !c.HasScreen() {
-		return usageError{errNoScreen}
+		return c.listProcesses(ctx)
 	}
 	f, closing := feed.OpenMachine()
 	defer closing()

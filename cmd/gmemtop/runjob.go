@@ -158,7 +158,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		}
 		leave()
 		if _, over := ranks.Over(); !over {
-			c.note("the command goes on as process %d; interrupt it with Ctrl-C", command.PID())
+			c.note("the command still runs, as process %d: Ctrl-C now ends it", command.PID())
 		}
 		headless.CopyOutput(run, c.Out, ranks)
 	}

@@ -61,7 +61,8 @@ func (v *view) Name() string { return "Diff" }
 // Available implements leaf.View.
 func (v *view) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
-		return false, "Only one recording is open. To compare two at their peaks: `gmemtop replay A B`"
+		return false, "Only one recording is open. To compare two at their peaks: `gmemtop replay A B`. " +
+			"To compare two moments of this one: c marks the first, d at the second one compares."
 	}
 	return true, ""
 }
