@@ -463,7 +463,8 @@ type term struct {
 	bytes int64
 }
 
-// fitting returns the terms that are not zero, dropping the smallest ones if they do not all fit.
+// fitting returns the terms that are not zero. If they do not all fit, the smallest become one, so that the
+// sum still holds.
 func fitting(terms []term, room int, size func(int64) string) []term {
 	terms = slices.DeleteFunc(terms, func(t term) bool { return t.bytes <= 0 })
 	for {
@@ -474,7 +475,12 @@ func fitting(terms []term, room int, size func(int64) string) []term {
 		if need-3 <= room || len(terms) < 2 {
 			return terms
 		}
-		least := slices.MinFunc(terms, func(a, b term) int { return cmp.Compare(a.bytes, b.bytes) })
-		terms = slices.DeleteFunc(terms, func(t term) bool { return t == least })
+		other := term{name: "other"}
+		for range 2 {
+			least := slices.MinFunc(terms, func(a, b term) int { return cmp.Compare(a.bytes, b.bytes) })
+			terms = slices.Delete(terms, slices.Index(terms, least), slices.Index(terms, least)+1)
+			other.bytes += least.bytes
+		}
+		terms = append(terms, other)
 	}
 }
