@@ -48,7 +48,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 // doing completes "gmemtop was ...".
 func (c *Crew) doing(phase live.Phase) string {
 	if phase != live.Waiting {
-		return phase.Doing()
+		return phase.String()
 	}
 	text := say.PlanWaits.Text()
 	v := c.Lead.History.Snapshot()
