@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,6 +90,11 @@ func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop
 	if n, err := d.value("$orig_rax"); err == nil {
 		d.waits = int64(n) >= 0
 	}
+	if !d.restores() {
+		return stop, &Error{Kind: ErrUnsupported, PID: pid, retry: true,
+			Message: "this gdb is older than the processor, and cannot write all of its registers",
+			Fix:     "install a newer gdb, or " + startUnder}
+	}
 	if meant != nil {
 		err = meant()
 	}
@@ -97,6 +103,22 @@ func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop
 	}
 	_, again := d.command("detach")
 	return stop, errors.Join(err, again)
+}
+
+// restores reports whether gdb can write all registers of a thread. After a call it has to. Where a
+// processor has more state than gdb knows of (AMX and gdb 13), the kernel refuses what gdb writes, and the
+// thread goes on without a restart of the system call that it was in, which fails with an error that programs
+// never see. So a register that tells nothing is changed and changed back before anything is called: where x87
+// last read an operand. gdb skips writing what would not change.
+func (d *debugger) restores() bool {
+	if runtime.GOARCH != "amd64" {
+		return true
+	}
+	if _, err := d.value("$fooff = $fooff + 1"); err != nil {
+		return false
+	}
+	_, err := d.value("$fooff = $fooff - 1")
+	return err == nil
 }
 
 // command gives gdb a command and returns the lines that it prints.

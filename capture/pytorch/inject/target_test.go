@@ -228,6 +228,22 @@ func (p *process) inject(m Mechanism, source string) Report {
 	return r
 }
 
+// gdbWorks reports whether this machine has a gdb that can inject. If there is none that can, the target is
+// told to stop: whatever gdb did must not have disturbed it.
+func (p *process) gdbWorks() bool {
+	p.t.Helper()
+	_, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{GDB}})
+	if errors.Is(err, ErrUnsupported) {
+		p.t.Log(err)
+		p.finish(Ptrace)
+		return false
+	}
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return true
+}
+
 // finish tells the target to stop, and waits for it to end. It may end before we see that the source has run.
 func (p *process) finish(m Mechanism) map[string]any {
 	p.t.Helper()
