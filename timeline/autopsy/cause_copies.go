@@ -168,13 +168,15 @@ func ofMovedModel(c *evidence, x *weightSet, all []*weightSet) bool {
 	})
 }
 
-// movedAgainFault is a copy of networks that are there already which nn.Module.to moves to the GPU while a
-// training runs: a pipeline that is loaded for a validation. It may be under way, so that what is there is a
-// part of it. What looks like it: a second model of the same kind that is wanted, too.
+// movedAgainFault is a second copy of models that are on the GPU, which nn.Module.to moves there while a
+// training runs: a pipeline that is loaded for a validation. It may be under way, so that only a part of it is
+// there. What looks like it: a second model of the same kind that is wanted, too; and tensors of a model's
+// sizes that are no model, such as the directions of a perturbation, before the model itself is moved.
 func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
+	const ofModule = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
 	has := map[int64]int{}
 	for _, y := range all {
-		if !y.late {
+		if !y.late && c.kinds.Of(y.stack).Has(ofModule) {
 			for size, n := range y.sizes {
 				has[size] += n
 			}

@@ -108,8 +108,8 @@ func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop
 // restores reports whether gdb can write all registers of a thread. After a call it has to. Where a
 // processor has more state than gdb knows of (AMX and gdb 13), the kernel refuses what gdb writes, and the
 // thread goes on without a restart of the system call that it was in, which fails with an error that programs
-// never see. So a register that tells nothing is changed and changed back before anything is called: where x87
-// last read an operand. gdb skips writing what would not change.
+// never see. So a register that tells nothing, where x87 last read an operand, is changed and changed back
+// before anything is called. gdb skips writing what would not change.
 func (d *debugger) restores() bool {
 	if runtime.GOARCH != "amd64" {
 		return true
