@@ -169,7 +169,7 @@ func ofMovedModel(c *evidence, x *weightSet, all []*weightSet) bool {
 }
 
 // movedAgainFault is a second copy of models that are on the GPU, which nn.Module.to moves there while a
-// training runs: a pipeline that is loaded for a validation. It may be under way, so that only a part of it is
+// training runs: a pipeline that is loaded for a validation. It may be under way, so that only a part is
 // there. What looks like it: a second model of the same kind that is wanted, too; and tensors of a model's
 // sizes that are no model, such as the directions of a perturbation, before the model itself is moved.
 func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
