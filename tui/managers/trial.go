@@ -1,0 +1,165 @@
+package managers
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// trial is a plan that a training was asked to go on with, and what came of it.
+type trial struct {
+	job[live.News]
+	manager int
+	name    string
+	budget  int64
+	last    live.News
+	// the median of the steps right behind the switch, in nanoseconds: what is compared with those before it,
+	// since a machine's speed drifts
+	first  int64
+	within int64     // what 95 of 100 of those steps stayed within
+	again  bool      // the training's steps changed: it is planned for again
+	since  time.Time // it does what it does now
+	ending bool      // the user took it back
+	err    error
+}
+
+// hear takes one piece of news.
+func (t *trial) hear(n live.News) {
+	t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
+	if n.Phase.Carried() && !t.last.Phase.Carried() {
+		t.first, t.within = n.Step, n.P95
+	}
+	if n.Phase != t.last.Phase {
+		t.since = time.Now()
+	}
+	t.last = n
+}
+
+// doing says what a trial does before it is on, and whether that slows the training: "4 of 5, timing steps
+// with the plan". The longest comes first.
+func (t *trial) doing() []string {
+	text := t.last.Phase.Doing()
+	if at, of, ok := t.last.Phase.Trial(); ok {
+		text = fmt.Sprintf("%d of %d, %s", at, of, text)
+	}
+	if t.again {
+		text += ", again because the steps changed"
+	}
+	if t.last.Phase == live.Describing {
+		return []string{text + t.last.Capture(), text}
+	}
+	return []string{text}
+}
+
+func (t *trial) lines(u timeline.Units, inForce int64) []string {
+	name, n := t.name, &t.last
+	budget := ""
+	if t.budget != inForce {
+		budget = " for " + u.Bytes(t.budget)
+	}
+	spent := ""
+	if d := time.Since(t.since); d >= time.Second {
+		spent = ", " + elapsed(d)
+	}
+	ranks := ""
+	if len(n.Ranks) > 1 {
+		ranks = fmt.Sprintf(" in %d of %d ranks", n.CountOn(), len(n.Ranks))
+	}
+	state, short := "on"+ranks+" for "+timeline.Counted(n.Steps, "step"), "on"+ranks
+	switch {
+	case t.ended && t.err != nil:
+		why := strings.TrimPrefix(t.err.Error(), name+": ")
+		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why),
+			fmt.Sprintf("%s is off: %s", name, why)}
+	case t.ended && n.Phase != live.On:
+		return []string{name + " was stopped before it was on"}
+	case t.ended:
+		state, short = "off again after "+timeline.Counted(n.Steps, "step"), "off again"
+	case t.ending:
+		return []string{"taking " + name + " away" + spent}
+	case n.Phase != live.On:
+		var lines []string
+		for _, doing := range t.doing() {
+			lines = append(lines, name+budget+" · "+doing+spent, name+" · "+doing+spent)
+		}
+		return append(lines, name+" · "+t.last.Phase.String())
+	}
+	memory := t.memory(u)
+	brief, _, _ := strings.Cut(memory, " (predicted ")
+	over, predicted := replay.Percent(replay.Off(t.first, n.Before)),
+		replay.Percent(replay.Off(n.PredictedStep, n.Before))
+	from := span(n.Before, t.first) + ", " + over
+	if n.Before == 0 { // it does not fit without a plan: there is nothing to compare with
+		from, over, predicted = timeline.Duration(t.first), timeline.Duration(t.first),
+			timeline.Duration(n.Added)+" of it the plan's"
+	}
+	lines := []string{
+		fmt.Sprintf("%s%s %s · %s · step %s (predicted %s)", name, budget, state, memory, from, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, state, memory, over, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, short, memory, over, predicted),
+		fmt.Sprintf("%s %s · %s · step %s (predicted %s)", name, short, brief, over, predicted),
+		fmt.Sprintf("%s %s · step %s", name, short, over),
+	}
+	if more := t.more(); more != "" {
+		lines = append([]string{lines[0] + more}, lines...)
+	}
+	return lines
+}
+
+// memory says what the plan came to in bytes: "140 → 106 MiB (predicted 106)".
+func (t *trial) memory(u timeline.Units) string {
+	n := &t.last
+	if n.Peak <= 0 {
+		return "peak not measured"
+	}
+	unit, size := replay.FootprintColumn(u, []int64{n.PeakBefore, n.Peak, n.Predicted})
+	plain := func(b int64) string { return strings.TrimSpace(size(b)) }
+	memory := fmt.Sprintf("%s → %s %s", plain(n.PeakBefore), plain(n.Peak), unit)
+	if n.Predicted > 0 {
+		memory += fmt.Sprintf(" (predicted %s)", plain(n.Predicted))
+	}
+	if n.Highest != "" {
+		memory = n.Highest + " " + memory
+	}
+	return memory
+}
+
+// more says what is different from what was promised, "" for nothing.
+func (t *trial) more() string {
+	n := &t.last
+	more := ""
+	if math.Abs(replay.Off(n.Step, t.first)) > drift {
+		more += " · now " + timeline.Duration(n.Step)
+	}
+	if n.Missed > 0 {
+		more += fmt.Sprintf(" · %s stayed against the plan", timeline.Counted(n.Missed, "tensor"))
+	}
+	if n.Larger > 0 {
+		more += fmt.Sprintf(" · %s", timeline.Counted(n.Larger, "larger step"))
+	}
+	switch {
+	case n.Differ > 0:
+		more += fmt.Sprintf(" · %s not bit-identical", timeline.Counted(n.Differ, "tensor"))
+	case n.Checked > 0:
+		more += " · bit-identical"
+	}
+	return more
+}
+
+// drift is the share by which steps may come to differ from those right behind the switch without a word: it
+// is not the plan's doing.
+const drift = 0.1
+
+// span prints two durations as a change, with one unit where they share it: "1.50 → 1.51 s".
+func span(from, to int64) string {
+	a, b := timeline.Duration(from), timeline.Duration(to)
+	if number, unit, ok := strings.Cut(a, " "); ok && strings.HasSuffix(b, " "+unit) {
+		a = number
+	}
+	return a + " → " + b
+}
