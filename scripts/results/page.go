@@ -11,7 +11,7 @@ import (
 type page struct{ text bytes.Buffer }
 
 // width is where paragraphs are wrapped.
-const width = 130
+const width = 110
 
 func (p *page) heading(level int, format string, args ...any) {
 	if p.text.Len() > 0 {
