@@ -42,7 +42,7 @@ func BenchmarkTheFirstFrameOf1024Ranks(b *testing.B) {
 		defer fillNode(b, path, n, nodes, each, steps)()
 	}
 	untilStored(b, h, (nodes-1)*each, steps)
-	// The hub hands out the newest messages last, so a viewer that names this node's rank has read all the others.
+	// The hub hands out the newest messages last: a viewer that names this node's rank has read all others.
 	defer fillNode(b, path, nodes-1, nodes, each, steps)()
 	untilStored(b, h, nodes*each, steps)
 	program, err := exec.LookPath("gmemtop")
