@@ -194,8 +194,9 @@ func (c *Conn) Take(ctx context.Context, do func(ctx context.Context, id string,
 	if _, err := c.js.Publish(saying, c.names.result(id), result, jetstream.WithMsgID(id)); err != nil {
 		return fmt.Errorf("send a result: %w", reason(err))
 	}
-	if err := m.DoubleAck(saying); err != nil {
-		return fmt.Errorf("send a result: %w", reason(err))
-	}
+	// The sweep has the result now, whether the hub still answers or not: the last result of all ends it.
+	acking, enough := context.WithTimeout(ctx, dialWait)
+	defer enough()
+	_ = m.DoubleAck(acking)
 	return nil
 }

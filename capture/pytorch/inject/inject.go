@@ -75,6 +75,7 @@
 package inject
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -198,7 +199,7 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 	if wanted == nil {
 		wanted = mechanisms
 	}
-	var last *Error
+	var last, tried *Error
 	for _, m := range wanted {
 		i := slices.IndexFunc(f.Ways, func(w Way) bool { return w.Mechanism == m })
 		if i < 0 {
@@ -222,6 +223,10 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 			return r, last
 		}
 		r.Passed = append(r.Passed, last)
+		tried = cmp.Or(tried, last)
+	}
+	if last.Kind == ErrUnsupported {
+		last = cmp.Or(tried, last) // that a fallback is missing does not say what went wrong
 	}
 	return r, last
 }

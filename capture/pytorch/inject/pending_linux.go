@@ -134,15 +134,21 @@ func tracerOf(pid int) int {
 
 // seize attaches to a process. Two that attach at the same moment are in each other's way for a millisecond,
 // and the kernel refuses the second as it refuses somebody without permission. So if nobody traces the
-// process by now, it tries again; a real refusal is refused each time.
-func seize(try func() error, tracer func() int) (err error) {
-	for range 3 {
+// process by now, it tries again, after pauses that outlast the stops of an injection; a real refusal is
+// refused each time.
+func seize(try func() error, tracer func() int, pause func(time.Duration)) (err error) {
+	for wait := time.Duration(0); wait < seizeLimit; wait = 2*wait + time.Millisecond {
+		pause(wait)
 		if err = try(); !errors.Is(err, unix.EPERM) || tracer() != 0 {
 			return err
 		}
 	}
 	return err
 }
+
+// seizeLimit is more than the longest pause between two attempts to attach: there are eight, within a
+// quarter of a second.
+const seizeLimit = 200 * time.Millisecond
 
 // over reports whether a process has ended. The kernel does not allow tracing a process that waits to be
 // reaped.

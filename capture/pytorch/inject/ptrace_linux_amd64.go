@@ -180,7 +180,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	defer t.ours.close()
 	defer steadily()()
 	if err := seize(func() error { return ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD) },
-		func() int { return tracerOf(pid) }); err != nil {
+		func() int { return tracerOf(pid) }, time.Sleep); err != nil {
 		return fmt.Errorf("ptrace: seize: %w", err)
 	}
 	if meant != nil {

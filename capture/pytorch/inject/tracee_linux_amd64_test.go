@@ -141,14 +141,18 @@ func TestAnAttachThatMeetsAnotherOneIsTriedAgain(t *testing.T) {
 		{"nobody is in the way", []error{nil}, 0, 1, nil},
 		{"the other one has left", []error{unix.EPERM, nil}, 0, 2, nil},
 		{"the other one is still there", []error{unix.EPERM, nil}, 7, 1, unix.EPERM},
-		{"not permitted", []error{unix.EPERM}, 0, 3, unix.EPERM},
+		{"it came back between two tries", []error{unix.EPERM, unix.EPERM, unix.EPERM, nil}, 0, 4, nil},
+		{"not permitted", []error{unix.EPERM}, 0, 8, unix.EPERM},
 		{"no such process", []error{unix.ESRCH, nil}, 0, 1, unix.ESRCH},
 	} {
-		tries := 0
+		tries, paused := 0, time.Duration(0)
 		err := seize(func() error {
 			tries++
 			return c.answers[min(tries, len(c.answers))-1]
-		}, func() int { return c.tracer })
+		}, func() int { return c.tracer }, func(d time.Duration) { paused += d })
+		if paused > 250*time.Millisecond {
+			t.Errorf("%s: it pauses for %s", c.what, paused)
+		}
 		if !errors.Is(err, c.want) || tries != c.tries {
 			t.Errorf("%s: %v after %d tries, want %v after %d", c.what, err, tries, c.want, c.tries)
 		}
