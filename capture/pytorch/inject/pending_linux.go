@@ -110,8 +110,12 @@ func (in *injection) failed(doing string, err error) error {
 		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped",
 			Fix: fmt.Sprintf("resume it: kill -CONT %d", in.pid), Err: err}
 	case errors.Is(err, unix.EPERM):
-		if by := tracerOf(in.pid); by != 0 { // a tracer that came after the check
-			e := traced("/proc", in.pid, by)
+		var by tracedBy
+		if !errors.As(err, &by) {
+			by = tracedBy(tracerOf(in.pid))
+		}
+		if by != 0 { // a tracer that came after the check; it may have left by now
+			e := traced("/proc", in.pid, int(by))
 			e.Err = err
 			return e
 		}
@@ -135,16 +139,24 @@ func tracerOf(pid int) int {
 // seize attaches to a process. Two that attach at the same moment are in each other's way for a millisecond,
 // and the kernel refuses the second as it refuses somebody without permission. So if nobody traces the
 // process by now, it tries again, after pauses that outlast the stops of an injection; a real refusal is
-// refused each time.
+// refused each time. If somebody does, the error says who: a moment later that may no longer be seen.
 func seize(try func() error, tracer func() int, pause func(time.Duration)) (err error) {
 	for wait := time.Duration(0); wait < seizeLimit; wait = 2*wait + time.Millisecond {
 		pause(wait)
-		if err = try(); !errors.Is(err, unix.EPERM) || tracer() != 0 {
+		if err = try(); !errors.Is(err, unix.EPERM) {
 			return err
+		}
+		if by := tracer(); by != 0 {
+			return fmt.Errorf("%w: %w", tracedBy(by), err)
 		}
 	}
 	return err
 }
+
+// tracedBy is the number of the process that traced the target when the kernel refused to attach.
+type tracedBy int
+
+func (by tracedBy) Error() string { return fmt.Sprintf("process %d traces it", int(by)) }
 
 // seizeLimit is more than the longest pause between two attempts to attach: there are eight, within a
 // quarter of a second.

@@ -2,6 +2,8 @@ package inject
 
 import (
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"runtime/debug"
 	"testing"
@@ -128,6 +130,20 @@ func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
 	}
 }
 
+// TestATracerThatHasLeftIsStillTheReason: it may be gone before anybody looks at the error.
+func TestATracerThatHasLeftIsStillTheReason(t *testing.T) {
+	in := &injection{pid: os.Getpid()}
+	err := in.failed("attach", fmt.Errorf("seize: %w: %w", tracedBy(os.Getpid()), unix.EPERM))
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != ErrBusy || !e.Attaching {
+		t.Errorf("%v, want that another gmemtop is attaching", err)
+	}
+	err = in.failed("attach", fmt.Errorf("seize: %w", unix.EPERM))
+	if !errors.As(err, &e) || e.Kind != ErrNotPermitted {
+		t.Errorf("%v, want that it is not permitted", err)
+	}
+}
+
 // TestAnAttachThatMeetsAnotherOneIsTriedAgain: the kernel gives the same answer to the second of two that
 // attach at once and to one without permission.
 func TestAnAttachThatMeetsAnotherOneIsTriedAgain(t *testing.T) {
@@ -152,6 +168,10 @@ func TestAnAttachThatMeetsAnotherOneIsTriedAgain(t *testing.T) {
 		}, func() int { return c.tracer }, func(d time.Duration) { paused += d })
 		if paused > 250*time.Millisecond {
 			t.Errorf("%s: it pauses for %s", c.what, paused)
+		}
+		var by tracedBy
+		if errors.As(err, &by); int(by) != c.tracer {
+			t.Errorf("%s: traced by %d, want %d", c.what, by, c.tracer)
 		}
 		if !errors.Is(err, c.want) || tries != c.tries {
 			t.Errorf("%s: %v after %d tries, want %v after %d", c.what, err, tries, c.want, c.tries)
