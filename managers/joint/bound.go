@@ -134,13 +134,8 @@ func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.serial {
 		rerun += d.in[c]
 	}
-	return float64(
-			x.evictTime,
-		)*d.out[a] + float64(
-			x.prefetchTime,
-		)*d.in[c], float64(
-			x.producersTime,
-		) * rerun, true
+	copies = float64(x.evictTime)*d.out[a] + float64(x.prefetchTime)*d.in[c]
+	return copies, float64(x.producersTime) * rerun, true
 }
 
 func newBounder(m *model) *bounder {

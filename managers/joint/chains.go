@@ -212,13 +212,8 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 		touches := c.m.writesOf(w.buffer)
 		buf := &p.Buffers[w.buffer]
 		thisIteration := buf.Life == plan.Carried && w.at >= buf.Start // its value is of this iteration
-		k, _ := slices.BinarySearchFunc(
-			touches,
-			w.at,
-			func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
-		)
 		found := false
-		for k--; k >= 0 && !found; k-- {
+		for k := plan.FirstTouch(touches, w.at) - 1; k >= 0 && !found; k-- {
 			t := touches[k]
 			if thisIteration && t.Op < buf.Start || t.Mode == plan.Use {
 				return false

@@ -267,13 +267,11 @@ func (m *model) writesOf(b plan.BufferID) []plan.Touch { return m.write[m.writeA
 // writtenIn reports whether an op of [from, to) gives buffer b another value.
 func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
 	touches := m.writesOf(b)
-	k, _ := slices.BinarySearchFunc(
-		touches,
-		from,
-		func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
-	)
-	for ; k < len(touches) && touches[k].Op < to; k++ {
-		if touches[k].Mode.Writes() {
+	for _, t := range touches[plan.FirstTouch(touches, from):] {
+		if t.Op >= to {
+			return false
+		}
+		if t.Mode.Writes() {
 			return true
 		}
 	}
@@ -294,12 +292,7 @@ func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 // it, which is how [plan.Plan.Order] has it; -1 is for what holds a value from before.
 func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	touches := m.p.TouchesOf(b)
-	k, _ := slices.BinarySearchFunc(
-		touches,
-		after+1,
-		func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) },
-	)
-	for k--; k >= 0; k-- {
+	for k := plan.FirstTouch(touches, after+1) - 1; k >= 0; k-- {
 		if touches[k].Mode.Writes() {
 			return touches[k].Op
 		}
@@ -329,19 +322,9 @@ func (m *model) producers() {
 // loads works out what is alive during each op when everything is kept that has to be.
 func (m *model) loads() {
 	p := m.p
-	m.load, m.born, m.operands, m.least = make(
-		[]int64,
-		m.n+1,
-	), make(
-		[]int64,
-		m.n+1,
-	), make(
-		[]int64,
-		m.n+1,
-	), make(
-		[]int64,
-		m.n+1,
-	)
+	for _, perOp := range []*[]int64{&m.load, &m.born, &m.operands, &m.least} {
+		*perOp = make([]int64, m.n+1)
+	}
 	for b := range p.Buffers {
 		buf, size := &p.Buffers[b], p.Rounded(plan.BufferID(b))
 		if buf.Life == plan.Persistent {

@@ -76,21 +76,11 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 		s.chains.reruns, s.chains.ops = s.chains.reruns[:0], s.chains.ops[:0]
 		s.chains.place()
 		s.queues.nominal()
-		load, spare, fetch := slices.Clone(
-			s.memory.load,
-		), slices.Clone(
-			s.memory.rerunPeak,
-		), slices.Clone(
-			s.absences.fetch,
-		)
+		load, spare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)
+		fetch := slices.Clone(s.absences.fetch)
 		s.prefetches.place()
-		gotLoad, gotSpare, got := slices.Clone(
-			s.memory.load,
-		), slices.Clone(
-			s.memory.rerunPeak,
-		), slices.Clone(
-			s.absences.fetch,
-		)
+		gotLoad, gotSpare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)
+		got := slices.Clone(s.absences.fetch)
 		for _, g := range s.prefetches.order {
 			if got[g] < s.absences.due[g] {
 				moved++

@@ -65,10 +65,8 @@ func newSchedule(m *model) *schedule {
 	}
 	s.chains = chains{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, steps: &s.steps,
-		rerunTime: make(
-			[]int64,
-			n+1,
-		), opEpoch: make([]int32, n), lastUse: make([]int32, b), useEpoch: make([]int32, b),
+		rerunTime: make([]int64, n+1), opEpoch: make([]int32, n),
+		lastUse: make([]int32, b), useEpoch: make([]int32, b),
 		lists: newLists(n, g),
 	}
 	s.prefetches = prefetches{
@@ -80,10 +78,8 @@ func newSchedule(m *model) *schedule {
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,
 		prefetches: &s.prefetches,
 		clock:      make([]int64, n+1), start: make([]int64, n+1), end: make([]int64, n+1),
-		evicted: make(
-			[]int64,
-			g,
-		), prefetched: make([]int64, g), wait: make([]int64, n+1), ready: make([]int64, m.k),
+		evicted: make([]int64, g), prefetched: make([]int64, g),
+		wait: make([]int64, n+1), ready: make([]int64, m.k),
 		evictions: newLists(n, g), leaving: newLists(n, g),
 	}
 	return s

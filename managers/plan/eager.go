@@ -38,9 +38,7 @@ func (p *Problem) EagerRefusal(x Absence) string {
 // a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
 func readLater(p *Problem, b BufferID, at OpID) bool {
 	touches := p.TouchesOf(b)
-	from, _ := slices.BinarySearchFunc(touches, at,
-		func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
-	return slices.ContainsFunc(touches[from:], func(t Touch) bool {
+	return slices.ContainsFunc(touches[FirstTouch(touches, at):], func(t Touch) bool {
 		return p.Ops[t.Op].Phase == traces.PhaseForward
 	})
 }
@@ -113,9 +111,7 @@ func (e *eagerCheck) absences() error {
 		}
 		touches := e.p.TouchesOf(x.Buffer)
 		// A copy may be read while it is made, so that what counts is Release.
-		next, _ := slices.BinarySearchFunc(touches, x.Release, func(t Touch, at OpID) int {
-			return cmp.Compare(t.Op, at)
-		})
+		next := FirstTouch(touches, x.Release)
 		switch {
 		case x.How == Discard:
 			return e.refuse("drop buffer %d (%s) because op %d overwrites it: what is "+

@@ -324,6 +324,13 @@ func (p *Problem) AccessesOf(i OpID) []Access { return p.Accesses[p.Ops[i].First
 // slice belongs to the problem.
 func (p *Problem) TouchesOf(b BufferID) []Touch { return p.touched[p.firstOf[b]:p.firstOf[b+1]] }
 
+// FirstTouch returns the index of the first of a buffer's touches that op at makes, or a later op;
+// len(touches) if there is none.
+func FirstTouch(touches []Touch, at OpID) int {
+	k, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+	return k
+}
+
 // Rounded returns the bytes that buffer b takes: its size rounded up to the alignment.
 func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
 
@@ -332,10 +339,7 @@ func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
 // its making is unknown.
 func (p *Problem) Producer(b BufferID, at OpID) (ops []OpID, ok bool) {
 	touches := p.TouchesOf(b)
-	end, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int {
-		return cmp.Compare(t.Op, at)
-	})
-	for k := end - 1; k >= 0; k-- {
+	for k := FirstTouch(touches, at) - 1; k >= 0; k-- {
 		if buf := &p.Buffers[b]; buf.Life == Carried && at >= buf.Start && touches[k].Op < buf.Start {
 			break // that instance was the previous iteration's
 		}

@@ -153,8 +153,7 @@ func (e *eager) sort(d *plan.Decisions) {
 // first from it on; -1 and -1 where one of them is missing.
 func crossing(p *plan.Problem, b plan.BufferID, at plan.OpID) plan.Gap {
 	t := p.TouchesOf(b)
-	k, _ := slices.BinarySearchFunc(t, at,
-		func(t plan.Touch, at plan.OpID) int { return int(t.Op) - int(at) })
+	k := plan.FirstTouch(t, at)
 	if k == 0 || k == len(t) {
 		return plan.Gap{Buffer: b, After: -1, Before: -1}
 	}
