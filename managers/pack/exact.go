@@ -46,11 +46,8 @@ func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, erro
 	if err := r.greedy(ctx); err != nil {
 		return Result{}, fmt.Errorf("packing stopped before the first answer: %w", err)
 	}
-	if opts.Capacity > 0 {
-		r.meet(ctx)
-	} else {
-		r.minimise(ctx)
-	}
+	r.merge(ctx)
+	r.improve(ctx)
 	res := Result{Offsets: r.in.expand(p, r.best), Top: r.top, LowerBound: r.bound, Work: r.used,
 		Status: r.status()}
 	if err := ctx.Err(); err != nil && !r.done() {
@@ -58,6 +55,46 @@ func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, erro
 	}
 	return res, nil
 }
+
+// improve looks for better answers than there are, as the options say.
+func (r *runner) improve(ctx context.Context) {
+	if r.opts.Capacity > 0 {
+		r.meet(ctx)
+	} else {
+		r.minimise(ctx)
+	}
+}
+
+// merge packs the blocks that the items merge into, if those are notably fewer. It comes before items are
+// peeled and postponed, which would take away pieces that others fit to. It proves nothing.
+func (r *runner) merge(ctx context.Context) {
+	n := len(r.in.size)
+	work := r.left() / mergedShare
+	merging := mergeSteps * int64(n)
+	if r.done() || n < mergeFrom || merging > work {
+		return
+	}
+	r.used += merging
+	blocks, m := r.in.merge()
+	if len(blocks.size) > n-n/fewerBlocks {
+		return
+	}
+	of := &runner{in: blocks, opts: r.opts, knobs: r.knobs, bound: r.bound}
+	of.opts.Work, of.opts.Progress = work-merging, nil
+	if of.greedy(ctx) == nil {
+		of.improve(ctx)
+		r.offer(m.spread(n, blocks, of.best))
+	}
+	r.used += of.used
+}
+
+// How blocks are tried.
+const (
+	mergeFrom   = 1000 // items
+	mergedShare = 4    // the part of the work for blocks
+	mergeSteps  = 20   // what merging counts as, for each item: it takes as long as ten greedy passes
+	fewerBlocks = 4    // blocks are tried where at least this part of the items has gone
+)
 
 // runner is one call of Exact.
 type runner struct {

@@ -410,6 +410,32 @@ func TestReducingLeavesProblemsThatStillMeetTheirCapacity(t *testing.T) {
 	}
 }
 
+// TestAPackingOfBlocksIsOneOfTheirItems: merging changes neither the load nor what overlaps.
+func TestAPackingOfBlocksIsOneOfTheirItems(t *testing.T) {
+	merged := 0
+	for seed := range uint64(3000) {
+		r := rand.New(rand.NewPCG(seed, 9))
+		p := smallProblem(r, 40)
+		in := compile(p)
+		blocks, m := in.merge()
+		merged += len(in.size) - len(blocks.size)
+		if in.bound() != blocks.bound() {
+			t.Fatalf("seed %d: the bound is %d, that of the blocks %d", seed, in.bound(), blocks.bound())
+		}
+		offsets, err := blocks.fit(t.Context(), blocks.order("Z"), fitRule{first: r.IntN(2) == 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := m.spread(len(in.size), blocks, offsets)
+		if err := Validate(p, in.expand(p, of)); err != nil || in.top(of) != blocks.top(offsets) {
+			t.Fatalf("seed %d: top %d, that of the blocks %d; %v", seed, in.top(of), blocks.top(offsets), err)
+		}
+	}
+	if merged < 10_000 {
+		t.Errorf("only %d items were merged", merged)
+	}
+}
+
 func BenchmarkBestFit(b *testing.B) {
 	for _, c := range [][2]int{{1000, 100}, {10000, 100}, {100000, 100}} {
 		p := largerProblem(c[0], c[1], 1)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/managers/pack/packtest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -26,6 +27,9 @@ func (b *bench) pools(ctx context.Context, p *page) error {
 		return err
 	}
 	if err := b.compilers(ctx, p); err != nil {
+		return err
+	}
+	if err := b.cuts(ctx, p); err != nil {
 		return err
 	}
 	return b.ownSamples(ctx, p)
@@ -278,6 +282,61 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 		rows = append(rows, row)
 	}
 	header := []string{"problem", "buffers", "bound, bytes", "smartpool's rule", "exact", "exact is", "steps"}
+	if b.times {
+		header = append(header, "processor time, ms, this machine")
+	}
+	p.table(header, rows)
+	p.para("*smartpool's rule* and *exact* are footprint over the bound.")
+	return nil
+}
+
+// cuts compares the packers on problems without any slack.
+func (b *bench) cuts(ctx context.Context, p *page) error {
+	p.heading(3, "exact on pieces of a rectangle")
+	p.para("A rectangle is cut into pieces, each cut from edge to edge of one piece. Its height is the most " +
+		"bytes alive, at every moment, so that nothing may be wasted. *even* cuts large pieces first; " +
+		"*any* cuts any piece, and leaves thousands that are a unit wide or high and coincide by chance. " +
+		"Ours; no paper has them.")
+	var rows [][]string
+	for _, c := range []packtest.Cuts{
+		{Pieces: 1000, Width: 1 << 20, Height: 1 << 30, Even: true},
+		{Pieces: 1000, Width: 1 << 20, Height: 1 << 30},
+		{Pieces: 10_000, Width: 1 << 20, Height: 1 << 30, Even: true},
+		{Pieces: 10_000, Width: 1 << 20, Height: 1 << 30},
+		{Pieces: 10_000, Width: 100_000, Height: 1_000_000, Even: true},
+		{Pieces: 10_000, Width: 100_000, Height: 1_000_000},
+		{Pieces: 10_000, Width: 10_000, Height: 10_000, Even: true},
+		{Pieces: 100_000, Width: 1 << 20, Height: 1 << 30, Even: true},
+	} {
+		c.Seed = seed
+		problem := c.Problem()
+		rule, err := pack.BestFit(ctx, problem)
+		if err != nil {
+			return err
+		}
+		began := processorTime()
+		res, err := pack.Exact(ctx, problem, pack.Options{Seed: seed})
+		if err != nil {
+			return err
+		}
+		took := processorTime() - began
+		if err := pack.Validate(problem, res.Offsets); err != nil {
+			return err
+		}
+		how := "any"
+		if c.Even {
+			how = "even"
+		}
+		over := func(top int64) string { return fmt.Sprintf("%.4f", float64(top)/float64(c.Height)) }
+		row := []string{fmt.Sprint(c.Pieces), how, fmt.Sprintf("%d x %d", c.Width, c.Height),
+			over(rule.Top), over(res.Top), res.Status.String(), fmt.Sprint(res.Work)}
+		if b.times {
+			row = append(row, rounded(took))
+		}
+		rows = append(rows, row)
+		b.tell("packed %d pieces, %s", c.Pieces, how)
+	}
+	header := []string{"pieces", "cut", "time x bytes", "smartpool's rule", "exact", "exact is", "steps"}
 	if b.times {
 		header = append(header, "processor time, ms, this machine")
 	}
