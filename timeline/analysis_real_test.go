@@ -88,8 +88,9 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 	})
 }
 
-// The rows of a diff add up to the two peaks, whichever stacks are joined.
-func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
+// The rows of a diff add up to what is compared, whichever stacks are joined. B has its peak in its first step,
+// before the optimizer's state is there, and A in its last: the highest steady steps are compared.
+func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothSteps(t *testing.T) {
 	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
 		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")
 	x, err := runs.Compare(context.Background(), a, b)
@@ -101,9 +102,9 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 		for _, r := range rows {
 			sa, sb = sa+r.A, sb+r.B
 		}
-		if sa != a.Totals.PeakAllocated || sb != b.Totals.PeakAllocated {
-			t.Errorf("%s add up to %d and %d, peaks %d and %d", name, sa, sb, a.Totals.PeakAllocated,
-				b.Totals.PeakAllocated)
+		wantA, wantB := a.Totals.PeakAllocated, steps.Of(b).List[2].PeakAllocated
+		if sa != wantA || sb != wantB {
+			t.Errorf("%s add up to %d and %d, the steps peak at %d and %d", name, sa, sb, wantA, wantB)
 		}
 	}
 	joined := 0
@@ -115,8 +116,16 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The peak goes from 1.15 GiB to 939 MiB") {
+	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The peak of a step goes from 1.15 GiB to 934 MiB") {
 		t.Errorf("%q", x.Sentence(timeline.IEC))
+	}
+	if !strings.HasPrefix(x.Note(), "B has its peak in a warm-up step, iteration 1, and A in a steady one") {
+		t.Errorf("the note is %q", x.Note())
+	}
+	for _, r := range x.Categories {
+		if r.Name == timeline.OptimizerState.String() && max(r.A-r.B, r.B-r.A) > 1<<20 {
+			t.Errorf("the optimizer's state is %d bytes in A and %d in B, of one model", r.A, r.B)
+		}
 	}
 	t.Log(x.Sentence(timeline.IEC))
 }

@@ -127,6 +127,9 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			t.Fatal(err)
 		}
 		fmt.Fprintln(&w, x.Sentence(timeline.IEC))
+		if n := x.Note(); n != "" {
+			fmt.Fprintln(&w, n)
+		}
 		for _, r := range append(append([]runs.DiffRow{}, x.Categories...), x.Sites...) {
 			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, timeline.IEC.Bytes(r.A), r.BlocksA,
 				timeline.IEC.Bytes(r.B), r.BlocksB, r.Cause)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/spf13/cobra"
@@ -12,8 +14,9 @@ import (
 // diffCommand compares two traces.
 type diffCommand struct {
 	*app
-	failIf []string
-	format string
+	failIf    []string
+	format    string
+	iteration string
 }
 
 func newDiffCommand(a *app) *cobra.Command {
@@ -24,18 +27,24 @@ func newDiffCommand(a *app) *cobra.Command {
 		Long: `What changed at the peak between two traces: categories and call sites, with causes. Code that
 only moved to other lines counts as the same.
 
+The first steps of a training are unlike the rest. If one trace has its peak in such a warm-up step and the
+other in a steady one, diff compares the highest steady step of each and says so. --iteration chooses.
+
 --fail-if makes it a gate for CI: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own
 value). The report names the metrics.
 
 Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
-		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if " +
-			"'peak>+2%' --format markdown",
+		Example: "  gmemtop diff old.pickle new.pickle\n" +
+			"  gmemtop diff old.pickle new.pickle --iteration 3,5\n" +
+			"  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%' --format markdown",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.Context(), args[0], args[1])
 		},
 	}
 	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil,
 		"exit with 3 if this `condition` holds; may be given several times")
+	cmd.Flags().StringVar(&c.iteration, "iteration", "",
+		"compare the peaks of iteration `n[,m]`: n of A with m of B")
 	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
@@ -48,6 +57,10 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 		return usageError{err}
 	}
 	if err := c.flags.setFormat(c.format); err != nil {
+		return err
+	}
+	o := c.reportOptions()
+	if o.Iterations, err = iterationPair(c.iteration); err != nil {
 		return err
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
@@ -64,7 +77,6 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	if tb == nil {
 		return errB
 	}
-	o := c.reportOptions()
 	d, err := report.NewDiff(ctx, ta, tb, checks, o)
 	if err != nil {
 		return selection(err)
@@ -81,4 +93,24 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 		return errFinding
 	}
 	return err
+}
+
+// iterationPair parses --iteration: one number for both traces, or two with a comma; "" leaves both empty.
+func iterationPair(s string) (pair [2]string, err error) {
+	if s == "" {
+		return pair, nil
+	}
+	a, b, two := strings.Cut(s, ",")
+	if !two {
+		b = a
+	}
+	for i, word := range []string{a, b} {
+		word = strings.TrimPrefix(strings.TrimSpace(word), "it")
+		if n, err := strconv.Atoi(word); err != nil || n < 0 {
+			return pair, usageError{fmt.Errorf("--iteration %q is not the number of an iteration, or one of A "+
+				"and one of B: write 2, or 2,3", s)}
+		}
+		pair[i] = word
+	}
+	return pair, nil
 }

@@ -17,6 +17,7 @@ type training struct {
 	delay                         bool // every eighth free waits for another stream
 	seed                          uint64
 	lines                         int // shift of source lines
+	warmup                        int // MiB that only the first step takes
 	user                          string
 
 	rng    *rand.Rand
@@ -43,12 +44,13 @@ type held struct {
 	pending bool
 }
 
-// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, and the switches oom,
+// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, warmup, and the switches oom,
 // ring, expandable, delay.
 func newTraining(words []string) (*training, error) {
 	t := &training{steps: 3, layers: 4, batch: 8, devices: 1, user: "alice", now: 1_760_000_000_000_000}
 	numbers := map[string]*int{"steps": &t.steps, "layers": &t.layers, "batch": &t.batch,
-		"devices": &t.devices, "lines": &t.lines}
+		"devices": &t.devices, "lines": &t.lines,
+		"warmup": &t.warmup}
 	switches := map[string]*bool{"oom": &t.oom, "ring": &t.ring, "expandable": &t.expandable,
 		"delay": &t.delay}
 	for _, w := range words {
@@ -186,6 +188,9 @@ func (t *training) device(d int) {
 			break
 		}
 		logits := t.alloc(d, int64(t.batch)*1_000_000, t.frames("cross_entropy@torch/nn/functional.py:3480"))
+		if step == 0 && t.warmup > 0 { // MiB of workspace, as cuDNN's benchmark takes in the first step
+			t.release(d, t.alloc(d, int64(t.warmup)<<20, t.frames("conv2d@torch/nn/functional.py:540")))
+		}
 		for i := t.layers - 1; i >= 0; i-- {
 			grads = append(grads, t.alloc(d, weight(i), t.frames("backward@torch/autograd/__init__.py:347")))
 			t.release(d, saved[i])

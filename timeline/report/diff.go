@@ -18,11 +18,28 @@ type Diff struct {
 	B             Source    `json:"b"`
 	Device        string    `json:"device"`
 	Sentence      string    `json:"sentence"`
+	ComparedA     DiffSide  `json:"compared_a"`
+	ComparedB     DiffSide  `json:"compared_b"`
+	Note          string    `json:"note"`
 	Metrics       []Metric  `json:"metrics"`
 	Categories    []DiffRow `json:"categories"`
 	Sites         []DiffRow `json:"sites"`
 	Checks        []Check   `json:"checks"`
 	Failed        bool      `json:"failed"`
+}
+
+// DiffSide is the moment of a recording that the rows compare.
+type DiffSide struct {
+	Iteration string `json:"iteration"` // its name, "" for none
+	Kind      string `json:"kind"`      // warm-up, steady, outside of the steps, or "" where that is not known
+	Event     *int64 `json:"event"`     // nil for the start of the recording
+	Bytes     int64  `json:"bytes"`     // allocated then
+	where     string
+}
+
+func newDiffSide(d *timeline.Device, s runs.Side) DiffSide {
+	return DiffSide{Iteration: s.Step, Kind: s.Kind.String(), Event: eventOf(s.At), Bytes: d.Allocated.At(s.At),
+		where: s.Where(d)}
 }
 
 // Metric is one figure of both recordings. Change is (B - A) / A, nil if A is 0.
@@ -35,7 +52,7 @@ type Metric struct {
 	Change *float64 `json:"change"`
 }
 
-// DiffRow is a category or a call site in both recordings, in requested bytes at each one's peak.
+// DiffRow is a category or a call site in both recordings, in bytes at the moments that are compared.
 type DiffRow struct {
 	Name    string   `json:"name"`
 	A       int64    `json:"a_bytes"`
@@ -58,13 +75,14 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Trace.Source.Path, err)
 	}
-	cmp, err := runs.Compare(ctx, da, db)
+	cmp, err := compareDevices(ctx, da, db, o)
 	if err != nil {
 		return nil, err
 	}
 	d := &Diff{
 		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace),
 		Sentence: cmp.Sentence(o.Units), Device: DeviceName(da.Info),
+		ComparedA: newDiffSide(da, cmp.SideA), ComparedB: newDiffSide(db, cmp.SideB), Note: cmp.Note(),
 		Metrics: []Metric{}, Categories: []DiffRow{}, Sites: []DiffRow{}, Checks: []Check{},
 	}
 	if da.Info.Kind != db.Info.Kind || da.Info.Ordinal != db.Info.Ordinal {
@@ -95,6 +113,22 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 	return d, nil
 }
 
+// compareDevices compares the two peaks, or the iterations that the options name.
+func compareDevices(ctx context.Context, a, b *timeline.Device, o Options) (*runs.Diff, error) {
+	if o.Iterations == [2]string{} {
+		return runs.Compare(ctx, a, b)
+	}
+	sideA, err := runs.StepSide(a, o.Iterations[0])
+	if err != nil {
+		return nil, fmt.Errorf("%s has no iteration %q: %w", a.Timeline().Trace.Source.Path, o.Iterations[0], err)
+	}
+	sideB, err := runs.StepSide(b, o.Iterations[1])
+	if err != nil {
+		return nil, fmt.Errorf("%s has no iteration %q: %w", b.Timeline().Trace.Source.Path, o.Iterations[1], err)
+	}
+	return runs.CompareSides(ctx, a, b, sideA, sideB)
+}
+
 func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
 	devices, err := o.Devices.Of(t)
 	if err != nil {
@@ -123,11 +157,19 @@ func newDiffRow(r runs.DiffRow, a, b *traces.Trace) DiffRow {
 func (d *Diff) WriteText(w io.Writer, o Options) error {
 	p := newPrinter(o)
 	p.line("%s", d.Sentence)
+	for _, c := range d.Checks {
+		p.line("%s  %s: %s", c.word(), c.Expression, c.Text)
+	}
 	p.line("")
-	p.line("A  %s", d.A.Path)
-	p.line("B  %s", d.B.Path)
+	p.line("A  %s%s", d.A.Path, d.ComparedA.behind())
+	p.line("B  %s%s", d.B.Path, d.ComparedB.behind())
 	p.line("on %s", d.Device)
+	if d.Note != "" {
+		p.line("")
+		p.line("%s %s", d.Note, chooseSteps)
+	}
 	p.line("")
+	p.line("whole recordings")
 	rows := []row{{"", right("A"), right("B"), right("change"), ""}}
 	for _, m := range d.Metrics {
 		rows = append(rows, row{strings.ReplaceAll(m.Name, "_", " "), right(m.text(m.A, o)),
@@ -137,13 +179,18 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 	p.table("  ", rows)
 	d.printRows(p, o, "at the peaks, by category", d.Categories, len(d.Categories))
 	d.printRows(p, o, "at the peaks, by call site", d.Sites, o.top(10))
-	if len(d.Checks) > 0 {
-		p.line("")
-		for _, c := range d.Checks {
-			p.line("%s  %s: %s", c.word(), c.Expression, c.Text)
-		}
-	}
 	return p.flush(w)
+}
+
+// chooseSteps says how to compare other steps than those that were compared.
+const chooseSteps = "--iteration 2,3 compares iteration 2 of A with 3 of B; gmemtop stats lists them."
+
+// behind is what stands behind a recording's name: which of its moments is compared.
+func (s *DiffSide) behind() string {
+	if s.where == "" {
+		return ""
+	}
+	return " · " + s.where
 }
 
 func (d *Diff) printRows(p *printer, o Options, title string, list []DiffRow, top int) {
@@ -207,6 +254,10 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	p := &printer{ascii: o.ASCII}
 	p.line("**%s**", EscapeMarkdown(d.Sentence))
 	p.line("")
+	if d.Note != "" {
+		p.line("%s", EscapeMarkdown(d.Note))
+		p.line("")
+	}
 	if len(d.Checks) > 0 {
 		for _, c := range d.Checks {
 			p.line("- **%s** %s: %s", c.word(), code(c.Expression), EscapeMarkdown(c.Text))
@@ -235,7 +286,8 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	section("category", d.Categories, len(d.Categories))
 	section("call site", d.Sites, o.top(10))
 	p.line("")
-	p.line("A: %s, B: %s", code(d.A.Path), code(d.B.Path))
+	p.line("A: %s%s; B: %s%s", code(d.A.Path), EscapeMarkdown(d.ComparedA.behind()), code(d.B.Path),
+		EscapeMarkdown(d.ComparedB.behind()))
 	return p.flush(w)
 }
 

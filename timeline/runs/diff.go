@@ -20,28 +20,41 @@ import (
 // larger, more of the same size, or both.
 
 // Compare returns the differences between recordings a and b: at each one's peak by category and by call
-// site, and in the metrics that --fail-if can check. It returns the context's error when cancelled.
+// site, and in the metrics that --fail-if can check. If one peaks in a warm-up step and the other in a steady
+// one, the rows are those of the highest steady step of each. It returns the context's error when cancelled.
 func Compare(ctx context.Context, a, b *timeline.Device) (*Diff, error) {
-	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
-	if err := ctx.Err(); err != nil {
-		return nil, err
+	x := &Diff{A: a, B: b, SideA: sideAt(a, a.Totals.PeakAt), SideB: sideAt(b, b.Totals.PeakAt)}
+	if unlike(x.SideA, x.SideB) {
+		x.SideA, x.SideB = steadySide(a), steadySide(b)
 	}
-	if err := x.measure(ctx); err != nil {
-		return nil, err
-	}
-	return x, nil
+	return x, x.compare(ctx)
 }
 
-func categoryRows(a, b *timeline.Device) []DiffRow {
+// CompareSides compares two moments that somebody chose, as [StepSide] returns them.
+func CompareSides(ctx context.Context, a, b *timeline.Device, sideA, sideB Side) (*Diff, error) {
+	x := &Diff{A: a, B: b, SideA: sideA, SideB: sideB, chosen: true}
+	return x, x.compare(ctx)
+}
+
+// compare fills the rows and the metrics.
+func (x *Diff) compare(ctx context.Context) error {
+	x.Categories, x.Sites = x.categoryRows(), x.siteRows()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return x.measure(ctx)
+}
+
+func (x *Diff) categoryRows() []DiffRow {
 	rows := make([]DiffRow, timeline.NumCategories)
 	for c := range rows {
 		rows[c] = DiffRow{Name: timeline.Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
-	for _, g := range sites.Breakdown(a, a.Totals.PeakAt, sites.ByCategory) {
+	for _, g := range sites.Breakdown(x.A, x.SideA.At, sites.ByCategory) {
 		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks,
 			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
-	for _, g := range sites.Breakdown(b, b.Totals.PeakAt, sites.ByCategory) {
+	for _, g := range sites.Breakdown(x.B, x.SideB.At, sites.ByCategory) {
 		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks,
 			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
@@ -52,22 +65,22 @@ func categoryRows(a, b *timeline.Device) []DiffRow {
 // siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks
 // are those with the most bytes on each side. Its name is B's, so a site found only in A is listed under the
 // name that its code has in B.
-func siteRows(a, b *timeline.Device) []DiffRow {
+func (x *Diff) siteRows() []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
-	j.add(a, 0)
-	j.add(b, 1)
+	j.add(x.A, x.SideA.At, 0)
+	j.add(x.B, x.SideB.At, 1)
 	inB := map[string]string{} // the sites of a by their names in b
-	for _, x := range j.rows {
-		if _, known := inB[x[0].name]; !known && x[0].name != "" && x[1].name != "" {
-			inB[x[0].name] = x[1].name
+	for _, y := range j.rows {
+		if _, known := inB[y[0].name]; !known && y[0].name != "" && y[1].name != "" {
+			inB[y[0].name] = y[1].name
 		}
 	}
 	at := map[string]int{}
 	var rows []DiffRow
-	for _, x := range j.rows {
+	for _, y := range j.rows {
 		r := DiffRow{
-			Name: cmp.Or(x[1].name, cmp.Or(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
-			BlocksA: x[0].blocks, BlocksB: x[1].blocks, StackA: x[0].stack, StackB: x[1].stack,
+			Name: cmp.Or(y[1].name, cmp.Or(inB[y[0].name], y[0].name)), A: y[0].bytes, B: y[1].bytes,
+			BlocksA: y[0].blocks, BlocksB: y[1].blocks, StackA: y[0].stack, StackB: y[1].stack,
 		}
 		if k, ok := at[r.Name]; ok {
 			rows[k].merge(&r)
@@ -111,10 +124,10 @@ type siteSide struct {
 	stack  traces.StackID
 }
 
-// add adds the breakdown by stack at a device's peak to one side.
-func (j *siteJoin) add(d *timeline.Device, side int) {
+// add adds the breakdown by stack at a moment of a device to one side.
+func (j *siteJoin) add(d *timeline.Device, m timeline.Moment, side int) {
 	hashes := d.Timeline().Kinds().Hashes(d.Timeline().Places())
-	for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByStack) {
+	for _, g := range sites.Breakdown(d, m, sites.ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
 			key = siteKey{hash: hashes[g.Stack]}
@@ -263,13 +276,17 @@ func usualStep(d *timeline.Device) (peak, ns int64) {
 
 // Sentence says how the peaks differ and what causes most of the difference, with sizes in units u.
 func (x *Diff) Sentence(u timeline.Units) string {
-	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
-	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
-		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", u.Bytes(a))
+	a, b := x.A.Allocated.At(x.SideA.At), x.B.Allocated.At(x.SideB.At)
+	both, subject := "Both peak at ", "The peak"
+	if x.partial() {
+		both, subject = "Both steps peak at ", "The peak of a step"
 	}
-	s := "Both peak at " + u.Bytes(a)
+	if x.same() {
+		return fmt.Sprintf("%s%s, with the same bytes at every call site.", both, u.Bytes(a))
+	}
+	s := both + u.Bytes(a)
 	if a != b {
-		s = fmt.Sprintf("The peak goes from %s to %s (%s", u.Bytes(a), u.Bytes(b), u.Delta(b-a))
+		s = fmt.Sprintf("%s goes from %s to %s (%s", subject, u.Bytes(a), u.Bytes(b), u.Delta(b-a))
 		if a > 0 {
 			s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
 		}
@@ -292,18 +309,31 @@ func (x *Diff) Sentence(u timeline.Units) string {
 	return s + "."
 }
 
-// Diff is the difference of two recordings at their peaks.
+// same reports whether the sides hold the same bytes at every call site.
+func (x *Diff) same() bool {
+	return x.A.Allocated.At(x.SideA.At) == x.B.Allocated.At(x.SideB.At) && len(x.Sites) > 0 &&
+		x.Sites[0].A == x.Sites[0].B
+}
+
+// partial reports whether the compared moments are not both the highest of their recordings.
+func (x *Diff) partial() bool {
+	return x.SideA.At != x.A.Totals.PeakAt || x.SideB.At != x.B.Totals.PeakAt
+}
+
+// Diff is the difference of two recordings at their peaks, or at those of two steps.
 type Diff struct {
-	A, B       *timeline.Device
-	Categories []DiffRow
-	Sites      []DiffRow // stacks normalised against line shifts; descending |B-A|
-	Metrics    []Metric
+	A, B         *timeline.Device
+	SideA, SideB Side // the moments that the rows compare
+	chosen       bool // somebody chose the sides
+	Categories   []DiffRow
+	Sites        []DiffRow // stacks normalised against line shifts; descending |B-A|
+	Metrics      []Metric
 }
 
 // DiffRow is one call site, category or module in two recordings.
 type DiffRow struct {
 	Name             string
-	A, B             int64 // bytes at each peak
+	A, B             int64 // bytes on each side
 	BlocksA, BlocksB int
 	Cause            string // new, gone, larger blocks, more blocks, ...
 	StackA, StackB   traces.StackID

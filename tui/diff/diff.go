@@ -5,6 +5,7 @@ package diff
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
@@ -160,6 +161,17 @@ func (v *view) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id trac
 	return nil, traces.NoStack
 }
 
+// moment returns the moment of a device of the pair that is compared, mostly its peak.
+func (v *view) moment(d *timeline.Device) timeline.Moment {
+	switch _, x, ok := v.diff.Value(); {
+	case ok && d == x.A:
+		return x.SideA.At
+	case ok && d == x.B:
+		return x.SideB.At
+	}
+	return d.Totals.PeakAt
+}
+
 // choose selects the largest block of a row at the peak of the timeline that is in view.
 func (v *view) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	d, id := v.side(s, &x.Sites[row])
@@ -167,7 +179,7 @@ func (v *view) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 		return nil
 	}
 	best := timeline.NoAlloc
-	for _, a := range d.LiveAt(d.Totals.PeakAt, nil) {
+	for _, a := range d.LiveAt(v.moment(d), nil) {
 		if d.Origin(a) == id && (best == timeline.NoAlloc || d.Allocs.Rounded[a] > d.Allocs.Rounded[best]) {
 			best = a
 		}
@@ -188,7 +200,7 @@ func (v *view) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	if d != s.Device {
 		cmds = append(cmds, leaf.Send(leaf.TimelineMsg{Timeline: d.Timeline()}))
 	}
-	return tea.Sequence(append(cmds, leaf.Send(leaf.CursorMsg{To: d.Totals.PeakAt}),
+	return tea.Sequence(append(cmds, leaf.Send(leaf.CursorMsg{To: v.moment(d)}),
 		leaf.Send(leaf.ShowMsg{View: leaf.Peak}))...)
 }
 
@@ -220,9 +232,14 @@ func (v *view) Status(s *leaf.State) string {
 // Copy implements leaf.Copier.
 func (v *view) Copy(s *leaf.State) (text, what string) {
 	if x := v.known(s); x != nil {
-		return x.Sentence(s.Units), "the answer"
+		return answer(s, x), "the answer"
 	}
 	return "", ""
+}
+
+// answer is the sentence on top, with the note on what was compared if there is one.
+func answer(s *leaf.State, x *runs.Diff) string {
+	return strings.TrimSpace(x.Sentence(s.Units) + " " + x.Note())
 }
 
 // shapes are the two curves on one axis of time.

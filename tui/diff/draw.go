@@ -31,7 +31,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, x.Sentence(s.Units)))
+	_, body = body.CutTop(leaf.Sentence(s, c, answer(s, x)))
 	body = body.Inset(1, 0)
 	var part canvas.Rect
 	if body.H >= 12 {
