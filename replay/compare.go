@@ -145,7 +145,9 @@ type Comparison struct {
 	// are for, 0 for the recording's.
 	BatchNotes    []string
 	BatchSequence int
-	Elapsed       time.Duration
+	// Smallest is the smallest budget that fits, nil unless it was looked for and found.
+	Smallest *Smallest
+	Elapsed  time.Duration
 	// Fidelity is nil if it was not asked for, or the problem does not come from a recording.
 	Fidelity *Fidelity
 }

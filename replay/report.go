@@ -5,6 +5,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -23,8 +24,27 @@ type comparisonJSON struct {
 	// Fidelity is null for a problem that does not come from a recording.
 	Fidelity *fidelityJSON `json:"fidelity"`
 	// BatchNotes say what the largest batches are based on.
-	BatchNotes []string     `json:"max_batch_notes,omitempty"`
-	Results    []resultJSON `json:"results"`
+	BatchNotes []string `json:"max_batch_notes,omitempty"`
+	// Smallest is nil if something fits, or if no smallest budget was looked for or found.
+	Smallest *smallestJSON `json:"smallest_budget,omitempty"`
+	// Runnable is the same for a plan that PyTorch can run today, nil if Smallest is for one.
+	Runnable *smallestJSON `json:"smallest_runnable_budget,omitempty"`
+	Results  []resultJSON  `json:"results"`
+}
+
+type smallestJSON struct {
+	Bytes    int64   `json:"bytes"`
+	Manager  string  `json:"manager"`
+	Executor string  `json:"executor"`
+	Overhead float64 `json:"overhead"`
+	Command  string  `json:"command"`
+}
+
+func (s *Smallest) json() *smallestJSON {
+	if s == nil {
+		return nil
+	}
+	return &smallestJSON{s.Budget, s.Result.Info.Name, s.Result.Executor.String(), s.Result.Overhead, s.Command}
 }
 
 type problemJSON struct {
@@ -97,11 +117,14 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	out := comparisonJSON{SchemaVersion: schemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net,
 		StepTime: c.Baseline, Sentence: c.Sentence(u), Fidelity: c.Fidelity.json(), BatchNotes: c.BatchNotes,
 		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations,
-			PeakLive: live, MustReside: p.MustReside().Total(), Outside: p.Outside, StepTime: c.Baseline,
+			PeakLive: live, MustReside: plan.LeastResident(p), Outside: p.Outside, StepTime: c.Baseline,
 			Kind: p.Kind.String(), Notes: append([]string{}, c.notes(u)...)},
 		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond,
 			p.Hardware.H2D.BytesPerSecond},
 		Results: []resultJSON{}}
+	if s := c.Smallest; s != nil {
+		out.Smallest, out.Runnable = s.json(), s.Runnable.json()
+	}
 	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {
 		m := &r.Measurement
 		j := resultJSON{Manager: r.Info.Name, After: r.Info.After, Family: r.Info.Family.String(),

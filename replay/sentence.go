@@ -206,7 +206,7 @@ func (p prose) leastMemory() string {
 		return s + ". gmemtop pack --work N searches longer for a smaller one."
 	case p.Problem.Kind < traces.Accesses:
 		return s + ". To swap or recompute, record whole steps: gmemtop describe -o describe.py."
-	case best.Measurement.Footprint <= p.Problem.MustReside().Total():
+	case best.Measurement.Footprint <= plan.LeastResident(p.Problem):
 		return s + ". Nothing can go lower."
 	}
 	return s + ". Set a budget to see what going lower would cost."

@@ -26,6 +26,12 @@ type TextOptions struct {
 func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	t := &textReport{text: text{o: o}, c: c}
 	t.line("", c.Sentence(o.Units))
+	if s := c.Smallest; s != nil {
+		t.line("", s.Sentence(c, o.Units))
+		for _, command := range s.Commands() { // not wrapped: they are there to be copied
+			t.b.WriteString("  " + command + "\n")
+		}
+	}
 	t.b.WriteByte('\n')
 	t.writeProblem()
 	t.writeTable()
@@ -92,8 +98,8 @@ func (t *textReport) writeProblem() {
 	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p),
 		map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
 		timeline.Counted(len(p.Ops), "op"), timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
-	t.line("memory", fmt.Sprintf("%s alive at the peak; %s of it stays under every manager", u.Bytes(live),
-		u.Bytes(p.MustReside().Total())))
+	t.line("memory", fmt.Sprintf("%s alive at the peak; no plan can go below %s", u.Bytes(live),
+		u.Bytes(plan.LeastResident(p))))
 	switch {
 	case !p.HasTimes:
 		t.line("time", "the recording has no clock: step times mean nothing and are left out")

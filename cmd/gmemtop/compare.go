@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -27,7 +28,8 @@ type compareCommand struct {
 	notes    bool
 	maxBatch bool
 
-	paths []string     // of the traces to compare on, if any
+	paths []string       // of the traces to compare on, if any
+	typed *pflag.FlagSet // the flags of the command line
 	live  live.Options // for a training as the target
 }
 
@@ -69,7 +71,7 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 			if c.devices.live() {
 				return c.runLive(cmd.Context())
 			}
-			c.paths = args
+			c.paths, c.typed = args, cmd.Flags()
 			return c.run(cmd.Context())
 		},
 	}
@@ -144,7 +146,15 @@ func (c *compareCommand) run(ctx context.Context) error {
 		}
 	}
 	made, err := c.compared(ctx, p, list, opt)
-	if err != nil {
+	if err != nil && !errors.Is(err, errFinding) {
+		return err
+	}
+	if !c.maxBatch && (made == nil || !made.AnyFits()) {
+		if err := c.smallestBudget(ctx, p, list, opt, made); err != nil {
+			return err
+		}
+	}
+	if made == nil {
 		return err
 	}
 	if c.maxBatch {

@@ -107,8 +107,8 @@ func iterationPair(s string) (pair [2]string, err error) {
 	for i, word := range []string{a, b} {
 		word = strings.TrimPrefix(strings.TrimSpace(word), "it")
 		if n, err := strconv.Atoi(word); err != nil || n < 0 {
-			return pair, usageError{fmt.Errorf("--iteration %q is not the number of an iteration, or one of A "+
-				"and one of B: write 2, or 2,3", s)}
+			return pair, usageError{fmt.Errorf("--iteration %q is not the number of an iteration, or "+
+				"one of A and one of B: write 2, or 2,3", s)}
 		}
 		pair[i] = word
 	}

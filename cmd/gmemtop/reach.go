@@ -140,6 +140,15 @@ func shellWords(words []string) string {
 	return strings.Join(quoted, " ")
 }
 
+// shellWord writes a word for a shell that a person reads: in quotes only if it needs them.
+func shellWord(w string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-,:%=+@"
+	if w != "" && strings.Trim(w, plain) == "" {
+		return w
+	}
+	return shellWords([]string{w})
+}
+
 // to returns how to reach a hub in a role, and what to call when done. place is "" for the join file.
 func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Role) (_ fleet.Reach,
 	leave func(), err error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -122,7 +123,8 @@ type TooSmall struct {
 
 // Error implements error.
 func (e *TooSmall) Error() string {
-	return fmt.Sprintf("not possible: %s need %d bytes and the budget is %d", e.Held, e.Need, e.Budget)
+	return fmt.Sprintf("not possible: %s need %s, and the budget is %s", e.Held, timeline.IEC.Bytes(e.Need),
+		timeline.IEC.Bytes(e.Budget))
 }
 
 // Serve returns an error that wraps an [*Unavailable] where the problem's kind is too poor for a manager.

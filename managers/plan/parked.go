@@ -118,6 +118,15 @@ func (p *Problem) CheckLeast(budget int64) error {
 	return err
 }
 
+// LeastResident returns the bytes below which no plan can go, even if optimizer state waits on the host.
+func LeastResident(p *Problem) int64 {
+	least := p.MustReside().Total()
+	if q, _ := p.Parked(); q != nil {
+		least = min(least, q.MustReside().Total())
+	}
+	return least
+}
+
 var errNoState = errors.New("its optimizer state cannot leave")
 
 // Of returns the problem that the plan speaks of, where that is not p itself: one of sections, one whose

@@ -31,15 +31,15 @@ type Diff struct {
 // DiffSide is the moment of a recording that the rows compare.
 type DiffSide struct {
 	Iteration string `json:"iteration"` // its name, "" for none
-	Kind      string `json:"kind"`      // warm-up, steady, outside of the steps, or "" where that is not known
+	Kind      string `json:"kind"`      // warm-up, steady, outside of the steps, or "" if not known
 	Event     *int64 `json:"event"`     // nil for the start of the recording
 	Bytes     int64  `json:"bytes"`     // allocated then
 	where     string
 }
 
 func newDiffSide(d *timeline.Device, s runs.Side) DiffSide {
-	return DiffSide{Iteration: s.Step, Kind: s.Kind.String(), Event: eventOf(s.At), Bytes: d.Allocated.At(s.At),
-		where: s.Where(d)}
+	return DiffSide{Iteration: s.Step, Kind: s.Kind.String(), Event: eventOf(s.At),
+		Bytes: d.Allocated.At(s.At), where: s.Where(d)}
 }
 
 // Metric is one figure of both recordings. Change is (B - A) / A, nil if A is 0.
@@ -120,13 +120,17 @@ func compareDevices(ctx context.Context, a, b *timeline.Device, o Options) (*run
 	}
 	sideA, err := runs.StepSide(a, o.Iterations[0])
 	if err != nil {
-		return nil, fmt.Errorf("%s has no iteration %q: %w", a.Timeline().Trace.Source.Path, o.Iterations[0], err)
+		return nil, noIteration(a, o.Iterations[0], err)
 	}
 	sideB, err := runs.StepSide(b, o.Iterations[1])
 	if err != nil {
-		return nil, fmt.Errorf("%s has no iteration %q: %w", b.Timeline().Trace.Source.Path, o.Iterations[1], err)
+		return nil, noIteration(b, o.Iterations[1], err)
 	}
 	return runs.CompareSides(ctx, a, b, sideA, sideB)
+}
+
+func noIteration(d *timeline.Device, number string, err error) error {
+	return fmt.Errorf("%s has no iteration %q: %w", d.Timeline().Trace.Source.Path, number, err)
 }
 
 func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {

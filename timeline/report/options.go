@@ -28,8 +28,8 @@ type Options struct {
 	Devices Devices
 	// From and To bound the report, [From, To).
 	From, To Position
-	// Iterations are the numbers of the iterations of A and B that a diff compares; empty ones leave the choice
-	// to it.
+	// Iterations are the numbers of the iterations of A and B that a diff compares; empty ones leave the
+	// choice to it.
 	Iterations [2]string
 	// ASCII keeps the text form free of other characters.
 	ASCII bool

@@ -8,10 +8,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The moments that a difference compares. A warm-up step holds what no later step does, such as the workspaces
-// of cuDNN's benchmark, and lacks what they all hold, such as the optimizer's state. Where one recording peaks
-// in a warm-up step and the other in a steady one, the highest steady step of each is compared instead, and
-// Note says so.
+// The moments that a difference compares. A warm-up step holds what no later step does, such as the
+// workspaces of cuDNN's benchmark, and lacks what they all hold, such as the optimizer's state. Where one
+// recording peaks in a warm-up step and the other in a steady one, the highest steady step of each is
+// compared instead, and Note says so.
 
 // StepKind says where in a training a moment lies.
 type StepKind uint8
@@ -113,8 +113,8 @@ func (s Side) Where(d *timeline.Device) string {
 	return where
 }
 
-// Note says what a reader has to know about the compared moments, "" for nothing: that one is in a warm-up step
-// and the other in a steady one, or that this cannot be known.
+// Note says what a reader has to know about the compared moments, "" for nothing: that one is in a warm-up
+// step and the other in a steady one, or that this cannot be known.
 func (x *Diff) Note() string {
 	a, b := sideAt(x.A, x.A.Totals.PeakAt), sideAt(x.B, x.B.Totals.PeakAt)
 	if x.chosen {
@@ -127,10 +127,11 @@ func (x *Diff) Note() string {
 			first, other, warm, steady = "B", "A", b, a
 		}
 		if x.chosen {
-			return fmt.Sprintf("%s's %s is a warm-up step, and %s's %s is not.", first, warm.Step, other, steady.Step)
+			return fmt.Sprintf("%s's %s is a warm-up step, and %s's %s is not.", first, warm.Step, other,
+				steady.Step)
 		}
-		return fmt.Sprintf("%s has its peak in a warm-up step, %s, and %s in a steady one: the highest steady "+
-			"step of each is compared.", first, warm.Step, other)
+		return fmt.Sprintf("%s has its peak in a warm-up step, %s, and %s in a steady one: the highest "+
+			"steady step of each is compared.", first, warm.Step, other)
 	case x.same():
 		return ""
 	case a.Kind == Unjudged && b.Kind >= Warmup:
