@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -45,6 +46,25 @@ func compared(t *testing.T, p *plan.Problem, budget int64) *replay.Comparison {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// A manager whose only plan costs time has planned all the same.
+func TestWhereEveryPlanCostsTimeTheSmallestIsNamed(t *testing.T) {
+	p := plantest.Chain(12, 8<<20, 4_000_000)
+	c, err := replay.Compare(t.Context(), p, recompute.All(), replay.Options{Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Results {
+		c.Results[i].Overhead = max(c.Results[i].Overhead, 0.1)
+	}
+	if s := c.Sentence(timeline.IEC); !strings.HasPrefix(s, "Every plan costs time; ") {
+		t.Errorf("the sentence: %s", s)
+	}
+	c.Results = nil
+	if s := c.Sentence(timeline.IEC); s != "No manager can plan from this recording." {
+		t.Errorf("without results: %s", s)
+	}
 }
 
 func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {

@@ -166,10 +166,20 @@ func (c *Comparison) firstTarget() string {
 	return "sim"
 }
 
+// leastAtACost names the plan that needs the least memory where every plan costs time.
+func (p prose) leastAtACost() string {
+	least := p.least(func(*Result) bool { return true })
+	if least == nil {
+		return "No manager can plan from this recording."
+	}
+	return fmt.Sprintf("Every plan costs time; %s needs the least memory: %s.", least.Info.Name,
+		p.figures(least))
+}
+
 func (p prose) leastMemory() string {
 	best, ok := p.Answer()
 	if !ok {
-		return "No manager can plan from this recording."
+		return p.leastAtACost()
 	}
 	live, _ := p.Problem.PeakLive()
 	name, needs := best.Info.Name, p.u.Bytes(best.Measurement.Footprint)

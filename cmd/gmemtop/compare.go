@@ -30,7 +30,7 @@ type compareCommand struct {
 
 	paths []string       // of the traces to compare on, if any
 	typed *pflag.FlagSet // the flags of the command line
-	live  live.Options // for a training as the target
+	live  live.Options   // for a training as the target
 }
 
 func newCompareCommand(a *app) *cobra.Command {

@@ -35,7 +35,7 @@ value). The report names the metrics.
 
 Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
 		Example: "  gmemtop diff old.pickle new.pickle\n" +
-			"  gmemtop diff old.pickle new.pickle --iteration 3,5\n" +
+			"  gmemtop diff old.pickle new.pickle --iteration 1,2\n" +
 			"  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%' --format markdown",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.run(cmd.Context(), args[0], args[1])

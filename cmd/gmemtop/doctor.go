@@ -44,6 +44,9 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 				if a.flags.json {
 					return report.WriteJSON(w, d)
 				}
+				if a.flags.quiet {
+					return d.WriteMissing(w)
+				}
 				return d.WriteText(w)
 			})
 		},

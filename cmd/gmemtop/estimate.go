@@ -236,7 +236,7 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 
 // look is how the report is written.
 func (e *estimateCommand) look() fit.Look {
-	return fit.Look{Units: e.flags.report.Units, Width: e.Width()}
+	return fit.Look{Units: e.flags.report.Units, Width: e.Width(), Brief: e.flags.quiet}
 }
 
 // files writes the files that were asked for.

@@ -28,7 +28,7 @@ type flags struct {
 func (f *flags) persistent(c *cobra.Command) {
 	p := c.PersistentFlags()
 	p.SortFlags = false
-	p.BoolVarP(&f.quiet, "quiet", "q", false, "print only the result and errors")
+	p.BoolVarP(&f.quiet, "quiet", "q", false, "print only the answer and errors")
 	p.BoolVarP(&f.verbose, "verbose", "v", false, "print more about what is being done")
 	p.StringVar(&f.color, "color", "auto", "colours: auto, always or never")
 	p.StringVar(&f.units, "units", "iec", "sizes in iec (GiB), si (GB) or bytes")

@@ -55,8 +55,19 @@ func (a *app) mayWrite(path string) error {
 
 // text writes a text report, its first paragraph in bold where standard output shows colours. On a terminal
 // that is not as high as the report, that paragraph also stands at the end: it is the answer, and would have
-// scrolled away.
+// scrolled away. With --quiet it is all that standard output gets.
 func (a *app) text(body func(w io.Writer) error) error {
+	if a.flags.quiet && a.flags.output == "" {
+		return a.writeRaw("", false, func(w io.Writer) error {
+			var b bytes.Buffer
+			if err := output.Clean(body)(&b); err != nil {
+				return err
+			}
+			head, _, _ := strings.Cut(b.String(), "\n\n")
+			_, err := io.WriteString(w, strings.TrimSuffix(head, "\n")+"\n")
+			return err
+		})
+	}
 	height, bold := a.Height(), a.colored()
 	if a.flags.output != "" || !bold && height == 0 {
 		return a.write(false, body)

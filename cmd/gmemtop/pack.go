@@ -102,7 +102,9 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		if err := c.write(false, rows); err != nil {
 			return err
 		}
-		say(c.Err)
+		if !c.flags.quiet {
+			say(c.Err)
+		}
 	} else {
 		if err := c.write(false, rows); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -74,24 +75,37 @@ func Diagnose(ctx context.Context, t Terminal) Diagnosis {
 func (d *Diagnosis) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, d.Build)
-	for _, f := range d.Findings {
+	write(&b, d.Findings)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteMissing prints only what does not work.
+func (d *Diagnosis) WriteMissing(w io.Writer) error {
+	var b strings.Builder
+	write(&b, slices.DeleteFunc(slices.Clone(d.Findings), func(f Finding) bool { return f.Available }))
+	_, err := io.WriteString(w, strings.TrimPrefix(b.String(), "\n"))
+	return err
+}
+
+// write prints findings, each after an empty line.
+func write(b *strings.Builder, list []Finding) {
+	for _, f := range list {
 		mark := "yes"
 		if !f.Available {
 			mark = " no"
 		}
-		fmt.Fprintf(&b, "\n%s  %-16s %s\n", mark, f.Name, f.Detail)
+		fmt.Fprintf(b, "\n%s  %-16s %s\n", mark, f.Name, f.Detail)
 		if f.Why != "" {
-			fmt.Fprintf(&b, "     why: %s\n", f.Why)
+			fmt.Fprintf(b, "     why: %s\n", f.Why)
 		}
 		if f.Command != "" {
-			fmt.Fprintf(&b, "     fix: %s\n", f.Command)
+			fmt.Fprintf(b, "     fix: %s\n", f.Command)
 		}
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "          %s\n", f.Fix)
+			fmt.Fprintf(b, "          %s\n", f.Fix)
 		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
 }
 
 func checkTerminal(t Terminal) Finding {

@@ -35,6 +35,8 @@ func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estim
 type Look struct {
 	Units timeline.Units
 	Width int // of the terminal, in cells; 0 is that of one which is not known
+	// Brief leaves all out but whether each size fits.
+	Brief bool
 }
 
 // usualWidth is the width that a report has on a terminal that is wider, or is none: longer lines of prose
@@ -72,11 +74,21 @@ func (r *Report) WriteText(w io.Writer, l Look) error {
 
 func (r *Report) text(w *strings.Builder, l Look) {
 	for i, x := range r.Estimates {
+		if l.Brief {
+			r.answer(w, x, l)
+			continue
+		}
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		r.answer(w, x, l)
 		r.figures(w, x, l.Units)
+	}
+	if l.Brief {
+		if r.Largest != nil {
+			r.largest(w, l)
+		}
+		return
 	}
 	if r.Largest != nil {
 		fmt.Fprintln(w)
