@@ -52,6 +52,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		lossLever, scoresLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
 		shardParametersLever, foreachLever,
 		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
+		parametersOnHostLever,
 	} {
 		c.tried = nil
 		if l, ok := lever(c); ok {

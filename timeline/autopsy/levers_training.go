@@ -387,3 +387,17 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 			"does not record element types)", c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, true
 }
+
+// parametersOnHostLever is for a device that parameters fill, which the sentence on top then says.
+func parametersOnHostLever(c *leverCase) (Lever, bool) {
+	w := wording{c.d, c.f.units}
+	if g, ok := w.fills(); !c.a.Inferred || !ok || g.Category != timeline.Parameter {
+		return Lever{}, false
+	}
+	return Lever{
+		Name: "parameters_on_host", Exactness: timeline.Inferred,
+		Command: "from_pretrained(name, device_map=\"auto\")  # of transformers, with accelerate",
+		Text: "keep a part of the parameters on the host: each layer is copied to the GPU before it runs, which " +
+			"takes time in every call",
+	}, true
+}

@@ -43,6 +43,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
 			all[k].Mends = f.Main
+			all[k].Text = clause(text) + "; " + all[k].Text
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
 			return
