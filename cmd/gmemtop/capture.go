@@ -39,7 +39,7 @@ func newCaptureCommand(a *app) *cobra.Command {
 	c := captureCommand{app: a}
 	cmd := &cobra.Command{
 		Use: "capture --join-file FILE | capture PLACE", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
-		Short: "Capture the same steps of several ranks, on whatever machines they run",
+		Short: "Capture the same steps of several ranks, on any machines",
 		Long: `Captures steps of a training whose machines send to a gmemtop hub, op by op. All chosen ranks
 begin with the same step, which is a moment ahead; one that could not is named. The traces go to a new folder,
 one file a rank, through the hub: the machines need no folder in common.

@@ -27,7 +27,7 @@ func (f *choiceFlags) add(c *cobra.Command) {
 		"train with this manager's plan, made from two captured steps")
 	p.StringVar(&f.plan.Budget, "budget", "",
 		"memory that the plan must fit into: 8GiB, or 50% of what a step holds at its peak today "+
-			"(default nine tenths of what is free on the GPU)")
+			"(default 90% of what is free on the GPU)")
 	p.StringVar(&f.file, "plan", "",
 		"train with the plan in this file, which gmemtop plan --target live:PID wrote")
 	p.StringVar(&f.plan.Hardware, "hardware", "", "the `GPU` whose copy costs the plan assumes")

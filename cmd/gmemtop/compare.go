@@ -60,8 +60,8 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 			"  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
 			"  gmemtop compare traces --budget 80%\n" +
 			"  gmemtop compare --target live:4242 --budget 80%\n" +
-			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
-			"--json\n" +
+			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --json \\\n" +
+			"      --managers 'autoswap,vdnn-*,joint'\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +

@@ -11,7 +11,7 @@ import (
 func newDescribeCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "describe -o describe.py", GroupID: groupFiles, Args: cobra.NoArgs, DisableFlagsInUseLine: true,
-		Short: "Write a recorder of whole training steps, for your script to import",
+		Short: "Write a recorder of whole steps, for your script to import",
 		Long: `Writes describe.py, a single file that needs only torch. A training script that imports it
 records two steps op by op: which op reads and writes which memory, in which module and phase,
 and how long it takes. Planning of swapping and recompute needs that. The first lines of the

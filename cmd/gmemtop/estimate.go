@@ -70,8 +70,10 @@ then PyTorch's own. It needs Linux on amd64 and a torch built for CUDA.
 Exits with 0 if it fits, 3 if it does not, 1 if the script failed, and 5 if it cannot be followed or ended
 before its first step.`,
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
-			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- python train.py --batch-size {batch}\n" +
-			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size " +
+			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- \\\n" +
+			"      python train.py --batch-size {batch}\n" +
+			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- \\\n" +
+			"      python train.py --batch-size " +
 			"{batch}\n" +
 			"  gmemtop estimate --allocator real --hardware all -- python train.py\n" +
 			"  gmemtop estimate --world-size 8 -o train.gmt -- python train_fsdp.py",

@@ -89,7 +89,7 @@ func (f *flags) screen(c *cobra.Command) {
 	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
 	p.BoolVar(&f.noLinks, "no-links", false,
-		"make no links of source lines, for terminals that show them wrongly")
+		"do not link source lines, for terminals that show links wrongly")
 	help.Rare(p, "theme", "no-mouse", "no-links")
 }
 

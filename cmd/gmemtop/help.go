@@ -83,11 +83,12 @@ func managersTopic() string {
 	return b.String()
 }
 
-// helpWidth is the width of help texts: the terminal's, up to a width that reads well.
+// helpWidth is the width of help texts: the terminal's, up to a width that reads well, and that of a usual
+// terminal where the text goes into a pager.
 func helpWidth(a *app) int {
-	const widest = 100
+	const usual, widest = 80, 100
 	if w := a.width(); w > 0 {
 		return min(w, widest)
 	}
-	return widest
+	return usual
 }

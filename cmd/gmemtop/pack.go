@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -20,7 +21,7 @@ import (
 type packCommand struct {
 	*app
 	capacity string
-	timeout  time.Duration
+	limit    time.Duration
 	align    int64
 	search   pack.Options
 }
@@ -37,12 +38,18 @@ packing within that.
 
 Exits with 3 if the capacity cannot be met.`,
 		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity " +
-			"1048576 --timeout 60s",
+			"1048576 --limit 60s",
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.capacity, "capacity", "", "stay within this many bytes (default: as few as possible)")
-	p.DurationVar(&c.timeout, "timeout", 0, "stop after this long with the best found (default none)")
+	p.DurationVar(&c.limit, "limit", 0, "stop after this long with the best found (default none)")
+	p.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "timeout" { // as MiniMalloc calls it
+			name = "limit"
+		}
+		return pflag.NormalizedName(name)
+	})
 	p.Int64Var(&c.align, "align", 1, "round sizes and offsets up to this many bytes")
 	p.Uint64Var(&c.search.Seed, "seed", 1, "seed of the search: same seed and work, same packing")
 	p.Int64Var(&c.search.Work, "work", 0, "how much to search, in counted steps (default the packer's own)")
@@ -70,9 +77,9 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	bar := c.newProgress()
 	o.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
 	limited := ctx
-	if c.timeout > 0 {
+	if c.limit > 0 {
 		var stop context.CancelFunc
-		limited, stop = context.WithTimeout(ctx, c.timeout)
+		limited, stop = context.WithTimeout(ctx, c.limit)
 		defer stop()
 	}
 	res, err := pack.Exact(limited, &t.Problem, o)

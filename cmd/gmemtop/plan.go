@@ -40,7 +40,7 @@ func newPlanCommand(a *app) *cobra.Command {
 			}
 			return c.plan.tracesOrNetwork(1)(cmd, args)
 		},
-		Short: "Write one manager's plan: what leaves memory when, and where everything lies",
+		Short: "Write one manager's plan: what leaves memory, and when",
 		Long: `Writes one manager's plan for an iteration as JSON (docs/plan.md): what is swapped, recomputed
 or discarded between which ops and why, and the address of every buffer.
 
@@ -49,7 +49,8 @@ writes it as a Python file for your own script, which then needs no gmemtop.
 
 Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
-			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
+			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB \\\n" +
+			"      --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.emit != "" && c.emit != emitTorch {
 				return usageError{fmt.Errorf("--emit %q is unknown: write torch", c.emit)}

@@ -36,9 +36,9 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.Network, "network", "",
 		"plan a `network` from its layers instead of a file: a name from gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
-		"`samples` in a batch: of --network, or of each file in order, separated by commas")
+		"batch `sizes`: of --network, or of each file in order, separated by commas")
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
-		"`tokens` in a sample: of --network, or of each file in order, separated by commas")
+		"sequence `lengths`: of --network, or of each file in order, separated by commas")
 	p.StringVar(&f.Iteration, "iteration", "",
 		"the number of the iteration to plan (default the steady one with the highest peak)")
 	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")

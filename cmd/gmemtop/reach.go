@@ -27,8 +27,7 @@ type reachFlags struct {
 }
 
 // credsUsage explains --creds.
-const credsUsage = "the `file` with your credentials for the site's own NATS servers, where those carry " +
-	"the run"
+const credsUsage = "the `file` with your credentials for the site's own NATS servers, if those carry the run"
 
 // errHub says how to name a run on a site's servers.
 var errHub = errors.New("to look at a run on a site's own NATS servers, write --hub tls://HOST:PORT " +

@@ -82,7 +82,7 @@ gmemtop attach PID shows what is being recorded.`,
 	c.flags.writing(cmd, "record to this native file (default gmemtop-DATE-TIME.gmt)")
 	c.probing(cmd)
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,
-		"end after this many steps of a process, and any capture under way (default: when the process "+
+		"end after this many steps, once a capture under way is done (default: when the process "+
 			"ends, or on Ctrl-C)")
 	cmd.Flags().BoolVar(&c.invited, "invited", false,
 		"write the agent's source, after a line with its length, to standard output for the process to run")

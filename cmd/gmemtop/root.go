@@ -74,15 +74,14 @@ func newRootCommand(a *app) *cobra.Command {
 			"content.\n\n" +
 			"Without a command it shows this machine's GPUs and who uses them; without a GPU, the embedded " +
 			"sample.",
-		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
+		Example: "  gmemtop run -- python train.py             watch a training from the start\n" +
 			"  gmemtop attach 4242                        watch a running one\n" +
 			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
 			"  gmemtop stats snapshot.pickle              the answer on one screen\n" +
 			"  gmemtop oom snapshot.pickle                why it ran out of memory\n" +
-			"  gmemtop diff old.pickle new.pickle         what changed; with --fail-if a gate in CI\n" +
+			"  gmemtop diff old.pickle new.pickle         what changed; --fail-if gates CI\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would save\n" +
-			"  gmemtop doctor                             what works on this machine, and how to fix " +
-			"the rest",
+			"  gmemtop doctor                             what works here, and what to fix",
 		SilenceErrors: true, SilenceUsage: true, Version: build.This().String(),
 		Args: rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -172,7 +171,7 @@ func unknown(root *cobra.Command, word string) error {
 func helpArgs(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	if c, _, err := root.Find(args); len(args) > 0 && (err != nil || c == root) {
-		return unknown(root, args[0])
+		return fmt.Errorf("%w; gmemtop --help lists the commands and topics", unknown(root, args[0]))
 	}
 	return nil
 }

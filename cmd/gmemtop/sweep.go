@@ -64,10 +64,10 @@ with the batch.
 
 Exits with 3 if nothing fits any budget.`,
 		Example: "  gmemtop sweep traces/*.gmt --managers all --budgets 20:80:4 -o sweep.parquet\n" +
-			"  gmemtop sweep b8.gmt --recorded-batch 8 --batch 8,16,32 --budgets 12GiB,24GiB -o " +
-			"sweep.parquet\n" +
-			"  gmemtop sweep traces/*.gmt -o sweep.parquet --serve --listen node0:7433 " +
-			"--join-file /shared/s1.join\n" +
+			"  gmemtop sweep b8.gmt --recorded-batch 8 --batch 8,16,32 --budgets 12GiB \\\n" +
+			"      -o sweep.parquet\n" +
+			"  gmemtop sweep traces/*.gmt -o sweep.parquet --serve --listen node0:7433 \\\n" +
+			"      --join-file /shared/s1.join\n" +
 			"  gmemtop sweep traces/*.gmt --shard $SLURM_ARRAY_TASK_ID/64 --parts parts\n" +
 			"  gmemtop sweep --merge parts -o sweep.parquet",
 		RunE: func(cmd *cobra.Command, args []string) error {

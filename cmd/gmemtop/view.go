@@ -33,7 +33,7 @@ type viewCommand struct {
 func newViewCommand(a *app) *cobra.Command {
 	c := viewCommand{app: a}
 	cmd := &cobra.Command{
-		Use:     "view --join-file FILE | view PLACE | view FOLDER | view --hub URL --run NAME",
+		Use:     "view --join-file FILE | PLACE | FOLDER | --hub URL --run NAME",
 		GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a training that runs on several machines",
 		Long: `Shows all ranks of a training whose machines send to a gmemtop hub, live: which rank differs
@@ -67,7 +67,7 @@ gmemtop run -o or gmemtop record wrote there.
 	p.StringVar(&c.reach.run, "run", "", "with --hub, the `name` of the run")
 	help.Rare(p, "hub", "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")
-	p.BoolVar(&c.flags.json, "json", false, "print them as JSON, and end")
+	p.BoolVar(&c.flags.json, "json", false, "print the ranks as JSON, and end")
 	c.flags.screen(cmd)
 	return cmd
 }

@@ -50,15 +50,15 @@ type liveFlags struct {
 func (f *liveFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.IntVar(&f.every, "every", 0,
-		"capture one step in this many whole, op by op; 0 captures two at first, then on request")
+		"capture one step in `n` op by op; 0 captures two at first, then on request")
 	p.StringVar(&f.depth, "depth", "",
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
 	p.StringArrayVar(&f.triggers, "trigger", nil,
 		"keep only the steps around this `event`: oom, allocated>60GiB, leak>1MiB/step...; may be given "+
 			"several times")
-	p.IntVar(&f.before, "before", 3, "captured steps to keep from before a trigger")
-	p.IntVar(&f.after, "after", 1, "captured steps to keep from after a trigger")
+	p.IntVar(&f.before, "before", 3, "captured steps to keep before a trigger")
+	p.IntVar(&f.after, "after", 1, "captured steps to keep after a trigger")
 	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
 	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
 	p.IntVar(&f.keep, "keep", 0, "how many of the newest files to keep (default all)")

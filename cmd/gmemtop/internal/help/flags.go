@@ -69,7 +69,13 @@ func flagUsage(f *pflag.Flag) string {
 	case "", "0", "0s", "false", "[]":
 		return text
 	}
-	return fmt.Sprintf("%s (default %s)", text, f.DefValue)
+	value := f.DefValue
+	for _, zero := range []string{"m0s", "h0m"} { // of durations: 1m0s is 1m, 720h0m0s is 720h
+		if strings.HasSuffix(value, zero) {
+			value = value[:len(value)-2]
+		}
+	}
+	return fmt.Sprintf("%s (default %s)", text, value)
 }
 
 // valueNames are the names of flags' values where the usage has none between backquotes.

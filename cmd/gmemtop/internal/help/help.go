@@ -36,13 +36,30 @@ func reflow(text string, w int) string {
 // shortExamples is how many examples -h prints.
 const shortExamples = 3
 
+// examples returns the examples of a command, all or the first ones. An example that takes several lines ends
+// all but the last with a backslash.
+func examples(text string, all bool) string {
+	lines := strings.Split(text, "\n")
+	n := 0
+	for i, line := range lines {
+		if strings.HasSuffix(line, "\\") {
+			continue
+		}
+		if n++; n == shortExamples && !all {
+			lines = lines[:i+1]
+			break
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
 // Write writes a command's help, wide cells wide. all adds the flags that few people need and the rest of the
 // examples.
 func Write(out io.Writer, c *cobra.Command, wide int, all bool) error {
 	var b strings.Builder
 	root := !c.HasParent()
 	all = all || root
-	text := reflow(cmp.Or(c.Long, c.Short), wide) + "\n"
+	text := reflow(cmp.Or(c.Long, c.Short+"."), wide) + "\n"
 	if root || !c.Runnable() {
 		fmt.Fprintf(&b, "%s", text)
 	}
@@ -54,12 +71,8 @@ func Write(out io.Writer, c *cobra.Command, wide int, all bool) error {
 		fmt.Fprintln(&b)
 	}
 	fmt.Fprintf(&b, "Usage\n  %s\n", c.UseLine())
-	examples := strings.Split(c.Example, "\n")
-	if !all {
-		examples = examples[:min(len(examples), shortExamples)]
-	}
 	if c.Example != "" {
-		fmt.Fprintf(&b, "\nExamples\n%s\n", strings.Join(examples, "\n"))
+		fmt.Fprintf(&b, "\nExamples\n%s\n", examples(c.Example, all))
 	}
 	if !root {
 		fmt.Fprintf(&b, "\n%s", text)
@@ -88,8 +101,8 @@ func Write(out io.Writer, c *cobra.Command, wide int, all bool) error {
 	if root {
 		b.WriteString("Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.\n")
 	} else {
-		b.WriteString("All commands have --ascii, --color, --quiet, --units and --verbose: " +
-			"see gmemtop --help.\n")
+		b.WriteString(report.Wrap("All commands have --ascii, --color, --quiet, --units and --verbose: "+
+			"see gmemtop --help.", wide) + "\n")
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
