@@ -45,6 +45,7 @@ const (
 	RecordingNotBegun // the error
 	RecordingStopped  // the error
 	Triggered         // the trigger, why, the step
+	NoLines           //
 
 	// What one viewer tells another.
 	OrderNotPassed // the error
@@ -235,6 +236,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	RecordingStopped: {"recording", "recording stopped: %s; the file is readable up to here, and the job " +
 		"goes on: use -o to record it to another file"},
 	Triggered: {"trigger", "%s: %s in step %d"},
+	NoLines: {"", "no lines of code: they are not recorded when steps are captured op by op; on a GPU, capture " +
+		"with --depth history"},
 
 	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},

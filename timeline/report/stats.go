@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -20,6 +21,7 @@ type Stats struct {
 	Source        Source        `json:"source"`
 	Kind          string        `json:"kind"`
 	Missing       string        `json:"missing,omitempty"`
+	NoLines       string        `json:"no_lines,omitempty"` // why there are no lines of code, and what records them
 	Complete      bool          `json:"complete"`
 	Losses        []Loss        `json:"losses"`
 	Devices       []DeviceStats `json:"devices"`
@@ -217,6 +219,9 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 		}
 		s.Devices = append(s.Devices, ds)
 		s.Complete = s.Complete && d.Totals.Complete
+		if d.Allocs.Len() > 0 {
+			s.NoLines = noLines(tr)
+		}
 	}
 	switch m := t.Main(); {
 	case len(devices) == 0:
@@ -228,6 +233,28 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 	}
 	return s, nil
 }
+
+// noLines says why no block has a line of code and what would record them, "" if some have, or if nothing
+// could.
+func noLines(tr *traces.Trace) string {
+	if slices.ContainsFunc(tr.Frames, func(f traces.Frame) bool { return f.Line > 0 }) {
+		return ""
+	}
+	switch {
+	case tr.Source.Format == capturedFormat && tr.Kind() == traces.Dataflow:
+		return say.NoLines.Text()
+	case tr.Source.Format == snapshotFormat:
+		return "no lines of code: the snapshot has no stacks; record it with " +
+			"torch.cuda.memory._record_memory_history(), whose defaults keep them"
+	}
+	return ""
+}
+
+// The formats for which something records lines of code.
+const (
+	capturedFormat = "capture"
+	snapshotFormat = "torch_snapshot"
+)
 
 func newSource(tr *traces.Trace) Source {
 	return Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes,

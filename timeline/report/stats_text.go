@@ -25,6 +25,10 @@ func (s *Stats) WriteText(w io.Writer, o Options) error {
 		}
 		s.Devices[i].print(p, o, s.Headline)
 	}
+	if s.NoLines != "" {
+		p.line("")
+		p.line("%s", s.NoLines)
+	}
 	s.printLosses(p)
 	return p.flush(w)
 }

@@ -3,10 +3,12 @@ package headless
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -37,7 +39,13 @@ func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 		}
 	}
 	files, _ := p.Files()
-	return []string{text + replayed(files)}
+	lines := []string{text + replayed(files)}
+	if len(v.Windows) > 0 && !slices.ContainsFunc(v.Windows, func(w capture.Window) bool {
+		return w.How != capture.HowOps
+	}) {
+		lines = append(lines, say.NoLines.Text())
+	}
+	return lines
 }
 
 // SummaryOfProbes sums up the intervals of a recording by probes.
