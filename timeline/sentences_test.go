@@ -3,6 +3,7 @@ package timeline_test
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +64,9 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 	eachScript(t, func(t *testing.T, d *timeline.Device) {
 		_, holder, ok := strings.Cut(autopsy.Headline(d, timeline.IEC), "Largest holder: ")
+		if logits, rest, more := strings.Cut(holder, ", then "); more && strings.HasPrefix(logits, "the logits,") {
+			holder = rest
+		}
 		groups := sites.Breakdown(d, d.Totals.PeakAt, sites.BySite)
 		if !ok || len(groups) == 0 || sites.Name(d, groups[0].Stack) == "" || d.Totals.OOMs > 0 {
 			return
@@ -105,4 +109,29 @@ func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What a sentence tells the reader to try is in the list of levers, so that its code is at hand.
+func TestEachLeverThatASentenceNamesIsInTheList(t *testing.T) {
+	said := 0
+	eachScript(t, func(t *testing.T, d *timeline.Device) {
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range a.Named {
+			said++
+			if !slices.ContainsFunc(a.Levers, func(l autopsy.Lever) bool { return l.Name == name }) {
+				t.Errorf("%q names %s, and no lever is called so", a.Sentence, name)
+			}
+		}
+		for _, l := range a.Levers {
+			if strings.Contains(a.Sentence, autopsy.LeverWords(l.Name)+", ") && !slices.Contains(a.Named, l.Name) {
+				t.Errorf("%q speaks of %s, which is not marked", a.Sentence, l.Name)
+			}
+		}
+	})
+	if said == 0 {
+		t.Error("no sentence names a lever")
+	}
 }

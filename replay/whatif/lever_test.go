@@ -117,7 +117,7 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 	if p := out["keep_nothing"].Peak; p == nil || *p > 60*mib {
 		t.Errorf("nothing is kept, and the peak is %d", *p)
 	}
-	first := "Why. Tried: with keep nothing this step would have finished"
+	first := "Why. Tried keep nothing: this step would have finished"
 	if row.Levers[0].Name != "keep_nothing" || !strings.HasPrefix(row.Sentence, first) {
 		t.Errorf("%s: %s", row.Levers[0].Name, row.Sentence)
 	}

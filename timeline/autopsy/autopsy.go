@@ -68,7 +68,10 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	a.Sentence, a.Advice = wording{d, u}.autopsy(a, f)
 	a.Sentence += a.Advice
 	if len(found) > 0 {
-		a.Advice = ""
+		a.Advice, a.Named = "", nil
+		if name := found[0].lever.name; name != "" {
+			a.Named = []string{name}
+		}
 		a.Sentence = found[0].said + " " + found[0].fix + f.asking(d.Allocated.At(a.At))
 		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
 	}
@@ -166,6 +169,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		}
 	case a.Inferred:
 		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // who holds them is in the table
+			a.Named = []string{"smaller_weights", "weights_on_host", "shard_parameters"}
 			return w.full(), " Load the weights in a smaller type, keep a part of them on the host, or " +
 				"shard them over several GPUs."
 		}
@@ -176,6 +180,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		return w.headline(), ""
 	default:
 		if c := w.loss(a); c != "" {
+			a.Named = []string{a.Levers[0].Name}
 			if w.Timeline().Trace.DiedOutOfMemory() {
 				c = none + " " + c
 			}
@@ -186,6 +191,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == Fits {
+			a.Named = []string{l.Name}
 			return s, " " + l.fitText(w.units)
 		}
 	}
@@ -201,6 +207,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			if slices.ContainsFunc(a.Levers, smaller) {
 				most = " Biggest saving without a smaller batch: "
 			}
+			a.Named = []string{l.Name}
 			return s, most + l.gerund() + ", " + l.savesText(w.units) + "." + peak
 		}
 	}
@@ -265,7 +272,9 @@ type Result struct {
 	State    *timeline.AllocatorState
 	Sentence string
 	// Advice is what the sentence says at its end of levers that were not tried, "" for nothing.
-	Advice  string
+	Advice string
+	// Named are the names of the levers that Sentence tells the reader to try.
+	Named   []string
 	Causes  []Cause
 	Holders []sites.Group // by stack, descending
 	Levers  []Lever       // those that help most come first; see worth

@@ -89,9 +89,20 @@ func (w wording) holders(m timeline.Moment) string {
 		}
 	}
 	if h := w.largestHolder(m); h != "" {
-		s += ". Largest holder: " + h
+		s += ". Largest holder: " + w.logitsFirst(m) + h
 	}
 	return s + "."
+}
+
+// logitsFirst names the logits where they hold more than any call site does, so that the sentence and the
+// autopsy's name the same: "the logits, 500 MiB in 4 blocks, then ". It is "" otherwise.
+func (w wording) logitsFirst(m timeline.Moment) string {
+	set := lossBlocks(w.Device, m)
+	groups := sites.Breakdown(w.Device, m, sites.BySite)
+	if len(groups) == 0 || set.bytes <= groups[0].Bytes {
+		return ""
+	}
+	return "the logits, " + w.units.Bytes(set.bytes) + blocksWord(set.blocks) + ", then "
 }
 
 // share says how much of total a category holds, with ~ where the category was inferred.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -51,8 +52,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
 		lossLever, scoresLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
 		shardParametersLever, foreachLever,
-		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
-		parametersOnHostLever,
+		mixedPrecisionLever, smallOptimizerLever, smallParametersLever, hostWeightsLever,
 	} {
 		c.tried = nil
 		if l, ok := lever(c); ok {
@@ -309,11 +309,15 @@ func poolLever(c *leverCase) (Lever, bool) {
 func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
 
 // gerund is a lever as the subject of a sentence.
-func (l *Lever) gerund() string {
-	if w, ok := leverWords[l.Name]; ok {
+func (l *Lever) gerund() string { return LeverWords(l.Name) }
+
+// LeverWords names a lever for people, as the subject of a sentence: "halving the micro-batch". Lists that
+// stand below a sentence use the same words, so that a reader finds there what the sentence names.
+func LeverWords(name string) string {
+	if w, ok := leverWords[name]; ok {
 		return w
 	}
-	return l.Name
+	return strings.ReplaceAll(name, "_", " ")
 }
 
 var leverWords = map[string]string{
@@ -360,6 +364,17 @@ var leverWords = map[string]string{
 	"unset_allocator_settings":  "the allocator's default settings",
 	"logits_to_keep":            "logits of the last position alone",
 	"free_outside":              "freeing what is outside of PyTorch",
+	"mixed_precision":           "mixed precision",
+	"optimizer_8bit":            "an optimizer with 8-bit state",
+	"smaller_weights":           "weights in a smaller type",
+	"weights_on_host":           "keeping a part of the weights on the host",
+	"max_split_size":            "keeping large segments whole",
+	"roundup_power2_divisions":  "rounding requests up",
+	"drop_exception":            "dropping the exception",
+	"load_each_batch":           "moving each batch in the loop",
+	"smaller_input":             "computing it in parts",
+	"use_cache_off":             "use_cache=False",
+	"autocast_cache_off":        "autocast without its cache",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

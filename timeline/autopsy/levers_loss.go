@@ -19,6 +19,7 @@ type blockSet struct {
 	sizes    map[int64]bool // of its blocks, those of parameters left out
 	size     int64          // of the largest
 	bytes    int64          // allocated at the moment
+	blocks   int            // how many they are
 	duration int64          // nanoseconds for which all of them together are there
 }
 
@@ -31,6 +32,16 @@ func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	}
 	n := sites.Of(d.Timeline()).Number(s)
 	return n >= 0 && (b.lines[n] && logitsSized(size, b.size) || b.outputs[n] && size > b.size)
+}
+
+// Logits returns which allocations are the logits or what a loss makes of them, as far as they hold a real
+// share of what is allocated at a moment: what the sentences call the logits. It is nil where none do.
+func Logits(d *timeline.Device, m timeline.Moment) func(timeline.AllocID) bool {
+	set := lossBlocks(d, m)
+	if set.bytes == 0 {
+		return nil
+	}
+	return func(a timeline.AllocID) bool { return a != timeline.NoAlloc && set.member(d, a) }
 }
 
 // longerOutput is how many times as large as what the loss makes of them the logits of all positions may be.
@@ -86,6 +97,7 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		}
 		set.sizes[size] = true
 		set.bytes += d.Allocs.Rounded[a]
+		set.blocks++
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
 	}
 	for _, a := range live { // whose gradients have their sizes

@@ -388,16 +388,16 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	}, true
 }
 
-// parametersOnHostLever is for a device that parameters fill, which the sentence on top then says.
-func parametersOnHostLever(c *leverCase) (Lever, bool) {
-	w := wording{c.d, c.f.units}
-	if g, ok := w.fills(); !c.a.Inferred || !ok || g.Category != timeline.Parameter {
+// hostWeightsLever is offered where weights alone fill the device. How many of them stay on the host is for
+// the user to choose, so that no saving is claimed.
+func hostWeightsLever(c *leverCase) (Lever, bool) {
+	if !c.a.Inferred || float64(c.by[timeline.Parameter]) < fullShare*float64(c.total) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "parameters_on_host", Exactness: timeline.Inferred,
-		Command: "from_pretrained(name, device_map=\"auto\")  # of transformers, with accelerate",
-		Text: "keep a part of the parameters on the host: each layer is copied to the GPU before it runs, which " +
-			"takes time in every call",
+		Name: "weights_on_host", Exactness: timeline.Inferred,
+		Command: "from_pretrained(..., device_map=\"auto\", max_memory={0: \"8GiB\", \"cpu\": \"64GiB\"})",
+		Text: "keep a part of the weights on the host: each layer that stays there is copied to the GPU when " +
+			"it runs, which is slower; the limits in the code are examples",
 	}, true
 }

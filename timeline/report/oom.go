@@ -47,6 +47,8 @@ type OOMDevice struct {
 	Together *Together `json:"together"`
 	// advice is the end of Sentence, about levers.
 	advice string
+	// Named are the names of the levers that Sentence tells the reader to try.
+	Named []string `json:"-"`
 }
 
 // MemoryStats are the allocator's figures at the moment of the autopsy, as in PyTorch's memory_stats and the
@@ -160,8 +162,8 @@ func diedOf(t *traces.Trace) (m Message, ok bool) {
 func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	row := OOMDevice{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence,
-		OOM:      a.OOM,
-		advice:   a.Advice,
+		OOM:    a.OOM,
+		advice: a.Advice, Named: a.Named,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
 		Stats: newMemoryStats(d, a), Causes: []Cause{},

@@ -99,6 +99,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		}
 	}
 	if told != nil && !d.faulty() {
+		d.name(told.Name)
 		d.advise("%s", d.simulatedSentence(told.Simulated, u))
 	}
 }

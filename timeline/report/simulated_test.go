@@ -154,7 +154,7 @@ func TestSettingsAreNotRecommendedNextToAFaultOfTheTraining(t *testing.T) {
 
 func TestNextToAFaultOnlyLeversThatFinishAreNamed(t *testing.T) {
 	for outcome, faulty := range map[string]string{
-		Finishes: "Why. Tried: with a lever this step would have finished, peak 1 B allocated, " +
+		Finishes: "Why. Tried a lever: this step would have finished, peak 1 B allocated, " +
 			"2 B of 3 B reserved.",
 		Postpones:     "Why.",
 		ServesRequest: "Why.",

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 )
 
 // Outcomes of trying a lever.
@@ -78,7 +79,19 @@ func (d *OOMDevice) NotTried(reason string) {
 
 // takeBack cuts the sentence off before its part about levers.
 func (d *OOMDevice) takeBack() {
+	if d.advice != "" {
+		d.Named = nil
+	}
 	d.Sentence, d.advice = strings.TrimSuffix(d.Sentence, d.advice), ""
+}
+
+// name notes that the sentence names levers.
+func (d *OOMDevice) name(levers ...string) {
+	for _, l := range levers {
+		if !slices.Contains(d.Named, l) {
+			d.Named = append(d.Named, l)
+		}
+	}
 }
 
 // advise adds a remark about levers to the end of the sentence.
@@ -114,7 +127,7 @@ var costOf = map[string]int{
 	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
-	"checkpoint": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,
+	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,
 	"bucket_by_length": 4, "expert_capacity": 4, "limit_growth": 4,
 	"shard_optimizer": 5, "shard_parameters": 5, "distributed_data_parallel": 5, "micro_batch": 6,
 }
@@ -201,12 +214,15 @@ func (d *OOMDevice) SayTried(u timeline.Units) {
 	faulty := d.faulty()
 	switch {
 	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
-		d.advise("Tried: %s and %s together: %s.", spaced(d.Together.Levers[0]),
-			spaced(d.Together.Levers[1]), d.Together.text(u))
+		one, other := d.Together.Levers[0], d.Together.Levers[1]
+		d.name(one, other)
+		d.advise("Tried %s together with %s: %s.", autopsy.LeverWords(one), autopsy.LeverWords(other),
+			d.Together.text(u))
 	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried] &&
 		(!faulty || d.Levers[0].Tried.Outcome == Finishes):
 		l := &d.Levers[0]
-		d.advise("Tried: with %s %s.", spaced(l.Name), l.Tried.text(u))
+		d.name(l.Name)
+		d.advise("Tried %s: %s.", autopsy.LeverWords(l.Name), l.Tried.text(u))
 	case !faulty:
 		d.advise("No single change that this recording lets us try is enough.")
 	}
