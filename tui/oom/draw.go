@@ -188,9 +188,14 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 	case body.H < 16:
 		least = min(n, 2)
 	}
-	rows := max(min(whole, body.H-len(v.list)-leverDetail-holderRows(a)), least)
-	if rows < whole && len(v.list) > 0 && body.H-rows-len(v.list)-leverDetail < holderRows(a) {
-		rows = max(rows, min(whole, body.H-len(v.list)-2-highest(v.pages(s, c, body.W))))
+	levers := 0
+	if len(v.list) > 0 {
+		levers = min(len(v.list), leastLevers) + 1 + highest(v.pages(s, c, body.W))
+	}
+	least = max(min(least, body.H-levers), min(n, 2))
+	rows := max(min(whole, body.H-levers-holderRows(a)), least)
+	if rows < whole && levers > 0 && body.H-rows-levers < holderRows(a) {
+		rows = max(rows, min(whole, body.H-levers-1))
 	}
 	return rows
 }
@@ -279,65 +284,107 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	if body.H < 2 {
 		return
 	}
-	switch {
-	case len(v.list) == 0:
+	if len(v.list) == 0 {
 		v.drawHolders(s, c, body, a)
-	case body.W >= 140:
+		return
+	}
+	if body.W >= 140 {
 		left, right := body.CutLeft(body.W/2 - 1)
 		_, right = right.CutLeft(2)
-		v.drawLevers(s, c, left)
-		v.drawHolders(s, c, right, a)
-	case body.H >= 18, body.H-len(v.list)-leverDetail >= holderRows(a):
-		rows := len(v.list) + leverDetail
-		if body.H >= 18 { // the longest lever in full, with its code: it is what the reader came for
-			rows = min(len(v.list)+2+highest(v.pages(s, c, body.W)), body.H-max(holderRows(a), body.H/4))
-		}
-		top, bottom := body.CutTop(rows)
-		v.drawLevers(s, c, top)
+		v.drawBeside(s, c, left, right, a)
+		return
+	}
+	pages := v.pages(s, c, body.W)
+	least := min(len(v.list), leastLevers) + 1 + highest(pages)
+	room := holderRows(a)
+	if body.H >= 18 {
+		room = max(room, body.H/4)
+	}
+	switch {
+	case body.H-least >= room:
+		top, bottom := body.CutTop(min(len(v.list)+1+allRows(pages), body.H-room))
+		v.drawLevers(s, c, top, canvas.Rect{})
 		v.drawHolders(s, c, bottom, a)
 	case v.levers.Blurred:
 		v.drawHolders(s, c, body, a)
 	default:
-		v.drawLevers(s, c, body)
+		v.drawLevers(s, c, body, canvas.Rect{})
 	}
 }
 
-// What the levers take beside a row each, with their head and what the selected one means; and the least of
-// the holders that is worth a table.
+// drawBeside draws the levers at the left and the holders at the right. Levers that do not all have room in
+// full at the left go on below the holders.
+func (v *view) drawBeside(s *leaf.State, c *canvas.Canvas, left, right canvas.Rect, a *autopsy.Result) {
+	more := canvas.Rect{}
+	if need := len(v.list) + 1 + allRows(v.pages(s, c, left.W)); need > left.H {
+		rows := min(need-left.H+highest(v.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
+		right, more = right.CutBottom(max(rows, 0))
+	}
+	v.drawLevers(s, c, left, more)
+	v.drawHolders(s, c, right, a)
+}
+
 const (
-	leverDetail  = 6
-	leastHolders = 4
+	leastLevers  = 3 // rows of the list of levers that stay while one of them is read
+	leastHolders = 4 // rows of the table of holders that are worth a table
 )
 
-// drawLevers draws the table of levers and, under it, all of them in full, or as much of the selected one as
-// has room.
-func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
-	chosen, rows := v.levers.Selected(), len(v.list)+1
-	blocks := v.pages(s, c, at.W)
-	whole := 0
-	for i := range blocks {
-		whole += blocks[i].height() + 1
-	}
-	all := whole > 0 && rows+whole <= at.H
-	var detail canvas.Rect
-	switch {
-	case all:
-		at, detail = at.CutTop(rows)
-		_, detail = detail.CutTop(1)
-	case at.H >= 6:
-		at, detail = at.CutBottom(min(highest(blocks), max(at.H-rows, 4)))
-	}
-	v.levers.Draw(c, at, s.Theme, func(row, col int) table.Cell {
-		return leverCell(s, &v.list[row], col, all)
-	})
-	if all {
-		for i := range blocks {
-			v.drawPage(s, c, &detail, i, blocks[i])
-			_, detail = detail.CutTop(1)
+// drawLevers draws the list of levers by their names and, under it, as many of them in full as have room, the
+// selected one first of all. They go on in more, which may be empty. Rows of the list give way to the
+// selected lever: it is what the reader came for.
+func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at, more canvas.Rect) {
+	pages := v.pages(s, c, at.W)
+	rows := len(v.list) + 1
+	if chosen := v.levers.Selected(); chosen >= 0 && len(pages) > 0 {
+		if room := at.H - pages[chosen].height(); room > rows {
+			rows++ // a blank one below the list
+		} else {
+			rows = min(rows, max(room, min(len(v.list), leastLevers)+1))
 		}
-	} else if chosen >= 0 && len(blocks) > 0 && detail.H > 0 {
-		v.drawPage(s, c, &detail, chosen, blocks[chosen])
 	}
+	list, below := at.CutTop(min(rows, at.H))
+	v.levers.Draw(c, list, s.Theme, func(row, col int) table.Cell {
+		return leverCell(s, &v.list[row], col)
+	})
+	if len(pages) == 0 {
+		return
+	}
+	shown := inFull(pages, v.levers.Selected(), []int{below.H, more.H})
+	for k, area := range []canvas.Rect{below, more} {
+		for _, i := range shown[k] {
+			v.drawPage(s, c, &area, i, pages[i])
+			_, area = area.CutTop(1)
+		}
+	}
+}
+
+// inFull returns which pages are drawn in columns of given heights, a blank row between two: from the first
+// on, or from the first with which the selected one still has room. A page that has no room in a column goes
+// to the next one; the selected one is drawn in any case.
+func inFull(pages []page, selected int, heights []int) [][]int {
+	for from := range pages {
+		shown, left, k := make([][]int, len(heights)), slices.Clone(heights), 0
+		found := false
+		for i := from; i < len(pages); i++ {
+			for k < len(left) && pages[i].height() > left[k] {
+				k++
+			}
+			if k == len(left) {
+				break
+			}
+			shown[k] = append(shown[k], i)
+			left[k] -= pages[i].height() + 1
+			found = found || i == selected
+		}
+		if found {
+			return shown
+		}
+	}
+	shown := make([][]int, len(heights))
+	if selected >= 0 && selected < len(pages) {
+		shown[0] = []int{selected}
+	}
+	return shown
 }
 
 // page is a lever in full: what to do and what came of trying it, in its styles, and the code to change.
@@ -348,6 +395,14 @@ func (b *page) height() int { return 1 + len(b.text) + len(b.code) }
 func highest(blocks []page) (rows int) {
 	for i := range blocks {
 		rows = max(rows, blocks[i].height())
+	}
+	return rows
+}
+
+// allRows is the rows that all pages take, each with a blank one after it.
+func allRows(pages []page) (rows int) {
+	for i := range pages {
+		rows += pages[i].height() + 1
 	}
 	return rows
 }
@@ -393,9 +448,9 @@ func (v *view) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
 func (v *view) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
 	l, th := &v.list[row], s.Theme
 	selected := row == v.levers.Selected() && !v.levers.Blurred
-	c.Print(at.X, at.Y, leaf.Ruled(th, c, at.W, l.name))
+	c.Print(at.X, at.Y, leaf.Ruled(th, c, at.W, leaf.Title(l.title)))
 	if selected {
-		c.TextMax(at.X, at.Y, at.W, th.Accent, l.name)
+		c.TextMax(at.X, at.Y, at.W, th.Accent, leaf.Title(l.title))
 	}
 	_, *at = at.CutTop(1)
 	room := at.H - len(b.code)
@@ -424,8 +479,8 @@ func (v *view) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row in
 	_, *at = at.CutTop(len(b.code))
 }
 
-// leverCell is a cell of the table of levers; brief says that their texts stand below.
-func leverCell(s *leaf.State, l *lever, col int, brief bool) table.Cell {
+// leverCell is a cell of the list of levers. Those that the answer on top names have its mark.
+func leverCell(s *leaf.State, l *lever, col int) table.Cell {
 	switch {
 	case col == 0 && l.saves == "":
 		return table.Cell{Text: "?", Style: s.Theme.Dim}
@@ -434,10 +489,10 @@ func leverCell(s *leaf.State, l *lever, col int, brief bool) table.Cell {
 	case col == 1:
 		text, st := l.look(s.Theme)
 		return table.Cell{Text: text, Style: st}
-	case brief:
-		return table.Cell{Text: l.name}
+	case l.named:
+		return table.Cell{Text: l.title, Style: s.Theme.Strong, Lead: "●", LeadStyle: s.Theme.Good}
 	}
-	return table.Cell{Text: l.text}
+	return table.Cell{Text: l.title, Lead: " "}
 }
 
 func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
@@ -474,6 +529,10 @@ func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *a
 		if g.Name == "" {
 			return table.Cell{Text: "recorded without a stack", Style: s.Theme.Dim}
 		}
-		return table.Cell{Text: g.Name, Style: leaf.Linked(s, s.Device, g.Stack, canvas.Style{})}
+		name := g.Name
+		if row < len(v.logits) && v.logits[row] {
+			name = leaf.LogitsMark + name
+		}
+		return table.Cell{Text: name, Style: leaf.Linked(s, s.Device, g.Stack, canvas.Style{})}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -24,6 +25,8 @@ import (
 // lever is a row of the table: something to do, and what trying it showed.
 type lever struct {
 	name, text, command string
+	title               string // its name for people
+	named               bool   // the sentence on top tells the reader to try it
 	saves               string // "" where it is not known
 	verdict             verdict
 	came                string // what came of it, a sentence
@@ -38,6 +41,7 @@ const (
 	notTried
 	finishes
 	serves
+	together // with another one, but not alone
 	postpones
 	useless
 )
@@ -51,6 +55,8 @@ func (l *lever) look(th *theme.Theme) (text string, st canvas.Style) {
 		return "✓ finishes", th.Good
 	case serves:
 		return "✓ request served", th.Good
+	case together:
+		return "✓ two together", th.Good
 	case postpones:
 		return "~ postpones", th.Warn
 	case useless:
@@ -147,8 +153,10 @@ func (v *view) sentence(s *leaf.State, a *autopsy.Result) string {
 // leversFound are the levers of an autopsy, before they are tried; err says why they cannot be.
 func leversFound(a *autopsy.Result, err error, u timeline.Units) []lever {
 	list := make([]lever, len(a.Levers))
+	said := !a.OOM || a.Advice == "" // the advice about levers is left out until they are tried
 	for i, l := range a.Levers {
-		list[i] = lever{name: spaced(l.Name), text: l.Text, command: l.Command}
+		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name), text: l.Text, command: l.Command,
+			named: said && slices.Contains(a.Named, l.Name)}
 		if saves, ok := l.Saves.Value(); ok {
 			list[i].saves = estimate(l.Exactness.String()) + u.Bytes(saves)
 		}
@@ -168,15 +176,48 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 	list := make([]lever, len(row.Levers))
 	for i := range row.Levers {
 		l := &row.Levers[i]
-		list[i] = lever{name: spaced(l.Name), text: l.Text, command: l.Command}
+		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name), text: l.Text, command: l.Command,
+			named: slices.Contains(row.Named, l.Name)}
 		if l.Saves != nil {
 			list[i].saves = estimate(l.Exactness) + u.Bytes(*l.Saves)
 		}
 		if l.Tried != nil {
 			list[i].verdict, list[i].came = cameOf(l.Tried, u)
 		}
+		if with := partner(row.Together, l.Name); with != "" {
+			list[i].verdict = together
+			list[i].came = "Alone, this step runs out all the same. " + cameTogether(row.Together, with, u)
+		}
 	}
+	// what the sentence names is what the reader looks for
+	slices.SortStableFunc(list, func(x, y lever) int { return turn(&x) - turn(&y) })
 	return list
+}
+
+func turn(l *lever) int {
+	if l.named {
+		return 0
+	}
+	return 1
+}
+
+// partner is the lever that one was tried together with, "" for none.
+func partner(t *report.Together, name string) string {
+	if t == nil || !slices.Contains(t.Levers, name) {
+		return ""
+	}
+	for _, other := range t.Levers {
+		if other != name {
+			return other
+		}
+	}
+	return ""
+}
+
+// cameTogether says what came of trying a lever with another one.
+func cameTogether(t *report.Together, with string, u timeline.Units) string {
+	_, came := cameOf(&t.Tried, u)
+	return "Together with " + autopsy.LeverWords(with) + ": " + strings.TrimPrefix(came, "Tried: ")
 }
 
 // cameOf says what came of trying a lever.
@@ -210,5 +251,3 @@ func estimate(exactness string) string {
 	}
 	return ""
 }
-
-func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }

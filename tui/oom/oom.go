@@ -23,9 +23,29 @@ type asked struct {
 	units  timeline.Units
 }
 
+// answer is an autopsy, and which of its holders are of the logits.
+type answer struct {
+	*autopsy.Result
+	logits []bool
+}
+
+func answerOf(ctx context.Context, d *timeline.Device, u timeline.Units) (*answer, error) {
+	a, err := autopsy.Of(ctx, d, u)
+	if err != nil {
+		return nil, err
+	}
+	x := &answer{Result: a, logits: make([]bool, len(a.Holders))}
+	if of := autopsy.Logits(d, a.At); of != nil {
+		for i := range a.Holders {
+			x.logits[i] = of(a.Holders[i].Largest)
+		}
+	}
+	return x, nil
+}
+
 // view shows the autopsy. It implements leaf.View.
 type view struct {
-	autopsy leaf.Query[asked, *autopsy.Result]
+	autopsy leaf.Query[asked, *answer]
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
 	at      trialMsg                             // how far the trial is
 	front   bool
@@ -34,6 +54,7 @@ type view struct {
 	laid    layout
 	levers  *table.Table
 	holders *table.Table
+	logits  []bool           // which holders are of the logits
 	of      *timeline.Device // whose rows the tables hold
 	tab     key.Binding
 }
@@ -44,7 +65,7 @@ func New() leaf.View {
 		levers: table.New(
 			table.Column{Title: "saves", Width: 10, Right: true},
 			table.Column{Title: "tried", Width: 16, Drop: 1},
-			table.Column{Title: "what would help", Width: 26, Max: 160},
+			table.Column{Title: "  what would help", Width: 26, Max: 100},
 		),
 		holders: table.New(
 			table.Column{Title: "bytes", Width: 10, Right: true},
@@ -96,8 +117,8 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return nil
 		}
 		k := asked{s.Device, s.Units}
-		return tea.Batch(v.autopsy.Ask(k, func(ctx context.Context) (*autopsy.Result, error) {
-			return autopsy.Of(ctx, k.device, k.units)
+		return tea.Batch(v.autopsy.Ask(k, func(ctx context.Context) (*answer, error) {
+			return answerOf(ctx, k.device, k.units)
 		}), v.try(s))
 	case leaf.LeftMsg:
 		v.front = false
@@ -123,7 +144,7 @@ func (v *view) settle(s *leaf.State) {
 		return
 	}
 	same := v.of == k.device
-	v.of = k.device
+	v.of, v.logits = k.device, a.logits
 	v.holders.SetRows(len(a.Holders))
 	if !same {
 		v.list = nil
@@ -170,7 +191,7 @@ func (v *view) fill(s *leaf.State) {
 // known returns the autopsy of the device in view, nil until it is there.
 func (v *view) known(s *leaf.State) *autopsy.Result {
 	if k, a, ok := v.autopsy.Value(); ok && k.device == s.Device && v.of == k.device {
-		return a
+		return a.Result
 	}
 	return nil
 }
@@ -236,9 +257,9 @@ func (v *view) Status(s *leaf.State) string {
 	if i := v.levers.Selected(); i >= 0 {
 		l := v.list[i]
 		if l.command == "" {
-			return l.name
+			return l.title
 		}
-		return l.name + " · " + l.command
+		return l.title + " · " + l.command
 	}
 	return ""
 }

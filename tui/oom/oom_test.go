@@ -2,6 +2,7 @@ package oom
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -128,7 +129,7 @@ func BenchmarkDraw(b *testing.B) {
 	s, v := viewtest.State(tl), New().(*view)
 	cmd := v.Update(s, leaf.ChangedMsg{})
 	trial := v.Update(s, cmd())
-	v.Update(s, answer(trial))
+	v.Update(s, result(trial))
 	c := canvas.New(200, 56, canvas.TrueColor, false)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -189,15 +190,15 @@ func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
 	v.list[0].text, v.laidOut = strings.Repeat("a long story ", 90), nil
 	v.levers.SetRows(1)
 	c := canvas.New(80, 12, canvas.NoColor, false)
-	v.drawLevers(sc.State, c, c.Bounds())
+	v.drawLevers(sc.State, c, c.Bounds(), canvas.Rect{})
 	above, _, _ := strings.Cut(ansi.Strip(c.String()), "\n$ ")
 	if v.list[0].command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
 		t.Errorf("a cut text does not say so:\n%s", above)
 	}
 }
 
-// answer runs the first command of a batch, or a command that is none.
-func answer(cmd tea.Cmd) tea.Msg {
+// result runs the first command of a batch, or a command that is none.
+func result(cmd tea.Cmd) tea.Msg {
 	msg := cmd()
 	if cmds, ok := viewtest.Commands(msg); ok {
 		return cmds[0]()
@@ -254,14 +255,14 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 		t.Errorf("before any is tried it says %q", text)
 	}
 	v.Update(s, leaf.LeftMsg{})
-	if v.Update(s, answer(trial)); v.tried(s) != nil || v.trial.Pending() {
+	if v.Update(s, result(trial)); v.tried(s) != nil || v.trial.Pending() {
 		t.Error("what was given up is shown")
 	}
 	again := v.Update(s, leaf.ChangedMsg{})
 	if again == nil {
 		t.Fatal("back in front, nothing is tried")
 	}
-	v.Update(s, answer(again))
+	v.Update(s, result(again))
 	row := v.tried(s)
 	if row == nil || len(row.Levers) != len(v.list) {
 		t.Fatalf("tried: %v", row)
@@ -270,9 +271,14 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 		report.Finishes: finishes, report.ServesRequest: serves, report.Postpones: postpones,
 		report.DoesNotHelp: useless, report.NotTried: notTried,
 	}
-	for i, l := range v.list {
-		if l.verdict != want[row.Levers[i].Tried.Outcome] || l.came == "" {
-			t.Errorf("%s: %s is shown as %d, %q", l.name, row.Levers[i].Tried.Outcome, l.verdict, l.came)
+	for _, x := range row.Levers {
+		i := slices.IndexFunc(v.list, func(l lever) bool { return l.name == x.Name })
+		outcome := want[x.Tried.Outcome]
+		if partner(row.Together, x.Name) != "" {
+			outcome = together
+		}
+		if i < 0 || v.list[i].verdict != outcome || v.list[i].came == "" {
+			t.Errorf("%s: %s is shown as %+v", x.Name, x.Tried.Outcome, v.list)
 		}
 	}
 }
@@ -318,5 +324,53 @@ func TestWhatTryingALeverShowedIsPrinted(t *testing.T) {
 		if _, got := cameOf(tried, timeline.IEC); got != want {
 			t.Errorf("%s: %q, want %q", outcome, got, want)
 		}
+	}
+}
+
+// Levers that do not all have room stand in the next column, and the selected one is always there in full.
+func TestTheSelectedLeverIsInFullWhateverHasRoom(t *testing.T) {
+	pages := make([]page, 6)
+	for i := range pages {
+		pages[i].text = make([]string, i+2)
+	}
+	for _, heights := range [][]int{{8, 0}, {12, 9}, {40, 0}, {60, 0}, {9, 40}} {
+		for selected := range pages {
+			shown := inFull(pages, selected, heights)
+			seen := false
+			for k, list := range shown {
+				rows := 0
+				for _, i := range list {
+					rows += pages[i].height() + 1
+					seen = seen || i == selected
+				}
+				if rows-1 > heights[k] {
+					t.Errorf("%v, lever %d: column %d has %d rows of pages %v", heights, selected, k, rows-1, list)
+				}
+			}
+			if !seen {
+				t.Errorf("%v: lever %d is not among %v", heights, selected, shown)
+			}
+		}
+	}
+}
+
+// The levers that the answer names are marked in the list, by the words that the answer uses.
+func TestTheLeversThatTheAnswerNamesAreMarked(t *testing.T) {
+	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8}.Timeline(t))
+	text := sc.Text(80, 24)
+	a, err := autopsy.Of(t.Context(), sc.State.Device, sc.State.Units)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(a.Named) == 0 {
+		t.Fatalf("%q names no lever", a.Sentence)
+	}
+	for _, name := range a.Named {
+		if !strings.Contains(text, "● "+autopsy.LeverWords(name)) {
+			t.Errorf("%s is not marked:\n%s", name, text)
+		}
+	}
+	if n := strings.Count(text, "● "); n != len(a.Named) {
+		t.Errorf("%d levers are marked, the answer names %d:\n%s", n, len(a.Named), text)
 	}
 }

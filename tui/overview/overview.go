@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
@@ -20,7 +21,7 @@ import (
 type View struct {
 	usage   chart.Usage
 	parts   leaf.Query[at, []sites.Group] // by category at the cursor
-	holders leaf.Query[at, []sites.Group] // by stack at the cursor
+	holders leaf.Query[at, []holder]      // by stack at the cursor
 	state   leaf.Query[at, *timeline.AllocatorState]
 	most    leaf.Query[*timeline.Device, extent]
 	pointer chart.Pointer
@@ -139,13 +140,30 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 		v.parts.Ask(k, func(context.Context) ([]sites.Group, error) {
 			return sites.Breakdown(d, m, sites.ByCategory), nil
 		}),
-		v.holders.Ask(k, func(context.Context) ([]sites.Group, error) {
-			return sites.Breakdown(d, m, sites.BySite), nil
+		v.holders.Ask(k, func(context.Context) ([]holder, error) {
+			return holdersAt(d, m), nil
 		}),
 		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) {
 			return timeline.StateAt(ctx, d, m)
 		}),
 	)
+}
+
+// holder is a row of the table of holders; logits says that its largest block is of the logits, by which name
+// the sentence on top may call it.
+type holder struct {
+	sites.Group
+	logits bool
+}
+
+// holdersAt returns what holds something at a moment by call site, the largest first.
+func holdersAt(d *timeline.Device, m timeline.Moment) []holder {
+	var rows []holder
+	logits := autopsy.Logits(d, m)
+	for _, g := range held(sites.Breakdown(d, m, sites.BySite)) {
+		rows = append(rows, holder{g, logits != nil && logits(g.Largest)})
+	}
+	return rows
 }
 
 // rows returns the categories at the cursor that hold something.

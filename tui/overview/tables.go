@@ -241,7 +241,6 @@ func (v *View) drawElsewhere(s *leaf.State, c *canvas.Canvas, y int) {
 func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	key, groups, ok := v.holders.Value()
-	groups = held(groups)
 	if !ok || key.device != s.Device || len(groups) == 0 {
 		leaf.Rule(s, c, 0, 0, w, "Largest holders")
 		return
@@ -278,6 +277,9 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 		name := g.Name
 		if name == "" {
 			name = "no stack recorded"
+		}
+		if g.logits {
+			name = leaf.LogitsMark + name
 		}
 		st := leaf.Linked(s, s.Device, g.Stack, s.Theme.Text)
 		c.TextMax(nameX, y, w-nameX-canvas.Width(blocks)-1, st, name)
