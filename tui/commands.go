@@ -17,6 +17,9 @@ func (m *model) onLoaded(msg loadedMsg) tea.Cmd {
 		m.tabs.front = firstView(m.opts.View, &msg.loaded)
 	}
 	cmd := m.look()
+	if !beside {
+		m.restart()
+	}
 	if msg.loaded.End > msg.loaded.First {
 		cmd = tea.Batch(cmd, m.moved(m.cursor.openStretch(msg.loaded.First, msg.loaded.End)))
 	}
@@ -47,6 +50,6 @@ func (m *model) openRank(path string) tea.Cmd {
 	if m.opts.Open == nil {
 		return m.toast.say("ranks cannot be opened here", true)
 	}
-	m.tabs.front = leaf.Overview
+	m.show(leaf.Overview)
 	return m.loader.start(m.opts.Open(path), path, true)
 }

@@ -284,22 +284,5 @@ func (c *cursor) toBlock(a timeline.AllocID) string {
 	return c.moveTo(c.device.Allocs.Start[a])
 }
 
-// narrowed reports whether a selection, a mark or a zoom could be undone.
-func (c *cursor) narrowed() bool { return c.Selected != timeline.NoAlloc || c.HasMark || c.zoomed() }
-
-// back undoes the latest of what narrows the view: the selection, the filter, the mark, the zoom.
-func back(c *cursor, f *filter) {
-	switch {
-	case c.Selected != timeline.NoAlloc:
-		c.choose(timeline.NoAlloc)
-	case f.QueryText != "":
-		f.clear()
-	case c.HasMark:
-		c.HasMark = false
-	default:
-		c.wholeWindow()
-	}
-}
-
 // zoomed reports whether less than the whole recording is shown.
 func (c *cursor) zoomed() bool { return c.device != nil && c.Window != c.device.Full(c.Window.Axis) }

@@ -66,11 +66,18 @@ func (m *model) draw() {
 		m.loader.draw(s.Theme, c)
 		m.toast.draw(s.Theme, status)
 	default:
-		drawTabs(s, c.Sub(at.tabs), c.Sub(at.source), &m.tabs, &m.follow)
+		below := at.source
+		_, below = below.CutLeft(drawSearch(s, c.Sub(at.source), m.tabs.view(), &m.filter))
+		drawTabs(s, c.Sub(at.tabs), c.Sub(below), &m.tabs, &m.follow)
 		drawBanner(s.Theme, c.Sub(at.banner), m.warning())
 		drawView(s, c.Sub(at.body), m.tabs.view(), &m.follow)
 		if !m.toast.draw(s.Theme, status) {
-			drawStatus(s, status, m.tabs.view(), own != nil, &m.follow, &m.filter)
+			searched := 0
+			if at.source.H == 0 {
+				searched = drawSearch(s, status, m.tabs.view(), &m.filter)
+			}
+			_, rest := at.status.CutLeft(searched)
+			drawStatus(s, c.Sub(rest), m.tabs.view(), own != nil, &m.follow)
 		}
 	}
 	m.dialogs.Draw(s.Theme, c)
@@ -125,7 +132,7 @@ func drawTabs(s *leaf.State, c, below *canvas.Canvas, t *tabs, f *follow) {
 	case room >= canvas.Width(strings.Join(parts, partBy)) || below.Height() == 0 && room > 8:
 		c.TextRight(w-1, 0, th.Dim, sourceText(parts, room))
 	case below.Height() > 0:
-		below.TextRight(w-1, 0, th.Dim, sourceText(parts, w-2))
+		below.TextRight(below.Width()-1, 0, th.Dim, sourceText(parts, below.Width()-2))
 	}
 }
 
@@ -203,29 +210,39 @@ func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 
 // drawStatus draws the status line: what is under the cursor of the view in front, whether or not the view
 // has something to show.
-func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watched *follow, found *filter) {
+func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watched *follow) {
 	th := s.Theme
 	w := c.Width()
 	if v == nil || v.ID() != leaf.Live {
 		w -= watched.drawAlert(th, s.Units, c)
 	}
-	if !shows {
-		return
+	if shows {
+		c.TextMax(1, 0, w-3, th.Text, v.Status(s))
 	}
-	right := ""
-	if s.QueryText != "" {
-		right = "search " + s.QueryText
-		if filters(v) {
-			right = "filter " + s.QueryText
-		}
-		if n, ok := found.count(s.QueryText); ok {
-			right += " (" + n + ")"
-		}
-		right = canvas.Truncate(right, w/3)
-		n := c.TextRight(w-1, 0, th.Accent, right)
-		c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"filter"})
+}
+
+// drawSearch says at the left of a row what is searched for, and how to end that; it returns the cells that it
+// took. A search holds in all views, so that each says it.
+func drawSearch(s *leaf.State, c *canvas.Canvas, v leaf.View, found *filter) int {
+	w, h := c.Size()
+	if s.QueryText == "" || h == 0 || s.Device == nil {
+		return 0
 	}
-	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, v.Status(s))
+	text := "search "
+	if filters(v) {
+		text = "filter "
+	}
+	text += s.QueryText
+	if n, ok := found.count(s.QueryText); ok {
+		text += " (" + n + ")"
+	}
+	end := "esc ends it"
+	n := c.TextMax(1, 0, max(w*2/3-canvas.Width(end)-4, 1), s.Theme.Accent, text)
+	c.Zone(canvas.Rect{X: 1, W: n, H: 1}, runMsg{"filter"})
+	x := n + 3
+	m := c.TextMax(x, 0, max(w-x, 0), s.Theme.Dim, end)
+	c.Zone(canvas.Rect{X: x, W: m, H: 1}, runMsg{"back"})
+	return min(x+m, w)
 }
 
 // hint is a key in the bottom line and what a click on it does.
@@ -331,14 +348,7 @@ func printHints(th *theme.Theme, c *canvas.Canvas, x int, list []hint) {
 // shadowed reports whether an action of the root needs no hint here: the view in front uses its key for
 // something else, or shows nothing that it changes.
 func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
-	timeless := false
-	if t, ok := v.(leaf.Timeless); ok {
-		timeless = t.Timeless()
-	}
-	if ok, _ := v.Available(s); !ok {
-		timeless = true // the view explains why it is empty
-	}
-	if timeless && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
+	if timeless(v, s) && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
 		a.group == groupFind) {
 		return true
 	}
@@ -350,6 +360,18 @@ func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 		}
 	}
 	return false
+}
+
+// timeless reports whether a view shows nothing that has a place in time.
+func timeless(v leaf.View, s *leaf.State) bool {
+	if t, ok := v.(leaf.Timeless); ok && t.Timeless() {
+		return true
+	}
+	if v == nil {
+		return true
+	}
+	ok, _ := v.Available(s)
+	return !ok // the view explains why it is empty
 }
 
 // filters reports whether a view shows only the blocks that match, instead of being searched for them.

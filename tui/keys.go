@@ -188,12 +188,8 @@ func newKeymap(m *model) keymap {
 			can: hasFilter, do: match(-1),
 		},
 		{
-			name: "back", group: groupFind, binding: bind("esc", "back: selection, mark, zoom", "esc"),
-			can: when(func() bool { return at.narrowed() || m.filter.QueryText != "" }),
-			do: func() tea.Cmd {
-				back(at, &m.filter)
-				return m.changed()
-			},
+			name: "back", group: groupView, binding: bind("esc", "back: search, mark, zoom, view before", "esc"),
+			can: func() bool { return m.loader.idle() && m.next() != nothing }, do: m.back,
 		},
 
 		{

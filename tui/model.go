@@ -23,6 +23,7 @@ type model struct {
 	filter  filter
 	follow  follow
 	tabs    tabs
+	trail   trail
 	display display
 	share   sharing
 	screen  screen

@@ -90,7 +90,7 @@ var same = [][]string{
 	{"go to its start", "in the timeline", "its blocks", "show it at that moment", "look inside",
 		"show it",
 		"show its peak", "what holds it", "zoom to it"},
-	{"back", "back: selection, mark, zoom"},
+	{"back", "back: search, mark, zoom, view before"},
 	{"each fills its line", "each over the whole axis", "one scale for all", "one time scale"},
 	{"by category", "by manager", "by peak", "by size", "by step", "by rank"},
 	{"on/off", "choose"},

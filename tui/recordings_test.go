@@ -137,26 +137,3 @@ func TestHintsFitAndNameEachKeyOnce(t *testing.T) {
 		t.Errorf("hints do %v", msgs)
 	}
 }
-
-func TestBackUndoesOneThingAtATime(t *testing.T) {
-	d := training(t, "runs/a.gmt", 0).Main()
-	c := cursorOn(d)
-	f := &filter{Filter: &leaf.Filter{}, device: d}
-	c.zoom(1, 2)
-	c.mark()
-	f.QueryText = "size>1"
-	c.choose(0)
-	for i, left := range []func() bool{
-		func() bool { return c.Selected == timeline.NoAlloc && f.QueryText != "" },
-		func() bool { return f.QueryText == "" && c.HasMark },
-		func() bool { return !c.HasMark && c.zoomed() },
-		func() bool { return !c.zoomed() },
-	} {
-		if back(c, f); !left() {
-			t.Errorf("step %d back: %+v, filter %q", i, *c.Place, f.QueryText)
-		}
-	}
-	if c.narrowed() {
-		t.Error("something is left to undo")
-	}
-}

@@ -63,6 +63,7 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		return m.changed(), true
 	case tea.KeyPressMsg:
 		m.toast.dropNotice()
+		m.trail.before = m.visit()
 		return m.onKey(msg), true
 	case tea.PasteMsg:
 		m.post(m.dialogs.Update(msg))
@@ -70,6 +71,7 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	case tea.MouseMsg:
 		if _, click := msg.(tea.MouseClickMsg); click {
 			m.toast.dropNotice()
+			m.trail.before = m.visit()
 		}
 		return m.onMouse(msg), true
 	case tea.ResumeMsg:
@@ -163,7 +165,7 @@ func (m *model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return tea.Batch(found, m.changed()), true
 	case leaf.ShowMsg:
-		if !m.tabs.show(msg.View) {
+		if !m.show(msg.View) {
 			return nil, true
 		}
 	case leaf.MarkMsg:

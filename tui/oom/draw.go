@@ -295,14 +295,13 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		return
 	}
 	pages := v.pages(s, c, body.W)
-	least := min(len(v.list), leastLevers) + 1 + highest(pages)
-	room := holderRows(a)
+	least, room := len(v.list)+1+highest(pages), holderRows(a)
 	if body.H >= 18 {
 		room = max(room, body.H/4)
 	}
 	switch {
 	case body.H-least >= room:
-		top, bottom := body.CutTop(min(len(v.list)+1+allRows(pages), body.H-room))
+		top, bottom := body.CutTop(len(v.list) + 1 + mostRows(pages, body.H-room-len(v.list)-1))
 		v.drawLevers(s, c, top, canvas.Rect{})
 		v.drawHolders(s, c, bottom, a)
 	case v.levers.Blurred:
@@ -405,6 +404,18 @@ func allRows(pages []page) (rows int) {
 		rows += pages[i].height() + 1
 	}
 	return rows
+}
+
+// mostRows is how many of some rows pages take, with a blank one before each, whichever is selected.
+func mostRows(pages []page, rows int) (most int) {
+	for selected := range pages {
+		taken := 0
+		for _, i := range inFull(pages, selected, []int{rows - 1})[0] {
+			taken += pages[i].height() + 1
+		}
+		most = max(most, taken)
+	}
+	return min(most, rows)
 }
 
 // layout is what the pages depend on beside the levers themselves.

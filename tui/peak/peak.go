@@ -77,7 +77,7 @@ func New() *View {
 		tree: key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
 		treeMove: key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"),
 			key.WithHelp("←→↑↓", "box")),
-		out:    key.NewBinding(key.WithKeys("backspace"), key.WithHelp("⌫", "zoom out")),
+		out:    key.NewBinding(key.WithKeys("esc", "backspace"), key.WithHelp("esc", "zoom out")),
 		unmark: key.NewBinding(key.WithKeys("d"), key.WithHelp("d", "stop comparing")),
 	}}
 }
@@ -108,6 +108,8 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		out := []key.Binding{v.keys.treeMove, open}
 		if v.chart.Zoomed() {
 			out = append(out, v.keys.out)
+		} else {
+			tree.SetKeys("i", "esc")
 		}
 		return append(out, tree, v.keys.group, v.keys.groupBack)
 	}
@@ -320,7 +322,10 @@ func (v *View) onTreeKey(msg tea.KeyPressMsg) tea.Cmd {
 	case key.Matches(msg, v.keys.open):
 		v.chart.Zoom()
 	case key.Matches(msg, v.keys.out):
-		v.chart.Out()
+		if !v.chart.Out() && msg.String() == "esc" {
+			v.inTree = false
+			return nil
+		}
 	case k == "left" || k == "h":
 		v.chart.Move(-1, 0)
 	case k == "right" || k == "l":

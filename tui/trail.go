@@ -1,0 +1,134 @@
+package tui
+
+import (
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// trail remembers the views that led to the one in front, so that esc goes back through them.
+//
+// Esc ends what was begun in the view in front, one thing at a time: the search, the selection, the mark, the
+// zoom. Then it returns to the view before. What a jump set on its way, as enter on a category sets a search
+// and shows what it finds, belongs to the jump: esc takes both back at once. A search that was typed in an
+// earlier view holds in this one, too, so it ends first.
+type trail struct {
+	past   []visit // the oldest first
+	here   visit   // what there was when the view in front was shown
+	before visit   // what there was at the last key or click
+}
+
+// visit is a view, and what there was in it that esc takes back.
+type visit struct {
+	view     leaf.ID
+	device   *timeline.Device
+	query    string
+	selected timeline.AllocID
+	hasMark  bool
+	window   timeline.Window
+	jumped   bool // what led here set the query
+}
+
+// mostVisits bounds the trail; older views are forgotten.
+const mostVisits = 32
+
+// visit returns what there is now.
+func (m *model) visit() visit {
+	s := &m.state
+	return visit{view: m.tabs.front, device: s.Device, query: s.QueryText, selected: s.Selected, hasMark: s.HasMark,
+		window: s.Window}
+}
+
+// show brings a view to the front, from which esc returns; it reports whether there is such a view.
+func (m *model) show(id leaf.ID) bool {
+	from := m.tabs.front
+	if !m.tabs.show(id) {
+		return false
+	}
+	if id == from {
+		return true
+	}
+	t := &m.trail
+	last := t.before
+	last.view = from
+	if t.past = append(t.past, last); len(t.past) > mostVisits {
+		t.past = t.past[1:]
+	}
+	t.here = m.visit()
+	t.here.jumped = t.here.query != last.query
+	return true
+}
+
+// restart forgets all views but the one in front.
+func (m *model) restart() { m.trail = trail{here: m.visit(), before: m.visit()} }
+
+// undo is one thing that esc takes back.
+type undo uint8
+
+const (
+	nothing undo = iota
+	theSearch
+	theSelection
+	theMark
+	theZoom
+	theView
+)
+
+// next returns what esc takes back now.
+func (m *model) next() undo {
+	s, here, root := &m.state, &m.trail.here, len(m.trail.past) == 0
+	switch timed := root || !timeless(m.tabs.view(), s); {
+	case s.Device != nil && s.QueryText != "" && (root || !here.jumped || s.QueryText != here.query):
+		return theSearch
+	case s.Device != nil && s.Selected != timeline.NoAlloc && (root || selects(here.view) && s.Selected != here.selected):
+		return theSelection
+	case s.Device != nil && timed && s.HasMark && (root || !here.hasMark):
+		return theMark
+	case s.Device != nil && timed && m.cursor.zoomed() && (root || s.Window != here.window):
+		return theZoom
+	case !root:
+		return theView
+	}
+	return nothing
+}
+
+// selects reports whether a view shows which block is selected, and has no rows to choose from: a row that is
+// chosen is nothing to take back.
+func selects(id leaf.ID) bool { return id == leaf.Timeline || id == leaf.Segments }
+
+// back takes one thing back.
+func (m *model) back() tea.Cmd {
+	switch m.next() {
+	case theSearch:
+		m.filter.clear()
+	case theSelection:
+		m.cursor.choose(timeline.NoAlloc)
+	case theMark:
+		m.cursor.HasMark = false
+	case theZoom:
+		m.cursor.wholeWindow()
+	case theView:
+		return m.goBack()
+	}
+	return m.changed()
+}
+
+// goBack shows the view before, with the search and the selection that it had.
+func (m *model) goBack() tea.Cmd {
+	t, s := &m.trail, &m.state
+	last := t.past[len(t.past)-1]
+	t.past = t.past[:len(t.past)-1]
+	var found tea.Cmd
+	if m.tabs.show(last.view) && last.device == s.Device {
+		m.cursor.choose(last.selected)
+		if last.query != s.QueryText {
+			found, _ = m.filter.set(last.query, s.Cursor) // it was valid then
+		}
+	}
+	t.here = m.visit()
+	if n := len(t.past); n > 0 {
+		t.here.jumped = t.here.query != "" && t.here.query != t.past[n-1].query
+	}
+	return tea.Batch(found, m.changed())
+}
