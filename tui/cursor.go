@@ -36,8 +36,8 @@ func (c *cursor) open(d *timeline.Device) {
 // hasTime reports whether a device's recording has a clock.
 func hasTime(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
 
-// hasEvents reports whether there is anything to move through.
-func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 0 }
+// hasEvents reports whether there is anything to move through: a recording of one moment has nothing.
+func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 1 }
 
 // choose selects a block. Blocks that are not the device's, such as one of a previous device, select nothing.
 func (c *cursor) choose(a timeline.AllocID) {
@@ -252,7 +252,7 @@ func (c *cursor) toggleAxis() string {
 func (c *cursor) mark() string {
 	c.setMark(c.Cursor)
 	return "marked " + momentText(c.device, c.Window.Axis, c.Mark) +
-		"; move on and press d to compare, ' to come back"
+		"; go to another moment and press d to compare the two, ' to come back"
 }
 
 // toMark jumps to the mark, and from the mark back to where the last jump started.

@@ -16,7 +16,7 @@ import (
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
 	entries := actions.entries(groupView)
 	entries = append(entries, viewEntries(v, own)...)
-	for _, group := range []string{groupMove, groupLook, groupFind, groupShare, groupApp} {
+	for _, group := range []string{groupMove, groupLook, groupCompare, groupFind, groupShare, groupApp} {
 		entries = append(entries, actions.entries(group)...)
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
@@ -55,27 +55,34 @@ func (a *action) entry() dialog.Entry {
 		Msg: runMsg{a.name}}
 }
 
-// palette lists what can be done by name: what keys do not reach at once (exports, devices, files, themes)
-// before what they do.
+// palette lists what can be done by name, what one does most often first: to go somewhere, what the view in
+// front does, to find and to compare, then what to take along, and how gmemtop looks.
 func palette(m *model) *dialog.List {
 	idle, s := m.loader.idle(), &m.state
 	var entries []dialog.Entry
+	group := func(names ...string) {
+		for _, name := range names {
+			for _, e := range m.actions.entries(name) {
+				if e.Msg != (runMsg{"palette"}) {
+					entries = append(entries, e)
+				}
+			}
+		}
+	}
+	group(groupView)
+	entries = append(entries, viewEntries(m.tabs.view(), m.tabs.bindings(s, idle))...)
+	group(groupFind, groupCompare, groupLook, groupMove)
 	if m.ready() {
-		entries = append(entries, m.share.entries(s, m.shot())...)
 		entries = append(entries, deviceEntries(s)...)
 	}
 	if idle {
 		entries = append(entries, fileEntries(s)...)
 	}
-	entries = append(entries, m.actions.entries(groupView)...)
-	entries = append(entries, viewEntries(m.tabs.view(), m.tabs.bindings(s, idle))...)
-	for _, group := range []string{groupFind, groupShare, groupLook, groupMove, groupApp} {
-		for _, e := range m.actions.entries(group) {
-			if e.Msg != (runMsg{"palette"}) {
-				entries = append(entries, e)
-			}
-		}
+	group(groupShare)
+	if m.ready() {
+		entries = append(entries, m.share.entries(s, m.shot())...)
 	}
+	group(groupApp)
 	if m.screen.hasColors() {
 		entries = append(entries, themeEntries()...)
 	}

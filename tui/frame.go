@@ -348,7 +348,7 @@ func printHints(th *theme.Theme, c *canvas.Canvas, x int, list []hint) {
 // shadowed reports whether an action of the root needs no hint here: the view in front uses its key for
 // something else, or shows nothing that it changes.
 func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
-	if timeless(v, s) && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
+	if timeless(v, s) && (a.group == groupMove || a.group == groupLook || a.group == groupCompare ||
 		a.group == groupFind) {
 		return true
 	}
@@ -382,7 +382,7 @@ func shortHint(a *action, v leaf.View) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"},
 		"filter": {"/", "filter"},
-		"mark":   {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"},
+		"mark":   {"c", "compare"}, "compare": {"d", "with the mark"}, "back": {"esc", "back"},
 		"next match": {"n N", "match"},
 		"follow":     {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},

@@ -33,12 +33,13 @@ func bind(help, desc string, keys ...string) key.Binding {
 
 // The headings of help, in order.
 const (
-	groupView  = "Go to"
-	groupMove  = "Move in time"
-	groupLook  = "Zoom, compare"
-	groupFind  = "Find blocks"
-	groupShare = "Take along"
-	groupApp   = "gmemtop"
+	groupView    = "Go to"
+	groupMove    = "Move in time"
+	groupLook    = "Zoom"
+	groupCompare = "Compare"
+	groupFind    = "Find blocks"
+	groupShare   = "Copy, export"
+	groupApp     = "gmemtop"
 )
 
 // newKeymap makes the table for a model.
@@ -148,26 +149,26 @@ func newKeymap(m *model) keymap {
 			can: hasEvents, do: walk(at.toggleAxis),
 		},
 		{
-			name: "mark", group: groupLook, binding: bind("c", "mark this moment to compare with it", "c"),
-			can: ready, do: walk(at.mark),
+			name: "mark", group: groupCompare, binding: bind("c", "compare: mark this moment, then d at another", "c"),
+			can: hasEvents, do: walk(at.mark),
 		},
 		{
-			name: "back to mark", group: groupLook, binding: bind("'", "jump to the mark and back", "'"),
+			name: "back to mark", group: groupCompare, binding: bind("'", "jump to the mark and back", "'"),
 			can: hasMark, do: walk(at.toMark),
 		},
 		{
-			name: "compare", group: groupLook, binding: bind("d", "compare with the mark", "d"),
+			name: "compare", group: groupCompare, binding: bind("d", "compare this moment with the marked one", "d"),
 			can: hasMark, do: show(leaf.Peak),
 		},
 		{
-			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
+			name: "device", group: groupView, binding: bind("D", "another device", "D"),
 			can: when(func() bool { return hasDevices(s) }),
 			do: open(func() dialog.Dialog {
 				return dialog.NewList("Devices", "type to search", deviceEntries(s))
 			}),
 		},
 		{
-			name: "file", group: groupLook, binding: bind("w", "another file or rank", "w"),
+			name: "file", group: groupView, binding: bind("w", "another file or rank", "w"),
 			can: func() bool { return m.loader.idle() && hasFiles(s) },
 			do: open(func() dialog.Dialog {
 				return dialog.NewList("Files and ranks", "type to search", fileEntries(s))
@@ -286,6 +287,12 @@ func newKeymap(m *model) keymap {
 			},
 		},
 	)
+}
+
+// looksCloser reports whether the action looks at a part of what is shown, which must then stay.
+func (a *action) looksCloser() bool {
+	return a.group == groupMove || a.group == groupLook || a.group == groupCompare || a.name == "device" ||
+		a.name == "file"
 }
 
 func (a *action) enabled() bool { return a.can == nil || a.can() }

@@ -95,7 +95,7 @@ var same = [][]string{
 	{"by category", "by manager", "by peak", "by size", "by step", "by rank"},
 	{"on/off", "choose"},
 	{"group by", "previous grouping", "who held it", "ranks", "leaks"},
-	{"compare with the mark", "side by side"},
+	{"compare this moment with the marked one", "side by side"},
 	{"peak", "to the peak"},
 	{"the whole recording", "whole step", "all steps", "the last steps"},
 	{"next stall", "next block found"},

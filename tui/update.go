@@ -239,7 +239,7 @@ func (m *model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 		}
 	}
 	if a := m.actions.actionFor(msg, false); a != nil {
-		if a.group == groupMove || a.group == groupLook {
+		if a.looksCloser() {
 			m.follow.hold(m.tabs.front)
 		}
 		return a.do()

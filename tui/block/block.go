@@ -105,6 +105,8 @@ func Life(d *timeline.Device, a timeline.AllocID) string {
 	}
 	before, after := d.Allocs.Start[a] == timeline.Start, d.Allocs.Requested[a] == timeline.Never
 	switch {
+	case before && after && d.Len() < 2:
+		return "at this moment"
 	case before && after:
 		return "throughout the recording"
 	case before:

@@ -292,7 +292,11 @@ func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
 		f.pin(c, labels, s.Mark, s.Theme.Warn, "mark")
 	}
 	t := &f.Device.Totals
-	f.pin(c, labels, t.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(t.PeakAllocated))
+	name := "peak "
+	if f.Device.Len() < 2 {
+		name = ""
+	}
+	f.pin(c, labels, t.PeakAt, s.Theme.Strong, name+s.Units.Bytes(t.PeakAllocated))
 }
 
 // pin writes a label above the plot at a moment's column: ▼ with its text, on whichever side has room.

@@ -62,8 +62,13 @@ func (v *view) Name() string { return "Diff" }
 // Available implements leaf.View.
 func (v *view) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
-		return false, "Only one recording is open. To compare two at their peaks: `gmemtop replay A B`. " +
-			"To compare two moments of this one: c marks the first, d at the second one compares."
+		if s.Device != nil && s.Device.Len() < 2 {
+			return false, "Only one recording is open, and it is of one moment. To compare two recordings: " +
+				"`gmemtop replay A B`"
+		}
+		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, press " +
+			"c, go to the other, press d ([ and ] go from step to step). To compare two recordings at their " +
+			"peaks: `gmemtop replay A B`"
 	}
 	return true, ""
 }

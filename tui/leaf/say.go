@@ -17,10 +17,12 @@ func When(s *State, m timeline.Moment) string {
 	switch {
 	case d == nil:
 		return ""
-	case m == timeline.Start:
-		return "before the first event"
 	case m == timeline.Never:
 		return "never"
+	case d.Len() < 2:
+		return "at this moment"
+	case m == timeline.Start:
+		return "before the first event"
 	case s.Window.Axis == timeline.AxisEvents || !s.Timeline.Trace.Clock.HasTime:
 		return "event " + Count(int64(m))
 	}

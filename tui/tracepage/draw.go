@@ -53,13 +53,13 @@ func (v *view) scrollbar(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// rungs says what each kind of trace adds.
+// rungs says what a recording of each kind holds, and what that adds to what can be asked of it.
 var rungs = [...]struct {
-	kind traces.Kind
-	adds string
+	kind        traces.Kind
+	holds, adds string
 }{
-	{traces.Point, "breakdowns"}, {traces.Lifetimes, "timeline, pooling"}, {traces.Accesses, "swapping"},
-	{traces.Dataflow, "recompute"},
+	{traces.Point, "one moment", "who holds it"}, {traces.Lifetimes, "allocations", "peaks, pooling"},
+	{traces.Accesses, "who uses them", "swapping"}, {traces.Dataflow, "every op", "recomputing"},
 }
 
 func (v *view) ladderRows(w int) int {
@@ -84,7 +84,7 @@ func (v *view) drawLadder(s *leaf.State, c *canvas.Canvas) {
 			c.Fill(canvas.Rect{X: x - 2, Y: 0, W: 1, H: 1}, rule, link)
 		}
 		n := c.Text(x, 0, dot, mark) + 1
-		n += c.Text(x+n, 0, name, r.kind.String())
+		n += c.Text(x+n, 0, name, r.holds)
 		if i+1 < len(rungs) {
 			next, nextRule := s.Theme.Good, '━'
 			if rungs[i+1].kind > v.page.kind {

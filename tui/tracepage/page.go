@@ -53,7 +53,11 @@ func newPage(s *leaf.State) *page {
 	p.add("figures", exactness(s))
 	p.add("losses", losses(s))
 	p.add("devices", devices(s))
-	p.add("process and clock", process(t))
+	title := "process and clock"
+	if oneMoment(t) {
+		title = "process"
+	}
+	p.add(title, process(t))
 	p.add("streams", streams(t))
 	p.add("contents", contents(s))
 	p.add("settings", settings(t.Settings))
@@ -93,9 +97,14 @@ func sentence(s *leaf.State) string {
 			text += fmt.Sprintf(" of %d", world)
 		}
 	}
-	text += ": " + counted(t.Events.Len(), "event")
-	if n := len(t.Devices); n > 0 {
-		text += " on " + timeline.Counted(n, "device")
+	devices := timeline.Counted(len(t.Devices), "device")
+	switch {
+	case oneMoment(t) && len(t.Devices) > 0:
+		text += ": one moment of " + devices + ", without events"
+	case len(t.Devices) > 0:
+		text += ": " + counted(t.Events.Len(), "event") + " on " + devices
+	default:
+		text += ": " + counted(t.Events.Len(), "event")
 	}
 	lost := int64(0)
 	for _, l := range allLosses(s.Timeline) {
@@ -109,7 +118,7 @@ func sentence(s *leaf.State) string {
 			text += "; complete: it begins empty and nothing was lost"
 		case d.Totals.BeginsEmpty:
 			text += "; it begins empty"
-		case t.Events.Len() > 0:
+		case t.Events.Len() > 0 && !oneMoment(t):
 			text += "; it begins in the middle of the run"
 		}
 		switch d.Totals.Exactness {
@@ -126,6 +135,9 @@ func sentence(s *leaf.State) string {
 	}
 	return text + "."
 }
+
+// oneMoment reports whether a recording shows a single state, with nothing before or after it.
+func oneMoment(t *traces.Trace) bool { return t.Kind() == traces.Point && !t.Cut() }
 
 func allLosses(tl *timeline.Timeline) []traces.Loss {
 	return append(tl.Trace.Losses[:len(tl.Trace.Losses):len(tl.Trace.Losses)], tl.Losses...)
@@ -163,11 +175,15 @@ func exactness(s *leaf.State) []line {
 		if tot.Exactness != timeline.Exact {
 			tn = warn
 		}
-		if tot.Reason != "" {
+		moment := oneMoment(s.Timeline.Trace)
+		switch {
+		case moment && tot.Exactness == timeline.Exact:
+			text += ": they are the allocator's own at that moment"
+		case tot.Reason != "":
 			text += ": " + tot.Reason
 		}
 		lines = append(lines, line{label, text, tn})
-		if !tot.FinalKnown {
+		if moment || !tot.FinalKnown {
 			continue
 		}
 		// A free of another size than its block's opens the law in requested bytes only.
@@ -226,12 +242,20 @@ func devices(s *leaf.State) []line {
 		if d.Info.TotalBytes > 0 {
 			parts = append(parts, s.Units.Bytes(d.Info.TotalBytes))
 		}
-		parts = append(parts, counted(tot.Events, "event"), counted(tot.Allocations, "allocation"))
+		if oneMoment(s.Timeline.Trace) {
+			parts = append(parts, counted(d.Allocs.Len(), "block"))
+		} else {
+			parts = append(parts, counted(tot.Events, "event"), counted(tot.Allocations, "allocation"))
+		}
 		if tot.Segments > 0 {
 			parts = append(parts, counted(tot.Segments, "segment"))
 		}
 		if tot.PeakAllocated > 0 {
-			parts = append(parts, "peak "+s.Units.Bytes(tot.PeakAllocated))
+			most := "peak "
+			if oneMoment(s.Timeline.Trace) {
+				most = "allocated "
+			}
+			parts = append(parts, most+s.Units.Bytes(tot.PeakAllocated))
 		}
 		if held := tot.PeakReserved.Or(0); held > 0 {
 			parts = append(parts, "reserved "+s.Units.Bytes(held))
@@ -262,6 +286,9 @@ func process(t *traces.Trace) []line {
 			text += " of " + p.WorldSize.String()
 		}
 		lines = append(lines, line{"rank", text, plain})
+	}
+	if oneMoment(t) {
+		return lines // no clock matters
 	}
 	if !t.Clock.HasTime {
 		return append(lines, line{"clock", "none: events are counted instead", warn})
@@ -320,7 +347,9 @@ func contents(s *leaf.State) []line {
 			lines = append(lines, line{label, leaf.Count(int64(n)) + unit, plain})
 		}
 	}
-	add("events", t.Events.Len(), "")
+	if !oneMoment(t) {
+		add("events", t.Events.Len(), "")
+	}
 	add("ops", len(t.Ops), "")
 	add("accesses", len(t.Accesses), "")
 	add("marks", len(t.Marks), "")

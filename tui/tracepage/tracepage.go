@@ -63,6 +63,9 @@ func (v *view) ID() leaf.ID { return leaf.Trace }
 // Name implements leaf.View.
 func (v *view) Name() string { return "Trace" }
 
+// Timeless implements leaf.Timeless: the page describes the recording as a whole.
+func (v *view) Timeless() bool { return true }
+
 // Available implements leaf.View.
 func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Timeline == nil {
