@@ -97,6 +97,17 @@ func (p *ranksPane) drawStrip(th *theme.Theme, c *canvas.Canvas, y int, l *Look)
 	}
 }
 
+// markWidth is what a mark before a number takes, with a blank.
+const markWidth = 2
+
+// number is a process's rank, or its process ID where it has none.
+func (r *Rank) number() string {
+	if r.Rank.IsKnown() {
+		return r.Rank.String()
+	}
+	return strconv.Itoa(r.PID)
+}
+
 // draw draws the list.
 func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Look) {
 	th, ranks := s.Theme, l.Ranks
@@ -122,9 +133,13 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	cols[rankHost].Hidden = !p.several(l)
 	cols[rankScript].Hidden = same(func(r *Rank) string { return r.Title })
 	cols[rankCaptured].Hidden = !slices.ContainsFunc(ranks, func(r Rank) bool { return r.Captured > 0 })
-	cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "rank", 5, false
+	cols[rankName].Title, cols[rankPID].Hidden = "rank", false
 	if !numbered {
-		cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "process", 9, true
+		cols[rankName].Title, cols[rankPID].Hidden = "process", true
+	}
+	cols[rankName].Width = len(cols[rankName].Title) + 1 // and the arrow of the order
+	for i := range ranks {
+		cols[rankName].Width = max(cols[rankName].Width, markWidth+len(ranks[i].number()))
 	}
 	p.table.Blurred = !p.focus
 	duration := func(ns maybe.Int) table.Cell { return figureCell(ns, th, canvas.Style{}, timeline.Duration) }
@@ -138,10 +153,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 			}
 			return table.Cell{}
 		case rankName:
-			cell := table.Cell{Text: r.Rank.String()}
-			if !r.Rank.IsKnown() {
-				cell.Text = strconv.Itoa(r.PID)
-			}
+			cell := table.Cell{Text: r.number()}
 			cell.Lead, cell.LeadStyle = p.mark(th, r)
 			return cell
 		case rankPID:

@@ -209,3 +209,27 @@ func TestRanksOfSeveralMachinesHaveNodes(t *testing.T) {
 		t.Errorf("the silent ranks do not come first:\n%s", strings.Join(lines, "\n"))
 	}
 }
+
+// The number of a rank is what one looks for: it is never cut, also beside a mark.
+func TestNumbersOfRanksAreWhole(t *testing.T) {
+	many := ranked(running(t, 160), 1024)
+	for i := range many.Ranks {
+		many.Ranks[i].Silent = "no step for 12s"
+	}
+	unranked := many
+	unranked.Ranks = slices.Clone(many.Ranks)
+	for i := range unranked.Ranks {
+		unranked.Ranks[i].Rank, unranked.Ranks[i].PID = maybe.Int{}, 4_100_000+i
+	}
+	for last, l := range map[string]Look{"1023": many, "4101023": unranked} {
+		for _, size := range [][2]int{{80, 24}, {120, 40}, {200, 60}} {
+			sc, v, _ := open(t, l)
+			sc.Text(size[0], size[1])
+			v.ranks.focus = true
+			v.ranks.table.Select(len(l.Ranks) - 1)
+			if text := sc.Text(size[0], size[1]); !strings.Contains(text, last+" ") {
+				t.Errorf("%dx%d cuts the rank %s:\n%s", size[0], size[1], last, text)
+			}
+		}
+	}
+}

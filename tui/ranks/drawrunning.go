@@ -67,6 +67,10 @@ func (v *running) drawList(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	unit, bytesText := s.Units.Column(top)
 	cols := v.table.Columns
 	cols[runBytes].Unit = unit
+	cols[runRank].Width = 6 // the title, and the arrow of the order
+	for i := range g.Members {
+		cols[runRank].Width = max(cols[runRank].Width, markWidth+len(number(&g.Members[i])))
+	}
 	cols[runHost].Hidden = !any(func(m *runs.GroupMember) bool { return m.Host != g.Members[0].Host })
 	cols[runPlace].Hidden = !any(func(m *runs.GroupMember) bool { return place(m) != "" })
 	cols[runOut].Hidden = !any(func(m *runs.GroupMember) bool { return left(m).IsKnown() })
@@ -82,10 +86,7 @@ func (v *running) drawList(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 			}
 			return table.Cell{}
 		case runRank:
-			cell := table.Cell{Text: m.Rank.String()}
-			if !m.Rank.IsKnown() {
-				cell.Text = fmt.Sprint(m.PID)
-			}
+			cell := table.Cell{Text: number(m)}
 			cell.Lead, cell.LeadStyle = v.lead(th, i)
 			return cell
 		case runHost:
@@ -119,6 +120,17 @@ func (v *running) drawList(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		}
 		return table.Cell{Text: text, Style: style}
 	})
+}
+
+// markWidth is what a mark before a number takes, with a blank.
+const markWidth = 2
+
+// number is a process's rank, or its process ID where it has none.
+func number(m *runs.GroupMember) string {
+	if m.Rank.IsKnown() {
+		return m.Rank.String()
+	}
+	return fmt.Sprint(m.PID)
 }
 
 func figure(th *theme.Theme, v maybe.Int, text func(int64) string) table.Cell {

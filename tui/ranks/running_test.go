@@ -206,3 +206,20 @@ func BenchmarkDrawRunning(b *testing.B) {
 		})
 	}
 }
+
+// The number of a rank is never cut, also beside a mark, nor is that of a process without a rank.
+func TestNumbersOfRunningRanksAreWhole(t *testing.T) {
+	many, unranked := group(1024, false), group(1024, false)
+	list := slices.Clone(unranked.Members)
+	for i := range list {
+		list[i].Rank, list[i].PID = maybe.Int{}, 4_100_000+i
+	}
+	for last, g := range map[string]*runs.Group{"1023": many, "4101023": runs.NewGroup(list)} {
+		for _, size := range [][2]int{{80, 24}, {120, 40}, {200, 60}} {
+			sc, _ := openRunning(t, g)
+			if text := sc.Text(size[0], size[1]); !strings.Contains(text, " "+last+" ") { // it failed, so it is on top
+				t.Errorf("%dx%d cuts the rank %s:\n%s", size[0], size[1], last, text)
+			}
+		}
+	}
+}
