@@ -300,8 +300,12 @@ func (f *follow) source() []string {
 	switch {
 	case l.State == live.Waiting:
 		word = "○ waiting"
+	case l.Detached:
+		word = "■ detached"
 	case l.State == live.Ended:
 		word = "■ ended"
+	case f.live.Leaving():
+		word = "○ detaching"
 	case f.held:
 		word = "‖ held"
 	}
@@ -364,6 +368,8 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 // the machine is watched.
 func (f *follow) nothingOpen(otherwise string) string {
 	switch {
+	case f.live != nil && f.live.Look().Detached:
+		return "The job was detached from before a step of it was captured."
 	case f.live != nil && f.live.Look().State == live.Ended:
 		return "The job ended before a step of it was captured."
 	case f.live != nil:

@@ -327,3 +327,32 @@ func TestAJobOfOneProcessHasNoRankToChoose(t *testing.T) {
 		t.Error("w offers ranks")
 	}
 }
+
+// From the moment of asking to detach on, nothing says that the job is live.
+func TestTheTopLineFollowsADetach(t *testing.T) {
+	f := &jobFeed{look: live.Look{Title: "gpt2.py"}}
+	d := start(t, Options{Feed: f}, 80, 24)
+	f.tell(d, func(l *live.Look) {
+		l.State, l.Capture.Connected = live.Running, true
+		l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6), Bytes: maybe.Known(1 << 20)})
+	})
+	d.wants("● live")
+	d.press("X", "enter")
+	d.wants("○ detaching")
+	f.tell(d, func(l *live.Look) {
+		l.State, l.Detached, l.Word = live.Ended, true, "detached; the job is still running"
+	})
+	d.wants("■ detached", "still runs")
+	if text := d.screen(); strings.Contains(text, "● live") || strings.Contains(text, "ended") {
+		t.Errorf("after it:\n%s", text)
+	}
+	if title := d.m.View().WindowTitle; title != "gmemtop gpt2.py (detached)" {
+		t.Errorf("the terminal's title is %q", title)
+	}
+}
+
+func TestLSaysWhyAFileHasNoLiveView(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 80, 24)
+	d.press("L")
+	d.wants("Live shows a job that runs, and this is a file")
+}

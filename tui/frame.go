@@ -42,7 +42,12 @@ func (m *model) shot() shot {
 // title is the terminal's title.
 func title(f *follow, t *timeline.Timeline) string {
 	if f.live != nil {
-		return strings.TrimSpace("gmemtop " + f.live.Look().Title)
+		l := f.live.Look()
+		text := strings.TrimSpace("gmemtop " + l.Title)
+		if l.Detached {
+			text += " (detached)"
+		}
+		return text
 	}
 	if t != nil && t.Trace.Source.Path != "" {
 		return "gmemtop " + leaf.Base(t.Trace.Source.Path)

@@ -239,6 +239,7 @@ func newKeymap(m *model) keymap {
 			can:     m.loader.idle, do: show(id),
 		})
 	}
+	table = append(table, absent(m)...)
 	return append(table,
 		action{
 			name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"),
@@ -287,6 +288,28 @@ func newKeymap(m *model) keymap {
 			},
 		},
 	)
+}
+
+// absent are the keys of views that are not there, which say what would bring them.
+func absent(m *model) []action {
+	say := func(text string) func() tea.Cmd {
+		return func() tea.Cmd {
+			m.post(leaf.ToastMsg{Text: text})
+			return nil
+		}
+	}
+	var list []action
+	if m.follow.live == nil {
+		text := "Live shows a job that runs, and this is a file: gmemtop run or attach watches one"
+		if m.follow.machine != nil {
+			text = "Live shows the process that is watched: P lists those that could be, enter watches one"
+		}
+		list = append(list, action{
+			name: "no job", group: groupView, first: true,
+			binding: bind("L", "Live: only for a job that is watched", "L"), do: say(text),
+		})
+	}
+	return list
 }
 
 // looksCloser reports whether the action looks at a part of what is shown, which must then stay.

@@ -18,6 +18,10 @@ const (
 	WaitsForInterpreter          //
 	WaitsForCUDA                 //
 
+	// From when on steps are counted.
+	StepsCounted //
+	SinceAttach  //
+
 	// How the agent got in, and which viewer has it.
 	Attached         // the mechanism, a time
 	AttachedLate     // the mechanism, a time, a time
@@ -199,6 +203,9 @@ var catalogue = [sentences]struct{ key, text string }{
 	WaitsForInterpreter: {KeyState, "for the interpreter: its main thread is in a long call outside " +
 		"Python, or asleep"},
 	WaitsForCUDA: {"", "for the process to load CUDA's libraries"},
+
+	StepsCounted: {"", "counted from 0"},
+	SinceAttach:  {"", "since attach"},
 
 	Attached: {"attached", "attached by %s; the job paused for %s"},
 	AttachedLate: {"attached", "attached by %s; the job paused for %s, %s of it waiting for a processor: " +

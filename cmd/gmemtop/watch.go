@@ -126,6 +126,7 @@ func (c *watcher) attach(pid int, found inject.Findings) (*attached, error) {
 		return nil, err
 	}
 	a := &attached{Watch: w, feed: feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))}
+	a.feed.CountsFrom(say.SinceAttach.Text())
 	a.stopFeed = a.feed.Start()
 	a.run, a.stop = context.WithCancel(context.Background())
 	w.Connect(a.run, pid, found.Started)

@@ -52,6 +52,10 @@ type Look struct {
 	// Word completes the state: what it waits for, or how it ended. Failed means that it did not end well.
 	Word   string
 	Failed bool
+	// Detached means that it ended for this viewer only: the job goes on.
+	Detached bool
+	// Since completes a step's number where steps are not counted from the job's beginning: "since attach".
+	Since string
 	// Title names the job ("train.py"), Facts are further facts about it.
 	Title string
 	Facts []Fact
@@ -89,6 +93,9 @@ type Look struct {
 	Group *runs.Group
 	// Together is the newest capture of the same step of several processes.
 	Together Together
+
+	// unsettled means that whether memory grows changed within the last steps; see verdict.
+	unsettled bool
 }
 
 // Together is a capture of the same step of some processes.

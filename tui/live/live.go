@@ -22,6 +22,9 @@ type View struct {
 	ranks ranksPane
 	news  news
 	keys  keys
+
+	verdict verdict
+	leaving bool // asked to detach, which has not happened yet
 }
 
 type keys struct{ describe, every, depth, output, zoom, detach key.Binding }
@@ -59,6 +62,7 @@ func (v *View) Timeless() bool { return true }
 // new newest one is.
 func (v *View) Take(l Look) {
 	before := v.look
+	v.verdict.take(&l)
 	v.look = l
 	v.ranks.take(&l, &before)
 	v.news.take(l.alertsNow())
@@ -68,11 +72,20 @@ func (v *View) Take(l Look) {
 // Show tells the view which window the other views show, and whether they stay on it.
 func (v *View) Show(window int64, holds bool) { v.shown = shown{window, holds} }
 
+// Leaving reports whether the job is about to be detached from.
+func (v *View) Leaving() bool { return v.leaving && v.look.State != Ended }
+
 // Look returns what the view shows.
 func (v *View) Look() Look { return v.look }
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if m, ok := msg.(detachMsg); ok {
+		v.leaving = m.all || len(v.look.Ranks) == 0
+	}
+	if m, ok := msg.(orderedMsg); ok && m.err != nil {
+		v.leaving = false
+	}
 	if cmd, ok := takeOrder(v.feed, &v.look, msg); ok {
 		return cmd
 	}

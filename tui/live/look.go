@@ -95,6 +95,8 @@ func (l *Look) sentence(u timeline.Units) string {
 	switch {
 	case l.State == Waiting:
 		return "Waiting " + strings.TrimPrefix(l.Word, "waiting ") + "."
+	case n == 0 && l.Detached:
+		return fmt.Sprintf("%s is no longer watched, and still runs. No training step was seen.", name)
 	case n == 0 && l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
 	case n == 0 && l.Row != "":
@@ -104,7 +106,10 @@ func (l *Look) sentence(u timeline.Units) string {
 	}
 	last := l.Steps[n-1]
 	verb := "runs"
-	if l.State == Ended {
+	switch {
+	case l.Detached:
+		verb = "is no longer watched, and still runs"
+	case l.State == Ended:
 		verb = "ended (" + l.Word + ")"
 	}
 	if of, ok := l.chosen(); ok {
@@ -112,6 +117,9 @@ func (l *Look) sentence(u timeline.Units) string {
 	}
 	r := &l.Report
 	row := l.rowName() + " " + leaf.Count(last.Index)
+	if l.Since != "" {
+		row += " " + l.Since
+	}
 	text := name + " " + verb + ": " + row
 	if l.State != Ended && l.Silence != "" {
 		text = fmt.Sprintf("%s %s, but there was %s; %s", name, verb, l.Silence, row)
@@ -143,10 +151,14 @@ func (l *Look) sentence(u timeline.Units) string {
 	switch {
 	case len(grave) > 0:
 		text += "; " + strings.Join(grave, "; ")
+	case l.unsettled: // said below
 	case r.Trend.Points >= 8 && len(r.Spikes) > 0:
 		text += "; otherwise steady, no leak"
 	case r.Trend.Points >= 8:
 		text += "; steady, no leak"
+	}
+	if l.unsettled {
+		text += "; memory grew in some of the last steps, too early to call it a leak"
 	}
 	if slow != "" {
 		text += "; " + slow
@@ -161,6 +173,7 @@ func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
 	for _, a := range l.Alerts {
 		switch n := len(r.Spikes); {
 		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // the sentence mentions the top anyway
+		case a.Kind == Leak && l.unsettled: // one sentence says both, so that it does not flip
 		case a.Kind != Slow:
 			grave = append(grave, a.text(u))
 		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:

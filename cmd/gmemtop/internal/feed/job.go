@@ -171,6 +171,7 @@ func (f *Job) Look() live.Look {
 			": " + l.Ranks[first].Word
 	}
 	l.State, l.Word, l.Failed = live.Ended, word, end.Code.Or(0) > 0
+	l.Detached = end.Reason == capture.Detached
 	return l
 }
 

@@ -81,6 +81,14 @@ func NewProcess(p *job.Process, waiting string) *Process {
 	return f
 }
 
+// CountsFrom says from when on the process's steps are counted, if not from its beginning: "since attach".
+func (f *Process) CountsFrom(since string) {
+	f.mu.Lock()
+	f.look.Since = since
+	f.mu.Unlock()
+	f.Tell()
+}
+
 // Start keeps the feed up to date until stop is called, which updates it once more.
 func (f *Process) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -196,6 +204,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	switch {
 	case v.Ended:
 		l.State, l.Word, l.Failed = live.Ended, HowEnded(v.End), failed(v.End)
+		l.Detached = v.End.Reason == capture.Detached
 	case len(l.Steps) > 0:
 		l.State = live.Running
 	}
@@ -268,6 +277,9 @@ func (f *Process) describe(v capture.View) {
 		fact("rank", fmt.Sprintf("%v of %v", t.Rank, t.WorldSize))
 	case t.Rank.IsKnown():
 		fact("rank", t.Rank.String())
+	}
+	if slices.Contains(t.Capabilities, "steps") {
+		fact("steps", strings.TrimSuffix(say.StepsCounted.Text()+", "+l.Since, ", "))
 	}
 	fact("host", t.Host)
 	if len(v.Steps) == 0 && !v.Ended && !t.Remote { // nothing else shows that it is alive
