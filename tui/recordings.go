@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -25,6 +26,7 @@ type analysedMsg struct {
 	device   *timeline.Device
 	headline string
 	ranOut   bool
+	noLines  bool
 	fault    any
 	stack    []byte
 }
@@ -57,7 +59,7 @@ func (r *recordings) show(t *timeline.Timeline) {
 
 // bring brings a device to the front; nil is none.
 func (r *recordings) bring(d *timeline.Device) {
-	r.Device, r.Analysed, r.Headline, r.RanOut = d, false, "", false
+	r.Device, r.Analysed, r.Headline, r.RanOut, r.NoLines = d, false, "", false, false
 	if d != nil {
 		r.Timeline = d.Timeline()
 	}
@@ -103,8 +105,16 @@ func (r *recordings) analyse(u timeline.Units) tea.Cmd {
 		steps.Of(d)
 		steps.Phases(d)
 		steps.Parts(d)
-		return analysedMsg{device: d, headline: autopsy.Headline(d, u), ranOut: autopsy.RanOut(d)}
+		return analysedMsg{device: d, headline: autopsy.Headline(d, u), ranOut: autopsy.RanOut(d),
+			noLines: lineless(d.Timeline().Trace)}
 	}
+}
+
+// lineless reports whether a capture of a job holds no line of code at all: an op by op one has the names of
+// ops and modules instead.
+func lineless(t *traces.Trace) bool {
+	return (t.Source.Format == "capture" || t.Source.Format == "described") &&
+		!slices.ContainsFunc(t.Frames, func(f traces.Frame) bool { return f.Line > 0 })
 }
 
 // analysed takes the result of analyse, and reports whether it belongs to the device in view.
@@ -112,7 +122,7 @@ func (r *recordings) analysed(msg analysedMsg) bool {
 	if msg.device != r.Device || msg.fault != nil {
 		return false
 	}
-	r.Analysed, r.Headline, r.RanOut = true, msg.headline, msg.ranOut
+	r.Analysed, r.Headline, r.RanOut, r.NoLines = true, msg.headline, msg.ranOut, msg.noLines
 	return true
 }
 

@@ -172,7 +172,13 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		return
 	}
 	if id == traces.NoStack {
-		c.TextMax(0, 0, w, s.Theme.Dim, "recorded without a stack")
+		lines := leaf.Wrap("recorded without a stack", w)
+		if why := leaf.Lines(s); why != "" {
+			lines = leaf.Wrap(why, w)
+		}
+		for y, line := range lines[:min(len(lines), h)] {
+			c.TextMax(0, y, w, s.Theme.Dim, line)
+		}
 		return
 	}
 	frames, left := framesOf(s.Device, id)

@@ -120,6 +120,20 @@ func HowToRecord(s *State) string {
 	return Title(lacks) + "."
 }
 
+// Lines says that a capture holds no line of code, and what has them; "" for a recording that has some.
+func Lines(s *State) string {
+	switch {
+	case !s.NoLines || s.Device == nil:
+		return ""
+	case s.Device.Info.Kind != traces.DeviceGPU:
+		return "No lines of code: PyTorch records none for the CPU's memory, but torch.profiler does with " +
+			"with_stack=True."
+	case s.Timeline.Trace.Source.Path == "" || s.Timeline.Trace.Source.Path == "-": // of a job that is watched
+		return "No lines of code: I in Live captures by allocator history, which has them."
+	}
+	return "No lines of code: gmemtop run --depth history captures them."
+}
+
 // NoSegments says that a recording has no segments, and what has them.
 func NoSegments(s *State) string {
 	if s.Timeline == nil || s.Timeline.Trace.OfPyTorch() {

@@ -66,6 +66,7 @@ type Open struct {
 	Analysed  bool                 // asking for the device's iterations, phases and parts costs nothing
 	Headline  string               // the device's one-sentence answer, "" until Analysed
 	RanOut    bool                 // the device ran out of memory; false until Analysed
+	NoLines   bool                 // the capture holds no line of code; false until Analysed
 	// UnderPlan means that the step in view, of a running job, ran under a plan. Basis is then the newest
 	// captured step that did not, nil for none, and BasisName its name: plans must be made for what the
 	// training does without one.

@@ -5,6 +5,7 @@ package overview
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
@@ -197,7 +198,7 @@ func (v *View) openPicked(*leaf.State) tea.Cmd {
 // headline is the sentence on top; until it is computed, just the peak.
 func headline(s *leaf.State) string {
 	if s.Analysed {
-		return s.Headline
+		return strings.TrimSpace(s.Headline + " " + leaf.Lines(s))
 	}
 	return fmt.Sprintf("Peak %s: looking for what holds it …", s.Units.Bytes(s.Device.Totals.PeakAllocated))
 }
