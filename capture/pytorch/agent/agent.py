@@ -59,7 +59,7 @@ TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
 # nanoseconds for which steps are only counted; the step after them reads memory, does what viewers asked for,
 # and notices a fork
-REST = 100000000
+REST = 250000000
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
 
 
@@ -259,16 +259,29 @@ class Agent:
         # torch lists its functions once, for good, when something first asks which can be overridden: what is
         # found there then must not keep the agent.
         there, clock, task = weakref.ref(self), self.clock, graph_task(self.torch)
+        ident = threading.get_ident
 
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            agent, here = there(), threading.get_ident()
-            if agent is None or agent.guard.dead or here in agent.steps.in_backward or task() != -1:
+            agent, here = there(), ident()
+            if agent is None:
+                return original(*args, **kwargs)
+            steps, begin = agent.steps, clock()
+            if here in steps.in_backward or task() != -1:
+                return original(*args, **kwargs)
+            # The usual step, as in _post. What stands behind it costs most: the pass has emptied the caches.
+            if begin < agent.wishes.calm:
+                steps.in_backward.add(here)
+                try:
+                    return original(*args, **kwargs)
+                finally:
+                    steps.now.backward += clock() - begin
+                    steps.in_backward.discard(here)
+            if agent.guard.dead:
                 return original(*args, **kwargs)
             # Another thread's backward pass says nothing of the ops of the thread that is described.
             window = agent.windows.here() if agent.windows.open is not None else None
-            begin = clock()
-            agent.steps.backward_enters(here)
+            steps.backward_enters(here)
             if window is not None:
                 window.rooting(True)
             try:
@@ -276,7 +289,7 @@ class Agent:
             finally:
                 if window is not None:
                     window.rooting(False)
-                if agent.steps.backward_leaves(here, clock() - begin):
+                if steps.backward_leaves(here, clock() - begin):
                     agent.wishes.calm = 0  # the next one that steps takes it back
                     agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
 

@@ -233,9 +233,9 @@ class Sender:
             link.frame(*outbox.notices.popleft())
         while outbox.answers:
             link.frame(ANSWER, outbox.answers.popleft())
-        rows = outbox.take() if len(link.out) < MAX_UNSENT // 2 else []
+        rows = outbox.take() if len(link.out) < MAX_UNSENT // 2 else ""
         if rows:
-            link.frame(STEPS, rows)
+            link.frame(STEPS, rows.encode())
         lost = outbox.lost()
         if lost:
             why = Says("viewer_late")

@@ -1,5 +1,6 @@
 """The agent around a step's end, without torch."""
 
+import json
 import os
 import signal
 import struct
@@ -381,12 +382,49 @@ def test_most_steps_are_only_counted_and_their_rows_are_whole(monkeypatch):
     rows = list(c.agent.outbox.steps)
     counted = [row[0] for row in rows if len(row) == COUNTED]
     assert 180 < len(counted) < 198
-    sent = c.agent.outbox.take()
+    sent = json.loads(c.agent.outbox.take())
     assert [row[0] for row in sent] == list(range(199))  # the first was half seen
-    assert {len(row) for row in sent} == {max(len(row) for row in rows)}
+    assert [len(row) for row in sent] == [18 if len(row) == COUNTED else len(row) for row in rows]
     for before, row in zip(sent, sent[1:]):
         assert row[1] == before[2] and row[2] - row[1] == REST // 50
-        assert row[3:6] == (REST // 50 - REST // 500, 0, REST // 500)
+        assert row[3:6] == [REST // 50 - REST // 500, 0, REST // 500]
+
+
+def test_a_backward_pass_of_a_counted_step_counts_once(monkeypatch):
+    c = Clocked(monkeypatch)
+    c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
+    passes = 0
+
+    def original(within):
+        nonlocal passes
+        passes, c.now = passes + 1, c.now + REST // 500
+        if within:
+            backward(False)  # as where a subclass of tensor hands the call on
+
+    backward = c.agent._backward(original)
+    for _ in range(100):
+        backward(True)
+        c.step(REST // 50)
+    rows = json.loads(c.agent.outbox.take())
+    assert passes == 200 and c.agent.steps.in_backward == set()
+    assert sum(len(row) == 18 for row in rows) > 80
+    assert {row[4] for row in rows} == {2 * (REST // 500)}
+    assert {row[3] for row in rows} == {REST // 50 - REST // 500}
+
+
+def test_a_backward_pass_that_raises_is_over(monkeypatch):
+    c = Clocked(monkeypatch)
+    c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
+
+    def original():
+        raise ZeroDivisionError
+
+    backward = c.agent._backward(original)
+    for calm in (0, c.now + REST):
+        c.agent.wishes.calm = calm
+        with pytest.raises(ZeroDivisionError):
+            backward()
+        assert c.agent.steps.in_backward == set()
 
 
 def test_a_long_step_is_never_only_counted(monkeypatch):
