@@ -78,6 +78,7 @@ const (
 	PlanDoes       // the plan, what it does
 	UsualStep      // a number of steps, their usual time
 	WatchesSizes   // how many steps, of how many
+	TimesCosts     // how many steps, of how many
 	LeftToWait     // how long
 	TriesAgain     // which try, of how many
 	PlanOn         // the plan, a number of steps
@@ -269,6 +270,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	PlanDoes:       {"", "%s: %s"},
 	UsualStep:      {"", "%d steps, usually %s each"},
 	WatchesSizes:   {"", "batches differ in shape, so gmemtop looks for the largest: %d of %d steps seen"},
+	TimesCosts:     {"", "timing what it costs to move and recompute tensors here: %d of %d steps"},
 	LeftToWait:     {"", "about %s left"},
 	TriesAgain:     {"", "try %d of %d: the steps differed"},
 	PlanOn:         {"", "%s has been on for %s"},

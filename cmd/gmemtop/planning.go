@@ -175,7 +175,7 @@ func (c *planning) describing(o live.Options, m *crew.Member, pooled bool) live.
 	}
 	o.Describing = func(n live.News) {
 		n.Usual = m.Usual()
-		c.note("%s%s", n.Phase.Doing(), n.Capture())
+		c.note("%s", n.Doing()[0])
 	}
 	return o
 }
@@ -189,5 +189,9 @@ func (c *planning) describedNow(ctx context.Context, target planner.Describer, p
 		name = "what " + name + " allocates"
 		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)
 	}
-	return c.plan.Described(ctx, target, name)
+	p, err := c.plan.Described(ctx, target, name)
+	if err == nil {
+		c.note("%s", live.Planning.Doing())
+	}
+	return p, err
 }

@@ -125,19 +125,18 @@ type trial struct {
 const kinds = 5
 
 // try times steps of each kind, see above. It leaves out a plan that is refused, such as one that the host
-// has no room for.
-func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err error) {
+// has no room for. It tells how many steps have been timed.
+func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News)) (r trial, err error) {
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
 	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
-	for turn := range trialTurns {
-		if turn > 0 && ran[0][0].Time > longStep {
-			break
-		}
+	turns, timed := 1, 0 // one turn has to do until it is known how long steps last
+	for turn := 0; turn < turns; turn++ {
 		for k, words := range plans {
 			if k > 0 && words == nil {
 				continue
 			}
+			tell(News{Phase: Describing, Timed: timed, Time: timed + left(plans, k, turns-turn)})
 			steps, err := t.some(ctx, words)
 			switch {
 			case err != nil && (k < 3 || ctx.Err() != nil):
@@ -146,6 +145,10 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err er
 				plans[k], ran[k] = nil, nil
 			default:
 				ran[k] = append(ran[k], steps...)
+			}
+			timed += 1 + trialSteps
+			if ran[0][0].Time <= longStep {
+				turns = trialTurns
 			}
 		}
 	}
@@ -168,6 +171,18 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err er
 		r.again = undisturbed(again, func(s Step) int64 { return s.Again })
 	}
 	return r, nil
+}
+
+// left returns how many steps are still to be timed before the k-th kind of the first of so many turns.
+func left(plans [kinds][]byte, k, turns int) (steps int) {
+	for turn := range turns {
+		for i, words := range plans {
+			if (i == 0 || words != nil) && (turn > 0 || i >= k) {
+				steps += 1 + trialSteps
+			}
+		}
+	}
+	return steps
 }
 
 // some returns a few steps under a plan, or without one.
@@ -208,8 +223,8 @@ func work(all []Step) int64 {
 }
 
 // measured gives a problem of a training on a CPU the hardware that was measured there, and the times of
-// steps that nobody describes.
-func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace) error {
+// steps that nobody describes. It tells how far that has come.
+func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace, tell func(News)) error {
 	h, ok := tried(tr)
 	if !ok {
 		p.Notes = append(p.Notes, "what copies take in this training was not measured: they are taken to "+
@@ -224,7 +239,7 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 	if err != nil {
 		return err
 	}
-	r, err := t.try(ctx, swaps, reruns)
+	r, err := t.try(ctx, swaps, reruns, tell)
 	if err != nil {
 		return err
 	}

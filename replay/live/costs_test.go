@@ -1,10 +1,12 @@
 package live
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,6 +69,7 @@ type stand struct {
 	words   []byte
 	carried [][]byte
 	refuse  string
+	step    int64 // nanoseconds of a step, 30 ms where it is 0
 }
 
 func (s *stand) Describe(context.Context, int64) (*traces.Trace, error) { return s.tr, nil }
@@ -86,7 +89,7 @@ func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
 		}
 		Groups [][][]any
 	}
-	x, work := Step{Time: 30_000_000}, int64(10_000_000)
+	x, work := Step{Time: cmp.Or(s.step, 30_000_000)}, int64(10_000_000)
 	if s.words != nil {
 		if s.refuse != "" && strings.Contains(string(s.words), s.refuse) {
 			return nil, errors.New("the plan was refused")
@@ -194,6 +197,38 @@ func TestATrialThatIsRefusedIsLeftOut(t *testing.T) {
 	if h := p.Hardware; !h.NoEngines || h.SaveTime != 100_000 || h.D2H.BytesPerSecond < 1.05e9 ||
 		h.D2H.BytesPerSecond > 1.06e9 {
 		t.Errorf("%+v", h)
+	}
+}
+
+// While costs are timed people are told how many steps that takes: one turn of long steps, or three turns,
+// and no more of a kind that was refused.
+func TestItIsToldHowManyStepsAreTimed(t *testing.T) {
+	for _, c := range []struct {
+		step   int64
+		refuse string
+		want   [][2]int // of how many, at first and at last
+	}{
+		{2 * longStep, "", [][2]int{{0, 25}, {20, 25}}},
+		{longStep, "", [][2]int{{0, 25}, {70, 75}}},
+		{longStep, `"swap"`, [][2]int{{0, 25}, {60, 65}}}, // five steps were waited for before it was refused
+	} {
+		var told [][2]int
+		s := &stand{tr: recording(t, triedCosts), step: c.step, refuse: c.refuse}
+		if _, err := NewTarget(s, Options{Describing: func(n News) {
+			if n.Time > 0 {
+				told = append(told, [2]int{n.Timed, n.Time})
+			}
+		}}).Problem(t.Context(), Hardware{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := [][2]int{told[0], told[len(told)-1]}; !slices.Equal(got, c.want) {
+			t.Errorf("steps of %d ns, %q refused: %v", c.step, c.refuse, told)
+		}
+		for i := 1; i < len(told); i++ {
+			if told[i][0] != told[i-1][0]+1+trialSteps {
+				t.Errorf("steps of %d ns: %v behind %v", c.step, told[i], told[i-1])
+			}
+		}
 	}
 }
 

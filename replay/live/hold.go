@@ -20,6 +20,9 @@ type News struct {
 	// Watched is how many of Watch steps have been watched for the largest, where batches differ in shape; 0
 	// while steps are captured.
 	Watched, Watch int
+	// Timed is how many of Time steps have been timed to learn what moving tensors costs where a CPU trains;
+	// 0 while nothing is timed.
+	Timed, Time int
 	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses. Peak is then the arena, and PeakBefore what is alive at a
@@ -64,7 +67,9 @@ func (n *News) overhead() float64 {
 // Sentence says it for people, behind the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
 	s := say.PlanDoes.Text(name, n.Phase)
-	if n.Phase == Describing {
+	if x := n.Aside(); x != "" {
+		s += ": " + x
+	} else if n.Phase == Describing {
 		s += n.Capture()
 	}
 	if n.Phase == On {
@@ -112,16 +117,37 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
+// Doing says what is done in this phase, the longest way first: with how far it has come, and without.
+func (n *News) Doing() []string {
+	if aside := n.Aside(); aside != "" {
+		return []string{aside}
+	}
+	doing := n.Phase.Doing()
+	if n.Phase == Describing {
+		return []string{doing + n.Capture(), doing}
+	}
+	return []string{doing}
+}
+
+// Aside says what is done with steps that are not captured while the training is being described, and how
+// long it will take; "" where nothing is.
+func (n *News) Aside() string {
+	s, rest := "", 0
+	switch {
+	case n.Watch > 0:
+		s, rest = say.WatchesSizes.Text(n.Watched, n.Watch), n.Watch-n.Watched
+	case n.Time > 0:
+		s, rest = say.TimesCosts.Text(n.Timed, n.Time), n.Time-n.Timed
+	}
+	if rest > 0 && n.Usual > 0 {
+		s += ", " + say.LeftToWait.Text(timeline.Duration(int64(rest)*n.Usual))
+	}
+	return s
+}
+
 // Capture says of a training that is being described which try it is and what a step takes usually, to stand
 // behind the phase; "" where nothing is known of either.
 func (n *News) Capture() string {
-	if n.Watch > 0 {
-		s := ": " + say.WatchesSizes.Text(n.Watched, n.Watch)
-		if n.Usual > 0 {
-			s += ", " + say.LeftToWait.Text(timeline.Duration(int64(n.Watch-n.Watched)*n.Usual))
-		}
-		return s
-	}
 	s := ""
 	if n.Usual > 0 {
 		s = " (" + say.UsualStep.Text(describedSteps, timeline.Duration(n.Usual)) + ")"

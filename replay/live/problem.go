@@ -72,7 +72,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		return nil, uneven
 	}
 	if !h.Chosen && !t.opt.NeverWithout && onCPU(largest) { // which takes steps without a plan
-		if err := t.measured(ctx, largest, of); err != nil {
+		if err := t.measured(ctx, largest, of, describing); err != nil {
 			return largest, err
 		}
 	}

@@ -80,7 +80,7 @@ type Options struct {
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
 	// Describing, if not nil, is told how far describing has come: which try begins, or how many steps have
-	// been watched for their sizes.
+	// been timed, or watched for their sizes.
 	Describing func(News)
 	// Again makes the plan again for the problem of a larger step; nil where the plan stays as it is.
 	Again func(ctx context.Context, p *plan.Problem) (Made, error)

@@ -541,11 +541,23 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 			t.Errorf("%q, not %q", got, c.want)
 		}
 	}
-	n = News{Phase: Describing, Usual: 2e9, Watched: 10, Watch: 40}
-	want := "joint: describing: batches differ in shape, so gmemtop looks for the largest: 10 of 40 steps " +
-		"seen, about 1m 00s left"
-	if got := n.Sentence("joint", timeline.IEC); got != want {
-		t.Errorf("%q, not %q", got, want)
+	for _, c := range []struct {
+		n    News
+		want string
+	}{
+		{News{Watched: 10, Watch: 40}, "batches differ in shape, so gmemtop looks for the largest: 10 of 40 steps " +
+			"seen, about 1m 00s left"},
+		{News{Timed: 5, Time: 25}, "timing what it costs to move and recompute tensors here: 5 of 25 steps, " +
+			"about 40.0 s left"},
+	} {
+		n := c.n
+		n.Phase, n.Usual = Describing, 2e9
+		if got := n.Sentence("joint", timeline.IEC); got != "joint: describing: "+c.want {
+			t.Errorf("%q, not %q", got, c.want)
+		}
+		if got := n.Doing(); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%q, not %q", got, c.want)
+		}
 	}
 }
 

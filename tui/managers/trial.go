@@ -43,17 +43,17 @@ func (t *trial) hear(n live.News) {
 // doing says what a trial does before it is on, and whether that slows the training: "4 of 5, timing steps
 // with the plan". The longest comes first.
 func (t *trial) doing() []string {
-	text := t.last.Phase.Doing()
-	if at, of, ok := t.last.Phase.Trial(); ok {
-		text = fmt.Sprintf("%d of %d, %s", at, of, text)
+	var texts []string
+	for _, text := range t.last.Doing() {
+		if at, of, ok := t.last.Phase.Trial(); ok {
+			text = fmt.Sprintf("%d of %d, %s", at, of, text)
+		}
+		if t.again {
+			text += ", again because the steps changed"
+		}
+		texts = append(texts, text)
 	}
-	if t.again {
-		text += ", again because the steps changed"
-	}
-	if t.last.Phase == live.Describing {
-		return []string{text + t.last.Capture(), text}
-	}
-	return []string{text}
+	return texts
 }
 
 func (t *trial) lines(u timeline.Units, inForce int64) []string {
