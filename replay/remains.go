@@ -16,8 +16,9 @@ import (
 const leastShare = 0.02
 
 // Remains says what is in memory at a plan's peak, by category, the largest first: "9.3 MiB of activations
-// and 4.2 MiB of parameters". op is the op that runs there, "" where none does.
-func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, op string) {
+// and 4.2 MiB of parameters". where is the op that runs there, as "where aten::mm runs", or the next one where
+// the peak lies between two ops; "" where none does.
+func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where string) {
 	p, err := pl.Of(p)
 	if err != nil {
 		return "", ""
@@ -39,11 +40,20 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, op string)
 			count(s.Instance, -1)
 		}
 	}
+	between := false
 	for _, s := range pl.Steps[at+1:] {
-		if s.Kind == plan.Run || s.Kind == plan.Again {
-			op = report.Printable(p.Ops[s.Op].Name)
-			break
+		if s.Kind != plan.Run && s.Kind != plan.Again {
+			continue
 		}
+		name := p.Ops[s.Op].Name
+		if name == plan.HostOp || name == plan.SaveOp || name == plan.LoadOp {
+			between = true
+			continue
+		}
+		if where = "where " + report.Printable(name) + " runs"; between {
+			where = "right before " + report.Printable(name) + " runs"
+		}
+		break
 	}
 	var words []string
 	for _, c := range slices.SortedFunc(maps.Keys(held), func(a, b timeline.Category) int {
@@ -60,5 +70,5 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, op string)
 	if n := len(words); n > 1 {
 		words = append(words[:n-2:n-2], words[n-2]+" and "+words[n-1])
 	}
-	return strings.Join(words, ", "), op
+	return strings.Join(words, ", "), where
 }

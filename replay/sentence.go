@@ -237,8 +237,8 @@ func (p prose) nothingFits() string {
 		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o " +
 			"describe.py"
 	default:
-		if there, op := Remains(p.Problem, least.Plan, p.u); op != "" {
-			s += fmt.Sprintf(". At its peak, where %s runs, it still holds %s", op, there)
+		if there, where := Remains(p.Problem, least.Plan, p.u); where != "" {
+			s += fmt.Sprintf(". At its peak, %s, it still holds %s", where, there)
 		}
 	}
 	return s + "."
