@@ -76,7 +76,7 @@ func (o *options) lookedAt(p *program) (*looked, error) {
 }
 
 func (o *options) lookAt(ctx context.Context, p *program, l *looked) error {
-	percent, err := strconv.ParseFloat(strings.TrimSuffix(o.budget, "%"), 64)
+	share, err := o.share()
 	if err != nil {
 		return fmt.Errorf("-plan-only plans for a share, as 70%%: %w", err)
 	}
@@ -88,7 +88,13 @@ func (o *options) lookAt(ctx context.Context, p *program, l *looked) error {
 	if err := t.Await(ctx, 2); err != nil {
 		return err
 	}
-	return l.plan(ctx, t.PID(), percent/100, o.hardware)
+	return l.plan(ctx, t.PID(), share, o.hardware)
+}
+
+// share is the budget as a share of what a step holds.
+func (o *options) share() (float64, error) {
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(o.budget, "%"), 64)
+	return percent / 100, err
 }
 
 // plan plans for a share of what a step of a process that trains holds, and leaves the process as it was.
@@ -154,8 +160,8 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 	default:
 		l.Planned, l.Overhead = r.Measurement.Footprint, r.Overhead
 		if l.Planned > l.Budget {
-			there, _ := replay.Remains(problem, r.Plan, timeline.IEC)
-			l.Unplanned = "at its peak there are still " + there
+			there, where := replay.Remains(problem, r.Plan, timeline.IEC)
+			l.Unplanned = strings.Replace("at its peak, "+where+", there are still "+there, ", ,", "", 1)
 		}
 	}
 	return nil

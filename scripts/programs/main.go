@@ -157,15 +157,20 @@ func (o *options) eachOf(path func(*program) string, f func(*program) found) err
 		if r.missing != "" {
 			continue
 		}
-		text, err := json.MarshalIndent(r.what, "", " ")
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(path(p), text, 0o666); err != nil {
+		if err := keep(path(p), r.what); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// keep writes what was found to a file.
+func keep(path string, what any) error {
+	text, err := json.MarshalIndent(what, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o666)
 }
 
 // try carries plans out in a program and compares what it learns.
@@ -201,11 +206,9 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 	if err := t.Await(ctx, 2); err != nil {
 		return nil, err
 	}
-	budget := o.budget
-	if l, err := o.lookedAt(p); err != nil {
+	budget, err := o.budgetFor(ctx, p, t.PID())
+	if err != nil {
 		return nil, err
-	} else if l != nil && l.Budget > 0 {
-		budget = strconv.FormatInt(l.Budget, 10)
 	}
 	for _, c := range []struct {
 		managers string
@@ -237,6 +240,35 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 		}
 	}
 	return t.Steps(), nil
+}
+
+// budgetFor returns the budget of a program, as compare --budget: what an earlier look at it found, or a look
+// at the process of that number, which is kept. Where neither knows, it is the share that was asked for.
+func (o *options) budgetFor(ctx context.Context, p *program, pid int) (string, error) {
+	l, err := o.lookedAt(p)
+	if err != nil {
+		return "", err
+	}
+	if l == nil {
+		share, err := o.share()
+		if err != nil {
+			return o.budget, nil // a size, such as 8GiB
+		}
+		l = &looked{}
+		if err := l.plan(ctx, pid, share, o.hardware); err != nil {
+			if ctx.Err() != nil {
+				return "", fmt.Errorf("no step was described and planned within %v of its start", o.limit)
+			}
+			return "", err
+		}
+		if err := keep(o.planPath(p), l); err != nil {
+			return "", err
+		}
+	}
+	if l.Budget <= 0 {
+		return o.budget, nil
+	}
+	return strconv.FormatInt(l.Budget, 10), nil
 }
 
 // late says what gmemtop was doing when the time for a program was over.
