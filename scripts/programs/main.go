@@ -229,6 +229,10 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 			c.to.Impossible = string(refused)
 			continue
 		}
+		if ctx.Err() != nil && len(r.Moving.Results) > 0 { // what was found of the others counts
+			c.to.Impossible = fmt.Sprintf("there was no time left for it in %v", o.limit)
+			return t.Steps(), nil
+		}
 		if ctx.Err() != nil {
 			return nil, o.late(err)
 		}
@@ -243,11 +247,15 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 }
 
 // budgetFor returns the budget of a program, as compare --budget: what an earlier look at it found, or a look
-// at the process of that number, which is kept. Where neither knows, it is the share that was asked for.
+// at the process of that number, which is kept. Where neither knows, and where only some managers are tried,
+// it is the share that was asked for.
 func (o *options) budgetFor(ctx context.Context, p *program, pid int) (string, error) {
 	l, err := o.lookedAt(p)
 	if err != nil {
 		return "", err
+	}
+	if l == nil && o.unpooled {
+		return o.budget, nil
 	}
 	if l == nil {
 		share, err := o.share()
