@@ -172,6 +172,9 @@ func (t *table) add(p *program, r *result) {
 	t.lower += one(lower)
 	t.fit += one(fit)
 	t.said(r)
+	if change := tried[p.name]; change != "" {
+		fmt.Fprintf(&t.sentences, "\nTried: %s.\n", change)
+	}
 }
 
 // plan adds the row of a program that was planned for.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,5 +67,13 @@ func TestAProgramThatTakesTooLongSaysWhatWasDone(t *testing.T) {
 		"steps"
 	if got := o.late(err).Error(); got != want {
 		t.Error(got)
+	}
+}
+
+func TestEachChangeThatWasTriedIsOfAProgram(t *testing.T) {
+	for name := range tried {
+		if !slices.ContainsFunc(programs, func(p program) bool { return p.name == name }) {
+			t.Errorf("there is no program %s", name)
+		}
 	}
 }

@@ -74,8 +74,7 @@ def measure(agent, step, steps):
 
         return around
 
-    around_backward, aside = timed_backward(torch.autograd.backward)
-    torch.autograd.backward = around_backward
+    torch.autograd.backward, aside = timed_backward(torch.autograd.backward, on)
     hooks = sys.modules["torch.optim.optimizer"]
     for _ in range(20):
         step()
@@ -85,7 +84,6 @@ def measure(agent, step, steps):
                    hooks.register_optimizer_step_post_hook(timed(agent._post))]
     sender = time.pthread_getcpuclockid(agent.thread.ident)
     sent, begin = time.clock_gettime_ns(sender), time.thread_time_ns()
-    aside.clear()
     for i in range(steps):
         on[0] = i // AT_ONCE % 2 == 0
         step()
@@ -96,17 +94,18 @@ def measure(agent, step, steps):
         took = 0
         for times in taken.values():
             took += of([t for t in times[True] if t < MOST]) - of([t for t in times[False] if t < MOST])
-        took += of([t for t in aside if t < MOST])
+        took += of([t for t in aside[True] if t < MOST]) - of([t for t in aside[False] if t < MOST])
         out[name] = round(took / 1e3, 1)
     out["sender_us"] = round(2 * sent / steps / 1e3, 1)
     out["share"] = round((out["mean_us"] + out["sender_us"]) / out["step_us"], 4)
     print(json.dumps(out))
 
 
-def timed_backward(ours):
-    """Return the agent's function around PyTorch's backward pass, timed, and the list of what it adds."""
+def timed_backward(ours, on):
+    """Return a function that takes turns between the agent's function around PyTorch's backward pass and one
+    that does nothing, and what they add to PyTorch's own time."""
     cell = ours.__closure__[ours.__code__.co_freevars.index("original")]
-    theirs, inside, aside = cell.cell_contents, [0], []
+    theirs, inside, aside = cell.cell_contents, [0], {True: [], False: []}
 
     def inner(*args, **kwargs):
         begin = time.perf_counter_ns()
@@ -115,12 +114,15 @@ def timed_backward(ours):
         finally:
             inside[0] = time.perf_counter_ns() - begin
 
+    def nothing(*args, **kwargs):
+        return inner(*args, **kwargs)
+
     def outer(*args, **kwargs):
         begin = time.perf_counter_ns()
         try:
-            return ours(*args, **kwargs)
+            return (ours if on[0] else nothing)(*args, **kwargs)
         finally:
-            aside.append(time.perf_counter_ns() - begin - inside[0])
+            aside[on[0]].append(time.perf_counter_ns() - begin - inside[0])
 
     cell.cell_contents = inner
     return outer, aside
