@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime"
 	"sync"
-	"sync/atomic"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -31,14 +30,13 @@ func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int6
 	var wg sync.WaitGroup
 	room := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for i := range tr.Devices {
-		wg.Add(1)
 		room <- struct{}{}
-		go func() {
-			defer func() { <-room; wg.Done() }()
+		wg.Go(func() {
+			defer func() { <-room }()
 			b := deviceBuilder{ctx: ctx, tr: tr, visit: visit}
 			t.Devices[i], errs[i] = b.build(t, traces.DeviceID(i))
 			losses[i] = b.losses
-		}()
+		})
 	}
 	wg.Wait()
 	for i, err := range errs {
@@ -53,15 +51,15 @@ func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int6
 // counter returns a tick that adds up over goroutines and reports to progress.
 func counter(total int64, progress func(done, total int64)) tick {
 	if progress == nil {
-		return func(int) error { return nil }
+		return func(int) {}
 	}
 	var mu sync.Mutex
-	var done atomic.Int64
-	return func(n int) error {
+	var done int64
+	return func(n int) {
 		mu.Lock()
 		defer mu.Unlock()
-		progress(done.Add(int64(n)), total)
-		return nil
+		done += int64(n)
+		progress(done, total)
 	}
 }
 
@@ -225,9 +223,7 @@ func (b *deviceBuilder) walk() error {
 		if err := b.ctx.Err(); err != nil {
 			return err
 		}
-		if err := b.visit(stop - at); err != nil {
-			return err
-		}
+		b.visit(stop - at)
 		at = stop
 	}
 	var wg sync.WaitGroup

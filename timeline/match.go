@@ -42,7 +42,6 @@ func (s *slot) become(st slotState)   { s.bits = s.bits&^3 | uint32(st) }
 func (s *slot) hold(id int32)         { s.held = id; s.become(slotAllocated) }
 func (s *slot) release()              { s.bits = (s.bits>>2+1)<<2 | uint32(slotIdle) }
 func (s *slot) isHeld() bool          { return s.bits&2 != 0 }
-func newID(i int) int32               { return int32(i) }
 func earlierID(i int) int32           { return int32(-2 - i) } // -1 is NoAlloc
 func isEarlier(id int32) (int, bool)  { return int(-2 - id), id < -1 }
 func hashAddr(a uint64, sh uint) uint { return uint((a * 0x9e3779b97f4a7c15) >> sh) }
@@ -159,7 +158,7 @@ func (m *matching) segmentEvents() int {
 }
 
 // tick is called every so many events with how many were visited since the last call.
-type tick func(n int) error
+type tick func(n int)
 
 const tickEvents = 1 << 16
 
@@ -176,9 +175,7 @@ func matchEvents(ctx context.Context, ev *traces.Events, first, end int, visit t
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		if err := visit(stop - row); err != nil {
-			return nil, err
-		}
+		visit(stop - row)
 		row = stop
 	}
 	return m, nil
@@ -212,7 +209,7 @@ func (m *matching) alloc(addr uint64, at Moment) int32 {
 		m.closings = append(m.closings, closing{at, s.held})
 		s.release()
 	}
-	id := newID(len(m.versions))
+	id := int32(len(m.versions))
 	m.versions = append(m.versions, s.version())
 	s.hold(id)
 	return id
