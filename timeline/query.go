@@ -54,7 +54,7 @@ type AllocatorState struct {
 	Reserved        int64
 
 	Unplaced      int   // active blocks that lie in no known segment; no sum counts them
-	UnplacedBytes int64 // their requested bytes
+	UnplacedBytes int64 // their rounded bytes
 }
 
 // SegmentState is one segment, or one mapped run of an expandable one, at a moment; its pieces tile it in

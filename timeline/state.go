@@ -53,7 +53,7 @@ func (b *runBook) at(addr uint64) int {
 	return sort.Search(len(b.open), func(i int) bool { return b.open[i].until() > addr })
 }
 
-// cut removes [addr, addr+size) from the open runs and passes each removed piece to close. It returns how
+// cut removes [addr, addr+size) from the open runs and passes each removed piece to closed. It returns how
 // many bytes it removed.
 func (b *runBook) cut(addr uint64, size int64, closed func(piece run)) int64 {
 	var found int64

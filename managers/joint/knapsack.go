@@ -58,8 +58,8 @@ func (b *bounder) gather(k plan.OpID) {
 	b.rate = slices.Grow(b.rate[:0], len(b.columns))[:len(b.columns)]
 }
 
-// lagrangian solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in gainA
-// and gainB what each row comes to.
+// lagrangian solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in
+// outGain and inGain what each row comes to.
 func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 	nA, nB := len(b.outRows), len(b.inRows)
 	// cost of a column: rows of A up to its own count it, rows of B from its own on

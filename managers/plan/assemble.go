@@ -228,7 +228,7 @@ func (a *assembler) free(b BufferID, at OpID) {
 	a.current[b] = none
 }
 
-// waitAll makes every compute stream that has work behind it wait for a step.
+// waitAll makes every compute stream wait for a step.
 func (a *assembler) waitAll(on int32, at OpID) {
 	for q := range a.p.Streams {
 		a.step(Step{Kind: Wait, Queue: int16(q), Op: at, On: on})

@@ -292,7 +292,7 @@ func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) erro
 	if err == nil {
 		err = f(ctx)
 	}
-	// // known processes were connected once, so this one has ended
+	// known processes were connected once, so this one has ended
 	if errors.Is(err, pytorch.ErrNotConnected) || errors.Is(err, job.ErrNotConnected) {
 		return errEnded
 	}

@@ -184,7 +184,7 @@ func (c *chart) order() {
 	}
 }
 
-// at returns the axis value at a fraction of the width, as text.
+// at returns a value of the time axis as text.
 func (c *chart) at(v int64) string {
 	if c.HasTime {
 		return timeline.Duration(v)

@@ -52,7 +52,7 @@ type Metric struct {
 	Change *float64 `json:"change"`
 }
 
-// DiffRow is a category or a call site in both recordings, in bytes at the moments that are compared.
+// DiffRow is a category or a call site in both recordings, in allocated bytes at the moments compared.
 type DiffRow struct {
 	Name    string   `json:"name"`
 	A       int64    `json:"a_bytes"`

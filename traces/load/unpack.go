@@ -99,7 +99,7 @@ func (g *guard) Read(p []byte) (int, error) {
 }
 
 // unpack removes all layers of compression and returns the plain input with at least headBytes peekable. file
-// is the plain file that src reads, nil if there is none. close frees the decoders.
+// is the plain file that src reads, nil if there is none. closeAll frees the decoders.
 func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
