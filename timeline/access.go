@@ -33,13 +33,18 @@ func (d *Device) AccessesOf(a AllocID) []traces.Access {
 
 // accesses returns the rows of the trace's accesses to the device, in order.
 var accesses = NewMemo(func(d *Device) []int32 {
-	table := d.tl.Trace.Accesses
+	return accessRows(d.tl.Trace, func(x *traces.Access) bool { return x.Device == d.ID })
+})
+
+// accessRows returns the rows of the accesses to keep, in order of their events.
+func accessRows(tr *traces.Trace, keep func(x *traces.Access) bool) []int32 {
+	table := tr.Accesses
 	var rows []int32
 	for i := range table {
-		if table[i].Device == d.ID {
+		if keep(&table[i]) {
 			rows = append(rows, int32(i))
 		}
 	}
 	slices.SortStableFunc(rows, func(i, j int32) int { return cmp.Compare(table[i].Event, table[j].Event) })
 	return rows
-})
+}

@@ -113,11 +113,11 @@ func (m *originMaker) begin() {
 // before its address is allocated again, and until then by its name.
 func (m *originMaker) walk(device traces.DeviceID) {
 	ev := &m.tr.Events
-	accesses := m.accesses(device)
+	left := m.accesses(device)
 	waiting := map[uint64]int{} // by address: the row of its allocation that nothing has touched yet
 	touch := func(row int) {
-		for ; len(accesses) > 0 && int(m.tr.Accesses[accesses[0]].Event) <= row; accesses = accesses[1:] {
-			x := &m.tr.Accesses[accesses[0]]
+		for ; len(left) > 0 && int(m.tr.Accesses[left[0]].Event) <= row; left = left[1:] {
+			x := &m.tr.Accesses[left[0]]
 			if i, ok := waiting[x.Addr]; ok && x.Op != traces.NoOp {
 				m.touched(i, x)
 				delete(waiting, x.Addr)
@@ -133,7 +133,7 @@ func (m *originMaker) walk(device traces.DeviceID) {
 		if det := m.tr.DetailOf(row); det.UserMetadata != 0 || det.Op != 0 {
 			m.named(row, cmp.Or(m.tr.Text(det.UserMetadata), m.tr.Text(det.Op)), det.Category != 0)
 		}
-		if len(accesses) > 0 {
+		if len(left) > 0 {
 			waiting[ev.Addr[row]] = row
 		}
 	}
@@ -162,15 +162,7 @@ func (m *originMaker) accesses(device traces.DeviceID) []int32 {
 	if len(m.tr.Ops) == 0 {
 		return nil
 	}
-	table := m.tr.Accesses
-	var rows []int32
-	for i := range table {
-		if table[i].Device == device && table[i].Op != traces.NoOp {
-			rows = append(rows, int32(i))
-		}
-	}
-	slices.SortStableFunc(rows, func(i, j int32) int { return cmp.Compare(table[i].Event, table[j].Event) })
-	return rows
+	return accessRows(m.tr, func(x *traces.Access) bool { return x.Device == device && x.Op != traces.NoOp })
 }
 
 // touched decides the origin of the allocation of a row by its first access.
