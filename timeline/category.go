@@ -71,8 +71,7 @@ var categoryRules = []categoryRule{
 	}},
 	{"no hint in the stack", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
 	{"a data loader's batch", Input, func(f *blockFacts) bool {
-		return f.has(frames.KindLoader) &&
-			!f.has(frames.KindModel)
+		return f.has(frames.KindLoader) && !f.has(frames.KindModel)
 	}},
 	{"weights read from a file", Parameter, func(f *blockFacts) bool {
 		return f.has(frames.KindLoad) && !f.has(frames.KindModel) && f.outlivesPhase

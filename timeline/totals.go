@@ -345,8 +345,7 @@ func (b *deviceBuilder) judge() {
 		t.Reason = "the file is the allocator's own state at one moment"
 	case t.FinalKnown:
 		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the " +
-			"final state; before it the process " +
-			"may have held more"
+			"final state; before it the process may have held more"
 	case b.counted:
 		t.Reason = "the source's own total says what was in use at the start"
 	case b.d.Info.Kind == traces.DeviceArena && t.StartAllocated == 0:

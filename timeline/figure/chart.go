@@ -73,9 +73,14 @@ type mark struct {
 // shape of a step rests on a level floor. Blocks from before the recording are unknown and lie at the very
 // bottom.
 var stackOrder = []timeline.Category{
-	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input,
+	timeline.Unknown,
+	timeline.Parameter,
+	timeline.OptimizerState,
+	timeline.Gradient,
+	timeline.Input,
 	timeline.Activation,
-	timeline.AutogradDetail, timeline.Temporary,
+	timeline.AutogradDetail,
+	timeline.Temporary,
 }
 
 // newChart computes the chart of a device in n columns.

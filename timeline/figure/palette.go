@@ -26,11 +26,14 @@ var light = palette{
 	paper: rgb(0xffffff), ink: rgb(0x1c1c1e), faint: rgb(0x6b6b70), grid: rgb(0xe4e4e8),
 	accent: rgb(0xb00020),
 	category: [timeline.NumCategories]color.RGBA{
-		timeline.Unknown: rgb(0x9a9a9a), timeline.Parameter: rgb(0x006400),
+		timeline.Unknown:        rgb(0x9a9a9a),
+		timeline.Parameter:      rgb(0x006400),
 		timeline.OptimizerState: rgb(0xdaa520),
-		timeline.Gradient:       rgb(0x0000cd), timeline.Activation: rgb(0xe5322d),
-		timeline.Input:     rgb(0x111111),
-		timeline.Temporary: rgb(0x9370db), timeline.AutogradDetail: rgb(0x4169e1),
+		timeline.Gradient:       rgb(0x0000cd),
+		timeline.Activation:     rgb(0xe5322d),
+		timeline.Input:          rgb(0x111111),
+		timeline.Temporary:      rgb(0x9370db),
+		timeline.AutogradDetail: rgb(0x4169e1),
 	},
 }
 
@@ -38,11 +41,14 @@ var dark = palette{
 	paper: rgb(0x16171a), ink: rgb(0xececf0), faint: rgb(0x9a9aa2), grid: rgb(0x2c2d33),
 	accent: rgb(0xff6b6b),
 	category: [timeline.NumCategories]color.RGBA{
-		timeline.Unknown: rgb(0x8a8a8a), timeline.Parameter: rgb(0x2e9b3c),
+		timeline.Unknown:        rgb(0x8a8a8a),
+		timeline.Parameter:      rgb(0x2e9b3c),
 		timeline.OptimizerState: rgb(0xe3b341),
-		timeline.Gradient:       rgb(0x4c6fff), timeline.Activation: rgb(0xf25f5c),
-		timeline.Input:     rgb(0xf2f2f2),
-		timeline.Temporary: rgb(0xb197fc), timeline.AutogradDetail: rgb(0x74a2ff),
+		timeline.Gradient:       rgb(0x4c6fff),
+		timeline.Activation:     rgb(0xf25f5c),
+		timeline.Input:          rgb(0xf2f2f2),
+		timeline.Temporary:      rgb(0xb197fc),
+		timeline.AutogradDetail: rgb(0x74a2ff),
 	},
 }
 

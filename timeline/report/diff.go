@@ -295,9 +295,17 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	return p.flush(w)
 }
 
-var markdownEscapes = strings.NewReplacer("|", "\\|", "&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\\*", "_",
-	"\\_", "[", "\\[",
-	"]", "\\]", "`", "'")
+var markdownEscapes = strings.NewReplacer(
+	"|", "\\|",
+	"&", "&amp;",
+	"<", "&lt;",
+	">", "&gt;",
+	"*", "\\*",
+	"_", "\\_",
+	"[", "\\[",
+	"]", "\\]",
+	"`", "'",
+)
 
 // EscapeMarkdown escapes characters that would break a table cell or start markup, including links and
 // images.

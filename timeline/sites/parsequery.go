@@ -9,9 +9,16 @@ import (
 )
 
 var sortNames = map[string]SortKey{
-	"start": SortStart, "time": SortStart, "size": SortSize, "life": SortLifetime, "lifetime": SortLifetime,
+	"start":    SortStart,
+	"time":     SortStart,
+	"size":     SortSize,
+	"life":     SortLifetime,
+	"lifetime": SortLifetime,
 	"end":      SortEnd,
-	"category": SortCategory, "cat": SortCategory, "address": SortAddress, "addr": SortAddress,
+	"category": SortCategory,
+	"cat":      SortCategory,
+	"address":  SortAddress,
+	"addr":     SortAddress,
 }
 
 // ParseQuery reads a filter line of words to search for and of terms that select or order:

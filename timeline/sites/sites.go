@@ -231,8 +231,9 @@ func distinctLabels(places []place) []string {
 		}
 		more := todo[:0]
 		for _, i := range todo {
-			if users[names[i]] > 1 && frames.PathEnd(places[i].file, folders+
-				1) != frames.PathEnd(places[i].file, folders+2) {
+			file := places[i].file
+			longer := frames.PathEnd(file, folders+1) != frames.PathEnd(file, folders+2)
+			if users[names[i]] > 1 && longer {
 				more = append(more, i)
 			}
 		}

@@ -32,10 +32,7 @@ func (f stepFinder) fromMarks() []stretch {
 		}
 	}
 	if name := bestStepName(byName); name != "" {
-		return f.ranges(marks, func(m traces.Mark) bool {
-			return m.Kind == traces.MarkAnnotation &&
-				f.stepName(m) == name
-		})
+		return f.ranges(marks, f.annotated(name))
 	}
 	return f.fillingRanges(marks, byName)
 }
@@ -110,10 +107,7 @@ func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []s
 	slices.Sort(names)
 	var best []stretch
 	for _, name := range names {
-		s := f.ranges(marks, func(m traces.Mark) bool {
-			return m.Kind == traces.MarkAnnotation &&
-				f.stepName(m) == name
-		})
+		s := f.ranges(marks, f.annotated(name))
 		if len(s) < 3 {
 			continue
 		}
@@ -165,4 +159,9 @@ func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []s
 		out = append(out, s)
 	}
 	return out
+}
+
+// annotated selects the annotations that have a name as a step's name.
+func (f stepFinder) annotated(name string) func(traces.Mark) bool {
+	return func(m traces.Mark) bool { return m.Kind == traces.MarkAnnotation && f.stepName(m) == name }
 }

@@ -67,9 +67,8 @@ type allocSequence struct {
 // findPeriod returns the stretch that repeats, and false if none passes the rules above.
 func findPeriod(s *allocSequence) (period, bool) {
 	exact := func(i, j int) bool { return s.sizes[i] == s.sizes[j] && s.stacks[i] == s.stacks[j] }
-	if p,
-		ok := s.repetition(exact,
-		func(i int) uint64 { return frames.Mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }); ok {
+	hash := func(i int) uint64 { return frames.Mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }
+	if p, ok := s.repetition(exact, hash); ok {
 		return p, true
 	}
 	if !s.mostHaveStacks() {

@@ -211,8 +211,7 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 		return nil, nil, archiveError("the archive holds no trace: understood are " + understood())
 	case len(found) > 1:
 		return nil, nil, archiveError(fmt.Sprintf("the archive holds %d traces where one is expected: "+
-			"unpack it and open the folder "+
-			"with gmemtop replay", len(found)))
+			"unpack it and open the folder with gmemtop replay", len(found)))
 	case lim.ratio == 0 && found[0].UncompressedSize64 > uint64(lim.most):
 		return nil, nil, archiveError("the trace in the archive is larger than " + MaxBytesVariable +
 			" allows")
