@@ -54,8 +54,8 @@ type chart struct {
 	units    timeline.Units
 }
 
-// column is one column of the chart: requested bytes by category at the moment within it when allocated bytes
-// are largest.
+// column is one column of the chart: allocated bytes by category at the moment within it when they are
+// largest.
 type column struct {
 	By        [timeline.NumCategories]int64 `json:"by"`
 	Allocated int64                         `json:"allocated"`

@@ -83,7 +83,7 @@ func (c *chart) plotFrame(width, height float64) frame {
 
 // footer tells the reader how to interpret the figure.
 func (c *chart) footer() string {
-	s := "requested bytes by category, each column its maximum"
+	s := "allocated bytes by category, each column its maximum"
 	if c.HasCache {
 		s += "; line: reserved"
 	}

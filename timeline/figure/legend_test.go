@@ -37,3 +37,26 @@ func TestEveryColourOfTheChartIsInTheLegend(t *testing.T) {
 		}
 	}
 }
+
+// The chart adds up what the allocator gave, a multiple of 512 bytes, and not what was asked for; its footer says
+// which of the two.
+func TestTheFooterSaysWhichBytesTheColumnsCount(t *testing.T) {
+	b := traces.NewBuilder()
+	dev := b.Device(traces.DeviceGPU, 0)
+	b.Event(traces.Event{Time: 1, Addr: 1 << 30, Size: 1000, Device: dev, Action: traces.Alloc})
+	b.Event(traces.Event{Time: 2, Addr: 1 << 30, Size: 1000, Device: dev, Action: traces.Free})
+	tl, err := timeline.Build(t.Context(), b.Finish(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := newChart(t.Context(), tl.Devices[0], 200, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sum := c.Columns[c.Peak].By[timeline.Unknown]; sum != 1024 {
+		t.Fatalf("the column at the peak counts %d bytes of a block of 1000, rounded to 1024", sum)
+	}
+	if svg := string(c.svg(1200, 640, &light)); !strings.Contains(svg, "allocated bytes by category") {
+		t.Error("the footer does not say that the columns count allocated bytes")
+	}
+}
