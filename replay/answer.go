@@ -66,16 +66,13 @@ func (c *Comparison) measured(r *Result) *Result {
 	})
 	for i := range c.Measured {
 		m := &c.Measured[i]
-		ran := m.Executor == r.Executor || m.Target == live && !eager
+		ran := m.Executor == r.Executor || m.Target == plan.LiveTarget && !eager
 		if m.Available && m.Info.Name == r.Info.Name && ran {
 			return m
 		}
 	}
 	return nil
 }
-
-// live is the name of a running training as a target.
-const live = "live"
 
 // prediction returns what the simulator says of the plan that was measured for a result.
 func (c *Comparison) prediction(m, r *Result) *Result {
@@ -152,7 +149,7 @@ func (r *Result) swaps() bool {
 
 // Place says where a target carries plans out: "on cuda:0", "in the training".
 func Place(target string) string {
-	if target == live {
+	if target == plan.LiveTarget {
 		return "in the training"
 	}
 	return "on " + target
@@ -162,7 +159,7 @@ func Place(target string) string {
 func timing(m *Result) string {
 	x := &m.Measurement
 	base := x.KeepAll()
-	spread := x.StepP95 > 0 && m.Target != live // of a training the screen says it elsewhere
+	spread := x.StepP95 > 0 && m.Target != plan.LiveTarget // of a training the screen says it elsewhere
 	s := "step " + Percent(m.Overhead)
 	switch {
 	case base == 0 && spread:

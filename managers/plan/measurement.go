@@ -2,10 +2,13 @@ package plan
 
 import "time"
 
+// LiveTarget is the name of a running training as a target, in Measurement.Target.
+const LiveTarget = "live"
+
 // Measurement is what carrying a plan out costs. The simulator, the device and the live process fill the same
 // struct, so that the three stand side by side and the simulator's error is a number.
 type Measurement struct {
-	// Target is sim, cuda:0, live...
+	// Target is sim, cuda:0, [LiveTarget]...
 	Target string
 	// Footprint is the peak of what the manager holds from the driver, in bytes, granularity included. For an
 	// online allocator that frees its cache under pressure it is the smallest cap under which the iteration

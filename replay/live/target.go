@@ -111,7 +111,7 @@ func NewTarget(t Member, o Options) *Target {
 }
 
 // Name is the name of a running training as a target.
-const Name = "live"
+const Name = plan.LiveTarget
 
 // Name implements replay.Target.
 func (*Target) Name() string { return Name }

@@ -43,7 +43,7 @@ type Trainer interface {
 }
 
 // liveTarget is the name of the training as a target.
-const liveTarget = "live"
+const liveTarget = plan.LiveTarget
 
 // howToWatch says how a training comes to be watched.
 const howToWatch = "no training is watched here: gmemtop attach PID watches one"
