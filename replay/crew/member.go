@@ -53,10 +53,6 @@ func membersOf(list []job.Member) (members []*Member) {
 	return members
 }
 
-// describedSteps is how many steps a plan is made from: ops to recompute must have been the same in all of
-// them.
-const describedSteps = 2
-
 // errEnded is wrapped by errors of a training that has ended.
 var errEnded = errors.New(say.TrainingEnded.Text())
 
@@ -131,8 +127,8 @@ func (m *Member) keep(ctx context.Context) error {
 
 // Describe implements live.Member.
 func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
-	w, err := m.describe(ctx, capture.Order{Do: capture.Describe, Steps: describedSteps, How: capture.HowOps,
-		Saves: true})
+	w, err := m.describe(ctx, capture.Order{Do: capture.Describe, Steps: live.DescribedSteps,
+		How: capture.HowOps, Saves: true})
 	refused := (*orderError)(nil)
 	switch {
 	case err == nil && number != 0 && !m.ranUnder(number, w):

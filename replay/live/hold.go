@@ -150,7 +150,7 @@ func (n *News) Aside() string {
 func (n *News) Capture() string {
 	s := ""
 	if n.Usual > 0 {
-		s = " (" + say.UsualStep.Text(describedSteps, timeline.Duration(n.Usual)) + ")"
+		s = " (" + say.UsualStep.Text(DescribedSteps, timeline.Duration(n.Usual)) + ")"
 	}
 	if n.Try > 1 {
 		s += ", " + say.TriesAgain.Text(n.Try, n.Tries)
@@ -158,8 +158,9 @@ func (n *News) Capture() string {
 	return s
 }
 
-// describedSteps is how many steps a capture has: alike ones are planned on.
-const describedSteps = 2
+// DescribedSteps is how many steps a capture has that plans are made from: ops to recompute must have been
+// the same in all of them.
+const DescribedSteps = 2
 
 // percent returns a share as a change in percent.
 func percent(share float64) string { return fmt.Sprintf("%+.1f %%", 100*share) }

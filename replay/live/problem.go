@@ -61,7 +61,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		if err != nil {
 			return nil, err
 		}
-		vary, steps = vary || varies(tr), steps+2
+		vary, steps = vary || varies(tr), steps+DescribedSteps
 		if largest == nil || crossed || p.Held() > largest.Held() {
 			largest, of = p, tr
 		}
