@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
@@ -11,13 +12,32 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike
-// is planned on.
+// ErrUneven means that the described steps differ from each other: only steps that ran alike can be planned.
 var ErrUneven = errors.New(say.Uneven.Text())
 
 // errSettling wraps [ErrUneven] where only the optimizer's ops differ: LBFGS does more in each step until its
 // history is full.
 var errSettling = fmt.Errorf("%w %s", ErrUneven, say.UnevenOptimizer.Text())
+
+// stepMarks yields the marks of the trace's steps, in order.
+func stepMarks(tr *traces.Trace) iter.Seq[traces.Mark] {
+	return func(yield func(traces.Mark) bool) {
+		for _, m := range tr.Marks {
+			if m.Kind == traces.MarkIteration && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// touchedBy returns for each op with accesses the address that the last of them touches.
+func touchedBy(tr *traces.Trace) map[traces.OpID]uint64 {
+	touches := map[traces.OpID]uint64{}
+	for _, a := range tr.Accesses {
+		touches[a.Op] = a.Addr
+	}
+	return touches
+}
 
 // aside is the most that an op may write and still be left out of the comparison of steps, in bytes.
 const aside = 64 << 10
@@ -40,30 +60,17 @@ func inCommon(tr *traces.Trace, step traces.Mark, wrote map[traces.OpID]int64) [
 	return slices.DeleteFunc(ops, func(id traces.OpID) bool { return outside(id) && wrote[id] <= aside })
 }
 
-// alike compares the ops of the steps: their names, in order. Its error says where they part, and where
-// tensors have other sizes before that, since batches of many shapes are then why.
+// alike returns an error if the steps do not run the same ops in the same order, or if there are fewer than
+// two.
 func alike(tr *traces.Trace) error {
 	var first []traces.OpID
 	steps, wrote := 0, written(tr)
-	for _, m := range tr.Marks {
-		if m.Kind != traces.MarkIteration {
-			continue
-		}
+	for m := range stepMarks(tr) {
 		ops := inCommon(tr, m, wrote)
 		if steps++; steps == 1 {
 			first = ops
-			continue
-		}
-		for i := range max(len(ops), len(first)) {
-			if i >= len(ops) || i >= len(first) || tr.Ops[ops[i]].Name != tr.Ops[first[i]].Name {
-				uneven := ErrUneven
-				if optimizes(tr, first, i) && optimizes(tr, ops, i) {
-					uneven = errSettling
-				}
-				return fmt.Errorf("%w: %s", uneven, say.FirstDifference.Text(
-					len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
-					why(tr, first[:min(i, len(first))], ops[:min(i, len(ops))])))
-			}
+		} else if err := difference(tr, first, ops); err != nil {
+			return err
 		}
 	}
 	if steps < 2 {
@@ -72,16 +79,28 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
-// crosses reports whether a step needs what autograd saved before the step.
-func crosses(tr *traces.Trace) bool {
-	touches := map[traces.OpID]uint64{}
-	for _, a := range tr.Accesses {
-		touches[a.Op] = a.Addr
-	}
-	for _, m := range tr.Marks {
-		if m.Kind != traces.MarkIteration {
+// difference compares the names of the ops of two steps, in order. Its error says where they part, and where
+// tensors have other sizes before that, since batches of many shapes are then why.
+func difference(tr *traces.Trace, a, b []traces.OpID) error {
+	for i := range max(len(a), len(b)) {
+		if i < len(a) && i < len(b) && tr.Ops[a[i]].Name == tr.Ops[b[i]].Name {
 			continue
 		}
+		uneven := ErrUneven
+		if optimizes(tr, a, i) && optimizes(tr, b, i) {
+			uneven = errSettling
+		}
+		return fmt.Errorf("%w: %s", uneven, say.FirstDifference.Text(
+			len(a), len(b), i+1, named(tr, a, i), named(tr, b, i),
+			why(tr, a[:min(i, len(a))], b[:min(i, len(b))])))
+	}
+	return nil
+}
+
+// crosses reports whether a step needs what autograd saved before the step.
+func crosses(tr *traces.Trace) bool {
+	touches := touchedBy(tr)
+	for m := range stepMarks(tr) {
 		saved := map[uint64]bool{}
 		for i := range tr.Ops {
 			op := &tr.Ops[i]
@@ -105,10 +124,7 @@ func crosses(tr *traces.Trace) bool {
 func varies(tr *traces.Trace) bool {
 	wrote := written(tr)
 	var first []traces.OpID
-	for _, m := range tr.Marks {
-		if m.Kind != traces.MarkIteration {
-			continue
-		}
+	for m := range stepMarks(tr) {
 		ops := inCommon(tr, m, wrote)
 		if first == nil {
 			first = ops
@@ -168,10 +184,7 @@ func why(tr *traces.Trace, a, b []traces.OpID) string {
 // one's come first. Loads that no described step explains are those of a graph that is kept, or of a step
 // before the first: rest keeps them.
 func ownOps(tr *traces.Trace, step traces.Mark, rest bool) (own []traces.OpID) {
-	touches := map[traces.OpID]uint64{}
-	for _, a := range tr.Accesses {
-		touches[a.Op] = a.Addr
-	}
+	touches := touchedBy(tr)
 	var before map[uint64]int // saved and not loaded yet
 	waits := map[uint64]int{}
 	for i := range tr.Ops {

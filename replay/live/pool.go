@@ -205,8 +205,8 @@ func tabulate(
 ) (Table, error) {
 	iterations = max(iterations, 1)
 	var marks []traces.Mark
-	for _, m := range tr.Marks {
-		if m.Kind == traces.MarkIteration && m.Start != traces.NoTime && m.End != traces.NoTime {
+	for m := range stepMarks(tr) {
+		if m.Start != traces.NoTime && m.End != traces.NoTime {
 			marks = append(marks, m)
 		}
 	}
