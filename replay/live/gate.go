@@ -7,7 +7,7 @@ import (
 
 // The ranks of a training wait for each other inside of every step. While one of them is described, or
 // already runs under a plan, the steps of all others take longer as well; so what one of them does while
-// another is measured would be read as the plan's doing. A Gate has them come from one stretch of the work to
+// another is measured would be read as the plan's doing. With a Gate they go from one stretch of the work to
 // the next together.
 //
 // Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the
@@ -17,7 +17,7 @@ import (
 // Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for again or
 // comes late would be a case of its own in each.
 
-// Gate has ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.
+// Gate makes ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex
 	seats map[*Seat]int // the stretch that each has come to
@@ -30,16 +30,16 @@ type Seat struct{ gate *Gate }
 // Seat returns a place, which is taken by Begin.
 func (g *Gate) Seat() *Seat { return &Seat{g} }
 
-// move sets a seat's stretch, or empties it where that is negative, and wakes those who wait.
-func (g *Gate) move(s *Seat, stretch int) {
+// open makes a Gate's zero value usable.
+func (g *Gate) open() {
 	if g.seats == nil {
 		g.seats, g.moved = map[*Seat]int{}, sync.NewCond(&g.mu)
 	}
-	if stretch < 0 {
-		delete(g.seats, s)
-	} else {
-		g.seats[s] = stretch
-	}
+}
+
+// move sets a seat's stretch and wakes those who wait.
+func (g *Gate) move(s *Seat, stretch int) {
+	g.seats[s] = stretch
 	g.moved.Broadcast()
 }
 
@@ -50,17 +50,21 @@ func (s *Seat) Begin() {
 	}
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
+	s.gate.open()
 	s.gate.move(s, 0)
 }
 
-// Leave has nobody wait for this rank any more.
+// Leave gives the seat up: nobody waits for this rank any more.
 func (s *Seat) Leave() {
 	if s == nil {
 		return
 	}
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
-	s.gate.move(s, -1)
+	g := s.gate
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.open()
+	delete(g.seats, s)
+	g.moved.Broadcast()
 }
 
 // Next ends a stretch and waits until all others have come as far. The error is ctx's.
