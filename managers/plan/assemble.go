@@ -43,7 +43,7 @@ type assembler struct {
 	outStep, inStep      []int32 // of each absence
 	lastRun              []int32 // of each queue, the last step on it
 	chainLast            []int32 // of each buffer that a chain touches, the last of its ops that does
-	// of each buffer that a chain makes for itself alone, the how manyth that is; -1 for others
+	// of each buffer that a chain makes for itself alone, its number among them; -1 for others
 	scratch []int32
 	over    []BufferID
 }

@@ -15,9 +15,9 @@ type Hardware struct {
 	// D2H and H2D are copies device to host and host to device, each alone.
 	D2H Link `json:"d2h"`
 	H2D Link `json:"h2d"`
-	// NoEngines says that there are no copy engines: who computes copies, as the thread does that trains on a
-	// CPU. Copies then stand in the first compute stream, in program order, and nothing runs beside them; D2H
-	// and H2D say what they take there.
+	// NoEngines says that there are no copy engines: whatever computes also copies, as the training thread
+	// does on a CPU. Copies then stand in the first compute stream, in program order, and nothing runs beside
+	// them; D2H and H2D say what they take there.
 	NoEngines bool `json:"no_engines,omitempty"`
 	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a
 	// full-duplex link.

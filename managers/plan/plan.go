@@ -285,7 +285,7 @@ func (pl *Plan) Place(offsets []int64) {
 	}
 }
 
-// Settle has the footprint be what is alive at the peak where nobody heeds the addresses that Place gave.
+// Settle sets the footprint to what is alive at the peak, for executors that ignore the addresses of Place.
 func (pl *Plan) Settle(p *Problem) {
 	if p.Scattered && pl.Policy == nil {
 		pl.Footprint, _ = pl.PeakLive()

@@ -65,8 +65,8 @@ type Problem struct {
 	// EagerOnly says that the plan is for a training that runs in eager PyTorch: [Problem.Gaps] leaves out
 	// what that cannot use.
 	EagerOnly bool
-	// Scattered says that who carries the plan out leaves addresses to an allocator of its own, as a running
-	// training does: a plan takes what is alive at its peak, wherever that lies.
+	// Scattered says that the executor leaves addresses to its own allocator, as a running training does: a
+	// plan takes what is alive at its peak, wherever that lies.
 	Scattered bool
 	// Notes are facts about how the problem was made that a person should know, one sentence each.
 	Notes []string

@@ -23,8 +23,8 @@ import (
 
 // Validate returns nil if the plan, carried out in any timing that its queues and waits allow, gives every op
 // of the problem what it read in the recording, with every live buffer at a place of its own, within the
-// footprint that the plan claims. A plan that claims more than its budget is valid: it does not fit, which is
-// for who compares to say. The error wraps [ErrInvalid] and names the step.
+// footprint that the plan claims. A plan that claims more than its budget is valid: whether it fits is for
+// the caller to say. The error wraps [ErrInvalid] and names the step.
 func Validate(p *Problem, pl *Plan) error {
 	p, err := pl.Of(p)
 	if err != nil {

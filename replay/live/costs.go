@@ -101,9 +101,8 @@ const (
 	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
 )
 
-// How often the kinds of steps come in turn, and how many of each are timed then, behind one that is let
-// pass; where steps last longer than so many nanoseconds, what is the same whatever an op takes hardly
-// counts, and once has to do.
+// trialTurns is how often the kinds of steps take turns, trialSteps how many are timed in a turn, after one
+// that is not. Steps longer than longStep, in nanoseconds, get one turn: fixed costs hardly matter there.
 const (
 	trialTurns = 3
 	trialSteps = 4
@@ -284,8 +283,8 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 // waits is how many times longer than its work a step must take before we mention that it waits.
 const waits = 1.2
 
-// asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between
-// them is shortened, then all alike.
+// asLong shortens the ops of a problem so that together they take at most step nanoseconds: first the gaps
+// between ops, then all ops alike.
 func asLong(p *plan.Problem, step int64) {
 	var all, host int64
 	for i := range p.Ops {

@@ -79,7 +79,7 @@ type numeral struct {
 // MarshalJSON implements json.Marshaler.
 func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.name, o.n}) }
 
-// slotAlign is what places on the host are multiples of, in bytes.
+// slotAlign is the alignment of slots on the host, in bytes.
 const slotAlign = 512
 
 // slot is the room that so many bytes take on the host.
@@ -144,10 +144,11 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 			}
 		}
 	}
-	for _, check := range []func() error{e.groups, e.values} {
-		if err := check(); err != nil {
-			return nil, err
-		}
+	if err := e.groups(); err != nil {
+		return nil, err
+	}
+	if err := e.values(); err != nil {
+		return nil, err
 	}
 	return json.Marshal(e.out)
 }

@@ -274,7 +274,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	}
 }
 
-// ended returns nil where the end was wished for.
+// ended returns nil if ctx has ended the work, else err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

@@ -96,8 +96,8 @@ type larger struct {
 	steps  int64 // larger ones under this plan that were heard of
 }
 
-// heard looks whether steps were larger than planned for, notes that in the news, and has the plan made
-// again. It reports whether another plan is carried out now.
+// heard checks whether steps were larger than planned for, reports that in the news, and plans again if so.
+// It reports whether another plan is carried out now.
 func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	sizes, steps := l.t.member.Larger(l.number)
 	if steps <= l.steps || sizes == nil {

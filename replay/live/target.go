@@ -236,19 +236,19 @@ func rate(bytes, time int64) float64 {
 	return float64(bytes) / float64(time) * 1e9
 }
 
-// furtherSteps is how often as many steps again are waited for that say what the process takes: it is dear,
-// and on a busy machine few steps tell it.
+// furtherSteps is how many more batches of steps to wait for one that reports the process's memory: reading
+// it is expensive, so few steps do, on a busy machine even fewer.
 const furtherSteps = 5
 
-// process returns what the driver or the kernel counts for the process. Where Options.Used does not know, a
-// step of a training on a CPU may, or one of the next; it is 0 if none does.
+// process returns what the driver or the kernel counts for the process, in bytes. Where Options.Used does not
+// know, one of these steps of a training on a CPU may, or one of the next; it is 0 if none does.
 func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
 			return n
 		}
 	}
-	if !onCPU(p) { // the process's memory on the host is none of the device's
+	if !onCPU(p) { // the process's memory on the host says nothing about the device
 		return 0
 	}
 	for further := 0; ; further++ {
@@ -300,8 +300,8 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 func (o *Options) allowed(without, with int64) error {
 	over := float64(with)/float64(without) - 1
 	if o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
-		percent := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
-		return errors.New(say.TooSlow.Text(percent(over), percent(o.MostOverhead)))
+		unsigned := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+		return errors.New(say.TooSlow.Text(unsigned(over), unsigned(o.MostOverhead)))
 	}
 	return nil
 }

@@ -10,8 +10,8 @@ import (
 // mostTried bounds the bytes that are swapped where copies are tried: enough for a rate, on any host.
 const mostTried = 64 << 20
 
-// swapping returns a plan that swaps what can be swapped, or of that every how manyth buffer as comes to no
-// more than so many bytes; nil where there is nothing.
+// swapping returns an encoded plan that swaps every buffer that can be swapped or, if together they exceed
+// most bytes, every n-th of them; nil if there is none.
 func swapping(p *plan.Problem, most int64) ([]byte, error) {
 	var all []plan.Gap
 	var bytes int64
@@ -42,9 +42,9 @@ func swapping(p *plan.Problem, most int64) ([]byte, error) {
 // mostAgain bounds the ops that run again where that is tried.
 const mostAgain = 24
 
-// rerunning returns a plan that drops some tensors which one op makes of what is in memory anyhow, and these
-// ops; nil where there are none. They are the largest, as those are that plans drop: much of what an op takes
-// beyond its recorded time is fresh memory for what it makes.
+// rerunning returns an encoded plan that drops tensors which a single op can make again from what is in
+// memory, and those ops; nil if there are none. It takes the largest, as real plans do: much of what an op
+// takes beyond its recorded time is fresh memory for its result.
 func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	var d plan.Decisions
 	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}

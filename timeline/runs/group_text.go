@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Sentence says in one sentence what is to be known about the ranks.
+// Sentence sums the ranks up in one sentence.
 func (g *Group) Sentence(u timeline.Units) string {
 	text := g.firstText(u)
 	if text == "" {
@@ -21,7 +21,7 @@ func (g *Group) Sentence(u timeline.Units) string {
 	return text + "."
 }
 
-// firstText says who is to be looked at first, and why.
+// firstText says which rank to look at first, and why.
 func (g *Group) firstText(u timeline.Units) string {
 	if g.First < 0 {
 		return ""
