@@ -54,13 +54,8 @@ const none InstanceID = -1
 // that cannot be carried out.
 func Assemble(p *Problem, d Decisions) (*Plan, error) {
 	pl := &Plan{Absences: d.Absences, Reruns: d.Reruns, Variants: d.Variants}
-	if d.Variants != nil && len(d.Variants) != len(p.Ops) {
-		return nil, fmt.Errorf("%w plan: %d variants for %d ops", ErrInvalid, len(d.Variants), len(p.Ops))
-	}
-	for i, v := range d.Variants {
-		if v != 0 && int(v) >= len(p.Ops[i].Variants) {
-			return nil, fmt.Errorf("%w plan: op %d has no variant %d", ErrInvalid, i, v)
-		}
+	if err := checkVariants(p, d.Variants); err != nil {
+		return nil, err
 	}
 	for i := range d.Absences {
 		if err := checkAbsence(p, &d.Absences[i]); err != nil {
@@ -79,6 +74,19 @@ func Assemble(p *Problem, d Decisions) (*Plan, error) {
 		}
 	}
 	return pl, nil
+}
+
+// checkVariants checks that every op has the variant that is chosen for it; nil chooses the first of each.
+func checkVariants(p *Problem, variants []uint8) error {
+	if variants != nil && len(variants) != len(p.Ops) {
+		return fmt.Errorf("%w plan: %d variants for %d ops", ErrInvalid, len(variants), len(p.Ops))
+	}
+	for i, v := range variants {
+		if v != 0 && int(v) >= len(p.Ops[i].Variants) {
+			return fmt.Errorf("%w plan: op %d has no variant %d", ErrInvalid, i, v)
+		}
+	}
+	return nil
 }
 
 func checkAbsence(p *Problem, x *Absence) error {

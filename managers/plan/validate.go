@@ -52,13 +52,8 @@ func (v *validator) wrong(step int, format string, args ...any) error {
 // shape checks indices, that every op runs once and in order, and that instances live as the steps say.
 func (v *validator) shape() error {
 	p, pl := v.p, v.pl
-	if pl.Variants != nil && len(pl.Variants) != len(p.Ops) {
-		return fmt.Errorf("%w plan: %d variants for %d ops", ErrInvalid, len(pl.Variants), len(p.Ops))
-	}
-	for i := range pl.Variants {
-		if k := pl.Variants[i]; k != 0 && int(k) >= len(p.Ops[i].Variants) {
-			return fmt.Errorf("%w plan: op %d has no variant %d", ErrInvalid, i, k)
-		}
+	if err := checkVariants(p, pl.Variants); err != nil {
+		return err
 	}
 	state := make([]int8, len(pl.Instances)) // 0 not yet, 1 alive, 2 gone
 	for i := range pl.Instances {
