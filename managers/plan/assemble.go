@@ -32,23 +32,34 @@ type assembler struct {
 	current   []InstanceID // of each buffer, none where it is not in memory
 	recompute []OpID       // of each buffer that was dropped, where it is to be made again; -1 for others
 
-	freeAt, allocAt      [][]BufferID // by position; shared backing
-	releases, fetches    []int32      // absences in order of Release, of Fetch
-	leaving              []int32      // absences in order of After
-	joins                []int32
-	reruns               []int32
-	nextRelease, nextIn  int
-	nextLeave, nextRerun int
-	nextJoin             int
-	outStep, inStep      []int32 // of each absence
-	lastRun              []int32 // of each queue, the last step on it
-	chainLast            []int32 // of each buffer that a chain touches, the last of its ops that does
+	freeAt, allocAt [][]BufferID // by position; shared backing
+	// absences by when they release memory, are fetched, joined, and leave; and the reruns
+	releases, fetches, joins, leaving, reruns due
+
+	outStep, inStep []int32 // of each absence
+	lastRun         []int32 // of each queue, the last step on it
+	chainLast       []int32 // of each buffer that a chain touches, the last of its ops that does
 	// of each buffer that a chain makes for itself alone, its number among them; -1 for others
 	scratch []int32
 	over    []BufferID
 }
 
 const none InstanceID = -1
+
+// due are ids in order of the positions that they are due at.
+type due struct {
+	ids []int32
+	key func(id int32) OpID
+}
+
+// next takes an id that is due at a position; ok is false if there is none, or no more.
+func (d *due) next(at OpID) (id int32, ok bool) {
+	if len(d.ids) == 0 || d.key(d.ids[0]) != at {
+		return 0, false
+	}
+	id, d.ids = d.ids[0], d.ids[1:]
+	return id, true
+}
 
 // Assemble turns decisions into a plan without places. Its error wraps [ErrInvalid] and names the decision
 // that cannot be carried out.
@@ -131,7 +142,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	for i := range a.lastRun {
 		a.lastRun[i] = -1
 	}
-	order := func(key func(x *Absence) OpID, keep func(x *Absence) bool) []int32 {
+	order := func(key func(x *Absence) OpID, keep func(x *Absence) bool) due {
 		ids := make([]int32, 0, len(pl.Absences))
 		for i := range pl.Absences {
 			if keep(&pl.Absences[i]) {
@@ -142,21 +153,19 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	}
 	all := func(*Absence) bool { return true }
 	swaps := func(x *Absence) bool { return x.How == Swap }
+	allocated := func(x *Absence) bool { return x.How != Recompute } // a chain allocates what it makes
+	joined := func(x *Absence) bool { return x.How == Swap && x.Joined != 0 }
 	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
 	a.releases = order(func(x *Absence) OpID { return goes(p, x) }, all)
-	a.fetches = order(func(x *Absence) OpID {
-		return x.Fetch
-	}, func(x *Absence) bool { return x.How != Recompute })
-	a.joins = order(func(x *Absence) OpID {
-		return x.Joined
-	}, func(x *Absence) bool { return x.How == Swap && x.Joined != 0 })
-	a.reruns = make([]int32, len(pl.Reruns))
-	for i := range a.reruns {
-		a.reruns[i] = int32(i)
+	a.fetches = order(func(x *Absence) OpID { return x.Fetch }, allocated)
+	a.joins = order(func(x *Absence) OpID { return x.Joined }, joined)
+	reruns := make([]int32, len(pl.Reruns))
+	for i := range reruns {
+		reruns[i] = int32(i)
 	}
-	a.reruns = inOrder(n+1, a.reruns, func(i int32) OpID { return pl.Reruns[i].Before })
-	a.freeAt, a.allocAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.End, b.Life != Persistent }),
-		byPosition(p, func(b *Buffer) (OpID, bool) { return b.Start, b.Life != Persistent })
+	a.reruns = inOrder(n+1, reruns, func(i int32) OpID { return pl.Reruns[i].Before })
+	a.freeAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.End, b.Life != Persistent })
+	a.allocAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.Start, b.Life != Persistent })
 	for b := range p.Buffers {
 		if p.Buffers[b].Life != Inside {
 			pl.Resident = append(pl.Resident, a.instance(BufferID(b), -1))
@@ -167,7 +176,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 
 // inOrder sorts by position, equals as they came: a counting sort. Reruns are not checked yet to lie within
 // the iteration.
-func inOrder(positions int, ids []int32, key func(int32) OpID) []int32 {
+func inOrder(positions int, ids []int32, key func(int32) OpID) due {
 	at := func(i int32) int { return min(max(int(key(i)), 0), positions) }
 	count := make([]int32, positions+2)
 	for _, i := range ids {
@@ -182,7 +191,7 @@ func inOrder(positions int, ids []int32, key func(int32) OpID) []int32 {
 		sorted[count[k]] = i
 		count[k]++
 	}
-	return sorted
+	return due{sorted, key}
 }
 
 // byPosition lists buffers by a position of theirs: a counting sort into one backing array.
@@ -252,8 +261,7 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(b, i)
 	}
-	for ; a.nextRelease < len(a.releases) && goes(p, &pl.Absences[a.releases[a.nextRelease]]) == i; a.nextRelease++ {
-		k := a.releases[a.nextRelease]
+	for k, ok := a.releases.next(i); ok; k, ok = a.releases.next(i) {
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] == none {
 			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not there",
@@ -267,8 +275,7 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(x.Buffer, i)
 	}
-	for ; a.nextIn < len(a.fetches) && pl.Absences[a.fetches[a.nextIn]].Fetch == i; a.nextIn++ {
-		k := a.fetches[a.nextIn]
+	for k, ok := a.fetches.next(i); ok; k, ok = a.fetches.next(i) {
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] != none {
 			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is there",
@@ -286,11 +293,11 @@ func (a *assembler) position(i OpID) error {
 			a.inStep[k] = a.step(Step{Kind: In, Queue: p.InQueue(), Op: i, Instance: id})
 		}
 	}
-	for ; a.nextJoin < len(a.joins) && pl.Absences[a.joins[a.nextJoin]].Joined == i; a.nextJoin++ {
-		a.waitAll(a.inStep[a.joins[a.nextJoin]], i)
+	for k, ok := a.joins.next(i); ok; k, ok = a.joins.next(i) {
+		a.waitAll(a.inStep[k], i)
 	}
-	for ; a.nextRerun < len(a.reruns) && pl.Reruns[a.reruns[a.nextRerun]].Before == i; a.nextRerun++ {
-		if err := a.rerun(&pl.Reruns[a.reruns[a.nextRerun]]); err != nil {
+	for k, ok := a.reruns.next(i); ok; k, ok = a.reruns.next(i) {
+		if err := a.rerun(&pl.Reruns[k]); err != nil {
 			return err
 		}
 	}
@@ -307,8 +314,7 @@ func (a *assembler) position(i OpID) error {
 		}
 	}
 	a.lastRun[p.Ops[i].Stream] = a.step(Step{Kind: Run, Queue: p.Ops[i].Stream, Op: i})
-	for ; a.nextLeave < len(a.leaving) && pl.Absences[a.leaving[a.nextLeave]].After == i; a.nextLeave++ {
-		k := a.leaving[a.nextLeave]
+	for k, ok := a.leaving.next(i); ok; k, ok = a.leaving.next(i) {
 		b := pl.Absences[k].Buffer
 		if a.current[b] == none {
 			return fmt.Errorf("%w plan: buffer %d (%s) leaves behind op %d and is not there",
