@@ -105,6 +105,27 @@ func modeOf(m traces.AccessMode) Mode {
 	return Read // a view reads what its base holds
 }
 
+// opOf returns the op of an access, without its place among the others. phase is that of its moment, for ops
+// that were recorded without one.
+func (x *extractor) opOf(a *traces.Access, phase traces.Phase) Op {
+	op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: phase}
+	if a.Op == traces.NoOp {
+		return op
+	}
+	r := &x.tr.Ops[a.Op]
+	op.Name = x.tr.Text(r.Name)
+	op.Module = x.tr.Text(r.Module)
+	op.Class = classOf(op.Name)
+	op.Duration = max(r.Duration, 0)
+	op.Stream = x.stream[r.Stream]
+	op.Rerunnable, op.Again = r.Rerunnable, r.Again
+	op.Recorded = int32(a.Op) + 1
+	if r.Phase != traces.PhaseUnknown {
+		op.Phase = r.Phase
+	}
+	return op
+}
+
 // dataflow makes a position of every op.
 func (x *extractor) dataflow(ticks []tick) {
 	p := x.p
@@ -140,21 +161,14 @@ func (x *extractor) dataflow(ticks []tick) {
 				continue
 			}
 			if a.Op == traces.NoOp || a.Op != last {
-				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
+				op := x.opOf(a, x.phase(t))
 				if a.Op != traces.NoOp {
-					r := &x.tr.Ops[a.Op]
-					op.Name, op.Module, op.Duration = x.tr.Text(r.Name), x.tr.Text(r.Module),
-						max(r.Duration, 0)
-					op.Rerunnable, op.Again = r.Rerunnable, r.Again
-					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], classOf(x.tr.Text(r.Name)),
-						int32(a.Op)+1
-					if r.Phase != traces.PhaseUnknown {
-						op.Phase = r.Phase
-					}
+					start := x.tr.Ops[a.Op].Start
 					if !begun {
-						begin, begun = r.Start, true
+						begin, begun = start, true
 					}
-					if at := r.Start - begin; at > ready { // the device stood idle: the host was late
+					at := start - begin
+					if at > ready { // the device stood idle: the host was late
 						// a CPU is its own host: what runs again does not fit into the time between
 						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU {
 							push(Op{Name: HostOp, Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
@@ -163,7 +177,7 @@ func (x *extractor) dataflow(ticks []tick) {
 						}
 						host = max(host, at)
 					}
-					ready = max(ready, r.Start-begin+op.Duration)
+					ready = max(ready, at+op.Duration)
 				}
 				push(op)
 				last = a.Op
