@@ -48,8 +48,14 @@ func readLater(p *Problem, b BufferID, at OpID) bool {
 // the last backward op that reads it.
 func outlives(p *Problem, b BufferID) bool {
 	x, touches := &p.Buffers[b], p.TouchesOf(b)
-	return x.Life == Carried || int(x.End) == len(p.Ops) && len(touches) > 0 && touches[len(touches)-1].Op+
-		1 < x.End
+	if x.Life == Carried {
+		return true
+	}
+	if int(x.End) != len(p.Ops) || len(touches) == 0 {
+		return false
+	}
+	last := touches[len(touches)-1].Op
+	return last+1 < x.End
 }
 
 // executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the
@@ -124,8 +130,7 @@ func (e *eagerCheck) absences() error {
 				"interval between two touches", x.Buffer, name, x.After, x.Before)
 		case !e.between(x.After, x.Before):
 			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act "+
-				"between a forward pass "+
-				"and its backward pass", x.Buffer, name, x.After, x.Before)
+				"between a forward pass and its backward pass", x.Buffer, name, x.After, x.Before)
 		case x.How == Recompute && (x.After != touches[next-1].Op || x.Release != x.After+1):
 			return e.refuse("drop buffer %d (%s) at op %d: a checkpoint saves nothing of it, so that it "+
 				"goes behind its last touch, op %d", x.Buffer, name, x.Release, touches[next-1].Op)

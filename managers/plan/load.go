@@ -104,8 +104,8 @@ type Gap struct {
 	Dead bool
 }
 
-// tiny is the part of the peak below which a training's tensors are left alone.
-const tiny = 4000
+// tinyParts says which of a training's tensors are left alone: those smaller than the peak divided by it.
+const tinyParts = 4000
 
 // Gaps returns the idle intervals of at least minOps ops between accesses of buffers that do not persist, of
 // at least minBytes, in order of buffer and time. A carried buffer's absence across the iteration's end is
@@ -114,7 +114,7 @@ func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 	var gaps []Gap
 	if p.EagerOnly { // each tensor that leaves costs the host some microseconds, whatever its size
 		peak, _ := p.PeakLive()
-		minBytes = max(minBytes, peak/tiny)
+		minBytes = max(minBytes, peak/tinyParts)
 	}
 	for b := range p.Buffers {
 		if p.Buffers[b].Life == Persistent || p.rounded[b] < max(minBytes, 1) {

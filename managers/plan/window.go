@@ -111,21 +111,24 @@ func chooseIteration(its *steps.Iterations, asked int) (int, error) {
 	case asked >= 0:
 		return asked, nil
 	}
-	best := -1
-	consider := func(from, to int, evenOdd bool) {
+	highest := func(from, to int, includeOdd bool) int {
+		best := -1
 		for i := from; i < to; i++ {
-			if (evenOdd || !its.List[i].Odd) && (best < 0 ||
-				its.List[i].PeakAllocated > its.List[best].PeakAllocated) {
+			if its.List[i].Odd && !includeOdd {
+				continue
+			}
+			if best < 0 || its.List[i].PeakAllocated > its.List[best].PeakAllocated {
 				best = i
 			}
 		}
+		return best
 	}
-	consider(its.Steady, len(its.List)-1, false)
+	best := highest(its.Steady, len(its.List)-1, false)
 	if best < 0 {
-		consider(its.Steady, len(its.List), false)
+		best = highest(its.Steady, len(its.List), false)
 	}
 	if best < 0 {
-		consider(0, len(its.List), true)
+		best = highest(0, len(its.List), true)
 	}
 	return best, nil
 }
