@@ -86,12 +86,14 @@ func (c *clocks) copied(s int, st *Step) error {
 	now := c.clock(c.now, int(st.Queue))
 	if st.Kind == Out {
 		if on := c.hostRead[b]; on >= 0 && now[p.InQueue()] < on {
-			return c.v.wrong(s, "the copy of buffer %d on the host is overwritten while step %d reads it", b, on)
+			return c.v.wrong(s, "the copy of buffer %d on the host is overwritten while step %d reads it", b,
+				on)
 		}
 		c.hostWrote[b] = int32(s)
 	} else {
 		if on := c.hostWrote[b]; on >= 0 && now[p.OutQueue()] < on {
-			return c.v.wrong(s, "the copy of buffer %d on the host is read before step %d has written it", b, on)
+			return c.v.wrong(s, "the copy of buffer %d on the host is read before step %d has written it", b,
+				on)
 		}
 		c.hostRead[b] = int32(s)
 	}
