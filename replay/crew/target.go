@@ -131,34 +131,10 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	if err != nil {
 		return plan.Measurement{Target: t.Name()}, err
 	}
-	m := all[0]
 	if len(all) == 1 {
-		return m, nil
+		return all[0], nil
 	}
-	m.Notes = nil
-	for i := range all {
-		x := &all[i]
-		if x.Footprint > m.Footprint {
-			m.Footprint, m.PeakLive, m.Reserved = x.Footprint, x.PeakLive, x.Reserved
-		}
-		if x.Process > m.Process {
-			m.Process, m.ProcessBefore = x.Process, x.ProcessBefore
-		}
-		if x.StepTime > m.StepTime {
-			m.StepTime, m.StepP95 = x.StepTime, x.StepP95
-		}
-		m.KeepAllBefore, m.KeepAllAfter = max(m.KeepAllBefore, x.KeepAllBefore),
-			max(m.KeepAllAfter, x.KeepAllAfter)
-		m.SwappedOut, m.SwappedIn, m.RecomputeTime = max(m.SwappedOut, x.SwappedOut),
-			max(m.SwappedIn, x.SwappedIn), max(m.RecomputeTime, x.RecomputeTime)
-		m.Work, m.WorkBefore, m.WorkAfter = max(m.Work, x.Work), max(m.WorkBefore, x.WorkBefore),
-			max(m.WorkAfter, x.WorkAfter)
-		m.CopyTime = max(m.CopyTime, x.CopyTime)
-		m.Elapsed, m.Verified = max(m.Elapsed, x.Elapsed), m.Verified && x.Verified
-		if i > 0 { // on the one host
-			m.PinnedPeak += x.PinnedPeak
-		}
-	}
+	m := merged(all)
 	for i, r := range t.ranks {
 		x := &all[i]
 		m.Notes = append(m.Notes, fmt.Sprintf("%s: %s, step %s instead of %s", r.name,
@@ -168,6 +144,38 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 		}
 	}
 	return m, nil
+}
+
+// merged returns the measurement of a training as a whole: the memory of the process that holds most, the time
+// of the slowest, and the pinned memory of all, which are on one host. Notes are left to the caller.
+func merged(all []plan.Measurement) plan.Measurement {
+	m := all[0]
+	m.Notes = nil
+	for i := range all[1:] {
+		x := &all[1+i]
+		if x.Footprint > m.Footprint {
+			m.Footprint, m.PeakLive, m.Reserved = x.Footprint, x.PeakLive, x.Reserved
+		}
+		if x.Process > m.Process {
+			m.Process, m.ProcessBefore = x.Process, x.ProcessBefore
+		}
+		if x.StepTime > m.StepTime {
+			m.StepTime, m.StepP95 = x.StepTime, x.StepP95
+		}
+		m.KeepAllBefore = max(m.KeepAllBefore, x.KeepAllBefore)
+		m.KeepAllAfter = max(m.KeepAllAfter, x.KeepAllAfter)
+		m.SwappedOut = max(m.SwappedOut, x.SwappedOut)
+		m.SwappedIn = max(m.SwappedIn, x.SwappedIn)
+		m.RecomputeTime = max(m.RecomputeTime, x.RecomputeTime)
+		m.Work = max(m.Work, x.Work)
+		m.WorkBefore = max(m.WorkBefore, x.WorkBefore)
+		m.WorkAfter = max(m.WorkAfter, x.WorkAfter)
+		m.CopyTime = max(m.CopyTime, x.CopyTime)
+		m.Elapsed = max(m.Elapsed, x.Elapsed)
+		m.Verified = m.Verified && x.Verified
+		m.PinnedPeak += x.PinnedPeak
+	}
+	return m
 }
 
 // counted adds to the options who counts what the process takes: the driver if it trains on a GPU, and
