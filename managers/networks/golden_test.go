@@ -80,7 +80,7 @@ func factsTable(t *testing.T) string {
 				t.Fatal(err)
 			}
 			p := make1(t, n.Name, 1, device(t, "titan-x"), networks.Options{})
-			fmt.Fprintf(w, "%s\t%d\t%.3f\t%d\t%d\t\n", n.Name, f.Parameters, float64(f.MACs)/1e9, p.Len(),
+			fmt.Fprintf(w, "%s\t%d\t%.3f\t%d\t%d\t\n", n.Name, f.Parameters, float64(f.MACs)/1e9, len(p.Ops),
 				len(p.Buffers))
 		}
 	})

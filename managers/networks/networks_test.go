@@ -190,7 +190,7 @@ func TestEveryForwardActivationCanBeMadeAgainFromItsProducer(t *testing.T) {
 			if p.Buffers[b].Category != timeline.Activation {
 				continue
 			}
-			ops, ok := p.Producer(plan.BufferID(b), plan.OpID(p.Len()))
+			ops, ok := p.Producer(plan.BufferID(b), plan.OpID(len(p.Ops)))
 			if !ok {
 				t.Errorf("%s: no producer of %s", p.Name, p.Buffers[b].Name)
 			}
@@ -277,7 +277,7 @@ func TestWeightGradientsLiveAsTheOptionSays(t *testing.T) {
 	count := func(p *plan.Problem, life plan.Life) (n int) {
 		for i := range p.Buffers {
 			if b := &p.Buffers[i]; b.Category == timeline.Gradient && b.Life == life {
-				if life == plan.Inside && b.End != plan.OpID(p.Len()) {
+				if life == plan.Inside && b.End != plan.OpID(len(p.Ops)) {
 					t.Errorf("%s is gone before the iteration ends", b.Name)
 				}
 				n++

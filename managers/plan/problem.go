@@ -314,9 +314,6 @@ func (b *Buffer) AliveAt(i OpID) bool {
 	return b.Start <= i && i < b.End
 }
 
-// Len returns the number of ops.
-func (p *Problem) Len() int { return len(p.Ops) }
-
 // AccessesOf returns what op i touches. The slice belongs to the problem.
 func (p *Problem) AccessesOf(i OpID) []Access { return p.Accesses[p.Ops[i].First:p.Ops[i].End] }
 
