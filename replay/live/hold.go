@@ -229,41 +229,29 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		if err != nil {
 			return ended(ctx, err)
 		}
-		last := steps[len(steps)-1]
-		n.Steps += int64(len(steps))
-		n.Step, n.P95 = spread(steps[len(steps)-t.opt.Steps:])
-		n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
-		checked, differ := compared(steps)
-		n.Checked, n.Differ = n.Checked+checked, n.Differ+differ
+		n.add(steps, t.opt.Steps)
 		if err := t.opt.allowed(n.Before, n.Step); err != nil {
 			return err
 		}
-		if first {
+		switch {
+		case first:
 			n.Phase = MeasuringPeak
 			tell(n)
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
 			}
-			if n.Peak, err = t.peak(ctx, on.number, made.Plan); err != nil {
+			asPlanned, err := t.checkPeak(ctx, &on, &n)
+			if err != nil {
 				return ended(ctx, err)
 			}
-			// A step that is larger than planned for is no evidence: it holds more without the plan, too.
-			_, larger := t.member.Larger(on.number)
-			if err := fits(n.Peak, made.Budget, true); err != nil && larger == 0 {
-				return err
-			}
-			comparable := larger == 0 && !n.Pooled && !t.opt.NeverWithout
+			comparable := asPlanned && !n.Pooled && !t.opt.NeverWithout
 			if err := gains(n.PeakBefore, n.Peak); err != nil && comparable {
 				return err
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
-		} else if again {
-			if n.Peak, err = t.peak(ctx, on.number, on.made.Plan); err != nil {
+		case again:
+			if _, err := t.checkPeak(ctx, &on, &n); err != nil {
 				return ended(ctx, err)
-			}
-			_, larger := t.member.Larger(on.number)
-			if err := fits(n.Peak, on.made.Budget, true); err != nil && larger == 0 {
-				return err
 			}
 		}
 		if again, err = on.heard(ctx, &n); err != nil {
@@ -272,6 +260,31 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		n.Phase = On
 		tell(n)
 	}
+}
+
+// add takes the figures of further steps under the plan; the last of them, as many as timed says, count for
+// the step's time.
+func (n *News) add(steps []Step, timed int) {
+	last := steps[len(steps)-1]
+	n.Steps += int64(len(steps))
+	n.Step, n.P95 = spread(steps[len(steps)-timed:])
+	n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
+	checked, differ := compared(steps)
+	n.Checked += checked
+	n.Differ += differ
+}
+
+// checkPeak measures the peak under the plan that is on and checks that it fits the budget. If steps were
+// larger than planned for, asPlanned is false and the peak is no evidence: such a step holds more without the
+// plan, too.
+func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned bool, err error) {
+	if n.Peak, err = t.peak(ctx, on.number, on.made.Plan); err != nil {
+		return false, err
+	}
+	if _, steps := t.member.Larger(on.number); steps > 0 {
+		return false, nil
+	}
+	return true, fits(n.Peak, on.made.Budget, true)
 }
 
 // ended returns nil if ctx has ended the work, else err.

@@ -166,20 +166,11 @@ func (t *Target) Run(
 	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
 		return m, err
 	}
-	last := with[len(with)-1]
-	checked, differ := compared(with)
-	m.Verified = checked > 0 && differ == 0
-	if differ > 0 {
-		m.Notes = append(m.Notes, say.PlanDiffers.Text(differ, checked)+": "+say.PlanAlters.Text())
-	}
-	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
+	moved(&m, with)
+	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
-	if m.CopyTime = last.OutTime + last.InTime; m.CopyTime > 0 {
-		m.OutRate, m.InRate = rate(last.Out, last.OutTime), rate(last.In, last.InTime)
-	}
-	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
 	tell("describe")
 	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
 		return m, err
@@ -193,20 +184,12 @@ func (t *Target) Run(
 		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan",
 			timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
 	}
-	if last.Missed > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded",
-			last.Missed, t.missed()))
+	if n := with[len(with)-1].Missed; n > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", n,
+			t.missed()))
 	}
-	if sizes, steps := t.member.Larger(number); steps > 0 {
-		held, err := passed(p, pl, sizes)
-		if err != nil {
-			return m, err
-		}
-		m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by "+
-			"prediction", counted(steps), timeline.IEC.Bytes(held)))
-		if held > m.Footprint { // a budget is for all steps, and not for the one that was described
-			m.Footprint, m.PeakLive = held, held
-		}
+	if err := t.countLarger(&m, p, pl, number); err != nil {
+		return m, err
 	}
 	if err := fits(m.Footprint, o.Cap, true); err != nil {
 		m.Notes = append(m.Notes, err.Error())
@@ -226,6 +209,40 @@ func (t *Target) Run(
 	m.WorkAfter = work(after)
 	m.Elapsed = time.Since(began)
 	return m, nil
+}
+
+// moved fills in what the steps of a plan moved and ran again, by the last of them, and whether what returned
+// was the same.
+func moved(m *plan.Measurement, steps []Step) {
+	checked, differ := compared(steps)
+	m.Verified = checked > 0 && differ == 0
+	if differ > 0 {
+		m.Notes = append(m.Notes, say.PlanDiffers.Text(differ, checked)+": "+say.PlanAlters.Text())
+	}
+	last := steps[len(steps)-1]
+	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
+	if m.CopyTime = last.OutTime + last.InTime; m.CopyTime > 0 {
+		m.OutRate, m.InRate = rate(last.Out, last.OutTime), rate(last.In, last.InTime)
+	}
+}
+
+// countLarger makes steps that were larger than planned for count: a budget is for all steps, and not for the
+// one that was described.
+func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64) error {
+	sizes, steps := t.member.Larger(number)
+	if steps == 0 {
+		return nil
+	}
+	held, err := passed(p, pl, sizes)
+	if err != nil {
+		return err
+	}
+	m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction",
+		counted(steps), timeline.IEC.Bytes(held)))
+	if held > m.Footprint {
+		m.Footprint, m.PeakLive = held, held
+	}
+	return nil
 }
 
 // rate is in bytes a second, 0 where nothing was moved.
