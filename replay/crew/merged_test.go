@@ -21,7 +21,8 @@ func TestAMeasurementOfRanksTakesTheFullestAndTheSlowest(t *testing.T) {
 		PinnedPeak: 11, Notes: []string{"b"}}
 	want := plan.Measurement{Target: "live", Footprint: 20, PeakLive: 19, Reserved: 18, Process: 30,
 		ProcessBefore: 40, StepTime: 2, StepP95: 3, KeepAllBefore: 5, KeepAllAfter: 6, SwappedOut: 7,
-		SwappedIn: 8, RecomputeTime: 9, Work: 3, WorkBefore: 5, WorkAfter: 8, CopyTime: 4, Elapsed: 11, PinnedPeak: 111}
+		SwappedIn: 8, RecomputeTime: 9, Work: 3, WorkBefore: 5, WorkAfter: 8, CopyTime: 4,
+		Elapsed: 11, PinnedPeak: 111}
 	for _, all := range [][]plan.Measurement{{fuller, slower}, {slower, fuller}} {
 		if got := merged(all); !reflect.DeepEqual(got, want) {
 			t.Errorf("merged:\n%+v\nwant\n%+v", got, want)
