@@ -40,10 +40,10 @@ const (
 	guestPiece = 1 << 20
 )
 
-// Relay is a capture.Sink that passes everything on to a capture.Session and serves what the session keeps to
-// other viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
+// Relay is a capture.Sink that adds everything to a capture.History and serves what that keeps to other
+// viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
 type Relay struct {
-	session *capture.History
+	history *capture.History
 	control capture.Controller
 	ctx     context.Context // of the guests' connections
 	stop    context.CancelFunc
@@ -53,7 +53,7 @@ type Relay struct {
 	shut context.CancelFunc
 
 	mu     sync.Mutex
-	told   told // all that the session was given
+	told   told // all that the history was given
 	guests int
 }
 
@@ -62,23 +62,23 @@ var _ capture.Sink = (*Relay)(nil)
 // told counts what was passed on, whether it is still kept or not.
 type told struct{ steps, windows, answers int64 }
 
-// NewRelay returns a Relay that is the only source of an empty session. Orders of guests go to control.
-func NewRelay(s *capture.History, control capture.Controller) *Relay {
-	r := &Relay{session: s, control: control}
+// NewRelay returns a Relay that is the only source of an empty history. Orders of guests go to control.
+func NewRelay(h *capture.History, control capture.Controller) *Relay {
+	r := &Relay{history: h, control: control}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.open, r.shut = context.WithCancel(r.ctx)
 	return r
 }
 
 // Begin implements capture.Sink.
-func (r *Relay) Begin(t capture.Target) { r.session.Begin(t) }
+func (r *Relay) Begin(t capture.Target) { r.history.Begin(t) }
 
 // Step implements capture.Sink.
 func (r *Relay) Step(s capture.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told.steps++
-	r.session.Step(s)
+	r.history.Step(s)
 }
 
 // Window implements capture.Sink.
@@ -86,34 +86,34 @@ func (r *Relay) Window(w capture.Window) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told.windows++
-	r.session.Window(w)
+	r.history.Window(w)
 }
 
 // Notice implements capture.Sink.
-func (r *Relay) Notice(n capture.Notice) { r.session.Notice(n) }
+func (r *Relay) Notice(n capture.Notice) { r.history.Notice(n) }
 
 // Answer implements capture.Sink.
 func (r *Relay) Answer(a capture.Answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.told.answers++
-	r.session.Answer(a)
+	r.history.Answer(a)
 }
 
 // Lose implements capture.Sink.
-func (r *Relay) Lose(name string, n int64, detail string) { r.session.Lose(name, n, detail) }
+func (r *Relay) Lose(name string, n int64, detail string) { r.history.Lose(name, n, detail) }
 
 // Output implements capture.Sink.
-func (r *Relay) Output(p []byte) { r.session.Output(p) }
+func (r *Relay) Output(p []byte) { r.history.Output(p) }
 
 // End implements capture.Sink.
-func (r *Relay) End(e capture.End) { r.session.End(e) }
+func (r *Relay) End(e capture.End) { r.history.End(e) }
 
 // snapshot returns what is kept now and the count of all that was passed on: both end with the same item.
 func (r *Relay) snapshot() (capture.View, told) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.session.Snapshot(), r.told
+	return r.history.Snapshot(), r.told
 }
 
 // serve takes the connection of a guest. It returns false if it is closed or has too many.
@@ -130,7 +130,7 @@ func (r *Relay) serve(conn net.Conn) bool {
 	context.AfterFunc(ctx, func() { _ = conn.Close() }) // a write that waits for a reader ends as well
 	forget := context.AfterFunc(r.open, func() { g.more.Tell() })
 	r.done.Go(func() {
-		_ = r.session.Until(ctx, func(*capture.View) (bool, error) {
+		_ = r.history.Until(ctx, func(*capture.View) (bool, error) {
 			g.more.Tell()
 			return false, nil
 		})
