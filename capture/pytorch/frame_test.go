@@ -191,15 +191,14 @@ func FuzzSession(f *testing.F) {
 	f.Add(append(raw(frameAnswer, `{"order":7,"state":"refused","reason":"not_begun","text":"t"}`),
 		raw(frameAnswer, `{"order":-1}`)...))
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		var building *assembly
-		s := &Session{ended: make(chan struct{}), gone: make(chan struct{})}
-		seen := capture.NewHistory(capture.Limits{})
+		to := receiver{s: &Session{ended: make(chan struct{}), gone: make(chan struct{})},
+			sink: capture.NewHistory(capture.Limits{})}
 		for r := bytes.NewReader(stream); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if err != nil {
 				return
 			}
-			if err := s.take(context.Background(), seen, k, payload, &building); err != nil {
+			if err := to.take(context.Background(), k, payload); err != nil {
 				return
 			}
 		}

@@ -112,14 +112,14 @@ func FuzzOrders(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, seen := &Session{}, capture.NewHistory(capture.Limits{})
+		to := receiver{s: &Session{}, sink: capture.NewHistory(capture.Limits{})}
 		for r := bytes.NewReader(sent); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if errors.Is(err, io.EOF) {
 				return
 			}
 			if err == nil {
-				err = s.take(t.Context(), seen, k, payload, new(*assembly))
+				err = to.take(t.Context(), k, payload)
 			}
 			if err != nil {
 				t.Fatalf("the agent sends what no viewer reads: %v: %s", err, payload)

@@ -450,15 +450,14 @@ func FuzzOtherViewer(f *testing.F) {
 	f.Add(append(raw(frameWindow, `{"how":"ops","encoding":"later"}`), raw(frameWhole, "{}")...))
 	f.Add(append(raw(frameOutput, "text"), raw(frameBye, `{"reason":"exited","code":3}`)...))
 	f.Fuzz(func(t *testing.T, stream []byte) {
-		var building *assembly
-		s := &Session{host: 1, ended: make(chan struct{}), gone: make(chan struct{})}
-		seen := capture.NewHistory(capture.Limits{})
+		to := receiver{s: &Session{host: 1, ended: make(chan struct{}), gone: make(chan struct{})},
+			sink: capture.NewHistory(capture.Limits{})}
 		for r := bytes.NewReader(stream); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if err != nil {
 				return
 			}
-			if err := s.take(context.Background(), seen, k, payload, &building); err != nil {
+			if err := to.take(context.Background(), k, payload); err != nil {
 				return
 			}
 		}

@@ -139,7 +139,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	sink.Begin(s.target)
 	s.waiting(sink)
 	s.lookingAlong(sink)
-	var building *assembly
+	r := receiver{s: s, sink: sink}
 	for {
 		k, payload, err := readFrame(s.conn, maxFrame)
 		if ctx.Err() != nil {
@@ -148,7 +148,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 		if err != nil {
 			return s.over(sink, err)
 		}
-		if err := s.take(ctx, sink, k, payload, &building); err != nil {
+		if err := r.take(ctx, k, payload); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
 			}
@@ -157,96 +157,151 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	}
 }
 
-// take handles one frame; io.EOF means that it was the last.
-func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload []byte,
-	building **assembly) error {
+// receiver passes what a session receives on to a sink.
+type receiver struct {
+	s        *Session
+	sink     capture.Sink
+	building *assembly // the window whose pieces come, nil between windows
+}
+
+// take handles one frame; io.EOF means that it was the last. Frames of unknown kinds are skipped.
+func (r *receiver) take(ctx context.Context, k kind, payload []byte) error {
 	switch k {
 	case frameHello:
-		h, err := read[hello](payload)
-		if err != nil {
-			return err
-		}
-		s.mu.Lock()
-		s.hello, s.target = h, target(s.conn, h)
-		if s.host != 0 {
-			s.target.PID = h.PID
-		}
-		s.mu.Unlock()
-		sink.Begin(s.target)
-		s.waiting(sink)
+		return r.hello(payload)
 	case frameSteps:
-		rows, err := steps(payload)
-		if err != nil {
-			return err
-		}
-		for _, x := range rows {
-			sink.Step(x)
-		}
+		return r.steps(payload)
 	case frameWindow:
-		h, err := read[windowHead](payload)
-		if err != nil {
-			return err
-		}
-		*building = &assembly{head: h, devices: s.target.GPUs}
+		return r.window(payload)
 	case frameData:
-		if *building == nil {
-			return fmt.Errorf("%w: a piece of no window", errProtocol)
-		}
-		return (*building).add(payload)
+		return r.data(payload)
 	case frameWhole:
-		tail, err := read[windowTail](payload)
-		if err != nil {
-			return err
-		}
-		if *building == nil {
-			return fmt.Errorf("%w: the end of no window", errProtocol)
-		}
-		w, err := (*building).finish(ctx, tail)
-		*building = nil
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err != nil:
-			sink.Lose("windows", 1, err.Error())
-		default:
-			sink.Window(w)
-		}
+		return r.whole(ctx, payload)
 	case frameNotice:
-		n, err := read[notice](payload)
-		if err != nil {
-			return err
-		}
-		sink.Notice(capture.Notice{Key: n.Key, Text: n.Says.Text(n.Text), State: n.State,
-			Unmet: slices.Contains(unmetKeys, n.Key) && n.Text != "" && !n.State})
+		return r.notice(payload)
 	case frameAnswer:
-		a, err := read[answer](payload)
-		if err != nil {
-			return err
-		}
-		a.Text = a.Says.Text(a.Text)
-		sink.Answer(a.Answer)
+		return r.answer(payload)
 	case frameOutput:
-		if s.host != 0 { // an agent knows of no output
-			sink.Output(payload)
+		if r.s.host != 0 { // an agent knows of no output
+			r.sink.Output(payload)
 		}
 	case frameLost:
-		l, err := read[lost](payload)
-		if err != nil {
-			return err
-		}
-		if l.N > 0 {
-			sink.Lose(l.Name, l.N, l.Says.Text(l.Detail))
-		}
+		return r.lost(payload)
 	case frameBye:
-		b, err := read[bye](payload)
-		if err != nil {
-			return err
-		}
-		s.once.Do(func() { close(s.gone) })
-		sink.End(ending(b))
-		return io.EOF
+		return r.bye(payload)
 	}
 	return nil
+}
+
+// hello takes what a process says of itself, which it repeats when that changes.
+func (r *receiver) hello(payload []byte) error {
+	h, err := read[hello](payload)
+	if err != nil {
+		return err
+	}
+	s := r.s
+	s.mu.Lock()
+	s.hello, s.target = h, target(s.conn, h)
+	if s.host != 0 {
+		s.target.PID = h.PID
+	}
+	s.mu.Unlock()
+	r.sink.Begin(s.target)
+	s.waiting(r.sink)
+	return nil
+}
+
+func (r *receiver) steps(payload []byte) error {
+	rows, err := steps(payload)
+	if err != nil {
+		return err
+	}
+	for _, x := range rows {
+		r.sink.Step(x)
+	}
+	return nil
+}
+
+// window begins a window, whose pieces follow.
+func (r *receiver) window(payload []byte) error {
+	h, err := read[windowHead](payload)
+	if err != nil {
+		return err
+	}
+	r.building = &assembly{head: h, devices: r.s.target.GPUs}
+	return nil
+}
+
+// data takes a piece of the window.
+func (r *receiver) data(payload []byte) error {
+	if r.building == nil {
+		return fmt.Errorf("%w: a piece of no window", errProtocol)
+	}
+	return r.building.add(payload)
+}
+
+// whole ends the window. One that cannot be read is a loss; the session goes on.
+func (r *receiver) whole(ctx context.Context, payload []byte) error {
+	tail, err := read[windowTail](payload)
+	if err != nil {
+		return err
+	}
+	if r.building == nil {
+		return fmt.Errorf("%w: the end of no window", errProtocol)
+	}
+	w, err := r.building.finish(ctx, tail)
+	r.building = nil
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		r.sink.Lose("windows", 1, err.Error())
+	default:
+		r.sink.Window(w)
+	}
+	return nil
+}
+
+func (r *receiver) notice(payload []byte) error {
+	n, err := read[notice](payload)
+	if err != nil {
+		return err
+	}
+	r.sink.Notice(capture.Notice{Key: n.Key, Text: n.Says.Text(n.Text), State: n.State,
+		Unmet: slices.Contains(unmetKeys, n.Key) && n.Text != "" && !n.State})
+	return nil
+}
+
+func (r *receiver) answer(payload []byte) error {
+	a, err := read[answer](payload)
+	if err != nil {
+		return err
+	}
+	a.Text = a.Says.Text(a.Text)
+	r.sink.Answer(a.Answer)
+	return nil
+}
+
+func (r *receiver) lost(payload []byte) error {
+	l, err := read[lost](payload)
+	if err != nil {
+		return err
+	}
+	if l.N > 0 {
+		r.sink.Lose(l.Name, l.N, l.Says.Text(l.Detail))
+	}
+	return nil
+}
+
+// bye ends the session.
+func (r *receiver) bye(payload []byte) error {
+	b, err := read[bye](payload)
+	if err != nil {
+		return err
+	}
+	r.s.once.Do(func() { close(r.s.gone) })
+	r.sink.End(ending(b))
+	return io.EOF
 }
 
 // unmetKeys are the keys of notices that say why steps are not captured at this depth, or why the allocator
