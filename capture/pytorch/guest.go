@@ -79,17 +79,17 @@ var errParted = errors.New("the last message was sent")
 
 // speak sends the guest what there is, frame by frame, until it leaves or nothing more will come.
 func (g *guest) speak(ctx context.Context) {
-	for told := false; ; {
+	for sentAny := false; ; {
 		version := g.more.Now()
 		sent, err := g.turn(ctx)
 		switch {
 		case err != nil:
 			return
 		case sent:
-			told = true
+			sentAny = true
 			continue
-		case told:
-			told = false
+		case sentAny:
+			sentAny = false
 			select {
 			case <-ctx.Done():
 				return

@@ -155,6 +155,7 @@ func (r *reacher) apart(p *procs.Process) bool {
 // isolated reports whether a command line tells Python not to look at the environment, or not to load what is
 // found there: -E, -I and -S, alone or among others.
 func isolated(argv []string) bool {
+words:
 	for i := 1; i < len(argv); i++ {
 		a := argv[i]
 		if len(a) < 2 || a[0] != '-' || a[1] == '-' {
@@ -170,10 +171,8 @@ func isolated(argv []string) bool {
 				if k == len(a)-2 {
 					i++ // its value is the next word
 				}
-			default:
-				continue
+				continue words
 			}
-			break
 		}
 	}
 	return false
