@@ -176,13 +176,11 @@ func (c cache) put(t *traces.Trace) {
 	if c.path == "" || t.Source.Format == "gmt" || decodedBytes(t) < cacheFrom {
 		return
 	}
-	writes.Add(1)
-	go func() {
-		defer writes.Done()
+	writes.Go(func() {
 		if c.write(t) == nil {
 			evict(filepath.Dir(c.path), cacheMost)
 		}
-	}()
+	})
 }
 
 // decodedBytes is roughly the memory of the trace's tables.

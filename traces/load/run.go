@@ -73,14 +73,15 @@ type runFile struct {
 func listRun(paths []string) ([]runFile, error) {
 	var files []runFile
 	for _, p := range paths {
-		info, err := os.Stat(p)
-		if p == "-" {
-			err = nil
+		if p == "-" { // standard input
+			files = append(files, runFile{p, true})
+			continue
 		}
+		info, err := os.Stat(p)
 		if err != nil {
 			return nil, fmt.Errorf("load: %w", err)
 		}
-		if p == "-" || !info.IsDir() {
+		if !info.IsDir() {
 			files = append(files, runFile{p, true})
 			continue
 		}
