@@ -19,7 +19,8 @@ import (
 // the next says for how many steps a lever lasts that only makes room.
 //
 // Blocks of the parameters, the optimizer and gradients that stay for good are not allocated a second time:
-// what frees gradients, or fills them again, came after the failure.
+// what frees gradients, or fills them again, came after the failure. Where the step before left as much, they
+// are what grows, and each step that follows makes its own.
 //
 // A block at the start that a lever makes smaller is given back and asked for again before the first step, so
 // that it may come to lie where the real run would not have put it.
@@ -451,7 +452,7 @@ func (w *writer) following() (ends []int) {
 				cat := a.Category[x.alloc]
 				kept := cat == timeline.Parameter || cat == timeline.OptimizerState ||
 					cat == timeline.Gradient
-				if kept && a.Requested[x.alloc] == timeline.Never {
+				if kept && a.Requested[x.alloc] == timeline.Never && !t.grew(x.alloc) {
 					continue
 				}
 				sameBatch = sameBatch && cat != timeline.Input
@@ -471,6 +472,14 @@ func (w *writer) following() (ends []int) {
 		}
 	}
 	return ends
+}
+
+// grew reports whether a block of the last recorded step that stays for good has one like it in the step
+// before: then each step leaves another.
+func (t *trials) grew(id timeline.AllocID) bool {
+	a, before := &t.d.Allocs, id-t.period
+	return before >= t.d.Begun(timeline.Start) && a.Stack[before] == a.Stack[id] &&
+		a.Size[before] == a.Size[id] && a.Requested[before] == timeline.Never
 }
 
 func sortedFrom(moves []move, m timeline.Moment) int {

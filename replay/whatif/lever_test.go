@@ -132,6 +132,21 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 	}
 }
 
+// What stays of the parameters, the optimizer or gradients is made once, unless each step makes its own: then
+// room for some more of them is no room for all.
+func TestGradientsThatEachStepLeavesGoOnGrowing(t *testing.T) {
+	d := keeping(t, "")
+	for id, size := range d.Allocs.Size {
+		if size == 10<<20 {
+			d.Allocs.Category[id] = timeline.Gradient
+		}
+	}
+	out, _ := tried(t, d, map[string]autopsy.Effect{"more_memory": {Driver: 40 << 20}})
+	if got := out["more_memory"]; got.Outcome != report.Postpones || got.Steps > 6 {
+		t.Errorf("40 MiB for 10 MiB a step: %s, %d steps", got.Outcome, got.Steps)
+	}
+}
+
 // oneStep records the begin of a first step: three requests on a device of 100 MiB, of which the last fails.
 func oneStep(t *testing.T, a, b, c string) *timeline.Device {
 	r := newRecorder()
