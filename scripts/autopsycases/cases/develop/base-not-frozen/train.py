@@ -14,15 +14,16 @@ class LoraLinear(nn.Module):
     def __init__(self, base, rank=8):
         super().__init__()
         self.base = base
-        self.lora_a = nn.Linear(base.in_features, rank, bias=False, dtype=torch.float16)
-        self.lora_b = nn.Linear(rank, base.out_features, bias=False, dtype=torch.float16)
+        self.lora_a = nn.Linear(base.in_features, rank, bias=False)
+        self.lora_b = nn.Linear(rank, base.out_features, bias=False)
 
     def forward(self, x):
         return self.base(x) + self.lora_b(self.lora_a(x))
 
 
+torch.set_default_dtype(torch.float16)  # as the checkpoint has them
 with torch.device("cuda"):
-    model = GPT(vocabulary=32000, width=2048, layers=8, heads=16).half()
+    model = GPT(vocabulary=32000, width=2048, layers=8, heads=16)
     if FIXED:
         model.requires_grad_(False)
     adapters = []

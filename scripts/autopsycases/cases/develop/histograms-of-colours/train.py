@@ -8,7 +8,7 @@ from torch import nn
 
 FIXED = "--fixed" in sys.argv
 BINS, LARGEST = 64, 64 if FIXED else 150
-BATCH, SIZE = 16, 256
+BATCH, SIZE = 32, 256
 
 
 class RGBuvHistBlock(nn.Module):

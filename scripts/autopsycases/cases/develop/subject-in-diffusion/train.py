@@ -40,13 +40,13 @@ class TextEncoder(nn.Module):
 
 with torch.device("cuda"):
     text_encoder = TextEncoder().requires_grad_(False)
-    unet = DiffusionUNet(channels=8, classes=4, width=192)
-optimizer = torch.optim.AdamW(unet.parameters(), lr=5e-6)
+    unet = DiffusionUNet(channels=8, classes=4, width=128)
+optimizer = torch.optim.AdamW(unet.parameters(), lr=5e-6, foreach=False)
 for step in range(4):
-    latents = torch.randn(4, 4, 64, 64).cuda()
-    noise = torch.randn(4, 4, 64, 64).cuda()
+    latents = torch.randn(32, 4, 64, 64).cuda()
+    noise = torch.randn(32, 4, 64, 64).cuda()
     with torch.no_grad():
-        text = text_encoder(torch.randint(49408, (4, 77)).cuda())[:, :, None, None].expand(-1, -1, 64, 64)
+        text = text_encoder(torch.randint(49408, (32, 77)).cuda())[:, :, None, None].expand(-1, -1, 64, 64)
     loss = F.mse_loss(unet(torch.cat([latents + noise, text], dim=1)), noise)
     loss.backward()
     nn.utils.clip_grad_norm_(unet.parameters(), 1.0)
