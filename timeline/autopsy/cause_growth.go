@@ -150,6 +150,11 @@ func growthFault(c *evidence) (fault, bool) {
 			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step."
 		f.sure(Likely, "of each weight's size there are no more blocks than weights; gradients with a "+
 			"graph, of which each step of a training leaves a set, are more")
+	case 4*backward >= bytes && forward > 0 && !wholeGraphStays(c, ids):
+		f.Kind, why = "hook_keeps", "something keeps an output of a module from each step, and its gradient"
+		f.fix = "Clear what the hooks fill before each step, or keep it on the CPU without its graph: " +
+			"kept.append(output.detach().cpu())."
+		f.sure(Likely, "a few of the blocks that each backward needs stay, and with a graph they all would")
 	case 4*backward >= bytes && gradOnly(c):
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
@@ -159,7 +164,7 @@ func growthFault(c *evidence) (fault, bool) {
 		f.Kind, why = "double_backward", "the backward pass keeps its graph with every gradient"
 		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
 			"torch.autograd.grad and zero_grad(set_to_none=True)."
-		f.sure(Likely, "blocks of the backward pass itself stay; a hook that keeps gradients looks the same")
+		f.sure(Likely, "blocks of the backward pass itself stay, and with them most of what the forward made")
 	case 2*c.bytesOf(results) > bytes:
 		return growingResults(c, ids, results), true
 	case 2*batches > bytes:
@@ -259,6 +264,36 @@ func oncePerWeight(c *evidence, ids []timeline.AllocID) bool {
 		left[c.d.Allocs.Size[id]]++
 	}
 	return covers(weights, left)
+}
+
+// wholeShare is the share of what a backward needs that stays where the graph does: something holds it from
+// its end, and all that leads there stays. A hook keeps what some modules made.
+const wholeShare = 0.5
+
+// wholeGraphStays reports whether steps that left some blocks left most of what was there, of what their
+// calls of the model had made, when their backward passes began.
+func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
+	left := map[timeline.AllocID]bool{}
+	for _, id := range ids {
+		left[id] = true
+	}
+	var needed, stay int64
+	for _, r := range c.rounds() {
+		if r.backward == timeline.Never || r.after == timeline.Never {
+			continue
+		}
+		saved, bytes := c.forwardBlocks(r.first, r.backward, r.backward)
+		kept := int64(0)
+		for _, id := range saved {
+			if left[id] {
+				kept += c.d.Allocs.Rounded[id]
+			}
+		}
+		if kept > 0 {
+			needed, stay = needed+bytes, stay+kept
+		}
+	}
+	return float64(stay) >= wholeShare*float64(needed)
 }
 
 // growthRemedy ends what a step left with the step's backward.
