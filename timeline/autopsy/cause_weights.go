@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -12,8 +13,53 @@ import (
 // built, loaded or moved, the model has never run, and nearly all that is there was made in that way. What
 // looks like it: weights that are on the GPU twice, which are told as model_copy; a second model that is made
 // after the first has run; weights beside data that came first, which then hold less than nearly all.
+// Many blocks of one size that one line made by itself are no weights, which a model has of many sizes and
+// lines: they are images or other data that are read ahead.
 // Transformers and others load in float32 unless told otherwise (transformers issue 21681). Sources:
 // transformers' docs, from_pretrained, torch_dtype and device_map; torch.nn.Module.to.
+
+// leastAlike is how many blocks of one size from one line are data.
+const leastAlike = 32
+
+// alikeFault is data that a constructor of the user's puts on the GPU, before a model has run, if that made
+// nearly all of some blocks.
+func alikeFault(c *evidence, ids []timeline.AllocID) (fault, bool) {
+	type kind struct {
+		site int32
+		size int64
+	}
+	alike, table := map[kind][]timeline.AllocID{}, sites.Of(c.d.Timeline())
+	best, bytes, sum := kind{site: -1}, int64(0), map[kind]int64{}
+	for _, id := range ids {
+		s := c.d.Origin(id)
+		if c.kinds.Of(s).Has(frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad) {
+			continue
+		}
+		k := kind{table.Number(s), c.d.Allocs.Size[id]}
+		alike[k] = append(alike[k], id)
+		if sum[k] += c.d.Allocs.Rounded[id]; k.site >= 0 && sum[k] > bytes {
+			best, bytes = k, sum[k]
+		}
+	}
+	if len(alike[best]) < leastAlike || float64(bytes) < weightsShare*float64(c.total) {
+		return fault{}, false
+	}
+	line, n := table.Names[best.site], len(alike[best])
+	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %d blocks of %s each came from %s before the model ever ran", c.u.Bytes(bytes), n,
+		c.u.Bytes(best.size), line)}}
+	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %d blocks of one size from %s.",
+		c.u.Bytes(bytes), n, line)
+	f.fix = "Keep them on the CPU and move what a step needs in the loop: x = x.to(device, non_blocking=True)."
+	f.sure(Likely, "one line made nearly all of it, in blocks of one size; equal layers made by hand look "+
+		"the same")
+	f.lever = remedy{name: "load_each_batch", command: at("x = x.to(device, non_blocking=True)", line),
+		request: c.a.Asked.Or(0)}
+	for _, id := range alike[best] {
+		f.lever.changes = append(f.lever.changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	return f, true
+}
 
 // weightsShare is the share of what is allocated that weights must hold.
 const weightsShare = 0.9
@@ -35,6 +81,9 @@ func weightsFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	line := c.userLine(s)
+	if f, ok := alikeFault(c, ids); ok {
+		return f, true
+	}
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of weights in %d blocks were there when %s asked for the next, before the model ever ran",
 		c.u.Bytes(bytes), len(ids), line)}}
