@@ -36,6 +36,21 @@ func evaluates(fn string) bool {
 	return false
 }
 
+// differentiated are parts of the names of functions whose results are differentiated although nothing is
+// trained there: measures of how much weights matter, and what explains or attacks a model.
+var differentiated = []string{"fisher", "grad", "hessian", "jacobian", "influence", "importance", "saliency",
+	"attribut", "sensitiv", "penalty"}
+
+// differentiates reports whether a function on a call's path is named as one whose results are differentiated.
+func (c *evidence) differentiates(p *steps.Part) bool {
+	return slices.ContainsFunc(c.pathOf(p), func(id traces.FrameID) bool {
+		fn, _, _ := c.d.Timeline().Places().FrameText(id)
+		fn = strings.ToLower(fn)
+		return c.ofUser(id) && !strings.Contains(fn, "no_grad") &&
+			slices.ContainsFunc(differentiated, func(word string) bool { return strings.Contains(fn, word) })
+	})
+}
+
 // callsWord counts calls.
 func callsWord(n int) string {
 	if n == 1 {

@@ -79,7 +79,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		}
 	}
 	trained, trains := c.trainedFrom(call), c.lastOf(traces.PhaseBackward) >= 0
-	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
+	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls ||
+		!c.evaluating(call) && trainedCalls(c) < leastSteps && !c.ranTrained(call)) {
 		return fault{}, false
 	}
 	line, bytes := c.frameText(c.ownLine(call)), c.bytesOf(ids)
@@ -87,6 +88,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
 	left := leftGraph(c, open)
+	waits := calls >= leastForwards && c.differentiates(call) && keepsLoss(c)
 	beside := c.beside(open[0].First, open[len(open)-1].First)
 	goes := slices.Concat(beside, ids)
 	switch {
@@ -113,7 +115,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 			"model.eval() if it is for training only."
 		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
 			changes: nextCall(c, goes)}
-	case trains && !trained || c.evaluating(call) || !trains && left.known && !keepsLoss(c):
+	case trains && !trained && !waits || c.evaluating(call) || !trains && left.known && !keepsLoss(c):
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
@@ -157,9 +159,36 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
 			changes: nextLoss(c, goes, open), beside: gradientsToCome(c)}
+		if waits {
+			f.sure(Likely, "what the calls return is kept, in a function named as one that differentiates it")
+			f.elseFix = "if nothing is differentiated there, wrap it in torch.no_grad()"
+			f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+				changes: append(nextCall(c, beside), ungraphed(c, open)...)}
+		}
 		scheduled(c, &f, calls, ids)
 	}
 	return f, true
+}
+
+// ranTrained reports whether most lines of the user's modules that a call ran were run by calls that a
+// backward followed. In the first steps, what runs others may still come to be trained: the second of several
+// networks, or the second half of a step.
+func (c *evidence) ranTrained(call *steps.Part) bool {
+	trained := map[traces.FrameID]bool{}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+			for id := range c.modulesOf(p) {
+				trained[id] = true
+			}
+		}
+	}
+	of, both := c.modulesOf(call), 0
+	for id := range of {
+		if trained[id] {
+			both++
+		}
+	}
+	return both > 0 && 2*both >= len(of)
 }
 
 // firstsOf returns when the calls from a line began.
