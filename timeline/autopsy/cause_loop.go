@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -14,7 +15,8 @@ import (
 // A loop outside of the model whose every iteration keeps tensors for the backward: the soft skeleton of a
 // loss, iterations of a solver, steps of a renderer. The pattern: since the last backward, one function of
 // the user's, which no module is part of, made most of what is there, in many blocks of one size, and most
-// of what it made stays. What looks like it: a model that is written without modules, whose layers are such
+// of what it made stays. A module that the training calls after its network may have the loop, too, in code of
+// its own: a loss over the images of a batch. What looks like it: a model that is written without modules, whose layers are such
 // a loop, and for which the same advice holds; data in a list, which is there before the model runs; a loop
 // without a graph, whose iterations free what those before made. Where another detector finds something,
 // this one is not asked.
@@ -30,8 +32,12 @@ func loopFault(c *evidence) (fault, bool) {
 	}
 	found, of := map[userFunction]*loopMade{}, map[traces.StackID][]*loopMade{}
 	first, end := c.d.AllocsIn(from, c.a.At)
+	behind := c.behindNetwork(c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:])
 	for id := first; id < end; id++ {
 		s := a.Stack[id]
+		if c.inModel(s) && a.Start[id] < behind {
+			continue
+		}
 		functions, known := of[s]
 		if !known {
 			for depth, f := range loopFunctions(c, s) {
@@ -66,9 +72,13 @@ func loopFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	line := place(best.name, best.file, 0)
+	where := ", outside of the model,"
+	if c.inModel(c.d.Origin(best.ids[0])) {
+		where = ""
+	}
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(best.bytes), Text: fmt.Sprintf(
-		"%s of a loop in %s, outside of the model, are kept for the backward in %d blocks, %d of them of %s",
-		c.u.Bytes(best.bytes), line, len(best.ids), most, c.u.Bytes(size))}}
+		"%s of a loop in %s%s are kept for the backward in %d blocks, %d of them of %s",
+		c.u.Bytes(best.bytes), line, where, len(best.ids), most, c.u.Bytes(size))}}
 	f.said = fmt.Sprintf("Every iteration of the loop in %s keeps tensors for the backward: %s in %d "+
 		"blocks, %d of them of %s.", line, c.u.Bytes(best.bytes), len(best.ids), most, c.u.Bytes(size))
 	f.fix = "Do fewer iterations, give it a smaller input (a crop, or a lower resolution), or checkpoint " +
@@ -82,6 +92,31 @@ func loopFault(c *evidence) (fault, bool) {
 	f.lever = remedy{name: "smaller_input", command: at("iterations //= 2", line), changes: changes,
 		scale: 0.5}
 	return f, true
+}
+
+// behindNetwork returns when the last of some calls, which is under way, began if it is of a module that runs
+// after the network whose output it gets: another line called that before, and they have no module in common.
+// It is Never where that is not so.
+func (c *evidence) behindNetwork(open []steps.Part) timeline.Moment {
+	if len(open) == 0 || open[len(open)-1].Phase != traces.PhaseForward {
+		return timeline.Never
+	}
+	last := &open[len(open)-1]
+	own := c.modulesOf(last)
+	for i := range open[:len(open)-1] {
+		p := &open[i]
+		if p.Phase != traces.PhaseForward || p.Caller == last.Caller || !c.keptGraph(p) {
+			continue
+		}
+		common := false
+		for id := range c.modulesOf(p) {
+			common = common || own[id]
+		}
+		if !common {
+			return last.First
+		}
+	}
+	return timeline.Never
 }
 
 // userFunction is a function of the user's.
@@ -115,12 +150,16 @@ func innermost(found map[userFunction]*loopMade) (best *loopMade) {
 	return best
 }
 
-// loopFunctions returns the user's functions on a stack outside of the model, each once, the innermost first.
+// loopFunctions returns the user's functions on a stack outside of the model, or in the code of the one
+// module that the training calls, each once, the innermost first.
 func loopFunctions(c *evidence, s traces.StackID) (out []userFunction) {
 	if !ofLoop(c, s) {
 		return nil
 	}
 	for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
+		if c.kinds.Frames[fr].Has(frames.KindModuleCall) {
+			break // what is further out calls the module
+		}
 		name, file, _ := c.d.Timeline().Places().FrameText(fr)
 		if f := (userFunction{name, file}); name != "<module>" && c.ofUser(fr) && !slices.Contains(out, f) {
 			out = append(out, f)
@@ -129,8 +168,10 @@ func loopFunctions(c *evidence, s traces.StackID) (out []userFunction) {
 	return out
 }
 
-// ofLoop reports whether a stack is the user's own code outside of any module, backward or optimizer.
+// ofLoop reports whether a stack is the user's own code outside of any module but the outermost, and of any
+// backward or optimizer.
 func ofLoop(c *evidence, s traces.StackID) bool {
-	return s >= 0 && !c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
-		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|frames.KindLoad)
+	const others = frames.KindBackwardPass | frames.KindStep | frames.KindOptimizer | frames.KindModuleInit |
+		frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
+	return s >= 0 && !c.kinds.Of(s).Has(others) && (!c.inModel(s) || c.ofOutermost(s))
 }

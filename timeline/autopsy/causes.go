@@ -109,6 +109,12 @@ func (f *facts) free() int64 { return f.driverFree.Or(0) + f.stranded + f.cached
 // largestPiece returns the most that lies together: a hole, or what the driver still has.
 func (f *facts) largestPiece() int64 { return max(f.driverFree.Or(0), f.largestHole) }
 
+// liesTogether reports whether something that is free serves the request: a hole, or what the driver has for
+// the segment that it takes.
+func (f *facts) liesTogether() bool {
+	return f.largestHole >= f.asked || f.driverFree.Or(0) >= driverBytes(f.asked)
+}
+
 // short returns how many bytes a request lacks although everything free lay together; negative where it would
 // fit.
 func (f *facts) short() int64 { return f.asked - f.free() }
@@ -205,7 +211,7 @@ const idleShare = 0.10
 func (f *facts) fragmentationCause() (Cause, bool) {
 	holes := f.stranded + f.cached
 	if f.oom {
-		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree.Or(0) < driverBytes(f.asked) &&
+		main := f.short() <= 0 && !f.liesTogether() &&
 			float64(holes) >= idleShare*float64(f.reserved)
 		if holes == 0 || !main && holes*100 < f.reserved {
 			return Cause{}, false
@@ -241,7 +247,7 @@ func (f *facts) poolCause() (Cause, bool) {
 // outOfReach reports whether bytes that lie idle where the request cannot use them are why it failed: they
 // would have served it, and nothing else that is free lies together or is as much of what is reserved.
 func (f *facts) outOfReach(n int64) bool {
-	return f.oom && f.asked <= f.free()+n && f.largestPiece() < f.asked && n >= f.asked &&
+	return f.oom && f.asked <= f.free()+n && !f.liesTogether() && n >= f.asked &&
 		(f.short() > 0 || n > f.stranded+f.cached && float64(n) >= idleShare*float64(f.reserved))
 }
 

@@ -144,18 +144,27 @@ func (c *evidence) inPieces() bool {
 	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) < asked {
 		return false
 	}
-	if f := factsOf(c.d, c.a, c.u); f.free() < asked || f.largestPiece() >= asked || len(c.parts) == 0 {
+	if f := factsOf(c.d, c.a, c.u); f.free() < asked || f.liesTogether() {
 		return true
+	}
+	return !c.needsMore()
+}
+
+// needsMore reports whether the request, with what is allocated, is more than the run needed before the call
+// or step under way. It is false where that is not recorded.
+func (c *evidence) needsMore() bool {
+	if len(c.parts) == 0 {
+		return false
 	}
 	last := c.parts[len(c.parts)-1]
 	from := last.First // of the call under way, or of what follows it
 	if last.Phase != traces.PhaseForward {
 		all := c.rounds()
 		if len(all) == 0 {
-			return true
+			return false
 		}
 		from = all[len(all)-1].first
 	}
 	before := c.d.Allocated.Range(0, from).Max
-	return float64(c.total+asked) <= newDemand*float64(before)
+	return float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
 }
