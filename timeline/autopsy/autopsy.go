@@ -311,6 +311,8 @@ type Lever struct {
 	Fits Fit
 	// Mends says that it takes the main cause away, where that is a fault of the training.
 	Mends bool
+	// Elsewhere says that it needs more devices than the run has.
+	Elsewhere bool
 	// Effect is how it changes the run, for callers that try it.
 	Effect Effect
 }

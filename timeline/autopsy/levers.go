@@ -50,8 +50,8 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	all := []Lever{}
 	for _, lever := range []func(*leverCase) (Lever, bool){
 		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
-		lossLever, scoresLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
-		shardParametersLever, foreachLever,
+		lossLever, scoresLever, microBatchLever, checkpointLever, heldLever, gradientLever, freezeLever,
+		shardLever, shardParametersLever, foreachLever,
 		mixedPrecisionLever, smallOptimizerLever, smallParametersLever, hostWeightsLever,
 	} {
 		c.tried = nil
@@ -98,6 +98,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		return nil, c.err
 	}
 	for i := range all {
+		all[i].Elsewhere = single && all[i].needsRanks()
 		if err := c.settle(&all[i]); err != nil {
 			return nil, err
 		}
@@ -375,6 +376,8 @@ var leverWords = map[string]string{
 	"smaller_input":             "computing it in parts",
 	"use_cache_off":             "use_cache=False",
 	"autocast_cache_off":        "autocast without its cache",
+	"sparse_gradients":          "sparse gradients of embeddings",
+	"smaller_vocabulary":        "a sample of the classes",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

@@ -261,6 +261,37 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
+// freezeShare is the share of what is allocated that gradients must hold for freezing to be worth a word.
+const freezeShare = 0.2
+
+// freezeLever is offered in the first backward, when nothing shows yet which weights an optimizer has: of a
+// model of which only a part is trained, such as adapters or a head, all weights may get gradients.
+func freezeLever(c *leverCase) (Lever, bool) {
+	d := c.d
+	phase, _ := steps.PhaseAt(d, c.a.At)
+	if !c.a.OOM || phase != traces.PhaseBackward ||
+		float64(c.by[timeline.Gradient]) < freezeShare*float64(c.total) {
+		return Lever{}, false
+	}
+	for _, p := range steps.Parts(d) {
+		if p.Phase == traces.PhaseOptimizer && p.First < c.a.At {
+			return Lever{}, false
+		}
+	}
+	n, ok := c.saves(cutsOf(d, func(a timeline.AllocID) int64 {
+		if d.Allocs.Category[a] == timeline.Gradient {
+			return d.Allocs.Rounded[a]
+		}
+		return 0
+	}))
+	return Lever{
+		Name: "freeze_gradients_off", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: "model.requires_grad_(False)  # then turn it on for what is trained",
+		Text: fmt.Sprintf("if only a part of the model is trained, such as adapters or a head, freeze the "+
+			"rest: gradients hold %s in this first backward", c.f.units.Bytes(c.by[timeline.Gradient])),
+	}, ok
+}
+
 // shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
 // own number, else two.
 func (c *leverCase) shard(cat timeline.Category) ([]Change, string) {

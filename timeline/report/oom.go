@@ -117,6 +117,8 @@ type Lever struct {
 	Tried *Tried `json:"tried"`
 	// Mends says that the lever removes the main cause, if that is a fault of the training.
 	Mends bool `json:"mends_cause"`
+	// Elsewhere says that it needs more devices than the run has.
+	Elsewhere bool `json:"-"`
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -182,7 +184,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
 			Exactness: l.Exactness.String(),
-			Mends:     l.Mends, Effect: l.Effect}
+			Mends:     l.Mends, Elsewhere: l.Elsewhere, Effect: l.Effect}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits

@@ -115,6 +115,15 @@ func (d *OOMDevice) faulty() bool {
 // levelOf orders outcomes, the most certain first.
 var levelOf = map[string]int{Finishes: 0, ServesRequest: 1, Postpones: 2, NotTried: 3, DoesNotHelp: 4}
 
+// level orders levers by their outcome. One that needs another device comes after what this one may do.
+func (l *Lever) level() int {
+	n := 2 * levelOf[l.Tried.Outcome]
+	if helped := 2 * levelOf[NotTried]; l.Elsewhere && n < helped {
+		return helped + 1
+	}
+	return n
+}
+
 // costOf orders levers by what they cost and change: first code that keeps memory it does not need, then
 // settings, then the same numbers computed differently, then time, then different numbers, then more devices,
 // then the batch. Names not listed belong to the third kind.
@@ -127,8 +136,8 @@ var costOf = map[string]int{
 	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
-	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,
-	"bucket_by_length": 4, "expert_capacity": 4, "limit_growth": 4,
+	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4,
+	"cap_sequence": 4, "bucket_by_length": 4, "expert_capacity": 4, "limit_growth": 4, "smaller_vocabulary": 4,
 	"shard_optimizer": 5, "shard_parameters": 5, "distributed_data_parallel": 5, "micro_batch": 6,
 }
 
@@ -161,7 +170,7 @@ func (d *OOMDevice) Rank() {
 	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
 		return cmp.Or(cmp.Compare(turn(&x), turn(&y)),
-			cmp.Compare(levelOf[x.Tried.Outcome], levelOf[y.Tried.Outcome]),
+			cmp.Compare(x.level(), y.level()),
 			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))
 	})
@@ -212,15 +221,15 @@ func (d *OOMDevice) Pairs() [][2]int {
 func (d *OOMDevice) SayTried(u timeline.Units) {
 	d.takeBack()
 	faulty := d.faulty()
+	first := slices.IndexFunc(d.Levers, func(l Lever) bool { return levelOf[l.Tried.Outcome] < levelOf[NotTried] })
 	switch {
 	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
 		one, other := d.Together.Levers[0], d.Together.Levers[1]
 		d.name(one, other)
 		d.advise("Tried %s together with %s: %s.", autopsy.LeverWords(one), autopsy.LeverWords(other),
 			d.Together.text(u))
-	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried] &&
-		(!faulty || d.Levers[0].Tried.Outcome == Finishes):
-		l := &d.Levers[0]
+	case first >= 0 && (!faulty || first == 0 && d.Levers[0].Tried.Outcome == Finishes):
+		l := &d.Levers[first]
 		d.name(l.Name)
 		d.advise("Tried %s: %s.", autopsy.LeverWords(l.Name), l.Tried.text(u))
 	case !faulty:

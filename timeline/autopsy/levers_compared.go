@@ -1,0 +1,130 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// A network in a loss that compares two inputs: the features of what was made and of what was wanted. Only the
+// first needs a gradient that goes through it. The pattern: a module that the training calls after its network
+// calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of outputs
+// that both come from the network. Which of the two is data the recording does not show, so that this is a
+// lever with an "if" and no cause; the saving is that of the first call.
+
+// innerCall is what a line of a module that the training calls made through the module that it calls.
+type innerCall struct {
+	line       traces.FrameID
+	fn, file   string
+	ids        []timeline.AllocID
+	made, kept int64
+	inside     map[string]bool // the ways from there to what allocated
+}
+
+// innerCalls returns what the lines of a module's own code called in a call of it, and what was there of that
+// when the call ended.
+func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
+	a, until := &c.d.Allocs, min(call.End, c.a.At)
+	of := map[traces.StackID]*innerCall{}
+	first, end := c.d.AllocsIn(call.First, until)
+	for id := first; id < end; id++ {
+		s := a.Stack[id]
+		x, known := of[s]
+		if !known {
+			if line, inside := c.callWithin(s, call.Caller); line >= 0 {
+				k := slices.IndexFunc(out, func(o *innerCall) bool { return o.line == line })
+				if k < 0 {
+					fn, file, _ := c.places.FrameText(line)
+					out = append(out, &innerCall{line: line, fn: fn, file: file, inside: map[string]bool{}})
+					k = len(out) - 1
+				}
+				x = out[k]
+				x.inside[inside] = true
+			}
+			of[s] = x
+		}
+		if x == nil {
+			continue
+		}
+		x.made += a.Rounded[id]
+		if a.Requested[id] >= until {
+			x.ids, x.kept = append(x.ids, id), x.kept+a.Rounded[id]
+		}
+	}
+	return out
+}
+
+// callWithin returns the line at which the outermost module of a stack calls another one, and the frames from
+// there inward; -1 where it does not.
+func (c *evidence) callWithin(s traces.StackID, outermost traces.FrameID) (line traces.FrameID, inside string) {
+	if s < 0 || !c.inModel(s) {
+		return -1, ""
+	}
+	at := c.places.Stacks.At(s)
+	end := slices.Index(at, outermost)
+	line = -1
+	var way strings.Builder
+	cut := 0
+	for i := range max(end, 0) {
+		if c.ofUser(at[i]) && i > 0 && c.kinds.Frames[at[i-1]].Has(frames.KindModuleCall) {
+			line, cut = at[i], way.Len() // the outermost such line wins
+		}
+		way.WriteString(strconv.Itoa(int(at[i])) + " ")
+	}
+	return line, way.String()[:cut]
+}
+
+// comparedLever is offered where two calls of one network in a loss both keep a graph.
+func comparedLever(c *leverCase, of *evidence) (Lever, bool) {
+	all := of.rounds()
+	if len(all) == 0 {
+		return Lever{}, false
+	}
+	open := of.parts[all[len(all)-1].from:all[len(all)-1].to]
+	for len(open) > 0 && open[len(open)-1].Phase != traces.PhaseForward {
+		open = open[:len(open)-1] // its backward is under way
+	}
+	if of.behindNetwork(open) == timeline.Never {
+		return Lever{}, false
+	}
+	calls := innerCalls(of, &open[len(open)-1])
+	for i, x := range calls {
+		for _, y := range calls[i+1:] {
+			if x.fn != y.fn || x.file != y.file || !sameWays(x.inside, y.inside) ||
+				len(x.ids) < graphBlocks || float64(x.kept) < keptByCall*float64(x.made) ||
+				float64(y.kept) < keptByCall*float64(y.made) {
+				continue
+			}
+			n, ok := c.saves(untilNext(of, x.ids))
+			line, other := of.frameText(x.line), of.frameText(y.line)
+			l := Lever{
+				Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
+				Command: at("with torch.no_grad():", line),
+				Text: fmt.Sprintf("if one of the inputs that the same network gets at %s and at %s is data, "+
+					"call it for that one under torch.no_grad(): the first call keeps %s for a backward",
+					line, other, of.u.Bytes(x.kept)),
+			}
+			l.Effect.Changes = c.tried
+			return l, ok
+		}
+	}
+	return Lever{}, false
+}
+
+// sameWays reports whether most ways of the second of two calls, which may be under way, are the first's.
+func sameWays(x, y map[string]bool) bool {
+	both := 0
+	for way := range y {
+		if x[way] {
+			both++
+		}
+	}
+	return both >= 2 && 5*both >= 4*len(y)
+}
