@@ -106,9 +106,9 @@ func copiedNetworkFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(x.keeps), Text: fmt.Sprintf(
 		"copy.deepcopy made a second network at %s, and all %d calls of the model in this step keep a graph, "+
 			"that at %s %s", x.made, x.calls, line, c.u.Bytes(x.keeps))}}
-	f.said = fmt.Sprintf("A copy of the network is there, made at %s, and every call of the model in this "+
-		"step keeps a graph, also what a target or a teacher is called for.", x.made)
-	f.fix = "Call the copy, and whatever else is not differentiated, under torch.no_grad()."
+	f.said = fmt.Sprintf("copy.deepcopy made a second network at %s, and all %d calls of the model in this "+
+		"step keep a graph: a target or a teacher needs none.", x.made, x.calls)
+	f.fix = "Call the copy under torch.no_grad(), and whatever else is not differentiated."
 	f.sure(Possible, "no optimizer has stepped yet; a copy that is trained, too, looks the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphedUntil(c, x.call, x.call.End)}

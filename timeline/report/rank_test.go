@@ -46,3 +46,25 @@ func TestSettingsThatOnlyServeTheRequestComeLastIfTheTrainingIsTooLarge(t *testi
 		}
 	}
 }
+
+// What needs another GPU ranks after what may help on this one, tried or not, and before what does not help.
+func TestLeversThatNeedMoreDevicesComeAfterThoseForThisOne(t *testing.T) {
+	for _, c := range []struct {
+		shard, other, first string
+		elsewhere           bool
+	}{
+		{Finishes, NotTried, "optimizer_8bit", true},
+		{Finishes, NotTried, "shard_optimizer", false},
+		{Finishes, DoesNotHelp, "shard_optimizer", true},
+		{DoesNotHelp, NotTried, "optimizer_8bit", true},
+	} {
+		d := OOMDevice{Levers: []Lever{
+			{Name: "shard_optimizer", Elsewhere: c.elsewhere, Tried: &Tried{Outcome: c.shard}},
+			{Name: "optimizer_8bit", Tried: &Tried{Outcome: c.other}},
+		}}
+		d.Rank()
+		if got := d.Levers[0].Name; got != c.first {
+			t.Errorf("sharding %s, 8 bits %s: %s comes first, want %s", c.shard, c.other, got, c.first)
+		}
+	}
+}

@@ -223,7 +223,7 @@ var causeNames = map[string]string{
 	"stranded_pool": "other pools", "outside_pytorch": "outside PyTorch", "collected_outputs": "kept outputs",
 	"one_backward_for_many": "one backward", "double_backward": "create_graph",
 	"attention_scores": "attention", "growing_parameters": "growing model",
-	"optimizer_pending": "optimizer state",
+	"optimizer_pending": "optimizer state", "dense_embedding_gradients": "table gradients",
 }
 
 // drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least,
