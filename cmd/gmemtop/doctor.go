@@ -37,9 +37,11 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 			if cmd.Flags().Changed("gpu-report") || cmd.Flags().Changed("checks") {
 				return g.run(cmd.Context())
 			}
+			stop := a.newProgress().Clock("asking Python, the driver and the kernel")
 			d := doctor.Diagnose(cmd.Context(), doctor.Terminal{Out: a.Out, Tty: console.IsTerminal(a.Out),
 				Color: a.flags.color, Colored: a.colored(), Units: a.flags.report.Units, Environ: a.Environ,
 				Env: a.Env})
+			stop()
 			return a.write(false, func(w io.Writer) error {
 				if a.flags.json {
 					return report.WriteJSON(w, d)
