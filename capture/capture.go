@@ -4,15 +4,13 @@
 //
 // # The unit of live data
 //
-// A training job is watched as steps, always, and windows, now and then. A [Step] is a row of totals and
-// times that costs microseconds. A [Window] is a stretch of one or more steps captured whole, as an ordinary
-// frozen [traces.Trace], so every question and every view that works on a saved trace works on it unchanged.
-// [Join] stitches windows into one longer trace; [Recorder] writes that same trace to a native file as it
-// grows.
+// gmemtop sees every step of a training, and captures a window now and then. A [Step] is a row of totals and
+// times; it costs microseconds. A [Window] is one or more steps captured whole, as an ordinary [traces.Trace]
+// that never changes, so that every view of a saved trace shows it too. [Join] stitches windows into one
+// longer trace; [Recorder] writes that trace to a native file as it grows.
 //
-// The rejected way is one trace that grows event by event for as long as the job runs: capturing every event
-// of every step costs too much to leave on, and a trace that changes under its readers would need a lock in
-// every view.
+// Rejected: one trace that grows event by event for as long as the job runs. Capturing every event of every
+// step costs too much to leave on, and a trace that changes under its readers needs a lock in every view.
 //
 // # Who calls whom
 //

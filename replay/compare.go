@@ -1,12 +1,13 @@
-// Package replay compares managers: it asks each for a plan of one problem, validates the plans, carries them
-// out on a target, measures them, and names the fastest that fits.
+// Package replay compares managers. It asks each for a plan of one problem, validates the plans, runs them on
+// a target, and names the fastest that fits.
 //
 // Its duties:
-//   - [Compare]: all managers on one problem and budget, in the background, with progress;
-//   - [Device]: the same plans measured on real hardware, compared with the simulation;
-//   - [Comparison]: the results for a reader, in a table and in one sentence.
+//   - [Compare] runs all managers on one problem and budget, and reports its progress;
+//   - [SmallestBudget] looks for a budget that fits where none did;
+//   - [Device] measures the same plans on real hardware, beside the simulation;
+//   - [Comparison] is the results for a reader: a table and a sentence.
 //
-// It knows plans and targets but no planner; callers pass those in.
+// It knows plans and targets but no planner: callers pass the planners in.
 package replay
 
 import (

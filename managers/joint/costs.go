@@ -2,13 +2,13 @@ package joint
 
 // What swapping and dropping cost, learnt from schedules.
 //
-// Problem: the cost of an absence depends on the others. What makes a buffer again may have to be made again
-// itself, and a copy waits behind those that stand in the queue before it. Neither is known while choices are
-// made.
+// Problem: the cost of an absence depends on the other absences. To recompute a buffer, its inputs may have
+// to be recomputed first, and a copy waits for those ahead of it in the queue. Neither is known before a
+// schedule is made.
 //
-// Way chosen: choose, make a schedule, move costs part of the way towards what it showed, choose again (as
-// multipliers are moved in Lagrangian relaxation). Complexity: O(gaps + producers + copies) for a schedule.
-// Rejected: costs taken over at once, with which two choices displace each other for ever.
+// Way chosen: choose, make a schedule, move the costs part of the way towards what it showed, and choose
+// again, as Lagrangian relaxation moves its multipliers. Complexity: O(gaps + producers + copies) a schedule.
+// Rejected: to take over the new costs at once, since two choices then displace each other forever.
 
 // costs are what the treatment of each gap cost in the schedules seen so far.
 type costs struct {

@@ -1,13 +1,13 @@
-// Package joint is our own planner: it keeps, swaps or recomputes each idle interval of each buffer, with a
-// place in memory for everything, and says how far from the best possible step time its plan can be at
-// most.
+// Package joint is gmemtop's own planner. It keeps, swaps or recomputes each idle interval of each buffer,
+// gives everything a place in memory, and proves how far its plan can be from the best possible step time.
 //
 // Its duties:
-//   - [Joint] plans from nothing, and made by [Seeded] asks others where it falls short;
-//   - [New] makes a [Portfolio], which asks other managers as well and is never worse than any of them;
+//   - [Joint] plans by itself; one made by [Seeded] also asks other managers where it falls short;
+//   - [New] makes a [Portfolio], which asks other managers too and is never worse than any of them;
 //   - [Bound] is the proven lower bound on the step time within a budget.
 //
-// A test draws ten ops through all of it, from the load to the places: testdata/walkthrough.txt.
+// testdata/walkthrough.txt, written by a test, follows ten ops through all of it, from the load to the
+// places.
 package joint
 
 import (
