@@ -55,6 +55,9 @@ the fullest rank, and the step of the slowest.
 then timed. --target live:PID does so in a running training, one plan after the other, and leaves the
 training as it was.
 
+If nothing fits, compare looks for the smallest budget that does, for ten seconds or --limit, and prints the
+command line for it.
+
 Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measure on.`,
 		Example: "  gmemtop compare snapshot.pickle\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +

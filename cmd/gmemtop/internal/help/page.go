@@ -10,6 +10,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// pageWidth is the width of tables on a page: man(1) indents them by seven of eighty columns, and does not
+// wrap them.
+const pageWidth = 72
+
 // WritePage writes a command's manual page in the man macros (man(7)). It has no date: two builds of one
 // version write the same page.
 func WritePage(w io.Writer, c *cobra.Command, version string) error {
@@ -47,7 +51,7 @@ func WritePage(w io.Writer, c *cobra.Command, version string) error {
 		for _, x := range c.Commands() {
 			if x.IsAdditionalHelpTopicCommand() {
 				fmt.Fprintf(out, ".SH %s\n", roff(strings.ToUpper(x.Name())))
-				writeText(out, x.Long)
+				writeText(out, reflow(x.Long, pageWidth))
 			}
 		}
 	}
