@@ -44,7 +44,8 @@ func (s *Smallest) json() *smallestJSON {
 	if s == nil {
 		return nil
 	}
-	return &smallestJSON{s.Budget, s.Result.Info.Name, s.Result.Executor.String(), s.Result.Overhead, s.Command}
+	r := &s.Result
+	return &smallestJSON{s.Budget, r.Info.Name, r.Executor.String(), r.Overhead, s.Command}
 }
 
 type problemJSON struct {

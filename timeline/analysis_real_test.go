@@ -89,8 +89,8 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 	})
 }
 
-// The rows of a diff add up to what is compared, whichever stacks are joined. B has its peak in its first step,
-// before the optimizer's state is there, and A in its last: the highest steady steps are compared.
+// The rows of a diff add up to what is compared, whichever stacks are joined. B has its peak in its first
+// step, before the optimizer's state is there, and A in its last: the highest steady steps are compared.
 func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothSteps(t *testing.T) {
 	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
 		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")

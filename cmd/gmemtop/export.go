@@ -43,7 +43,7 @@ func newExportCommand(a *app) *cobra.Command {
 			"  gmemtop export snapshot.pickle --format gmt --redact -o shareable.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&c.format, "format", "", "one of the formats above (default: by the extension of -o)")
+	cmd.Flags().StringVar(&c.format, "format", "", "a format from the list above (default by -o)")
 	cmd.Flags().StringVar(&c.what, "what", "",
 		"rows of csv: allocations, events or stacks (default allocations)")
 	cmd.Flags().BoolVar(&c.redact, "redact", false, "hash the user's paths, names, annotations and host")

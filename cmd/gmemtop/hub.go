@@ -62,8 +62,8 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
 	p.StringVar(&c.metrics, "metrics", "", "offer the newest figures of all ranks to Prometheus at this "+
 		"`address` of this machine, such as 127.0.0.1:9464")
-	p.StringVar(&c.otlp, "otlp", "", "send the same figures to the OpenTelemetry collector at this `URL`, such as "+
-		"http://127.0.0.1:4318")
+	p.StringVar(&c.otlp, "otlp", "", "send the same figures to the OpenTelemetry collector at this `URL`, "+
+		"such as http://127.0.0.1:4318")
 	p.StringVar(&c.url, "hub", "", "let a site's own NATS servers at this `URL` carry the run, such as "+
 		"tls://nats.site:4222, instead of a server of gmemtop's own")
 	p.StringVar(&c.creds, "creds", "", credsUsage)

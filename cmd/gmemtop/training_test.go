@@ -44,8 +44,8 @@ type held struct {
 	pending bool
 }
 
-// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, warmup, and the switches
-// oom, ring, expandable, delay.
+// newTraining reads key=value words: steps, layers, batch, devices, seed, lines, user, warmup, and the
+// switches oom, ring, expandable, delay.
 func newTraining(words []string) (*training, error) {
 	t := &training{steps: 3, layers: 4, batch: 8, devices: 1, user: "alice", now: 1_760_000_000_000_000}
 	numbers := map[string]*int{"steps": &t.steps, "layers": &t.layers, "batch": &t.batch,

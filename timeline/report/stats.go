@@ -21,7 +21,7 @@ type Stats struct {
 	Source        Source        `json:"source"`
 	Kind          string        `json:"kind"`
 	Missing       string        `json:"missing,omitempty"`
-	NoLines       string        `json:"no_lines,omitempty"` // why there are no lines of code, and what records them
+	NoLines       string        `json:"no_lines,omitempty"` // why no line of code is named
 	Complete      bool          `json:"complete"`
 	Losses        []Loss        `json:"losses"`
 	Devices       []DeviceStats `json:"devices"`
