@@ -224,7 +224,7 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	return Cause{Kind: "fragmentation", Bytes: maybe.Known(f.stranded), Text: fmt.Sprintf(
-		"%s are stranded in segments that hold an active block, the largest hole is "+
+		"%s lie idle in segments that hold an active block, the largest hole is "+
 			"%s", f.units.Bytes(f.stranded), f.units.Bytes(f.largestHole))}, true
 }
 

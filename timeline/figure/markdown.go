@@ -57,7 +57,7 @@ func (m *markdownWriter) document(s *report.Stats, d *report.DeviceStats, top in
 	m.f("| reserved | %s | %s | %s |", m.bytes(d.StartReserved), m.bytes(d.PeakReserved),
 		m.bytes(d.EndReserved))
 	if f := d.Fragmentation; f != nil {
-		m.f("\nAt the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s; "+
+		m.f("\nAt the %s: requested %s + rounding %s + fragmented %s + cached %s = reserved %s; "+
 			"largest free block %s.", f.At,
 			m.units.Bytes(f.ActiveRequested), m.units.Bytes(f.Internal), m.units.Bytes(f.Stranded),
 			m.units.Bytes(f.Cached),

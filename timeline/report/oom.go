@@ -245,7 +245,7 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	d.printStats(p, o)
 	if f := d.State; f != nil {
 		unit, format := o.Units.Column(f.Reserved)
-		p.line("state     requested %s + rounding %s + stranded %s + cached %s = reserved %s %s",
+		p.line("state     requested %s + rounding %s + fragmented %s + cached %s = reserved %s %s",
 			format(f.ActiveRequested),
 			format(f.Internal), format(f.Stranded), format(f.Cached), format(f.Reserved), unit)
 		p.line("          pending frees %s %s; largest free block %s", format(f.PendingFree), unit,

@@ -148,7 +148,7 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	if f := d.Fragmentation; f != nil {
 		unit, format = o.Units.Column(f.Reserved)
-		p.line("  at the %s: requested %s + rounding %s + stranded %s + cached %s = reserved %s "+
+		p.line("  at the %s: requested %s + rounding %s + fragmented %s + cached %s = reserved %s "+
 			"%s; largest free block %s", f.At,
 			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached),
 			format(f.Reserved), unit,
@@ -224,7 +224,7 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 	churnUnit, churnFormat := o.Units.Column(churn)
 	p.line("")
 	p.line("  %s, found by %s", timeline.Counted(len(d.Iterations), "iteration"), d.Iterations[0].Source)
-	rows := []row{{right("it"), right("peak " + unit), right("time"), right("churn " + churnUnit),
+	rows := []row{{right("it"), right("peak " + unit), right("time"), right("allocs " + churnUnit),
 		right("blocks"), ""}}
 	shown := 0
 	for _, it := range d.Iterations {

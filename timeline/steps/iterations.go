@@ -356,7 +356,7 @@ func (x *Iteration) Why(u timeline.Units) string {
 		says = append(says, "peak "+u.Delta(v.peak))
 	}
 	if v.churn != 0 {
-		says = append(says, "churn "+u.Delta(v.churn))
+		says = append(says, "allocs "+u.Delta(v.churn))
 	}
 	if v.blocks != 0 {
 		says = append(says, fmt.Sprintf("%+d allocations", v.blocks))

@@ -55,11 +55,11 @@ func TestAStepDiffersOnlyBeyondTheTolerance(t *testing.T) {
 			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10},
 			"peak +560 KiB"},
 		{"churn of 2 GiB", step{1200 * mib, 848 * mib, 4, 1e6},
-			step{churn: 20 * mib}, step{churn: 21 * mib}, "churn +21.0 MiB"},
+			step{churn: 20 * mib}, step{churn: 21 * mib}, "allocs +21.0 MiB"},
 		{"churn of 50 MiB", step{30 * mib, 20*mib - 4*512, 4, 1e6},
-			step{churn: mib - 512}, step{churn: mib + 512}, "churn +1.00 MiB"},
+			step{churn: mib - 512}, step{churn: mib + 512}, "allocs +1.00 MiB"},
 		{"churn of 10 MiB", step{6 * mib, 4*mib - 4*512, 4, 1e6},
-			step{churn: 500 << 10}, step{churn: 560 << 10}, "churn +560 KiB"},
+			step{churn: 500 << 10}, step{churn: 560 << 10}, "allocs +560 KiB"},
 		{"202 allocations", step{50 * mib, 40 * mib, 200, 1e6},
 			step{blocks: 2}, step{blocks: 3}, "+3 allocations"},
 		{"4 allocations", step{50 * mib, 40 * mib, 2, 1e6},
@@ -159,16 +159,16 @@ func TestWhyAStepDiffersNamesTheNewSiteWithTheMostBytes(t *testing.T) {
 		why   []string
 	}{
 		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c1", []string{"", "", "",
-			"peak +3.00 MiB, churn +3.00 MiB, +2 allocations, 2 new call sites: site d.py:1"}},
+			"peak +3.00 MiB, allocs +3.00 MiB, +2 allocations, 2 new call sites: site d.py:1"}},
 		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c1 c3", []string{"", "", "",
-			"peak +6.00 MiB, churn +6.00 MiB, +3 allocations, 2 new call sites: site c.py:1"}},
+			"peak +6.00 MiB, allocs +6.00 MiB, +3 allocations, 2 new call sites: site c.py:1"}},
 		{usual + "|" + usual + "|" + usual + "|a38 b20 c2", []string{"", "", "",
 			"+1 allocations, 1 new call site: site c.py:1"}},
 		{"a40 b20 c3|" + usual + "|" + usual, []string{
-			"warm-up: peak +3.00 MiB, churn +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
+			"warm-up: peak +3.00 MiB, allocs +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
 			"", ""}},
 		{usual + "|a40 b20 b5|" + usual + "|" + usual, []string{"",
-			"warm-up: peak +5.00 MiB, churn +5.00 MiB, +1 allocations", "", ""}},
+			"warm-up: peak +5.00 MiB, allocs +5.00 MiB, +1 allocations", "", ""}},
 	} {
 		var b strings.Builder
 		b.WriteString("gpu 0\n")

@@ -71,7 +71,7 @@ func New() leaf.View {
 			table.Column{Title: "iteration", Width: 12, Max: 28, Sortable: true},
 			table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 			table.Column{Title: "step", Width: 9, Right: true, Drop: 1, Sortable: true},
-			table.Column{Title: "churn", Width: 9, Right: true, Drop: 3, Sortable: true},
+			table.Column{Title: "allocs", Width: 9, Right: true, Drop: 3, Sortable: true},
 			table.Column{Title: "blocks", Width: 8, Right: true, Drop: 5, Sortable: true},
 			table.Column{Title: "growth", Width: 11, Right: true, Drop: 2, Sortable: true},
 			table.Column{Title: "new sites", Width: 9, Right: true, Drop: 4, Sortable: true},

@@ -60,9 +60,20 @@ func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Av
 // label names the row: a manager's name alone is what PyTorch runs today.
 func (r *row) label() string {
 	if !r.stands {
-		return r.m.Info.Name + " " + plan.Ideal.String()
+		return r.m.Info.Name + " " + runsOn(plan.Ideal)
 	}
 	return r.m.Info.Name
+}
+
+// runsOn says for people what can carry a plan out.
+func runsOn(e plan.Executor) string {
+	switch e {
+	case plan.TorchEager:
+		return "PyTorch"
+	case plan.Reordering:
+		return "a compiler"
+	}
+	return "in theory"
 }
 
 // labelOf names the row of a key, "" where there is none.
@@ -111,11 +122,11 @@ func newRanking() ranking {
 		table.Column{Title: "on", Width: 2},
 		table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
 		table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
-		table.Column{Title: "executor", Width: 11, Drop: 10},
+		table.Column{Title: "runs on", Width: 11, Drop: 10},
 		table.Column{Title: "fits", Width: 4},
 		table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
-		table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
+		table.Column{Title: "above min", Width: 10, Right: true, Drop: 8, Sortable: true},
 		table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
 		table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},

@@ -72,7 +72,7 @@ func segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
 		{"tensors", st.ActiveRequested - min(st.PendingFree, st.ActiveRequested), tensors},
 		{"pending free", st.PendingFree, fill(th.Bad.FG, 170, '╱', '/')},
 		{"rounding", st.Internal, fill(th.Accent.FG, 150, '▒', '+')},
-		{"stranded", st.Stranded, fill(th.Warn.FG, 200, '░', '-')},
+		{"fragmented", st.Stranded, fill(th.Warn.FG, 200, '░', '-')},
 		{"cached", st.Cached, fill(th.Dim.FG, 210, '·', '~')},
 	}
 	// The state counts pending frees by their rounded size; what that takes beyond their share of the

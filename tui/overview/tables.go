@@ -364,7 +364,7 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 		}})
 	}
 	for _, col := range []column{
-		{"churn " + churnUnit, 11, func(i int) string { return churnText(list[i].Churn) }},
+		{"allocs " + churnUnit, 11, func(i int) string { return churnText(list[i].Churn) }},
 		{"growth", 12, func(i int) string { return s.Units.Delta(list[i].Growth) }},
 		{"new sites", 11, func(i int) string { return "+" + leaf.Count(int64(list[i].NewSites)) }},
 	} {
@@ -430,7 +430,7 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	mark := map[timeline.Exactness]string{timeline.LowerBound: "≥ ", timeline.Inferred: "~ "}[st.Exactness]
 	active := st.ActiveRequested + st.Internal
 	allocated := min(s.Device.Allocated.At(key.moment), active)
-	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"stranded", st.Stranded},
+	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"fragmented", st.Stranded},
 		{"cached", st.Cached}}
 	x := 1
 	for i, t := range fitting(terms, w-canvas.Width(" = reserved 0.00 GiB")-2, size) {

@@ -31,7 +31,7 @@ const (
 	numOrders
 )
 
-func (o order) String() string { return [...]string{"address", "size", "stranded"}[o] }
+func (o order) String() string { return [...]string{"address", "size", "holes"}[o] }
 
 // row is one segment, or all mapped runs of one expandable segment: the state's segments runs, ordered by
 // address.

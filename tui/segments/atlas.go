@@ -58,7 +58,7 @@ func (a *atlas) parts() []part {
 	return []part{
 		{"active requested", "active", st.ActiveRequested, kindActive},
 		{"rounding", "rounding", st.Internal, kindInternal},
-		{"stranded", "stranded", st.Stranded, kindStranded},
+		{"fragmented", "fragmented", st.Stranded, kindStranded},
 		{"cached", "cached", st.Cached, kindCached},
 	}
 }
@@ -80,7 +80,7 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 	case p.State == traces.BlockAllocated:
 		return "in use, its allocation is not in the recording"
 	case hasActive(seg):
-		return "stranded: a hole in a segment that is in use"
+		return "fragmented: a hole in a segment that is in use"
 	}
 	return "cached: its segment is empty and could go back to the driver"
 }
@@ -92,7 +92,7 @@ func (a *atlas) sentence(s *leaf.State) string {
 		a.bound(), u.Bytes(st.Reserved), timeline.Counted(a.figures.segments, "segment"), a.when(s),
 		u.Bytes(st.ActiveRequested+st.Internal))
 	if st.Stranded > 0 {
-		text += ", " + u.Bytes(st.Stranded) + " stranded"
+		text += ", " + u.Bytes(st.Stranded) + " fragmented"
 		if n := a.figures.halfEmpty; n > 0 {
 			text += fmt.Sprintf(" (%s)", timeline.Counted(n, "half-empty segment"))
 		}

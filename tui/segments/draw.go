@@ -226,7 +226,7 @@ func (v *view) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols co
 	}
 	switch v.order {
 	case byStranded:
-		hint = "most stranded first · " + hint
+		hint = "most holes first · " + hint
 	case bySize:
 		hint = "largest first · " + hint
 	}
@@ -333,7 +333,7 @@ func (a *atlas) legend(w, rows int) [][]kind {
 func kindName(k kind) string {
 	switch k {
 	case kindStranded:
-		return "stranded"
+		return "fragmented"
 	case kindCached:
 		return "cached"
 	case kindPending:
