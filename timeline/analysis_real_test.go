@@ -148,7 +148,8 @@ func TestASnapshotAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T
 	if len(a.Holders) == 0 || a.Holders[0].Bytes < 7<<30 || len(a.Levers) == 0 {
 		t.Errorf("holders %+v, levers %+v", a.Holders, a.Levers)
 	}
-	for _, name := range []string{"smaller_weights", "weights_on_host", "shard_parameters"} { // as the sentence
+	// as the sentence has them
+	for _, name := range []string{"smaller_weights", "weights_on_host", "shard_parameters"} {
 		if !slices.Contains(a.Named, name) ||
 			!slices.ContainsFunc(a.Levers, func(l autopsy.Lever) bool { return l.Name == name }) {
 			t.Errorf("%s is not named, or not in the list: %v, %+v", name, a.Named, a.Levers)

@@ -334,7 +334,8 @@ func TestTheTopLineFollowsADetach(t *testing.T) {
 	d := start(t, Options{Feed: f}, 80, 24)
 	f.tell(d, func(l *live.Look) {
 		l.State, l.Capture.Connected = live.Running, true
-		l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6), Bytes: maybe.Known(1 << 20)})
+		l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6),
+			Bytes: maybe.Known(1 << 20)})
 	})
 	d.wants("● live")
 	d.press("X", "enter")

@@ -226,8 +226,8 @@ func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watche
 	}
 }
 
-// drawSearch says at the left of a row what is searched for, and how to end that; it returns the cells that it
-// took. A search holds in all views, so that each says it.
+// drawSearch says at the left of a row what is searched for, and how to end that; it returns the cells that
+// it took. A search holds in all views, so that each says it.
 func drawSearch(s *leaf.State, c *canvas.Canvas, v leaf.View, found *filter) int {
 	w, h := c.Size()
 	if s.QueryText == "" || h == 0 || s.Device == nil {

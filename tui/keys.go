@@ -149,16 +149,18 @@ func newKeymap(m *model) keymap {
 			can: hasEvents, do: walk(at.toggleAxis),
 		},
 		{
-			name: "mark", group: groupCompare, binding: bind("c", "compare: mark this moment, then d at another", "c"),
-			can: hasEvents, do: walk(at.mark),
+			name: "mark", group: groupCompare,
+			binding: bind("c", "compare: mark this moment, then d at another", "c"),
+			can:     hasEvents, do: walk(at.mark),
 		},
 		{
 			name: "back to mark", group: groupCompare, binding: bind("'", "jump to the mark and back", "'"),
 			can: hasMark, do: walk(at.toMark),
 		},
 		{
-			name: "compare", group: groupCompare, binding: bind("d", "compare this moment with the marked one", "d"),
-			can: hasMark, do: show(leaf.Peak),
+			name: "compare", group: groupCompare,
+			binding: bind("d", "compare this moment with the marked one", "d"),
+			can:     hasMark, do: show(leaf.Peak),
 		},
 		{
 			name: "device", group: groupView, binding: bind("D", "another device", "D"),
@@ -189,8 +191,9 @@ func newKeymap(m *model) keymap {
 			can: hasFilter, do: match(-1),
 		},
 		{
-			name: "back", group: groupView, binding: bind("esc", "back: search, mark, zoom, view before", "esc"),
-			can: func() bool { return m.loader.idle() && m.next() != nothing }, do: m.back,
+			name: "back", group: groupView,
+			binding: bind("esc", "back: search, mark, zoom, view before", "esc"),
+			can:     func() bool { return m.loader.idle() && m.next() != nothing }, do: m.back,
 		},
 
 		{

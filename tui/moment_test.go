@@ -20,7 +20,8 @@ func TestOneMomentIsNotSpokenOfAsIfItHadTime(t *testing.T) {
 				text := d.screen()
 				lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 				for _, word := range []string{
-					"peak ", "throughout", "before the first", "1 event", "0 events", "middle of the run", "clock",
+					"peak ", "throughout", "before the first", "1 event", "0 events", "middle of the run",
+					"clock",
 				} {
 					if v.ID() != leaf.Ranks && v.ID() != leaf.Managers && v.ID() != leaf.Diff &&
 						strings.Contains(text, word) {

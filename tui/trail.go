@@ -36,8 +36,8 @@ const mostVisits = 32
 // visit returns what there is now.
 func (m *model) visit() visit {
 	s := &m.state
-	return visit{view: m.tabs.front, device: s.Device, query: s.QueryText, selected: s.Selected, hasMark: s.HasMark,
-		window: s.Window}
+	return visit{view: m.tabs.front, device: s.Device, query: s.QueryText, selected: s.Selected,
+		hasMark: s.HasMark, window: s.Window}
 }
 
 // show brings a view to the front, from which esc returns; it reports whether there is such a view.
@@ -81,7 +81,8 @@ func (m *model) next() undo {
 	switch timed := root || !timeless(m.tabs.view(), s); {
 	case s.Device != nil && s.QueryText != "" && (root || !here.jumped || s.QueryText != here.query):
 		return theSearch
-	case s.Device != nil && s.Selected != timeline.NoAlloc && (root || selects(here.view) && s.Selected != here.selected):
+	case s.Device != nil && s.Selected != timeline.NoAlloc &&
+		(root || selects(here.view) && s.Selected != here.selected):
 		return theSelection
 	case s.Device != nil && timed && s.HasMark && (root || !here.hasMark):
 		return theMark

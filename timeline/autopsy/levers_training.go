@@ -428,7 +428,7 @@ func hostWeightsLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "weights_on_host", Exactness: timeline.Inferred,
 		Command: "from_pretrained(..., device_map=\"auto\", max_memory={0: \"8GiB\", \"cpu\": \"64GiB\"})",
-		Text: "keep a part of the weights on the host: each layer that stays there is copied to the GPU when " +
-			"it runs, which is slower; the limits in the code are examples",
+		Text: "keep a part of the weights on the host: each layer that stays there is copied to the GPU " +
+			"when it runs, which is slower; the limits in the code are examples",
 	}, true
 }

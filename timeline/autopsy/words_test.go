@@ -8,7 +8,8 @@ import (
 )
 
 // leverNamed matches where a lever or a remedy gets its name.
-var leverNamed = regexp.MustCompile(`(?:Lever|remedy)\{\s*(?:N|n)ame: *"([a-z0-9_]+)"|lever\.name(?:, f\.lever\.command)? = "([a-z0-9_]+)"`)
+var leverNamed = regexp.MustCompile(`(?:Lever|remedy)\{\s*[Nn]ame: *"([a-z0-9_]+)"|` +
+	`lever\.name(?:, f\.lever\.command)? = "([a-z0-9_]+)"`)
 
 func TestEveryLeverHasWordsForPeople(t *testing.T) {
 	files, err := filepath.Glob("*.go")

@@ -66,9 +66,9 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 			return false, "Only one recording is open, and it is of one moment. To compare two recordings: " +
 				"`gmemtop replay A B`"
 		}
-		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, press " +
-			"c, go to the other, press d ([ and ] go from step to step). To compare two recordings at their " +
-			"peaks: `gmemtop replay A B`"
+		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, " +
+			"press c, go to the other, press d ([ and ] go from step to step). To compare two recordings " +
+			"at their peaks: `gmemtop replay A B`"
 	}
 	return true, ""
 }

@@ -122,13 +122,15 @@ func HowToRecord(s *State) string {
 
 // Lines says that a capture holds no line of code, and what has them; "" for a recording that has some.
 func Lines(s *State) string {
-	switch {
-	case !s.NoLines || s.Device == nil:
+	if !s.NoLines || s.Device == nil {
 		return ""
+	}
+	path := s.Timeline.Trace.Source.Path
+	switch {
 	case s.Device.Info.Kind != traces.DeviceGPU:
 		return "No lines of code: PyTorch records none for the CPU's memory, but torch.profiler does with " +
 			"with_stack=True."
-	case s.Timeline.Trace.Source.Path == "" || s.Timeline.Trace.Source.Path == "-": // of a job that is watched
+	case path == "" || path == "-": // of a job that is watched
 		return "No lines of code: I in Live captures by allocator history, which has them."
 	}
 	return "No lines of code: gmemtop run --depth history captures them."

@@ -29,8 +29,8 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - d.Timeline().Zero())
 }
 
-// LogitsMark stands before the call site of a holder that is of the logits: sentences name them so, and tables
-// by where they were allocated.
+// LogitsMark stands before the call site of a holder that is of the logits: sentences name them so, and
+// tables by where they were allocated.
 const LogitsMark = "logits: "
 
 // AtPeak says that the cursor is at the highest moment, or at the only one.

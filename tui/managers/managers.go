@@ -330,8 +330,8 @@ func (v *View) Status(s *leaf.State) string {
 		return text + " · " + measured
 	}
 	if !r.stands {
-		return text + " · in theory: as if any buffer could be moved at any moment; PyTorch today runs the row " +
-			"without it"
+		return text + " · in theory: as if any buffer could be moved at any moment; PyTorch today runs the " +
+			"row without it"
 	}
 	text += " · " + m.Info.Summary
 	if m.Info.Reading != "" {

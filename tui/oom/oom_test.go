@@ -344,7 +344,8 @@ func TestTheSelectedLeverIsInFullWhateverHasRoom(t *testing.T) {
 					seen = seen || i == selected
 				}
 				if rows-1 > heights[k] {
-					t.Errorf("%v, lever %d: column %d has %d rows of pages %v", heights, selected, k, rows-1, list)
+					t.Errorf("%v, lever %d: column %d has %d rows of pages %v", heights, selected, k, rows-1,
+						list)
 				}
 			}
 			if !seen {

@@ -430,8 +430,8 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	mark := map[timeline.Exactness]string{timeline.LowerBound: "≥ ", timeline.Inferred: "~ "}[st.Exactness]
 	active := st.ActiveRequested + st.Internal
 	allocated := min(s.Device.Allocated.At(key.moment), active)
-	terms := []term{{"allocated", allocated}, {"pending free", active - allocated}, {"fragmented", st.Stranded},
-		{"cached", st.Cached}}
+	terms := []term{{"allocated", allocated}, {"pending free", active - allocated},
+		{"fragmented", st.Stranded}, {"cached", st.Cached}}
 	x := 1
 	for i, t := range fitting(terms, w-canvas.Width(" = reserved 0.00 GiB")-2, size) {
 		if i > 0 {

@@ -217,7 +217,8 @@ func TestNumbersOfRunningRanksAreWhole(t *testing.T) {
 	for last, g := range map[string]*runs.Group{"1023": many, "4101023": runs.NewGroup(list)} {
 		for _, size := range [][2]int{{80, 24}, {120, 40}, {200, 60}} {
 			sc, _ := openRunning(t, g)
-			if text := sc.Text(size[0], size[1]); !strings.Contains(text, " "+last+" ") { // it failed, so it is on top
+			// it failed, so it is on top
+			if text := sc.Text(size[0], size[1]); !strings.Contains(text, " "+last+" ") {
 				t.Errorf("%dx%d cuts the rank %s:\n%s", size[0], size[1], last, text)
 			}
 		}
