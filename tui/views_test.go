@@ -159,7 +159,7 @@ func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
 		t.Errorf("the parts add up to %d, reserved is %d", sum, st.Reserved)
 	}
 	d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
-	d.wants("allocated 384 + stranded 64.0 = reserved 448 MiB")
+	d.wants("allocated 384 + fragmented 64.0 = reserved 448 MiB")
 }
 
 func TestEmptyViewsSayHowToFillThem(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 // However narrow the line is, its terms add up to what is reserved.
 func TestTheTermsOfTheSumAddUp(t *testing.T) {
 	terms := func() []term {
-		return []term{{"allocated", 2320}, {"pending free", 56}, {"stranded", 36}, {"cached", 27}}
+		return []term{{"allocated", 2320}, {"pending free", 56}, {"fragmented", 36}, {"cached", 27}}
 	}
 	merged := false
 	for room := 1; room < 100; room++ {
