@@ -278,3 +278,22 @@ func TestRisingCountsBecomeCountsPerStep(t *testing.T) {
 		t.Errorf("%v %s", got, l.Figure)
 	}
 }
+
+// A look says from when steps are counted, and tells a job that ended from one that was detached from.
+func TestALookSaysFromWhenStepsAreCountedAndWhoEnded(t *testing.T) {
+	for reason, detached := range map[string]bool{capture.Detached: true, capture.Exited: false} {
+		f, s := follow(t, nil)
+		f.CountsFrom("since attach")
+		s.Begin(capture.Target{PID: 7, Capabilities: []string{"steps"}})
+		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
+		want := live.Fact{Name: "steps", Value: "counted from 0, since attach"}
+		if l.Since != "since attach" || !slices.Contains(l.Facts, want) {
+			t.Errorf("since %q, facts %v", l.Since, l.Facts)
+		}
+		s.End(capture.End{Reason: reason})
+		l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+		if l.Detached != detached {
+			t.Errorf("%s: detached is %v", reason, l.Detached)
+		}
+	}
+}
