@@ -355,5 +355,5 @@ func TestTheTopLineFollowsADetach(t *testing.T) {
 func TestLSaysWhyAFileHasNoLiveView(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 80, 24)
 	d.press("L")
-	d.wants("Live shows a job that runs, and this is a file")
+	d.wants("no Live view of a file: gmemtop run or attach watches a job")
 }

@@ -303,9 +303,9 @@ func absent(m *model) []action {
 	}
 	var list []action
 	if m.follow.live == nil {
-		text := "Live shows a job that runs, and this is a file: gmemtop run or attach watches one"
+		text := "no Live view of a file: gmemtop run or attach watches a job"
 		if m.follow.machine != nil {
-			text = "Live shows the process that is watched: P lists those that could be, enter watches one"
+			text = "no Live view yet: P lists the processes, enter watches one"
 		}
 		list = append(list, action{
 			name: "no job", group: groupView, first: true,

@@ -364,7 +364,7 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 		}})
 	}
 	for _, col := range []column{
-		{"allocs " + churnUnit, 11, func(i int) string { return churnText(list[i].Churn) }},
+		{"allocs " + churnUnit, 12, func(i int) string { return churnText(list[i].Churn) }},
 		{"growth", 12, func(i int) string { return s.Units.Delta(list[i].Growth) }},
 		{"new sites", 11, func(i int) string { return "+" + leaf.Count(int64(list[i].NewSites)) }},
 	} {
