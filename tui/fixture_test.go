@@ -161,8 +161,10 @@ func lossy(tb testing.TB) *timeline.Timeline {
 }
 
 // moment is a recording of segments and blocks without events.
-func moment(tb testing.TB) *timeline.Timeline {
-	m := newMaker()
+func moment(tb testing.TB) *timeline.Timeline { return momentOf(newMaker()).build(tb) }
+
+// momentOf adds the state of one moment.
+func momentOf(m *maker) *maker {
 	m.b.T.Final = traces.State{
 		Known: true,
 		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 2 << 20, AllocatedSize: 1 << 20,
@@ -173,7 +175,7 @@ func moment(tb testing.TB) *timeline.Timeline {
 			{Address: 0x101000, Size: 1 << 20, Requested: -1, Stack: traces.NoStack, Count: 1},
 		},
 	}
-	return m.build(tb)
+	return m
 }
 
 // empty is a recording without any device.

@@ -5,13 +5,16 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // A recording of one moment has no time, and no view speaks as if it had.
 func TestOneMomentIsNotSpokenOfAsIfItHadTime(t *testing.T) {
+	taken := momentOf(newMaker()) // with an event, that it was taken
+	taken.b.Event(traces.Event{Time: 5, Stack: traces.NoStack, Device: taken.dev, Action: traces.Snapshot})
 	for name, tl := range map[string]*timeline.Timeline{
-		"snapshot": moment(t), "jax": opened(t, "memory.prof", jax),
+		"snapshot": moment(t), "taken": taken.build(t), "jax": opened(t, "memory.prof", jax),
 	} {
 		for _, size := range sizes {
 			d := start(t, Options{Loader: loaderOf(tl)}, size[0], size[1])
