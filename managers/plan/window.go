@@ -110,6 +110,8 @@ func chooseIteration(its *steps.Iterations, asked int) (int, error) {
 		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))
 	case asked >= 0:
 		return asked, nil
+	case asked == LastIteration:
+		return len(its.List) - 1, nil
 	}
 	highest := func(from, to int, includeOdd bool) int {
 		best := -1

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
 )
 
 // A graph crosses from one step into the next: what was saved in the one is loaded in the other. Saves and
@@ -56,5 +57,46 @@ func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
 		if err := alike(tr); err != nil {
 			t.Errorf("%s: %v", c.what, err)
 		}
+	}
+}
+
+// A training loop keeps a step's output until it has the next one: for a while both are there. What was there
+// when the first step began, only the program knows, so the step behind it is planned.
+func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
+	const mib = 1 << 20
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,` +
+		`"world_size":-1,"epoch_ns":1,"steps":[[0,40000000],[40000000,80000000]]}`)
+	line(`{"k":"alloc","id":1,"size":%d,"addr":%d,"t":0,"category":"parameter","on":"cpu"}`, mib, mib)
+	for step := range 2 {
+		begin, id := step*40_000_000, 10+step
+		op := func(after int, name string, r, w int) {
+			line(`{"k":"op","t":%d,"d":1000000,"name":%q,"phase":"forward","module":"head","r":[%d],"w":[%d],`+
+				`"m":[],"rerun":true}`, begin+after, name, r, w)
+		}
+		line(`{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"activation","on":"cpu"}`, id, mib,
+			id<<21, begin+1_500_000)
+		op(2_000_000, "aten::mm", 1, id)
+		if step > 0 {
+			line(`{"k":"free","id":%d,"t":%d}`, id-1, begin+4_000_000)
+		}
+		line(`{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"temporary","on":"cpu"}`, id+10,
+			3*mib, id<<28, begin+5_500_000)
+		op(6_000_000, "aten::cat", id, id+10)
+		line(`{"k":"free","id":%d,"t":%d}`, id+10, begin+8_000_000)
+		op(9_000_000, "aten::relu_", id, id)
+	}
+	tr, err := described.Read(t.Context(), strings.NewReader(b.String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := problem(t.Context(), tr, Hardware{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "buffer lives longer than an iteration, and is there twice for a part of it"
+	if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) {
+		t.Errorf("of the step that is planned it says %q", notes)
 	}
 }
