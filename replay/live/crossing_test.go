@@ -72,8 +72,8 @@ func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
 	for step := range 2 {
 		begin, id := step*40_000_000, 10+step
 		op := func(after int, name string, r, w int) {
-			line(`{"k":"op","t":%d,"d":1000000,"name":%q,"phase":"forward","module":"head","r":[%d],"w":[%d],`+
-				`"m":[],"rerun":true}`, begin+after, name, r, w)
+			line(`{"k":"op","t":%d,"d":1000000,"name":%q,"phase":"forward","module":"head","r":[%d],`+
+				`"w":[%d],"m":[],"rerun":true}`, begin+after, name, r, w)
 		}
 		line(`{"k":"alloc","id":%d,"size":%d,"addr":%d,"t":%d,"category":"activation","on":"cpu"}`, id, mib,
 			id<<21, begin+1_500_000)

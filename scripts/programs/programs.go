@@ -109,12 +109,12 @@ var programs = []program{
 // tried are changes to programs that no plan brings down to their budget, each tried by hand, and what came
 // of it.
 var tried = map[string]string{
-	"lstm-lengths": "a recurrent network on a CPU runs its ops once for each time step, so batches of other " +
-		"lengths take another number of ops. With batches of one length, which is the program lstm, joint " +
-		"keeps the budget",
-	"pyg": "on a CPU the data set lies in the memory that is counted, and 14.2 MiB of a step's peak are the " +
-		"data set. With two graphs a batch instead of four a step holds 27.1 MiB, and joint, carried out for " +
-		"25.9 MiB, was predicted to need 25.2 and needed 23.0 in the step that was measured",
+	"lstm-lengths": "a recurrent network on a CPU runs its ops once for each time step, so batches of " +
+		"other lengths take another number of ops. With batches of one length, which is the program lstm, " +
+		"joint keeps the budget",
+	"pyg": "on a CPU the data set lies in the memory that is counted, and 14.2 MiB of a step's peak are " +
+		"the data set. With two graphs a batch instead of four a step holds 27.1 MiB, and joint, carried " +
+		"out for 25.9 MiB, was predicted to need 25.2 and needed 23.0 in the step that was measured",
 }
 
 // missing names what a program needs and this machine lacks.
