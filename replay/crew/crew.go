@@ -142,7 +142,9 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 	known := map[int]bool{}
 	over := make(chan error)
 	running := 0
-	for tick := time.NewTicker(crewLook); ; {
+	tick := time.NewTicker(crewLook)
+	defer tick.Stop()
+	for {
 		list, more := c.look(ctx)
 		var seats []*live.Seat
 		var fresh []*Member
@@ -160,7 +162,6 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 			go func() { over <- h.join(ctx, w, seats[i], news) }()
 		}
 		if running == 0 && !(more && allGone(p.ranks)) {
-			tick.Stop()
 			if len(p.ranks) == 0 {
 				return errEnded
 			}
@@ -176,7 +177,6 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 			for ; running > 0; running-- {
 				<-over
 			}
-			tick.Stop()
 			if why := context.Cause(ctx); errors.Is(why, live.ErrTakenAway) {
 				return why
 			}
