@@ -69,7 +69,7 @@ type model struct {
 	gaps     []gap
 	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
 	byBefore []int32 // the gaps that can be absent, in order of before
-	// the ops that made what gap g holds are maker[makerAt[g]:makerAt[g+1]], where it can be dropped
+	// the ops that made what gap g holds are producer[producerAt[g]:producerAt[g+1]], where it can be dropped
 	producerAt []int32
 	producer   []plan.OpID
 	choices    []int32 // the gaps that leave a choice, in order of index
