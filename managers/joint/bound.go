@@ -56,31 +56,61 @@ type bounder struct {
 	begin      []int64 // of each op: its earliest start
 	// of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least
 	// workspace
-	tight           []int64
-	dur             []int64 // of each op, its fastest variant within the limit
-	edgeAt          []int32 // of each op: where those begin that read what it makes on another stream
-	edge            []int32
-	writerOf        []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
-	ready           []int64
-	least           []int64 // of each op, least workspace of its variants
-	base            int64   // the step time that no plan undercuts, at any limit
-	moments         []plan.OpID
-	columns         []column // of the moment at hand
-	order           []int32
-	rate            []float64
-	busy            []int64 // of each op: what the ops of the first stream before it take
-	serial          bool    // copies, ops and what runs again share one queue at the moment at hand
-	outRows, inRows []plan.OpID
-	outBase         []float64 // of each row, what it comes to if nothing is absent
-	inBase          []float64
-	outWeight       []float64
-	inWeight        []float64
-	outGain         []float64
-	inGain          []float64
-	outSum, inSum   []float64
-	dual            dual      // of the moment that bounds best, at the last limit asked for
-	shareOf         []float64 // of each op: one by the number of buffers that it writes
-	memo            map[asked]answer
+	tight    []int64
+	dur      []int64 // of each op, its fastest variant within the limit
+	edgeAt   []int32 // of each op: where those begin that read what it makes on another stream
+	edge     []int32
+	writerOf []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
+	ready    []int64
+	least    []int64 // of each op, least workspace of its variants
+	base     int64   // the step time that no plan undercuts, at any limit
+	moments  []plan.OpID
+	columns  []column // of the moment at hand
+	order    []int32
+	rate     []float64
+	busy     []int64   // of each op: what the ops of the first stream before it take
+	serial   bool      // copies, ops and what runs again share one queue at the moment at hand
+	out, in  rows      // of copies out and of copies in
+	dual     dual      // of the moment that bounds best, at the last limit asked for
+	shareOf  []float64 // of each op: one by the number of buffers that it writes
+	memo     map[asked]answer
+}
+
+// rows are one of the two families of rows of a linear program.
+type rows struct {
+	at   []plan.OpID // the op that each row is of
+	base []float64   // of each row, what it comes to if nothing is absent
+	// Of each row, and of the row without copies at the end: its weight, what it comes to at these weights,
+	// and the sum of that over the turns so far.
+	weight, gain, sum []float64
+}
+
+// reset makes all weights equal.
+func (r *rows) reset() {
+	n := len(r.at) + 1
+	r.weight, r.gain, r.sum = slices.Grow(r.weight[:0], n)[:n], slices.Grow(r.gain[:0], n)[:n],
+		slices.Grow(r.sum[:0], n)[:n]
+	for i := range n {
+		r.weight[i], r.gain[i], r.sum[i] = 1/float64(n), 0, 0
+	}
+}
+
+// update moves weight to the rows that come to more, by a multiplicative update at a rate; scale makes gains
+// numbers of about one.
+func (r *rows) update(scale, rate float64) {
+	top := math.Inf(-1)
+	for i := range r.weight {
+		r.sum[i] += r.gain[i] / scale
+		top = max(top, r.sum[i])
+	}
+	var all float64
+	for i := range r.weight {
+		r.weight[i] = math.Exp((r.sum[i] - top) * rate)
+		all += r.weight[i]
+	}
+	for i := range r.weight {
+		r.weight[i] /= all
+	}
 }
 
 // asked is a question that was put to a bounder, and answer what it found.
@@ -99,7 +129,7 @@ type (
 type column struct {
 	size                               float64
 	evictTime, prefetchTime, rerunTime float64
-	outRow, inRow                      int32 // the last row of A that counts it, the first of B
+	outRow, inRow                      int32 // the last row out that counts it, the first row in
 	canRerun                           bool
 }
 
@@ -108,9 +138,9 @@ type column struct {
 type dual struct {
 	value float64
 	at    plan.OpID
-	// of each row of A, summed from the first row on: what a copy out costs that was written there
+	// of each row out, summed from the first row on: what a copy out costs that was written there
 	out []float64
-	// of each row of B, summed from the last row back: what a copy in costs that is needed there
+	// of each row in, summed from the last row back: what a copy in costs that is needed there
 	in      []float64
 	outAt   []plan.OpID
 	inAt    []plan.OpID
@@ -376,23 +406,14 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	b.gather(k)
 	b.bases(k, dur)
 	var best float64
-	nA, nB := len(b.outRows)+1, len(b.inRows)+1 // the last of each is the row without copies
-	fill := func(s []float64, n int, v float64) []float64 {
-		s = slices.Grow(s[:0], n)[:n]
-		for i := range s {
-			s[i] = v
-		}
-		return s
-	}
-	b.outWeight, b.inWeight = fill(b.outWeight, nA, 1/float64(nA)), fill(b.inWeight, nB, 1/float64(nB))
-	b.outGain, b.inGain = fill(b.outGain, nA, 0), fill(b.inGain, nB, 0)
-	b.outSum, b.inSum = fill(b.outSum, nA, 0), fill(b.inSum, nB, 0)
+	b.out.reset()
+	b.in.reset()
 	scale := float64(b.base)
 	// to begin with, the rows that count all: on one stream none says more
 	if b.serial && len(b.columns) > 0 {
-		clear(b.outWeight)
-		clear(b.inWeight)
-		b.outWeight[0], b.inWeight[nB-2] = 1, 1
+		clear(b.out.weight)
+		clear(b.in.weight)
+		b.out.weight[0], b.in.weight[len(b.in.at)-1] = 1, 1
 	}
 	for turn := range turns {
 		value := b.lagrangian(k, float64(missing), float64(dur+after))
@@ -402,24 +423,9 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 				b.keepDual(k, value)
 			}
 		}
-		update := func(w, gain, acc []float64) {
-			top := math.Inf(-1)
-			for i := range w {
-				acc[i] += gain[i] / scale
-				top = max(top, acc[i])
-			}
-			rate := b.m.set.weightRate / math.Sqrt(float64(turn+1))
-			var sum float64
-			for i := range w {
-				w[i] = math.Exp((acc[i] - top) * rate)
-				sum += w[i]
-			}
-			for i := range w {
-				w[i] /= sum
-			}
-		}
-		update(b.outWeight, b.outGain, b.outSum)
-		update(b.inWeight, b.inGain, b.inSum)
+		rate := b.m.set.weightRate / math.Sqrt(float64(turn+1))
+		b.out.update(scale, rate)
+		b.in.update(scale, rate)
 	}
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
@@ -433,8 +439,8 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 // bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is
 // absent.
 func (b *bounder) bases(k plan.OpID, dur int64) {
-	b.outBase, b.inBase = b.outBase[:0], b.inBase[:0]
-	for _, a := range b.outRows {
+	b.out.base, b.in.base = b.out.base[:0], b.in.base[:0]
+	for _, a := range b.out.at {
 		var base int64
 		if a >= 0 && (!b.serial || b.m.p.Ops[a].Stream == 0) {
 			base = b.head[a]
@@ -442,34 +448,34 @@ func (b *bounder) bases(k plan.OpID, dur int64) {
 		if b.serial {
 			base += b.busy[k] - b.busy[a+1]
 		}
-		b.outBase = append(b.outBase, float64(base))
+		b.out.base = append(b.out.base, float64(base))
 	}
 	// of two writers on two streams the later in the list may be done first, and its copy be made first
 	if !b.serial {
-		for i := len(b.outBase) - 2; i >= 0; i-- {
-			b.outBase[i] = min(b.outBase[i], b.outBase[i+1])
+		for i := len(b.out.base) - 2; i >= 0; i-- {
+			b.out.base[i] = min(b.out.base[i], b.out.base[i+1])
 		}
 	}
-	for _, c := range b.inRows {
+	for _, c := range b.in.at {
 		base := b.tail[c]
 		if b.serial {
 			base += dur + b.busy[c] - b.busy[k+1]
 		}
-		b.inBase = append(b.inBase, float64(base))
+		b.in.base = append(b.in.base, float64(base))
 	}
 }
 
 // keepDual stores the weights at hand.
 func (b *bounder) keepDual(k plan.OpID, value float64) {
 	d := &b.dual
-	nA, nB := len(b.outRows), len(b.inRows)
-	d.value, d.at, d.compute, d.serial = value, k, b.inWeight[nB], b.serial
-	d.outAt, d.inAt = append(d.outAt[:0], b.outRows...), append(d.inAt[:0], b.inRows...)
-	d.out, d.in = append(d.out[:0], b.outWeight[:nA]...), append(d.in[:0], b.inWeight[:nB]...)
-	for i := 1; i < nA; i++ {
+	nOut, nIn := len(b.out.at), len(b.in.at)
+	d.value, d.at, d.compute, d.serial = value, k, b.in.weight[nIn], b.serial
+	d.outAt, d.inAt = append(d.outAt[:0], b.out.at...), append(d.inAt[:0], b.in.at...)
+	d.out, d.in = append(d.out[:0], b.out.weight[:nOut]...), append(d.in[:0], b.in.weight[:nIn]...)
+	for i := 1; i < nOut; i++ {
 		d.out[i] += d.out[i-1]
 	}
-	for i := nB - 2; i >= 0; i-- {
+	for i := nIn - 2; i >= 0; i-- {
 		d.in[i] += d.in[i+1]
 	}
 }

@@ -17,23 +17,23 @@ import (
 // gather lists the values that may be absent when op k begins, and the rows.
 func (b *bounder) gather(k plan.OpID) {
 	m, p := b.m, b.m.p
-	b.columns, b.outRows, b.inRows = b.columns[:0], b.outRows[:0], b.inRows[:0]
+	b.columns, b.out.at, b.in.at = b.columns[:0], b.out.at[:0], b.in.at[:0]
 	var ids []int32
 	for _, g := range m.choices {
 		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) &&
 			p.Ops[x.after].Stream == p.Ops[k].Stream &&
 			(x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
-			b.outRows, b.inRows = append(b.outRows, x.ready), append(b.inRows, x.before)
+			b.out.at, b.in.at = append(b.out.at, x.ready), append(b.in.at, x.before)
 		}
 	}
-	slices.Sort(b.outRows)
-	slices.Sort(b.inRows)
-	b.outRows, b.inRows = slices.Compact(b.outRows), slices.Compact(b.inRows)
+	slices.Sort(b.out.at)
+	slices.Sort(b.in.at)
+	b.out.at, b.in.at = slices.Compact(b.out.at), slices.Compact(b.in.at)
 	for _, g := range ids {
 		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(b.outRows, x.ready)
-		c, _ := slices.BinarySearch(b.inRows, x.before)
+		a, _ := slices.BinarySearch(b.out.at, x.ready)
+		c, _ := slices.BinarySearch(b.in.at, x.before)
 		col := column{
 			size:         float64(x.size),
 			evictTime:    float64(x.evictTime),
@@ -59,22 +59,22 @@ func (b *bounder) gather(k plan.OpID) {
 }
 
 // lagrangian solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in
-// outGain and inGain what each row comes to.
+// out.gain and in.gain what each row comes to.
 func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
-	nA, nB := len(b.outRows), len(b.inRows)
-	// cost of a column: rows of A up to its own count it, rows of B from its own on
-	a, c := slices.Clone(b.outWeight[:nA]), slices.Clone(b.inWeight[:nB])
-	for i := 1; i < nA; i++ {
+	nOut, nIn := len(b.out.at), len(b.in.at)
+	// cost of a column: rows out up to its own count it, rows in from its own on
+	a, c := slices.Clone(b.out.weight[:nOut]), slices.Clone(b.in.weight[:nIn])
+	for i := 1; i < nOut; i++ {
 		a[i] += a[i-1]
 	}
-	for i := nB - 2; i >= 0; i-- {
+	for i := nIn - 2; i >= 0; i-- {
 		c[i] += c[i+1]
 	}
 	rerun := func(x *column) float64 { // what running it again costs
 		if b.serial {
-			return x.rerunTime * (b.inWeight[nB] + c[x.inRow])
+			return x.rerunTime * (b.in.weight[nIn] + c[x.inRow])
 		}
-		return x.rerunTime * b.inWeight[nB]
+		return x.rerunTime * b.in.weight[nIn]
 	}
 	for i := range b.columns {
 		x := &b.columns[i]
@@ -85,12 +85,8 @@ func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 		b.rate[i] = cost / x.size
 	}
 	b.cheapest(missing)
-	for i := range b.outGain {
-		b.outGain[i] = 0
-	}
-	for i := range b.inGain {
-		b.inGain[i] = 0
-	}
+	clear(b.out.gain)
+	clear(b.in.gain)
 	var value float64
 	for _, i := range b.order {
 		if missing <= 0 {
@@ -104,37 +100,37 @@ func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 			missing -= x.size
 		}
 		value += share * x.size * b.rate[i]
-		if swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]; x.canRerun &&
-			rerun(x) < swapCost {
-			b.inGain[nB] += share * x.rerunTime
+		swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
+		if x.canRerun && rerun(x) < swapCost {
+			b.in.gain[nIn] += share * x.rerunTime
 			if b.serial {
-				b.inGain[x.inRow] += share * x.rerunTime
+				b.in.gain[x.inRow] += share * x.rerunTime
 			}
 		} else {
-			b.outGain[x.outRow] += share * x.evictTime
-			b.inGain[x.inRow] += share * x.prefetchTime
+			b.out.gain[x.outRow] += share * x.evictTime
+			b.in.gain[x.inRow] += share * x.prefetchTime
 		}
 	}
 	if missing > 0 {
 		return math.Inf(1)
 	}
-	for i := nA - 2; i >= 0; i-- {
-		b.outGain[i] += b.outGain[i+1]
+	for i := nOut - 2; i >= 0; i-- {
+		b.out.gain[i] += b.out.gain[i+1]
 	}
-	for i := 1; i < nB; i++ {
-		b.inGain[i] += b.inGain[i-1]
+	for i := 1; i < nIn; i++ {
+		b.in.gain[i] += b.in.gain[i-1]
 	}
-	for i, base := range b.outBase {
-		b.outGain[i] += base
-		value += b.outWeight[i] * base
+	for i, base := range b.out.base {
+		b.out.gain[i] += base
+		value += b.out.weight[i] * base
 	}
-	for i, base := range b.inBase {
-		b.inGain[i] += base
-		value += b.inWeight[i] * base
+	for i, base := range b.in.base {
+		b.in.gain[i] += base
+		value += b.in.weight[i] * base
 	}
-	b.outGain[nA] = float64(b.begin[k])
-	b.inGain[nB] += rest
-	value += b.outWeight[nA]*float64(b.begin[k]) + b.inWeight[nB]*rest
+	b.out.gain[nOut] = float64(b.begin[k])
+	b.in.gain[nIn] += rest
+	value += b.out.weight[nOut]*float64(b.begin[k]) + b.in.weight[nIn]*rest
 	return value
 }
 
