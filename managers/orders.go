@@ -7,9 +7,9 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// orders is a manager that has ops run in another order. Where that alone does not meet the budget, joint
-// plans the problem in that order. It is not the other way round: joint's plans are for executors that run
-// ops as the program does, and all bounds and comparisons are for those.
+// orders is a manager that runs ops in another order. If that alone does not meet the budget, joint plans the
+// problem in that order. It is not the other way round: joint's plans are for executors that run ops as the
+// program does, and all bounds and comparisons are for those.
 type orders struct{ plan.Manager }
 
 // Plan implements plan.Manager.

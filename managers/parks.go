@@ -62,10 +62,9 @@ func park(pl *plan.Plan, state int64) *plan.Plan {
 	return pl
 }
 
-// faster returns the plan that was made, or one with optimizer state away where that is faster, or takes less
-// memory at the same speed, or where only that is within the budget. A plan with state away takes at least as
-// long as its ops and the copies of the state: where that is more than the plan takes, there is none to ask
-// for.
+// faster returns pl, or a plan that keeps optimizer state away if that is faster, takes less memory at the
+// same speed, or alone fits the budget. A plan with state away takes at least as long as its ops and the
+// copies of the state: if pl is faster than that, no such plan is made.
 func (m parks) faster(
 	ctx context.Context, p *plan.Problem, r plan.Request, pl *plan.Plan, err error,
 ) (*plan.Plan, error) {

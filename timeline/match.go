@@ -157,7 +157,7 @@ func (m *matching) segmentEvents() int {
 	return a[traces.SegmentAlloc] + a[traces.SegmentMap] + a[traces.SegmentFree] + a[traces.SegmentUnmap]
 }
 
-// tick is called every so many events with how many were visited since the last call.
+// tick is called every tickEvents events with how many were visited since the last call.
 type tick func(n int)
 
 const tickEvents = 1 << 16

@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// BenchmarkPlan plans the training of a deep chain, and a random iteration, of about so many buffers within
-// half of the memory that they take.
+// BenchmarkPlan plans the training of a deep chain, and a random iteration, of about a thousand to a hundred
+// thousand buffers within half of the memory that they take.
 func BenchmarkPlan(b *testing.B) {
 	for _, buffers := range []int{1_000, 10_000, 100_000} {
 		for name, p := range map[string]*plan.Problem{

@@ -366,7 +366,7 @@ func (b *bounder) bound(limit int64, turns int) int64 {
 	return x.value
 }
 
-// compute is bound for a limit that was not asked for before.
+// compute is bound without the memo.
 func (b *bounder) compute(limit int64, turns int) int64 {
 	b.within(limit)
 	best := b.base
@@ -393,7 +393,8 @@ func (b *bounder) compute(limit int64, turns int) int64 {
 	return best
 }
 
-// moment bounds the step time if at the start of op k, which takes dur, so many bytes have to be absent.
+// moment bounds the step time if missing bytes have to be absent when op k begins, which takes dur
+// nanoseconds.
 func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	var after int64
 	if int(k)+1 < b.m.n {

@@ -107,7 +107,7 @@ func unit(m *model) int64 {
 	return max(x, 1)
 }
 
-// at returns the last rung whose limit is within so many bytes, 0 where none is.
+// at returns the last rung whose limit is at most bytes, 0 if there is none.
 func (g *grid) at(bytes int64) int {
 	lo, hi := 0, g.top-1
 	for lo < hi {
@@ -120,7 +120,7 @@ func (g *grid) at(bytes int64) int {
 	return lo
 }
 
-// below returns the next rung down that is known when rung at is: -1 where there is none.
+// below returns the next rung down that is known when rung at is, -1 if there is none.
 func (g *grid) below(at int) int {
 	if at == 0 {
 		return -1

@@ -24,17 +24,17 @@ func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
 	return max(bound, int64(v*(1-1e-9)))
 }
 
-// Bound returns a proven lower bound on the step time of every plan of the problem whose footprint is within
-// so many bytes, in nanoseconds; on that of every plan where the limit is 0.
+// Bound returns a proven lower bound, in nanoseconds, on the step time of every plan of the problem whose
+// footprint is at most limit bytes, or of every plan if limit is 0.
 func Bound(p *plan.Problem, limit int64) int64 { return newBounder(compile(p, defaults())).best(limit) }
 
-// best is the bound with all effort that there is.
+// best is the tightest bound that we can prove.
 func (b *bounder) best(limit int64) int64 {
 	set := &b.m.set
 	if limit <= 0 {
 		return b.bound(math.MaxInt64/2, set.publicTurns)
 	}
-	// a plan that takes a fifth longer than the quick bound is what there is to aim at
+	// aim at a plan that takes a fifth longer than the quick bound
 	known := b.bound(limit, set.publicTurns) * 6 / 5
 	return b.prove(limit, set.publicTurns, known, set.proofWork)
 }

@@ -218,7 +218,7 @@ func (f *finder) deepen(seed *outcome) {
 	}
 }
 
-// enough reports whether the work of a search is enough for so many schedules.
+// enough reports whether the work of a search is enough to try a number of schedules.
 func (f *finder) enough(schedules int64) bool {
 	m := f.views[0].m
 	return f.rungWork >= schedules*int64(m.n+len(m.gaps))

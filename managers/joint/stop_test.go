@@ -33,7 +33,7 @@ func TestCancelledPlanningReturnsAtOnce(t *testing.T) {
 	}
 }
 
-// stopping is a context that is cancelled when somebody asks for the so manyth time whether it is.
+// stopping is a context that is cancelled after a number of calls of its Err.
 type stopping struct {
 	context.Context
 	left atomic.Int64

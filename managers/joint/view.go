@@ -200,10 +200,10 @@ func (v *view) hopeless(x *candidate, incumbent int64) bool {
 	return perIteration(v.f.p, x.time)-incumbent > incumbent/v.f.set.overrated
 }
 
-// realize assembles, places and measures the schedule at hand: packed by classes, and by search of so much
-// work where that is of use; where that fits and addresses cost time, in other ways too, among them such that
-// leave memory alone for a while before it is used again, for as long as the limit allows; unless a plan is
-// known that beats it anyhow.
+// realize assembles, places and measures the schedule at hand. Places are packed by classes or, where it
+// helps, by a search bounded by work. If the result fits the limit and addresses cost time, and no faster
+// plan is known, realize tries other packings too, among them some that leave memory alone for a while before
+// it is used again, and returns the best that fits.
 func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	pl, err := v.assemble(true)
 	if err != nil {

@@ -40,9 +40,8 @@ const (
 	// virtualLimit is HiGHS' time limit in seconds of the clock lent to it, which the clock passes when it
 	// jumps.
 	virtualLimit = 1e6
-	// tickSeconds is by how much the lent clock advances for each read. Any small value will do: it is to be
-	// so small that no number of reads reaches virtualLimit, and not 0, so that HiGHS' rates of work per
-	// second stay finite.
+	// tickSeconds is how far the lent clock advances with each read: so little that no number of reads
+	// reaches virtualLimit, but not 0, so that HiGHS' rates of work per second stay finite.
 	tickSeconds = 1e-9
 	// hardStopReads is how many more reads of the clock HiGHS is given to return once the clock has jumped,
 	// in which it takes its best solution back through presolve. It took up to 909 in the tests.

@@ -9,7 +9,7 @@ import (
 )
 
 // Optimizer state is in use for a short part of an iteration, and in memory for all of it. A running training
-// can have it wait on the host in between: it comes back for the optimizer's step and leaves again behind it.
+// can keep it on the host in between: it comes back for the optimizer's step and leaves again after it.
 //
 // Way chosen: another problem, in which the state is there only while it is used. A plan for it is a plan
 // like any other, and nothing that reads plans has to know of memory that is away when an iteration begins.
@@ -22,7 +22,7 @@ import (
 // Rejected: absences that begin in one iteration and end in the next, as a kind of [Absence]. Every planner,
 // the bounds of joint and all that draws plans take an absence for an interval within the iteration.
 
-// leastParked is the size in bytes of what the agent moves at the least.
+// leastParked is the size, in bytes, of the smallest state that the agent moves.
 const leastParked = 1 << 12
 
 // Parked returns the problem with the optimizer's state in memory only while the optimizer uses it, and how

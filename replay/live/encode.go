@@ -82,7 +82,7 @@ func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.nam
 // slotAlign is the alignment of slots on the host, in bytes.
 const slotAlign = 512
 
-// slot is the room that so many bytes take on the host.
+// slot rounds a size up to the room that it takes on the host, in bytes.
 func slot(size int64) int64 { return (size + slotAlign - 1) &^ (slotAlign - 1) }
 
 // slab is the memory on the host that a plan takes in a process: a place for each tensor that is swapped, and

@@ -38,8 +38,8 @@ func (p Phase) String() string { return phases[p].short.Text() }
 // Doing says at more length what is done in the phase.
 func (p Phase) Doing() string { return phases[p].long.Text() }
 
-// Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is
-// none of them.
+// Trial returns the number of this phase among those that a training goes through before the plan is on, and
+// how many these are; ok is false for the other phases.
 func (p Phase) Trial() (at, of int, ok bool) {
 	return int(p), int(On) - 1, Waiting < p && p < On
 }

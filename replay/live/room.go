@@ -89,7 +89,7 @@ func inRoom(
 	return nil, tooManyHoles(last, room)
 }
 
-// tooManyHoles says that the allocator needs so many bytes and has room for fewer.
+// tooManyHoles says that the allocator needs more bytes than it has room for.
 func tooManyHoles(need, room int64) error {
 	return errors.New(say.TooManyHoles.Text(timeline.IEC.Bytes(need), timeline.IEC.Bytes(room)))
 }

@@ -65,7 +65,7 @@ type Step struct {
 
 // Options say how a plan is measured.
 type Options struct {
-	// Warm is how many steps are let pass behind each change, 3 by default; Steps how many are timed in each
+	// Warm is how many steps pass untimed after each change, 3 by default; Steps how many are timed in each
 	// of the three stretches, 20 by default.
 	Warm, Steps int
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for

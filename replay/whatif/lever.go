@@ -28,10 +28,10 @@ import (
 // O(n log n) for each play of n steps. Rejected: to take the saving off the peak. It says nothing of the rest
 // of the step, where the peak may be, nor of whether what comes free lies together.
 
-// verdict is what came of a lever.
+// verdict is the outcome of trying a lever.
 type verdict uint8
 
-// The verdicts, the better the later.
+// The verdicts, worst first.
 const (
 	// fails: the request, or a later one of the same step, is not served.
 	fails verdict = iota
@@ -46,9 +46,9 @@ const (
 // trial is the outcome of playing the run with levers. Bytes.
 type trial struct {
 	Verdict verdict
-	// Steps is how many steps follow before it runs out, of postpones.
+	// Steps is how many more steps finish before memory runs out, if the verdict is postpones.
 	Steps int64
-	// Peak and PeakReserved are the most that is allocated and reserved, as far as it was played.
+	// Peak and PeakReserved are the most that was allocated and reserved in what was played.
 	Peak, PeakReserved int64
 }
 

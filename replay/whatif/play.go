@@ -76,7 +76,7 @@ type player struct {
 	events []allocator.Event
 }
 
-// played is what came of one play.
+// played is the outcome of one play.
 type played struct {
 	completes bool
 	failsAt   timeline.Moment // the first request that was not served

@@ -47,7 +47,7 @@ func startOf(d *timeline.Device, p *fidelity.Program) []timeline.AllocID {
 	return held[:min(len(held), p.Blocks)]
 }
 
-// tailOf returns where the end of a program begins that is to be played, nil for the whole of it.
+// tailOf returns the end of a program that is enough to play, nil if the whole of it has to be played.
 func tailOf(d *timeline.Device, p *fidelity.Program, failed timeline.Moment, period int) *tail {
 	if failed == timeline.Start || len(p.Steps) < longProgram {
 		return nil

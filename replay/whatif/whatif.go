@@ -58,11 +58,11 @@ type Options struct {
 	Candidates []Candidate
 	// Capacity is the most bytes that the allocator may hold; 0 for what the recording shows.
 	Capacity int64
-	// Work bounds the steps played, 0 for DefaultWork.
+	// Work bounds the steps played, 0 for some seconds' worth.
 	Work int64
 }
 
-// defaultWork is how many steps are played at most where nobody says: some seconds.
+// defaultWork bounds the steps played if Options.Work does not: some seconds.
 const defaultWork = 12_000_000
 
 // Bounds below which the emulation of the recorded settings is too far from the recording to say anything of

@@ -37,7 +37,7 @@ func (j *jsonReader) run() error {
 	return err
 }
 
-// byte returns the next byte without taking it; ok is false at the end.
+// peek returns the next byte without taking it; ok is false at the end.
 func (j *jsonReader) peek() (c byte, ok bool) {
 	w := j.w
 	if w.pos == w.end && !w.refill() {
