@@ -200,107 +200,134 @@ func (r *run) begin(s int, q int16, free, start int64) {
 // shared computes all times from event to event: two copies in opposite directions run at Together of their
 // own speed each.
 func (r *run) shared(ctx context.Context) error {
+	o := newOverlap(r)
+	for turn := 0; ; turn++ {
+		if turn%checkEvery == 0 && ctx.Err() != nil {
+			return ctx.Err()
+		}
+		next := o.startReady()
+		running := false
+		for q, left := range o.left {
+			if left >= 0 {
+				running = true
+				next = min(next, o.now+left/o.rate(q))
+			}
+		}
+		if math.IsInf(next, 1) {
+			if running {
+				return fmt.Errorf("simulate: no next event at %.0f ns", o.now)
+			}
+			return o.unfinished()
+		}
+		o.advance(next)
+	}
+}
+
+// overlap is the state of a walk from event to event over all queues at once.
+type overlap struct {
+	r     *run
+	lists [][]int32 // of each queue, its steps but for allocations and frees, which take no time
+	head  []int     // of each queue, how many of these are over
+	// of each queue, the rest of its running step, in nanoseconds at full speed; negative if none runs
+	left  []float64
+	rates []float64 // scratch
+	done  []bool    // of each step
+	now   float64   // nanoseconds
+}
+
+func newOverlap(r *run) *overlap {
 	k := r.p.Queues()
-	lists := make([][]int32, k)
+	o := &overlap{r: r, lists: make([][]int32, k), head: make([]int, k), left: make([]float64, k),
+		rates: make([]float64, k), done: make([]bool, len(r.pl.Steps))}
 	count := make([]int, k)
 	for s := range r.pl.Steps {
 		if st := &r.pl.Steps[s]; st.Kind != plan.Alloc && st.Kind != plan.Free {
 			count[st.Queue]++
 		}
 	}
-	for q := range lists {
-		lists[q] = make([]int32, 0, count[q])
+	for q := range o.lists {
+		o.lists[q], o.left[q] = make([]int32, 0, count[q]), -1
 	}
 	for s := range r.pl.Steps {
 		if st := &r.pl.Steps[s]; st.Kind != plan.Alloc && st.Kind != plan.Free {
-			lists[st.Queue] = append(lists[st.Queue], int32(s))
+			o.lists[st.Queue] = append(o.lists[st.Queue], int32(s))
 		} else {
 			r.start[s], r.end[s] = r.issue[s], r.issue[s]
 		}
 	}
-	done := make([]bool, len(r.pl.Steps))
-	head := make([]int, k)
-	// the rest of the running step, in nanoseconds at full speed; negative if none runs
-	left := make([]float64, k)
-	for q := range left {
-		left[q] = -1
-	}
-	out, in := int(r.p.OutQueue()), int(r.p.InQueue())
-	now := float64(0)
-	for turn := 0; ; turn++ {
-		if turn%checkEvery == 0 && ctx.Err() != nil {
-			return ctx.Err()
-		}
-		// Start what can start. A wait that passes may let the next step of its queue start, but never that
-		// of another.
-		next := math.Inf(1)
-		for q := range lists {
-			for left[q] < 0 && head[q] < len(lists[q]) {
-				s := lists[q][head[q]]
-				st := &r.pl.Steps[s]
-				if st.Kind == plan.Wait {
-					if !done[st.On] {
-						break
-					}
-					if on := r.pl.Steps[st.On].Kind; on != plan.Out && on != plan.In {
-						r.after[q] = max(r.after[q], r.end[st.On])
-					}
-					head[q]++
-					continue
-				}
-				if at := float64(r.issue[s]); at > now {
-					next = min(next, at)
+	return o
+}
+
+// startReady starts what can start now, and returns when the next step of a queue will be issued, infinity if
+// none waits for that. A wait that passes may let the next step of its own queue start, but never that of
+// another.
+func (o *overlap) startReady() float64 {
+	r, next := o.r, math.Inf(1)
+	for q := range o.lists {
+		for o.left[q] < 0 && o.head[q] < len(o.lists[q]) {
+			s := o.lists[q][o.head[q]]
+			st := &r.pl.Steps[s]
+			if st.Kind == plan.Wait {
+				if !o.done[st.On] {
 					break
 				}
-				free := max(r.ready[q], r.issue[s], r.after[q])
-				r.begin(int(s), int16(q), free, max(free, int64(math.Round(now))))
-				left[q] = float64(r.duration(st))
-			}
-		}
-		rate := func(q int) float64 {
-			if (q == out || q == in) && left[out] >= 0 && left[in] >= 0 {
-				return r.p.Hardware.Together
-			}
-			return 1
-		}
-		running := false
-		for q := range lists {
-			if left[q] >= 0 {
-				running = true
-				next = min(next, now+left[q]/rate(q))
-			}
-		}
-		if math.IsInf(next, 1) {
-			if running {
-				return fmt.Errorf("simulate: no next event at %.0f ns", now)
-			}
-			for q := range lists {
-				if head[q] < len(lists[q]) {
-					return fmt.Errorf("simulate: queue %d waits for ever at step %d", q, lists[q][head[q]])
+				if on := r.pl.Steps[st.On].Kind; on != plan.Out && on != plan.In {
+					r.after[q] = max(r.after[q], r.end[st.On])
 				}
-			}
-			return nil
-		}
-		rates := make([]float64, k)
-		for q := range lists {
-			rates[q] = rate(q)
-		}
-		for q := range lists {
-			if left[q] < 0 {
+				o.head[q]++
 				continue
 			}
-			// then it is done, even if the rest is too little for a float64 to add to now
-			last := now+left[q]/rates[q] <= next
-			left[q] -= (next - now) * rates[q]
-			if last || left[q] < 1e-6 {
-				s := lists[q][head[q]]
-				r.end[s] = int64(math.Round(next))
-				r.ready[q], done[s], left[q] = r.end[s], true, -1
-				head[q]++
+			if at := float64(r.issue[s]); at > o.now {
+				next = min(next, at)
+				break
 			}
+			free := max(r.ready[q], r.issue[s], r.after[q])
+			r.begin(int(s), int16(q), free, max(free, int64(math.Round(o.now))))
+			o.left[q] = float64(r.duration(st))
 		}
-		now = next
 	}
+	return next
+}
+
+// rate returns the share of its full speed at which a queue runs now.
+func (o *overlap) rate(q int) float64 {
+	out, in := int(o.r.p.OutQueue()), int(o.r.p.InQueue())
+	if (q == out || q == in) && o.left[out] >= 0 && o.left[in] >= 0 {
+		return o.r.p.Hardware.Together
+	}
+	return 1
+}
+
+// advance lets what runs go on until next.
+func (o *overlap) advance(next float64) {
+	for q := range o.rates { // of all, before one that ends changes that of the other direction
+		o.rates[q] = o.rate(q)
+	}
+	for q, rate := range o.rates {
+		if o.left[q] < 0 {
+			continue
+		}
+		// then it is done, even if the rest is too little for a float64 to add to now
+		last := o.now+o.left[q]/rate <= next
+		o.left[q] -= (next - o.now) * rate
+		if last || o.left[q] < 1e-6 {
+			s := o.lists[q][o.head[q]]
+			o.r.end[s] = int64(math.Round(next))
+			o.r.ready[q], o.done[s], o.left[q] = o.r.end[s], true, -1
+			o.head[q]++
+		}
+	}
+	o.now = next
+}
+
+// unfinished returns an error if a queue has steps left when nothing runs and nothing will start.
+func (o *overlap) unfinished() error {
+	for q, list := range o.lists {
+		if o.head[q] < len(list) {
+			return fmt.Errorf("simulate: queue %d waits for ever at step %d", q, list[o.head[q]])
+		}
+	}
+	return nil
 }
 
 // totals fills the measurement from the times and from the program's allocations and frees, which are later
