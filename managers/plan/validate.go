@@ -72,53 +72,11 @@ func (v *validator) shape() error {
 	}
 	next := OpID(0)
 	for s := range pl.Steps {
-		st := &pl.Steps[s]
-		switch st.Kind {
-		case Run, Again:
-			if st.Op < 0 || int(st.Op) >= len(p.Ops) || st.Queue != p.Ops[st.Op].Stream {
-				return v.wrong(s, "op %d on queue %d is not the problem's", st.Op, st.Queue)
-			}
-			if st.Kind == Run {
-				if st.Op != next {
-					return v.wrong(s, "op %d runs where op %d is due", st.Op, next)
-				}
-				next++
-			} else if !p.Ops[st.Op].Rerunnable {
-				return v.wrong(s, "op %d (%s) runs again and is not known to give the same bytes", st.Op,
-					p.Ops[st.Op].Name)
-			}
-		case Alloc, Free, Out, In:
-			if st.Instance < 0 || int(st.Instance) >= len(pl.Instances) {
-				return v.wrong(s, "no instance %d", st.Instance)
-			}
-			x := &pl.Instances[st.Instance]
-			want := int8(1)
-			if st.Kind == Alloc {
-				want = 0
-			}
-			if state[st.Instance] != want {
-				return v.wrong(s, "%s of instance %d of buffer %d (%s), which is not in that state", st.Kind,
-					st.Instance, x.Buffer, p.Buffers[x.Buffer].Name)
-			}
-			switch {
-			case st.Kind == Alloc && x.From != int32(s), st.Kind == Free && x.To != int32(s):
-				return v.wrong(s, "instance %d says that it lives [%d, %d)", st.Instance, x.From, x.To)
-			case st.Kind == Out && st.Queue != p.OutQueue(), st.Kind == In && st.Queue != p.InQueue():
-				return v.wrong(s, "%s on queue %d", st.Kind, st.Queue)
-			case st.Kind == Alloc:
-				state[st.Instance] = 1
-			case st.Kind == Free:
-				state[st.Instance] = 2
-			}
-		case Wait:
-			if st.On < 0 || int(st.On) >= s || st.Queue < 0 || int(st.Queue) >= v.k {
-				return v.wrong(s, "queue %d waits for step %d", st.Queue, st.On)
-			}
-			if k := pl.Steps[st.On].Kind; k != Run && k != Again && k != Out && k != In {
-				return v.wrong(s, "queue %d waits for step %d, which is a %s", st.Queue, st.On, k)
-			}
-		default:
-			return v.wrong(s, "unknown kind %d", st.Kind)
+		if err := v.stepShape(s, state, next); err != nil {
+			return err
+		}
+		if pl.Steps[s].Kind == Run {
+			next++
 		}
 	}
 	if int(next) != len(p.Ops) {
@@ -128,6 +86,57 @@ func (v *validator) shape() error {
 		if state[i] == 0 || state[i] == 1 && int(pl.Instances[i].To) != len(pl.Steps) {
 			return fmt.Errorf("%w plan: instance %d is never allocated or has no end", ErrInvalid, i)
 		}
+	}
+	return nil
+}
+
+// stepShape checks one step, which may run op next, and takes note of the state that its instance has then.
+func (v *validator) stepShape(s int, state []int8, next OpID) error {
+	p, pl := v.p, v.pl
+	st := &pl.Steps[s]
+	switch st.Kind {
+	case Run, Again:
+		switch {
+		case st.Op < 0 || int(st.Op) >= len(p.Ops) || st.Queue != p.Ops[st.Op].Stream:
+			return v.wrong(s, "op %d on queue %d is not the problem's", st.Op, st.Queue)
+		case st.Kind == Run && st.Op != next:
+			return v.wrong(s, "op %d runs where op %d is due", st.Op, next)
+		case st.Kind == Again && !p.Ops[st.Op].Rerunnable:
+			return v.wrong(s, "op %d (%s) runs again and is not known to give the same bytes", st.Op,
+				p.Ops[st.Op].Name)
+		}
+	case Alloc, Free, Out, In:
+		if st.Instance < 0 || int(st.Instance) >= len(pl.Instances) {
+			return v.wrong(s, "no instance %d", st.Instance)
+		}
+		x := &pl.Instances[st.Instance]
+		want := int8(1)
+		if st.Kind == Alloc {
+			want = 0
+		}
+		if state[st.Instance] != want {
+			return v.wrong(s, "%s of instance %d of buffer %d (%s), which is not in that state", st.Kind,
+				st.Instance, x.Buffer, p.Buffers[x.Buffer].Name)
+		}
+		switch {
+		case st.Kind == Alloc && x.From != int32(s), st.Kind == Free && x.To != int32(s):
+			return v.wrong(s, "instance %d says that it lives [%d, %d)", st.Instance, x.From, x.To)
+		case st.Kind == Out && st.Queue != p.OutQueue(), st.Kind == In && st.Queue != p.InQueue():
+			return v.wrong(s, "%s on queue %d", st.Kind, st.Queue)
+		case st.Kind == Alloc:
+			state[st.Instance] = 1
+		case st.Kind == Free:
+			state[st.Instance] = 2
+		}
+	case Wait:
+		if st.On < 0 || int(st.On) >= s || st.Queue < 0 || int(st.Queue) >= v.k {
+			return v.wrong(s, "queue %d waits for step %d", st.Queue, st.On)
+		}
+		if k := pl.Steps[st.On].Kind; k != Run && k != Again && k != Out && k != In {
+			return v.wrong(s, "queue %d waits for step %d, which is a %s", st.Queue, st.On, k)
+		}
+	default:
+		return v.wrong(s, "unknown kind %d", st.Kind)
 	}
 	return nil
 }

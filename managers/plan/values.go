@@ -104,6 +104,13 @@ func (v *validator) values() error {
 			}
 		}
 	}
+	return v.steady(&recorded, at, holds)
+}
+
+// steady checks that the iteration ends as it began: the same buffers are in memory, at the same places, and
+// hold their values.
+func (v *validator) steady(recorded *versions, at []InstanceID, holds []int32) error {
+	p, pl := v.p, v.pl
 	for b := range p.Buffers {
 		buf := &p.Buffers[b]
 		switch {
@@ -122,8 +129,7 @@ func (v *validator) values() error {
 		b := pl.Instances[i].Buffer
 		if end := at[b]; pl.Policy == nil && pl.Instances[end].Offset != pl.Instances[i].Offset {
 			return fmt.Errorf("%w plan: buffer %d (%s) begins the iteration at offset %d and ends it at %d",
-				ErrInvalid, b, p.Buffers[b].Name,
-				pl.Instances[i].Offset, pl.Instances[end].Offset)
+				ErrInvalid, b, p.Buffers[b].Name, pl.Instances[i].Offset, pl.Instances[end].Offset)
 		}
 	}
 	return nil
