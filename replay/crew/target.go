@@ -146,8 +146,8 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	return m, nil
 }
 
-// merged returns the measurement of a training as a whole: the memory of the process that holds most, the time
-// of the slowest, and the pinned memory of all, which are on one host. Notes are left to the caller.
+// merged returns the measurement of a training as a whole: the memory of the process that holds most, the
+// time of the slowest, and the pinned memory of all, which are on one host. Notes are left to the caller.
 func merged(all []plan.Measurement) plan.Measurement {
 	m := all[0]
 	m.Notes = nil

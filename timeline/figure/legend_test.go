@@ -38,8 +38,8 @@ func TestEveryColourOfTheChartIsInTheLegend(t *testing.T) {
 	}
 }
 
-// The chart adds up what the allocator gave, a multiple of 512 bytes, and not what was asked for; its footer says
-// which of the two.
+// The chart adds up what the allocator gave, a multiple of 512 bytes, and not what was asked for; its footer
+// says which of the two.
 func TestTheFooterSaysWhichBytesTheColumnsCount(t *testing.T) {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)
