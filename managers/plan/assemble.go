@@ -345,7 +345,8 @@ func (a *assembler) rerun(r *Rerun) error {
 			}
 			if x.Mode.Reads() {
 				return fmt.Errorf("%w plan: op %d (%s), run again before op %d, reads buffer %d (%s), which "+
-					"is not there", ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer, p.Buffers[x.Buffer].Name)
+					"is not there", ErrInvalid, o, p.Ops[o].Name, r.Before, x.Buffer,
+					p.Buffers[x.Buffer].Name)
 			}
 			a.alloc(x.Buffer, r.Before)
 			if a.recompute[x.Buffer] == r.Before {
