@@ -69,31 +69,20 @@ func (v *view) planWithin(
 	s, rounds := v.s, v.f.grid.rounds
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
 	v.target = target*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	// by how much limits are lowered, since addresses take the plan above them
-	var margin int64
-	// the cuts that were too little and enough, the latter -1 where none was
-	tooLittle, sufficient := int64(0), int64(-1)
-	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps // the most by which it grows at first
-	tolerance := step / v.f.set.nearMargins                    // how close to each other the two need come
-	last := false                                              // limits are as low as can be
-	// the cut that did for the neighbours, to begin with
-	seedMargin, greedy := leastMargin(seeds)
-	if greedy {
-		margin, tolerance = seedMargin, step
+	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps
+	c := cut{step: step, tolerance: step / v.f.set.nearMargins, sufficient: -1, limit: limit, rounds: rounds}
+	// the margin that did for the neighbours, to begin with
+	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
+		c.margin, c.tolerance = c.seed, step
 	}
-	v.applyMargin(limit, margin)
+	v.applyMargin(limit, c.margin)
 	share := v.f.rungWork / int64(len(v.f.views))
 	v.until = s.steps + share
 	first := v.search(seeds, share)
 	at := first
 	var best *outcome // that fits
 	var made []*outcome
-	first.margin = seedMargin
-	defer func() {
-		if sufficient > 0 && sufficient < limit {
-			first.margin = sufficient
-		}
-	}()
+search:
 	for round := range rounds {
 		if round > 0 {
 			at = v.repair(at, share/v.f.grid.mend)
@@ -111,7 +100,7 @@ func (v *view) planWithin(
 			return nil, nil, err
 		}
 		if first.greedy = v.greedy; v.greedy {
-			tolerance = step
+			c.tolerance = step
 		}
 		miss := x.pl.Footprint - limit
 		if miss <= 0 && perIteration(v.f.p, at.time) <= incumbent {
@@ -123,52 +112,22 @@ func (v *view) planWithin(
 		if miss <= 0 && better(x, best) {
 			best, incumbent = x, min(incumbent, x.time)
 		}
-		if v.f.off.feedback || miss <= 0 && (margin == 0 || best.time <= target) {
+		if v.f.off.feedback || miss <= 0 && (c.margin == 0 || best.time <= target) {
 			break
 		}
-		switch {
-		case miss <= 0: // perhaps less would have done
-			sufficient = margin
-		case sufficient >= 0:
-			tooLittle = margin
-		case last || incumbent < math.MaxInt64 && at.over > 0 && margin-tooLittle <= tolerance:
-			return made, first, nil
-		case at.over > 0 && margin-tooLittle <= tolerance: // the choices cannot follow
-			last = true
-		case at.over > 0: // nor so far
-			margin = (tooLittle + margin) / 2
-		case seedMargin > margin && (round < rounds-2 || seedMargin > miss):
-			tooLittle, margin = margin, seedMargin
-		case v.greedy && round < rounds-2: // about as much is wasted under the next limits
-			tooLittle = margin
-			margin += miss
-		case round < 2 && seedMargin == 0 && v.m.n <= v.f.set.tightenOps:
+		c.greedy = v.greedy
+		known := incumbent < math.MaxInt64
+		tightens := round < 2 && v.m.n <= v.f.set.tightenOps
+		switch c.next(round, miss, at.over > 0, known, tightens) {
+		case stop:
+			break search
+		case tighten:
 			v.tighten(x.pl, limit)
-			continue
-		case round == rounds-2: // the last that there is time for: all of what sticks out
-			tooLittle = margin
-			margin += miss + step
-		default:
-			tooLittle = margin
-			margin += margin + min(miss/2, step)
+		case lower:
+			v.applyMargin(limit, c.margin)
 		}
-		if sufficient >= 0 {
-			// the last is not spent on so little
-			if sufficient-tooLittle <= tolerance ||
-				v.greedy && round == rounds-2 && miss <= 0 && -miss <= 2*step {
-				break
-			}
-			margin = (tooLittle + sufficient) / 2
-			// halfway is farther than what was left over
-			if v.greedy && sufficient+miss > margin && miss <= 0 {
-				margin = sufficient + miss
-			}
-		}
-		if last = last || incumbent == math.MaxInt64 && round == rounds-2; last && sufficient < 0 {
-			margin = limit
-		}
-		v.applyMargin(limit, margin)
 	}
+	first.margin = c.found()
 	return made, first, nil
 }
 
