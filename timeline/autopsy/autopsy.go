@@ -190,7 +190,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		s, peak = none+w.growth(), " "+w.headline()
 	}
 	for _, l := range a.Levers {
-		if a.OOM && l.Fits == Fits {
+		if a.OOM && l.Fits == Fits && !l.Unsure {
 			a.Named = []string{l.Name}
 			return s, " " + l.fitText(w.units)
 		}
@@ -198,7 +198,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	most := " Biggest saving: "
 	for _, l := range a.Levers {
 		switch {
-		case l.Saves.Or(0) <= 0, a.OOM && l.ofReserved():
+		case l.Saves.Or(0) <= 0, l.Unsure, a.OOM && l.ofReserved():
 			// It would not have served the request, or the loop above had returned.
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
 			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
@@ -313,6 +313,8 @@ type Lever struct {
 	Mends bool
 	// Elsewhere says that it needs more devices than the run has.
 	Elsewhere bool
+	// Unsure says that it depends on what the recording does not show, so that others come first.
+	Unsure bool
 	// Effect is how it changes the run, for callers that try it.
 	Effect Effect
 }

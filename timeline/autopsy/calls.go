@@ -41,7 +41,8 @@ func evaluates(fn string) bool {
 var differentiated = []string{"fisher", "grad", "hessian", "jacobian", "influence", "importance", "saliency",
 	"attribut", "sensitiv", "penalty"}
 
-// differentiates reports whether a function on a call's path is named as one whose results are differentiated.
+// differentiates reports whether a function on a call's path is named as one whose results are
+// differentiated.
 func (c *evidence) differentiates(p *steps.Part) bool {
 	return slices.ContainsFunc(c.pathOf(p), func(id traces.FrameID) bool {
 		fn, _, _ := c.d.Timeline().Places().FrameText(id)

@@ -18,8 +18,11 @@ import (
 // logits and attention scores, which have causes of their own and come first.
 
 const (
-	// functionShare is the share of all memory that the function must hold or ask for.
+	// functionShare is the share of all memory that the function must hold or ask for, and farShare what is
+	// enough where its blocks are farTimes as large as any that the model makes elsewhere.
 	functionShare = 0.5
+	farShare      = 0.3
+	farTimes      = 8
 	// fewLarge is how many blocks it may hold, each at least a fewLarge-th of what is allocated.
 	fewLarge = 8
 	// veryFew is how many these may be where the model has made nothing else to compare them with.
@@ -119,7 +122,11 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		most = largestBeside(c, ids) // all that the model made is this function's
 	}
 	asked := c.a.Asked.Or(0)
-	if len(ids) == 0 && inside || float64(bytes+asked) < functionShare*float64(c.total+asked) ||
+	share := functionShare
+	if most > 0 && smallest >= farTimes*most {
+		share = farShare
+	}
+	if len(ids) == 0 && inside || float64(bytes+asked) < share*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
 		return fault{}, false
 	}

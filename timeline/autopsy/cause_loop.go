@@ -14,12 +14,12 @@ import (
 
 // A loop outside of the model whose every iteration keeps tensors for the backward: the soft skeleton of a
 // loss, iterations of a solver, steps of a renderer. The pattern: since the last backward, one function of
-// the user's, which no module is part of, made most of what is there, in many blocks of one size, and most
-// of what it made stays. A module that the training calls after its network may have the loop, too, in code of
-// its own: a loss over the images of a batch. What looks like it: a model that is written without modules, whose layers are such
-// a loop, and for which the same advice holds; data in a list, which is there before the model runs; a loop
-// without a graph, whose iterations free what those before made. Where another detector finds something,
-// this one is not asked.
+// the user's, which no module is part of, made most of what is there, in many blocks of one size, and most of
+// what it made stays. A module that the training calls after its network may have the loop, too, in code of
+// its own: a loss over the images of a batch. What looks like it: a model that is written without modules,
+// whose layers are such a loop, and for which the same advice holds; data in a list, which is there before
+// the model runs; a loop without a graph, whose iterations free what those before made. Where another
+// detector finds something, this one is not asked.
 
 // leastIterations is how many blocks of one size the function must have left.
 const leastIterations = 16

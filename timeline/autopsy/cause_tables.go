@@ -10,12 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Dense gradients of embedding tables. A lookup uses a few rows of its table, and yet its gradient is as large
-// as the table, unless it is made with sparse=True; a table that is looked up twice gets two of them before
-// they are added up. The pattern: the model runs an embedding, there are weights many times larger than
-// anything that its calls make, and a backward makes blocks of their sizes. What looks like it: a language
-// model, whose logits are as large as its table; a table that a linear layer multiplies with as a whole, too,
-// for a few samples, whose gradient has all rows. Sources: torch.nn.Embedding, sparse; torch.optim.SparseAdam.
+// Dense gradients of embedding tables. A lookup uses a few rows of its table, and yet its gradient is as
+// large as the table, unless it is made with sparse=True; a table that is looked up twice gets two of them
+// before they are added up. The pattern: the model runs an embedding, there are weights many times larger
+// than anything that its calls make, and a backward makes blocks of their sizes. What looks like it: a
+// language model, whose logits are as large as its table; a table that a linear layer multiplies with as a
+// whole, too, for a few samples, whose gradient has all rows. Sources: torch.nn.Embedding, sparse;
+// torch.optim.SparseAdam.
 
 // tableTimes is how many times the largest block of the model's calls a table has at least.
 const tableTimes = 16
@@ -66,8 +67,8 @@ func tablesFault(c *evidence) (fault, bool) {
 			c.u.Bytes(held), c.u.Bytes(most))}}
 	f.said = fmt.Sprintf("The gradients of embeddings are as large as the tables, although a step uses only "+
 		"a few rows: %s for tables of %s.", c.u.Bytes(bytes+request), c.u.Bytes(held))
-	f.fix = "Make the tables with nn.Embedding(..., sparse=True) and train them with torch.optim.SparseAdam " +
-		"or SGD: a gradient then has only the rows that were used."
+	f.fix = "Make the tables with nn.Embedding(..., sparse=True) and train them with " +
+		"torch.optim.SparseAdam or SGD: a gradient then has only the rows that were used."
 	f.sure(Likely, "nothing else that the model makes is near as large; a table that a linear layer uses "+
 		"as a whole looks the same")
 	f.lever = remedy{name: "sparse_gradients", command: "nn.Embedding(rows, width, sparse=True)",

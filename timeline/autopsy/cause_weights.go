@@ -48,9 +48,10 @@ func alikeFault(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks of %s each came from %s before the model ever ran", c.u.Bytes(bytes), n,
 		c.u.Bytes(best.size), line)}}
-	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %d blocks of one size from %s.",
-		c.u.Bytes(bytes), n, line)
-	f.fix = "Keep them on the CPU and move what a step needs in the loop: x = x.to(device, non_blocking=True)."
+	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %d blocks of one size from "+
+		"%s.", c.u.Bytes(bytes), n, line)
+	f.fix = "Keep them on the CPU and move what a step needs in the loop: " +
+		"x = x.to(device, non_blocking=True)."
 	f.sure(Likely, "one line made nearly all of it, in blocks of one size; equal layers made by hand look "+
 		"the same")
 	f.lever = remedy{name: "load_each_batch", command: at("x = x.to(device, non_blocking=True)", line),

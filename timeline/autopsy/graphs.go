@@ -81,22 +81,23 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 }
 
 // keptStatistics reports whether most statistics that norms made in [from, to) are there after a moment;
-// known is false where there are none.
+// known is false where there are none. A norm makes its statistics right after its output, and they are far
+// smaller; what another layer's norm makes on the same line may be small, too.
 func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known bool) {
 	a := &c.d.Allocs
-	largest := map[traces.StackID]int64{} // of the stacks of norms, 0 for other stacks
+	norms := map[traces.StackID]bool{}
+	there, all := 0, 0
+	output := int64(0) // of the norm that the block before belongs to
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
-		n, ok := largest[a.Stack[id]]
-		if !ok && !norm(c, a.Stack[id]) {
-			largest[a.Stack[id]] = 0
-		} else if !ok || n > 0 {
-			largest[a.Stack[id]] = max(n, a.Size[id])
+		s := a.Stack[id]
+		is, seen := norms[s]
+		if !seen {
+			is = norm(c, s)
+			norms[s] = is
 		}
-	}
-	there, all := 0, 0
-	for id := first; id < end; id++ {
-		if 8*a.Size[id] > largest[a.Stack[id]] {
+		if !is || id == first || a.Stack[id-1] != s || 8*a.Size[id] > output {
+			output = a.Size[id]
 			continue
 		}
 		all++

@@ -66,6 +66,8 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if c.tried = nil; len(found) == 0 {
 		if l, ok := copiedNetworkLever(c, f.units); ok {
 			all = append(all, l)
+		} else if l, ok := firstCallLever(c, f.units); ok {
+			all = append(all, l)
 		}
 	}
 	for i := range all {

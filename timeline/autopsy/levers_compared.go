@@ -13,11 +13,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A network in a loss that compares two inputs: the features of what was made and of what was wanted. Only the
-// first needs a gradient that goes through it. The pattern: a module that the training calls after its network
-// calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of outputs
-// that both come from the network. Which of the two is data the recording does not show, so that this is a
-// lever with an "if" and no cause; the saving is that of the first call.
+// A network in a loss that compares two inputs: the features of what was made and of what was wanted. Only
+// the first needs a gradient that goes through it. The pattern: a module that the training calls after its
+// network calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of
+// outputs that both come from the network. Which of the two is data the recording does not show, so that this
+// is a lever with an "if" and no cause; the saving is that of the first call.
 
 // innerCall is what a line of a module that the training calls made through the module that it calls.
 type innerCall struct {
@@ -63,7 +63,9 @@ func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 
 // callWithin returns the line at which the outermost module of a stack calls another one, and the frames from
 // there inward; -1 where it does not.
-func (c *evidence) callWithin(s traces.StackID, outermost traces.FrameID) (line traces.FrameID, inside string) {
+func (c *evidence) callWithin(s traces.StackID, outermost traces.FrameID) (line traces.FrameID,
+	inside string,
+) {
 	if s < 0 || !c.inModel(s) {
 		return -1, ""
 	}
@@ -127,4 +129,35 @@ func sameWays(x, y map[string]bool) bool {
 		}
 	}
 	return both >= 2 && 5*both >= 4*len(y)
+}
+
+// firstCallLever is offered where the first call of the model runs out and keeps what it makes, as a graph
+// does: a training too large for the device, or an inference whose author forgot no_grad. Nothing in the
+// recording tells them apart, unless a loss was computed or something was trained, so that other levers come
+// first.
+func firstCallLever(c *leverCase, u timeline.Units) (Lever, bool) {
+	if !c.a.OOM || c.d.Info.Kind != traces.DeviceGPU {
+		return Lever{}, false
+	}
+	of := evidenceOf(c.d, c.a, u)
+	if len(of.parts) == 0 || of.parts[len(of.parts)-1].Phase != traces.PhaseForward ||
+		of.lastOf(traces.PhaseBackward, traces.PhaseOptimizer) >= 0 || keepsLoss(of) {
+		return Lever{}, false
+	}
+	last := of.parts[len(of.parts)-1]
+	ids, kept := of.forwardBlocks(last.First, c.a.At, c.a.At+1)
+	_, made := of.forwardBlocks(last.First, c.a.At, last.First)
+	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
+		return Lever{}, false
+	}
+	line := of.frameText(of.ownLine(&last))
+	n, ok := c.saves(ungraphed(of, []steps.Part{last}))
+	l := Lever{
+		Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n), Unsure: true,
+		Command: at("with torch.no_grad():", line),
+		Text: fmt.Sprintf("if nothing is trained here, call the model at %s under torch.no_grad(): the call "+
+			"keeps %s for a backward", line, u.Bytes(kept)),
+	}
+	l.Effect.Changes = c.tried
+	return l, ok
 }

@@ -119,6 +119,8 @@ type Lever struct {
 	Mends bool `json:"mends_cause"`
 	// Elsewhere says that it needs more devices than the run has.
 	Elsewhere bool `json:"-"`
+	// Unsure says that it depends on what the recording does not show.
+	Unsure bool `json:"-"`
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -184,7 +186,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
 			Exactness: l.Exactness.String(),
-			Mends:     l.Mends, Elsewhere: l.Elsewhere, Effect: l.Effect}
+			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits

@@ -115,11 +115,15 @@ func (d *OOMDevice) faulty() bool {
 // levelOf orders outcomes, the most certain first.
 var levelOf = map[string]int{Finishes: 0, ServesRequest: 1, Postpones: 2, NotTried: 3, DoesNotHelp: 4}
 
-// level orders levers by their outcome. One that needs another device comes after what this one may do.
+// level orders levers by their outcome. One that is right only if the training is not what it seems comes
+// after others that do as much, and one that needs another device after what this one may do.
 func (l *Lever) level() int {
-	n := 2 * levelOf[l.Tried.Outcome]
-	if helped := 2 * levelOf[NotTried]; l.Elsewhere && n < helped {
+	n := 3 * levelOf[l.Tried.Outcome]
+	switch helped := 3 * levelOf[NotTried]; {
+	case l.Elsewhere && n < helped:
 		return helped + 1
+	case l.Unsure && l.Tried.Outcome != DoesNotHelp:
+		return 3*levelOf[ServesRequest] + 1
 	}
 	return n
 }
@@ -221,7 +225,9 @@ func (d *OOMDevice) Pairs() [][2]int {
 func (d *OOMDevice) SayTried(u timeline.Units) {
 	d.takeBack()
 	faulty := d.faulty()
-	first := slices.IndexFunc(d.Levers, func(l Lever) bool { return levelOf[l.Tried.Outcome] < levelOf[NotTried] })
+	first := slices.IndexFunc(d.Levers, func(l Lever) bool {
+		return !l.Unsure && levelOf[l.Tried.Outcome] < levelOf[NotTried]
+	})
 	switch {
 	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
 		one, other := d.Together.Levers[0], d.Together.Levers[1]
