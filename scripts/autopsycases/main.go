@@ -56,7 +56,8 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	flags.StringVar(&r.gmemtop, "gmemtop", "bin/gmemtop", "the program to ask")
 	flags.BoolVar(&r.live, "live", false,
 		"ask about what gmemtop record saw of the failing run, not about PyTorch's snapshot")
-	flags.BoolVar(&r.failing, "failing", false, "only the failing runs: causes and fixes, and no savings")
+	flags.BoolVar(&r.failing, "failing", false,
+		"only the failing runs: savings are those of runs that are recorded, or what the page says")
 	flags.StringVar(&r.recordings, "recordings", "",
 		"a folder that keeps recordings (default a temporary one)")
 	if err := flags.Parse(args); err != nil {
@@ -69,6 +70,12 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 		}
 		defer os.RemoveAll(dir)
 		r.recordings = dir
+	}
+	if r.failing && *page != "" {
+		var err error
+		if r.saved, err = savingsIn(*page, *set); err != nil {
+			return err
+		}
 	}
 	names, err := namesOf(*set, *only)
 	if err != nil {
@@ -156,6 +163,7 @@ type result struct {
 type runner struct {
 	python, gmemtop, recordings string
 	live, failing               bool
+	saved                       map[string]int64 // savings of a page by case, where a fix is not run again
 	lib                         *standin.Library
 }
 
@@ -166,8 +174,8 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 		return score{}, err
 	}
 	s := score{set: set, name: name, answer: a}
-	if len(a.Lever) > 0 && !r.failing {
-		s.saving = savingOf(failed, fixed)
+	if len(a.Lever) > 0 {
+		s.saving = r.savingOf(set, name, failed, fixed)
 	}
 	recording, err := r.recording(ctx, &s)
 	if err != nil {
@@ -182,6 +190,19 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 		return s, nil
 	}
 	return s, r.test(ctx, &s)
+}
+
+// savingOf returns what a case's fix saved. With only the failing runs it is that of a run with the fix that
+// is recorded, or what the page says.
+func (r *runner) savingOf(set, name string, failed, fixed result) int64 {
+	if r.failing {
+		fixed = result{}
+		err := readJSON(filepath.Join(r.recordings, "fixed", set, name, "result.json"), &fixed)
+		if err != nil || fixed.OutOfMemory {
+			return r.saved[name]
+		}
+	}
+	return savingOf(failed, fixed)
 }
 
 // recording returns the file to ask about: what PyTorch recorded, or of a live run what gmemtop did.
@@ -207,7 +228,7 @@ func (r *runner) test(ctx context.Context, s *score) error {
 		if err != nil {
 			return fmt.Errorf("run with %s: %w", c.conf, err)
 		}
-		c.kept = !res.OutOfMemory
+		c.ran, c.kept = true, !res.OutOfMemory
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -72,7 +73,7 @@ type score struct {
 // claim is that a run finishes under other settings of the allocator.
 type claim struct {
 	lever, conf string
-	kept        bool // it did, when it was run
+	ran, kept   bool // whether it was run, and did
 }
 
 // firstLevers is how far down the list an accepted lever may stand.
@@ -169,7 +170,7 @@ func countsOf(scores []score) string {
 func (s *score) broken() []string {
 	var names []string
 	for _, c := range s.settings {
-		if !c.kept {
+		if c.ran && !c.kept {
 			names = append(names, c.lever)
 		}
 	}
@@ -200,13 +201,14 @@ func (n *counts) add(s score) {
 	n.near += count(s.savingRight())
 }
 
+// String lists the sums, each on a line of its own.
 func (n *counts) String() string {
-	return fmt.Sprintf("\nCause: %d of %d. Fix among the first three levers: %d of %d. ",
+	return fmt.Sprintf("\n- Cause: %d of %d.\n- Fix among the first three levers: %d of %d.\n",
 		n.causes, n.cases, n.offered, n.fixes) +
-		fmt.Sprintf("Saving within %.0f %%: %d of %d (%d left out: the accepted lever that was offered "+
-			"is not the change that was run).\n", 100*tolerance, n.near, n.comparable, n.other) +
-		fmt.Sprintf("Every fix finishes, which was said of %d of %d. ", n.finishes, n.fixes) +
-		fmt.Sprintf("Settings of the allocator that were said to finish: %d, of which %d did not.\n",
+		fmt.Sprintf("- Saving within %.0f %%: %d of %d (%d left out: the lever that was offered is not what "+
+			"was run).\n", 100*tolerance, n.near, n.comparable, n.other) +
+		fmt.Sprintf("- Every fix finishes, which was said of %d of %d.\n", n.finishes, n.fixes) +
+		fmt.Sprintf("- Settings of the allocator that were said to finish: %d, of which %d did not.\n",
 			n.claims, n.broken)
 }
 
@@ -239,6 +241,32 @@ func count(b bool) int {
 }
 
 var errNoSection = errors.New("the page has no section of the set")
+
+// savingsIn returns the savings that a set's table in a page has, bytes to a hundredth of a GiB. They are
+// what the cases' own runs needed, whatever gmemtop says of them.
+func savingsIn(page, set string) (map[string]int64, error) {
+	b, err := os.ReadFile(page)
+	if err != nil {
+		return nil, fmt.Errorf("read the page: %w", err)
+	}
+	_, rest, _ := strings.Cut(string(b), "<!-- "+set+" -->\n")
+	rows, _, _ := strings.Cut(rest, "<!-- end of "+set+" -->")
+	savings := map[string]int64{}
+	for row := range strings.Lines(rows) {
+		cells := strings.Split(row, " | ")
+		name, _, ok := strings.Cut(strings.TrimPrefix(cells[0], "| ["), "]")
+		if !ok || len(cells) < savedCell+1 {
+			continue
+		}
+		if n, err := strconv.ParseFloat(strings.TrimSpace(cells[savedCell]), 64); err == nil {
+			savings[name] = int64(n * (1 << 30))
+		}
+	}
+	return savings, nil
+}
+
+// savedCell is the column of a table that has the saving.
+const savedCell = 6
 
 // writeSection replaces what stands between a set's two marks in a page.
 func writeSection(page, set, table string) error {

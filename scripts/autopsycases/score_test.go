@@ -77,7 +77,7 @@ func TestASettingThatWasSaidToFinishIsRun(t *testing.T) {
 	if !slices.Equal(s.settings, want) {
 		t.Fatalf("claims %v, want %v", s.settings, want)
 	}
-	s.settings[1].kept = true
+	s.settings[0].ran, s.settings[1].ran, s.settings[1].kept = true, true, true
 	got := tableOf([]score{s})
 	for _, want := range []string{
 		"| a |\n", "which was said of 1 of 1", "said to finish: 2, of which 1 did not",
@@ -182,8 +182,27 @@ func TestCasesToJudgeByAreNotNamed(t *testing.T) {
 	s := score{set: blind, name: "some-case", answer: a}
 	s.compare(reportOf(t, found(`{"name":"leak","main":true}`, `{"name":"no_grad"}`)))
 	table, counts := tableOf([]score{s}), countsOf([]score{s})
-	if strings.Contains(counts, s.name) || !strings.HasPrefix(counts, "Cause: 1 of 1.") ||
+	if strings.Contains(counts, s.name) || !strings.HasPrefix(counts, "- Cause: 1 of 1.") ||
 		!strings.HasSuffix(table, "\n"+counts) {
 		t.Errorf("counts %q of table %q", counts, table)
+	}
+}
+
+// TestSavingsOfAPageAreKept: a table made of failing runs alone keeps what the page says of the fixes.
+func TestSavingsOfAPageAreKept(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	a := score{set: "develop", name: "a", saving: 3 << 29, answer: answer{Lever: []string{"no_grad"}}}
+	b := score{set: "develop", name: "b", answer: answer{Lever: []string{"no_grad"}}}
+	text := "x\n<!-- develop -->\n" + tableOf([]score{a, b}) + "<!-- end of develop -->\n"
+	if err := os.WriteFile(page, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := savingsIn(page, "develop")
+	if err != nil || len(got) != 1 || got["a"] != 3<<29 {
+		t.Errorf("%v, %v", got, err)
+	}
+	r := runner{failing: true, recordings: t.TempDir(), saved: got}
+	if n := r.savingOf("develop", "a", result{}, result{}); n != 3<<29 {
+		t.Errorf("a saves %d", n)
 	}
 }
