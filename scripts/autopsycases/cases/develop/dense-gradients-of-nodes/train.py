@@ -45,7 +45,7 @@ with torch.device("cuda"):
 tables = [model.nodes.weight, model.edges.weight, loss_function.weights.weight]
 dense = [*model.attention.parameters(), *model.up.parameters()]
 if FIXED:
-    optimizers = [torch.optim.SparseAdam(tables), torch.optim.Adam(dense)]
+    optimizers = [torch.optim.SGD(tables, lr=0.1), torch.optim.Adam(dense)]
 else:
     optimizers = [torch.optim.Adam(tables + dense, fused=True)]
 for batch in range(4):

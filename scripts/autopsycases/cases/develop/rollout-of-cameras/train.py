@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 FIXED = "--fixed" in sys.argv
-ENVS, CAMERAS, SIZE = 16, 3, 160
+ENVS, CAMERAS, SIZE = 8, 3, 160
 
 
 class Policy(nn.Module):
@@ -50,13 +50,12 @@ class DrivingEnv:
 
 policy, env = Policy().cuda(), DrivingEnv()
 optimizer = torch.optim.Adam(policy.parameters(), lr=3e-4)
-for iteration in range(2):
-    with torch.no_grad():
-        batch = env.rollout(400, policy)
-    for i in range(0, 400, 8):
-        part = {k: v[i : i + 8].cuda().flatten(0, 1) for k, v in batch.items()}
-        action, value = policy(part["pixels"])
-        loss = (value.squeeze(1) - part["reward"]).square().mean() - action.mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+with torch.no_grad():
+    batch = env.rollout(300, policy)
+for i in range(0, 300, 10):
+    part = {k: v[i : i + 10].cuda().flatten(0, 1) for k, v in batch.items()}
+    action, value = policy(part["pixels"])
+    loss = (value.squeeze(1) - part["reward"]).square().mean() - action.mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
