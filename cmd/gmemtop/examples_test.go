@@ -18,12 +18,14 @@ var (
 	codeSpan = regexp.MustCompile("`([^`]+)`")
 	// A comment beside a command: what follows a # or three spaces.
 	beside = regexp.MustCompile(`\s+#\s.*$|\s{3,}.*$`)
+	// The end of a line that goes on in the next one, with that one's indentation.
+	goesOn = regexp.MustCompile(`\\\n\s*`)
 )
 
 // commandLines returns the command lines of gmemtop in a text, without what a shell does with their output.
 func commandLines(text string) []string {
 	var found []string
-	for _, line := range strings.Split(strings.ReplaceAll(text, "\\\n", " "), "\n") {
+	for _, line := range strings.Split(goesOn.ReplaceAllString(text, ""), "\n") {
 		line = strings.TrimPrefix(strings.TrimSpace(line), "$ ")
 		line = strings.TrimPrefix(line, "sudo ")
 		if strings.HasPrefix(line, "gmemtop ") {
