@@ -195,8 +195,6 @@ func (c *Conn) Take(ctx context.Context, do func(ctx context.Context, id string,
 		return fmt.Errorf("send a result: %w", reason(err))
 	}
 	// The sweep has the result now, whether the hub still answers or not: the last result of all ends it.
-	acking, enough := context.WithTimeout(ctx, dialWait)
-	defer enough()
-	_ = m.DoubleAck(acking)
+	_ = m.DoubleAck(saying)
 	return nil
 }

@@ -9,8 +9,8 @@ import (
 // Merging items into blocks.
 //
 // Where the live set fills the memory at every moment, as in problems that were made by cutting a rectangle
-// into pieces, nothing may be wasted: with thousands of items greedy passes end a fifth above the bound, and a
-// search loses its way. But the items themselves tell how they fit together. Two rules undo cuts:
+// into pieces, nothing may be wasted: with thousands of items greedy passes end a fifth above the bound, and
+// a search loses its way. But the items themselves tell how they fit together. Two rules undo cuts:
 //
 //   - Stack: two items with the same lifetime become one block, one on top of the other.
 //   - Join: an item that ends where another of the same size begins becomes one block with it, at the same
@@ -20,7 +20,8 @@ import (
 // cuts from edge to edge, at coordinates of which few coincide, merges into a single block; of other
 // problems, blocks remain, which are packed as items are. Both rules can be wrong where sizes or lifetimes
 // coincide by chance. So the surest merge comes first: a join before a stack that leads to no join, the only
-// partner before one of several, the rarer size before the more frequent, the shorter block before the longer.
+// partner before one of several, the rarer size before the more frequent, the shorter block before the
+// longer.
 //
 // The result is one more answer beside those of greedy passes, and never a proof: blocks may not fit where
 // items do. Items with a fixed place or two stretches of life stay as they are.
@@ -105,7 +106,8 @@ func (in *instance) merge() (*instance, *merger) {
 	m := &merger{starts: map[edgeOfSize]partners{}, ends: map[edgeOfSize]partners{},
 		lives: map[span]partners{}, sizes: map[int64]int32{}}
 	movable := func(i int) bool {
-		return (in.fixed == nil || in.fixed[i] < 0) && (in.second == nil || in.second[i].lo == in.second[i].hi)
+		once := in.second == nil || in.second[i].lo == in.second[i].hi
+		return once && (in.fixed == nil || in.fixed[i] < 0)
 	}
 	for i, size := range in.size {
 		m.blocks = append(m.blocks, block{life: in.first[i], width: in.width[i], size: size, parent: -1})

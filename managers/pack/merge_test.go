@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pack/packtest"
 )
 
-// TestThePiecesOfARectangleFitTogetherAgain: cut from edge to edge, at places that do not coincide, they leave
-// nothing to waste; greedy passes end far above.
+// TestThePiecesOfARectangleFitTogetherAgain: cut from edge to edge, at places that do not coincide, they
+// leave nothing to waste; greedy passes end far above.
 func TestThePiecesOfARectangleFitTogetherAgain(t *testing.T) {
 	for seed := range uint64(3) {
 		for _, pieces := range []int{1000, 10_000} {
@@ -30,8 +30,8 @@ func TestThePiecesOfARectangleFitTogetherAgain(t *testing.T) {
 	}
 }
 
-// TestPiecesThatCoincideComeWithinFivePercent: thousands of pieces are a unit wide or high, so many merges are
-// wrong.
+// TestPiecesThatCoincideComeWithinFivePercent: thousands of pieces are a unit wide or high, so many merges
+// are wrong.
 func TestPiecesThatCoincideComeWithinFivePercent(t *testing.T) {
 	cuts := packtest.Cuts{Pieces: 10_000, Width: 1 << 20, Height: 1 << 30}
 	p := cuts.Problem()

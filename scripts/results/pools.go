@@ -293,10 +293,10 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 // cuts compares the packers on problems without any slack.
 func (b *bench) cuts(ctx context.Context, p *page) error {
 	p.heading(3, "exact on pieces of a rectangle")
-	p.para("A rectangle is cut into pieces, each cut from edge to edge of one piece. Its height is the most " +
-		"bytes alive, at every moment, so that nothing may be wasted. *even* cuts large pieces first; " +
+	p.para("A rectangle is cut into pieces, each cut from edge to edge of one piece. Its height is the " +
+		"bytes alive, the same at every moment, so nothing may be wasted. *even* cuts large pieces first; " +
 		"*any* cuts any piece, and leaves thousands that are a unit wide or high and coincide by chance. " +
-		"Ours; no paper has them.")
+		"The problems are ours; no paper has them.")
 	var rows [][]string
 	for _, c := range []packtest.Cuts{
 		{Pieces: 1000, Width: 1 << 20, Height: 1 << 30, Even: true},

@@ -141,8 +141,9 @@ var costOf = map[string]int{
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
 	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4,
-	"cap_sequence": 4, "bucket_by_length": 4, "expert_capacity": 4, "limit_growth": 4, "smaller_vocabulary": 4,
-	"shard_optimizer": 5, "shard_parameters": 5, "distributed_data_parallel": 5, "micro_batch": 6,
+	"cap_sequence": 4, "bucket_by_length": 4, "expert_capacity": 4, "limit_growth": 4,
+	"smaller_vocabulary": 4,
+	"shard_optimizer":    5, "shard_parameters": 5, "distributed_data_parallel": 5, "micro_batch": 6,
 }
 
 // cost is what a lever costs, see costOf.
