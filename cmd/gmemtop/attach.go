@@ -46,40 +46,7 @@ slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242\n  " +
 			"gmemtop attach slurm:4242",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := c.choice.choice()
-			slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
-			switch {
-			case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
-				return usageError{errors.New("attach slurm:JOB only watches: leave out the other flags")}
-			case slurm:
-				return c.attachSlurm(cmd.Context(), args[0])
-			case err != nil:
-				return err
-			case x != nil && c.probes != "":
-				return usageError{errors.New("--probes only watches and carries out no plan: leave out " +
-					"--probes, or --manager and --plan")}
-			case x != nil && len(args) == 0:
-				return usageError{errors.New("name the process to train with the plan: gmemtop " +
-					"attach 4242 --plan plan.json")}
-			case c.probes != "":
-				return c.attachProbes(cmd, args)
-			}
-			if len(args) == 0 && c.dry {
-				return c.listProcesses(cmd.Context())
-			}
-			if len(args) == 0 {
-				return c.attachAny(cmd.Context())
-			}
-			pid, err := processNumber(args[0])
-			if err != nil {
-				return err
-			}
-			if c.dry {
-				return c.attachDry(pid)
-			}
-			return c.run(cmd.Context(), pid, x)
-		},
+		RunE: c.start,
 	}
 	c.choice.add(cmd)
 	c.live.add(cmd)
@@ -89,6 +56,42 @@ slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
 	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+
 		"without PID, list the processes that could be watched")
 	return cmd
+}
+
+// start attaches to what the arguments name.
+func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
+	ctx := cmd.Context()
+	x, err := c.choice.choice()
+	if err != nil {
+		return err
+	}
+	slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
+	switch {
+	case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
+		return usageError{errors.New("attach slurm:JOB only watches: leave out the other flags")}
+	case slurm:
+		return c.attachSlurm(ctx, args[0])
+	case x != nil && c.probes != "":
+		return usageError{errors.New("--probes only watches and carries out no plan: leave out --probes, or " +
+			"--manager and --plan")}
+	case x != nil && len(args) == 0:
+		return usageError{errors.New("name the process to train with the plan: gmemtop attach 4242 " +
+			"--plan plan.json")}
+	case c.probes != "":
+		return c.attachProbes(cmd, args)
+	case len(args) == 0 && c.dry:
+		return c.listProcesses(ctx)
+	case len(args) == 0:
+		return c.attachAny(ctx)
+	}
+	pid, err := processNumber(args[0])
+	if err != nil {
+		return err
+	}
+	if c.dry {
+		return c.attachDry(pid)
+	}
+	return c.run(ctx, pid, x)
 }
 
 // run shows one process. With a choice, the process trains with that plan meanwhile.
