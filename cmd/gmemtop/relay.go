@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -61,8 +60,7 @@ func relay(ctx context.Context, a *app, run string, role bus.Role) error {
 // relayOn passes everything on to a node of a Slurm job.
 func relayOn(ctx context.Context, place string, role bus.Role, out io.Writer) error {
 	if role == bus.Operator {
-		return errors.New("srun encrypts nothing, and the key for giving orders would pass through it: run " +
-			"gmemtop capture on a machine that has the join file")
+		return errPlain(place)
 	}
 	own, err := os.Executable()
 	if err != nil {
