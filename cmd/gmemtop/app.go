@@ -96,16 +96,5 @@ func (a *app) newProgress() *progress.Line {
 	return progress.New(a.Err, a.flags.report.Units)
 }
 
-// firstError returns the first error that is not nil: a report that was printed whole still ends with its
-// input's error.
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // colored reports whether standard output may get escape sequences.
 func (a *app) colored() bool { return a.Colored(a.flags.color) }

@@ -90,9 +90,8 @@ func (c *captureCommand) run(ctx context.Context, place string) error {
 	if c.steps < 1 || c.steps > mostCaptured {
 		return usageError{fmt.Errorf("--steps %d: name 1 to %d", c.steps, mostCaptured)}
 	}
-	if c.depth != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory, capture.HowProfile},
-		c.depth) {
-		return usageError{fmt.Errorf("--depth %q: name ops, history or profile", c.depth)}
+	if err := checkDepth(c.depth); err != nil {
+		return err
 	}
 	choice, err := parseRanks(c.ranks)
 	if err != nil {
@@ -152,12 +151,8 @@ func (c *captureCommand) look(ctx context.Context, conn *bus.Conn, run string) (
 		work.Wait()
 		_ = w.Close()
 	}()
-	select {
-	case <-w.Caught():
-	case <-ctx.Done():
-		return nil, nil, ctx.Err()
-	case <-time.After(catchUp):
-		return nil, nil, fmt.Errorf("the hub of run %s did not send what it has within %s", run, catchUp)
+	if err := caughtUp(ctx, w, run); err != nil {
+		return nil, nil, err
 	}
 	return w.Known(), outliersOf(w.Job()), nil
 }

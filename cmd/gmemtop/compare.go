@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,7 +173,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return firstError(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made), fits(made))
+	return cmp.Or(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made), fits(made))
 }
 
 // fits returns the finding that nothing fits in the budget.
@@ -206,7 +207,7 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 	defer bar.Done()
 	problem := func(i int) (*plan.Problem, error) {
 		p, readErr, err := c.recorded(ctx, c.paths[i])
-		return p, firstError(err, readErr)
+		return p, cmp.Or(err, readErr)
 	}
 	all := planner.Recordings{N: len(c.paths), Problem: problem}
 	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
@@ -236,12 +237,12 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch:
+	if c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch {
 		return usageError{errors.New("--target live:PID plans the step that the training runs: leave out " +
 			"--network, --iteration and --max-batch")}
-	case c.devices.check() != nil:
-		return c.devices.check()
+	}
+	if err := c.devices.check(); err != nil {
+		return err
 	}
 	c.live.Steps = c.devices.iterations
 	if c.live.Results, err = planner.Results(c.devices.results); err != nil {
@@ -271,9 +272,9 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	if len(made) == 0 {
 		return left
 	}
-	err = firstError(c.writeComparison(made...), left)
+	err = cmp.Or(c.writeComparison(made...), left)
 	for _, one := range made {
-		err = firstError(err, planner.Unmeasured(one), fits(one))
+		err = cmp.Or(err, planner.Unmeasured(one), fits(one))
 	}
 	return err
 }

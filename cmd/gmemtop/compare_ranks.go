@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,7 +68,7 @@ func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Rank
 			return nil, nil, fmt.Errorf("%s: %w", f.Path, err)
 		}
 		list = append(list, planner.RankProblem{Name: name, Problem: p})
-		readErr = firstError(readErr, f.Err)
+		readErr = cmp.Or(readErr, f.Err)
 	}
 	return planner.NewRanks(list, c.plan.Seed, c.plan.Work), readErr, nil
 }

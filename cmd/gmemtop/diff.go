@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -89,7 +90,7 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	default:
 		err = c.text(func(w io.Writer) error { return d.WriteText(w, o) })
 	}
-	if err = firstError(err, errA, errB); err == nil && d.Failed {
+	if err = cmp.Or(err, errA, errB); err == nil && d.Failed {
 		return errFinding
 	}
 	return err

@@ -359,8 +359,9 @@ func (e *estimateCommand) realCards() ([]standin.Card, error) {
 		return []standin.Card{card}, err
 	case e.plan.Budget != "":
 		return nil, errors.New("--hardware all takes each card's own memory: leave --budget out")
-	case e.oneSize("--hardware all") != nil:
-		return nil, e.oneSize("--hardware all")
+	}
+	if err := e.oneSize("--hardware all"); err != nil {
+		return nil, err
 	}
 	cards := slices.Clone(standin.Cards())
 	slices.SortStableFunc(cards, func(a, b standin.Card) int { return cmp.Compare(a.Memory, b.Memory) })

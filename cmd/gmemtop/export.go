@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -82,7 +83,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 			load.Name(path))
 	}
 	if e.Trace != nil {
-		return firstError(c.write(e.Binary, func(w io.Writer) error { return e.Trace(ctx, w, tr) }), readErr)
+		return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Trace(ctx, w, tr) }), readErr)
 	}
 	t, readErr := c.build(ctx, tr, readErr)
 	if t == nil {
@@ -94,11 +95,11 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		return selection(err)
 	}
 	if len(devices) == 0 {
-		return firstError(readErr,
+		return cmp.Or(readErr,
 			fmt.Errorf("%s holds no memory of any device: %w", load.Name(path), traces.ErrUnsupported))
 	}
 	if e.Devices != nil {
-		return firstError(c.write(e.Binary, func(w io.Writer) error { return e.Devices(ctx, w, devices, o) }),
+		return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Devices(ctx, w, devices, o) }),
 			readErr)
 	}
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
@@ -107,6 +108,6 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		c.note("%s holds one device: %s is written, --device chooses another", e.Name,
 			report.DeviceName(main.Info))
 	}
-	return firstError(c.write(e.Binary, func(w io.Writer) error { return e.Device(ctx, w, main, o) }),
+	return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Device(ctx, w, main, o) }),
 		readErr)
 }

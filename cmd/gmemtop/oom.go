@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,7 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 	if err == nil && readErr == nil && (r.Found || t.Trace.DiedOutOfMemory()) {
 		return errFinding
 	}
-	return firstError(err, readErr)
+	return cmp.Or(err, readErr)
 }
 
 // print writes a report in the wanted format; r is its form as JSON.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -122,7 +123,7 @@ func (c *planning) ofTimeline(ctx context.Context, t *timeline.Timeline, name st
 		}
 	}
 	if d == nil {
-		return nil, firstError(readErr,
+		return nil, cmp.Or(readErr,
 			errors.New("this trace has no device whose memory could be planned"))
 	}
 	p, err := c.plan.OfDevice(ctx, d, name)

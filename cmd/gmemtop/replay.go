@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,6 +119,6 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 	if l.Notice != "" {
 		c.note("%s", l.Notice)
 	}
-	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.reportOptions()) }),
+	return cmp.Or(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.reportOptions()) }),
 		err)
 }

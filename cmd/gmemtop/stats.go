@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 
@@ -36,7 +37,7 @@ func stats(ctx context.Context, a *app, path string) error {
 	if t == nil {
 		return readErr
 	}
-	return firstError(printStats(ctx, a, t), readErr)
+	return cmp.Or(printStats(ctx, a, t), readErr)
 }
 
 func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {

@@ -134,14 +134,23 @@ func (c *viewCommand) view(ctx context.Context, place string) error {
 				return c.reach.orders(ctx, place, reach)
 			}))
 	}
+	if err := caughtUp(ctx, w, join.Run); err != nil {
+		return err
+	}
+	return c.print(join.Run, w.Job())
+}
+
+// caughtUp waits until a watch knows what the hub of a run has.
+func caughtUp(ctx context.Context, w *fleet.Watch, run string) error {
 	select {
 	case <-w.Caught():
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(catchUp):
-		return fmt.Errorf("the hub of run %s did not send what it has within %s", join.Run, catchUp)
+		return fmt.Errorf("the hub of run %s did not send what it has within %s: check that gmemtop hub still "+
+			"runs there, then try again", run, catchUp)
 	}
-	return c.print(join.Run, w.Job())
 }
 
 // show shows a job on the screen.

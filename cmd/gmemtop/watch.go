@@ -65,11 +65,19 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	help.Rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
+// checkDepth checks the value of --depth; "" is the default.
+func checkDepth(depth string) error {
+	known := []string{capture.HowOps, capture.HowHistory, capture.HowProfile}
+	if depth != "" && !slices.Contains(known, depth) {
+		return usageError{fmt.Errorf("--depth %q: name ops, history or profile", depth)}
+	}
+	return nil
+}
+
 // watch prepares to watch a job, and to record it if the command line asks for a file.
 func (c *watcher) watch() (*job.Watch, error) {
-	if d := c.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory,
-		capture.HowProfile}, d) {
-		return nil, usageError{fmt.Errorf("--depth %q: name ops, history or profile", d)}
+	if err := checkDepth(c.live.depth); err != nil {
+		return nil, err
 	}
 	if c.flags.output != "" {
 		if err := c.mayWrite(c.flags.output); err != nil {
