@@ -25,8 +25,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{nil, 0},
 		{errors.New("disk full"), 1},
-		{usageError{errors.New("no such flag")}, 2},
-		{fmt.Errorf("wrapped: %w", usageError{errors.New("no such flag")}), 2},
+		{usagef("no such flag"), 2},
+		{fmt.Errorf("wrapped: %w", usagef("no such flag")), 2},
 		{errFinding, 3},
 		{&traces.FormatError{Format: "x", Reason: "cut"}, 4},
 		{fmt.Errorf("f: %w", &traces.FormatError{Format: "x", Err: fs.ErrPermission}), 4},

@@ -68,15 +68,14 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 	switch {
 	case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
-		return usageError{errors.New("attach slurm:JOB only watches: leave out the other flags")}
+		return usagef("attach slurm:JOB only watches: leave out the other flags")
 	case slurm:
 		return c.attachSlurm(ctx, args[0])
 	case x != nil && c.probes != "":
-		return usageError{errors.New("--probes only watches and carries out no plan: leave out --probes, or " +
-			"--manager and --plan")}
+		return usagef("--probes only watches and carries out no plan: leave out --probes, or " +
+			"--manager and --plan")
 	case x != nil && len(args) == 0:
-		return usageError{errors.New("name the process to train with the plan: gmemtop attach 4242 " +
-			"--plan plan.json")}
+		return usagef("name the process to train with the plan: gmemtop attach 4242 --plan plan.json")
 	case c.probes != "":
 		return c.attachProbes(cmd, args)
 	case len(args) == 0 && c.dry:

@@ -73,7 +73,7 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 func watchSlurm(place, own string) (_ *slurmJob, err error) {
 	id := strings.TrimPrefix(place, "slurm:")
 	if !slurmJobName.MatchString(id) {
-		return nil, usageError{fmt.Errorf("%q: write slurm:JOB, such as slurm:4242", place)}
+		return nil, usagef("%q: write slurm:JOB, such as slurm:4242", place)
 	}
 	keys, err := bus.NewKeys(30 * 24 * time.Hour)
 	if err != nil {
@@ -202,7 +202,7 @@ const lookForRanks = time.Second
 func attachNode(ctx context.Context, a *app, join string) error {
 	id := a.Env("SLURM_JOB_ID")
 	if id == "" || join == "" {
-		return usageError{errors.New("this is a part of gmemtop attach slurm:JOB, which starts it by srun")}
+		return usagef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
 	}
 	if _, err := bus.ReadJoin(join); err != nil {
 		host, _ := os.Hostname()

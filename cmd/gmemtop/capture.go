@@ -56,7 +56,7 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			place := strings.Join(args, "")
 			if place != "" && !isPlace(place) {
-				return usageError{fmt.Errorf("%q: %w", place, errPlace)}
+				return usagef("%q: %w", place, errPlace)
 			}
 			return c.run(cmd.Context(), place)
 		},
@@ -88,7 +88,7 @@ const (
 
 func (c *captureCommand) run(ctx context.Context, place string) error {
 	if c.steps < 1 || c.steps > mostCaptured {
-		return usageError{fmt.Errorf("--steps %d: name 1 to %d", c.steps, mostCaptured)}
+		return usagef("--steps %d: name 1 to %d", c.steps, mostCaptured)
 	}
 	if err := checkDepth(c.depth); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (c *captureCommand) run(ctx context.Context, place string) error {
 		return usageError{err}
 	}
 	if c.open && !c.HasScreen() {
-		return usageError{fmt.Errorf("--open: %w", errNoScreen)}
+		return usagef("--open: %w", errNoScreen)
 	}
 	reach, leave, err := c.reach.to(ctx, place, "capture", bus.Operator)
 	if err != nil {

@@ -52,21 +52,20 @@ func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 func (f *choiceFlags) choice() (*crew.Choice, error) {
 	switch {
 	case !slices.Contains([]string{"", unplannedAuto, unplannedOffload, unplannedKeep}, f.unplanned):
-		return nil, usageError{fmt.Errorf("--until-planned %q is unknown: write auto, offload or keep",
-			f.unplanned)}
+		return nil, usagef("--until-planned %q is unknown: write auto, offload or keep",
+			f.unplanned)
 	case f.manager == "" && f.file == "":
 		if f.plan.Budget != "" || f.most != "" {
-			return nil, usageError{errors.New("--budget and --most-overhead are for --manager or --plan: " +
-				"name one")}
+			return nil, usagef("--budget and --most-overhead are for --manager or --plan: name one")
 		}
 		return nil, nil
 	case f.manager != "" && f.file != "":
-		return nil, usageError{errors.New("--manager makes a plan and --plan reads one: choose one of them")}
+		return nil, usagef("--manager makes a plan and --plan reads one: choose one of them")
 	}
 	var most float64
 	if f.most != "" {
 		if n, err := fmt.Sscanf(f.most, "%f%%", &most); err != nil || n != 1 || !(most > 0) {
-			return nil, usageError{fmt.Errorf("--most-overhead %q is not a share: write 10%%", f.most)}
+			return nil, usagef("--most-overhead %q is not a share: write 10%%", f.most)
 		}
 	}
 	w, err := f.planned()

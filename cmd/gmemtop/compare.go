@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
@@ -109,12 +108,12 @@ func (c *compareCommand) run(ctx context.Context) error {
 		return err
 	}
 	if c.plan.AtSequence != 0 && !c.maxBatch && c.plan.Network == "" {
-		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the " +
-			"length that it was recorded with")}
+		return usagef("--at-sequence is for --max-batch: a recording is planned at the " +
+			"length that it was recorded with")
 	}
 	if len(c.paths) > 1 && !c.maxBatch {
-		return usageError{fmt.Errorf("compare takes one file: %q and later ones are for --max-batch, "+
-			"to show how sizes grow", c.paths[1])}
+		return usagef("compare takes one file: %q and later ones are for --max-batch, "+
+			"to show how sizes grow", c.paths[1])
 	}
 	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
@@ -140,7 +139,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 		opt.Targets = []replay.Target{ranks}
 	}
 	if c.maxBatch && opt.Budget == 0 {
-		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
+		return usagef("--max-batch needs --budget: the memory that the batch has to fit in")
 	}
 	for _, d := range devices {
 		opt.Devices = append(opt.Devices, d.Replay())
@@ -238,8 +237,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 		return err
 	}
 	if c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch {
-		return usageError{errors.New("--target live:PID plans the step that the training runs: leave out " +
-			"--network, --iteration and --max-batch")}
+		return usagef("--target live:PID plans the step that the training runs: leave out " +
+			"--network, --iteration and --max-batch")
 	}
 	if err := c.devices.check(); err != nil {
 		return err
@@ -253,8 +252,8 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 		return err
 	}
 	if c.flags.json && len(rounds) > 1 {
-		return usageError{errors.New("--json writes one comparison, and managers that only choose " +
-			"addresses solve another problem than the rest: compare them one after the other")}
+		return usagef("--json writes one comparison, and managers that only choose " +
+			"addresses solve another problem than the rest: compare them one after the other")
 	}
 	var made []*replay.Comparison
 	left := c.training(ctx, pid, func(w *crew.Crew) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,7 +49,7 @@ func (f *deviceFlags) options() (cuda.Options, error) {
 
 func (f *deviceFlags) check() error {
 	if f.iterations < 1 || f.iterations > 10_000 {
-		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", f.iterations)}
+		return usagef("--iterations %d: time between 1 and 10000 of them", f.iterations)
 	}
 	return nil
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -68,7 +67,7 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 		return err
 	}
 	if pathA == "-" && pathB == "-" {
-		return usageError{fmt.Errorf("only one of the two traces can be standard input")}
+		return usagef("only one of the two traces can be standard input")
 	}
 	ta, errA := c.timeline(ctx, pathA)
 	if ta == nil {
@@ -108,8 +107,8 @@ func iterationPair(s string) (pair [2]string, err error) {
 	for i, word := range []string{a, b} {
 		word = strings.TrimPrefix(strings.TrimSpace(word), "it")
 		if n, err := strconv.Atoi(word); err != nil || n < 0 {
-			return pair, usageError{fmt.Errorf("--iteration %q is not the number of an iteration, or "+
-				"one of A and one of B: write 2, or 2,3", s)}
+			return pair, usagef("--iteration %q is not the number of an iteration, or "+
+				"one of A and one of B: write 2, or 2,3", s)
 		}
 		pair[i] = word
 	}

@@ -103,12 +103,11 @@ func (g *gpuReport) run(ctx context.Context) error {
 	}
 	switch {
 	case g.file == "" || g.file == "-":
-		return usageError{errors.New("--gpu-report needs the name of a file: the summary goes to " +
-			"standard output")}
+		return usagef("--gpu-report needs the name of a file: the summary goes to standard output")
 	case !(g.minutes > 0 && g.minutes <= 24*60):
-		return usageError{fmt.Errorf("--minutes %g is not between 0 and 1440", g.minutes)}
+		return usagef("--minutes %g is not between 0 and 1440", g.minutes)
 	case g.device < 0:
-		return usageError{fmt.Errorf("--device %d is below 0", g.device)}
+		return usagef("--device %d is below 0", g.device)
 	}
 	if err := g.mayWrite(g.file); err != nil {
 		return err

@@ -73,8 +73,7 @@ before its first step.`,
 			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- \\\n" +
 			"      python train.py --batch-size {batch}\n" +
 			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- \\\n" +
-			"      python train.py --batch-size " +
-			"{batch}\n" +
+			"      python train.py --batch-size {batch}\n" +
 			"  gmemtop estimate --allocator real --hardware all -- python train.py\n" +
 			"  gmemtop estimate --world-size 8 -o train.gmt -- python train_fsdp.py",
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -132,9 +131,9 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 			return usageError{err}
 		}
 	case e.allocator != "model":
-		return usageError{fmt.Errorf("--allocator %q is neither model nor real", e.allocator)}
+		return usagef("--allocator %q is neither model nor real", e.allocator)
 	case e.snapshot != "":
-		return usageError{errors.New("--snapshot needs --allocator real: the emulated allocator takes none")}
+		return usagef("--snapshot needs --allocator real: the emulated allocator takes none")
 	default:
 		if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
 			return err
@@ -156,7 +155,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		e.Budget = cards[0].Memory
 	}
 	if e.Budget == 0 {
-		return usageError{fmt.Errorf("the memory of %s is unknown: give --budget", e.Hardware.Name)}
+		return usagef("the memory of %s is unknown: give --budget", e.Hardware.Name)
 	}
 	if err := e.check(); err != nil {
 		return usageError{err}

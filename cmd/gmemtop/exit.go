@@ -30,6 +30,9 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
+// usagef returns a mistake in the command line.
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
 // childError carries the exit code of a command that gmemtop started; nothing is printed for it.
 type childError struct{ code int }
 

@@ -68,8 +68,8 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	}
 	windowed := !c.flags.report.From.IsZero() || !c.flags.report.To.IsZero()
 	if e.Trace != nil && windowed {
-		return usageError{fmt.Errorf("--from and --to do not apply to %s, which holds the whole trace",
-			e.Name)}
+		return usagef("--from and --to do not apply to %s, which holds the whole trace",
+			e.Name)
 	}
 	tr, readErr := c.trace(ctx, path)
 	if tr == nil {

@@ -68,7 +68,7 @@ func (f *flags) setFormat(format string) error {
 	case "json":
 		f.json = true
 	default:
-		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", format)}
+		return usagef("--format %q is not one of text, markdown, json", format)
 	}
 	return nil
 }

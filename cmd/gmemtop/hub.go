@@ -74,21 +74,20 @@ The training does not depend on the hub: without it the training goes on, and st
 // serve runs a hub until a signal arrives.
 func (c *hubCommand) serve() (err error) {
 	if c.join == "" {
-		return usageError{errors.New("name the file for the run's keys: --join-file /shared/r1.join")}
+		return usagef("name the file for the run's keys: --join-file /shared/r1.join")
 	}
 	if c.run == "" {
 		if c.run = fleet.Identify(c.Env).Run; c.run == "" {
-			return usageError{errors.New("name the run: --run r1")}
+			return usagef("name the run: --run r1")
 		}
 	}
 	if c.seal != "" {
 		if _, err := os.Lstat(c.seal); err == nil {
-			return usageError{fmt.Errorf("-o %s exists already: name a new folder", c.seal)}
+			return usagef("-o %s exists already: name a new folder", c.seal)
 		}
 	}
 	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "") {
-		return usageError{errors.New("the site's own servers listen and store: leave out --listen, --store " +
-			"and --view-file")}
+		return usagef("the site's own servers listen and store: leave out --listen, --store and --view-file")
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()

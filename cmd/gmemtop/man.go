@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -37,13 +35,13 @@ func newManCommand(a *app, root *cobra.Command) *cobra.Command {
 func (c *manCommand) run(args []string) error {
 	if c.dir != "" {
 		if len(args) > 0 {
-			return usageError{errors.New("--dir writes the pages of all commands: leave COMMAND out")}
+			return usagef("--dir writes the pages of all commands: leave COMMAND out")
 		}
 		return c.writeAll()
 	}
 	page, rest, err := c.root.Find(args)
 	if err != nil || len(rest) > 0 {
-		return usageError{fmt.Errorf("no manual page for %q: gmemtop --help lists the commands", args[0])}
+		return usagef("no manual page for %q: gmemtop --help lists the commands", args[0])
 	}
 	return c.write(false, func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) })
 }

@@ -38,7 +38,7 @@ func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) e
 }
 
 // errTerminal is returned when binary output would go to a terminal.
-var errTerminal = usageError{errors.New("this format is not text: name a file with -o")}
+var errTerminal = usagef("this format is not text: name a file with -o")
 
 // mayWrite refuses to overwrite a file without -f, before any work is done.
 func (a *app) mayWrite(path string) error {

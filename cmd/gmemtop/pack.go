@@ -62,7 +62,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	if c.capacity != "" {
 		n, err := timeline.ParseBytes(c.capacity)
 		if err != nil || n <= 0 {
-			return usageError{fmt.Errorf("--capacity %q is not a size: write 1048576 or 1MiB", c.capacity)}
+			return usagef("--capacity %q is not a size: write 1048576 or 1MiB", c.capacity)
 		}
 		o.Capacity = n
 	}

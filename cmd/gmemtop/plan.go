@@ -53,7 +53,7 @@ Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 			"      --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.emit != "" && c.emit != emitTorch {
-				return usageError{fmt.Errorf("--emit %q is unknown: write torch", c.emit)}
+				return usagef("--emit %q is unknown: write torch", c.emit)
 			}
 			if c.target != "" {
 				return c.runLive(cmd.Context())

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,13 +37,13 @@ func (c *watcher) probing(cmd *cobra.Command) {
 func (c *watcher) probeSource(pid int) (job.Source, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
-		return nil, usageError{fmt.Errorf("--probes %q is not one of auto, pytorch, driver, both", c.probes)}
+		return nil, usagef("--probes %q is not one of auto, pytorch, driver, both", c.probes)
 	}
 	for _, text := range c.live.triggers {
 		name, _, _ := strings.Cut(strings.ReplaceAll(text, " ", ""), ">")
 		if !slices.Contains([]string{"allocated", "reserved", "held", "oom"}, name) {
-			return nil, usageError{fmt.Errorf("trigger %q: probes see neither steps nor resident memory; "+
-				"those on allocated, reserved, held and oom work with --probes", text)}
+			return nil, usagef("trigger %q: probes see neither steps nor resident memory; "+
+				"those on allocated, reserved, held and oom work with --probes", text)
 		}
 	}
 	if err := usdt.Check(); err != nil {
@@ -71,16 +70,16 @@ func refusedProbes(err error) error {
 // process.
 func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source job.Source, err error) {
 	if cmd.ArgsLenAtDash() >= 0 {
-		return 0, nil, usageError{errors.New("--probes watches a running process: start the command first, " +
-			"then give its number; gmemtop waits until it loads CUDA")}
+		return 0, nil, usagef("--probes watches a running process: start the command first, " +
+			"then give its number; gmemtop waits until it loads CUDA")
 	}
 	if len(args) != 1 {
-		return 0, nil, usageError{errors.New("name the process: --probes PID")}
+		return 0, nil, usagef("name the process: --probes PID")
 	}
 	for _, name := range []string{"every", "steps"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-			return 0, nil, usageError{fmt.Errorf("--%s: probes see no steps, and everything is captured "+
-				"whole; leave it out", name)}
+			return 0, nil, usagef("--%s: probes see no steps, and everything is captured "+
+				"whole; leave it out", name)
 		}
 	}
 	c.live.every = 0
@@ -95,7 +94,7 @@ func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, sou
 func processNumber(word string) (int, error) {
 	pid, err := strconv.Atoi(word)
 	if err != nil || pid <= 0 {
-		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
+		return 0, usagef("%q is not the number of a process", word)
 	}
 	return pid, nil
 }

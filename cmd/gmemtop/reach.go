@@ -71,7 +71,7 @@ var (
 
 // wayTo reads a place. r is the role in which to look.
 func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
-	wrong := func() (way, error) { return way{}, usageError{fmt.Errorf("%q: %w", place, errPlace)} }
+	wrong := func() (way, error) { return way{}, usagef("%q: %w", place, errPlace) }
 	relay := []string{r.far, "relay"}
 	if role == bus.Operator {
 		relay = append(relay, "--operator")
@@ -105,8 +105,8 @@ func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
 		}
 		if u.User != nil {
 			if _, secret := u.User.Password(); secret {
-				return way{}, usageError{errors.New("leave the password out of the URL, where others can " +
-					"read it: ssh asks for it")}
+				return way{}, usagef("leave the password out of the URL, where others can " +
+					"read it: ssh asks for it")
 			}
 			if !sshUser.MatchString(u.User.Username()) {
 				return wrong()
@@ -164,10 +164,9 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 		reach.Join = func(context.Context) (bus.Join, error) { return bus.Join{Run: r.run}, nil }
 		return reach, leave, nil
 	case place != "" && r.join != "":
-		return reach, nil, usageError{errors.New("name either --join-file or where the run is")}
+		return reach, nil, usagef("name either --join-file or where the run is")
 	case place == "" && r.join == "":
-		return reach, nil, usageError{errors.New("name the file that gmemtop hub wrote: --join-file " +
-			"/shared/r1.join")}
+		return reach, nil, usagef("name the file that gmemtop hub wrote: --join-file /shared/r1.join")
 	case place == "":
 		reach.Join = func(context.Context) (bus.Join, error) { return bus.ReadJoin(r.join) }
 		return reach, leave, nil

@@ -41,7 +41,7 @@ func repair(ctx context.Context, a *app, path string) error {
 		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
 	}
 	if !info.Mode().IsRegular() { // opening a named pipe would wait for a writer
-		return usageError{fmt.Errorf("%s is not a file", path)}
+		return usagef("%s is not a file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -52,7 +51,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 	if len(c.paths) == 0 {
 		samples := load.Samples()
 		if len(samples) == 0 {
-			return usageError{errors.New("this build has no embedded sample: name a file")}
+			return usagef("this build has no embedded sample: name a file")
 		}
 		c.paths = samples[:1]
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
@@ -65,7 +64,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 		return c.printOnce(ctx)
 	}
 	if slices.Contains(c.paths, "-") && console.IsTerminal(c.In) {
-		return usageError{errors.New("standard input is a terminal: name a file instead of -")}
+		return usagef("standard input is a terminal: name a file instead of -")
 	}
 	o := c.screen()
 	o.Title = title(c.paths)

@@ -123,12 +123,12 @@ func (c *sweepCommand) run(ctx context.Context) error {
 	}
 	switch {
 	case c.jobs < 1:
-		return usageError{fmt.Errorf("--jobs %d: make at least one plan at once", c.jobs)}
+		return usagef("--jobs %d: make at least one plan at once", c.jobs)
 	case c.served && c.shard != "":
-		return usageError{errors.New("--serve hands out all plans: leave --shard away")}
+		return usagef("--serve hands out all plans: leave --shard away")
 	case c.served != (c.joinFile != ""), c.listen != "" && !c.served:
-		return usageError{errors.New("to hand out plans, write --serve --join-file /shared/s1.join, and " +
-			"--listen HOST:PORT for workers on other machines")}
+		return usagef("to hand out plans, write --serve --join-file /shared/s1.join, and " +
+			"--listen HOST:PORT for workers on other machines")
 	}
 	c.plan.Task, c.ask.Device = c.ask.Task, c.flags.device
 	stop := c.newProgress().Clock("reading the traces")
@@ -171,9 +171,9 @@ func (c *sweepCommand) place() (string, error) {
 	if c.shard == "" {
 		switch {
 		case c.parts != "":
-			return "", usageError{errors.New("--parts is for --shard: without it, name a file with -o")}
+			return "", usagef("--parts is for --shard: without it, name a file with -o")
 		case c.output == "":
-			return "", usageError{errors.New("name the file for the rows: -o sweep.parquet")}
+			return "", usagef("name the file for the rows: -o sweep.parquet")
 		}
 		return c.output + ".part", c.mayWrite(c.output)
 	}
@@ -183,11 +183,11 @@ func (c *sweepCommand) place() (string, error) {
 	c.ask.Shards, err2 = strconv.Atoi(n)
 	switch {
 	case !found || err1 != nil || err2 != nil || c.ask.Shard < 1 || c.ask.Shards < c.ask.Shard:
-		return "", usageError{fmt.Errorf("--shard %q is no part: write 3/64 for the third of 64", c.shard)}
+		return "", usagef("--shard %q is no part: write 3/64 for the third of 64", c.shard)
 	case c.output != "":
-		return "", usageError{errors.New("a shard writes to the folder of --parts; -o is for --merge")}
+		return "", usagef("a shard writes to the folder of --parts; -o is for --merge")
 	case c.parts == "":
-		return "", usageError{errors.New("name the folder for the parts: --parts parts")}
+		return "", usagef("name the folder for the parts: --parts parts")
 	}
 	if err := os.MkdirAll(c.parts, 0o777); err != nil {
 		return "", err
@@ -249,11 +249,10 @@ func roughly(d time.Duration) string {
 // join merges the parts of a folder.
 func (c *sweepCommand) join() error {
 	if c.output == "" {
-		return usageError{errors.New("name the file for the rows: -o sweep.parquet")}
+		return usagef("name the file for the rows: -o sweep.parquet")
 	}
 	if c.shard != "" || c.parts != "" {
-		return usageError{errors.New("--merge joins what shards have written: leave --shard and " +
-			"--parts away")}
+		return usagef("--merge joins what shards have written: leave --shard and --parts away")
 	}
 	if err := c.mayWrite(c.output); err != nil {
 		return err

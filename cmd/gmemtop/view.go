@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -79,7 +78,7 @@ const catchUp = time.Minute
 func (c *viewCommand) prints() (bool, error) {
 	text := c.text || c.flags.json
 	if !text && !c.HasScreen() {
-		return false, usageError{fmt.Errorf("%w; --text prints the ranks as they are now", errNoScreen)}
+		return false, usagef("%w; --text prints the ranks as they are now", errNoScreen)
 	}
 	return text, nil
 }
@@ -87,7 +86,7 @@ func (c *viewCommand) prints() (bool, error) {
 // viewFolder shows the recordings in a folder.
 func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
 	if c.reach.join != "" || c.reach.hub != "" {
-		return usageError{errors.New("name either a folder, or --join-file or --hub")}
+		return usagef("name either a folder, or --join-file or --hub")
 	}
 	text, err := c.prints()
 	if err != nil {
@@ -148,8 +147,8 @@ func caughtUp(ctx context.Context, w *fleet.Watch, run string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(catchUp):
-		return fmt.Errorf("the hub of run %s did not send what it has within %s: check that gmemtop hub still "+
-			"runs there, then try again", run, catchUp)
+		return fmt.Errorf("the hub of run %s did not send what it has within %s: check that gmemtop hub "+
+			"still runs there, then try again", run, catchUp)
 	}
 }
 

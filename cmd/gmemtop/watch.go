@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -69,7 +68,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 func checkDepth(depth string) error {
 	known := []string{capture.HowOps, capture.HowHistory, capture.HowProfile}
 	if depth != "" && !slices.Contains(known, depth) {
-		return usageError{fmt.Errorf("--depth %q: name ops, history or profile", depth)}
+		return usagef("--depth %q: name ops, history or profile", depth)
 	}
 	return nil
 }
@@ -197,7 +196,7 @@ func (c *watcher) recordOptions(
 	if f.maxBytes != "" {
 		n, err := timeline.ParseBytes(f.maxBytes)
 		if err != nil {
-			return o, usageError{fmt.Errorf("--max-size: %w", err)}
+			return o, usagef("--max-size: %w", err)
 		}
 		o.MaxBytes = n
 	}

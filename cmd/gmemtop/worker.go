@@ -58,10 +58,9 @@ const joinPause = time.Second
 func (c *workerCommand) run(ctx context.Context, paths []string) error {
 	switch {
 	case c.join == "":
-		return usageError{errors.New("name the file that gmemtop sweep --serve wrote: --join-file " +
-			"/shared/s1.join")}
+		return usagef("name the file that gmemtop sweep --serve wrote: --join-file /shared/s1.join")
 	case c.jobs < 1:
-		return usageError{fmt.Errorf("--jobs %d: make at least one plan at once", c.jobs)}
+		return usagef("--jobs %d: make at least one plan at once", c.jobs)
 	}
 	var made atomic.Int64
 	join, err := c.await(ctx)
