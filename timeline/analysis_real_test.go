@@ -53,11 +53,13 @@ func TestNoLeverSavesMoreThanExistsOnEverySnapshot(t *testing.T) {
 			if l.Name == "micro_batch" && worth > 0 { // other levers go first if they save half as much
 				worth /= 2
 			}
-			if l.Saves.Or(-1) > limit || l.Saves.Or(-1) == 0 || worth > last || l.Text == "" {
+			if l.Saves.Or(-1) > limit || l.Saves.Or(-1) == 0 || worth > last && !l.Elsewhere || l.Text == "" {
 				t.Errorf("lever %s saves %v after one worth %d, limit %d: %q",
 					l.Name, l.Saves, last, limit, l.Text)
 			}
-			last = worth
+			if !l.Elsewhere { // what needs more GPUs than there are comes behind what these can do
+				last = worth
+			}
 		}
 		for i := 1; i < len(a.Holders); i++ {
 			if a.Holders[i].Bytes > a.Holders[i-1].Bytes {

@@ -75,13 +75,15 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 			return nil, err
 		}
 	}
-	single := a.OOM && d.Timeline().Trace.Process.WorldSize.Or(1) < 2
-	rank := func(l *Lever) int { // on one GPU more devices come last of those with a known saving
+	single := (a.OOM || a.Inferred) && d.Timeline().Trace.Process.WorldSize.Or(1) < 2
+	rank := func(l *Lever) int {
 		switch {
+		case a.Inferred && single && l.needsRanks():
+			return 3 // after what one GPU can do, in the order of the sentence on top
 		case l.Saves.Or(0) <= 0:
 			return 2
 		case single && l.needsRanks():
-			return 1
+			return 1 // on one GPU more devices come last of those with a known saving
 		}
 		return 0
 	}
