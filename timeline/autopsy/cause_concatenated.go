@@ -62,7 +62,7 @@ func concatenatedFault(c *evidence) (fault, bool) {
 			"less of each with preprocess_logits_for_metrics."
 	}
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
-		changes: c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
+		changes: neverMade(c, func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
 	if c.d.Event(c.a.At).Stack == a.Stack[best] {
 		f.lever.request = c.a.Asked.Or(0)
 	}

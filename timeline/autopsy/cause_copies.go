@@ -151,7 +151,7 @@ const byHand = "by hand"
 const leastSizes = 4
 
 // ofOwnLine reports whether a line of the user's made a block itself, and no function of a library.
-func (c *evidence) ofOwnLine(s traces.StackID) bool {
+func ofOwnLine(c *evidence, s traces.StackID) bool {
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		if c.kinds.Frames[id].Has(frames.KindPython) {
 			return c.ofUser(id)
@@ -244,7 +244,7 @@ func copier(c *evidence, x *weightSet) string {
 			}
 		}
 	}
-	if saver == "" && c.ofOwnLine(x.stack) {
+	if saver == "" && ofOwnLine(c, x.stack) {
 		return byHand
 	}
 	return saver

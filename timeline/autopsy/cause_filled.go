@@ -95,7 +95,7 @@ func windowsFault(c *evidence) (fault, bool) {
 		"that calls only read looks the same")
 	f.lever = remedy{name: "move_outputs_to_cpu",
 		command: at("results = torch.zeros(size, device=\"cpu\")", line),
-		changes: c.neverMade(func(id timeline.AllocID) bool {
+		changes: neverMade(c, func(id timeline.AllocID) bool {
 			return c.d.Allocs.Stack[id] >= 0 && table.Number(c.d.Allocs.Stack[id]) == best
 		})}
 	if s := c.d.Event(c.a.At).Stack; s >= 0 && table.Number(s) == best {

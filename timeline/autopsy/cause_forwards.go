@@ -80,7 +80,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	}
 	trained, trains := c.trainedFrom(call), c.lastOf(traces.PhaseBackward) >= 0
 	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls ||
-		!c.evaluating(call) && trainedCalls(c) < leastSteps && !c.ranTrained(call)) {
+		!c.evaluating(call) && trainedCalls(c) < leastSteps && !ranTrained(c, call)) {
 		return fault{}, false
 	}
 	line, bytes := c.frameText(c.ownLine(call)), c.bytesOf(ids)
@@ -173,16 +173,16 @@ func openForwardsFault(c *evidence) (fault, bool) {
 // ranTrained reports whether most lines of the user's modules that a call ran were run by calls that a
 // backward followed. In the first steps, what runs others may still come to be trained: the second of several
 // networks, or the second half of a step.
-func (c *evidence) ranTrained(call *steps.Part) bool {
+func ranTrained(c *evidence, call *steps.Part) bool {
 	trained := map[traces.FrameID]bool{}
 	for i := range c.parts {
 		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
-			for id := range c.modulesOf(p) {
+			for id := range modulesOf(c, p) {
 				trained[id] = true
 			}
 		}
 	}
-	of, both := c.modulesOf(call), 0
+	of, both := modulesOf(c, call), 0
 	for id := range of {
 		if trained[id] {
 			both++

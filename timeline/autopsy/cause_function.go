@@ -45,14 +45,14 @@ func moduleFault(c *evidence) (fault, bool) {
 	if f, ok := tooMuchAtOnce(c, s, true); ok {
 		return f, true
 	}
-	if outer := c.callerOf(s); len(outer) > 0 {
+	if outer := callerOf(c, s); len(outer) > 0 {
 		return tooMuchIn(c, s, outer, true)
 	}
 	return fault{}, false
 }
 
 // callerOf returns a stack from the user's frame on that called the innermost function of the user's.
-func (c *evidence) callerOf(s traces.StackID) []traces.FrameID {
+func callerOf(c *evidence, s traces.StackID) []traces.FrameID {
 	at, n := c.d.Timeline().Places().Stacks.At(s), 0
 	for i, id := range at {
 		if !c.ofUser(id) {
@@ -72,7 +72,7 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 
 // calledAs returns the frame that called a function on some frames of a stack: the next one of the user's;
 // -1 where nothing did. It is false where the function is not there.
-func (c *evidence) calledAs(frames []traces.FrameID, fn, file string) (from traces.FrameID, ok bool) {
+func calledAs(c *evidence, frames []traces.FrameID, fn, file string) (from traces.FrameID, ok bool) {
 	for _, id := range frames {
 		if !c.ofUser(id) {
 			continue
@@ -93,7 +93,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		return fault{}, false
 	}
 	fn, file, _ := c.d.Timeline().Places().FrameText(frames[i])
-	from, _ := c.calledAs(frames, fn, file) // forward is the name of many functions
+	from, _ := calledAs(c, frames, fn, file) // forward is the name of many functions
 	// What the loop calls is the model, of which this must be a part.
 	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
 	// What calls the model works on a batch that it trains on; where nothing is trained, on all that it got.
@@ -112,7 +112,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !c.inModel(of) {
 			continue
 		}
-		as, ok := c.calledAs(c.d.Timeline().Places().Stacks.At(of), fn, file)
+		as, ok := calledAs(c, c.d.Timeline().Places().Stacks.At(of), fn, file)
 		if ok && (!inside || as == from) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
@@ -167,7 +167,7 @@ func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside 
 	other := func(s traces.StackID) bool {
 		is, known := of[s]
 		if !known {
-			as, in := c.calledAs(c.d.Timeline().Places().Stacks.At(s), fn, file)
+			as, in := calledAs(c, c.d.Timeline().Places().Stacks.At(s), fn, file)
 			is = !in || inside && as != from
 			of[s] = is
 		}

@@ -298,7 +298,7 @@ func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
 
 // growthRemedy ends what a step left with the step's backward.
 func growthRemedy(c *evidence, kind string, ids []timeline.AllocID, line string) remedy {
-	r := remedy{changes: c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+	r := remedy{changes: endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 		return c.afterBackward(c.d.Allocs.Start[id])
 	})}
 	switch kind {
@@ -309,7 +309,7 @@ func growthRemedy(c *evidence, kind string, ids []timeline.AllocID, line string)
 	case "zero_grad_kept":
 		all := c.rounds()
 		r.name, r.command = "set_to_none", "optimizer.zero_grad(set_to_none=True)"
-		r.changes = c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		r.changes = endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 			for _, x := range all { // the optimizer needs it until its round is over
 				if x.end > c.d.Allocs.Start[id] {
 					return x.end

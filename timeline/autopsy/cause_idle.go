@@ -35,7 +35,7 @@ func idleFault(c *evidence) (fault, bool) {
 		case p.Phase != traces.PhaseForward:
 		case c.trainedFrom(p) || p.Caller == c.parts[first-1].Caller: // the first backward may be under way
 			began = min(began, p.First)
-			for id := range c.modulesOf(p) {
+			for id := range modulesOf(c, p) {
 				ran[id] = true
 			}
 		case i > first: // something besides what is trained still runs
@@ -56,7 +56,7 @@ func idleFault(c *evidence) (fault, bool) {
 		}
 		networks[place(fn, in, line)] = true
 		own, other := 0, 0
-		for id := range c.modulesOf(p) {
+		for id := range modulesOf(c, p) {
 			if own++; ran[id] {
 				other++
 			}
@@ -70,7 +70,7 @@ func idleFault(c *evidence) (fault, bool) {
 	if idle < 0 || began == timeline.Never {
 		return fault{}, false
 	}
-	ids := c.neverTrained(began, len(networks))
+	ids := neverTrained(c, began, len(networks))
 	if len(ids) == 0 {
 		return fault{}, false
 	}
@@ -85,12 +85,12 @@ func idleFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "its calls end before the training begins; a model that is called once an epoch looks "+
 		"the same")
 	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
-		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return began })}
+		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return began })}
 	return f, true
 }
 
 // modulesOf returns the frames of the user's modules that a call of the model ran through.
-func (c *evidence) modulesOf(p *steps.Part) map[traces.FrameID]bool {
+func modulesOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
 	out, seen := map[traces.FrameID]bool{}, map[traces.StackID]bool{}
 	first, end := c.d.AllocsIn(p.First, p.End)
 	for id := first; id < end; id++ {
@@ -113,7 +113,7 @@ func (c *evidence) modulesOf(p *steps.Part) map[traces.FrameID]bool {
 
 // neverTrained returns the blocks of at most n sets of weights whose sizes no gradient had, the smallest sets
 // first, of those that were there before a moment.
-func (c *evidence) neverTrained(before timeline.Moment, n int) (ids []timeline.AllocID) {
+func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.AllocID) {
 	gradients := map[int64]int{}
 	for _, r := range c.rounds() {
 		if r.backward == timeline.Never {

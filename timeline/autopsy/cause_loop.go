@@ -32,7 +32,7 @@ func loopFault(c *evidence) (fault, bool) {
 	}
 	found, of := map[userFunction]*loopMade{}, map[traces.StackID][]*loopMade{}
 	first, end := c.d.AllocsIn(from, c.a.At)
-	behind := c.behindNetwork(c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:])
+	behind := behindNetwork(c, c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:])
 	for id := first; id < end; id++ {
 		s := a.Stack[id]
 		if c.inModel(s) && a.Start[id] < behind {
@@ -97,19 +97,19 @@ func loopFault(c *evidence) (fault, bool) {
 // behindNetwork returns when the last of some calls, which is under way, began if it is of a module that runs
 // after the network whose output it gets: another line called that before, and they have no module in common.
 // It is Never where that is not so.
-func (c *evidence) behindNetwork(open []steps.Part) timeline.Moment {
+func behindNetwork(c *evidence, open []steps.Part) timeline.Moment {
 	if len(open) == 0 || open[len(open)-1].Phase != traces.PhaseForward {
 		return timeline.Never
 	}
 	last := &open[len(open)-1]
-	own := c.modulesOf(last)
+	own := modulesOf(c, last)
 	for i := range open[:len(open)-1] {
 		p := &open[i]
 		if p.Phase != traces.PhaseForward || p.Caller == last.Caller || !c.keptGraph(p) {
 			continue
 		}
 		common := false
-		for id := range c.modulesOf(p) {
+		for id := range modulesOf(c, p) {
 			common = common || own[id]
 		}
 		if !common {

@@ -71,7 +71,7 @@ func outputLayerFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "the last layer makes a block of another order than all before it, and copies follow; an "+
 		"output that is wanted as a whole looks the same")
 	f.lever = remedy{name: "logits_to_keep", command: at("lm_head(hidden[:, -1:])", line),
-		changes: c.neverMade(logits), request: c.a.Asked.Or(0)}
+		changes: neverMade(c, logits), request: c.a.Asked.Or(0)}
 	return f, true
 }
 

@@ -70,7 +70,7 @@ func firstStepFault(c *evidence, line string, state, beside int64) fault {
 	foreach := func(s traces.StackID) bool { return c.kinds.Of(s).Has(frames.KindForeach) }
 	f.lever = remedy{name: "foreach",
 		command: at("type(optimizer)(params, fused=True)  # or foreach=False", line),
-		changes: c.neverMade(func(id timeline.AllocID) bool { return foreach(c.d.Origin(id)) })}
+		changes: neverMade(c, func(id timeline.AllocID) bool { return foreach(c.d.Origin(id)) })}
 	if foreach(c.d.Event(c.a.At).Stack) {
 		f.lever.request = c.a.Asked.Or(0)
 	}

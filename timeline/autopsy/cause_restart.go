@@ -131,7 +131,7 @@ func restartFault(c *evidence) (fault, bool) {
 	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
 	f.sure(Likely, "the call has ended and its blocks have not; a result that is kept looks the same")
 	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
-		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return m + 1 })}
+		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return m + 1 })}
 	return f, true
 }
 
@@ -144,7 +144,7 @@ func restarted(c *evidence, r restart) fault {
 		}
 	}
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, r.stack)
-	changes := c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { // the run after its own begins
+	changes := endingAt(c, ids, func(id timeline.AllocID) timeline.Moment { // the run after its own begins
 		k, same := slices.BinarySearch(r.begins, c.d.Allocs.Start[id])
 		if same {
 			k++

@@ -98,7 +98,7 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 // untilCall ends each block when the second call after it begins: by then nothing that belongs to its own
 // call is under way.
 func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []Change {
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 		k, found := slices.BinarySearch(ticks, c.d.Allocs.Start[id])
 		if found {
 			k++

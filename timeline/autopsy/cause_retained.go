@@ -98,6 +98,6 @@ func retainedFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module look the same")
 	end := func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) }
 	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()",
-		changes: c.endingAt(append(beside, ids...), end)}
+		changes: endingAt(c, append(beside, ids...), end)}
 	return f, true
 }

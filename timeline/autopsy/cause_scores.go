@@ -123,7 +123,7 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 			largest[i] = max(largest[i], a.Size[id])
 		}
 	}
-	return c.neverMade(func(id timeline.AllocID) bool {
+	return neverMade(c, func(id timeline.AllocID) bool {
 		s, n := c.d.Origin(id), largest[steps.PartAt(c.parts, a.Start[id])]
 		return x.has(c, s, a.Size[id]) || n > 0 && logitsSized(a.Size[id], n) && x.in[function(c, s)]
 	})

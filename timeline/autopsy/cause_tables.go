@@ -72,6 +72,6 @@ func tablesFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "nothing else that the model makes is near as large; a table that a linear layer uses "+
 		"as a whole looks the same")
 	f.lever = remedy{name: "sparse_gradients", command: "nn.Embedding(rows, width, sparse=True)",
-		changes: c.neverMade(made), request: request}
+		changes: neverMade(c, made), request: request}
 	return f, true
 }

@@ -21,7 +21,7 @@ const chunksOfVmap = 8
 
 // vectorised returns the line that calls vmap or what is made of it, and the function's name; false where the
 // stack is in none, or in one that works in chunks.
-func (c *evidence) vectorised(s traces.StackID) (caller traces.FrameID, fn string, ok bool) {
+func vectorised(c *evidence, s traces.StackID) (caller traces.FrameID, fn string, ok bool) {
 	caller = -1
 	if s < 0 {
 		return caller, "", false
@@ -53,7 +53,7 @@ func vectorisedFault(c *evidence) (fault, bool) {
 	var ids []timeline.AllocID
 	for _, id := range c.live {
 		s := c.d.Origin(id)
-		if line, fn, ok := c.vectorised(s); ok {
+		if line, fn, ok := vectorised(c, s); ok {
 			if began == timeline.NoAlloc {
 				began, caller, name = id, line, fn
 			}

@@ -38,7 +38,7 @@ func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 		s := a.Stack[id]
 		x, known := of[s]
 		if !known {
-			if line, inside := c.callWithin(s, call.Caller); line >= 0 {
+			if line, inside := callWithin(c, s, call.Caller); line >= 0 {
 				k := slices.IndexFunc(out, func(o *innerCall) bool { return o.line == line })
 				if k < 0 {
 					fn, file, _ := c.places.FrameText(line)
@@ -63,7 +63,7 @@ func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 
 // callWithin returns the line at which the outermost module of a stack calls another one, and the frames from
 // there inward; -1 where it does not.
-func (c *evidence) callWithin(s traces.StackID, outermost traces.FrameID) (line traces.FrameID,
+func callWithin(c *evidence, s traces.StackID, outermost traces.FrameID) (line traces.FrameID,
 	inside string,
 ) {
 	if s < 0 || !c.inModel(s) {
@@ -93,7 +93,7 @@ func comparedLever(c *leverCase, of *evidence) (Lever, bool) {
 	for len(open) > 0 && open[len(open)-1].Phase != traces.PhaseForward {
 		open = open[:len(open)-1] // its backward is under way
 	}
-	if of.behindNetwork(open) == timeline.Never {
+	if behindNetwork(of, open) == timeline.Never {
 		return Lever{}, false
 	}
 	calls := innerCalls(of, &open[len(open)-1])

@@ -66,7 +66,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 }
 
 // endingAt returns changes with which allocations end at given moments; those that end by then are left out.
-func (c *evidence) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {
+func endingAt(c *evidence, ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {
 	var out []Change
 	for _, id := range ids {
 		from := at(id)
@@ -79,7 +79,7 @@ func (c *evidence) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) ti
 }
 
 // neverMade returns changes that leave allocations out.
-func (c *evidence) neverMade(pick func(timeline.AllocID) bool) []Change {
+func neverMade(c *evidence, pick func(timeline.AllocID) bool) []Change {
 	return cutsOf(c.d, func(id timeline.AllocID) int64 {
 		if pick(id) {
 			return c.d.Allocs.Rounded[id]
@@ -122,7 +122,7 @@ func clause(sentence string) string {
 
 // nextCall ends what calls of the model left when the call after each begins.
 func nextCall(c *evidence, ids []timeline.AllocID) []Change {
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 		if k := steps.PartAt(c.parts, c.d.Allocs.Start[id]) + 1; k < len(c.parts) {
 			return c.parts[k].First
 		}
@@ -161,7 +161,7 @@ func nextLoss(c *evidence, ids []timeline.AllocID, calls []steps.Part) []Change 
 			ends = append(ends, calls[k+1].First)
 		}
 	}
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 		k, same := slices.BinarySearch(ends, c.d.Allocs.Start[id])
 		if same {
 			k++
@@ -219,7 +219,7 @@ func ungraphedUntil(c *evidence, p steps.Part, after timeline.Moment) []Change {
 		ids, until[id] = append(ids, id), m
 		next[s] = a.Start[id]
 	}
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
+	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }
 
 // untilNext ends each block when its line makes the next one, and leaves the last of each line.
@@ -236,5 +236,5 @@ func untilNext(c *evidence, ids []timeline.AllocID) []Change {
 		}
 		next[s] = c.d.Allocs.Start[id]
 	}
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
+	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }
