@@ -74,11 +74,12 @@ type measuring struct {
 	with   Measurer // nil where nothing can be measured
 	target string   // what carries plans out beside the simulator, "" for nothing
 	found  map[measureKey]*measures
+	busy   chan struct{} // holds one element while something is being measured
 }
 
 func newMeasuring(p Planner) measuring {
 	with, _ := p.(Measurer)
-	return measuring{with: with, found: map[measureKey]*measures{}}
+	return measuring{with: with, found: map[measureKey]*measures{}, busy: make(chan struct{}, 1)}
 }
 
 // pick finds the targets, which may take a moment, and lets the user choose.
@@ -132,7 +133,8 @@ func (m *measuring) choose(name string) tea.Cmd {
 }
 
 // begin measures the plans of rows, what stands on top first, that were not measured yet, all of them again
-// where all were. c is the comparison that they come from.
+// where all were. c is the comparison that they come from. It stops what is being measured for any other
+// question, and waits until that has left the device: two at once would slow each other down.
 func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd {
 	key := measureKey{q, m.target}
 	old := m.found[key]
@@ -155,6 +157,7 @@ func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd 
 	if len(c.Results) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no plan to run yet: switch a manager on"})
 	}
+	m.stop()
 	if len(m.found) >= kept {
 		clear(m.found)
 	}
@@ -167,8 +170,16 @@ func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd 
 	}
 	next.total = len(c.Results)
 	m.found[key] = next
-	with, target := m.with, m.target
-	return next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
+	with, target, busy := m.with, m.target, m.busy
+	return next.start(func(ctx context.Context) error {
+		select {
+		case busy <- struct{}{}:
+			defer func() { <-busy }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		return with.Measure(ctx, &c, target, next.tell)
+	})
 }
 
 // live reports whether the target is the training that is watched.

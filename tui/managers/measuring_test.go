@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
@@ -16,6 +18,7 @@ import (
 
 // device measures by itself; asked are the plans that it was given, by their managers.
 type device struct {
+	Planner
 	asked []string
 	fail  error
 }
@@ -37,6 +40,33 @@ func (d *device) Measure(
 		update(u)
 	}
 	return d.fail
+}
+
+// measuringOn measures with p on cuda:0.
+func measuringOn(p Planner) measuring {
+	m := newMeasuring(p)
+	m.target = "cuda:0"
+	return m
+}
+
+// slowDevice stays inside of a step until leave is closed, also where it is asked to stop, and then until it
+// is stopped.
+type slowDevice struct {
+	Planner
+	inside atomic.Int32
+	leave  chan struct{}
+}
+
+func (d *slowDevice) Targets(context.Context) []Target { return nil }
+
+func (d *slowDevice) Measure(
+	ctx context.Context, _ *replay.Comparison, _ string, _ func(replay.Progress),
+) error {
+	d.inside.Add(1)
+	defer d.inside.Add(-1)
+	<-d.leave
+	<-ctx.Done()
+	return ctx.Err()
 }
 
 // answered are rows with a plan each, and the question that they answer.
@@ -65,7 +95,7 @@ func measured(t *testing.T, m *measuring, q question, rows []*row) any {
 
 func TestADeviceMeasuresWhatItHasNotMeasuredYet(t *testing.T) {
 	d := &device{}
-	m := measuring{with: d, target: "cuda:0", found: map[measureKey]*measures{}}
+	m := measuringOn(d)
 	q, rows := answered("caching", "ours")
 	for _, c := range []struct {
 		rows  []*row
@@ -109,7 +139,7 @@ func TestADeviceMeasuresWhatItHasNotMeasuredYet(t *testing.T) {
 }
 
 func TestADeviceThatIsStoppedIsNotHeard(t *testing.T) {
-	m := measuring{with: &device{}, target: "cuda:0", found: map[measureKey]*measures{}}
+	m := measuringOn(&device{})
 	q, rows := answered("ours")
 	cmd := m.begin(q, replay.Comparison{}, rows)
 	if !m.running() || m.begin(q, replay.Comparison{}, rows) != nil {
@@ -123,9 +153,34 @@ func TestADeviceThatIsStoppedIsNotHeard(t *testing.T) {
 	}
 }
 
+func TestADeviceHasOneMeasurementAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &slowDevice{leave: make(chan struct{})}
+		m := measuringOn(d)
+		q, rows := answered("ours")
+		for range kept + 2 { // so many that the first ones are forgotten
+			q.budget++
+			go m.begin(q, replay.Comparison{}, rows)()
+			synctest.Wait()
+			if n := d.inside.Load(); n != 1 {
+				t.Errorf("at a budget of %d bytes, %d measurements are on the device", q.budget, n)
+			}
+		}
+		close(d.leave)
+		synctest.Wait()
+		if n := d.inside.Load(); n != 1 || !m.running() {
+			t.Errorf("%d measurements are on the device, and %v that the last one runs", n, m.running())
+		}
+		m.stop()
+		synctest.Wait()
+		if n := d.inside.Load(); n != 0 {
+			t.Fatalf("%d measurements cannot be stopped any more", n)
+		}
+	})
+}
+
 func TestADeviceThatFailsSaysWhy(t *testing.T) {
-	m := measuring{target: "cuda:0", found: map[measureKey]*measures{}}
-	m.with = &device{fail: errors.New("the device is gone")}
+	m := measuringOn(&device{fail: errors.New("the device is gone")})
 	q, rows := answered("ours")
 	toast, _ := measured(t, &m, q, rows).(leaf.ToastMsg)
 	if toast.Text != "the device is gone" || !toast.Error {
@@ -138,7 +193,7 @@ func TestADeviceThatFailsSaysWhy(t *testing.T) {
 }
 
 func TestTargetsAreOffered(t *testing.T) {
-	m := measuring{with: &device{}, target: "cuda:0"}
+	m := measuringOn(&device{})
 	cmd, _ := m.take(m.pick()())
 	choices := cmd().(leaf.PickMsg).Choices
 	if len(choices) != 4 || choices[1].Title != "• cuda:0" || !choices[2].Off {
