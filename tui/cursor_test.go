@@ -121,3 +121,19 @@ func TestSteppingThroughMatchesWrapsAround(t *testing.T) {
 		t.Errorf("after the last match comes %d, before the first %d", at, back)
 	}
 }
+
+func TestASearchThatFailsSaysWhy(t *testing.T) {
+	d := training(t, "runs/a.gmt", 0).Main()
+	f := filter{Filter: &leaf.Filter{}, device: d}
+	if _, err := f.set("cat:activation", 0); err != nil {
+		t.Fatal(err)
+	}
+	f.take(foundMsg{text: f.QueryText, device: d, err: errDamaged})
+	to, say := f.next(timeline.NoAlloc, 1)
+	if to != timeline.NoAlloc || say.Text != errDamaged.Error() || !say.Error {
+		t.Errorf("n goes to %d and says %q", to, say.Text)
+	}
+	if n, ok := f.count(f.QueryText); ok {
+		t.Errorf("the search line counts %s blocks", n)
+	}
+}

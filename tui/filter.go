@@ -84,16 +84,19 @@ func (f *filter) take(msg foundMsg) {
 	}
 }
 
-// count says how many blocks a filter selects; ok is false while that is unknown.
+// count says how many blocks a filter selects; ok is false while that is unknown, and if the search failed.
 func (f *filter) count(text string) (n string, ok bool) {
-	return leaf.Count(int64(len(f.found.blocks))), f.found.text == text
+	return leaf.Count(int64(len(f.found.blocks))), f.found.text == text && f.found.err == nil
 }
 
 // next returns the filter's block after the selected one, or before it, with a message. It is NoAlloc if
-// there is none, or none yet.
+// there is none, or none yet, or if the search failed.
 func (f *filter) next(selected timeline.AllocID, by int) (to timeline.AllocID, say leaf.ToastMsg) {
 	if f.found.text != f.QueryText || f.found.device != f.device {
 		return timeline.NoAlloc, leaf.ToastMsg{Text: "still searching"}
+	}
+	if err := f.found.err; err != nil {
+		return timeline.NoAlloc, leaf.ToastMsg{Text: err.Error(), Error: true}
 	}
 	list := f.found.blocks
 	if len(list) == 0 {
