@@ -28,7 +28,7 @@ type exportJob struct {
 // sharing hands things to other programs: the clipboard, the editor, files.
 type sharing struct {
 	post      func(tea.Msg)
-	editor    string // the user's command, "" for $VISUAL, then $EDITOR
+	editor    string // the user's command, "" for none
 	exporters []Exporter
 	copied    string // the last copied text, for tests
 }

@@ -15,8 +15,7 @@ import (
 // selected block whose source is here, a zoomed window, the cursor in the middle.
 func rich(t *testing.T) *driver {
 	t.Helper()
-	t.Setenv("EDITOR", "true")
-	d := start(t, Options{Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20)),
+	d := start(t, Options{Editor: "true", Loader: loaderOf(twoDevices(t), training(t, "runs/b.gmt", 64<<20)),
 		Planner: &plannertest.Planner{}}, 120, 40)
 	d.press("[", "[", "]", "c", ".", ".", ".", ".", "+", "/")
 	d.typeText("forward")

@@ -41,7 +41,7 @@ func newModel(opts Options) *model {
 	m := &model{clock: now, toast: toaster{clock: now}, screen: newScreen(80, 24, opts.ASCII), opts: opts}
 	m.loader = loader{clock: now, post: m.post}
 	m.display.post = m.post
-	m.share = sharing{post: m.post, editor: opts.Editor, exporters: opts.Exporters}
+	m.share = sharing{post: m.post, editor: opts.editor(), exporters: opts.Exporters}
 	m.follow = newFollow(now, &opts, m.post)
 	m.tabs = newTabs(opts.Planner)
 	m.tabs.lead(m.follow.machine, m.follow.live)

@@ -1,8 +1,14 @@
 package tui
 
 import (
+	"cmp"
 	"context"
 	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/charmbracelet/colorprofile"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -83,3 +89,29 @@ type Options struct {
 	// Environ is the environment, nil for the process's own.
 	Environ []string
 }
+
+// environ is the environment that the program was given.
+func (o *Options) environ() []string {
+	if o.Environ != nil {
+		return o.Environ
+	}
+	return os.Environ()
+}
+
+// env returns a variable of the environment, "" if it is not set.
+func (o *Options) env(name string) string {
+	for _, e := range slices.Backward(o.environ()) { // the last one counts
+		if value, ok := strings.CutPrefix(e, name+"="); ok {
+			return value
+		}
+	}
+	return ""
+}
+
+// colors is what the terminal shows where Color asks for colours always: 256 colours at least.
+func (o *Options) colors() colorprofile.Profile {
+	return max(colorprofile.Env(o.environ()), colorprofile.ANSI256)
+}
+
+// editor is the command that o runs, "" if none is set.
+func (o *Options) editor() string { return cmp.Or(o.Editor, o.env("VISUAL"), o.env("EDITOR")) }

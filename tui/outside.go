@@ -70,13 +70,7 @@ func (x *sharing) open(file string, line int) tea.Cmd {
 		x.say(fmt.Sprintf("%s is not on this machine; its path was copied", leaf.Base(file)), true)
 		return tea.SetClipboard(place)
 	}
-	editor := x.editor
-	for _, name := range []string{"VISUAL", "EDITOR"} {
-		if editor == "" {
-			editor = os.Getenv(name)
-		}
-	}
-	words := strings.Fields(editor)
+	words := strings.Fields(x.editor)
 	if len(words) == 0 {
 		x.say("no editor is set: put one into $EDITOR", true)
 		return nil

@@ -34,8 +34,7 @@ func Run(ctx context.Context, opts Options) error {
 	case "never":
 		program = append(program, tea.WithColorProfile(colorprofile.ASCII))
 	case "always":
-		p := colorprofile.Env(os.Environ())
-		program = append(program, tea.WithColorProfile(max(p, colorprofile.ANSI256)))
+		program = append(program, tea.WithColorProfile(opts.colors()))
 	}
 	p := tea.NewProgram(m, program...)
 	ctx, ended := hangup(ctx)
@@ -64,7 +63,7 @@ func stateDir(m *model) string {
 	if m.opts.StateDir != "" {
 		return m.opts.StateDir
 	}
-	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
+	if dir := m.opts.env("XDG_STATE_HOME"); dir != "" {
 		return filepath.Join(dir, "gmemtop")
 	}
 	home, err := os.UserHomeDir()
