@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -208,4 +209,22 @@ func twoDevices(tb testing.TB) *timeline.Timeline {
 	m.alloc(1<<20, "", traces.NoStack)
 	m.dev = gpu
 	return m.build(tb)
+}
+
+// nineRanks is a run of the training, in which the last rank holds more and one cannot be read.
+func nineRanks(tb testing.TB) *runs.Run {
+	tb.Helper()
+	var ranks []runs.RankSummary
+	for i := range 9 {
+		tl := training(tb, fmt.Sprintf("runs/rank%d.gmt", i), int64(i/8)<<30)
+		from, to := tl.Main().Span()
+		r, err := runs.Summarise(tb.Context(), tl, from, to, 100)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		r.Rank, r.Path = maybe.Known(int64(i)), tl.Trace.Source.Path
+		ranks = append(ranks, r)
+	}
+	ranks[3].Err = errDamaged
+	return runs.Build(ranks)
 }

@@ -15,10 +15,8 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -202,19 +200,7 @@ func stormy(t testing.TB) map[string]Options {
 		}},
 		"no events": loads(Loaded{Timelines: []*timeline.Timeline{built(t, traces.NewBuilder())}}),
 	}
-	var ranks []runs.RankSummary
-	for i := range 9 {
-		tl := training(t, fmt.Sprintf("runs/rank%d.gmt", i), int64(i/8)<<30)
-		from, to := tl.Main().Span()
-		r, err := runs.Summarise(t.Context(), tl, from, to, 100)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r.Rank, r.Path = maybe.Known(int64(i)), fmt.Sprintf("runs/rank%d.gmt", i)
-		ranks = append(ranks, r)
-	}
-	ranks[3].Err = errDamaged
-	out["ranks"] = loads(Loaded{Run: runs.Build(ranks),
+	out["ranks"] = loads(Loaded{Run: nineRanks(t),
 		Timelines: []*timeline.Timeline{training(t, "runs/rank8.gmt", 1<<30)}})
 	o := out["ranks"]
 	o.Open = func(path string) Loader { return loaderOf(training(t, path, 0)) }
