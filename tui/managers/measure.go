@@ -275,9 +275,9 @@ func (x *measures) of(r *row) (y replay.Result, ok bool) {
 	return y, ok && y.Plan == r.result.Plan
 }
 
-// predicted is what the simulator says of the plan that was measured for a row.
+// predicted is what the simulator says of the plan that was measured for a row with a result.
 func (m *measuring) predicted(q question, r *row) *replay.Result {
-	if x := m.known(q); x != nil && r.result != nil {
+	if x := m.known(q); x != nil {
 		if y, ok := x.told[x.key(&r.result.Result)]; ok {
 			return &y
 		}

@@ -23,7 +23,6 @@ type shape struct {
 	// Shares of each sample's time during which copies out and in ran, from 0 to 255; nil where there were
 	// none.
 	out, in []uint8
-	stall   []uint8
 }
 
 // digest reduces results to what the view keeps.
@@ -89,7 +88,6 @@ func shapeOf(p *plan.Problem, r *replay.Result) *shape {
 	kind := func(x *plan.Span) plan.StepKind { return r.Plan.Steps[x.Step].Kind }
 	s.out = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.Out })
 	s.in = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.In })
-	s.stall = lane(func(x *plan.Span) bool { return x.Stall })
 	return s
 }
 
