@@ -123,6 +123,19 @@ const (
 	NumCategories
 )
 
+// StackOrder is the order of stacked areas from the bottom up: long-lived categories lie below short-lived
+// ones.
+var StackOrder = [NumCategories]Category{
+	Parameter,
+	OptimizerState,
+	Gradient,
+	Input,
+	Activation,
+	AutogradDetail,
+	Temporary,
+	Unknown,
+}
+
 var categoryNames = [NumCategories]string{
 	"unknown", "parameter", "optimizer_state", "gradient", "activation", "input", "temporary",
 	"autograd_detail",

@@ -27,13 +27,6 @@ type usageKey struct {
 	n      int
 }
 
-// stackOrder is the order of areas from the bottom up: long-lived categories lie below short-lived ones.
-var stackOrder = [timeline.NumCategories]timeline.Category{
-	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
-	timeline.AutogradDetail,
-	timeline.Temporary, timeline.Unknown,
-}
-
 type categoryFills [timeline.NumCategories]canvas.Fill
 
 // Ask asks for the parts by category of the window in view at n columns.
@@ -142,7 +135,7 @@ func (u *Usage) stack(f *Frame, fills categoryFills, s *leaf.State, part *[timel
 	}
 	scale := float64(total) / float64(sum)
 	below := int64(0)
-	for _, cat := range stackOrder {
+	for _, cat := range timeline.StackOrder {
 		if part[cat] <= 0 {
 			continue
 		}

@@ -206,18 +206,11 @@ func (r *raster) stack(s *scene) {
 	for x := range r.w {
 		var below int64
 		y := 0
-		for _, cat := range stackOrder {
+		for _, cat := range timeline.StackOrder {
 			below += sums[x][cat]
 			for to := int(float64(below)/float64(max(r.top, 1))*float64(rows) + 0.5); y < min(to, rows); y++ {
 				r.points[(rows-1-y)*r.w+x] = stacked - int32(cat)
 			}
 		}
 	}
-}
-
-// stackOrder is the order of areas from the bottom up: what stays lies below what comes and goes.
-var stackOrder = [timeline.NumCategories]timeline.Category{
-	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
-	timeline.AutogradDetail,
-	timeline.Temporary, timeline.Unknown,
 }
