@@ -176,8 +176,8 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 		return 0
 	}
 	whole := 1
-	for _, cause := range a.Causes {
-		whole += max(len(leaf.Wrap(cause.Text, body.W-causeText(a))), 1)
+	for _, lines := range causeLines(a, body.W) {
+		whole += len(lines)
 	}
 	least := min(n, 4) + 1
 	switch {
@@ -224,14 +224,23 @@ var causeNames = map[string]string{
 	"optimizer_pending": "optimizer state", "dense_embedding_gradients": "table gradients",
 }
 
+// causeLines are the texts of the causes as they are drawn in w cells, each in one line at least.
+func causeLines(a *autopsy.Result, w int) [][]string {
+	texts := make([][]string, len(a.Causes))
+	for i, cause := range a.Causes {
+		texts[i] = leaf.Wrap(canvas.Plain(cause.Text), max(w-causeText(a), 1))
+	}
+	return texts
+}
+
 // drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least,
 // and the last row of c stays blank where their texts need no more than those before it.
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	var rows []string
-	from, whole := causeText(a), 0
-	for _, cause := range a.Causes {
-		whole += max(len(leaf.Wrap(canvas.Plain(cause.Text), w-from)), 1)
+	from, texts, whole := causeText(a), causeLines(a, w), 0
+	for _, lines := range texts {
+		whole += len(lines)
 	}
 	last := h - 1
 	if whole >= h {
@@ -242,7 +251,7 @@ func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 		if len(rows) >= h {
 			break
 		}
-		lines := leaf.Wrap(canvas.Plain(cause.Text), w-from)
+		lines := texts[i]
 		if room := max(last-len(rows)-left, 1); len(lines) > room {
 			lines = append(lines[:room-1:room-1], strings.Join(lines[room-1:], " "))
 		}
