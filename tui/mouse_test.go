@@ -20,7 +20,7 @@ func (d *driver) row(text string) int {
 	return -1
 }
 
-// TestTheWheelScrollsPeakAndChoosesNothing has the wheel do in Peak what it does in every other table.
+// The wheel does in Peak what it does in every other table.
 func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu")), View: leaf.Peak}, 80, 24)
 	d.press("tab", "tab", "down") // by stack
@@ -43,7 +43,7 @@ func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
 	}
 }
 
-// TestADragPansInsideAPlan has the mouse do in a plan what it does in every other chart.
+// The mouse does in a plan what it does in every other chart.
 func TestADragPansInsideAPlan(t *testing.T) {
 	planner := &network{answers: map[string]*replay.Comparison{}}
 	opts := Options{Loader: loaderOf(planner.timeline(t)), View: leaf.Managers, Planner: planner}

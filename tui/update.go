@@ -188,7 +188,7 @@ func (m *model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	case leaf.AskMsg:
 		m.dialogs.Open(dialog.Ask(msg))
 		return nil, true
-	case leaf.ChangedMsg: // what the views show is another
+	case leaf.ChangedMsg: // what the views show has changed
 	case leaf.KeyMsg:
 		return m.onKey(keyPress(msg.Key)), true
 	default:

@@ -82,7 +82,7 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 	return nil, true
 }
 
-// onMouse handles what is no business of the table: the slider, the switches, the charts.
+// onMouse handles clicks outside the table's own: the slider, the switches, the charts.
 func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, bool) {
 	if to, ok := v.budget.mouse(st, msg); ok {
 		return v.setBudget(s, to, false), true
@@ -118,7 +118,7 @@ func (v *View) toggle(s *leaf.State, i int) tea.Cmd {
 	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
-// measure has the target carry out the plans that are on.
+// measure carries out the plans that are on, on the target.
 func (v *View) measure(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok || v.measuring.with == nil {
@@ -146,8 +146,8 @@ func (v *View) measure(s *leaf.State) tea.Cmd {
 	return start
 }
 
-// train has the training go on with the plan under the cursor in place of any other, or without it where it
-// is live.
+// train applies the selected plan to the training in place of any other, or takes it away if it is the one in
+// use.
 func (v *View) train(s *leaf.State) tea.Cmd {
 	r := v.ranking.current()
 	if r == nil {
@@ -182,7 +182,8 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	return tea.Batch(start, hold(s), v.refresh(s))
 }
 
-// hold has the root stay with the captured step that is shown, by a move that moves nothing.
+// hold keeps the captured step on the screen: the root takes any move, even to the same window, as a wish to
+// stay.
 func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
 // selected returns the chosen plan, or the command that says why there is none.

@@ -236,7 +236,7 @@ func (p *planning) stop() {
 	}
 }
 
-// halt is stop until the user has it go on.
+// halt stops planning until the user asks to go on.
 func (p *planning) halt() {
 	p.stop()
 	p.stopped = true

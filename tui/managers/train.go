@@ -27,18 +27,18 @@ import (
 // Rejected: a mark in the table alone (what a toggle comes to is the answer that one waited for); asking
 // before a switch (taking it back is one key).
 
-// Trainer is a [Planner] that also has plans carried out in a training that runs.
+// Trainer is a [Planner] that also applies plans to a training that runs.
 type Trainer interface {
 	// Training names the training that is watched, "" where there is none. It is asked with every frame.
 	Training() string
-	// Train has the training go on with the plan of a manager, for a budget in bytes, until ctx is done, and
-	// without it then: it describes the training, plans for it on hardware h, and measures. tell hears of
-	// every change. The error says why the plan is not carried out any more, nil where ctx ended it.
+	// Train applies a manager's plan for a budget in bytes to the training until ctx is done, then takes it
+	// away: it describes the training, plans for it on hardware h, and measures. tell hears of every change.
+	// The error says why the plan does not apply any more, nil where ctx ended it.
 	Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error
-	// Elsewhere says what the training trains with that nobody asked for here: the plan of gmemtop run
-	// --manager, or of another screen; "" for nothing. It is asked with every frame.
+	// Elsewhere describes a plan that something else applied to the training: gmemtop run --manager, or
+	// another screen; "" for none. It is asked with every frame.
 	Elsewhere() string
-	// TakeAway has the training go on without that.
+	// TakeAway takes that plan away from the training.
 	TakeAway(ctx context.Context) error
 }
 
@@ -48,11 +48,10 @@ const liveTarget = plan.LiveTarget
 // howToWatch says how a training comes to be watched.
 const howToWatch = "no training is watched here: gmemtop attach PID watches one"
 
-// training has the training that is watched go on with plans, one at a time. It knows no other part of the
-// view.
+// training applies plans to the watched training, one at a time. It knows no other part of the view.
 type training struct {
 	with  Trainer // nil where no training can be asked
-	trial *trial  // the plan that the training is asked to go on with, or was last; nil for none
+	trial *trial  // the plan that is applied to the training, or was last; nil for none
 }
 
 func newTraining(p Planner) training {
@@ -96,7 +95,7 @@ func (t *training) timed() bool {
 	return x != nil && !x.ended && (x.ending || x.last.Phase != live.On)
 }
 
-// elsewhere says what the training trains with that nobody asked for here, "" for nothing.
+// elsewhere describes a plan that something else applied to the training, "" for none.
 func (t *training) elsewhere() string {
 	if t.with == nil || t.now() != nil {
 		return ""
@@ -107,20 +106,20 @@ func (t *training) elsewhere() string {
 // takenMsg says what came of taking somebody else's plan away.
 type takenMsg struct{ err error }
 
-// takeAway has the training go on without somebody else's plan.
+// takeAway takes somebody else's plan away from the training.
 func (t *training) takeAway() tea.Cmd {
 	with := t.with
 	return func() tea.Msg { return takenMsg{with.TakeAway(context.Background())} }
 }
 
-// begin has the training go on with the plan of a manager in place of any other.
+// begin applies a manager's plan to the training in place of any other.
 func (t *training) begin(manager int, name string, budget int64, h plan.Hardware) tea.Cmd {
 	with, x := t.with, &trial{manager: manager, name: name, budget: budget, since: time.Now()}
 	t.trial = x
 	return x.start(func(ctx context.Context) error { return with.Train(ctx, name, budget, h, x.tell) })
 }
 
-// end has the training go on without the plan. What it still says is heard: taking it away may fail.
+// end takes the plan away from the training. What it still says is heard: taking it away may fail.
 func (t *training) end() {
 	if x := t.now(); x != nil {
 		x.ending, x.since = true, time.Now()
