@@ -100,7 +100,8 @@ func TestSteppingThroughMatchesWrapsAround(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if to, say := f.next(timeline.NoAlloc, 1); to != timeline.NoAlloc || say.Text != "still searching" {
+	to, say := f.next(timeline.NoAlloc, 1)
+	if to != timeline.NoAlloc || say.Text != "still searching: try again in a moment" {
 		t.Errorf("before an answer: %d, %q", to, say.Text)
 	}
 	msg := find().(foundMsg)

@@ -93,7 +93,7 @@ func (f *filter) count(text string) (n string, ok bool) {
 // there is none, or none yet, or if the search failed.
 func (f *filter) next(selected timeline.AllocID, by int) (to timeline.AllocID, say leaf.ToastMsg) {
 	if f.found.text != f.QueryText || f.found.device != f.device {
-		return timeline.NoAlloc, leaf.ToastMsg{Text: "still searching"}
+		return timeline.NoAlloc, leaf.ToastMsg{Text: "still searching: try again in a moment"}
 	}
 	if err := f.found.err; err != nil {
 		return timeline.NoAlloc, leaf.ToastMsg{Text: err.Error(), Error: true}

@@ -72,7 +72,7 @@ func (x *sharing) open(file string, line int) tea.Cmd {
 	}
 	words := strings.Fields(x.editor)
 	if len(words) == 0 {
-		x.say("no editor is set: put one into $EDITOR", true)
+		x.say("no editor is set: set $EDITOR, for example to vim", true)
 		return nil
 	}
 	cmd := exec.Command(words[0], append(words[1:], editorArgs(words[0], file, line)...)...)
