@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"charm.land/bubbles/v2/key"
@@ -67,32 +68,43 @@ func (k keymap) named(name string) *action {
 }
 
 var namedKeys = map[string]rune{
-	"enter": tea.KeyEnter, "tab": tea.KeyTab, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace,
-	"delete": tea.KeyDelete,
-	"up":     tea.KeyUp, "down": tea.KeyDown, "left": tea.KeyLeft, "right": tea.KeyRight, "home": tea.KeyHome,
-	"end":  tea.KeyEnd,
-	"pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "space": tea.KeySpace, "f1": tea.KeyF1,
+	"enter":     tea.KeyEnter,
+	"tab":       tea.KeyTab,
+	"esc":       tea.KeyEscape,
+	"backspace": tea.KeyBackspace,
+	"delete":    tea.KeyDelete,
+	"up":        tea.KeyUp,
+	"down":      tea.KeyDown,
+	"left":      tea.KeyLeft,
+	"right":     tea.KeyRight,
+	"home":      tea.KeyHome,
+	"end":       tea.KeyEnd,
+	"pgup":      tea.KeyPgUp,
+	"pgdown":    tea.KeyPgDown,
+	"space":     tea.KeySpace,
+	"f1":        tea.KeyF1,
+}
+
+var modifiers = []struct {
+	prefix string
+	mod    tea.KeyMod
+}{
+	{"ctrl+", tea.ModCtrl},
+	{"shift+", tea.ModShift},
+	{"alt+", tea.ModAlt},
 }
 
 // keyPress returns the message for a key by its name, such as "p", "ctrl+p", "shift+tab" or "enter".
 func keyPress(name string) tea.KeyPressMsg {
 	var k tea.Key
-	for {
-		switch {
-		case len(name) > 5 && name[:5] == "ctrl+":
-			k.Mod |= tea.ModCtrl
-			name = name[5:]
-			continue
-		case len(name) > 6 && name[:6] == "shift+":
-			k.Mod |= tea.ModShift
-			name = name[6:]
-			continue
-		case len(name) > 4 && name[:4] == "alt+":
-			k.Mod |= tea.ModAlt
-			name = name[4:]
-			continue
+	for found := true; found; { // in any order
+		found = false
+		for _, m := range modifiers {
+			if rest, ok := strings.CutPrefix(name, m.prefix); ok && rest != "" {
+				k.Mod |= m.mod
+				name, found = rest, true
+			}
 		}
-		break
 	}
 	if code, ok := namedKeys[name]; ok {
 		if k.Code = code; name == "space" && k.Mod == 0 {
