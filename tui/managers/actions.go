@@ -19,7 +19,8 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 	case key.Matches(msg, k.toggle):
 		if r := v.ranking.current(); r != nil {
 			v.ranking.follow()
-			return v.toggle(s, r.manager), true
+			v.planning.toggle(&v.managers[r.manager])
+			return tea.Batch(v.refresh(s), v.plan(s)), true
 		}
 	case key.Matches(msg, k.all):
 		v.managers.toggleAll()
@@ -95,7 +96,8 @@ func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, boo
 		if i := v.ranking.table.RowAt(m.Y); i >= 0 && i < len(v.ranking.rows) {
 			v.ranking.table.Select(i)
 			v.ranking.follow()
-			return v.toggle(s, v.ranking.rows[i].manager), true
+			v.planning.toggle(&v.managers[v.ranking.rows[i].manager])
+			return tea.Batch(v.refresh(s), v.plan(s)), true
 		}
 	}
 	if k, ok := v.charts.spotAt(m.X, m.Y); ok {
@@ -103,19 +105,6 @@ func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, boo
 		return nil, true
 	}
 	return nil, false
-}
-
-// toggle switches a manager on or off.
-func (v *View) toggle(s *leaf.State, i int) tea.Cmd {
-	m := &v.managers[i]
-	m.on = !m.on
-	switch {
-	case m.on:
-		v.planning.stopped = false
-	case v.planning.progressOf(m.Info.Name).planning: // nobody waits for it: the others go on
-		v.planning.stop()
-	}
-	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
 // measure carries out the plans that are on, on the target.

@@ -32,7 +32,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	var tableAt, sliderAt canvas.Rect
 	tableAt, body = body.CutTop(rows)
 	v.budget.scale = v.ranking.scaleOf(q)
-	sheet := v.sheet(s, q)
+	sheet := newSheet(v, s, q)
 	sheet.draw(c, tableAt)
 	if body.H > 12 {
 		_, body = body.CutTop(1)
@@ -109,8 +109,8 @@ func (v *View) headline(s *leaf.State) string {
 	return text
 }
 
-// sheet gathers what the table shows of the other parts.
-func (v *View) sheet(s *leaf.State, q question) *sheet {
+// newSheet gathers what the table shows of the other parts.
+func newSheet(v *View, s *leaf.State, q question) *sheet {
 	x := &sheet{
 		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
 		trained: func(r *row) *replay.Result { return v.training.of(q, r) },

@@ -87,14 +87,21 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
-	var cmd tea.Cmd
-	if !v.ticked(msg) {
-		cmd = v.handle(s, msg)
+	cmd, done := tea.Cmd(nil), v.ticked(msg)
+	if !done {
+		cmd, done = v.takeNews(s, msg)
+	}
+	if !done {
+		cmd, done = v.takeChoice(s, msg)
+	}
+	if !done {
+		cmd = v.takeInput(s, msg)
 	}
 	return tea.Batch(cmd, v.tick(v.planning.run != nil || v.search.running() || v.training.timed()))
 }
 
-func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
+// takeNews takes what work in the background has to say; ok is false for anything else.
+func (v *View) takeNews(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch {
 	case v.subject.setups.Take(msg):
 		if q, ok := v.question(s); ok { // a budget that makes sense for it, and no answers of another one
@@ -106,71 +113,81 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 			}
 			clear(v.ranking.shown)
 		}
-		return tea.Batch(v.refresh(s), v.plan(s))
+		return tea.Batch(v.refresh(s), v.plan(s)), true
 	case v.planning.sentence.Take(msg):
-		return nil
+		return nil, true
 	}
 	if v.inside != nil {
-		if cmd, taken := v.inside.Take(msg); taken {
-			return cmd
+		if cmd, ok := v.inside.Take(msg); ok {
+			return cmd, true
 		}
 	}
 	if cmd, ok := v.planning.take(msg); ok {
-		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s))
+		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s)), true
 	}
 	if cmd, ok := v.training.take(msg); ok {
-		return tea.Batch(v.askSentence(s), v.pace(msg, cmd))
+		return tea.Batch(v.askSentence(s), v.pace(msg, cmd)), true
 	}
 	if cmd, ok := v.search.take(msg); ok {
-		return v.pace(msg, cmd)
+		return v.pace(msg, cmd), true
 	}
 	if cmd, ok := v.measuring.take(msg); ok {
-		return tea.Batch(v.askSentence(s), v.pace(msg, cmd))
+		return tea.Batch(v.askSentence(s), v.pace(msg, cmd)), true
 	}
-	if typed, ok := msg.(batchMsg); ok {
-		if pick := pickGoal(typed.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
-			return pick
-		}
-		msg = goalMsg{sizes: typed.sizes}
-	}
+	return nil, false
+}
+
+// takeChoice takes what was chosen or typed in a dialog of the view's, that the budget has rested, and that
+// what the views show has changed; ok is false for anything else.
+func (v *View) takeChoice(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
-	case targetMsg:
-		return tea.Batch(v.measuring.choose(msg.name), v.refresh(s))
+	case batchMsg:
+		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
+			return pick, true
+		}
+		return v.takeChoice(s, goalMsg{sizes: msg.sizes})
+	case goalMsg:
+		q, ok := v.question(s)
+		if !ok { // it was closed meanwhile
+			return nil, true
+		}
+		return v.search.find(s, q, msg, v.managers.serving(q.setup.p), &v.subject), true
+	case otherMsg:
+		return askOther(msg), true
 	case roomMsg:
 		cmd := v.setBudget(s, msg.bytes, true)
 		if q, ok := v.question(s); ok {
 			cmd = tea.Batch(cmd, v.search.ask(s, q, v.planning.answersTo(q).err != nil))
 		}
-		return cmd
-	case goalMsg:
-		q, ok := v.question(s)
-		if !ok { // it was closed meanwhile
-			return nil
-		}
-		return v.search.find(s, q, msg, v.managers.serving(q.setup.p), &v.subject)
-	case otherMsg:
-		return askOther(msg)
+		return cmd, true
+	case targetMsg:
+		return tea.Batch(v.measuring.choose(msg.name), v.refresh(s)), true
+	case budgetMsg:
+		return v.setBudget(s, msg.bytes, true), true
 	case settledMsg:
 		if !v.budget.rested(msg) {
-			return nil
+			return nil, true
 		}
-		return tea.Batch(v.refresh(s), v.plan(s))
-	case budgetMsg:
-		return v.setBudget(s, msg.bytes, true)
+		return tea.Batch(v.refresh(s), v.plan(s)), true
 	case hardwareMsg:
 		v.subject.hardware = msg.index
 		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
-		return v.ask(s)
+		return v.ask(s), true
 	case besideMsg:
-		return v.look(s, msg.key)
+		return v.look(s, msg.key), true
 	case leaf.ChangedMsg:
 		if deviceOf(s) == nil || v.subject.with == nil {
-			return nil
+			return nil, true
 		}
-		return v.ask(s)
+		return v.ask(s), true
 	}
+	return nil, false
+}
+
+// takeInput takes keys and the mouse: inside of a plan they are that view's, until it is left.
+func (v *View) takeInput(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.inside != nil {
 		if cmd, leave := v.inside.Update(s, msg); !leave {
 			return cmd

@@ -236,6 +236,17 @@ func (p *planning) stop() {
 	}
 }
 
+// toggle switches a manager on or off, for whoever starts planning next.
+func (p *planning) toggle(m *manager) {
+	m.on = !m.on
+	switch {
+	case m.on:
+		p.stopped = false
+	case p.progressOf(m.Info.Name).planning: // nobody waits for it: the others go on
+		p.stop()
+	}
+}
+
 // halt stops planning until the user asks to go on.
 func (p *planning) halt() {
 	p.stop()
