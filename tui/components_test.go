@@ -112,14 +112,14 @@ func TestWatchedViewsComeFirst(t *testing.T) {
 
 func TestAViewIsLeftOnce(t *testing.T) {
 	tabs := newTabs(nil)
-	if was := tabs.left(); was != nil {
+	if was := tabs.takeLeft(); was != nil {
 		t.Errorf("%s was left at the start", was.Name())
 	}
 	tabs.show(leaf.OOM)
-	if was := tabs.left(); was == nil || was.ID() != leaf.Overview {
+	if was := tabs.takeLeft(); was == nil || was.ID() != leaf.Overview {
 		t.Errorf("what is left is %v", was)
 	}
-	if was := tabs.left(); was != nil {
+	if was := tabs.takeLeft(); was != nil {
 		t.Errorf("%s is left again", was.Name())
 	}
 }

@@ -27,8 +27,8 @@ func (d *display) open(name string, u timeline.Units, mouse bool) {
 	}
 }
 
-// ground chooses the theme for a dark or a light terminal.
-func (d *display) ground(dark bool) {
+// onBackground chooses the theme for a dark or a light terminal.
+func (d *display) onBackground(dark bool) {
 	if d.fixed {
 		return
 	}
@@ -65,8 +65,8 @@ func (d *display) toggleMouse() {
 
 func (d *display) say(text string) { d.post(leaf.ToastMsg{Text: text}) }
 
-// mode is the mouse mode to ask the terminal for.
-func (d *display) mode() tea.MouseMode {
+// mouseMode is the mouse mode to ask the terminal for.
+func (d *display) mouseMode() tea.MouseMode {
 	if d.mouse {
 		return tea.MouseModeCellMotion
 	}

@@ -24,7 +24,7 @@ func (m *model) View() tea.View {
 	m.draw()
 	v := tea.NewView(m.screen.canvas.String())
 	v.AltScreen = true
-	v.WindowTitle, v.MouseMode = title(&m.follow, m.state.Timeline), m.display.mode()
+	v.WindowTitle, v.MouseMode = title(&m.follow, m.state.Timeline), m.display.mouseMode()
 	return v
 }
 

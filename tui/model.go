@@ -109,7 +109,7 @@ func (m *model) changed() tea.Cmd {
 	s.Version++
 	s.Width, s.Height = m.screen.layout.body.W, m.screen.layout.body.H
 	var left tea.Cmd
-	if was := m.tabs.left(); was != nil {
+	if was := m.tabs.takeLeft(); was != nil {
 		left = was.Update(s, leaf.LeftMsg{})
 	}
 	v := m.tabs.view()

@@ -71,11 +71,11 @@ func TestAChosenThemeStays(t *testing.T) {
 	heard := &said{}
 	d := display{Display: &leaf.Display{}, post: heard.post}
 	d.open("", timeline.IEC, true)
-	if d.ground(false); d.Theme.Name != "light" {
+	if d.onBackground(false); d.Theme.Name != "light" {
 		t.Errorf("a light terminal gets the theme %s", d.Theme.Name)
 	}
 	d.choose("dark")
-	if d.ground(false); d.Theme.Name != "dark" {
+	if d.onBackground(false); d.Theme.Name != "dark" {
 		t.Errorf("the terminal's background overrides the user's choice: %s", d.Theme.Name)
 	}
 	before := d.Theme

@@ -26,7 +26,7 @@ import (
 type tabs struct {
 	views []leaf.View
 	front leaf.ID
-	shown leaf.ID // in front at the last call of left
+	shown leaf.ID // in front at the last call of takeLeft
 }
 
 // newTabs makes the views in the order of the tab bar.
@@ -84,8 +84,8 @@ func (t *tabs) show(id leaf.ID) bool {
 	return true
 }
 
-// left returns the view that was in front at the last call, if another is now; nil otherwise.
-func (t *tabs) left() leaf.View {
+// takeLeft returns the view that was in front at the last call, if another is now; nil otherwise.
+func (t *tabs) takeLeft() leaf.View {
 	if t.shown == t.front {
 		return nil
 	}

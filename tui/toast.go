@@ -9,12 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// clock is the time, which tests can stop.
-type clock struct {
-	now   func() time.Time
-	after func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
-}
-
 // toastEndMsg removes a toast unless a newer one replaced it.
 type toastEndMsg struct{ number int }
 

@@ -59,7 +59,7 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		}
 		return m.changed(), true
 	case tea.BackgroundColorMsg:
-		m.display.ground(msg.IsDark())
+		m.display.onBackground(msg.IsDark())
 		return m.changed(), true
 	case tea.KeyPressMsg:
 		m.toast.dropNotice()
