@@ -393,27 +393,27 @@ func (x *search) text(u timeline.Units, q question, today string) string {
 				most, best = n.Largest, name
 			}
 			if name == today {
-				its = size(n)
+				its = largestText(n)
 			}
 		}
 	}
-	goal := fmt.Sprintf("the %s in %s", b.goal, u.Bytes(q.budget))
+	goal := fmt.Sprintf("%s in %s", b.goal, u.Bytes(q.budget))
 	tokens := ""
 	if b.goal.Longest {
 		tokens = " tokens"
 	}
 	switch {
 	case !b.ended:
-		return fmt.Sprintf("Looking for %s: %d of %d managers%s.", goal, done, len(b.names), under)
+		return fmt.Sprintf("Looking for the %s: %d of %d managers%s.", goal, done, len(b.names), under)
 	case done == 0:
 		return ""
 	case most == 0:
 		if b.goal.Longest {
-			return fmt.Sprintf("T%s: none, not even one token fits.", goal[1:])
+			return fmt.Sprintf("The %s: none, not even one token fits.", goal)
 		}
-		return fmt.Sprintf("T%s: none, not even a batch of 1 fits.", goal[1:])
+		return fmt.Sprintf("The %s: none, not even a batch of 1 fits.", goal)
 	}
-	text := fmt.Sprintf("T%s: %s%s, with %s", goal[1:], size(b.by[best]), tokens, best)
+	text := fmt.Sprintf("The %s: %s%s, with %s", goal, largestText(b.by[best]), tokens, best)
 	if its != "" && best != today {
 		text += fmt.Sprintf("; %s with %s", its, today)
 	}
@@ -423,8 +423,8 @@ func (x *search) text(u timeline.Units, q question, today string) string {
 	return text + "."
 }
 
-// size prints a largest batch, marked where it was inferred.
-func size(n BatchNews) string {
+// largestText is a largest batch, marked where it was inferred.
+func largestText(n BatchNews) string {
 	if n.Largest == 0 {
 		return "none"
 	}
@@ -450,7 +450,7 @@ func (x *search) cell(th *theme.Theme, q question, r *row) table.Cell {
 	case n.Largest == 0:
 		return table.Cell{Text: "0", Style: th.Bad}
 	default:
-		return table.Cell{Text: size(n)}
+		return table.Cell{Text: largestText(n)}
 	}
 }
 

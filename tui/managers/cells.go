@@ -303,13 +303,13 @@ func (x *sheet) figure(r *row, col int) table.Cell {
 	case colRecompute:
 		return length(m.RecomputeTime)
 	case colPlanned:
-		return table.Cell{Text: planned(r.result.Plan.Planning), Style: th.Dim}
+		return table.Cell{Text: planningTime(r.result.Plan.Planning), Style: th.Dim}
 	}
 	return table.Cell{Text: " "}
 }
 
-// planned prints how long planning took, "–" where that was not measured.
-func planned(d time.Duration) string {
+// planningTime prints how long planning took, "–" where that was not measured.
+func planningTime(d time.Duration) string {
 	if d <= 0 {
 		return "–"
 	}

@@ -446,17 +446,17 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 
 // underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
 func (p *planning) underWay(names []string) string {
-	type one struct {
+	type underway struct {
 		name string
 		headway
 	}
-	var list []one
+	var list []underway
 	for _, name := range names {
 		if h := p.progressOf(name); h.planning && !h.waits {
-			list = append(list, one{name, h})
+			list = append(list, underway{name, h})
 		}
 	}
-	slices.SortStableFunc(list, func(a, b one) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	slices.SortStableFunc(list, func(a, b underway) int { return cmp.Compare(b.elapsed, a.elapsed) })
 	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
 		return ""
 	}
