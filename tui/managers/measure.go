@@ -142,17 +142,9 @@ func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd 
 		return nil
 	}
 	next := &measures{live: m.live(), by: map[resultKey]replay.Result{}, told: map[resultKey]replay.Result{}}
-	c.Results = nil
-	for again := 0; again < 2 && len(c.Results) == 0; again++ {
-		for _, r := range rows {
-			if next.live && (!r.stands || len(r.result.Plan.Absences) == 0 && !r.result.Plan.Parks) {
-				// eager PyTorch chooses no addresses
-				continue
-			}
-			if _, known := old.of(r); again == 1 || !known {
-				c.Results = append(c.Results, r.result.Result)
-			}
-		}
+	c.Results = unmeasured(rows, next.live, old)
+	if len(c.Results) == 0 { // all of them again
+		c.Results = unmeasured(rows, next.live, nil)
 	}
 	if len(c.Results) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no plan to run yet: switch a manager on"})
@@ -180,6 +172,21 @@ func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd 
 		}
 		return with.Measure(ctx, &c, target, next.tell)
 	})
+}
+
+// unmeasured are the results of rows that can be carried out, in a training where live says so, and that are
+// not among the measured ones; nil is none.
+func unmeasured(rows []*row, live bool, measured *measures) []replay.Result {
+	var list []replay.Result
+	for _, r := range rows {
+		if live && (!r.stands || len(r.result.Plan.Absences) == 0 && !r.result.Plan.Parks) {
+			continue // eager PyTorch chooses no addresses
+		}
+		if _, known := measured.of(r); !known {
+			list = append(list, r.result.Result)
+		}
+	}
+	return list
 }
 
 // live reports whether the target is the training that is watched.
