@@ -220,8 +220,8 @@ func (c *cursor) openStretch(first, end timeline.Moment) string {
 		return ""
 	}
 	axis := c.Window.Axis
-	w := timeline.Window{Axis: axis, From: leaf.Position(d, axis, first), To: leaf.Position(d, axis, end-1) +
-		1}
+	from, last := leaf.Position(d, axis, first), leaf.Position(d, axis, end-1)
+	w := timeline.Window{Axis: axis, From: from, To: last + 1}
 	c.Window = leaf.Zoom(w, d.Full(axis), w.From, 1, 1)
 	return c.moveTo(max(d.Allocated.Range(first, end).MaxAt, first))
 }
