@@ -382,22 +382,33 @@ func timeless(v leaf.View, s *leaf.State) bool {
 // filters reports whether a view shows only the blocks that match, instead of being searched for them.
 func filters(v leaf.View) bool { return v != nil && v.ID() == leaf.Allocations }
 
+// shortHints are the keys and words of actions that fit the bottom line.
+var shortHints = map[string][2]string{
+	"peak":           {"p", "peak"},
+	"zoom in":        {"+−", "zoom"},
+	"next iteration": {"[ ]", "iteration"},
+	"filter":         {"/", "search"},
+	"mark":           {"c", "compare"},
+	"compare":        {"d", "with the mark"},
+	"back":           {"esc", "back"},
+	"next match":     {"n N", "match"},
+	"follow":         {"o", "source"},
+	"follow job":     {"F", "follow, hold"},
+	"rank":           {"w", "rank"},
+	"export":         {"e", "export"},
+	"device":         {"D", "device"},
+	"file":           {"w", "file"},
+	"palette":        {":", "more"},
+}
+
 // shortHint is an action's binding with the words that fit the bottom line.
 func shortHint(a *action, v leaf.View) key.Binding {
-	words := map[string][2]string{
-		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"},
-		"filter": {"/", "filter"},
-		"mark":   {"c", "compare"}, "compare": {"d", "with the mark"}, "back": {"esc", "back"},
-		"next match": {"n N", "match"},
-		"follow":     {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
-		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
-	}
-	if !filters(v) {
-		words["filter"] = [2]string{"/", "search"}
-	}
 	b := a.binding
-	if w, ok := words[a.name]; ok {
+	if w, ok := shortHints[a.name]; ok {
 		b.SetHelp(w[0], w[1])
+	}
+	if a.name == "filter" && filters(v) {
+		b.SetHelp("/", "filter")
 	}
 	return b
 }

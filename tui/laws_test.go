@@ -66,11 +66,20 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 
 // approaches are ways to get to a view: a key that does nothing at the top of a list does something further
 // down.
-var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"},
+var approaches = [][]string{
+	{},
+	{"down", "down"},
+	{"down", "down", "down", "down", "down", "right"},
+	{"tab"},
 	{"p", "up", "up"},
-	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"},
+	{"up", "v", "v"},
+	{"i", "down", "down", "enter"},
+	{"down", "down", "g"},
+	{"v", "v", "up"},
+	{"enter"},
 	{"enter", "right", "right", "+", "down", "down"},
-	{"d", "enter"}}
+	{"d", "enter"},
+}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 	two := []*timeline.Timeline{training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 64<<20)}

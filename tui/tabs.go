@@ -96,7 +96,10 @@ func (t *tabs) takeLeft() leaf.View {
 
 // shortNames are the views' names for lines too short for the full ones.
 var shortNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters",
+	leaf.Overview:    "Over",
+	leaf.Timeline:    "Time",
+	leaf.Segments:    "Segs",
+	leaf.Iterations:  "Iters",
 	leaf.Allocations: "Allocs",
 	leaf.Managers:    "Mgrs",
 }
@@ -106,7 +109,10 @@ const wideTabs = 132
 
 // tightNames all fit beside each other in 80 cells.
 var tightNames = map[leaf.ID]string{
-	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter",
+	leaf.Overview:    "Over",
+	leaf.Timeline:    "Time",
+	leaf.Segments:    "Segs",
+	leaf.Iterations:  "Iter",
 	leaf.Allocations: "Alloc",
 	leaf.Ranks:       "Rank",
 	leaf.Managers:    "Mgrs",
