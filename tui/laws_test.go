@@ -96,7 +96,8 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 		works := map[string]bool{}
 		for _, way := range approaches {
 			open := func() *driver {
-				d := start(t, Options{Loader: load, View: v.ID(), Planner: &plannertest.Planner{}}, 120, height)
+				opts := Options{Loader: load, View: v.ID(), Planner: &plannertest.Planner{}}
+				d := start(t, opts, 120, height)
 				d.press(way...)
 				return d
 			}
