@@ -220,7 +220,7 @@ func (a actionMaker) finding() keymap {
 		{
 			name: "back", group: groupView,
 			binding: bind("esc", "back: search, mark, zoom, view before", "esc"),
-			can:     func() bool { return m.loader.idle() && m.next() != nothing }, do: m.back,
+			can:     func() bool { return m.loader.idle() && undoable(m) != nothing }, do: m.back,
 		},
 	}
 }

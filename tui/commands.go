@@ -18,7 +18,7 @@ func (m *model) onLoaded(msg loadedMsg) tea.Cmd {
 	}
 	cmd := m.look()
 	if !beside {
-		m.restart()
+		restartTrail(m)
 	}
 	if msg.loaded.End > msg.loaded.First {
 		cmd = tea.Batch(cmd, m.moved(m.cursor.openStretch(msg.loaded.First, msg.loaded.End)))
@@ -41,7 +41,7 @@ func firstView(asked leaf.ID, l *Loaded) leaf.ID {
 }
 
 // openRank loads one rank of the run beside it, or shows it if it is loaded already.
-func (m *model) openRank(path string) tea.Cmd {
+func openRank(m *model, path string) tea.Cmd {
 	if t := m.open.at(path); t != nil {
 		m.post(leaf.TimelineMsg{Timeline: t})
 		m.post(leaf.ShowMsg{View: leaf.Overview})

@@ -20,7 +20,7 @@ import (
 
 // View implements tea.Model.
 func (m *model) View() tea.View {
-	defer m.logPanic()
+	defer logPanic(m)
 	m.draw()
 	v := tea.NewView(m.screen.canvas.String())
 	v.AltScreen = true

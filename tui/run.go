@@ -75,7 +75,7 @@ func stateDir(m *model) string {
 
 // logPanic is deferred wherever the program runs our code on the event loop: it logs a panic and lets it
 // continue, so that bubbletea restores the terminal.
-func (m *model) logPanic() {
+func logPanic(m *model) {
 	if r := recover(); r != nil {
 		writeCrash(m, r, debug.Stack())
 		panic(r)

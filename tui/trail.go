@@ -33,8 +33,8 @@ type visit struct {
 // mostVisits bounds the trail; older views are forgotten.
 const mostVisits = 32
 
-// visit returns what there is now.
-func (m *model) visit() visit {
+// visited returns what there is now.
+func visited(m *model) visit {
 	s := &m.state
 	return visit{view: m.tabs.front, device: s.Device, query: s.QueryText, selected: s.Selected,
 		hasMark: s.HasMark, window: s.Window}
@@ -55,13 +55,13 @@ func (m *model) show(id leaf.ID) bool {
 	if t.past = append(t.past, last); len(t.past) > mostVisits {
 		t.past = t.past[1:]
 	}
-	t.here = m.visit()
+	t.here = visited(m)
 	t.here.jumped = t.here.query != last.query
 	return true
 }
 
-// restart forgets all views but the one in front.
-func (m *model) restart() { m.trail = trail{here: m.visit(), before: m.visit()} }
+// restartTrail forgets all views but the one in front.
+func restartTrail(m *model) { m.trail = trail{here: visited(m), before: visited(m)} }
 
 // undo is one thing that esc takes back.
 type undo uint8
@@ -75,8 +75,8 @@ const (
 	theView
 )
 
-// next returns what esc takes back now.
-func (m *model) next() undo {
+// undoable returns what esc takes back now.
+func undoable(m *model) undo {
 	s, here, root := &m.state, &m.trail.here, len(m.trail.past) == 0
 	switch timed := root || !timeless(m.tabs.view(), s); {
 	case s.Device != nil && s.QueryText != "" && (root || !here.jumped || s.QueryText != here.query):
@@ -100,7 +100,7 @@ func selects(id leaf.ID) bool { return id == leaf.Timeline || id == leaf.Segment
 
 // back takes one thing back.
 func (m *model) back() tea.Cmd {
-	switch m.next() {
+	switch undoable(m) {
 	case theSearch:
 		m.filter.clear()
 	case theSelection:
@@ -110,13 +110,13 @@ func (m *model) back() tea.Cmd {
 	case theZoom:
 		m.cursor.wholeWindow()
 	case theView:
-		return m.goBack()
+		return goBack(m)
 	}
 	return m.changed()
 }
 
 // goBack shows the view before, with the search and the selection that it had.
-func (m *model) goBack() tea.Cmd {
+func goBack(m *model) tea.Cmd {
 	t, s := &m.trail, &m.state
 	last := t.past[len(t.past)-1]
 	t.past = t.past[:len(t.past)-1]
@@ -127,7 +127,7 @@ func (m *model) goBack() tea.Cmd {
 			found, _ = m.filter.set(last.query, s.Cursor) // it was valid then
 		}
 	}
-	t.here = m.visit()
+	t.here = visited(m)
 	if n := len(t.past); n > 0 {
 		t.here.jumped = t.here.query != "" && t.here.query != t.past[n-1].query
 	}

@@ -13,7 +13,7 @@ import (
 func (d *driver) backThrough() (views string) {
 	for range 2 * mostVisits {
 		views += string(rune(d.m.tabs.front))
-		if d.m.next() == nothing {
+		if undoable(d.m) == nothing {
 			return views
 		}
 		d.press("esc")

@@ -12,7 +12,7 @@ import (
 
 // Update implements tea.Model.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	defer m.logPanic()
+	defer logPanic(m)
 	var cmds []tea.Cmd
 	for m.post(msg); len(m.inbox) > 0; {
 		msg, m.inbox = m.inbox[0], m.inbox[1:]
@@ -63,7 +63,7 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 		return m.changed(), true
 	case tea.KeyPressMsg:
 		m.toast.dropNotice()
-		m.trail.before = m.visit()
+		m.trail.before = visited(m)
 		return m.onKey(msg), true
 	case tea.PasteMsg:
 		m.post(m.dialogs.Update(msg))
@@ -71,7 +71,7 @@ func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	case tea.MouseMsg:
 		if _, click := msg.(tea.MouseClickMsg); click {
 			m.toast.dropNotice()
-			m.trail.before = m.visit()
+			m.trail.before = visited(m)
 		}
 		return m.onMouse(msg), true
 	case tea.ResumeMsg:
@@ -179,7 +179,7 @@ func (m *model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		m.open.show(msg.Timeline)
 		return m.look(), true
 	case leaf.OpenRankMsg:
-		return m.openRank(msg.Path), true
+		return openRank(m, msg.Path), true
 	case leaf.ToastMsg:
 		return m.toast.say(msg.Text, msg.Error), true
 	case leaf.PickMsg:
