@@ -183,7 +183,7 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 // colours.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
-	legend := legendRows(s, w, v.drawn(s))
+	legend := legendRows(s, w, drawn(v, s))
 	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ is many small blocks"}
 	rows := h - len(legend)
 	if h >= 10 {
@@ -212,7 +212,7 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 }
 
 // drawn are the categories of the bands in the picture; all of them while those are not known.
-func (v *View) drawn(s *leaf.State) (shown [timeline.NumCategories]bool) {
+func drawn(v *View, s *leaf.State) (shown [timeline.NumCategories]bool) {
 	k, columns, ok := v.bands.Value()
 	for _, bands := range columns {
 		for _, b := range bands {
