@@ -201,16 +201,11 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 		row := []string{name, fmt.Sprint(len(table.Items)), fmt.Sprint(low.LowerBound),
 			fmt.Sprintf("%.3f", float64(fit.Top)/capacity), fmt.Sprint(res.Top),
 			fmt.Sprintf("%d, %s", low.Top, low.Status), fmt.Sprint(res.Work)}
-		if b.times {
-			row = append(row, rounded(took))
-		}
-		rows = append(rows, append(row, published[name]))
+		rows = append(rows, append(b.timed(row, rounded(took)), published[name]))
 	}
 	header := []string{"problem", "buffers", "bound", "smartpool's rule / capacity",
 		"exact within the capacity", "exact, lowest top", "steps"}
-	if b.times {
-		header = append(header, "processor time, ms, this machine")
-	}
+	header = b.timed(header, processorTimeHead)
 	p.table(append(header, "MiniMalloc's, ms, its authors' machine"), rows)
 	all := "all of them"
 	if len(missed) > 0 {
@@ -276,18 +271,22 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 		over := func(top int64) string { return fmt.Sprintf("%.4f", float64(top)/float64(res.LowerBound)) }
 		row := []string{c.name, fmt.Sprint(len(table.Items)), fmt.Sprint(res.LowerBound), over(fit.Top),
 			over(res.Top), res.Status.String(), fmt.Sprint(res.Work)}
-		if b.times {
-			row = append(row, rounded(took))
-		}
-		rows = append(rows, row)
+		rows = append(rows, b.timed(row, rounded(took)))
 	}
 	header := []string{"problem", "buffers", "bound, bytes", "smartpool's rule", "exact", "exact is", "steps"}
-	if b.times {
-		header = append(header, "processor time, ms, this machine")
-	}
-	p.table(header, rows)
+	p.table(b.timed(header, processorTimeHead), rows)
 	p.para("*smartpool's rule* and *exact* are footprint over the bound.")
 	return nil
+}
+
+const processorTimeHead = "processor time, ms, this machine"
+
+// timed appends the one column that is measured in time, unless it is left out.
+func (b *bench) timed(row []string, cell string) []string {
+	if b.times {
+		row = append(row, cell)
+	}
+	return row
 }
 
 // cuts compares the packers on problems without any slack.
@@ -330,17 +329,11 @@ func (b *bench) cuts(ctx context.Context, p *page) error {
 		over := func(top int64) string { return fmt.Sprintf("%.4f", float64(top)/float64(c.Height)) }
 		row := []string{fmt.Sprint(c.Pieces), how, fmt.Sprintf("%d x %d", c.Width, c.Height),
 			over(rule.Top), over(res.Top), res.Status.String(), fmt.Sprint(res.Work)}
-		if b.times {
-			row = append(row, rounded(took))
-		}
-		rows = append(rows, row)
+		rows = append(rows, b.timed(row, rounded(took)))
 		b.tell("packed %d pieces, %s", c.Pieces, how)
 	}
 	header := []string{"pieces", "cut", "time x bytes", "smartpool's rule", "exact", "exact is", "steps"}
-	if b.times {
-		header = append(header, "processor time, ms, this machine")
-	}
-	p.table(header, rows)
+	p.table(b.timed(header, processorTimeHead), rows)
 	p.para("*smartpool's rule* and *exact* are footprint over the bound.")
 	return nil
 }
