@@ -10,16 +10,16 @@ import (
 // trail remembers the views that led to the one in front, so that esc goes back through them.
 //
 // Esc ends what was begun in the view in front, one thing at a time: the search, the selection, the mark, the
-// zoom. Then it returns to the view before. What a jump set on its way, as enter on a category sets a search
-// and shows what it finds, belongs to the jump: esc takes both back at once. A search that was typed in an
-// earlier view holds in this one, too, so it ends first.
+// zoom. Then it returns to the previous view. Enter on a category sets a search and jumps to what it finds;
+// esc undoes both at once. A search that was typed in an earlier view still applies in this one, so it ends
+// first.
 type trail struct {
 	past   []visit // the oldest first
-	here   visit   // what there was when the view in front was shown
-	before visit   // what there was at the last key or click
+	here   visit   // the state when the current view was shown
+	before visit   // the state at the last key or click
 }
 
-// visit is a view, and what there was in it that esc takes back.
+// visit is a view and its state that esc can undo.
 type visit struct {
 	view     leaf.ID
 	device   *timeline.Device
@@ -63,7 +63,7 @@ func (m *model) show(id leaf.ID) bool {
 // restartTrail forgets all views but the one in front.
 func restartTrail(m *model) { m.trail = trail{here: visited(m), before: visited(m)} }
 
-// undo is one thing that esc takes back.
+// undo is one thing that esc can undo.
 type undo uint8
 
 const (
@@ -75,7 +75,7 @@ const (
 	theView
 )
 
-// undoable returns what esc takes back now.
+// undoable returns what esc would undo now.
 func undoable(m *model) undo {
 	s, here, root := &m.state, &m.trail.here, len(m.trail.past) == 0
 	switch timed := root || !timeless(m.tabs.view(), s); {
@@ -94,8 +94,8 @@ func undoable(m *model) undo {
 	return nothing
 }
 
-// selects reports whether a view shows which block is selected, and has no rows to choose from: a row that is
-// chosen is nothing to take back.
+// selects reports whether a view marks a selected block without a list of rows. In a list there is always a
+// selected row, so there is nothing to undo.
 func selects(id leaf.ID) bool { return id == leaf.Timeline || id == leaf.Segments }
 
 // back takes one thing back.

@@ -18,7 +18,7 @@ const (
 	WaitsForInterpreter          //
 	WaitsForCUDA                 //
 
-	// From when on steps are counted.
+	// Where the count of steps begins.
 	StepsCounted //
 	SinceAttach  //
 

@@ -196,7 +196,7 @@ func (m *merger) some(p partners, i int32) func(yield func(int32) bool) {
 	}
 }
 
-// rated says how sure a merge is by now.
+// rated updates how sure a merge is.
 func (m *merger) rated(x merge) merge {
 	a, b := &m.blocks[x.a], &m.blocks[x.b]
 	if !x.stack {

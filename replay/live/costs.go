@@ -129,7 +129,7 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
 	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
-	turns, timed := 1, 0 // one turn has to do until it is known how long steps last
+	turns, timed := 1, 0 // one turn has to do until the length of a step is known
 	for turn := 0; turn < turns; turn++ {
 		for k, words := range plans {
 			if k > 0 && words == nil {

@@ -117,7 +117,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
-// Doing says what is done in this phase, the longest way first: with how far it has come, and without.
+// Doing describes this phase in words, the longest text first: with progress, and without.
 func (n *News) Doing() []string {
 	if aside := n.Aside(); aside != "" {
 		return []string{aside}

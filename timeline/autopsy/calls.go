@@ -41,7 +41,7 @@ func evaluates(fn string) bool {
 var differentiated = []string{"fisher", "grad", "hessian", "jacobian", "influence", "importance", "saliency",
 	"attribut", "sensitiv", "penalty"}
 
-// differentiates reports whether a function on a call's path is named as one whose results are
+// differentiates reports whether a function on a call's path has the name of one whose results are
 // differentiated.
 func (c *evidence) differentiates(p *steps.Part) bool {
 	return slices.ContainsFunc(c.pathOf(p), func(id traces.FrameID) bool {

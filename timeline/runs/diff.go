@@ -30,7 +30,7 @@ func Compare(ctx context.Context, a, b *timeline.Device) (*Diff, error) {
 	return x, x.compare(ctx)
 }
 
-// CompareSides compares two moments that somebody chose, as [StepSide] returns them.
+// CompareSides compares two moments that the user chose, as [StepSide] returns them.
 func CompareSides(ctx context.Context, a, b *timeline.Device, sideA, sideB Side) (*Diff, error) {
 	x := &Diff{A: a, B: b, SideA: sideA, SideB: sideB, chosen: true}
 	return x, x.compare(ctx)
@@ -324,7 +324,7 @@ func (x *Diff) partial() bool {
 type Diff struct {
 	A, B         *timeline.Device
 	SideA, SideB Side // the moments that the rows compare
-	chosen       bool // somebody chose the sides
+	chosen       bool // the user chose the sides
 	Categories   []DiffRow
 	Sites        []DiffRow // stacks normalised against line shifts; descending |B-A|
 	Metrics      []Metric

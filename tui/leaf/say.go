@@ -29,7 +29,7 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - d.Timeline().Zero())
 }
 
-// LogitsMark stands before the call site of a holder that is of the logits: sentences name them so, and
+// LogitsMark precedes the call site of a holder that is part of the logits: sentences call them that, and
 // tables by where they were allocated.
 const LogitsMark = "logits: "
 

@@ -1,19 +1,19 @@
 package live
 
-// verdict keeps what is said of a job's memory from flipping: at the threshold between steady and a leak the
-// trend over the last steps crosses it back and forth from look to look. A verdict that differs from the one
-// before is unsettled, and said to be, until it has held for some steps. The first one holds at once.
+// verdict keeps the sentence about a job's memory from flipping. Near the threshold between steady and
+// leaking the trend of the last steps crosses it back and forth. A changed verdict counts as unsettled, and
+// the sentence says so, until it has held for some steps. The first verdict holds at once.
 type verdict struct {
 	known   bool
-	process int   // whose it is
-	leaking bool  // the newest one
-	settled int64 // the step from which on it is settled
+	process int   // the one it is about
+	leaking bool  // the newest verdict
+	settled int64 // the step at which it settles
 }
 
-// settling is for how many steps a changed verdict is unsettled.
+// settling is how many steps a changed verdict stays unsettled.
 const settling = 32
 
-// take takes the trend of a look, and marks the look as long as it is unsettled.
+// take takes in the trend of a look, and marks the look while the verdict is unsettled.
 func (v *verdict) take(l *Look) {
 	n := len(l.Steps)
 	if n == 0 || l.Report.Trend.Points < 8 {

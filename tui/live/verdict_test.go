@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// At the threshold between steady and a leak the trend crosses it from look to look. What is said does not
+// At the threshold between steady and a leak the trend crosses it from look to look. The sentence does not
 // flip with it: as long as that lasts, it says both.
 func TestTheVerdictDoesNotFlip(t *testing.T) {
 	_, v, _ := open(t, running(t, 160))

@@ -236,13 +236,13 @@ func (p *planning) stop() {
 	}
 }
 
-// toggle switches a manager on or off, for whoever starts planning next.
+// toggle switches a manager on or off for the next planning.
 func (p *planning) toggle(m *manager) {
 	m.on = !m.on
 	switch {
 	case m.on:
 		p.stopped = false
-	case p.progressOf(m.Info.Name).planning: // nobody waits for it: the others go on
+	case p.progressOf(m.Info.Name).planning: // nothing waits for it: the others go on
 		p.stop()
 	}
 }

@@ -106,7 +106,7 @@ func (t *training) elsewhere() string {
 // takenMsg says what came of taking somebody else's plan away.
 type takenMsg struct{ err error }
 
-// takeAway takes somebody else's plan away from the training.
+// takeAway removes another viewer's plan from the training.
 func (t *training) takeAway() tea.Cmd {
 	with := t.with
 	return func() tea.Msg { return takenMsg{with.TakeAway(context.Background())} }

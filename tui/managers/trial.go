@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// trial is a plan that a training was asked to go on with, and what came of it.
+// trial is a plan that a training was asked to run with, and its outcome.
 type trial struct {
 	job[live.News]
 	manager int

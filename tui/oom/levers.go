@@ -214,7 +214,7 @@ func partner(t *report.Together, name string) string {
 	return ""
 }
 
-// cameTogether says what came of trying a lever with another one.
+// cameTogether is the outcome of trying a lever together with another one.
 func cameTogether(t *report.Together, with string, u timeline.Units) string {
 	_, came := cameOf(&t.Tried, u)
 	return "Together with " + autopsy.LeverWords(with) + ": " + strings.TrimPrefix(came, "Tried: ")

@@ -23,7 +23,7 @@ type asked struct {
 	units  timeline.Units
 }
 
-// answer is an autopsy, and which of its holders are of the logits.
+// answer is an autopsy, and which of its holders are logits.
 type answer struct {
 	*autopsy.Result
 	logits []bool
@@ -54,7 +54,7 @@ type view struct {
 	laid    layout
 	levers  *table.Table
 	holders *table.Table
-	logits  []bool           // which holders are of the logits
+	logits  []bool           // which holders are logits
 	of      *timeline.Device // whose rows the tables hold
 	tab     key.Binding
 }

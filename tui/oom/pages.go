@@ -77,7 +77,7 @@ func inFull(pages []page, selected int, heights []int) [][]int {
 	return shown
 }
 
-// page is a lever in full: what to do and what came of trying it, in its styles, and the code to change.
+// page is a lever in full: what to do, the outcome of trying it, and the code to change, each in its style.
 type page struct{ text, code []string }
 
 func (b *page) height() int { return 1 + len(b.text) + len(b.code) }

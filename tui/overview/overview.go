@@ -150,8 +150,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	)
 }
 
-// holder is a row of the table of holders; logits says that its largest block is of the logits, by which name
-// the sentence on top may call it.
+// holder is a row of the table of holders. logits is set if its largest block is logits, the name that the
+// sentence on top may use for it.
 type holder struct {
 	sites.Group
 	logits bool

@@ -269,7 +269,7 @@ class Agent:
             steps, begin = agent.steps, clock()
             if here in steps.in_backward or task() != -1:
                 return original(*args, **kwargs)
-            # The usual step, as in _post. What stands behind it costs most: the pass has emptied the caches.
+            # The usual step, as in _post. The code after it costs most: the pass has emptied the caches.
             if begin < agent.wishes.calm:
                 steps.in_backward.add(here)
                 try:

@@ -114,7 +114,7 @@ func (in *injection) failed(doing string, err error) error {
 		if !errors.As(err, &by) {
 			by = tracedBy(tracerOf(in.pid))
 		}
-		if by != 0 { // a tracer that came after the check; it may have left by now
+		if by != 0 { // a tracer that attached after the check, and may have left since
 			e := traced("/proc", in.pid, int(by))
 			e.Err = err
 			return e
@@ -137,9 +137,9 @@ func tracerOf(pid int) int {
 }
 
 // seize attaches to a process. Two that attach at the same moment are in each other's way for a millisecond,
-// and the kernel refuses the second as it refuses somebody without permission. So if nobody traces the
-// process by now, it tries again, after pauses that outlast the stops of an injection; a real refusal is
-// refused each time. If somebody does, the error says who: a moment later that may no longer be seen.
+// and the kernel refuses the second as it refuses somebody without permission. So if the process has no
+// tracer, seize tries again, with pauses that outlast the stops of an injection; without permission every try
+// fails. If it has one, the error names it, because it may be gone by the time anybody looks.
 func seize(try func() error, tracer func() int, pause func(time.Duration)) (err error) {
 	for wait := time.Duration(0); wait < seizeLimit; wait = 2*wait + time.Millisecond {
 		pause(wait)

@@ -81,7 +81,7 @@ func NewProcess(p *job.Process, waiting string) *Process {
 	return f
 }
 
-// CountsFrom says from when on the process's steps are counted, if not from its beginning: "since attach".
+// CountsFrom says where the count of steps begins, if not with the process: "since attach".
 func (f *Process) CountsFrom(since string) {
 	f.mu.Lock()
 	f.look.Since = since
