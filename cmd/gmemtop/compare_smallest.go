@@ -6,18 +6,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/pflag"
+
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/spf13/pflag"
 )
 
 // searchTime bounds the search for a budget that fits, where --limit does not.
 const searchTime = 10 * time.Second
 
-// smallestBudget looks for the smallest budget that fits after one that did not, and says with which command
-// line to compare at it: in the report of the comparison or, where the budget was refused and there is none,
-// as a note.
+// smallestBudget looks for the smallest budget that fits, after one that did not, and gives the command line
+// for it: in the comparison's report, or as a note if the budget was refused and there is no report.
 func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, list []plan.Manager,
 	opt replay.Options, made *replay.Comparison) error {
 	within := searchTime
