@@ -10,6 +10,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
 	"github.com/gmemtop/gmemtop/capture/say"
@@ -249,6 +251,7 @@ const RecordedSteps = 3
 // Target returns the process as a target of plans that choose addresses, or of plans that move and drop saved
 // tensors.
 func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live.Target, error) {
+	o = m.counted(o)
 	if !pooled {
 		return live.NewTarget(m, o), nil
 	}
@@ -257,6 +260,18 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 		return nil, err
 	}
 	return live.NewPoolTarget(m, library, o), nil
+}
+
+// counted adds to the options who counts what the process takes: the driver if it trains on a GPU, and
+// otherwise the kernel if it runs on this machine.
+func (m *Member) counted(o live.Options) live.Options {
+	switch who := m.History.Snapshot().Target; {
+	case strings.HasPrefix(who.Device, "cuda"):
+		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
+	case who.PID != 0 && !who.Remote:
+		o.Used = func() (int64, bool) { return procs.Resident(who.PID, who.Started) }
+	}
+	return o
 }
 
 // DescribeEvents implements live.PoolMember. For a GPU torch records the memory itself.

@@ -4,11 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 
-	"github.com/gmemtop/gmemtop/capture/nvml"
-	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -76,7 +73,7 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 		if x.Err != nil {
 			return nil, fmt.Errorf("%s: %w", x.Name, x.Err)
 		}
-		o := x.counted(t.opt)
+		o := t.opt
 		if len(t.ranks) > 0 { // one of them tells how far it has come
 			o.Describing = nil
 		}
@@ -176,16 +173,4 @@ func merged(all []plan.Measurement) plan.Measurement {
 		m.PinnedPeak += x.PinnedPeak
 	}
 	return m
-}
-
-// counted adds to the options who counts what the process takes: the driver if it trains on a GPU, and
-// otherwise the kernel if it runs on this machine.
-func (m *Member) counted(o live.Options) live.Options {
-	switch who := m.History.Snapshot().Target; {
-	case strings.HasPrefix(who.Device, "cuda"):
-		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
-	case who.PID != 0 && !who.Remote:
-		o.Used = func() (int64, bool) { return procs.Resident(who.PID, who.Started) }
-	}
-	return o
 }
