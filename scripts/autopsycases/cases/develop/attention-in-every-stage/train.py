@@ -13,7 +13,9 @@ BATCH = 2 if FIXED else 8
 class Down(nn.Module):
     def __init__(self, channels, to):
         super().__init__()
-        self.first = nn.Sequential(nn.GroupNorm(8, channels), nn.SiLU(), nn.Conv2d(channels, to, 3, padding=1))
+        self.first = nn.Sequential(
+            nn.GroupNorm(8, channels), nn.SiLU(), nn.Conv2d(channels, to, 3, padding=1)
+        )
         self.second = nn.Sequential(nn.GroupNorm(8, to), nn.SiLU(), nn.Conv2d(to, to, 3, padding=1))
         self.skip = nn.Conv2d(channels, to, 1)
         self.norm = nn.GroupNorm(8, to)

@@ -1,4 +1,4 @@
-"""Attributes the predictions of several models of DNA to the bases of the sequences, one model after another."""
+"""Attributes predictions of several models of DNA to the bases of sequences, one model after another."""
 
 import sys
 
@@ -14,7 +14,9 @@ class Profile(nn.Module):
     def __init__(self, width=256, layers=8):
         super().__init__()
         self.first = nn.Conv1d(4, width, 21, padding=10)
-        self.layers = nn.ModuleList(nn.Conv1d(width, width, 3, padding=1 << i, dilation=1 << i) for i in range(layers))
+        self.layers = nn.ModuleList(
+            nn.Conv1d(width, width, 3, padding=1 << i, dilation=1 << i) for i in range(layers)
+        )
         self.relus = nn.ModuleList(nn.ReLU() for _ in range(layers + 1))
         self.head = nn.Linear(width, 1)
 

@@ -1,4 +1,4 @@
-"""Trains a voxel grid with rays through it; the indices of rays and steps depend on the shape of the batch."""
+"""Trains a voxel grid with rays through it; indices of rays and steps depend on the shape of the batch."""
 
 import functools
 import sys

@@ -34,7 +34,9 @@ def replace(module):
 
 class FP8Model:
     def __init__(self):
-        self.model = GPT(vocabulary=32_000, width=1024, layers=16, heads=16, context=8192).bfloat16().cuda().eval()
+        self.model = (
+            GPT(vocabulary=32_000, width=1024, layers=16, heads=16, context=8192).bfloat16().cuda().eval()
+        )
 
     def quantize(self, examples):
         replace(self.model)
