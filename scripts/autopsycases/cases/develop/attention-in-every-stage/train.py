@@ -1,6 +1,7 @@
 """Trains a diffusion model on large images with attention in each of its stages."""
 
 import sys
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -34,9 +35,9 @@ class Network(nn.Module):
     def __init__(self, channels=3, widths=(32, 64, 128, 256)):
         super().__init__()
         self.stem = nn.Conv2d(channels, widths[0], 3, 2, 1)
-        self.downs = nn.ModuleList(Down(a, b) for a, b in zip(widths, widths[1:]))
+        self.downs = nn.ModuleList(Down(a, b) for a, b in pairwise(widths))
         self.up = nn.Sequential(
-            *(nn.ConvTranspose2d(b, a, 4, 2, 1) for a, b in reversed(list(zip(widths, widths[1:])))),
+            *(nn.ConvTranspose2d(b, a, 4, 2, 1) for a, b in reversed(list(pairwise(widths)))),
             nn.ConvTranspose2d(widths[0], channels, 4, 2, 1),
         )
 

@@ -21,14 +21,18 @@ class Quantizer:
             return module(x.cuda())
         return torch.cat([module(part.cuda()).cpu() for part in x.split(PARALLEL)])
 
+    def into(self, features):
+        def hook(module, inputs, output):
+            features.append(output.abs().mean((0, 1)))
+
+        return hook
+
     @torch.no_grad()
     def quantize(self):
         for number, layer in enumerate(self.layers):
             layer = layer.cuda()
             features = []
-            handle = layer.norm1.register_forward_hook(
-                lambda module, args, output: features.append(output.abs().mean((0, 1)))
-            )
+            handle = layer.norm1.register_forward_hook(self.into(features))
             self.inputs = self.module_forward(layer, self.inputs)
             handle.remove()
             self.search_scales(layer, torch.stack(features).mean(0))
