@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -11,6 +12,14 @@ import (
 // keptByCall is the share of a call's bytes that are there while it is under way with gradients on. Without,
 // each layer's end when the next has run.
 const keptByCall = 0.5
+
+// keepsAll reports whether a call that is under way keeps most of what it made, as a graph does, and returns
+// the bytes kept and made.
+func keepsAll(c *evidence, p *steps.Part) (kept, made int64, ok bool) {
+	ids, kept := c.forwardBlocks(p.First, c.a.At, c.a.At+1)
+	_, made = c.forwardBlocks(p.First, c.a.At, p.First)
+	return kept, made, len(ids) >= graphBlocks && float64(kept) >= keptByCall*float64(made)
+}
 
 // firstEvaluation finds an evaluation that fails within a call: a function that is named as one calls the
 // model in a process that trains elsewhere, or the process has called it from there before and never ran a
@@ -20,17 +29,19 @@ const keptByCall = 0.5
 func firstEvaluation(c *evidence) (fault, bool) {
 	last := c.parts[len(c.parts)-1]
 	hasTrained := c.lastOf(traces.PhaseBackward) >= 0
-	if last.Caller < 0 || !hasTrained && callsFrom(c, last.Caller) <= leastForwards {
+	if last.Caller < 0 {
 		return fault{}, false
+	}
+	if !hasTrained && callsFrom(c, last.Caller) <= leastForwards {
+		return firstInference(c, &last)
 	}
 	fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller)
 	named := evaluates(fn) || c.evaluating(&last)
 	if hasTrained && !named && !untrainedLine(c, last.Caller) {
 		return fault{}, false
 	}
-	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
-	_, made := c.forwardBlocks(last.First, c.a.At, last.First)
-	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
+	kept, made, ok := keepsAll(c, &last)
+	if !ok {
 		return fault{}, false
 	}
 	line := c.frameText(c.ownLine(&last))
@@ -57,6 +68,38 @@ func firstEvaluation(c *evidence) (fault, bool) {
 	}
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphed(c, c.parts[len(c.parts)-1:])}
+	return f, true
+}
+
+// firstInference finds an inference whose author forgot no_grad, in its first calls: the names of the
+// functions that they come through, or the mode of the modules, say that nothing is trained. What looks like
+// it: what explains or attacks a model, which differentiates in evaluation mode and has names that say so; a
+// training that is too large and has neither such a name nor a dropout or a batch_norm, which the lever for
+// first calls leaves open.
+func firstInference(c *evidence, last *steps.Part) (fault, bool) {
+	if purpose(c, last) != modeEvaluation || c.differentiates(last) || keepsLoss(c) {
+		return fault{}, false
+	}
+	kept, made, ok := keepsAll(c, last)
+	if !ok {
+		return fault{}, false
+	}
+	line := c.frameText(c.ownLine(last))
+	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
+		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
+		line)}}
+	f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
+		"nothing is trained here.", line, c.u.Bytes(kept))
+	f.fix = "Wrap the call in torch.no_grad()."
+	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")
+	if c.namedMode(last) == modeUnknown {
+		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a backward.",
+			line, c.u.Bytes(kept))
+		f.sure(Possible, "its batch norms use the statistics of their buffers; a training that keeps them "+
+			"fixed looks the same")
+	}
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+		changes: ungraphed(c, []steps.Part{*last})}
 	return f, true
 }
 

@@ -17,7 +17,8 @@ import (
 // the first needs a gradient that goes through it. The pattern: a module that the training calls after its
 // network calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of
 // outputs that both come from the network. Which of the two is data the recording does not show, so that this
-// is a lever with an "if" and no cause; the saving is that of the first call.
+// is a lever with an "if", and a cause only where the network is in evaluation mode, so that nobody trains it;
+// the saving is that of the first call.
 
 // innerCall is what a line of a module that the training calls made through the module that it calls.
 type innerCall struct {
@@ -26,6 +27,7 @@ type innerCall struct {
 	ids        []timeline.AllocID
 	made, kept int64
 	inside     map[string]bool // the ways from there to what allocated
+	stacks     map[traces.StackID]bool
 }
 
 // innerCalls returns what the lines of a module's own code called in a call of it, and what was there of that
@@ -42,11 +44,12 @@ func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 				k := slices.IndexFunc(out, func(o *innerCall) bool { return o.line == line })
 				if k < 0 {
 					fn, file, _ := c.places.FrameText(line)
-					out = append(out, &innerCall{line: line, fn: fn, file: file, inside: map[string]bool{}})
+					out = append(out, &innerCall{line: line, fn: fn, file: file, inside: map[string]bool{},
+						stacks: map[traces.StackID]bool{}})
 					k = len(out) - 1
 				}
 				x = out[k]
-				x.inside[inside] = true
+				x.inside[inside], x.stacks[s] = true, true
 			}
 			of[s] = x
 		}
@@ -83,41 +86,78 @@ func callWithin(c *evidence, s traces.StackID, outermost traces.FrameID) (line t
 	return line, way.String()[:cut]
 }
 
-// comparedLever is offered where two calls of one network in a loss both keep a graph.
-func comparedLever(c *leverCase, of *evidence) (Lever, bool) {
-	all := of.rounds()
+// compared is a network in a loss that two of its lines call, each keeping a graph.
+type compared struct {
+	first, second *innerCall
+	call          *steps.Part // of the loss
+}
+
+// comparedCalls finds such a network in the step under way.
+func comparedCalls(c *evidence) (compared, bool) {
+	all := c.rounds()
 	if len(all) == 0 {
-		return Lever{}, false
+		return compared{}, false
 	}
-	open := of.parts[all[len(all)-1].from:all[len(all)-1].to]
+	open := c.parts[all[len(all)-1].from:all[len(all)-1].to]
 	for len(open) > 0 && open[len(open)-1].Phase != traces.PhaseForward {
 		open = open[:len(open)-1] // its backward is under way
 	}
-	if behindNetwork(of, open) == timeline.Never {
-		return Lever{}, false
+	if behindNetwork(c, open) == timeline.Never {
+		return compared{}, false
 	}
-	calls := innerCalls(of, &open[len(open)-1])
+	call := &open[len(open)-1]
+	calls := innerCalls(c, call)
 	for i, x := range calls {
 		for _, y := range calls[i+1:] {
-			if x.fn != y.fn || x.file != y.file || !sameWays(x.inside, y.inside) ||
-				len(x.ids) < graphBlocks || float64(x.kept) < keptByCall*float64(x.made) ||
-				float64(y.kept) < keptByCall*float64(y.made) {
-				continue
+			if x.fn == y.fn && x.file == y.file && sameWays(x.inside, y.inside) &&
+				len(x.ids) >= graphBlocks && float64(x.kept) >= keptByCall*float64(x.made) &&
+				float64(y.kept) >= keptByCall*float64(y.made) {
+				return compared{x, y, call}, true
 			}
-			n, ok := c.saves(untilNext(of, x.ids))
-			line, other := of.frameText(x.line), of.frameText(y.line)
-			l := Lever{
-				Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
-				Command: at("with torch.no_grad():", line),
-				Text: fmt.Sprintf("if one of the inputs that the same network gets at %s and at %s is data, "+
-					"call it for that one under torch.no_grad(): the first call keeps %s for a backward",
-					line, other, of.u.Bytes(x.kept)),
-			}
-			l.Effect.Changes = c.tried
-			return l, ok
 		}
 	}
-	return Lever{}, false
+	return compared{}, false
+}
+
+// comparedLever is offered where two calls of one network in a loss both keep a graph.
+func comparedLever(c *leverCase, of *evidence) (Lever, bool) {
+	x, ok := comparedCalls(of)
+	if !ok {
+		return Lever{}, false
+	}
+	n, ok := c.saves(untilNext(of, x.first.ids))
+	line, other := of.frameText(x.first.line), of.frameText(x.second.line)
+	l := Lever{
+		Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: at("with torch.no_grad():", line),
+		Text: fmt.Sprintf("if one of the inputs that the same network gets at %s and at %s is data, "+
+			"call it for that one under torch.no_grad(): the first call keeps %s for a backward",
+			line, other, of.u.Bytes(x.first.kept)),
+	}
+	l.Effect.Changes = c.tried
+	return l, ok
+}
+
+// comparedFault is the cause where the network is in evaluation mode and nothing else is found.
+func comparedFault(c *evidence) (fault, bool) {
+	x, ok := comparedCalls(c)
+	within := func(s traces.StackID) bool { return x.first.stacks[s] || x.second.stacks[s] }
+	if !ok || modeOf(c, x.call, within) != modeEvaluation {
+		return fault{}, false
+	}
+	line, other := c.frameText(x.first.line), c.frameText(x.second.line)
+	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(x.first.kept), Text: fmt.Sprintf(
+		"the network that the loss calls at %s and at %s is in evaluation mode, and the first call keeps %s",
+		line, other, c.u.Bytes(x.first.kept))}}
+	f.said = fmt.Sprintf("The loss calls a network that nobody trains at %s and at %s, and both calls keep "+
+		"a graph; the first keeps %s.", line, other, c.u.Bytes(x.first.kept))
+	f.fix = "Call it under torch.no_grad() for the input that is data, and turn the gradients of its " +
+		"weights off: network.requires_grad_(False)."
+	f.sure(Possible, "its batch norms use the statistics of their buffers, as in evaluation mode; a pair of "+
+		"outputs of the trained network looks the same")
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+		changes: untilNext(c, x.first.ids)}
+	return f, true
 }
 
 // sameWays reports whether most ways of the second of two calls, which may be under way, are the first's.
@@ -132,9 +172,9 @@ func sameWays(x, y map[string]bool) bool {
 }
 
 // firstCallLever is offered where the first call of the model runs out and keeps what it makes, as a graph
-// does: a training too large for the device, or an inference whose author forgot no_grad. Nothing in the
-// recording tells them apart, unless a loss was computed or something was trained, so that other levers come
-// first.
+// does: a training too large for the device, or an inference whose author forgot no_grad. A loss, names that
+// say that it trains and layers in training mode tell that it is a training. Without any of these nothing in
+// the recording tells them apart, so that other levers come first.
 func firstCallLever(c *leverCase, u timeline.Units) (Lever, bool) {
 	if !c.a.OOM || c.d.Info.Kind != traces.DeviceGPU {
 		return Lever{}, false
@@ -145,9 +185,11 @@ func firstCallLever(c *leverCase, u timeline.Units) (Lever, bool) {
 		return Lever{}, false
 	}
 	last := of.parts[len(of.parts)-1]
-	ids, kept := of.forwardBlocks(last.First, c.a.At, c.a.At+1)
-	_, made := of.forwardBlocks(last.First, c.a.At, last.First)
-	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
+	if purpose(of, &last) == modeTraining {
+		return Lever{}, false
+	}
+	kept, _, ok := keepsAll(of, &last)
+	if !ok {
 		return Lever{}, false
 	}
 	line := of.frameText(of.ownLine(&last))

@@ -57,17 +57,21 @@ func (c *evidence) outside(p *steps.Part) traces.FrameID {
 
 // evaluating reports whether the function that a call came through says by its name that it evaluates: the
 // innermost whose name says anything.
-func (c *evidence) evaluating(p *steps.Part) bool {
+func (c *evidence) evaluating(p *steps.Part) bool { return c.namedMode(p) == modeEvaluation }
+
+// namedMode returns what the innermost function that a call came through, of those whose names say anything,
+// says that it does.
+func (c *evidence) namedMode(p *steps.Part) mode {
 	for _, id := range c.pathOf(p) {
 		if !c.ofUser(id) && id != p.Caller {
 			continue
 		}
 		switch fn, _, _ := c.d.Timeline().Places().FrameText(id); {
 		case evaluates(fn):
-			return true
+			return modeEvaluation
 		case trains(fn):
-			return false
+			return modeTraining
 		}
 	}
-	return false
+	return modeUnknown
 }

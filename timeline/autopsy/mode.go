@@ -1,0 +1,65 @@
+package autopsy
+
+import (
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Whether a call that keeps its graph ran modules in training mode. A recording has no flags of modules, but
+// two layers behave differently: a dropout makes an output and a mask when it trains and nothing at all when
+// it does not, and of a batch_norm a graph keeps the statistics of the batch when it trains, while those of
+// its buffers serve when it does not (aten's native_batch_norm). Networks that have neither, such as those
+// with layer_norm alone, do not tell.
+
+// mode is the mode of the modules that a call ran.
+type mode uint8
+
+const (
+	modeUnknown mode = iota
+	modeTraining
+	modeEvaluation
+)
+
+// leastEvalNorms is how many outputs of batch_norm without statistics show evaluation mode.
+const leastEvalNorms = 3
+
+// modeOf returns the mode of what a call of the model that keeps its graph ran on stacks that of picks, up to
+// the autopsy's moment.
+func modeOf(c *evidence, p *steps.Part, of func(traces.StackID) bool) mode {
+	a := &c.d.Allocs
+	type layer struct{ batchNorm, dropout bool }
+	layers := map[traces.StackID]layer{}
+	outputs, output := 0, int64(0) // of batch_norms, and the size of the last
+	first, end := c.d.AllocsIn(p.First, min(p.End, c.a.At+1))
+	for id := first; id < end; id++ {
+		s := a.Stack[id]
+		l, seen := layers[s]
+		if !seen && of(s) {
+			l = layer{normNamed(c, s, "batch_norm"), normNamed(c, s, "dropout")}
+			layers[s] = l
+		}
+		statistics := id > first && a.Stack[id-1] == s && 8*a.Size[id] <= output
+		switch {
+		case l.dropout, l.batchNorm && statistics && a.Requested[id] > c.a.At:
+			return modeTraining
+		case l.batchNorm && !statistics:
+			outputs, output = outputs+1, a.Size[id]
+		}
+	}
+	if outputs >= leastEvalNorms {
+		return modeEvaluation
+	}
+	return modeUnknown
+}
+
+// anyStack picks all stacks.
+func anyStack(traces.StackID) bool { return true }
+
+// purpose is what a call of the model that nothing was trained by yet is for, as far as the names of the
+// functions that it came through and its mode tell. Names come first: they say what the code is meant to do.
+func purpose(c *evidence, p *steps.Part) mode {
+	if m := c.namedMode(p); m != modeUnknown {
+		return m
+	}
+	return modeOf(c, p, anyStack)
+}
