@@ -140,6 +140,7 @@ type edit struct {
 	moves  []move                       // by moment
 	prompt bool
 	scale  float64 // share of its bytes that what the failed step had still to make keeps
+	less   int64   // how many bytes fewer the request that failed asks for
 }
 
 // move gives an allocation back before its time, or makes it again.
@@ -157,6 +158,7 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 		if l.Scale > 0 {
 			e.scale *= l.Scale
 		}
+		e.less += l.Less
 		for _, c := range l.Changes {
 			if t.blockOf[c.Alloc] < 0 {
 				continue // over before what is played
@@ -196,6 +198,15 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 	return max(int64(left*float64(size)), 1)
 }
 
+// asks returns what the request that failed, of a size, asks for. before is the allocation of the same request
+// a step earlier, NoAlloc where the process was not at this point before.
+func (e *edit) asks(before timeline.AllocID, size int64) int64 {
+	if _, ok := e.share[before]; !ok {
+		size = max(size-e.less, 0)
+	}
+	return e.scaled(e.size(before, size))
+}
+
 // scaled returns what a request that the failed step had still to make asks for.
 func (e *edit) scaled(size int64) int64 {
 	if e.scale == 1 || size == 0 {
@@ -211,7 +222,7 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		return trial{}, err
 	}
 	settings, driver := t.r.Fidelity.Settings, int64(0)
-	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt && e.scale == 1
+	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt && e.scale == 1 && e.less == 0
 	for _, l := range levers {
 		driver += l.Driver
 		if l.Setting == "" {
@@ -363,11 +374,11 @@ func (w *writer) recorded() {
 	}
 	s := w.t.actions[w.t.request].Step
 	n := w.t.d.Begun(w.t.failed)
-	s.Kind = fidelity.Malloc
+	before := timeline.NoAlloc
 	if w.t.again >= 0 {
-		s.Size = w.e.size(n-w.t.period, s.Size)
+		before = n - w.t.period
 	}
-	s.Size = w.e.scaled(s.Size)
+	s.Kind, s.Size = fidelity.Malloc, w.e.asks(before, s.Size)
 	w.image(n, s)
 }
 
@@ -445,7 +456,7 @@ func (w *writer) following() (ends []int) {
 			s := x.Step
 			switch {
 			case i == t.request:
-				s.Kind, s.Size = fidelity.Malloc, w.e.scaled(w.e.size(n-t.period, asked))
+				s.Kind, s.Size = fidelity.Malloc, w.e.asks(n-t.period, asked)
 				w.image(n+shift, s)
 			case x.alloc == timeline.NoAlloc || x.alloc < old:
 			case s.Kind == fidelity.Malloc:

@@ -134,6 +134,21 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 
 // What stays of the parameters, the optimizer or gradients is made once, unless each step makes its own: then
 // room for some more of them is no room for all.
+func TestTheRequestThatFailedIsTriedAsSmallAsALeverMakesIt(t *testing.T) {
+	const mib = 1 << 20
+	out, _ := tried(t, keeping(t, ""), map[string]autopsy.Effect{
+		"no_request":      {Less: 10 * mib}, // it is what each step keeps
+		"smaller_request": {Less: 5 * mib},
+	})
+	for name, want := range map[string]string{
+		"no_request": report.Finishes, "smaller_request": report.DoesNotHelp,
+	} {
+		if out[name].Outcome != want {
+			t.Errorf("%s %s, want %s: %+v", name, out[name].Outcome, want, out[name])
+		}
+	}
+}
+
 func TestGradientsThatEachStepLeavesGoOnGrowing(t *testing.T) {
 	d := keeping(t, "")
 	for id, size := range d.Allocs.Size {

@@ -343,4 +343,6 @@ type Effect struct {
 	// Scale is the share of its bytes that what the step had still to make keeps: the request that failed and
 	// what follows it; 0 for all of them.
 	Scale float64
+	// Less is how many bytes fewer the request that failed asks for.
+	Less int64
 }

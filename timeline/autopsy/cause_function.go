@@ -27,6 +27,8 @@ const (
 	fewLarge = 8
 	// veryFew is how many these may be where the model has made nothing else to compare them with.
 	veryFew = 2
+	// partsOfInput is in how many parts the input is taken to be worked on: one of them is there at a time.
+	partsOfInput = 16
 )
 
 func functionFault(c *evidence) (fault, bool) {
@@ -146,19 +148,35 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
 		"same")
+	all := slicedBefore(c, s) // of the data: the model runs on parts of it
+	less := func(n int64) int64 {
+		if all {
+			return n
+		}
+		return n - partOf(c, n, len(ids) == 0)
+	}
 	var changes []Change
 	for _, id := range ids {
-		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+		changes = append(changes, life(c.d, id, less(c.d.Allocs.Rounded[id])))
 	}
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
-		changes: changes,
-		request: c.a.Asked.Or(0)}
-	if slicedBefore(c, s) {
+		changes: changes, request: less(c.a.Asked.Or(0))}
+	if all {
 		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function %sasked for %s%s.", line, holds, c.u.Bytes(c.a.Asked.Or(0)), more)
 	}
 	return f, true
+}
+
+// partOf returns how much of some bytes is there while one part of an input is worked on: a partsOfInput-th.
+// Where the request is all that there is of it, parts are as small as it takes to serve them.
+func partOf(c *evidence, bytes int64, alone bool) int64 {
+	part := bytes / partsOfInput
+	if alone {
+		part = min(part, factsOf(c.d, c.a, c.u).largestPiece()/2)
+	}
+	return part
 }
 
 // largestElsewhere returns the size of the largest block that the model made outside of a function.

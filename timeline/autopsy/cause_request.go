@@ -38,8 +38,9 @@ func requestFault(c *evidence) (fault, bool) {
 		"once; compute it in chunks, or with a function that does not, such as torch.cdist."
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
-		request: c.a.Asked.Or(0)}
+		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
 	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s) {
+		f.lever.request = c.a.Asked.Or(0)
 		wholeData(c, &f, c.userLine(s))
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
 			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),

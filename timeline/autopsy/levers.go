@@ -179,16 +179,19 @@ func (c *leverCase) saves(cuts []Change) (int64, bool) {
 	return n, n > 0 && float64(n) >= worthShowing*float64(c.total)
 }
 
-// fits says whether the failed request would have been served with extra free bytes: Fits only where the
-// bytes that lie together show it.
-func (c *leverCase) fits(extra int64) Fit {
-	free, needed := c.f.driverFree.Or(0), driverBytes(c.f.asked)
-	switch {
-	case !c.a.OOM, !c.f.known, free >= needed: // the last is a limit that the trace does not tell
+// fits says whether the failed request would have been served with extra free bytes.
+func (c *leverCase) fits(extra int64) Fit { return c.serves(c.f.asked, extra) }
+
+// serves says whether a request of no more than the failed one's size would have been served with extra free
+// bytes: Fits only where the bytes that lie together show it.
+func (c *leverCase) serves(asked, extra int64) Fit {
+	free := c.f.driverFree.Or(0)
+	switch { // a limit that the trace does not tell is one where the driver had enough
+	case !c.a.OOM, !c.f.known, free >= driverBytes(c.f.asked):
 		return FitNotShown
-	case c.f.short() > extra:
+	case asked-c.f.free() > extra:
 		return DoesNotFit
-	case free+extra >= needed:
+	case free+extra >= driverBytes(asked), asked < c.f.asked && c.f.largestHole >= asked:
 		return Fits
 	}
 	return FitNotShown

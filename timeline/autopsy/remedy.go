@@ -52,10 +52,12 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		l := Lever{Name: r.name, Command: r.command,
 			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main}
 		if n, _ := c.saves(r.changes); n+r.request > 0 {
-			n += r.request
-			l.Saves, l.Fits = maybe.Known(n), c.fits(n)
+			l.Saves, l.Fits = maybe.Known(n+r.request), c.serves(c.f.asked-r.request, n)
 		}
 		l.Effect.Changes, l.Effect.Scale, l.remains, l.beside = r.changes, r.scale, r.remains, r.beside
+		if r.scale == 0 { // which makes the request smaller, too
+			l.Effect.Less = r.request
+		}
 		out = append(out, l)
 	}
 	for i := range found {
