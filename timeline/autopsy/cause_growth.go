@@ -97,35 +97,55 @@ func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (i
 	return ids, len(all)
 }
 
+// growth is what blocks that steps left are, in bytes.
+type growth struct {
+	backward  int64 // of backward passes
+	weights   int64
+	forward   int64              // of calls of the model
+	batches   int64              // made between steps, as before the first one
+	after     int64              // made between steps of what the model returned
+	results   []timeline.AllocID // of calls without a graph
+	functions int                // of the user's that made them
+}
+
+func growthOf(c *evidence, ids []timeline.AllocID) (n growth) {
+	early, functions := early(c), map[userFunction]bool{}
+	for _, id := range ids {
+		s, bytes := c.d.Origin(id), c.d.Allocs.Rounded[id]
+		name, file := c.userFunction(s)
+		functions[userFunction{name, file}] = true
+		switch {
+		case !betweenSteps(c, id):
+		case early[s]:
+			n.batches += bytes
+		case !c.inModel(s):
+			n.after += bytes
+		}
+		if c.graphless(id) >= 0 {
+			n.results = append(n.results, id)
+		}
+		k := c.kinds.Of(s)
+		if k.Has(frames.KindBackwardPass) || s == traces.NoStack {
+			n.backward += bytes
+		}
+		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
+			n.weights += bytes
+		}
+		if c.inModel(s) {
+			n.forward += bytes
+		}
+	}
+	n.functions = len(functions)
+	return n
+}
+
 func growthFault(c *evidence) (fault, bool) {
 	ids, in := grown(c)
 	if len(ids) == 0 {
 		return fault{}, false
 	}
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
-	var backward, weights, forward int64
-	gradients := false
-	var results []timeline.AllocID
-	var batches int64
-	early := early(c)
-	for _, id := range ids {
-		if betweenSteps(c, id) && early[c.d.Origin(id)] {
-			batches += c.d.Allocs.Rounded[id]
-		}
-		if c.graphless(id) >= 0 {
-			results = append(results, id)
-		}
-		k := c.kinds.Of(c.d.Origin(id))
-		if k.Has(frames.KindBackwardPass) || c.d.Origin(id) == traces.NoStack {
-			backward += c.d.Allocs.Rounded[id]
-		}
-		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
-			weights += c.d.Allocs.Rounded[id]
-		}
-		if c.inModel(c.d.Origin(id)) {
-			forward += c.d.Allocs.Rounded[id]
-		}
-	}
+	n := growthOf(c, ids)
 	each := bytes / int64(in)
 	f := fault{Cause: Cause{Kind: "leak", Bytes: maybe.Known(bytes)}}
 	f.sure(Possible, "the recording does not show what keeps a block")
@@ -133,61 +153,62 @@ func growthFault(c *evidence) (fault, bool) {
 	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
 		"tensors after .detach()."
 	switch {
-	case 4*weights >= bytes:
+	case 4*n.weights >= bytes:
 		why = "each step makes weights, and they stay with their gradients"
-	case 4*backward >= bytes && 10*forward < bytes && keepsWeights(c, ids, in):
-		gradients, why = true, "the gradients of each step stay, without a graph"
+	case 4*n.backward >= bytes && 10*n.forward < bytes && keepsWeights(c, ids, in):
+		why = "the gradients of each step stay, without a graph"
 		f.fix = "Add them up as they come, or move each to the CPU: keep no list of them on the GPU."
-	case 4*backward >= bytes && gradOnly(c) && keepsWeights(c, ids, in):
+	case 4*n.backward >= bytes && gradOnly(c) && keepsWeights(c, ids, in):
 		f.Kind = "double_backward"
 		why = "each step of an inner loop keeps its forward and the graph of its gradients"
 		f.fix = "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
 			"steps: a second derivative needs all of them at once."
 		f.sure(Likely, "a set of weights or of gradients stays from each step; a list of them looks the same")
-	case 10*backward >= 9*bytes && !gradOnly(c) && oncePerWeight(c, ids):
+	case 10*n.backward >= 9*bytes && !gradOnly(c) && oncePerWeight(c, ids):
 		f.Kind, why = "zero_grad_kept", "each step trains weights of its own, and their gradients stay"
 		f.fix = "Set gradients to None as soon as their weights are trained: " +
 			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step."
 		f.sure(Likely, "of each weight's size there are no more blocks than weights; gradients with a "+
 			"graph, of which each step of a training leaves a set, are more")
-	case 4*backward >= bytes && forward > 0 && !wholeGraphStays(c, ids):
+	case 4*n.backward >= bytes && n.forward > 0 && !wholeGraphStays(c, ids):
 		f.Kind, why = "hook_keeps", "something keeps an output of a module from each step, and its gradient"
 		f.fix = "Clear what the hooks fill before each step, or keep it on the CPU without its graph: " +
 			"kept.append(output.detach().cpu())."
 		f.sure(Likely, "a few of the blocks that each backward needs stay, and with a graph they all would")
-	case 4*backward >= bytes && gradOnly(c):
+	case 4*n.backward >= bytes && gradOnly(c):
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
 			"that line; pass create_graph=True only where the result is differentiated."
 		f.sure(Likely, "blocks of torch.autograd.grad stay, and backward() is never called")
-	case 4*backward >= bytes:
+	case 4*n.backward >= bytes:
 		f.Kind, why = "double_backward", "the backward pass keeps its graph with every gradient"
 		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
 			"torch.autograd.grad and zero_grad(set_to_none=True)."
 		f.sure(Likely, "blocks of the backward pass itself stay, and with them most of what the forward made")
-	case 2*c.bytesOf(results) > bytes:
-		return growingResults(c, ids, results), true
-	case 2*batches > bytes:
+	case 2*c.bytesOf(n.results) > bytes:
+		return growingResults(c, ids, n.results), true
+	case 2*n.batches > bytes:
 		why = "the batch of each step stays"
 		f.fix = "Find what keeps the batches, such as the results of a step that a list or a trainer " +
 			"gathers: leave them out, or keep them on the CPU."
+	case 2*n.after > bytes && len(ids) <= in*n.functions: // of a graph, what leads to a result would stay
+		why = "what is made of the outputs after each step stays"
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
 		f.sure(Likely, "several blocks a step outlive the backward; hooks on several modules look the same")
-	case 2*forward > bytes && c.outputStays(ids):
+		f.elseFix = "if a cache or a list keeps them on purpose, without a graph, empty it or keep fewer"
+		f.instead = growthRemedy(c, "leak", ids, c.topName(from))
+	case 2*n.forward > bytes && c.outputStays(ids):
 		f.Kind, why = "collected_outputs", "one output of each step is kept"
 		f.fix = "Keep it on the CPU without its graph, kept.append(output.detach().cpu()), or do not keep it."
 		f.sure(Likely, "one output a step stays and its graph does not; a hook on that module looks the same")
-	case forward > 0 && c.lastOf(traces.PhaseBackward) >= 0:
+	case n.forward > 0 && c.lastOf(traces.PhaseBackward) >= 0:
 		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
 		f.sure(Likely, "one output a step stays and its graph does not")
 	}
 	f.lever = growthRemedy(c, f.Kind, ids, c.topName(from))
-	if f.Kind == "leak" && !gradients && 10*from.bytes[from.top] < 9*bytes {
-		f.lever = remedy{} // from several lines: which to change is not known
-	}
 	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",
 		c.u.Bytes(each), in, c.u.Bytes(bytes), c.topName(from), why)
 	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
