@@ -129,9 +129,19 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 	})
 }
 
-// useSDPA is what to do about attention scores.
-const useSDPA = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
-	"store the scores."
+// withoutStoring returns what to do about attention scores, as a sentence and as code: PyTorch's own module for
+// attention stores them only to return their mean, which is its default (nn.MultiheadAttention, need_weights).
+func withoutStoring(c *evidence, s traces.StackID) (fix, command string) {
+	for _, id := range c.places.Stacks.At(s) {
+		fn, _, _ := c.places.FrameText(id)
+		if fn == "multi_head_attention_forward" && c.kinds.Frames[id].Has(frames.KindTorch) {
+			return "Call nn.MultiheadAttention with need_weights=False: it then uses " +
+				"scaled_dot_product_attention, which does not store the scores.", "need_weights=False"
+		}
+	}
+	return "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
+		"store the scores.", "F.scaled_dot_product_attention(q, k, v)"
+}
 
 func scoresFault(c *evidence) (fault, bool) {
 	x, ok := scores(c)
@@ -145,8 +155,9 @@ func scoresFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
 		c.u.Bytes(bytes), len(x.ids), c.u.Bytes(x.size), line)
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
-	f.fix = useSDPA
-	f.lever = remedy{name: "sdpa", command: at("F.scaled_dot_product_attention(q, k, v)", line),
+	fix, command := withoutStoring(c, x.at)
+	f.fix = fix
+	f.lever = remedy{name: "sdpa", command: at(command, line),
 		changes: withoutScores(c, &x)}
 	if x.has(c, c.d.Event(c.a.At).Stack, c.a.Asked.Or(0)) {
 		f.lever.request = c.a.Asked.Or(0)
@@ -166,11 +177,11 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(withoutScores(of, &x))
 	line := sites.Name(c.d, x.at)
+	fix, command := withoutStoring(of, x.at)
 	return Lever{
 		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
-		Command: at("F.scaled_dot_product_attention(q, k, v)", line),
-		Text: fmt.Sprintf("use F.scaled_dot_product_attention(q, k, v), which does not store the scores: %d "+
-			"blocks of about %s around the softmax at %s hold %s", len(x.ids), c.f.units.Bytes(x.size), line,
-			c.f.units.Bytes(of.bytesOf(x.ids))),
+		Command: at(command, line),
+		Text: fmt.Sprintf("%s; %d blocks of about %s around the softmax at %s hold %s", clause(fix), len(x.ids),
+			c.f.units.Bytes(x.size), line, c.f.units.Bytes(of.bytesOf(x.ids))),
 	}, ok
 }
