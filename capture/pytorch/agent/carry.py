@@ -65,7 +65,7 @@ class Iteration:
         self.values: dict[int, weakref.ref[Value]] = {}
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
-        self.over: set[int] = set()  # groups that ran before all of their ops had been seen
+        self.over: set[int] = set()  # groups that have run again, perhaps before all of their ops were seen
         self.resized = ""  # some tensor was smaller or larger than in the plan, and which
         self.larger = False  # that one was larger
         self.why = ""

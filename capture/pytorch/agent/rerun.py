@@ -145,11 +145,14 @@ class Rerun:
                 return None  # it stands for other bytes than the op reads
         call, statistics = _Call(), updated(name, args)
         call.func, call.seeded = func, self.infos[func][3] is not None
-        call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
-        call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}
+        call.args = tuple(None if k in statistics else self._held(it, a, groups) for k, a in enumerate(args))
+        call.kwargs = {k: self._held(it, a, groups) for k, a in kwargs.items()}
         return call
 
-    def _held(self, it: Iteration, x: Any) -> Any:
+    def _held(self, it: Iteration, x: Any, groups: list[int]) -> Any:
+        """An argument of an op that some groups run again. A tensor is held, unless it leaves by the plan or
+        each of these groups makes it: where the step is another than was planned, another group may make
+        it, which has no reason to."""
         if isinstance(x, self.torch.Tensor):
             if not movable(x, self.plain, self.strided):
                 with without_dispatch(self.torch):
@@ -159,11 +162,12 @@ class Rerun:
             # what another op has changed since is not what its group makes
             if value is None or value.spoiled:
                 value = it.value(storage)
-            if value.entry is None and value.groups is None and value.base is None:
+            made = value.groups is not None and set(groups).issubset(value.groups)
+            if value.entry is None and not made and value.base is None:
                 value.base = bytes_of(self.torch, storage, x.dtype)  # what reads it again holds it
             return Handle(None, value, x)  # of no iteration, which holds the calls
         if isinstance(x, (list, tuple)):
-            return type(x)(self._held(it, y) for y in x)
+            return type(x)(self._held(it, y, groups) for y in x)
         return x
 
     def _made(self, it: Iteration, call: _Call, out: Any, args: Any, kwargs: Any, groups: list[int]) -> None:
@@ -210,7 +214,6 @@ class Rerun:
                 for g, calls in list(it.calls.items()):
                     if any(self._reads(c, value) for c in calls):
                         self._run(it, g)
-                        it.over.add(g)
             except Exception as e:
                 self.broke(it, e)
                 with without_dispatch(self.torch), self.torch.no_grad():
@@ -262,6 +265,7 @@ class Rerun:
                     else:
                         del env[value]
         it.calls.pop(group, None)
+        it.over.add(group)  # what its ops make from here on stays: the rest of them is not there any more
         it.again += time.thread_time_ns() - begin
 
     def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:

@@ -285,6 +285,30 @@ def starves(name):
     steps(name, model, lambda step: train.tokens(), learn)
 
 
+def skips(name):
+    """Leaves out one of its layers in most steps, as layer drop does."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = torch.nn.Linear(64, 256), torch.nn.Linear(256, 10)
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(4))
+            self.step = 0
+
+        def forward(self, x, y):
+            h = self.first(x)
+            for i, layer in enumerate(self.layers):
+                if self.step % 6 != i:
+                    h = layer(F.gelu(h + 1)).tanh()
+            return F.cross_entropy(self.last(torch.sigmoid(h)), y)
+
+    def learn(model, batch, step):
+        model.step = 5 if step < 40 else step  # it is described while all layers run
+        return plain(model, batch, step)
+
+    steps(name, Net(), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
+
+
 def looks(name):
     """Validates now and then, between two steps and in the middle of one."""
 
