@@ -62,6 +62,9 @@ type Order struct {
 	Number int64 `json:"number,omitempty"`
 	// Plan is in the form of package replay/live.
 	Plan json.RawMessage `json:"plan,omitempty"`
+	// Stays keeps the plan on when the viewer that ordered it has gone. Otherwise it ends then, however the
+	// viewer went.
+	Stays bool `json:"stays,omitempty"`
 }
 
 // AnswerState is how far an order has come.

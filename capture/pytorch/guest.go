@@ -27,6 +27,7 @@ type guest struct {
 	// notices and losses are those it was sent.
 	notices map[string]capture.Notice
 	losses  map[string]int64
+	plan    capture.OrderID // its newest order of a plan that ends when it goes, 0 for none
 
 	more    capture.Changes // there may be more to send
 	mu      sync.Mutex
@@ -34,8 +35,9 @@ type guest struct {
 	left    bool             // it said that it is leaving
 }
 
-// hear passes on the guest's orders until it leaves.
+// hear passes on the guest's orders until it leaves, and then ends its plan.
 func (g *guest) hear(ctx context.Context) {
+	defer g.endPlan()
 	for {
 		k, payload, err := readFrame(g.conn, maxOrder)
 		if err != nil {
@@ -47,6 +49,12 @@ func (g *guest) hear(ctx context.Context) {
 			if err != nil {
 				return
 			}
+			if o.Do == capture.Carry {
+				g.plan = 0
+				if o.Plan != nil && !o.Stays {
+					g.plan = o.ID
+				}
+			}
 			if err := g.relay.control.Order(ctx, o); err != nil {
 				g.notPassedOn(o, err)
 			}
@@ -57,6 +65,21 @@ func (g *guest) hear(ctx context.Context) {
 			g.more.Tell()
 		}
 	}
+}
+
+// endPlan ends the plan that the guest ordered, unless that has ended: to the agent, which only knows this
+// viewer, nobody has gone.
+func (g *guest) endPlan() {
+	if g.plan == 0 {
+		return
+	}
+	v := g.relay.history.Snapshot()
+	a, _ := v.Answered(g.plan)
+	if v.Ended || a.State == capture.OrderRefused || a.State == capture.OrderEnded {
+		return
+	}
+	// A job that takes no orders any more carries out no plan either.
+	_ = g.relay.control.Order(context.Background(), capture.Order{Do: capture.Carry})
 }
 
 // maxRefusals is how many refusals are kept for a guest that does not read.

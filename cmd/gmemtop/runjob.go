@@ -67,6 +67,9 @@ fit before. Its results stay bit-identical.`,
 			if err != nil {
 				return err
 			}
+			if x != nil {
+				x.Stays = true // the command may not fit without
+			}
 			return c.run(cmd.Context(), args, x, c.choice.offloads())
 		},
 	}

@@ -40,6 +40,8 @@ type Choice struct {
 	Hardware     live.Hardware
 	// Offload keeps saved tensors on the host while there is no plan, even if they would fit on the device.
 	Offload bool
+	// Stays keeps the plan on in a process that goes on when gmemtop has gone.
+	Stays bool
 
 	mu   sync.Mutex
 	made map[string]live.Made // by the problem's shape, the room for it and what is spared
@@ -197,7 +199,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		return err
 	}
 	o := live.Options{MostOverhead: c.MostOverhead, Results: c.Results, Seat: seat,
-		NeverWithout: m.offloads()}
+		NeverWithout: m.offloads(), Stays: c.Stays}
 	var tries tries
 	o.Again = func(ctx context.Context, p *plan.Problem) (live.Made, error) {
 		return c.Plan(ctx, p, m.History.Snapshot().Target.Room, tries.spare)

@@ -149,7 +149,7 @@ func TestTheAnswerToAnOrderSaysWhyThePlanEnded(t *testing.T) {
 		heard := make(chan capture.Order, 1)
 		w.Control = deaf{heard: heard}
 		h := w
-		if err := h.Carry(t.Context(), 7, nil); err != nil {
+		if err := h.Carry(t.Context(), live.Order{Number: 7}); err != nil {
 			t.Fatal(err)
 		}
 		o := <-heard

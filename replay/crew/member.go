@@ -169,13 +169,14 @@ func (m *Member) Usual() int64 {
 const usualOf = 9
 
 // Carry implements live.Member.
-func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {
-	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: number, Plan: words}
+func (m *Member) Carry(ctx context.Context, of live.Order) error {
+	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: of.Number, Plan: of.Plan,
+		Stays: of.Stays}
 	m.mu.Lock()
 	if m.orders == nil {
 		m.orders = map[int64]capture.OrderID{}
 	}
-	m.orders[number] = o.ID
+	m.orders[of.Number] = o.ID
 	m.mu.Unlock()
 	return m.Control.Order(ctx, o)
 }

@@ -181,7 +181,7 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 		m.KeepAllBefore == 0 || m.KeepAllAfter == 0 || m.Process == 0 || m.ProcessBefore == 0 {
 		t.Errorf("%+v", m)
 	}
-	if err := l.Carry(t.Context(), 0, nil); err != nil {
+	if err := l.Carry(t.Context(), live.Order{}); err != nil {
 		t.Fatal(err)
 	}
 	learntTheSame(t, l.end(), alone(t, scenarios, "convnet@300")["convnet@300"])
@@ -193,7 +193,7 @@ func TestANewBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	l := startLive(t, awkward, "grows@800")
 	words, _, _ := l.pool("smartpool")
 	ctx := t.Context()
-	if err := l.Carry(ctx, 1, words); err != nil {
+	if err := l.Carry(ctx, live.Order{Number: 1, Plan: words}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Steps(ctx, 1, 2); err != nil {
@@ -225,7 +225,7 @@ func TestTheReasonForRefusingAPoolIsReported(t *testing.T) {
 		"has version 9":      strings.Replace(text, `"version":1`, `"version":9`, 1),
 		"malformed":          strings.Replace(text, `"arena":`, `"arena":64,"was":`, 1),
 	} {
-		if err := l.Carry(t.Context(), 7, []byte(spoilt)); err != nil {
+		if err := l.Carry(t.Context(), live.Order{Number: 7, Plan: []byte(spoilt)}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := l.Steps(t.Context(), 7, 3); !errors.Is(err, errGivenUp) ||
@@ -237,7 +237,7 @@ func TestTheReasonForRefusingAPoolIsReported(t *testing.T) {
 		!strings.Contains(err.Error(), "cannot be loaded") {
 		t.Errorf("recorded by a library that is not there: %v", err)
 	}
-	if err := l.Carry(t.Context(), 8, words); err != nil {
+	if err := l.Carry(t.Context(), live.Order{Number: 8, Plan: words}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := l.Steps(t.Context(), 8, 2); err != nil {

@@ -188,9 +188,9 @@ func left(plans [kinds][]byte, k, turns int) (steps int) {
 func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
 	number := int64(0)
 	if words == nil {
-		err = t.member.Carry(ctx, 0, nil)
+		err = t.member.Carry(ctx, Order{})
 	} else {
-		number, err = t.carry(ctx, words)
+		number, err = t.carry(ctx, words, false)
 	}
 	if err == nil {
 		steps, err = t.member.Steps(ctx, number, 1+trialSteps)

@@ -74,8 +74,8 @@ type stand struct {
 
 func (s *stand) Describe(context.Context, int64) (*traces.Trace, error) { return s.tr, nil }
 
-func (s *stand) Carry(_ context.Context, _ int64, words []byte) error {
-	s.words, s.carried = words, append(s.carried, words)
+func (s *stand) Carry(_ context.Context, o Order) error {
+	s.words, s.carried = o.Plan, append(s.carried, o.Plan)
 	return nil
 }
 

@@ -212,7 +212,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return ended(ctx, err)
 	}
-	number, err := t.carry(ctx, words)
+	number, err := t.carry(ctx, words, t.opt.Stays)
 	if err != nil {
 		return ended(ctx, err)
 	}

@@ -33,7 +33,7 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 		if err != nil {
 			return nil, err
 		}
-		number, err := t.carry(ctx, words)
+		number, err := t.carry(ctx, words, false)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +132,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if l.number, err = l.t.carry(ctx, words); err != nil {
+	if l.number, err = l.t.carry(ctx, words, l.t.opt.Stays); err != nil {
 		return false, err
 	}
 	l.p, l.made, l.steps = q, made, 0

@@ -30,15 +30,26 @@ type Member interface {
 	// Describe captures some of the next steps, with autograd's saves and loads. They must run under the plan
 	// of that number; 0 takes steps as they come.
 	Describe(ctx context.Context, number int64) (*traces.Trace, error)
-	// Carry turns a plan on from the next step, under a number; a nil plan turns it off. The error says why
-	// the plan was refused.
-	Carry(ctx context.Context, number int64, plan []byte) error
+	// Carry turns a plan on from the next step, or the one that is on off. The error says why the order did
+	// not reach the process.
+	Carry(ctx context.Context, o Order) error
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
 	// end. The error says why there are no more: the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
 	// Larger returns the most bytes of each tensor that a step saved under the plan of that number, in the
 	// order of saving, and how many steps had one that was larger than in any before; nil where none had.
 	Larger(number int64) (sizes []int64, steps int64)
+}
+
+// Order is a plan for a process to carry out; the zero value is none.
+type Order struct {
+	// Number is the plan's in the steps that run under it, 0 for none.
+	Number int64
+	// Plan is in the agent's words, nil for none.
+	Plan []byte
+	// Stays keeps the plan on when gmemtop has gone, however it went. Otherwise it ends then: nobody is left
+	// to judge it, nor to turn it off.
+	Stays bool
 }
 
 // Step is what one step took.
@@ -79,6 +90,9 @@ type Options struct {
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
+	// Stays keeps a plan that [Target.Hold] turned on in force when gmemtop has gone. One that is only tried
+	// never stays.
+	Stays bool
 	// Describing, if not nil, is told how far describing has come: which try begins, or how many steps have
 	// been timed, or watched for their sizes.
 	Describing func(News)
@@ -147,7 +161,7 @@ func (t *Target) Run(
 		return m, err
 	}
 	tell("with")
-	number, err := t.carry(ctx, words)
+	number, err := t.carry(ctx, words, false)
 	if err != nil {
 		return m, err
 	}
@@ -198,7 +212,7 @@ func (t *Target) Run(
 		return m, err
 	}
 	tell("without")
-	if err := t.member.Carry(ctx, 0, nil); err != nil {
+	if err := t.member.Carry(ctx, Order{}); err != nil {
 		return m, err
 	}
 	after, err := t.timed(ctx, 0)
@@ -287,11 +301,11 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 // onCPU reports whether a problem is of a training on a CPU.
 func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU }
 
-// carry turns a plan on from the next step and returns the number that it gave it.
-func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
+// carry turns a plan on from the next step and returns the number that it gave it. stays is [Order.Stays].
+func (t *Target) carry(ctx context.Context, words []byte, stays bool) (int64, error) {
 	number := t.next
 	t.next++
-	return number, t.member.Carry(ctx, number, words)
+	return number, t.member.Carry(ctx, Order{Number: number, Plan: words, Stays: stays})
 }
 
 // offWithin is how long we wait for a plan to be off.
@@ -307,7 +321,7 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
 	defer cancel()
-	if e := t.member.Carry(ctx, 0, nil); *err == nil {
+	if e := t.member.Carry(ctx, Order{}); *err == nil {
 		*err = e
 	}
 }

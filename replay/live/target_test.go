@@ -46,13 +46,13 @@ func (d *drifting) Describe(context.Context, int64) (*traces.Trace, error) {
 	return &lean, nil
 }
 
-func (d *drifting) Carry(_ context.Context, number int64, words []byte) error {
-	if d.under, d.since = number, 0; number == 0 {
+func (d *drifting) Carry(_ context.Context, o Order) error {
+	if d.under, d.since = o.Number, 0; o.Number == 0 {
 		d.asked = append(d.asked, "off")
 	} else {
 		d.asked = append(d.asked, "on")
 	}
-	if (number == 0) != (words == nil) {
+	if (o.Number == 0) != (o.Plan == nil) {
 		return errors.New("a plan without words, or words without a plan")
 	}
 	return nil

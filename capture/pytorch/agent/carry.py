@@ -111,6 +111,7 @@ class Carrier:
         self.took = 0, 0  # of the last step
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
         self.sizes = Sizes(torch, plan)
+        self.leaves: Callable[[], bool] = _stays
         wanted: dict[str, dict[int, list[int]]] = {}
         for g, ops in enumerate(plan.get("groups", ())):
             for name, n in ops:
@@ -182,6 +183,7 @@ class Carrier:
         self.region.remove()
         self.patches.undo()
         self.watch = self.slab = None
+        self.leaves = _stays
         self.sizes.places.clear()
         self.streams.close()
         self.owners, self.now = {}, Iteration(self)
@@ -192,6 +194,8 @@ class Carrier:
         self, module: Module | None
     ) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]] | None:
         """The outermost module is entered. Returns the hooks on what it saves, None for none."""
+        if self.leaves():
+            return None
         if capturing(self.torch):
             self.end(self.now, CAPTURES)
             return None
@@ -436,6 +440,11 @@ class Carrier:
             it.back_took += time.thread_time_ns() - begin
         value.base = base
         it.back += value.bytes
+
+
+def _stays() -> bool:
+    """Whether a plan goes where a module is entered: nobody says so."""
+    return False
 
 
 def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:

@@ -175,7 +175,26 @@ class Manager:
             carrier.remove()
             return why_of(e)
         self.carrier, self.managed = carrier, number
+        if isinstance(carrier, Carrier):
+            carrier.leaves = self._leaves
         return ""
+
+    def _leaves(self) -> bool:
+        """The outermost module is entered. End what is carried out, and say so, if there may be no step at
+        whose end it would go: the agent is to leave, or the viewer who turned the plan on has gone, and the
+        program may only evaluate from here on."""
+        carrier, wishes = self.carrier, self.wishes
+        if not (wishes.leaving or wishes.abandoned and self.managed != 0):
+            return False
+        if (
+            carrier is None
+            or carrier.watch is not None
+            or carrier.window is not None
+            or capturing(self.torch)
+        ):
+            return False
+        self.off()
+        return True
 
     def offload(self) -> None:
         """Have what is saved wait on the host where there is no plan and that was asked for."""

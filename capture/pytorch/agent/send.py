@@ -198,9 +198,7 @@ class Sender:
                 answer(older, REFUSED, "superseded", Says("superseded"))
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
-            wishes.plans.append(
-                {"order": number, "id": number_of(heard, "number"), "plan": plan, "keep": do == "keep"}
-            )
+            wishes.carry(number, number_of(heard, "number"), plan, do == "keep", bool(heard.get("stays")))
             self.hurry = time.monotonic() + 1.0
         else:
             answer([number], REFUSED, "unknown_order", Says("unknown_order", "%.20r" % (do,)))

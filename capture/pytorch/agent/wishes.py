@@ -26,6 +26,8 @@ class Wishes:
         self.how = settings.depth  # by which means, where a wish names none
         # an order to carry out a plan or none: the newest counts
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
+        self.stays = True  # the newest plan is one to keep when its viewer has gone, or there is none
+        self.abandoned = False  # the viewer who ordered the newest plan has gone, and it is to end
 
     def due(self, index: int) -> None:
         """Step index begins: what was asked for from this step on is wanted now, and so is what came too
@@ -59,8 +61,16 @@ class Wishes:
             else:
                 others.append((how, steps, saves, library, orders))
 
+    def carry(self, order: int, number: int, plan: Any, keep: bool, stays: bool) -> None:
+        """Have a plan carried out, or none, from the next step on."""
+        self.stays, self.abandoned = stays or not plan, False
+        self.plans.append({"order": order, "id": number, "plan": plan, "keep": keep})
+
     def viewer_left(self) -> None:
-        """Nobody waits for windows any more. A plan stays: it is in force without a viewer."""
+        """Nobody waits for windows any more, nor judges a plan: it ends, unless it was ordered to stay."""
         self.every = 0
         self.want.clear()
         self.later.clear()
+        if not self.stays:
+            self.carry(0, 0, None, False, False)
+            self.abandoned, self.calm = True, 0

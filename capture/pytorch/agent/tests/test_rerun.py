@@ -3,6 +3,10 @@
 import pytest
 
 from agent.carry import Carrier
+from agent.manage import Manager
+from agent.optimizers import Optimizers
+from agent.outbox import Outbox
+from agent.wishes import Wishes
 
 
 def learnt(torch, net, x, plan):
@@ -94,3 +98,21 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
     got, counted = learnt(torch, Net(), x, drops(groups, [(1, 0), (2, 1)]))
     assert torch.equal(got, learnt(torch, Net(), x, {})[0])
     assert counted == (0, 2, 0)
+
+
+@pytest.mark.parametrize(
+    ("leaving", "abandoned", "number", "ends"),
+    [(False, False, 7, False), (True, False, 7, True), (False, True, 7, True), (False, True, 0, False)],
+)
+def test_a_plan_ends_where_no_step_does(leaving, abandoned, number, ends):
+    """As where the program only evaluates from some time on."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+    wishes = Wishes()
+    manager = Manager(torch, Outbox(), wishes, Optimizers())
+    assert manager._begin(number, Carrier(torch, {})) == ""
+    wishes.leaving, wishes.abandoned = leaving, abandoned
+    try:
+        torch.nn.ReLU()(torch.ones(1))
+        assert (manager.carrier is None) == ends
+    finally:
+        manager.off()

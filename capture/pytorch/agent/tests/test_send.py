@@ -131,16 +131,18 @@ def test_half_a_frame_waits_for_the_rest():
     assert s.wishes.leaving
 
 
-def test_a_viewer_that_goes_takes_its_wishes_with_it_and_leaves_its_plan():
+@pytest.mark.parametrize(("stays", "left"), [(True, 3), (False, 0)])
+def test_a_viewer_that_goes_takes_its_wishes_with_it_and_a_plan_that_is_not_to_stay(stays, left):
     s = Viewed()
     s.hear(wire.ORDER, order(id=1, do="describe", steps=2))
     s.hear(wire.ORDER, order(id=2, do="every", steps=5))
-    s.hear(wire.ORDER, order(id=3, do="carry", number=1, plan={"version": 1}))
+    s.hear(wire.ORDER, order(id=3, do="carry", number=1, plan={"version": 1}, stays=stays))
     s.hear(wire.WELCOME, order(version=wire.VERSION + 1))
     assert s.hung_up()
     assert not s.wishes.want
     assert s.wishes.every == 0
-    assert [p["order"] for p in s.wishes.plans] == [3]
+    assert [p["order"] for p in s.wishes.plans] == [left]
+    assert s.wishes.abandoned != stays
 
 
 def test_what_has_changed_is_said_in_another_hello(monkeypatch):

@@ -1,0 +1,115 @@
+package crew
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// visit attaches to a host's training, serves other viewers, and returns it once three steps have come. die
+// closes the connection without a word, as the end of a process does.
+func visit(t *testing.T, h *torchtest.Host) (l *liveTraining, s *pytorch.Session, die func()) {
+	t.Helper()
+	s, err := pytorch.Attach(t.Context(), h.PID(), h.Bring)
+	if err != nil {
+		t.Fatal(err)
+	}
+	history := capture.NewHistory(capture.Limits{})
+	relay := pytorch.NewRelay(history, s)
+	s.Share(relay)
+	l = &liveTraining{Member: newMember(history, s), t: t, done: make(chan error, 1)}
+	ctx, stop := context.WithCancel(t.Context())
+	go func() {
+		err := s.Run(ctx, relay)
+		relay.Close()
+		l.done <- err
+	}()
+	l.wait(3)
+	return l, s, func() {
+		stop()
+		<-l.done
+	}
+}
+
+// trainsUnder waits until a step has run under the plan of that number, 0 for none.
+func (l *liveTraining) trainsUnder(number int64) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	defer cancel()
+	if err := l.until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) > 0 && v.Steps[len(v.Steps)-1].Carried.Plan == number, nil
+	}); err != nil {
+		l.t.Fatalf("no step ran under plan %d but under %d: %v", number, l.Member.under(), err)
+	}
+}
+
+// TestAPlanEndsWithTheViewerThatTurnedItOn kills viewers while their plans are on: one that has the agent,
+// one that looks on beside it, and one whose plan is to stay. After that the process is as it was.
+func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
+	h := torchtest.NewHost(t)
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	h.Start(ctx)
+	l, _, die := visit(t, h)
+	kinds := l.plans(l.problem(), "sqrt")
+	var words []byte
+	for name, x := range kinds {
+		if strings.HasPrefix(name, "sqrt") {
+			words = x
+		}
+	}
+	if words == nil {
+		t.Fatal("there is no plan to carry out")
+	}
+	on := func(l *liveTraining, o live.Order) {
+		t.Helper()
+		if err := l.Carry(ctx, o); err != nil {
+			t.Fatal(err)
+		}
+		l.trainsUnder(o.Number)
+	}
+
+	on(l, live.Order{Number: 1, Plan: words})
+	die()
+	l, _, die = visit(t, h)
+	l.trainsUnder(0)
+
+	guest, beside, leave := visit(t, h)
+	if beside.Host() == 0 {
+		t.Fatal("the second viewer has the agent itself")
+	}
+	on(guest, live.Order{Number: 2, Plan: words})
+	l.trainsUnder(2)
+	leave()
+	l.trainsUnder(0)
+
+	guest, _, leave = visit(t, h)
+	on(guest, live.Order{Number: 3, Plan: words})
+	on(l, live.Order{Number: 4, Plan: words}) // takes the guest's away
+	leave()
+	l.wait(3)
+	if under := l.Member.under(); under != 4 {
+		t.Errorf("a viewer that left took plan 4 away, which was another's: a step ran under %d", under)
+	}
+
+	on(l, live.Order{Number: 5, Plan: words, Stays: true})
+	die()
+	l, s, _ := visit(t, h)
+	l.wait(3)
+	steps := l.History.Snapshot().Steps
+	if slices.ContainsFunc(steps[len(steps)-3:], func(s capture.Step) bool { return s.Carried.Plan != 5 }) {
+		t.Errorf("a plan that was to stay has ended with its viewer: %d", l.Member.under())
+	}
+	if err := s.Detach(ctx); err != nil {
+		t.Fatal(err)
+	}
+	h.Compare()
+}
