@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
 )
 
 // A plan is about buffers and positions in a recorded iteration. A training process knows neither: each step
@@ -42,6 +43,9 @@ type encoded struct {
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
 	Groups [][]numeral `json:"groups"`
+	// Trained leaves forward passes without gradients alone: the recorded steps have none, so that an
+	// evaluation between two steps is none of the plan's.
+	Trained bool `json:"trained,omitempty"`
 	// MayDiffer keeps the plan on even if a tensor does not come back identical.
 	MayDiffer bool `json:"may_differ,omitempty"`
 }
@@ -136,6 +140,7 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 		return nil, err
 	}
 	e.out.Saves = len(e.saves)
+	e.out.Trained = p.Source.Timeline().Trace.Setting(described.EvaluatesSetting) == "false"
 	if shapes {
 		e.out.Sizes = make([]int64, len(e.saves))
 		for k, b := range e.saved() {

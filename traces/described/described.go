@@ -83,6 +83,9 @@ type head struct {
 	Steps     [][2]int64 `json:"steps"`
 	// Costs are the measured costs of carrying plans out there, in the form of [CostsSetting].
 	Costs json.RawMessage `json:"costs"`
+	// Evaluates says whether the recording shows a forward pass without gradients, in the words of
+	// [EvaluatesSetting].
+	Evaluates json.RawMessage `json:"evaluates"`
 	// Rules become settings of the trace: those of the GPU's allocator, under the keys that an allocator's
 	// history has in our recordings.
 	Rules map[string]json.RawMessage `json:"rules"`
@@ -90,6 +93,10 @@ type head struct {
 
 // CostsSetting is the name of the trace's setting that holds the costs of the recording's head, as JSON.
 const CostsSetting = "carrying_costs"
+
+// EvaluatesSetting is the name of the trace's setting that says, by true or false, whether the recording shows
+// a forward pass without gradients. A recording that no plan is made from does not say.
+const EvaluatesSetting = "evaluates"
 
 type row struct {
 	K        string          `json:"k"`
@@ -219,8 +226,11 @@ func (r *reader) head(line []byte) error {
 	}
 	r.empty = h.Empty
 	t := &r.b.T
-	if len(h.Costs) > 0 {
-		t.Settings = append(t.Settings, traces.Setting{Key: CostsSetting, Value: string(h.Costs)})
+	for _, s := range []traces.Setting{{Key: CostsSetting, Value: string(h.Costs)},
+		{Key: EvaluatesSetting, Value: string(h.Evaluates)}} {
+		if s.Value != "" {
+			t.Settings = append(t.Settings, s)
+		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(h.Rules)) {
 		t.Settings = append(t.Settings, traces.Setting{Key: key, Value: string(h.Rules[key])})

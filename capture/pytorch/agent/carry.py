@@ -194,7 +194,7 @@ class Carrier:
         self, module: Module | None
     ) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]] | None:
         """The outermost module is entered. Returns the hooks on what it saves, None for none."""
-        if self.leaves():
+        if self.leaves() or self._evaluates():
             return None
         if capturing(self.torch):
             self.end(self.now, CAPTURES)
@@ -202,6 +202,16 @@ class Carrier:
         if self.streams.main is None and self.plan.get("device", "cpu") != "cpu":
             self.streams.main = self.torch.cuda.current_stream(self.plan["device"])
         return functools.partial(pack, self, self.now), unpack
+
+    def _evaluates(self) -> bool:
+        """Whether a pass begins that no backward pass follows, and of which the plan says nothing: an
+        evaluation between two steps, where no step had one when the plan was made. It takes no longer than
+        without the plan, and its ops are not taken for those of the step."""
+        if self.torch.is_grad_enabled():
+            return False
+        if self.watch is not None:
+            self.watch.evaluates = True
+        return bool(self.plan.get("trained"))
 
     def left(self) -> None:
         """It is left: what was to go behind the last save goes now, or it would stay up to the first load."""

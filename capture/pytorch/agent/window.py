@@ -31,6 +31,7 @@ class Window:
     bound = False  # only the thread that began it can end it
     crossings: Crossings | None = None  # of a description
     watched = False  # it is told of what autograd saves
+    evaluates = False  # such a window has seen a forward pass without gradients
     rows: Rows  # of a description
     taken: Any = None  # the snapshot of a history, once there is one
 

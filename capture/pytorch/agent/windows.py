@@ -197,16 +197,20 @@ class Windows:
         self.ready.append(window)
 
     def _costs(self, window: Any) -> dict[str, Any]:
-        """What carrying a plan out takes here, for a planner that uses a window. On a GPU copies are made
-        beside compute, and calibration has their figures."""
-        device = self.optimizers.device()
-        if not window.watched or device is None or device.type != "cpu" or compiled_graphs() > 0:
+        """What a planner that uses a window has to know: whether it shows a pass without gradients, and what
+        carrying a plan out takes here. On a GPU copies are made beside compute, and calibration has their
+        figures."""
+        if not window.watched:
             return {}
+        known: dict[str, Any] = {"evaluates": window.evaluates}
+        device = self.optimizers.device()
+        if device is None or device.type != "cpu" or compiled_graphs() > 0:
+            return known
         try:
-            return {"costs": carrying_costs(self.torch, window.rows.list)}
+            known["costs"] = carrying_costs(self.torch, window.rows.list)
         except Exception as e:
             self.outbox.say(Says("costs_unknown", why_of(e)), "costs")
-            return {}
+        return known
 
     def stop(self) -> None:
         """The window notes nothing any more. It stands until its own thread closes it."""

@@ -100,6 +100,32 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
     assert counted == (0, 2, 0)
 
 
+def test_an_evaluation_between_two_steps_is_none_of_the_plans():
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            return torch.sigmoid(torch.exp(x * self.weight))
+
+    class Evaluated(Net):
+        def __call__(self, x):
+            with torch.no_grad():
+                Net.__call__(self, 2 * x)
+            return Net.__call__(self, x)
+
+    x = torch.full((4,), 0.1)
+    plan = drops([[["aten::exp", 0], ["aten::sigmoid", 0]]], [(1, 0), (2, 0)])
+    want = learnt(torch, Net(), x, {})[0]
+    for trained, figures in ((True, (0, 2, 0)), (False, (2, 0, 0))):
+        got, counted = learnt(torch, Evaluated(), x, dict(plan, trained=trained))
+        assert torch.equal(got, want)
+        assert counted == figures
+
+
 @pytest.mark.parametrize(
     ("leaving", "abandoned", "number", "ends"),
     [(False, False, 7, False), (True, False, 7, True), (False, True, 7, True), (False, True, 0, False)],

@@ -69,7 +69,9 @@ def test_an_error_is_told_by_its_code_if_it_is_ours(monkeypatch, error, text, co
     windows = Windows.__new__(Windows)
     windows.torch, windows.outbox = None, Outbox()
     windows.optimizers = SimpleNamespace(device=lambda: SimpleNamespace(type="cpu"))
-    assert windows._costs(SimpleNamespace(watched=True, rows=SimpleNamespace(list=[]))) == {}
+    assert windows._costs(SimpleNamespace(watched=True, evaluates=False, rows=SimpleNamespace(list=[]))) == {
+        "evaluates": False
+    }
     [(_, notice)] = windows.outbox.notices
     assert notice["says"] == {"code": "costs_unknown", "values": [told(error.why) if code else text]}
     assert notice["text"] == "costs unknown: " + text
