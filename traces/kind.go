@@ -68,6 +68,9 @@ func (t *Trace) Missing() string {
 	return t.Kind().Missing()
 }
 
+// FormatDescribed is Source.Format of steps that the agent captured op by op.
+const FormatDescribed = "described"
+
 // FormatJAX is Source.Format of JAX's device memory profiles.
 const FormatJAX = "jax_memory_profile"
 

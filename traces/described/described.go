@@ -57,7 +57,7 @@ import (
 )
 
 const (
-	formatName = "described"
+	formatName = traces.FormatDescribed
 	version    = 1
 	maxLine    = 16 << 20
 	maxSize    = 1 << 50
