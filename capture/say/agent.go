@@ -105,8 +105,8 @@ var agent = map[string]string{
 
 	// Steps.
 	"first_step": "waiting for the first optimizer step",
-	"no_optimizer_steps": "%s backward passes but no optimizer step: a step ends when an optimizer " +
-		"of torch.optim has stepped. gmemtop does not see other optimizers, nor one compiled by " +
+	"no_optimizer_steps": "%s backward passes but no optimizer step: gmemtop sees the steps of " +
+		"torch.optim's optimizers, and of others if the model is an nn.Module, but not of one compiled by " +
 		"torch 2.2",
 	"allocator_counts_nothing": "the program uses %s, which keeps no statistics: steps have no " +
 		"figures of the GPU's memory",

@@ -31,6 +31,7 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from .carry import Carrier
 from .closures import around_closure
 from .compat import graph_task
 from .guard import Guard
@@ -41,17 +42,18 @@ from .markers import Markers
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
-from .process import importing, silent, stepping, too_old
+from .process import importing, optimizing, silent, stepping, too_old
 from .says import Says, told
 from .send import Sender
 from .settings import settings
 from .steps import UNSTEPPED, Steps
 from .totals import SHARE, Totals
+from .unlisted import SILENT, Unlisted
 from .windows import Windows
 from .wishes import Wishes
 
 if TYPE_CHECKING:
-    from .kinds import Optimizer
+    from .kinds import Module, Optimizer
 
 WARM = 2  # steps before those that are described unasked
 # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
@@ -82,6 +84,7 @@ class Agent:
         self.patches = Patches()
         self.finalizer: Any = None
         self.steps = Steps(self.clock() if launched else None)
+        self.unlisted: Unlisted | None = None  # whose steps are counted while no optimizer of torch's steps
         # the parts
         self.outbox, self.wishes, self.optimizers = Outbox(self.epoch), Wishes(), Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
@@ -242,17 +245,57 @@ class Agent:
                 return
             if self.manager.carrier is not None:
                 self.manager.optimizers_left()
-            if steps.heard_again():
-                self.outbox.say("", "steps")
-            if self.optimizers.add(optimizer):
-                self.totals.next_known = 0
-            if steps.ends(optimizer):
-                self._boundary(now, False)
-            self.steps.now.spent += self.clock() - now
+            if self.unlisted is not None:
+                self.unlisted.hook.remove()
+                self.unlisted = steps.first = None
+            self._stepped(optimizer, now)
         except BaseException as e:
             ours = not self._caught(e)
             self._let_go()
             if not ours:
+                raise
+
+    def _stepped(self, optimizer: Optimizer, now: int) -> None:
+        """An optimizer has stepped, and not inside of another one's step."""
+        if self.steps.heard_again():
+            self.outbox.say("", "steps")
+        if self.optimizers.add(optimizer):
+            self.totals.next_known = 0
+        if self.steps.ends(optimizer):
+            self._boundary(now, False)
+        self.steps.now.spent += self.clock() - now
+
+    def _unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
+        """A module is entered, and something has changed parameters since the last backward pass. What begins
+        with the next step hears of the module from here: torch had listed its hooks before that."""
+        if self.guard.dead:
+            return self._let_go()
+        try:
+            if self.thread is None:
+                self._start()
+            window, carrier = self.windows.open, self.manager.carrier
+            self._stepped(optimizer, self.clock())
+            if self.windows.open is not None and self.windows.open is not window:
+                self.windows.open.entering(module, inputs)
+            if isinstance(self.manager.carrier, Carrier) and self.manager.carrier is not carrier:
+                self.manager.carrier.region.enter(module, inputs)
+        except BaseException as e:
+            ours = not self._caught(e)
+            self._let_go()
+            if not ours:
+                raise
+
+    def _backward_left(self) -> None:
+        """A backward pass has returned. Where no optimizer of torch's steps, look for the steps of another
+        one."""
+        try:
+            if self.unlisted is not None:
+                self.unlisted.backward_left()
+            elif self.steps.first is None and self.steps.unstepped >= SILENT and not optimizing():
+                self.unlisted = Unlisted(self.torch, self._unlisted_stepped)
+                self.hooks.append(self.unlisted.hook)
+        except BaseException as e:
+            if self._caught(e):
                 raise
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -292,6 +335,7 @@ class Agent:
                 if steps.backward_leaves(here, clock() - begin):
                     agent.wishes.calm = 0  # the next one that steps takes it back
                     agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
+                agent._backward_left()
 
         return backward
 
@@ -304,7 +348,7 @@ class Agent:
             if agent is not None and not agent.guard.dead:
                 try:
                     now = agent.clock()
-                    if agent.steps.skipped() and os.getpid() == agent.pid:
+                    if agent.unlisted is None and agent.steps.skipped() and os.getpid() == agent.pid:
                         agent._boundary(now, True)
                     agent.steps.now.stepped = 0
                     agent.steps.now.spent += agent.clock() - now
@@ -366,6 +410,7 @@ class Agent:
         wishes, manager = self.wishes, self.manager
         return (
             self.windows.open is None
+            and self.unlisted is None
             and manager.calm()
             and self.steps.now.begin is not None
             and self.outbox.produced > WARM
@@ -466,7 +511,7 @@ class Agent:
             window.unhook()
         self.lookout.end()
         self.left += [Says("wrapped_since", name) for name in self.patches.undo()]
-        self.hooks = []
+        self.hooks, self.unlisted = [], None
         served = self.manager.settle(self.windows.lasted)
         self.left += [served] if served else []
         if self.finalizer is not None:
@@ -488,6 +533,8 @@ class Agent:
             if window.on_top():
                 window.end()
         self.manager.off()
+        if self.unlisted is not None:
+            self.unlisted.hook.remove()
         self.__init__(self.path, self.launched)  # type: ignore[misc]
         self.hooks, self.patches, self.manager.unplanned = kept
         self.steps = Steps(None)

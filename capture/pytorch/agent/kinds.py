@@ -32,8 +32,10 @@ class Module(Protocol):
 
 
 class Optimizer(Protocol):
-    param_groups: list[dict[str, Any]]
     state: dict[Tensor, Any]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]: ...
 
 
 class Carries(Protocol):

@@ -38,7 +38,7 @@ from .window import Window
 from .within import Within
 
 if TYPE_CHECKING:
-    from .kinds import Clock, Look, Op, Optimizer, Tensor, Timer, UntypedStorage
+    from .kinds import Clock, Look, Module, Op, Optimizer, Tensor, Timer, UntypedStorage
     from .storages import Addresses
 
 
@@ -408,6 +408,9 @@ class Ops(Window):
         self.crossings.step(id(optimizer))
         if not self.rows.stopped:
             self.roles.state(optimizer)
+
+    def entering(self, module: Module, inputs: Any) -> None:
+        self.roles.enter(module, inputs)
 
     def in_closure(self, on: bool) -> None:
         self.phases.outside = FORWARD if on else OPTIMIZER

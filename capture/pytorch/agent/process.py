@@ -65,10 +65,18 @@ def stepping() -> bool:
     """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its
     tables of hooks."""
     here = threading.get_ident()
-    for ident, top in list(sys._current_frames().items()):
-        frame: types.FrameType | None = top
-        while frame is not None and ident != here:
-            if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
-                return True
-            frame = frame.f_back
+    return any(_steps(top) for ident, top in list(sys._current_frames().items()) if ident != here)
+
+
+def optimizing() -> bool:
+    """Whether this thread is inside of an optimizer's step, which may have begun before the agent came."""
+    return _steps(sys._current_frames().get(threading.get_ident()))
+
+
+def _steps(frame: types.FrameType | None) -> bool:
+    """Whether a frame lies within the step of one of torch's optimizers."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
+            return True
+        frame = frame.f_back
     return False

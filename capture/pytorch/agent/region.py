@@ -45,6 +45,7 @@ class Region:
         self.depth = 0
         self.pushed = False
         self.entered = False
+        self.gone = False
 
     def stand(self) -> None:
         """Stand at the modules. What it raises is torch's refusal of a hook; remove() then undoes what was
@@ -56,11 +57,12 @@ class Region:
             self.patches.subclassing(self.torch)
         self.disable = self.patches.put(saved_hooks(self.torch), DISABLE, self._disabling)
         self.hooks = [
-            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_pre_hook(self.enter),
             hooks.register_module_forward_hook(self._leave, always_call=True),
         ]
 
     def remove(self) -> None:
+        self.gone = True
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -75,10 +77,12 @@ class Region:
             self.depth = 0
             self.pop()
 
-    def _enter(self, module: Module, inputs: Any) -> None:
+    def enter(self, module: Module, inputs: Any) -> None:
+        """A module is entered."""
         here = threading.get_ident()
         if (
-            self.graph_task() != -1
+            self.gone  # torch had listed the hooks before they went
+            or self.graph_task() != -1
             or here != self.thread
             and (self.thread or not self.torch.is_grad_enabled())
         ):

@@ -45,7 +45,7 @@ class Roles:
         """Be told when modules run."""
         from torch.nn.modules import module as module_hooks
 
-        self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
+        self.hooks.append(module_hooks.register_module_forward_pre_hook(self.enter))
         self.hooks.append(module_hooks.register_module_forward_hook(self._leave, always_call=True))
 
     def unhook(self) -> None:
@@ -82,7 +82,8 @@ class Roles:
         if self.modules.running:
             self.inner.update(made)
 
-    def _enter(self, module: Module, inputs: Any) -> None:
+    def enter(self, module: Module, inputs: Any) -> None:
+        """A module is entered."""
         if self.rows.stopped or self.phases.elsewhere():
             return
         try:

@@ -1,7 +1,7 @@
 """Where a step of training ends, and how long its parts took.
 
-A step ends where the first optimizer of the period has stepped. Another one's step, one inside of another's,
-and one that is not torch.optim's end none.
+A step ends where the first optimizer of the period has stepped. Another one's step, and one inside of
+another's, end none. One that is none of torch.optim's is Unlisted's business.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 if TYPE_CHECKING:
     from .crossings import Crossings
-    from .kinds import Optimizer
+    from .kinds import Module, Optimizer
     from .rows import Rows
     from .totals import Pools
 
@@ -67,6 +67,9 @@ class Window:
 
     def leaving_optimizer(self, optimizer: Optimizer) -> None:
         """It has stepped."""
+
+    def entering(self, module: Module, inputs: Any) -> None:
+        """It began where a module is entered."""
 
     def in_closure(self, on: bool) -> None:
         """An optimizer calls the program's closure, or that has returned."""

@@ -417,8 +417,8 @@ def carrier():
 
 def test_a_region_is_the_outermost_module(carrier):
     region, torch = carrier.region, carrier.torch
-    region._enter("outer", ())
-    region._enter("inner", ())
+    region.enter("outer", ())
+    region.enter("inner", ())
     assert torch.pushed == [("pack", "unpack")]
     region._leave("inner", (), ())
     assert carrier.lefts == 0
@@ -431,25 +431,25 @@ def test_a_region_is_the_outermost_module(carrier):
 def test_a_region_is_one_threads(carrier):
     region = carrier.region
     region.thread += 1
-    region._enter("another thread's", ())
+    region.enter("another thread's", ())
     assert region.depth == 0
     region.thread, carrier.torch.grad = 0, False
-    region._enter("a validation pass", ())
+    region.enter("a validation pass", ())
     assert (region.depth, region.thread) == (0, 0)
     carrier.torch.grad = True
-    region._enter("the first that trains", ())
+    region.enter("the first that trains", ())
     assert (region.depth, region.thread) == (1, threading.get_ident())
 
 
 def test_what_was_left_without_a_word_is_taken_down_at_the_steps_end(carrier):
-    carrier.region._enter("module", ())
+    carrier.region.enter("module", ())
     carrier.region.unwind()
     assert (carrier.torch.pushed, carrier.region.depth, carrier.region.pushed) == ([], 0, False)
 
 
 def test_nothing_is_pushed_inside_of_others_hooks(carrier):
     carrier.torch.pushed.append("the program's")
-    carrier.region._enter("module", ())
+    carrier.region.enter("module", ())
     assert carrier.torch.pushed == ["the program's"]
     assert "hooks of its own" in carrier.now.why
     carrier.region._leave("module", (), ())
@@ -458,7 +458,7 @@ def test_nothing_is_pushed_inside_of_others_hooks(carrier):
 
 def test_hooks_go_before_torchs_functions_look(carrier):
     disable = carrier.region._disabling(carrier.torch.disable)
-    carrier.region._enter("module", ())
+    carrier.region.enter("module", ())
     disable("torch.func")
     assert carrier.now.why == "func inside"
     carrier.region._leave("module", (), ())
@@ -466,7 +466,7 @@ def test_hooks_go_before_torchs_functions_look(carrier):
 
 
 def test_a_compiled_module_ends_a_plan(carrier):
-    carrier.region._enter(type("OptimizedModule", (), {})(), ())
+    carrier.region.enter(type("OptimizedModule", (), {})(), ())
     assert carrier.ends == [COMPILED]
 
 

@@ -1,0 +1,46 @@
+"""Steps of optimizers that torch does not know, in a real torch."""
+
+import pytest
+
+from agent.unlisted import LOOKED, Unlisted
+
+
+def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_runs_again():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(LOOKED)])
+    heard = []
+    unlisted = Unlisted(torch, lambda optimizer, module, inputs: heard.append((optimizer, module)))
+
+    def passes():
+        before = len(heard)
+        model(torch.ones(1, 4)).sum().backward()
+        unlisted.backward_left()
+        return len(heard) - before
+
+    def descends():
+        with torch.no_grad():
+            for p in model.parameters():
+                p -= 0.1 * p.grad
+
+    try:
+        assert [passes(), passes(), passes()] == [0, 0, 0]  # gradients are accumulated
+        descends()
+        assert passes() == 1
+        for p in model.parameters():
+            p.data.add_(p.grad)  # which no version counts
+            p.grad.zero_()
+        assert passes() == 1
+        for p in model.parameters():
+            p.grad = None
+        assert passes() == 1
+        assert passes() == 0
+        descends()
+        with torch.no_grad():
+            model(torch.ones(1, 4))  # an evaluation begins behind the step
+        assert passes() == 0
+        assert heard == [(unlisted, model)] * 4
+        assert sum(p.numel() for g in unlisted.param_groups for p in g["params"]) == LOOKED * 20
+        torch.nn.ReLU()(torch.ones(1))
+        assert len(heard) == 4
+    finally:
+        unlisted.hook.remove()

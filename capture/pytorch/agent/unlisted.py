@@ -1,0 +1,83 @@
+"""Steps of a program whose optimizer is none of torch.optim's: Keras's or fastai's own, or a few lines of
+code. No hook of torch's tells of such a step.
+
+It comes between a backward pass and the next forward pass. It changes parameters, or it lets go of gradients
+or clears them. So after a backward pass a few parameters and their gradients are looked at, and again where
+the next module is entered. If any of them has changed, a step has ended; if not, gradients are accumulated.
+
+Rejected: comparing values, for which a GPU would have to be waited for; a step's end at each backward pass,
+since a plan would then find the loads of a step before its saves.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, Iterator
+
+from .compat import graph_task, version_of
+
+if TYPE_CHECKING:
+    from .kinds import Module, Tensor
+
+LOOKED = 4  # parameters that are looked at
+SILENT = 8  # backward passes without a step of a torch optimizer after which steps are looked for
+
+
+class Unlisted:
+    """Stands for an optimizer that torch does not know. It has what is asked of those: what it changes, and
+    what it keeps for that, which nobody knows."""
+
+    def __init__(self, torch: Any, stepped: Callable[[Unlisted, Module, Any], None]) -> None:
+        from torch.nn.modules.module import register_module_forward_pre_hook
+
+        self.graph_task = graph_task(torch)
+        self.stepped = stepped  # is told of a step that has ended, and of the module that is entered
+        self.state: dict[Tensor, Any] = {}
+        self.thread = threading.get_ident()
+        self.modules: list[weakref.ref[Module]] = []  # that were entered first behind a backward pass
+        self.looked: list[weakref.ref[Tensor]] = []
+        self.before: list[tuple[int, ...]] = []  # what they were behind the newest backward pass, [] for none
+        self.behind = True  # no module was entered since a backward pass
+        self.hook = register_module_forward_pre_hook(self._enter)
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return [{"params": self._parameters()}]
+
+    def _parameters(self) -> Iterator[Tensor]:
+        seen = set()
+        for there in self.modules:
+            module = there()
+            for p in () if module is None else module.parameters():
+                if p.requires_grad and id(p) not in seen:
+                    seen.add(id(p))
+                    yield p
+
+    def backward_left(self) -> None:
+        """A backward pass has returned."""
+        if threading.get_ident() != self.thread:
+            return
+        learning = (p for p in self._parameters() if p.grad is not None)
+        self.looked = [weakref.ref(p) for p in itertools.islice(learning, LOOKED)]
+        self.before, self.behind = self._look(), True
+
+    def _look(self) -> list[tuple[int, ...]]:
+        return [_counts(p) for p in (there() for there in self.looked) if p is not None]
+
+    def _enter(self, module: Module, inputs: Any) -> None:
+        if not self.behind or threading.get_ident() != self.thread or self.graph_task() != -1:
+            return
+        self.behind = False
+        changed = bool(self.before) and self._look() != self.before
+        if all(there() is not module for there in self.modules):
+            self.modules = [there for there in self.modules if there() is not None] + [weakref.ref(module)]
+        if changed:
+            self.stepped(self, module, inputs)
+
+
+def _counts(p: Tensor) -> tuple[int, ...]:
+    """What differs where a parameter or its gradient was changed, or another gradient took its place."""
+    grad = p.grad
+    return (version_of(p), 0, 0) if grad is None else (version_of(p), id(grad), version_of(grad))
