@@ -360,7 +360,7 @@ func TestAwkwardProgramsLearnTheSameUnderPlans(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250",
-		"looks@300", "skips@300", "byhand@300", "changed@250", "beside@350",
+		"looks@300", "skips@300", "byhand@300", "busy@250", "changed@250", "beside@350",
 		"effects@250", "mixed@250", "maps@250", "starves@400"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {

@@ -25,6 +25,10 @@ func loop(name, what, args, needs string) program {
 	return program{name, what, needs, append([]string{cases + "/loop.py"}, strings.Fields(args)...)}
 }
 
+func fit(name, what, args, needs string) program {
+	return program{name, what, needs, append([]string{cases + "/fit.py"}, strings.Fields(args)...)}
+}
+
 func theirs(name, what, args string, needs ...string) program {
 	fields := strings.Fields(args)
 	return program{name, what, strings.Join(append(needs, fields[0]), " "),
@@ -43,6 +47,7 @@ var programs = []program{
 	hf("hf-gpt2-bf16", "the same GPT-2, bf16 autocast", "gpt2 --bf16"),
 	hf("hf-gpt2-compile", "the same GPT-2, torch.compile", "gpt2 --compile"),
 	hf("hf-gpt2-padded", "the same GPT-2, padding that varies", "padded --batch 2"),
+	hf("hf-gpt2-busy", "the same GPT-2 with two workers, evaluations and checkpoints", "gpt2 --busy"),
 	hf("peft-lora", "peft, LoRA on that LLaMA, Hugging Face Trainer", "lora", "peft"),
 	{"trl-sft", "TRL's script for fine-tuning, LLaMA, which checkpoints its layers", "trl datasets",
 		append([]string{cases + "/sft.py", "PACKAGES/trl/scripts/sft.py"},
@@ -95,6 +100,14 @@ var programs = []program{
 	loop("pyg", "PyTorch Geometric, a GAT of 3 layers on batches of graphs", "pyg", "torch_geometric"),
 	{"lightning-transformer", "Lightning's own demo, a transformer, clipping, 2 micro-batches, its Trainer",
 		"lightning", []string{cases + "/lightning_net.py", "demo"}},
+	fit("skorch", "skorch's classifier, convolutions, evaluated after each epoch", "skorch", "skorch"),
+	fit("fastai", "fastai's Learner with its own optimizer, convolutions", "fastai", "fastai"),
+	fit("keras", "Keras on its torch backend, with its own optimizer, convolutions", "keras", "keras"),
+	fit("segmentation", "segmentation_models_pytorch, UNet on ResNet-18, Dice loss", "segmentation",
+		"segmentation_models_pytorch"),
+	fit("monai", "MONAI, 3D UNet, evaluated by sliding windows", "monai", "monai"),
+	fit("ppo", "stable-baselines3, PPO on a made-up environment", "ppo", "stable_baselines3 gymnasium"),
+	fit("gpytorch", "GPyTorch, an exact Gaussian process", "process", "gpytorch"),
 	loop("lstm", "torch, LSTM with packing", "lstm", ""),
 	loop("lstm-lengths", "the same, other lengths in each step", "lstm_lengths", ""),
 	loop("transformer", "torch, TransformerEncoder, 12 layers, dropout", "transformer", ""),

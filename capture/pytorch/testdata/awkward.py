@@ -5,6 +5,8 @@ usage: awkward.py SCENARIO@STEPS[,SCENARIO@STEPS...]
 Anything that varies from step to step depends on the step alone, so that training with and without plans can
 be compared.
 """
+import io
+import os
 import sys
 import threading
 import time
@@ -283,6 +285,47 @@ def starves(name):
         return loss
 
     steps(name, model, lambda step: train.tokens(), learn)
+
+
+def busy(name):
+    """Does what trainings do beside training: a worker loads the data, checkpoints are saved, a child is
+    forked that runs the model, an evaluation keeps its graph, and halfway through a second optimizer comes."""
+    model, late = gpt(), torch.nn.Linear(32, 32)
+    torch.manual_seed(5)
+    data = torch.utils.data.DataLoader([train.tokens() for _ in range(8)], batch_size=None, num_workers=1,
+                                       persistent_workers=True)
+    batches = iter(data)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    second = []
+
+    def batch(step):
+        nonlocal batches
+        if step and step % 8 == 0:
+            batches = iter(data)
+        return next(batches)
+
+    def learn(model, batch, step):
+        if step % 10 == 3:
+            torch.save([model.state_dict(), optimizer.state_dict()], io.BytesIO())
+        if step % 20 == 7:
+            child = os.fork()
+            if child == 0:
+                model(*batch)
+                os._exit(0)
+            assert os.waitpid(child, 0)[1] == 0
+        if step % 6 == 5:
+            model.eval()
+            model(*batch).item()
+            model.train()
+        loss = plain(model, batch, step)
+        if step >= train.STEPS // 2:
+            second[:] = second or [torch.optim.SGD(late.parameters(), lr=0.1)]
+            late(torch.ones(4, 32)).square().sum().backward()
+            second[0].step()
+            second[0].zero_grad()
+        return loss
+
+    steps(name, model, batch, learn, optimizer)
 
 
 class ByHand:

@@ -10,11 +10,11 @@ import transformers as t
 class Data(torch.utils.data.Dataset):
     """Examples that are made from their number."""
 
-    def __init__(self, make):
-        self.make = make
+    def __init__(self, make, length=100_000):
+        self.make, self.length = make, length
 
     def __len__(self):
-        return 100_000
+        return self.length
 
     def __getitem__(self, i):
         return self.make(torch.Generator().manual_seed(i))
@@ -144,6 +144,17 @@ def pad():
     return t.DataCollatorForSeq2Seq(t.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>"))
 
 
+# What a Trainer does beside training.
+BUSY = {
+    "dataloader_num_workers": 2,
+    "eval_strategy": "steps",
+    "eval_steps": 10,
+    "save_strategy": "steps",
+    "save_steps": 25,
+    "save_total_limit": 1,
+}
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("model")
@@ -152,6 +163,7 @@ def main():
     p.add_argument("--checkpointing", action="store_true")
     p.add_argument("--bf16", action="store_true")
     p.add_argument("--compile", action="store_true")
+    p.add_argument("--busy", action="store_true", help="with workers, evaluations and checkpoints")
     a = p.parse_args()
     t.set_seed(0)
     model, make = globals()[a.model]()
@@ -164,16 +176,18 @@ def main():
             per_device_train_batch_size=a.batch,
             use_cpu=True,
             report_to="none",
-            save_strategy="no",
             logging_steps=50,
             disable_tqdm=True,
             gradient_accumulation_steps=a.accumulate,
             gradient_checkpointing=a.checkpointing,
             bf16=a.bf16,
             torch_compile=a.compile,
+            **(BUSY if a.busy else {"save_strategy": "no"}),
         )
         collator = pad() if a.model == "padded" else None
-        t.Trainer(model=model, args=args, train_dataset=Data(make), data_collator=collator).train()
+        t.Trainer(
+            model=model, args=args, train_dataset=Data(make), eval_dataset=Data(make, 4), data_collator=collator
+        ).train()
 
 
 main()
