@@ -285,11 +285,13 @@ class Agent:
             if not ours:
                 raise
 
-    def _backward_left(self) -> None:
-        """A backward pass has returned. Where no optimizer of torch's steps, look for the steps of another
-        one."""
+    def _look_for_steps(self, begins: bool) -> None:
+        """A backward pass begins, or has returned. Where no optimizer of torch's steps, look for the steps of
+        another one."""
         try:
-            if self.unlisted is not None:
+            if self.unlisted is not None and begins:
+                self.unlisted.backward_enters()
+            elif self.unlisted is not None:
                 self.unlisted.backward_left()
             elif self.steps.first is None and self.steps.unstepped >= SILENT and not optimizing():
                 self.unlisted = Unlisted(self.torch, self._unlisted_stepped)
@@ -325,6 +327,7 @@ class Agent:
             # Another thread's backward pass says nothing of the ops of the thread that is described.
             window = agent.windows.here() if agent.windows.open is not None else None
             steps.backward_enters(here)
+            agent._look_for_steps(True)
             if window is not None:
                 window.rooting(True)
             try:
@@ -335,7 +338,7 @@ class Agent:
                 if steps.backward_leaves(here, clock() - begin):
                     agent.wishes.calm = 0  # the next one that steps takes it back
                     agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
-                agent._backward_left()
+                agent._look_for_steps(False)
 
         return backward
 

@@ -4,6 +4,8 @@ code. No hook of torch's tells of such a step.
 It comes between a backward pass and the next forward pass. It changes parameters, or it lets go of gradients
 or clears them. So after a backward pass a few parameters and their gradients are looked at, and again where
 the next module is entered. If any of them has changed, a step has ended; if not, gradients are accumulated.
+A program may change parameters in a way that nothing counts (p.data) and clear gradients just before the next
+backward pass. Once that is seen, a step ends with each backward pass.
 
 Rejected: comparing values, for which a GPU would have to be waited for; a step's end at each backward pass,
 since a plan would then find the loads of a step before its saves.
@@ -40,6 +42,7 @@ class Unlisted:
         self.looked: list[weakref.ref[Tensor]] = []
         self.before: list[tuple[int, ...]] = []  # what they were behind the newest backward pass, [] for none
         self.behind = True  # no module was entered since a backward pass
+        self.late = False  # gradients change between forward and backward pass
         self.hook = register_module_forward_pre_hook(self._enter)
 
     @property
@@ -55,6 +58,11 @@ class Unlisted:
                     seen.add(id(p))
                     yield p
 
+    def backward_enters(self) -> None:
+        """A backward pass begins."""
+        if threading.get_ident() == self.thread and not self.behind:
+            self.late = self.late or self._changed()
+
     def backward_left(self) -> None:
         """A backward pass has returned."""
         if threading.get_ident() != self.thread:
@@ -63,6 +71,9 @@ class Unlisted:
         self.looked = [weakref.ref(p) for p in itertools.islice(learning, LOOKED)]
         self.before, self.behind = self._look(), True
 
+    def _changed(self) -> bool:
+        return bool(self.before) and self._look() != self.before
+
     def _look(self) -> list[tuple[int, ...]]:
         return [_counts(p) for p in (there() for there in self.looked) if p is not None]
 
@@ -70,10 +81,10 @@ class Unlisted:
         if not self.behind or threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.behind = False
-        changed = bool(self.before) and self._look() != self.before
+        ends = self._changed() or self.late
         if all(there() is not module for there in self.modules):
             self.modules = [there for there in self.modules if there() is not None] + [weakref.ref(module)]
-        if changed:
+        if ends:
             self.stepped(self, module, inputs)
 
 

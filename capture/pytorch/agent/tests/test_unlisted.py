@@ -42,5 +42,13 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
         assert sum(p.numel() for g in unlisted.param_groups for p in g["params"]) == LOOKED * 20
         torch.nn.ReLU()(torch.ones(1))
         assert len(heard) == 4
+        for k in range(3):
+            model(torch.ones(1, 4))
+            for p in model.parameters():
+                p.grad.zero_()
+            unlisted.backward_enters()
+            model(torch.ones(1, 4)).sum().backward()
+            unlisted.backward_left()
+            assert len(heard) == 4 + k  # seen with the second
     finally:
         unlisted.hook.remove()
