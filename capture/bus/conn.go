@@ -76,8 +76,9 @@ func (c *Conn) Close() {
 	c.relink()
 }
 
-// prepare makes the streams of the run where they are missing. None keeps more than most bytes.
-func (c *Conn) prepare(ctx context.Context, most int64) error {
+// prepare makes the streams of the run where they are missing. None keeps more than most bytes. replicas is how
+// many servers have each message.
+func (c *Conn) prepare(ctx context.Context, most int64, replicas int) error {
 	for _, k := range kinds {
 		l := streamLimits[k]
 		each := l.each
@@ -87,7 +88,7 @@ func (c *Conn) prepare(ctx context.Context, most int64) error {
 		if _, err := c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: c.names.stream(k), Subjects: []string{c.names.streamSubject(k)},
 			MaxBytes: min(l.bytes, most/max(l.part, 1)), MaxMsgsPerSubject: each, MaxAge: l.age,
-			Discard: jetstream.DiscardOld, MaxMsgSize: maxMessage, Duplicates: repeated,
+			Discard: jetstream.DiscardOld, MaxMsgSize: maxMessage, Duplicates: repeated, Replicas: replicas,
 		}); err != nil {
 			return fmt.Errorf("prepare the stream of kind %s: %w", k, reason(err))
 		}

@@ -55,13 +55,16 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		// What cannot be sent stays in the ring, so nothing waits in the connection as well.
 		nats.ReconnectBufSize(-1),
-		nats.PingInterval(heartbeat), nats.MaxPingsOutstanding(2), nats.IgnoreDiscoveredServers(),
+		nats.PingInterval(heartbeat), nats.MaxPingsOutstanding(2),
 		nats.CustomInboxPrefix(c.names.inbox(a.Role)), nats.RetryOnFailedConnect(a.Patient),
 		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
 	}
 	if a.Patient {
 		options = append(options, nats.IgnoreAuthErrorAbort())
+	}
+	if a.URL == "" { // a site's servers tell of each other, and any of them will do
+		options = append(options, nats.IgnoreDiscoveredServers())
 	}
 	where, more, err := a.where()
 	if err != nil {
@@ -172,15 +175,23 @@ func (a *Access) foreign() (urls string, options []nats.Option, err error) {
 	if err := checkURL(a.URL); err != nil {
 		return "", nil, err
 	}
+	if err := checkCredentials(a.Credentials); err != nil {
+		return "", nil, err
+	}
 	if a.Credentials != "" {
-		info, err := os.Stat(a.Credentials)
-		if err != nil {
-			return "", nil, err
-		}
-		if err := private(a.Credentials, info); err != nil {
-			return "", nil, err
-		}
 		options = append(options, nats.UserCredentials(a.Credentials))
 	}
 	return a.URL, options, nil
+}
+
+// checkCredentials refuses a file of credentials that others can read. "" is none.
+func checkCredentials(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return private(path, info)
 }

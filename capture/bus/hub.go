@@ -30,6 +30,9 @@ type HubOptions struct {
 	// Credentials the file with the key for them. Then Keys are needed for orders alone, and nothing listens
 	// here.
 	URL, Credentials string
+	// Leaf is the URL at which a site's own NATS servers take leaf nodes, "" for none: the hub connects there
+	// with Credentials, and the site's users can look at the run, too.
+	Leaf string
 	// Keys, unless nil, are needed by everybody who connects.
 	Keys *Keys
 	// Work makes it hand out units of work to workers, and nothing else.
@@ -53,6 +56,7 @@ type Hub struct {
 	seed    string // of the owner's key, "" without keys
 	scratch string // the temporary folder, "" for none
 	address string // where it listens, "" for nowhere
+	log     serverLog
 
 	stop context.CancelFunc // nil before the hub is watched
 	work sync.WaitGroup
@@ -143,6 +147,9 @@ func (h *Hub) start(free int64) error {
 	if err != nil {
 		return err
 	}
+	if h.options.Leaf != "" {
+		s.SetLoggerV2(&h.log, false, false, false)
+	}
 	s.Start()
 	if !s.ReadyForConnections(hubStarts) {
 		shutDown(s)
@@ -165,7 +172,7 @@ func (h *Hub) start(free int64) error {
 		return own.prepareWork(ctx)
 	}
 	// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
-	return own.prepare(ctx, max(free/2, maxMessage))
+	return own.prepare(ctx, max(free/2, maxMessage), 1)
 }
 
 func shutDown(s *server.Server) {
@@ -238,6 +245,11 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 		}
 		h.seed = string(seed)
 		options.Nkeys = append(options.Nkeys, &server.NkeyUser{Nkey: public})
+	}
+	if o.Leaf != "" {
+		if err := o.leafOf(options); err != nil {
+			return nil, err
+		}
 	}
 	return options, nil
 }

@@ -24,6 +24,7 @@ func NewKeys(time.Duration) (*Keys, error) { return nil, errLeftOut }
 type HubOptions struct {
 	Run, Listen, Socket string
 	URL, Credentials    string
+	Leaf                string
 	Keys                *Keys
 	Store               string
 	Work                bool
@@ -38,6 +39,9 @@ func OpenHub(HubOptions) (*Hub, error) { return nil, errLeftOut }
 
 // Remove fails: this build has no bus.
 func (h *Hub) Remove(context.Context) error { return errLeftOut }
+
+// Leaf fails: this build has no bus.
+func (h *Hub) Leaf(context.Context) error { return errLeftOut }
 
 // Address is where the hub listens.
 func (h *Hub) Address() string { return "" }

@@ -73,7 +73,7 @@ func (r *reader) follow(ctx context.Context) {
 	defer stop()
 	begin, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
-	s, err := r.conn.js.Stream(begin, name)
+	js, s, err := r.conn.stream(begin, r.kind)
 	if err != nil {
 		return
 	}
@@ -91,7 +91,7 @@ func (r *reader) follow(ctx context.Context) {
 		r.last = s.CachedInfo().State.LastSeq
 	}
 	// NATS's ordered consumer would mend itself, but only by the numbers of a store that has lost nothing.
-	consumer, err := r.conn.js.CreateConsumer(begin, name, jetstream.ConsumerConfig{
+	consumer, err := js.CreateConsumer(begin, name, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: 30 * time.Second,
@@ -102,7 +102,7 @@ func (r *reader) follow(ctx context.Context) {
 	defer func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishRest)
 		defer cancel()
-		_ = r.conn.js.DeleteConsumer(late, name, consumer.CachedInfo().Name) // it goes by itself, too
+		_ = js.DeleteConsumer(late, name, consumer.CachedInfo().Name) // it goes by itself, too
 	}()
 	messages, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
 		jetstream.PullExpiry(10*time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))

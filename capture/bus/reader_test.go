@@ -44,7 +44,7 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	if err := owner.js.DeleteStream(ctx, owner.names.stream(Step)); err != nil {
 		t.Fatal(err)
 	}
-	if err := owner.prepare(ctx, math.MaxInt64); err != nil {
+	if err := owner.prepare(ctx, math.MaxInt64, 1); err != nil {
 		t.Fatal(err)
 	}
 	send(ctx, t, agent, ring, "4")

@@ -6,7 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -14,8 +19,124 @@ import (
 // to the site: its credentials take the place of the keys in the join file. Orders are signed with the
 // operator's key all the same, so nobody at the site can give any.
 
-// siteBytes bounds each stream of a run on a site's servers.
-const siteBytes = 256 << 20
+const (
+	// siteBytes bounds each stream of a run on a site's servers.
+	siteBytes = 256 << 20
+	// siteReplicas is how many of a site's servers have each message, if it has that many.
+	siteReplicas = 3
+	// leafLook is how often a hub that waits looks whether it is a leaf node by now.
+	leafLook = 20 * time.Millisecond
+)
+
+// A hub can also be a leaf node of a site's servers. The run stays in the hub, whose JetStream gets a domain of
+// its own there, and the hub opens the connection: the site's users can look at runs of machines that they
+// cannot connect to.
+
+// domain is the name of the JetStream of the run's hub at a site.
+func (n names) domain() string { return "GMT-" + n.run }
+
+// leafOf makes a server the leaf node of a site's servers. The site's users may look and pass signed orders on,
+// but neither send steps nor change streams.
+func (o *HubOptions) leafOf(options *server.Options) error {
+	if err := checkURL(o.Leaf); err != nil {
+		return err
+	}
+	if err := checkCredentials(o.Credentials); err != nil {
+		return err
+	}
+	n := namesOf(o.Run)
+	remote := &server.RemoteLeafOpts{Credentials: o.Credentials, TLS: true,
+		DenyImports: []string{n.published(), "gmt.v1." + n.run + ".work.>"}}
+	for text := range strings.SplitSeq(o.Leaf, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil {
+			return err // checkURL has parsed it
+		}
+		remote.URLs = append(remote.URLs, u)
+	}
+	for _, change := range []string{"CREATE", "UPDATE", "DELETE", "PURGE", "MSG", "RESTORE", "SNAPSHOT", "LEADER",
+		"PEER"} {
+		remote.DenyImports = append(remote.DenyImports, "$JS."+n.domain()+".API.STREAM."+change+".>")
+	}
+	options.JetStreamDomain = n.domain()
+	options.LeafNode.Remotes = []*server.RemoteLeafOpts{remote}
+	options.LeafNode.ReconnectInterval = time.Second
+	return nil
+}
+
+// Leaf waits until the hub is connected with the site's servers whose leaf node it is. When ctx is done before,
+// it returns why it is not; the hub keeps trying.
+func (h *Hub) Leaf(ctx context.Context) error {
+	tick := time.NewTicker(leafLook)
+	defer tick.Stop()
+	for {
+		h.mu.Lock()
+		s := h.server
+		h.mu.Unlock()
+		if s != nil && s.NumLeafNodes() > 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("connect to %s as a leaf node: %w", h.options.Leaf, h.log.newest())
+		case <-tick.C:
+		}
+	}
+}
+
+// serverLog keeps the newest error of a server that is a leaf node: only its log tells why it cannot connect.
+type serverLog struct {
+	mu   sync.Mutex
+	said string
+}
+
+func (l *serverLog) newest() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.said == "" {
+		return ErrNoHub
+	}
+	return errors.New(l.said)
+}
+
+// Errorf implements server.Logger.
+func (l *serverLog) Errorf(format string, v ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = fmt.Sprintf(format, v...)
+}
+
+// Noticef implements server.Logger.
+func (*serverLog) Noticef(string, ...any) {}
+
+// Warnf implements server.Logger.
+func (*serverLog) Warnf(string, ...any) {}
+
+// Fatalf implements server.Logger.
+func (l *serverLog) Fatalf(format string, v ...any) { l.Errorf(format, v...) }
+
+// Debugf implements server.Logger.
+func (*serverLog) Debugf(string, ...any) {}
+
+// Tracef implements server.Logger.
+func (*serverLog) Tracef(string, ...any) {}
+
+// stream returns a stream of the run and the JetStream that has it: the one that the connection leads to, or at
+// a site that of a hub which is its leaf node.
+func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstream.Stream, error) {
+	s, err := c.js.Stream(ctx, c.names.stream(k))
+	if err == nil || c.access.URL == "" {
+		return c.js, s, err
+	}
+	leaf, failed := jetstream.NewWithDomain(c.nats, c.names.domain())
+	if failed != nil {
+		return nil, nil, failed
+	}
+	if s, failed = leaf.Stream(ctx, c.names.stream(k)); failed != nil {
+		return nil, nil, err
+	}
+	return leaf, s, nil
+}
 
 // openSite makes the streams of a run on a site's servers where they are missing.
 func (h *Hub) openSite() error {
@@ -33,7 +154,11 @@ func (h *Hub) openSite() error {
 	defer own.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
 	defer cancel()
-	return own.prepare(ctx, siteBytes)
+	// Where the site has three servers that can take it, one of them may stop and nothing is lost.
+	if err = own.prepare(ctx, siteBytes, siteReplicas); err != nil && ctx.Err() == nil {
+		err = own.prepare(ctx, siteBytes, 1)
+	}
+	return err
 }
 
 // Remove removes what a site's servers keep of the run. A server of our own takes its messages with it.

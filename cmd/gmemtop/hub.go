@@ -30,6 +30,7 @@ type hubCommand struct {
 	metrics       string // the address for Prometheus, "" for none
 	otlp          string // the URL of an OpenTelemetry collector, "" for none
 	url, creds    string // a site's own servers that carry the run instead
+	leaf          string // where a site's own servers take leaf nodes, "" for none
 }
 
 func newHubCommand(a *app) *cobra.Command {
@@ -66,8 +67,10 @@ The training does not depend on the hub: without it the training goes on, and st
 		"such as http://127.0.0.1:4318")
 	p.StringVar(&c.url, "hub", "", "let a site's own NATS servers at this `URL` carry the run, such as "+
 		"tls://nats.site:4222, instead of a server of gmemtop's own")
+	p.StringVar(&c.leaf, "leaf", "", "also become a leaf node of the site's own NATS servers at this `URL`, "+
+		"so that those who may use them can look at the run from there")
 	p.StringVar(&c.creds, "creds", "", credsUsage)
-	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "creds")
+	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "leaf", "creds")
 	return cmd
 }
 
@@ -86,8 +89,9 @@ func (c *hubCommand) serve() (err error) {
 			return usagef("-o %s exists already: name a new folder", c.seal)
 		}
 	}
-	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "") {
-		return usagef("the site's own servers listen and store: leave out --listen, --store and --view-file")
+	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "" || c.leaf != "") {
+		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file and " +
+			"--leaf")
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -139,6 +143,9 @@ func (c *hubCommand) serve() (err error) {
 		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.run,
 			c.join)
 	}
+	if c.leaf != "" {
+		c.joinSite(ctx, h)
+	}
 	<-ctx.Done()
 	if c.seal != "" {
 		if err := c.write(h); err != nil {
@@ -169,7 +176,7 @@ func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
 		return nil, nil, err
 	}
 	h, err = bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
-		Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
+		Leaf: c.leaf, Credentials: c.creds, Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, err
@@ -178,6 +185,24 @@ func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
 		h.Close()
 		_ = os.RemoveAll(dir)
 	}, nil
+}
+
+// leafWait is how long a site may take to accept a leaf node before people are told.
+const leafWait = 5 * time.Second
+
+// joinSite says how the site's users look at the run, once the hub is a leaf node of the site's servers.
+func (c *hubCommand) joinSite(ctx context.Context, h *bus.Hub) {
+	soon, stop := context.WithTimeout(ctx, leafWait)
+	defer stop()
+	err := h.Leaf(soon)
+	if err != nil && ctx.Err() == nil {
+		c.note("%v; the hub goes on, and keeps trying", err)
+		err = h.Leaf(ctx)
+	}
+	if err == nil {
+		c.note("this hub is a leaf node of %s; gmemtop view --hub URL --creds FILE --run %s shows the run "+
+			"there", c.leaf, shellWord(c.run))
+	}
 }
 
 // outageText says that the hub stores nothing, or that it does again.

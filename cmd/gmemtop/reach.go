@@ -30,16 +30,18 @@ type reachFlags struct {
 const credsUsage = "the `file` with your credentials for the site's own NATS servers, if those carry the run"
 
 // errHub says how to name a run on a site's servers.
-var errHub = errors.New("to look at a run on a site's own NATS servers, write --hub tls://HOST:PORT " +
-	"--creds FILE --run NAME")
+var errHub = errors.New("to look at a run through a site's own NATS servers, write --hub tls://HOST:PORT " +
+	"--creds FILE --run NAME; who has the run's join file names that instead of --run")
 
 func (r *reachFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.StringVar(&r.join, "join-file", "", "the `file` that gmemtop hub wrote")
 	p.StringVar(&r.far, "far-gmemtop", "gmemtop", "the `program` that ssh, srun and kubectl start at the "+
 		"far end, if gmemtop is not on the PATH there")
+	p.StringVar(&r.hub, "hub", "", "reach the run through a site's own NATS servers at this `URL`, such as "+
+		"tls://nats.site:4222")
 	p.StringVar(&r.creds, "creds", "", credsUsage)
-	help.Rare(p, "far-gmemtop", "creds")
+	help.Rare(p, "far-gmemtop", "hub", "creds")
 }
 
 // isPlace reports whether an argument names a run elsewhere, not a file.
@@ -157,10 +159,14 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 	leave = func() {}
 	reach.Access.Credentials = r.creds
 	switch {
-	case r.hub == "" && r.run != "", r.hub != "" && (r.run == "" || r.join != "" || place != ""):
+	case r.hub == "" && r.run != "", r.hub != "" && ((r.run == "") == (r.join == "") || place != ""):
 		return reach, nil, usageError{errHub}
 	case r.hub != "":
 		reach.Access.URL = r.hub
+		if r.join != "" {
+			reach.Join = func(context.Context) (bus.Join, error) { return bus.ReadJoin(r.join) }
+			return reach, leave, nil
+		}
 		reach.Join = func(context.Context) (bus.Join, error) { return bus.Join{Run: r.run}, nil }
 		return reach, leave, nil
 	case place != "" && r.join != "":

@@ -61,10 +61,8 @@ gmemtop run -o or gmemtop record wrote there.
 	}
 	p := cmd.Flags()
 	c.reach.add(cmd)
-	p.StringVar(&c.reach.hub, "hub", "", "the `URL` of a site's own NATS servers that carry the run, such "+
-		"as tls://nats.site:4222")
 	p.StringVar(&c.reach.run, "run", "", "with --hub, the `name` of the run")
-	help.Rare(p, "hub", "run")
+	help.Rare(p, "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")
 	p.BoolVar(&c.flags.json, "json", false, "print the ranks as JSON, and end")
 	c.flags.screen(cmd)

@@ -1,7 +1,7 @@
 //go:build !nobus
 
-// Package sitetest starts a NATS server like a site's own, for tests: with TLS by a certificate of the
-// site's, accounts, and credentials in files.
+// Package sitetest starts NATS servers like a site's own, for tests: one or a cluster, with TLS by a certificate
+// of the site's, accounts, and credentials in files.
 package sitetest
 
 import (
@@ -15,32 +15,142 @@ import (
 	"fmt"
 	"math/big"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nkeys"
+
+	"github.com/gmemtop/gmemtop/capture/await"
 )
 
-// Site is a site's own server.
+// Site is a site's own servers.
 type Site struct {
-	// URL is where it is, and Plain the same without encryption, which it refuses.
+	// URL is where they are, with commas between them, and Plain the first one without encryption, which it
+	// refuses.
 	URL, Plain string
+	// Leaf is where the first server takes leaf nodes.
+	Leaf string
 	// Roots is the file with the site's root certificate, for SSL_CERT_FILE.
 	Roots string
 	// Credentials is a file for its users, Others one for another account of the site, and Looking one that
 	// may read runs but not send to them.
 	Credentials, Others, Looking string
+
+	servers []*server.Server
 }
 
-// Start starts a site's server, which ends with the test.
-func Start(t testing.TB) *Site {
+// Start starts a site's only server, which ends with the test.
+func Start(t testing.TB) *Site { return StartCluster(t, 1) }
+
+// StartCluster starts a site's servers, which end with the test.
+func StartCluster(t testing.TB, servers int) *Site {
 	t.Helper()
 	dir := t.TempDir()
 	s := &Site{Roots: filepath.Join(dir, "roots.pem")}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	options := server.Options{Host: "127.0.0.1", NoSigs: true, NoLog: true, JetStream: true, TLS: true,
+		TLSTimeout: 5}
+	s.accounts(t, dir, &options)
+	own, err := certificate()
+	must(err)
+	must(os.WriteFile(s.Roots, own.roots, 0o600))
+	options.TLSConfig, options.LeafNode.TLSConfig = own.config, own.config
+	options.LeafNode.Host, options.LeafNode.TLSTimeout = "127.0.0.1", 5
+	var routes []*url.URL
+	if servers > 1 {
+		for range servers {
+			routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", freePort(t))})
+		}
+	}
+	urls := make([]string, servers)
+	for i := range servers {
+		o := options
+		o.ServerName, o.StoreDir = fmt.Sprintf("site%d", i), filepath.Join(dir, fmt.Sprint(i))
+		o.Port, o.LeafNode.Port = freePort(t), freePort(t)
+		if routes != nil {
+			o.Cluster.Name, o.Cluster.Host, o.Routes = "site", "127.0.0.1", routes
+			var err error
+			o.Cluster.Port, err = strconv.Atoi(routes[i].Port())
+			must(err)
+		}
+		site, err := server.NewServer(&o)
+		must(err)
+		site.Start()
+		t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
+		s.servers = append(s.servers, site)
+		urls[i] = fmt.Sprintf("tls://127.0.0.1:%d", o.Port)
+		if i == 0 {
+			s.Plain = fmt.Sprintf("nats://127.0.0.1:%d", o.Port)
+			s.Leaf = fmt.Sprintf("tls://127.0.0.1:%d", o.LeafNode.Port)
+		}
+	}
+	s.URL = strings.Join(urls, ",")
+	await.Until(t, "the site's servers are ready", func() bool {
+		leads := servers == 1
+		for _, one := range s.servers {
+			if !one.ReadyForConnections(time.Second) || servers > 1 && !one.JetStreamIsCurrent() {
+				return false
+			}
+			leads = leads || one.JetStreamIsLeader()
+		}
+		return leads
+	})
+	return s
+}
+
+// Leader returns which of the servers leads the stream of a name.
+func (s *Site) Leader(t testing.TB, stream string) int {
+	t.Helper()
+	for i, one := range s.servers {
+		z, err := one.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range z.AccountDetails {
+			for _, x := range a.Streams {
+				if x.Name == stream && x.Cluster != nil && x.Cluster.Leader == one.Name() {
+					return i
+				}
+			}
+		}
+	}
+	t.Fatalf("no server leads %s", stream)
+	return -1
+}
+
+// Stop stops one of the servers.
+func (s *Site) Stop(i int) {
+	s.servers[i].Shutdown()
+	s.servers[i].WaitForShutdown()
+}
+
+// freePort returns a port that nobody listens at.
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// accounts makes the site's accounts and credentials of their users.
+func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
+	t.Helper()
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -91,31 +201,20 @@ func Start(t testing.TB) *Site {
 	must(err)
 	must(resolver.Store(systemKey, token))
 	system.Wipe()
-	config, roots := certificate(t)
-	must(os.WriteFile(s.Roots, roots, 0o600))
-	site, err := server.NewServer(&server.Options{ServerName: "site", Host: "127.0.0.1",
-		Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, JetStream: true,
-		StoreDir:    filepath.Join(dir, "js"),
-		TrustedKeys: []string{operatorKey}, AccountResolver: resolver, SystemAccount: systemKey,
-		TLS: true, TLSConfig: config, TLSTimeout: 5})
-	must(err)
-	site.Start()
-	t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
-	if !site.ReadyForConnections(20 * time.Second) {
-		t.Fatal("the site's server does not start")
-	}
-	address := site.Addr().(*net.TCPAddr)
-	s.URL = fmt.Sprintf("tls://127.0.0.1:%d", address.Port)
-	s.Plain = fmt.Sprintf("nats://127.0.0.1:%d", address.Port)
-	return s
+	options.TrustedKeys, options.AccountResolver, options.SystemAccount = []string{operatorKey}, resolver, systemKey
 }
 
-// certificate returns a server's side of TLS, and the root by which clients know it.
-func certificate(t testing.TB) (config *tls.Config, roots []byte) {
-	t.Helper()
+// identity is a server's side of TLS, and the root by which clients know it, as PEM.
+type identity struct {
+	config *tls.Config
+	roots  []byte
+}
+
+// certificate returns the identity of all sites of a process, which reads SSL_CERT_FILE only once.
+var certificate = sync.OnceValues(func() (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		t.Fatal(err)
+		return identity{}, err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "site"},
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
@@ -124,8 +223,10 @@ func certificate(t testing.TB) (config *tls.Config, roots []byte) {
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	if err != nil {
-		t.Fatal(err)
+		return identity{}, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
-		MinVersion: tls.VersionTLS12}, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-}
+	return identity{
+		config: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}},
+			MinVersion: tls.VersionTLS12},
+		roots: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}, nil
+})
