@@ -121,21 +121,20 @@ func (*serverLog) Debugf(string, ...any) {}
 // Tracef implements server.Logger.
 func (*serverLog) Tracef(string, ...any) {}
 
-// stream returns a stream of the run and the JetStream that has it: the one that the connection leads to, or at
-// a site that of a hub which is its leaf node.
+// stream returns a stream of the run and the JetStream that has it: at a site, that of a hub which is its leaf
+// node, if there is one. One that is not there says so at once, but an account without JetStream may hear nothing.
 func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstream.Stream, error) {
+	if c.access.URL != "" {
+		leaf, err := jetstream.NewWithDomain(c.nats, c.names.domain())
+		if err != nil {
+			return nil, nil, err
+		}
+		if s, err := leaf.Stream(ctx, c.names.stream(k)); err == nil {
+			return leaf, s, nil
+		}
+	}
 	s, err := c.js.Stream(ctx, c.names.stream(k))
-	if err == nil || c.access.URL == "" {
-		return c.js, s, err
-	}
-	leaf, failed := jetstream.NewWithDomain(c.nats, c.names.domain())
-	if failed != nil {
-		return nil, nil, failed
-	}
-	if s, failed = leaf.Stream(ctx, c.names.stream(k)); failed != nil {
-		return nil, nil, err
-	}
-	return leaf, s, nil
+	return c.js, s, err
 }
 
 // openSite makes the streams of a run on a site's servers where they are missing.

@@ -48,13 +48,19 @@ func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 
 // A hub is a leaf node of a site's server. The site's users look at the run, and the operator's orders reach the
 // nodes, through the site alone. They can neither add steps nor take them away, and another account of the site
-// sees nothing.
+// sees nothing. The site need not let them use JetStream.
 func TestAHubIsALeafNodeOfASite(t *testing.T) {
 	s := sitetest.Start(t)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
+	for name, credentials := range map[string]string{"with JetStream": s.Credentials, "without": s.NoStreams} {
+		t.Run(name, func(t *testing.T) { aLeafNode(t, s, credentials) })
+	}
+}
+
+func aLeafNode(t *testing.T, s *sitetest.Site, credentials string) {
 	ctx := within(t)
 	h := openHub(t, HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: makeKeys(t), Leaf: s.Leaf,
-		Credentials: s.Credentials})
+		Credentials: credentials})
 	if err := h.Leaf(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -68,12 +74,12 @@ func TestAHubIsALeafNodeOfASite(t *testing.T) {
 	through := func(credentials string, j Join, r Role) *Conn {
 		return dial(t, Access{Join: j, Role: r, URL: s.URL, Credentials: credentials})
 	}
-	b := read(ctx, t, through(s.Looking, Join{Run: "r"}, Viewer), Step)
+	b := read(ctx, t, through(credentials, Join{Run: "r"}, Viewer), Step)
 	b.wait(ctx, t, 1)
 	send(ctx, t, agent, r, "two")
 	b.wait(ctx, t, 2)
 	answers := 0
-	if err := through(s.Credentials, h.Join(), Operator).Ask(ctx, Status, 7,
+	if err := through(credentials, h.Join(), Operator).Ask(ctx, Status, 7,
 		func(_ string, answer json.RawMessage) bool {
 			answers++
 			return string(answer) == `"heard 7"`
@@ -81,7 +87,7 @@ func TestAHubIsALeafNodeOfASite(t *testing.T) {
 		t.Errorf("an order has %d answers: %v", answers, err)
 	}
 	n := namesOf("r")
-	user := through(s.Credentials, Join{Run: "r"}, Viewer)
+	user := through(credentials, Join{Run: "r"}, Viewer)
 	for _, change := range []string{"DELETE", "PURGE"} {
 		m, err := user.nats.Request("$JS."+n.domain()+".API.STREAM."+change+"."+n.stream(Step), nil, time.Second)
 		if err == nil {

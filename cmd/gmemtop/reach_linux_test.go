@@ -183,55 +183,64 @@ func hubOf(h *farHub, run string) *exec.Cmd {
 	return exec.Command(h.far, "hub", "--run", run, "--join-file", h.join)
 }
 
+// startSSHD starts a real sshd by on, with more lines for its configuration. It returns the options by which ssh
+// gets in; ok is false if this machine has no sshd.
+func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.Cmd) (options string, ok bool) {
+	t.Helper()
+	const server = "/usr/sbin/sshd"
+	for _, program := range []string{server, "/usr/bin/ssh"} {
+		if _, err := os.Stat(program); err != nil {
+			return "", false
+		}
+	}
+	in := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"host", "key"} {
+		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
+			in(name)).CombinedOutput(); err != nil {
+			t.Fatalf("ssh-keygen: %v %s", err, out)
+		}
+	}
+	if err := os.WriteFile(in("sshd_config"), fmt.Appendf(nil, "HostKey %s\nAuthorizedKeysFile %s\n"+
+		"StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n%s", in("host"), in("key.pub"), config),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = os.Mkdir("/run/sshd", 0o755) // for root, where sshd has never run
+	cmd := on(server, "-D", "-e", "-f", in("sshd_config"))
+	var log words
+	cmd.Stdout, cmd.Stderr = &log, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("sshd: %s", &log)
+		}
+	})
+	await.Until(t, "sshd listens", func() bool { return strings.Contains(log.String(), "listening on") })
+	return fmt.Sprintf("-F none -i '%s' -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null "+
+		"-o LogLevel=ERROR", in("key")), true
+}
+
+// localCommand is a command on this machine.
+func localCommand(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
+
 // A real ssh and sshd lead to a hub that listens at no port.
 func TestAHubIsReachedBySSH(t *testing.T) {
-	sshd, err := exec.LookPath("sshd")
-	if err != nil {
-		if _, err = os.Stat("/usr/sbin/sshd"); err != nil {
-			t.Skip("needs sshd: a viewer comes by ssh")
-		}
-		sshd = "/usr/sbin/sshd"
+	h := newFarHub(t)
+	port := freePort(t)
+	settings, ok := startSSHD(t, h.dir, "Port "+port+"\nListenAddress 127.0.0.1\n", localCommand)
+	if !ok {
+		t.Skip("needs sshd: a viewer comes by ssh")
 	}
 	me, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newFarHub(t)
 	h.start(t, hubOf(h, "r'1"))
-	key := filepath.Join(h.dir, "key")
-	for _, name := range []string{"host", "key"} {
-		if out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f",
-			filepath.Join(h.dir, name)).CombinedOutput(); err != nil {
-			t.Fatalf("ssh-keygen: %v %s", err, out)
-		}
-	}
-	port := freePort(t)
-	config := filepath.Join(h.dir, "sshd_config")
-	if err := os.WriteFile(config, fmt.Appendf(nil, "Port %s\nListenAddress 127.0.0.1\nHostKey %s\n"+
-		"AuthorizedKeysFile %s\nStrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n",
-		port, filepath.Join(h.dir, "host"), key+".pub"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	_ = os.Mkdir("/run/sshd", 0o755) // for root, where sshd has never run
-	var log words
-	server := exec.Command(sshd, "-D", "-e", "-f", config)
-	server.Stderr = &log
-	if err := server.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = server.Process.Kill(); _ = server.Wait() })
-	for late := time.Now().Add(20 * time.Second); time.Now().Before(late); time.Sleep(50 * time.Millisecond) {
-		if c, err := net.Dial("tcp", "127.0.0.1:"+port); err == nil {
-			_ = c.Close()
-			break
-		}
-	}
-	ssh, err := exec.LookPath("ssh")
-	if err != nil {
-		t.Fatal(err)
-	}
-	script(t, filepath.Join(h.bin, "ssh"), fmt.Sprintf("exec '%s' -F none -i '%s' "+
-		"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \"$@\"\n", ssh, key))
+	script(t, filepath.Join(h.bin, "ssh"), "exec /usr/bin/ssh "+settings+" \"$@\"\n")
 	place := "ssh://" + me.Username + "@127.0.0.1:" + port + "/r'1"
 	untold := h.watchSecrets(t)
 	h.check(t, "r'1", place)
@@ -239,7 +248,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 	ctx := t.Context()
 	if _, said, err := h.gmemtop(ctx, "capture", "--far-gmemtop", h.far, "--ranks", "3",
 		place); err == nil || !strings.Contains(said, "no rank runs that could be captured") {
-		t.Errorf("capture: %v %s; sshd: %s", err, said, &log)
+		t.Errorf("capture: %v %s", err, said)
 	}
 	untold()
 	// Errors at the far end are reported here.

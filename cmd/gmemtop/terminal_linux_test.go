@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/await"
 )
 
 // terminal emulates as much of a VT220 as drawing a screen takes. A program runs on it.
@@ -75,6 +77,20 @@ func (x *terminal) close() {
 	_ = x.cmd.Process.Kill()
 	_ = x.cmd.Wait()
 	_ = x.host.Close()
+}
+
+// quit leaves the program by its own key, and closes its terminal.
+func (x *terminal) quit() {
+	x.t.Helper()
+	if _, err := x.host.WriteString("q"); err != nil {
+		x.t.Fatal(err)
+	}
+	await.Until(x.t, "the program ends", func() bool {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		return x.over
+	})
+	x.close()
 }
 
 // read draws what the program writes, until the program closes the terminal.

@@ -40,9 +40,9 @@ type Site struct {
 	Leaf string
 	// Roots is the file with the site's root certificate, for SSL_CERT_FILE.
 	Roots string
-	// Credentials is a file for its users, Others one for another account of the site, and Looking one that
-	// may read runs but not send to them.
-	Credentials, Others, Looking string
+	// Credentials is a file for its users, Others one for another account of the site, Looking one that may read
+	// runs but not send to them, and NoStreams one for an account that may not use JetStream.
+	Credentials, Others, Looking, NoStreams string
 
 	servers []*server.Server
 }
@@ -182,7 +182,7 @@ func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 		must(os.WriteFile(path, text, 0o600))
 		return path
 	}
-	account := func(name string) nkeys.KeyPair {
+	account := func(name string, limits jwt.JetStreamLimits) nkeys.KeyPair {
 		p, public := pair(nkeys.CreateAccount)
 		claims := jwt.NewAccountClaims(public)
 		claims.Name, claims.Limits.JetStreamLimits = name, limits
@@ -191,11 +191,12 @@ func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 		must(resolver.Store(public, token))
 		return p
 	}
-	training := account("training")
+	training := account("training", limits)
 	s.Credentials = credentials(training, "me.creds")
 	s.Looking = credentials(training, "looking.creds", "gmt.>", "$JS.API.STREAM.CREATE.>",
 		"$JS.API.STREAM.UPDATE.>", "$JS.API.STREAM.DELETE.>")
-	s.Others = credentials(account("others"), "others.creds")
+	s.Others = credentials(account("others", limits), "others.creds")
+	s.NoStreams = credentials(account("without streams", jwt.JetStreamLimits{}), "nostreams.creds")
 	system, systemKey := pair(nkeys.CreateAccount)
 	token, err := jwt.NewAccountClaims(systemKey).Encode(operator)
 	must(err)

@@ -1,0 +1,115 @@
+//go:build !nobus
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/await"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+)
+
+// The batch script of docs/fleet.md runs in a real Slurm of one node as job 4242, and is watched and captured
+// by the commands of the page. Two ranks train.
+func TestThePageAboutSlurmIsTyped(t *testing.T) {
+	python := torchtest.Python(t)
+	needSlurm(t)
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	for _, name := range []string{"bin", "job"} {
+		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, others := typedOn(fleetPage(t))
+	batch := slices.IndexFunc(others, func(text string) bool { return strings.HasPrefix(text, "J=") })
+	if batch < 0 {
+		t.Fatal("the page has no batch script")
+	}
+	train, err := os.ReadFile("testdata/page.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := filepath.Join(dir, "stop")
+	train = []byte(strings.ReplaceAll(string(train), "/shared/stop", stop))
+	if err := os.WriteFile(filepath.Join(dir, "job/train.py"), train, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	program, err := exec.LookPath("gmemtop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(bin, "gmemtop")); err != nil {
+		t.Fatal(err)
+	}
+	script(t, filepath.Join(bin, "torchrun"), fmt.Sprintf("exec '%s' -m torch.distributed.run \"$@\"\n",
+		python))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
+	t.Setenv("OMP_NUM_THREADS", "1")
+	t.Setenv("TERM", "vt220")
+	startSlurm(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, "job/job.sh"), []byte("#!/bin/bash\n"+others[batch]),
+		0o700); err != nil {
+		t.Fatal(err)
+	}
+	submit := exec.Command("sbatch", "--parsable", "--nodes=1", "--cpus-per-task=2", "job.sh")
+	submit.Dir = filepath.Join(dir, "job")
+	id, err := submit.CombinedOutput()
+	if err != nil || strings.TrimSpace(string(id)) != "4242" {
+		t.Fatalf("sbatch: %v %s", err, id)
+	}
+	t.Cleanup(func() { endSlurmJob(t, "4242") })
+	output := func() string {
+		text, _ := os.ReadFile(filepath.Join(dir, "job/slurm-4242.out"))
+		return string(text)
+	}
+	await.Until(t, "both ranks train", func() bool {
+		out, _ := exec.Command("gmemtop", "view", "slurm:4242", "--json").Output()
+		if strings.Contains(output(), "Error") {
+			t.Fatal(output())
+		}
+		return len(regexp.MustCompile(`"step": \d\d`).FindAll(out, -1)) == 2
+	})
+	port := freePort(t)
+	settings, ssh := startSSHD(t, dir, fmt.Sprintf("Port %s\nListenAddress 127.0.0.1\nSetEnv PATH=%s "+
+		"XDG_CACHE_HOME=%s SLURM_CONF=%s\n", port, os.Getenv("PATH"), os.Getenv("XDG_CACHE_HOME"),
+		os.Getenv("SLURM_CONF")), localCommand)
+	script(t, filepath.Join(bin, "ssh"), fmt.Sprintf("exec /usr/bin/ssh %s -o HostName=127.0.0.1 -o Port=%s "+
+		"\"$@\"\n", settings, port))
+	for _, c := range toType(t) {
+		if strings.Contains(c.command, "ssh://") && !ssh {
+			t.Logf("left out for want of sshd: %s", c.command)
+			continue
+		}
+		t.Logf("%s$ %s", c.who, c.command)
+		x := newTerminal(t, 120, 40, exec.Command("bash", "--norc", "-c", c.command))
+		screen, _ := x.until("both ranks", func(screen string) bool {
+			return strings.Contains(screen, "of 2")
+		})
+		t.Log("\n" + screen)
+		x.close()
+	}
+	out, err := exec.Command("gmemtop", "capture", "slurm:4242", "--ranks", "0,1", "--steps", "2", "-o",
+		filepath.Join(dir, "traces")).CombinedOutput()
+	if found, _ := filepath.Glob(filepath.Join(dir, "traces/*.gmt")); err != nil || len(found) != 2 {
+		t.Errorf("capture: %v %s", err, out)
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await.Until(t, "the hub has written its recordings", func() bool {
+		return strings.Contains(output(), "steps of 2 processes recorded")
+	})
+	sealed, err := exec.Command("gmemtop", "view", "--text", filepath.Join(dir, "job/4242")).CombinedOutput()
+	if err != nil || strings.Count(string(sealed), "ended") != 2 {
+		t.Errorf("sealed: %v %s", err, sealed)
+	}
+}
