@@ -33,7 +33,7 @@ func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p
 	if ranks, readErr, err = c.ranks(ctx, c.paths[0]); err != nil {
 		return nil, nil, nil, err
 	}
-	fullest := ranks.Fullest()
+	fullest := ranks.Lead()
 	p = fullest.Problem
 	if n := ranks.Len(); n > 1 {
 		c.note("planning for %d ranks; %s holds most", n, fullest.Name)

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -155,7 +156,7 @@ func (c *viewCommand) show(ctx context.Context, j *job.Job, waiting string, capt
 	f := feed.NewJob(j, waiting, feed.JobOptions{Capture: capture})
 	defer f.Close()
 	o := c.screen()
-	o.Feed = f
+	o.Feed, o.Planner = f, planner.NewFleet(j)
 	return tui.Run(ctx, o)
 }
 

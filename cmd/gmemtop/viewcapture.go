@@ -83,8 +83,10 @@ func capturing(w *fleet.Watch, orders func(ctx context.Context) (fleet.Reach, fu
 				continue
 			}
 			taken[i].Window, taken[i].Err = windowOf(ctx, done.Ranks[k])
-			if taken[i].Err == nil {
-				p.History.Window(taken[i].Window)
+		}
+		for _, x := range taken { // all at once: who plans for one rank finds the others
+			if x.Err == nil {
+				x.Process.History.Window(x.Window)
 			}
 		}
 		return taken

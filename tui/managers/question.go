@@ -31,6 +31,13 @@ type Planner interface {
 	) (*replay.Comparison, error)
 }
 
+// Together is a [Planner] that plans for several ranks of a training at once: what it measures is the memory of
+// the fullest and the step of the slowest.
+type Together interface {
+	// Ranks returns for how many ranks a problem stands, at least 1.
+	Ranks(p *plan.Problem) int
+}
+
 // Manager is one row's manager.
 type Manager struct {
 	Info plan.Info
@@ -47,6 +54,7 @@ type setup struct {
 	held     int64 // what a step holds at its peak today, and so what 100 % is
 	floor    int64 // what no budget can be below
 	live     int64 // alive at the peak when everything is kept
+	ranks    int   // how many ranks it stands for
 }
 
 type setupKey struct {
@@ -102,6 +110,10 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 		held: max(p.Held(), 1), floor: p.MustReside().Total() + p.Outside,
 	}
 	s.live, _ = p.PeakLive()
+	s.ranks = 1
+	if x, ok := pl.(Together); ok {
+		s.ranks = x.Ranks(p)
+	}
 	return s, nil
 }
 

@@ -28,6 +28,8 @@ type Planner struct {
 	// Double is a device of which the same training was recorded with everything twice as large, nil for
 	// none.
 	Double *timeline.Device
+	// Together is how many ranks the training's problem stands for; 0 for one.
+	Together int
 	// Refusal, where not nil, is what Problem returns.
 	Refusal error
 	// Hold, where not nil, holds every manager up until something can be received from it, or planning is
@@ -86,6 +88,9 @@ func (f *Planner) Managers() []managers.Manager {
 	}
 	return list
 }
+
+// Ranks implements managers.Together.
+func (f *Planner) Ranks(*plan.Problem) int { return max(f.Together, 1) }
 
 // Hardware implements managers.Planner.
 func (f *Planner) Hardware() []plan.Hardware {

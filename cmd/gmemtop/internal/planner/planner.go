@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -92,11 +91,7 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 // Compare implements screen.Planner.
 func (*Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
 	update func(replay.Progress)) (*replay.Comparison, error) {
-	list := quickFirst(names)
-	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
-		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}},
-		Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
-	})
+	return compareOn(ctx, replay.Simulated{Charts: true}, p, names, budget, update)
 }
 
 // Targets implements screen.Measurer.

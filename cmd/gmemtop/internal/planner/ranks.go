@@ -19,27 +19,33 @@ type RankProblem struct {
 }
 
 // Ranks simulates plans for all ranks of a training together. It implements [replay.Target] for the problem
-// of [Ranks.Fullest].
+// of the rank that leads: plans are made for this one.
 type Ranks struct {
 	list    []RankProblem
-	fullest int
+	lead    int
+	charts  bool         // the leading rank's measurements are for charts
 	request plan.Request // for plans of a rank's own; the budget comes with each plan
 }
 
-// NewRanks returns the target of some ranks, of which there is at least one.
+// NewRanks returns the target of some ranks, of which there is at least one. The one that holds most leads: it
+// runs out of memory first.
 func NewRanks(list []RankProblem, seed uint64, work int64) *Ranks {
-	r := &Ranks{list: list, request: plan.Request{Seed: seed, Work: work, Evaluator: sim.Simulator{}}}
-	var most int64
+	fullest, most := 0, int64(0)
 	for i := range list {
 		if peak, _ := list[i].Problem.PeakLive(); peak > most {
-			r.fullest, most = i, peak
+			fullest, most = i, peak
 		}
 	}
-	return r
+	return ranksLedBy(fullest, list, seed, work)
 }
 
-// Fullest returns the rank that holds most, which runs out of memory first.
-func (r *Ranks) Fullest() RankProblem { return r.list[r.fullest] }
+func ranksLedBy(lead int, list []RankProblem, seed uint64, work int64) *Ranks {
+	return &Ranks{list: list, lead: lead, request: plan.Request{Seed: seed, Work: work,
+		Evaluator: sim.Simulator{}}}
+}
+
+// Lead returns the rank that plans are made for.
+func (r *Ranks) Lead() RankProblem { return r.list[r.lead] }
 
 // Len is how many ranks there are.
 func (r *Ranks) Len() int { return len(r.list) }
@@ -55,14 +61,14 @@ const keepAll = "keep-all"
 // most, and the step of the slowest, for which all others wait.
 func (r *Ranks) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	o plan.RunOptions) (plan.Measurement, error) {
-	m, err := replay.Simulated{}.Run(ctx, p, pl, o)
+	m, err := replay.Simulated{Charts: r.charts}.Run(ctx, p, pl, o)
 	if err != nil || len(r.list) == 1 {
 		return m, err
 	}
-	lead := r.list[r.fullest]
+	lead := r.Lead()
 	notes := []string{r.noteOf(lead.Name, &m)}
 	for i, other := range r.list {
-		if i == r.fullest {
+		if i == r.lead {
 			continue
 		}
 		x, err := r.other(ctx, other.Problem, lead.Problem, pl, o)
@@ -87,7 +93,7 @@ func (r *Ranks) noteOf(name string, m *plan.Measurement) string {
 		timeline.Duration(m.StepTime))
 }
 
-// other simulates what a plan for the fullest rank comes to in another rank.
+// other simulates what a plan for the leading rank comes to in another rank.
 func (r *Ranks) other(ctx context.Context, own, lead *plan.Problem, pl *plan.Plan,
 	o plan.RunOptions) (plan.Measurement, error) {
 	if pl.Manager == keepAll {
