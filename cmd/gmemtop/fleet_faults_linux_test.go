@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -19,128 +18,208 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
+// watched is a training of two ranks on one machine that endures faults, and its hub on another one.
+type watched struct {
+	*network
+	python, dir, join, sealed string
+	said                      words // by the hub
+	late                      time.Time
+}
+
+// faultyTraining makes the machines.
+func faultyTraining(t *testing.T) *watched {
+	t.Helper()
+	x := &watched{python: torchtest.Python(t), network: connect(t, 1), dir: t.TempDir(),
+		late: time.Now().Add(4 * time.Minute)}
+	x.join, x.sealed = filepath.Join(x.dir, "r1.join"), filepath.Join(x.dir, "r1")
+	return x
+}
+
+// train returns the training of some steps, 0 for as many as it takes until it is stopped. before is the command
+// that starts it.
+func (x *watched) train(steps int, before ...string) *exec.Cmd {
+	argv := append(before, x.python, "-m", "torch.distributed.run", "--nproc-per-node", "2",
+		"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py", x.dir, fmt.Sprint(steps))
+	cmd := x.command(1, []string{"OMP_NUM_THREADS=1", "PACE=0.05"}, argv...)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// start starts the training below gmemtop. ended gets what becomes of that.
+func (x *watched) start() (run *exec.Cmd, learned *words, ended chan error) {
+	x.t.Helper()
+	run, learned = x.train(0, "gmemtop", "run", "--headless", "-q", "--join-file", x.join, "--"), new(words)
+	run.Stdout = learned
+	if err := run.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	ended = make(chan error, 1)
+	go func() { ended <- run.Wait() }()
+	x.t.Cleanup(x.stop)
+	x.until("the first steps arrive", func() bool { return x.progress() > 3 && x.arrived(3) })
+	return run, learned, ended
+}
+
+// stop makes the training end.
+func (x *watched) stop() { _ = os.WriteFile(filepath.Join(x.dir, "stop"), nil, 0o600) }
+
+// hub starts the hub.
+func (x *watched) hub() *exec.Cmd {
+	x.t.Helper()
+	hub := x.command(0, nil, "gmemtop", "hub", "--listen", "10.97.0.1:7422", "--run", "r1",
+		"--join-file", x.join, "--store", filepath.Join(x.dir, "store"), "-o", x.sealed)
+	hub.Stderr = &x.said
+	if err := hub.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() { _ = hub.Process.Kill() })
+	return hub
+}
+
+// end ends the hub and returns how many steps it has recorded.
+func (x *watched) end(hub *exec.Cmd) (recorded int64) {
+	x.t.Helper()
+	_ = hub.Process.Signal(syscall.SIGTERM)
+	err := hub.Wait()
+	found := regexp.MustCompile(`(\d+) steps of 2 processes recorded`).FindStringSubmatch(x.said.String())
+	if err != nil || found == nil {
+		x.t.Fatalf("the hub: %v: %s", err, &x.said)
+	}
+	_, _ = fmt.Sscan(found[1], &recorded)
+	return recorded
+}
+
+// progress returns how many steps the training has taken.
+func (x *watched) progress() int64 {
+	info, err := os.Stat(filepath.Join(x.dir, "progress"))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// until waits until something is done.
+func (x *watched) until(what string, done func() bool) {
+	x.t.Helper()
+	for !done() {
+		if time.Now().After(x.late) {
+			x.t.Fatalf("gave up waiting until %s", what)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// seenRank is a rank as a viewer sees it.
+type seenRank struct {
+	Step  int64
+	Lost  int64 `json:"steps_lost"`
+	State string
+}
+
+// look returns both ranks as a viewer sees them now, nil if it does not.
+func (x *watched) look() []seenRank {
+	out, err := x.command(0, nil, "gmemtop", "view", "--json", "--join-file", x.join).Output()
+	var r struct{ Ranks []seenRank }
+	if err != nil || json.Unmarshal(out, &r) != nil || len(r.Ranks) != 2 {
+		return nil
+	}
+	return r.Ranks
+}
+
+// arrived reports whether the viewer has a step of both ranks, and complains of what is lost.
+func (x *watched) arrived(step int64) bool {
+	ranks := x.look()
+	for _, r := range ranks {
+		if r.Lost > 0 {
+			x.t.Fatalf("%d steps are lost", r.Lost)
+		}
+		if r.Step < step-1 {
+			return false
+		}
+	}
+	return ranks != nil
+}
+
+// compare checks that the ranks learned what they learn without gmemtop in as many steps.
+func (x *watched) compare(learned string, steps int64) {
+	x.t.Helper()
+	digests := func(text string) []string {
+		list := regexp.MustCompile(`digest \d \w+ after \d+`).FindAllString(text, -1)
+		slices.Sort(list)
+		return list
+	}
+	alone, err := x.train(int(steps)).Output()
+	if got, want := digests(learned), digests(string(alone)); err != nil || len(want) != 2 ||
+		!slices.Equal(got, want) {
+		x.t.Errorf("alone it learned %q, watched %q: %v", want, got, err)
+	}
+}
+
 // The hub hangs, the link to it goes down, and it is killed. Each time the training goes on for many steps
 // before the fault ends. Then all of them arrive, and nothing is lost. The training's results are
 // bit-identical to those without gmemtop.
 func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
-	python := torchtest.Python(t)
-	w := connect(t, 1)
-	dir := t.TempDir()
-	join, sealed := filepath.Join(dir, "r1.join"), filepath.Join(dir, "r1")
-	train := func(steps int, before ...string) *exec.Cmd {
-		argv := append(before, python, "-m", "torch.distributed.run", "--nproc-per-node",
-			"2",
-			"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py",
-			dir, fmt.Sprint(steps))
-		cmd := w.command(1, []string{"OMP_NUM_THREADS=1", "PACE=0.05"}, argv...)
-		cmd.Stderr = os.Stderr
-		return cmd
-	}
-	var said bytes.Buffer
-	startHub := func() *exec.Cmd {
-		t.Helper()
-		hub := w.command(0, nil, "gmemtop", "hub", "--listen", "10.97.0.1:7422", "--run", "r1",
-			"--join-file", join, "--store", filepath.Join(dir, "store"), "-o", sealed)
-		said.Reset()
-		hub.Stderr = &said
-		if err := hub.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = hub.Process.Kill() })
-		return hub
-	}
-	progress := func() int64 {
-		info, err := os.Stat(filepath.Join(dir, "progress"))
-		if err != nil {
-			return 0
-		}
-		return info.Size()
-	}
-	late := time.Now().Add(4 * time.Minute)
-	until := func(what string, done func() bool) {
-		t.Helper()
-		for !done() {
-			if time.Now().After(late) {
-				t.Fatalf("gave up waiting until %s", what)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-	}
-	// arrived reports whether the viewer has a step of both ranks, and complains of what is lost.
-	arrived := func(step int64) bool {
-		cmd := w.command(0, nil, "gmemtop", "view", "--json", "--join-file", join)
-		out, err := cmd.Output()
-		var r struct {
-			Ranks []struct {
-				Step int64
-				Lost int64 `json:"steps_lost"`
-			}
-		}
-		if err != nil || json.Unmarshal(out, &r) != nil || len(r.Ranks) != 2 {
-			return false
-		}
-		for _, x := range r.Ranks {
-			if x.Lost > 0 {
-				t.Fatalf("%d steps are lost", x.Lost)
-			}
-			if x.Step < step-1 {
-				return false
-			}
-		}
-		return true
-	}
-	hub := startHub()
-	job := train(0, "gmemtop", "run", "--headless", "-q", "--join-file", join, "--")
-	var learned bytes.Buffer
-	job.Stdout = &learned
-	if err := job.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- job.Wait() }()
-	stop := func() { _ = os.WriteFile(filepath.Join(dir, "stop"), nil, 0o600) }
-	t.Cleanup(stop)
-	until("the first steps arrive", func() bool { return progress() > 3 && arrived(3) })
+	x := faultyTraining(t)
+	hub := x.hub()
+	_, learned, ended := x.start()
 	for _, fault := range []struct {
 		name       string
 		begin, end func()
 	}{
 		{"the hub hangs", func() { _ = hub.Process.Signal(syscall.SIGSTOP) },
 			func() { _ = hub.Process.Signal(syscall.SIGCONT) }},
-		{"the link is down", func() { w.ip("-n " + w.space(0) + " link set v1 down") },
-			func() { w.ip("-n " + w.space(0) + " link set v1 up") }},
+		{"the link is down", func() { x.ip("-n " + x.space(0) + " link set v1 down") },
+			func() { x.ip("-n " + x.space(0) + " link set v1 up") }},
 		{"the hub is killed", func() {
 			_ = hub.Process.Kill()
 			_ = hub.Wait()
-		}, func() { hub = startHub() }},
+		}, func() { hub = x.hub() }},
 	} {
-		before := progress()
+		before := x.progress()
 		fault.begin()
-		until(fault.name+" and the training goes on", func() bool { return progress() >= before+40 })
-		at := progress()
+		x.until(fault.name+" and the training goes on", func() bool { return x.progress() >= before+40 })
+		at := x.progress()
 		fault.end()
-		until("what came while "+fault.name+" arrives", func() bool { return arrived(at) })
+		x.until("what came while "+fault.name+" arrives", func() bool { return x.arrived(at) })
 		t.Logf("%s: steps %d to %d arrived afterwards", fault.name, before, at)
 	}
-	stop()
+	x.stop()
 	if err := <-ended; err != nil {
 		t.Fatalf("the training: %v", err)
 	}
-	steps := progress()
-	_ = hub.Process.Signal(syscall.SIGTERM)
-	if err := hub.Wait(); err != nil || !strings.Contains(said.String(),
-		fmt.Sprintf("%d steps of 2 processes recorded", 2*steps)) ||
-		strings.Contains(said.String(), "never reached") {
-		t.Errorf("after %d steps the hub: %v: %s", steps, err, &said)
+	steps := x.progress()
+	if recorded := x.end(hub); recorded != 2*steps || strings.Contains(x.said.String(), "never reached") {
+		t.Errorf("%d steps of each rank, and %d recorded: %s", steps, recorded, &x.said)
 	}
-	digests := func(text []byte) []string {
-		list := regexp.MustCompile(`digest \d \w+ after \d+`).FindAllString(string(text), -1)
-		slices.Sort(list)
-		return list
+	x.compare(learned.String(), steps)
+}
+
+// The gmemtop that started a training is killed. The training goes on to its end, with bit-identical results.
+// Viewers are told that its machine is silent, and the hub keeps what came before.
+func TestATrainingOutlivesItsGmemtop(t *testing.T) {
+	x := faultyTraining(t)
+	hub := x.hub()
+	run, learned, ended := x.start()
+	at := x.progress()
+	x.until("the steps so far arrive", func() bool { return x.arrived(at) })
+	if err := run.Process.Kill(); err != nil {
+		t.Fatal(err)
 	}
-	alone, err := train(int(steps)).Output()
-	got, want := digests(learned.Bytes()), digests(alone)
-	if err != nil || len(want) != 2 || !slices.Equal(got, want) {
-		t.Errorf("alone it learned %q, watched %q: %v", want, got, err)
+	x.until("the training goes on", func() bool { return x.progress() >= at+60 })
+	x.until("viewers are told", func() bool {
+		ranks := x.look()
+		return ranks != nil && !slices.ContainsFunc(ranks, func(r seenRank) bool {
+			return !strings.HasPrefix(r.State, "late") && !strings.HasPrefix(r.State, "lost")
+		})
+	})
+	x.stop()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
+		t.Errorf("gmemtop ended otherwise: %v", err)
 	}
+	x.until("the training ends by itself", func() bool { return strings.Count(learned.String(), "digest") == 2 })
+	steps := x.progress()
+	if recorded := x.end(hub); recorded < 2*at || recorded >= 2*steps {
+		t.Errorf("%d of %d steps of each rank came before the end, and %d were recorded", at, steps, recorded)
+	}
+	x.compare(learned.String(), steps)
 }

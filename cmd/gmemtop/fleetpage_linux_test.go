@@ -329,9 +329,17 @@ func (s *site) look(c typed, cmd *exec.Cmd) {
 		s.t.Log("\n" + screen)
 	}
 	if strings.Contains(c.command, "ssh://") { // where another connection gives the order
+		press("7")
+		screen, _ = x.until("the ranks", func(screen string) bool { return strings.Contains(screen, "r capture") })
+		s.t.Log("\n" + screen)
 		press("r")
-		screen, _ = x.until("the captured step", func(screen string) bool {
-			return strings.Contains(screen, "held") && strings.Contains(screen, "Largest holder")
+		screen, _ = x.until("the two captured steps", func(screen string) bool {
+			return strings.Contains(screen, "A rank") && strings.Contains(screen, "B rank")
+		})
+		s.t.Log("\n" + screen)
+		press("m")
+		screen, _ = x.until("plans for both", func(screen string) bool {
+			return strings.Contains(strings.Join(strings.Fields(screen), " "), "for the 2 ranks that captured this step")
 		})
 		s.t.Log("\n" + screen)
 	}
