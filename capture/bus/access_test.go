@@ -3,6 +3,7 @@
 package bus
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,27 @@ func TestTheStoreLeavesRoomOnTheDisk(t *testing.T) {
 	}}); err == nil {
 		h.Close()
 		t.Error("a hub opens on a full disk")
+	}
+}
+
+// What another user made may be a trap, whatever its mode: a join file, a file of credentials, a hub's store.
+func TestFilesOfAnotherUserAreRefused(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it gives files away")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	join, store := filepath.Join(dir, "r.join"), filepath.Join(dir, "store")
+	if err := errors.Join(aJoin().Write(join), os.Mkdir(store, 0o700), os.Chown(join, nobody, nobody),
+		os.Chown(store, nobody, nobody)); err != nil {
+		t.Fatal(err)
+	}
+	_, asJoin := ReadJoin(join)
+	_, asKey := Dial(within(t), Access{Join: Join{Run: "r"}, URL: "tls://127.0.0.1:1", Credentials: join})
+	_, asStore := OpenHub(HubOptions{Run: "r", Store: store})
+	for what, err := range map[string]error{"join file": asJoin, "credentials": asKey, "store": asStore} {
+		if err == nil || !strings.Contains(err.Error(), "belongs to another user") {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
