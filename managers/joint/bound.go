@@ -333,8 +333,8 @@ func (b *bounder) inOrder(x *gap) bool {
 // first.
 func (b *bounder) pickMoments() {
 	n := b.m.n
-	quarters := b.m.set.moments
-	if n > b.m.set.momentsOps { // the fullest alone
+	quarters := b.m.params.moments
+	if n > b.m.params.momentsOps { // the fullest alone
 		quarters = 1
 	}
 	for q := range quarters {
@@ -424,7 +424,7 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 				b.keepDual(k, value)
 			}
 		}
-		rate := b.m.set.weightRate / math.Sqrt(float64(turn+1))
+		rate := b.m.params.weightRate / math.Sqrt(float64(turn+1))
 		b.out.update(scale, rate)
 		b.in.update(scale, rate)
 	}

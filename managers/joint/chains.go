@@ -222,8 +222,8 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 			if c.opEpoch[t.Op] == c.epoch {
 				continue
 			}
-			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.set.longestChain ||
-				c.visited > c.m.set.mostVisited*c.m.n {
+			if !p.Ops[t.Op].Rerunnable || len(c.ops)-int(from) >= c.m.params.longestChain ||
+				c.visited > c.m.params.mostVisited*c.m.n {
 				return false
 			}
 			c.opEpoch[t.Op] = c.epoch
@@ -286,7 +286,7 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 			there, g := c.absences.present(a.Buffer, at)
 			if there || g < 0 || c.absences.how[g] != recompute || c.absences.due[g] == at ||
 				m.gaps[g].after+1 >= at ||
-				int(c.absences.due[g]-at) > m.set.farthestRetained ||
+				int(c.absences.due[g]-at) > m.params.farthestRetained ||
 				c.setting.nest != nil && at < c.setting.nest.retain[g] ||
 				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue

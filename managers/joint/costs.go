@@ -38,13 +38,13 @@ func (c *costs) forget() {
 func (c *costs) learn(s *schedule) {
 	m := c.m
 	for i := range c.reruns {
-		c.reruns[i] *= 1 - m.set.pace
+		c.reruns[i] *= 1 - m.params.pace
 	}
 	for _, o := range s.chains.ops {
-		c.reruns[o] += m.set.pace
+		c.reruns[o] += m.params.pace
 	}
 	for _, g := range m.choices {
-		c.wait[g] *= 1 - m.set.pace
+		c.wait[g] *= 1 - m.params.pace
 		if !m.gaps[g].canRecompute {
 			continue
 		}
@@ -68,7 +68,7 @@ func (c *costs) learn(s *schedule) {
 			continue
 		}
 		for _, h := range s.prefetches.order[first : k+1] {
-			c.wait[h] += m.set.pace * float64(wait) * float64(m.gaps[h].prefetchTime) / float64(busy)
+			c.wait[h] += m.params.pace * float64(wait) * float64(m.gaps[h].prefetchTime) / float64(busy)
 		}
 	}
 }

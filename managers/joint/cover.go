@@ -44,7 +44,7 @@ type prices struct {
 // cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what
 // turns out not to be needed.
 type cover struct {
-	s        *schedule
+	schedule *schedule
 	costs    costs
 	engines  engines
 	tree     *curve.Tree // of each op, bytes by which it passes its limit
@@ -66,7 +66,7 @@ type cover struct {
 func newCover(s *schedule) *cover {
 	m := s.m
 	c := &cover{
-		s:        s,
+		schedule: s,
 		costs:    newCosts(m),
 		engines:  newEngines(m),
 		tree:     curve.New(make([]int64, m.n)),
@@ -103,13 +103,13 @@ func (c *cover) ready(x *gap) int64 {
 	if x.ready < 0 {
 		return 0
 	}
-	return c.s.m.end[x.ready]
+	return c.schedule.m.end[x.ready]
 }
 
 // choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a
 // candidate chose.
 func (c *cover) choose(pr prices, from *candidate) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
 	c.begin(from)
 	c.excess()
@@ -146,7 +146,7 @@ func (c *cover) choose(pr prices, from *candidate) {
 
 // begin keeps everything and runs each op its fastest way, or does as a candidate chose.
 func (c *cover) begin(from *candidate) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	for i := range m.variants {
 		o := int(m.variants[i].op)
 		if from == nil {
@@ -165,7 +165,7 @@ func (c *cover) begin(from *candidate) {
 
 // rateAll lists the candidates and rates each: its cost for the bytes that it takes off where that helps.
 func (c *cover) rateAll(pr prices) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	c.order = c.order[:0]
 	for _, g := range m.choices {
 		how, cost := c.price(pr, g)
@@ -202,7 +202,7 @@ func (c *cover) rateAll(pr prices) {
 
 // price returns the cheapest way to be rid of gap g and what it costs, keep where there is none.
 func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
-	m := c.s.m
+	m := c.schedule.m
 	x := &m.gaps[g]
 	how = keep
 	redo := pr.recompute * c.costs.recompute[g]
@@ -211,7 +211,7 @@ func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 		how, cost = swap, pr.copy*copies+c.costs.wait[g]
 		if pr.dual != nil {
 			if dual, rerun, ok := pr.dual.costs(x); ok {
-				cost = pr.copy*dual + m.set.dualCopies*copies + c.costs.wait[g]
+				cost = pr.copy*dual + m.params.dualCopies*copies + c.costs.wait[g]
 				if x.canRecompute && pr.recompute >= 0 {
 					redo = rerun + c.costs.recompute[g] - float64(x.producersTime)
 				}
@@ -230,7 +230,7 @@ func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 
 // load fills the tree with what passes the limits, less what a candidate takes off.
 func (c *cover) load(from *candidate) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	for i := range c.values {
 		c.values[i] = m.load[i] + s.setting.work[i] - m.work[i] - s.memory.limit[i]
 	}
@@ -277,10 +277,10 @@ type rated struct {
 
 // takeVariant takes a variant with less workspace where that is needed.
 func (c *cover) takeVariant(x *variant) {
-	s, i := c.s, int(x.op)
+	s, i := c.schedule, int(x.op)
 	over := c.tree.Max(i, i+1)
 	have := s.setting.work[i]
-	if over <= 0 || c.s.m.work[i]-x.saves >= have {
+	if over <= 0 || c.schedule.m.work[i]-x.saves >= have {
 		return
 	}
 	s.setting.setWay(i, x.index)
@@ -290,7 +290,7 @@ func (c *cover) takeVariant(x *variant) {
 // coverRest covers what is left, now at the price of waiting: copies count in full, and reach from access to
 // access.
 func (c *cover) coverRest(pr prices) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	if c.tree.Peak() <= 0 {
 		return
 	}
@@ -355,7 +355,7 @@ func (c *cover) coverRest(pr prices) {
 
 // prune takes back what is not needed, the dearest first.
 func (c *cover) prune() {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	for _, g := range m.choices {
 		if s.setting.choice[g] == swap && !c.whole[g] {
 			c.tree.Add(int(c.from[g]), int(c.to[g]), m.gaps[g].size)
@@ -383,7 +383,7 @@ func (c *cover) prune() {
 
 // excess sums what passes the limits when everything is kept.
 func (c *cover) excess() {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	c.peak = 0
 	for i := range m.n {
 		c.peak = max(c.peak, m.load[i]-s.memory.limit[i])

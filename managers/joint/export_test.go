@@ -11,9 +11,9 @@ var (
 // AsLarge returns our planner with other managers to ask, which treats any problem as one of tens of
 // thousands of buffers.
 func AsLarge(others ...plan.Manager) Joint {
-	set := defaults()
-	set.largeProblem, set.hugeProblem, set.vastProblem, set.tieBuffers = 0, 0, 0, 0
-	return Joint{set: &set, seeds: others}
+	par := defaults()
+	par.largeProblem, par.hugeProblem, par.vastProblem, par.tieBuffers = 0, 0, 0, 0
+	return Joint{params: &par, seeds: others}
 }
 
 // Bounds are the bounds of one problem. What they share is worked out once.
@@ -34,9 +34,9 @@ func NewBounds(p *plan.Problem) *Bounds {
 func (x *Bounds) Best(limit int64) int64 { return x.all.best(limit) }
 
 // OfMoment is [Bound] by the fullest moments alone.
-func (x *Bounds) OfMoment(limit int64) int64 { return x.all.bound(limit, x.all.m.set.publicTurns) }
+func (x *Bounds) OfMoment(limit int64) int64 { return x.all.bound(limit, x.all.m.params.publicTurns) }
 
 // Alone is [Bound] for plans that do what a family does and nothing else.
 func (x *Bounds) Alone(limit int64, family plan.Family) int64 {
-	return x.alone[family].bound(limit, x.all.m.set.mostTurns)
+	return x.alone[family].bound(limit, x.all.m.params.mostTurns)
 }

@@ -61,7 +61,7 @@ func (e *engines) take(x *gap) bool {
 // from; then it drops the cheapest until the position is relieved. What is cheaper to drop than split, in
 // nanoseconds for 1024 bytes, is not swapped.
 func (c *cover) fill(split float64) {
-	s, m := c.s, c.s.m
+	s, m := c.schedule, c.schedule.m
 	k, missing := 0, int64(math.MinInt64)
 	for i := range m.n {
 		if v := m.load[i] - s.memory.limit[i]; v > missing {
@@ -104,7 +104,7 @@ func (c *cover) fill(split float64) {
 
 // gapsAcross returns the gaps across a position, the longest first. They are good until the next call.
 func (c *cover) gapsAcross(at plan.OpID) []int32 {
-	m := c.s.m
+	m := c.schedule.m
 	c.across = c.across[:0]
 	for _, g := range m.choices {
 		if x := &m.gaps[g]; x.after < at && at < x.before {
@@ -121,7 +121,7 @@ func (c *cover) gapsAcross(at plan.OpID) []int32 {
 // quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a
 // share of all that can be dropped lies.
 func (c *cover) quantile(share float64) float64 {
-	m := c.s.m
+	m := c.schedule.m
 	if c.densities == nil {
 		c.densities = []float64{}
 		for _, g := range m.choices {

@@ -10,15 +10,15 @@ import (
 
 // finder is the state of one call of Plan.
 type finder struct {
-	ctx context.Context
-	p   *plan.Problem
-	r   plan.Request
-	off mechanisms
-	set params
+	ctx     context.Context
+	p       *plan.Problem
+	request plan.Request
+	off     mechanisms
+	params  params
 	// the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into
 	// sections
 	views    []*view
-	b        *bounder
+	bounder  *bounder
 	grid     grid
 	rungs    map[int]*rung
 	rungWork int64    // of the counted work, for each rung
@@ -50,13 +50,13 @@ func newFinder(
 	p *plan.Problem,
 	r plan.Request,
 	off mechanisms,
-	set params,
+	par params,
 ) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}}
+	f := &finder{ctx: ctx, p: p, request: r, off: off, params: par, rungs: map[int]*rung{}}
 	f.bestOf = map[int64]*outcome{}
-	m := compile(p, set)
+	m := compile(p, par)
 	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
-	f.b = newBounder(m)
+	f.bounder = newBounder(m)
 	f.grid = newGrid(m)
 	f.views = append(f.views, newView(f, p, m, 0, off))
 	// copies are work like any other: what only runs again is looked for beside what does both
@@ -76,13 +76,13 @@ func newFinder(
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, newView(f, q, compile(q, set), size, off))
+		f.views = append(f.views, newView(f, q, compile(q, par), size, off))
 	}
 	work := r.Work
 	if work <= 0 {
-		work = set.defaultWork
+		work = par.defaultWork
 	}
-	if f.pack = min(f.grid.pack, max(set.leastPack, work/set.packShare)); off.packing {
+	if f.pack = min(f.grid.pack, max(par.leastPack, work/par.packShare)); off.packing {
 		f.pack = 0
 	}
 	if r.Work <= 0 {
@@ -96,12 +96,12 @@ func newFinder(
 // sections. It returns 0 where cutting changes nothing or takes too long, where there are no copy engines (a
 // target that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
 func sectionSize(m *model, off mechanisms) int64 {
-	p, set := m.p, &m.set
+	p, par := m.p, &m.params
 	if off.sections || p.EagerOnly || m.inline || p.Kind < traces.Accesses ||
-		m.n+len(p.Buffers) > set.sectionRows || len(p.Buffers) > set.sectionBuffers {
+		m.n+len(p.Buffers) > par.sectionRows || len(p.Buffers) > par.sectionBuffers {
 		return 0
 	}
-	for size := set.page; ; size *= 2 {
+	for size := par.page; ; size *= 2 {
 		var count, cut int64
 		for i := range p.Buffers {
 			if b := &p.Buffers[i]; b.Life != plan.Persistent {
@@ -114,7 +114,7 @@ func sectionSize(m *model, off mechanisms) int64 {
 		if cut == 0 {
 			return 0
 		}
-		if count <= set.mostSections+int64(len(p.Buffers)) {
+		if count <= par.mostSections+int64(len(p.Buffers)) {
 			return size
 		}
 	}
@@ -123,7 +123,7 @@ func sectionSize(m *model, off mechanisms) int64 {
 // work returns what was counted so far.
 func (f *finder) work() (steps int64) {
 	for _, v := range f.views {
-		steps += v.s.steps
+		steps += v.schedule.steps
 	}
 	return steps
 }
@@ -131,8 +131,8 @@ func (f *finder) work() (steps int64) {
 // find returns the best plan, or where none fits the smallest.
 func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	var err error
-	if f.grid.vast && f.r.Budget > 0 { // others are quicker there than a rung
-		if ask(f); !f.settled(f.set.farEnough) {
+	if f.grid.vast && f.request.Budget > 0 { // others are quicker there than a rung
+		if ask(f); !f.settled(f.params.farEnough) {
 			err = f.pickRung()
 		}
 	} else {
@@ -164,31 +164,31 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 func (f *finder) first() (*outcome, error) {
 	f.ctx = context.WithoutCancel(f.ctx)
 	f.grid.probes = false
-	limit := f.r.Budget
+	limit := f.request.Budget
 	if limit <= 0 {
 		limit = f.grid.limit(f.grid.top)
 	}
 	v := f.views[0]
 	v.applyMargin(limit, 0)
-	v.c.costs.forget()
+	v.cover.costs.forget()
 	pr := prices{copy: 1, recompute: 1}
 	if v.off.recompute {
 		pr.recompute = -1
 	}
-	v.c.choose(pr, nil)
-	v.s.run()
+	v.cover.choose(pr, nil)
+	v.schedule.run()
 	return v.realize(limit, 1, math.MaxInt64)
 }
 
 // pickRung finds the rung for the budget, and below it the smallest that takes no longer. Where others have
 // plans already it plans for the budget itself: the few rungs of such a problem are far apart.
 func (f *finder) pickRung() error {
-	if (f.off.ladder || f.best != nil) && f.r.Budget > 0 {
+	if (f.off.ladder || f.best != nil) && f.request.Budget > 0 {
 		incumbent := int64(math.MaxInt64)
 		if f.best != nil {
 			incumbent = f.best.time
 		}
-		x, err := f.fromNothing(f.r.Budget, incumbent)
+		x, err := f.fromNothing(f.request.Budget, incumbent)
 		if err != nil {
 			return err
 		}
@@ -202,7 +202,7 @@ func (f *finder) pickRung() error {
 	if err != nil {
 		return err
 	}
-	if b := f.r.Budget; b > 0 && x.best.pl.Footprint > b {
+	if b := f.request.Budget; b > 0 && x.best.pl.Footprint > b {
 		at = f.grid.at(b)
 		if x, err = f.rung(at); err != nil {
 			return err
@@ -212,7 +212,7 @@ func (f *finder) pickRung() error {
 		return nil
 	}
 	f.note(x.best)
-	if f.r.Budget > 0 && len(f.p.Buffers) > f.set.tieBuffers {
+	if f.request.Budget > 0 && len(f.p.Buffers) > f.params.tieBuffers {
 		// a rung takes seconds there, and those below would only make the footprint smaller at the same step
 		// time
 		return nil
@@ -260,15 +260,15 @@ func (f *finder) descend(at int, time int64) error {
 // writeBound writes down how much faster a plan can be at the most.
 func (f *finder) writeBound(x *outcome) {
 	if f.p.HasTimes {
-		limit := f.r.Budget
+		limit := f.request.Budget
 		if limit == 0 {
 			limit = x.pl.Footprint
 		}
 		known := x.time * int64(f.p.Iterations)
-		turns := f.set.proofTurns * f.set.turns(f.views[0].m.n)
-		bound := f.b.prove(limit, turns, known, f.set.proofOf(f.r.Work))
+		turns := f.params.proofTurns * f.params.turns(f.views[0].m.n)
+		bound := f.bounder.prove(limit, turns, known, f.params.proofOf(f.request.Work))
 		x.pl.StepBound = perIteration(f.p, bound)
-		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
+		if b := x.pl.StepBound; b > 0 && f.request.Evaluator != nil {
 			x.pl.Note(
 				"no plan within this memory can be faster by more than %.1f %%",
 				(1-float64(b)/float64(x.time))*100,
@@ -310,13 +310,13 @@ func (f *finder) tellGap() {
 	if best == nil {
 		best = f.interim
 	}
-	if f.r.Near == nil || best == nil || f.r.Budget <= 0 {
+	if f.request.Near == nil || best == nil || f.request.Budget <= 0 {
 		return
 	}
-	dual := f.b.dual // of the limit at hand: telling changes no plan
-	bound := f.bound(f.r.Budget)
-	if f.b.dual = dual; bound > 0 {
-		f.r.Near(max(float64(best.time)/float64(bound)-1, 0))
+	dual := f.bounder.dual // of the limit at hand: telling changes no plan
+	bound := f.bound(f.request.Budget)
+	if f.bounder.dual = dual; bound > 0 {
+		f.request.Near(max(float64(best.time)/float64(bound)-1, 0))
 	}
 }
 
@@ -326,7 +326,7 @@ func (f *finder) note(x *outcome) {
 	if f.smallest == nil || x.pl.Footprint < f.smallest.pl.Footprint {
 		f.smallest = x
 	}
-	if (f.r.Budget == 0 || x.pl.Footprint <= f.r.Budget) && better(x, f.best) {
+	if (f.request.Budget == 0 || x.pl.Footprint <= f.request.Budget) && better(x, f.best) {
 		f.best = x
 	}
 }

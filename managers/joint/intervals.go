@@ -45,17 +45,17 @@ import (
 
 // intervals is the relaxation for one problem and one limit.
 type intervals struct {
-	m     *model
-	b     *bounder
-	limit int64
-	unit  float64 // bytes that count as a nanosecond of copying
-	spans []span
-	room  []float64 // at each instant, beside what cannot leave, in units
-	rates rates     // at hand
-	slope rates     // of the value, with respect to the rates
-	sum   []float64 // of rates.memory before each instant
-	delta []float64 // of what is in memory
-	work  int64     // instants looked at
+	m       *model
+	bounder *bounder
+	limit   int64
+	unit    float64 // bytes that count as a nanosecond of copying
+	spans   []span
+	room    []float64 // at each instant, beside what cannot leave, in units
+	rates   rates     // at hand
+	slope   rates     // of the value, with respect to the rates
+	sum     []float64 // of rates.memory before each instant
+	delta   []float64 // of what is in memory
+	work    int64     // instants looked at
 	// of the inputs of the span at hand: their courses; and of the copies out of one of them before each
 	// instant, the cost and the phase
 	there  []there
@@ -113,7 +113,7 @@ func newIntervals(b *bounder, limit int64) *intervals {
 	if m.k > 1 || m.inline || !m.p.HasTimes {
 		return nil
 	}
-	s := &intervals{m: m, b: b, limit: limit}
+	s := &intervals{m: m, bounder: b, limit: limit}
 	const much = int64(1) << 30
 	s.unit = float64(much) / max(1, float64(m.p.Hardware.D2H.Time(much)+m.p.Hardware.H2D.Time(much))/2)
 	b.within(limit)
@@ -215,7 +215,7 @@ func (s *intervals) runs() (v float64) {
 		t := 2 * j
 		op := &s.m.p.Ops[j]
 		if len(op.Variants) == 0 {
-			dur := float64(s.b.dur[j])
+			dur := float64(s.bounder.dur[j])
 			v += dur * (1 - r.out[t] - r.in[t])
 			g.out[t], g.in[t] = -dur, -dur
 			continue
@@ -226,7 +226,7 @@ func (s *intervals) runs() (v float64) {
 			if s.m.operands[j]-s.m.work[j]+w > s.limit {
 				continue
 			}
-			more := float64(w-s.b.least[j]) / s.unit
+			more := float64(w-s.bounder.least[j]) / s.unit
 			c := float64(d)*(1-r.out[t]-r.in[t]) + more*(r.memory[t]+r.memory[t+1])
 			if c < best {
 				best, dur, extra = c, float64(d), more
@@ -288,7 +288,7 @@ func (s *intervals) cheapest(x *span, c *course) {
 // begin sets the rates to the weights at which the bound of one moment was best: the relaxation is worth as
 // much there.
 func (s *intervals) begin() {
-	d := &s.b.dual
+	d := &s.bounder.dual
 	if d.value <= 0 || d.serial {
 		return
 	}

@@ -66,9 +66,9 @@ import (
 
 // Joint plans keep, swap and recompute together with places. Its zero value is ready.
 type Joint struct {
-	off   mechanisms
-	set   *params        // nil for the defaults
-	seeds []plan.Manager // asked where the bound is not met
+	off    mechanisms
+	params *params        // nil for the defaults
+	seeds  []plan.Manager // asked where the bound is not met
 }
 
 // mechanisms are what tests switch off to see what each is worth.
@@ -110,11 +110,11 @@ func (j Joint) plan(
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	set := defaults()
-	if j.set != nil {
-		set = *j.set
+	par := defaults()
+	if j.params != nil {
+		par = *j.params
 	}
-	f, err := newFinder(ctx, p, r, j.off, set)
+	f, err := newFinder(ctx, p, r, j.off, par)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}

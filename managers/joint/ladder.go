@@ -54,31 +54,31 @@ type grid struct {
 // newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take
 // longer to place.
 func newGrid(m *model) grid {
-	set := &m.set
+	par := &m.params
 	g := grid{
 		floor:  m.floor,
 		unit:   unit(m),
-		top:    set.rungs[0],
-		rounds: set.rounds[0],
+		top:    par.rungs[0],
+		rounds: par.rounds[0],
 		probes: true,
-		pack:   set.pack,
-		mend:   set.mend[0],
+		pack:   par.pack,
+		mend:   par.mend[0],
 	}
 	g.units = max(m.peak-m.floor, 0) / g.unit
 	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
 	switch {
-	case size > set.largeProblem: // placing a plan takes most of the time there
-		g.top, g.rounds, g.probes, g.pack, g.mend = set.rungs[1], set.rounds[1], false, 0, set.mend[1]
-	case m.n+len(m.p.Buffers) > set.largeProblem:
+	case size > par.largeProblem: // placing a plan takes most of the time there
+		g.top, g.rounds, g.probes, g.pack, g.mend = par.rungs[1], par.rounds[1], false, 0, par.mend[1]
+	case m.n+len(m.p.Buffers) > par.largeProblem:
 		// few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
-		g.top, g.probes = set.rungs[1], false
-		g.least = set.schedules * int64(m.n+len(m.gaps))
+		g.top, g.probes = par.rungs[1], false
+		g.least = par.schedules * int64(m.n+len(m.gaps))
 	}
-	if size > set.hugeProblem {
-		g.top, g.rounds, g.mend = set.rungs[2], set.rounds[2], set.mend[2]
+	if size > par.hugeProblem {
+		g.top, g.rounds, g.mend = par.rungs[2], par.rounds[2], par.mend[2]
 	}
-	if size > set.vastProblem {
-		g.top, g.vast = set.rungs[3], true
+	if size > par.vastProblem {
+		g.top, g.vast = par.rungs[3], true
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.top = 1
@@ -168,7 +168,7 @@ func (f *finder) rung(at int) (*rung, error) {
 	}
 	f.rungs[at] = x
 	f.tellGap()
-	f.r.Report(int64(len(f.rungs)), max(int64(len(f.rungs)), f.grid.visited()))
+	f.request.Report(int64(len(f.rungs)), max(int64(len(f.rungs)), f.grid.visited()))
 	return x, nil
 }
 
@@ -194,7 +194,7 @@ func (f *finder) planRung(at int) (*rung, error) {
 		return lo, nil
 	}
 	x, err := f.between(limit, lo, hi)
-	if err != nil || d < g.top/f.set.coarse || !g.probes {
+	if err != nil || d < g.top/f.params.coarse || !g.probes {
 		return x, err
 	}
 	return x, f.probe(x, at, d, hi)
@@ -207,8 +207,8 @@ func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	limit := f.grid.limit(at)
 	least := hi.least()
 	target := f.bound(limit)
-	target = max(least, target+target/f.set.nearBound)
-	for k := 1; k <= f.set.probes && x.time() > target; k++ {
+	target = max(least, target+target/f.params.nearBound)
+	for k := 1; k <= f.params.probes && x.time() > target; k++ {
 		y, err := f.fromNothing(f.grid.limit(at-k*d/4), x.time())
 		if err != nil {
 			return err
@@ -224,7 +224,7 @@ func (f *finder) bound(limit int64) int64 {
 	if !f.p.HasTimes {
 		return 0
 	}
-	return perIteration(f.p, f.b.bound(limit, f.set.turns(f.views[0].m.n)))
+	return perIteration(f.p, f.bounder.bound(limit, f.params.turns(f.views[0].m.n)))
 }
 
 // fromNothing plans for a limit without seeds; see planViews.

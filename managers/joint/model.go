@@ -57,10 +57,10 @@ type variant struct {
 
 // model is a problem compiled for planning: what never changes between candidates.
 type model struct {
-	p   *plan.Problem
-	set params
-	n   int
-	k   int // streams
+	p      *plan.Problem
+	params params
+	n      int
+	k      int // streams
 
 	inline bool // there are no copy engines: copies are work of the first stream
 	// what hooks take where anything leaves memory and returns, and where anything runs again beside that
@@ -98,8 +98,8 @@ type model struct {
 }
 
 // compile reads a problem.
-func compile(p *plan.Problem, set params) *model {
-	m := &model{p: p, set: set, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
+func compile(p *plan.Problem, par params) *model {
+	m := &model{p: p, params: par, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.saving, m.noting = hooks(p)
 	m.floor = p.MustReside().Total()
 	m.fastest()
@@ -214,7 +214,7 @@ func (m *model) findGaps() {
 				if canDrop {
 					g.producersRerun = m.producersRerun(k.Buffer, k.Before)
 					if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute &&
-						len(known) < m.set.chainsAlone {
+						len(known) < m.params.chainsAlone {
 						g.chainTime, _, _ = chains.Cost(k, nil)
 					}
 				}

@@ -86,7 +86,7 @@ func (w *moves) nest() bool {
 
 // move remembers a gap's positions and returns them.
 func (w *moves) move(g int32) *nest {
-	n := w.v.s.setting.nest
+	n := w.v.schedule.setting.nest
 	w.moved = append(w.moved, moved{g, n.leave[g], n.again[g], n.retain[g]})
 	return n
 }
@@ -94,7 +94,7 @@ func (w *moves) move(g int32) *nest {
 // retainFrom gives a recomputed gap another position from which on it is retained.
 func (w *moves) retainFrom(g int32) bool {
 	v := w.v
-	s, x := v.s, &v.m.gaps[g]
+	s, x := v.schedule, &v.m.gaps[g]
 	to := plan.OpID(0)
 	switch reruns := s.chains.reruns; {
 	case len(reruns) > 0 && v.rnd.IntN(4) > 0:
@@ -114,7 +114,7 @@ func (w *moves) retainFrom(g int32) bool {
 
 // fromHost recomputes a gap from inputs that come back from the host.
 func (w *moves) fromHost(g int32) bool {
-	s := w.v.s
+	s := w.v.schedule
 	w.flip(g, recompute)
 	w.inputs(g, s.setting.nest.again[g], func(h int32) {
 		if w.v.m.gaps[h].canSwap && s.setting.choice[h] == recompute {
@@ -150,7 +150,7 @@ func (w *moves) runEarlier(g int32) bool {
 		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), seen+1
 	case 1: // or where compute waits for something else
 		for at := x.after + 1; at < x.before; at++ {
-			if v.s.queues.wait[at] > 0 {
+			if v.schedule.queues.wait[at] > 0 {
 				if seen++; v.rnd.IntN(seen) == 0 {
 					to = at
 				}
@@ -172,7 +172,7 @@ func (w *moves) runEarlier(g int32) bool {
 		}
 	}
 	if to == x.before && seen == 1 || !x.canRunAgain(to) ||
-		v.s.setting.choice[g] == recompute && v.s.setting.nest.again[g] == to {
+		v.schedule.setting.choice[g] == recompute && v.schedule.setting.nest.again[g] == to {
 		return false
 	}
 	w.flip(g, recompute)
@@ -182,7 +182,7 @@ func (w *moves) runEarlier(g int32) bool {
 
 // inputsStay recomputes a gap, and has what that reads stay until then.
 func (w *moves) inputsStay(g int32) bool {
-	s := w.v.s
+	s := w.v.schedule
 	w.flip(g, recompute)
 	at := s.setting.nest.again[g]
 	w.inputs(g, at, func(h int32) {
@@ -196,12 +196,12 @@ func (w *moves) inputsStay(g int32) bool {
 // stay has a gap's value leave behind some chain, or at once.
 func (w *moves) stay(g int32) bool {
 	v := w.v
-	x, n := &v.m.gaps[g], v.s.setting.nest
+	x, n := &v.m.gaps[g], v.schedule.setting.nest
 	to := x.after + 1
-	if reruns := v.s.chains.reruns; len(reruns) > 0 && v.rnd.IntN(3) > 0 {
+	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(3) > 0 {
 		to = reruns[v.rnd.IntN(len(reruns))].at + 1
 	}
-	if v.s.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {
+	if v.schedule.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {
 		return false
 	}
 	w.move(g).leave[g] = to

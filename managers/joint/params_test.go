@@ -41,10 +41,10 @@ func BenchmarkParams(b *testing.B) {
 	}
 	add(plantest.Chain(60, 1<<20, 1_000_000), 20, 50)
 	add(plantest.Chain(700, 1<<20, 1_000_000), 40)
-	ask := func(set params) (all []outcome) {
+	ask := func(par params) (all []outcome) {
 		for _, q := range asked {
 			r := plan.Request{Budget: q.budget, Seed: 7, Work: 1_000_000, Evaluator: sim.Simulator{}}
-			pl, err := Joint{set: &set}.Plan(b.Context(), q.p, r)
+			pl, err := Joint{params: &par}.Plan(b.Context(), q.p, r)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -57,11 +57,11 @@ func BenchmarkParams(b *testing.B) {
 		return all
 	}
 	base := ask(defaults())
-	compare := func(name string, set params) {
+	compare := func(name string, par params) {
 		var sum, best, worst float64
 		var n, fits int
 		var work, was int64
-		for k, x := range ask(set) {
+		for k, x := range ask(par) {
 			y := base[k]
 			work, was = work+x.work, was+y.work
 			switch {
@@ -93,10 +93,10 @@ func BenchmarkParams(b *testing.B) {
 				continue // shares of a whole, and grids: twice as much has no sense
 			}
 			for _, factor := range []float64{0.5, 2} {
-				set := defaults()
+				par := defaults()
 				name := fmt.Sprintf("%s x %g", v.Type().Field(k).Name, factor)
-				scale(&set, k, factor)
-				compare(name, set)
+				scale(&par, k, factor)
+				compare(name, par)
 			}
 		}
 	}

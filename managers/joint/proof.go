@@ -9,15 +9,15 @@ import (
 // prove bounds the step time with more effort where a plan that takes so long is not near the bound.
 func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
 	bound := b.bound(limit, turns)
-	set := &b.m.set
-	if float64(known) <= float64(bound)*(1+set.proofGap) {
+	par := &b.m.params
+	if float64(known) <= float64(bound)*(1+par.proofGap) {
 		return bound
 	}
 	s := newIntervals(b, limit)
 	if s == nil {
 		return bound
 	}
-	v := s.prove(float64(known), set.proofGap, work)
+	v := s.prove(float64(known), par.proofGap, work)
 	if math.IsInf(v, 0) || math.IsNaN(v) {
 		return bound
 	}
@@ -30,11 +30,11 @@ func Bound(p *plan.Problem, limit int64) int64 { return newBounder(compile(p, de
 
 // best is the tightest bound that we can prove.
 func (b *bounder) best(limit int64) int64 {
-	set := &b.m.set
+	par := &b.m.params
 	if limit <= 0 {
-		return b.bound(math.MaxInt64/2, set.publicTurns)
+		return b.bound(math.MaxInt64/2, par.publicTurns)
 	}
 	// aim at a plan that takes a fifth longer than the quick bound
-	known := b.bound(limit, set.publicTurns) * 6 / 5
-	return b.prove(limit, set.publicTurns, known, set.proofWork)
+	known := b.bound(limit, par.publicTurns) * 6 / 5
+	return b.prove(limit, par.publicTurns, known, par.proofWork)
 }

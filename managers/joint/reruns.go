@@ -75,9 +75,9 @@ func (s *intervals) share() {
 			for _, o := range a.ops {
 				switch {
 				case slices.Contains(x.own, o):
-					time += float64(s.b.dur[o]) / max(1, makes[o].meet(from, a.last))
+					time += float64(s.bounder.dur[o]) / max(1, makes[o].meet(from, a.last))
 				case makes[o].meet(from, a.last) == 0: // or those that it writes pay for it
-					time += float64(s.b.dur[o]) / max(1, serves[o].meet(from, a.last))
+					time += float64(s.bounder.dur[o]) / max(1, serves[o].meet(from, a.last))
 				}
 			}
 			if i == 0 || time < x.least {

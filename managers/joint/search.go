@@ -78,7 +78,7 @@ func (s *schedule) take(c *candidate) {
 }
 
 func (v *view) estimate() candidate {
-	s := v.s
+	s := v.schedule
 	s.run()
 	x := candidate{over: s.over, time: s.queues.time}
 	for _, g := range s.prefetches.order {
@@ -95,13 +95,14 @@ func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.tim
 
 // search looks for the best choices for the schedule's limits.
 func (v *view) search(seeds []*candidate, share int64) *candidate {
-	s, f := v.s, v.f
+	s, f := v.schedule, v.finder
 	s.setting.lead = 0
-	v.c.costs.forget()
+	v.cover.costs.forget()
 	var best *candidate
 	began := s.steps
 	over := func() bool {
-		return best != nil && (s.steps-began > share/f.set.searchShare || v.good(best) || f.ctx.Err() != nil)
+		return best != nil &&
+			(s.steps-began > share/f.params.searchShare || v.good(best) || f.ctx.Err() != nil)
 	}
 	take := func(pr prices) {
 		x := v.estimate()
@@ -113,7 +114,7 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 	}
 	try := func(pr prices) {
 		if !over() {
-			v.c.choose(pr, nil)
+			v.cover.choose(pr, nil)
 			take(pr)
 		}
 	}
@@ -122,12 +123,12 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		redo = -1
 	}
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		f.b.bound(slices.Max(s.memory.limit), f.set.turns(f.views[0].m.n))
+		f.bounder.bound(slices.Max(s.memory.limit), f.params.turns(f.views[0].m.n))
 	}
 	for _, seed := range seeds { // as they are; and mended under the price that served them
 		s.choose(seed)
 		take(seed.price)
-		v.c.choose(seed.price, seed)
+		v.cover.choose(seed.price, seed)
 		take(seed.price)
 		s.setting.lead = 0
 		try(seed.price)
@@ -139,9 +140,9 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		pr := best.price
 		for _, pr := range []prices{
 			pr,
-			{copy: pr.copy + f.set.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
-			{copy: pr.copy * f.set.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
-			{copy: 1, recompute: pr.recompute, dual: &f.b.dual},
+			{copy: pr.copy + f.params.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
+			{copy: pr.copy * f.params.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
+			{copy: 1, recompute: pr.recompute, dual: &f.bounder.dual},
 		} {
 			if pr.copy < 0 || v.off.swap {
 				pr.copy = -1
@@ -149,39 +150,39 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 			if over() {
 				break
 			}
-			v.c.costs.forget()
+			v.cover.costs.forget()
 			s.set(best)
-			for range f.set.updates {
+			for range f.params.updates {
 				if over() {
 					break
 				}
-				v.c.costs.learn(s)
+				v.cover.costs.learn(s)
 				try(pr)
 			}
 		}
 	}
 	if !f.off.search {
-		v.improve(best, v.until, v.f.set.slack)
+		v.improve(best, v.until, v.finder.params.slack)
 	}
 	return best
 }
 
 // sweep tries prices of all kinds.
 func (v *view) sweep(try func(prices), redo float64) {
-	f := v.f
+	f := v.finder
 	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		for _, share := range f.set.fillShares {
+		for _, share := range f.params.fillShares {
 			if !v.m.inline { // or there are no engines to fill
-				try(prices{copy: 1, recompute: redo, fill: true, split: v.c.quantile(share)})
+				try(prices{copy: 1, recompute: redo, fill: true, split: v.cover.quantile(share)})
 			}
 		}
-		for _, scale := range f.set.dualScales {
-			try(prices{copy: scale, recompute: redo, dual: &f.b.dual})
-			try(prices{copy: scale, recompute: redo, dual: &f.b.dual, byExcess: true})
+		for _, scale := range f.params.dualScales {
+			try(prices{copy: scale, recompute: redo, dual: &f.bounder.dual})
+			try(prices{copy: scale, recompute: redo, dual: &f.bounder.dual, byExcess: true})
 		}
 	}
 	for _, byExcess := range []bool{false, true} {
-		for _, share := range f.set.copyPrices {
+		for _, share := range f.params.copyPrices {
 			if v.off.swap || f.off.prices && share != 1 {
 				continue
 			}
@@ -199,22 +200,22 @@ func (v *view) sweep(try func(prices), redo float64) {
 // repair mends a candidate after limits have been lowered here and there: it is covered again at the price of
 // copying that served best.
 func (v *view) repair(old *candidate, work int64) *candidate {
-	s := v.s
+	s := v.schedule
 	s.choose(old)
 	x := v.estimate()
 	x.price = old.price
 	s.take(&x)
-	v.c.costs.forget()
+	v.cover.costs.forget()
 	for _, from := range []*candidate{old, nil} {
-		v.c.choose(old.price, from)
+		v.cover.choose(old.price, from)
 		if y := v.estimate(); y.better(&x) {
 			y.price = old.price
 			s.take(&y)
 			x = y
 		}
 	}
-	if !v.f.off.search {
-		v.improve(&x, s.steps+work, v.f.set.slack)
+	if !v.finder.off.search {
+		v.improve(&x, s.steps+work, v.finder.params.slack)
 	}
 	return &x
 }
@@ -241,13 +242,14 @@ func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; (v.c.sum[x.before] > v.c.sum[x.after+1] || v.s.setting.nest != nil) &&
-			(x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
+		x := &m.gaps[g]
+		pressed := v.cover.sum[x.before] > v.cover.sum[x.after+1] || v.schedule.setting.nest != nil
+		if pressed && (x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
 	}
 	for i := range m.variants {
-		if o := m.variants[i].op; v.c.sum[o+1] > v.c.sum[o] {
+		if o := m.variants[i].op; v.cover.sum[o+1] > v.cover.sum[o] {
 			w.slower = append(w.slower, int32(i))
 		}
 	}
@@ -260,7 +262,7 @@ func (v *view) moves() (w moves, ok bool) {
 }
 
 func (w *moves) flip(g int32, to choice) {
-	if s := w.v.s; s.setting.choice[g] != to {
+	if s := w.v.schedule; s.setting.choice[g] != to {
 		w.undone = append(w.undone, change{g, uint8(s.setting.choice[g])})
 		s.setting.choice[g] = to
 	}
@@ -268,14 +270,14 @@ func (w *moves) flip(g int32, to choice) {
 
 // random changes something at random.
 func (w *moves) random() {
-	v, s, m := w.v, w.v.s, w.v.m
+	v, s, m := w.v, w.v.schedule, w.v.m
 	list := w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
 	w.moved = w.moved[:0]
 	if s.setting.nest != nil && v.rnd.IntN(3) == 0 && w.nest() {
 		return
 	}
-	mix := &v.f.set.moves
+	mix := &v.finder.params.moves
 	switch kind := v.rnd.IntN(16); {
 	case len(list) == 0 || kind < mix[0] && len(w.slower) > 0:
 		x := &m.variants[w.slower[v.rnd.IntN(len(w.slower))]]
@@ -322,7 +324,7 @@ func (w *moves) random() {
 
 // undo undoes the last change.
 func (w *moves) undo() {
-	s := w.v.s
+	s := w.v.schedule
 	for k := len(w.undone) - 1; k >= 0; k-- {
 		if u := w.undone[k]; int(u.index) < len(w.v.m.gaps) {
 			s.setting.choice[u.index] = choice(u.was)
@@ -339,7 +341,7 @@ func (w *moves) undo() {
 // improve changes choices a few at a time and keeps what is no worse; at first also what is slower by up to
 // so much.
 func (v *view) improve(best *candidate, until int64, first float64) {
-	s := v.s
+	s := v.schedule
 	w, ok := v.moves()
 	if !ok {
 		return
@@ -349,7 +351,7 @@ func (v *view) improve(best *candidate, until int64, first float64) {
 	now.choice, now.way, now.nest = nil, nil, nil
 	began := s.steps
 	for k := 0; s.steps < until && !v.good(best); k++ {
-		if k%16 == 0 && v.f.ctx.Err() != nil {
+		if k%16 == 0 && v.finder.ctx.Err() != nil {
 			break
 		}
 		slack := first * (1 - 2*float64(s.steps-began)/float64(until-began))
@@ -386,17 +388,17 @@ func (v *view) improve(best *candidate, until int64, first float64) {
 // energy is the time of a candidate, and for what passes its limits some times of what copying that out and
 // in would take, the more the less is left of the search.
 func (v *view) energy(x *candidate, left float64) float64 {
-	return float64(x.time) + float64(x.over)*v.f.perByte*(24-20*left)
+	return float64(x.time) + float64(x.over)*v.finder.perByte*(24-20*left)
 }
 
 // polish improves a plan that fits by what it measures, where what it measures is not what its schedule
 // promised: with several streams memory that is used again makes streams wait for each other, which no
 // schedule by positions can tell. Candidates whose schedule alone loses are not placed.
 func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
-	s := v.s
-	promise := perIteration(v.f.p, at.time)
-	if v.f.r.Evaluator == nil || !v.f.grid.probes || v.f.off.search ||
-		best.time-promise <= promise/v.f.set.interference {
+	s := v.schedule
+	promise := perIteration(v.finder.p, at.time)
+	if v.finder.request.Evaluator == nil || !v.finder.grid.probes || v.finder.off.search ||
+		best.time-promise <= promise/v.finder.params.interference {
 		return best, nil
 	}
 	w, ok := v.moves()
@@ -404,11 +406,11 @@ func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, erro
 		return best, nil
 	}
 	s.set(at)
-	until := s.steps + v.f.rungWork/int64(len(v.f.views))/v.f.set.polishing
-	for s.steps < until && v.f.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
+	until := s.steps + v.finder.rungWork/int64(len(v.finder.views))/v.finder.params.polishing
+	for s.steps < until && v.finder.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
 		w.random()
 		x := v.estimate()
-		if x.over == 0 && perIteration(v.f.p, x.time) < best.time {
+		if x.over == 0 && perIteration(v.finder.p, x.time) < best.time {
 			pl, err := v.assemble(true)
 			if err != nil {
 				return nil, err
@@ -429,7 +431,7 @@ func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, erro
 
 // waited returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
 func (v *view) waited(list []int32) int32 {
-	s, m := v.s, v.m
+	s, m := v.schedule, v.m
 	if s.queues.stall > 0 && len(s.prefetches.order) > 0 {
 		left := v.rnd.Int64N(s.queues.stall)
 		for i := range m.n {
@@ -462,7 +464,7 @@ func (v *view) other(g int32) choice {
 		n++
 	}
 	for range 8 {
-		if w := ways[v.rnd.IntN(n)]; w != v.s.setting.choice[g] {
+		if w := ways[v.rnd.IntN(n)]; w != v.schedule.setting.choice[g] {
 			return w
 		}
 	}

@@ -41,12 +41,12 @@ func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 // askOthers asks other managers for their plans where the best so far is above the bound, and searches on
 // from the best of theirs, and from our own.
 func (f *finder) askOthers(others []plan.Manager) {
-	if len(others) == 0 || f.r.Budget <= 0 || f.p.EagerOnly || f.settled(f.set.nearEnough) {
+	if len(others) == 0 || f.request.Budget <= 0 || f.p.EagerOnly || f.settled(f.params.nearEnough) {
 		return
 	}
 	var seed *outcome // the best of theirs
-	near, count := f.set.nearEnough, 0
-	huge := len(f.p.Buffers) > f.set.tieBuffers
+	near, count := f.params.nearEnough, 0
+	huge := len(f.p.Buffers) > f.params.tieBuffers
 	if huge {
 		near = math.MaxInt64 // the own search finds little there: all who may be faster are asked
 	}
@@ -60,8 +60,8 @@ func (f *finder) askOthers(others []plan.Manager) {
 		if f.large() { // one by one, for as long as it is worth it
 			for len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil {
 				seed, asked = f.askAll(asked[:1], seed), asked[1:]
-				if count++; count == f.set.quick && !huge {
-					near = f.set.farEnough
+				if count++; count == f.params.quick && !huge {
+					near = f.params.farEnough
 				}
 			}
 			continue
@@ -92,7 +92,7 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 			continue
 		}
 		f.note(x)
-		if x.pl.Footprint <= f.r.Budget && better(x, best) {
+		if x.pl.Footprint <= f.request.Budget && better(x, best) {
 			best = x
 		}
 	}
@@ -100,7 +100,7 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 }
 
 // large reports whether planning takes seconds.
-func (f *finder) large() bool { return f.views[0].m.n+len(f.p.Buffers) > f.set.largeProblem }
+func (f *finder) large() bool { return f.views[0].m.n+len(f.p.Buffers) > f.params.largeProblem }
 
 // settled reports whether what can still be won is not worth the time that it takes: nothing, or in a large
 // problem such a part of the bound.
@@ -108,12 +108,12 @@ func (f *finder) settled(part int64) bool {
 	if f.best == nil || !f.large() {
 		return f.met()
 	}
-	bound := f.bound(f.r.Budget)
+	bound := f.bound(f.request.Budget)
 	return f.best.time <= bound+bound/part
 }
 
 // met reports whether nothing can be faster than the best plan.
-func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.r.Budget) }
+func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.request.Budget) }
 
 // lose reports whether no manager of a family can be as fast as the best plan, since the bound of doing one
 // thing alone is above it, by some percent: a plan that is hardly slower may serve to search on from. The
@@ -122,8 +122,9 @@ func (f *finder) lose(family plan.Family) bool {
 	if f.best == nil || !f.p.HasTimes || family == plan.Combining {
 		return false
 	}
-	b := alone(f.views[0].m, family)
-	return perIteration(f.p, b.bound(f.r.Budget, f.set.turns(f.views[0].m.n))) > f.best.time+f.best.time/50
+	m := f.views[0].m
+	bound := alone(m, family).bound(f.request.Budget, f.params.turns(m.n))
+	return perIteration(f.p, bound) > f.best.time+f.best.time/f.params.luck
 }
 
 // alone bounds the step time of plans that do nothing but swap, or nothing but recompute.
@@ -155,8 +156,8 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 		}
 		f.note(x)
 		for _, v := range f.views {
-			if f.r.Budget > 0 && v.section == x.pl.SectionBytes {
-				v.searchOn(x.pl, f.set.slack, 0)
+			if f.request.Budget > 0 && v.section == x.pl.SectionBytes {
+				v.searchOn(x.pl, f.params.slack, 0)
 			}
 		}
 	}
@@ -164,20 +165,20 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 
 // ask returns a manager's plan, nil where it cannot serve the problem or only a target knows its footprint.
 func (f *finder) ask(m plan.Manager) *outcome {
-	r := f.r
+	r := f.request
 	r.Work, r.Progress, r.Near = 0, nil, nil
 	// Where schedules are quick, plans that are much slower are of use, too: to search on from.
-	if f.best != nil && f.r.Evaluator != nil && !f.enough(f.set.deepTries) {
-		r.Beat = f.best.time + f.best.time/f.set.luck
+	if f.best != nil && f.request.Evaluator != nil && !f.enough(f.params.deepTries) {
+		r.Beat = f.best.time + f.best.time/f.params.luck
 	}
 	pl, err := m.Plan(f.ctx, f.p, r)
 	if err != nil || pl == nil || pl.Policy != nil || plan.Validate(f.p, pl) != nil {
 		return nil
 	}
 	x := &outcome{pl: pl}
-	if f.r.Evaluator == nil {
+	if f.request.Evaluator == nil {
 		x.time = perIteration(f.p, f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
-	} else if me, err := f.r.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
+	} else if me, err := f.request.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
 		x.time = me.StepTime
 	} else {
 		return nil
@@ -190,11 +191,11 @@ func (f *finder) ask(m plan.Manager) *outcome {
 // without. Where schedules are so quick that a search has thousands of them, it does so several times, from
 // what the last time came to; at first it takes much worse steps on the way than later.
 func (f *finder) deepen(seed *outcome) {
-	rounds := f.set.deepSlack
+	rounds := f.params.deepSlack
 	switch {
-	case !f.enough(f.set.fewTries): // a search of a handful finds nothing
+	case !f.enough(f.params.fewTries): // a search of a handful finds nothing
 		return
-	case !f.enough(f.set.deepTries):
+	case !f.enough(f.params.deepTries):
 		rounds = rounds[:1]
 	}
 	for k, slack := range rounds {
@@ -207,7 +208,7 @@ func (f *finder) deepen(seed *outcome) {
 				from = append(from, seed)
 			}
 			for _, x := range from {
-				if f.settled(f.set.farEnough) || f.ctx.Err() != nil {
+				if f.settled(f.params.farEnough) || f.ctx.Err() != nil {
 					return
 				}
 				if x != nil {
@@ -228,28 +229,28 @@ func (f *finder) enough(schedules int64) bool {
 // choices, its positions are ours. Where addresses take the outcome above the budget, it is mended once
 // within less.
 func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
-	s, limit := v.s, v.f.r.Budget
-	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))
-	v.target = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
+	s, limit := v.schedule, v.finder.request.Budget
+	v.rnd = rand.New(rand.NewPCG(v.finder.request.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))
+	v.target = (v.finder.bound(limit)+1)*int64(v.p.Iterations) - 1
 	v.applyMargin(limit, 0)
-	v.c.excess()
+	v.cover.excess()
 	s.setting.nest = newNest(v.m)
 	defer func() { s.setting.nest = nil }()
 	v.read(pl)
 	x := v.estimate()
 	s.take(&x)
-	work := v.f.rungWork
+	work := v.finder.rungWork
 	for range 2 {
 		v.improve(&x, s.steps+work, slack)
 		s.set(&x)
-		if x.over > 0 || v.f.best != nil && perIteration(v.f.p, x.time) > v.f.best.time {
+		if x.over > 0 || v.finder.best != nil && perIteration(v.finder.p, x.time) > v.finder.best.time {
 			return
 		}
-		y, err := v.realize(limit, v.f.pack, math.MaxInt64)
+		y, err := v.realize(limit, v.finder.pack, math.MaxInt64)
 		if err != nil {
 			return
 		}
-		v.f.note(y)
+		v.finder.note(y)
 		if y.pl.Footprint <= limit {
 			return
 		}
@@ -261,7 +262,7 @@ func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 
 // read sets the schedule's choices and positions to those of a plan.
 func (v *view) read(pl *plan.Plan) {
-	s, m := v.s, v.m
+	s, m := v.schedule, v.m
 	for g := range s.setting.choice {
 		s.setting.choice[g] = keep
 	}

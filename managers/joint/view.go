@@ -12,25 +12,25 @@ import (
 
 // view is the problem, as it is or with its large buffers cut into sections, with all that planning it takes.
 type view struct {
-	f       *finder
-	p       *plan.Problem
-	section int64 // bytes; 0 where buffers are whole
-	m       *model
-	s       *schedule
-	c       *cover
-	rnd     *rand.Rand
-	until   int64 // the counted work at which the search for the limit at hand ends
-	target  int64 // a step time that cannot or need not be undercut
-	greedy  bool  // the last plan has too many instances for a search for places
-	off     mechanisms
+	finder   *finder
+	p        *plan.Problem
+	section  int64 // bytes; 0 where buffers are whole
+	m        *model
+	schedule *schedule
+	cover    *cover
+	rnd      *rand.Rand
+	until    int64 // the counted work at which the search for the limit at hand ends
+	target   int64 // a step time that cannot or need not be undercut
+	greedy   bool  // the last plan has too many instances for a search for places
+	off      mechanisms
 }
 
 func newView(f *finder, p *plan.Problem, m *model, section int64, off mechanisms) *view {
-	v := &view{f: f, p: p, section: section, m: m, off: off}
-	v.s = newSchedule(m)
-	v.s.chains.noSwap = off.swap
-	v.c = newCover(v.s)
-	v.c.noDrop = off.recompute
+	v := &view{finder: f, p: p, section: section, m: m, off: off}
+	v.schedule = newSchedule(m)
+	v.schedule.chains.noSwap = off.swap
+	v.cover = newCover(v.schedule)
+	v.cover.noDrop = off.recompute
 	return v
 }
 
@@ -66,17 +66,20 @@ func (v *view) planWithin(
 	limit, target, incumbent int64,
 	seeds []*candidate,
 ) ([]*outcome, *candidate, error) {
-	s, rounds := v.s, v.f.grid.rounds
-	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
+	s, rounds := v.schedule, v.finder.grid.rounds
+	v.rnd = rand.New(rand.NewPCG(v.finder.request.Seed, uint64(limit)))
 	v.target = target*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	step := max(limit-v.m.persistent, 0) / v.f.set.marginSteps
-	c := cut{step: step, tolerance: step / v.f.set.nearMargins, sufficient: -1, limit: limit, rounds: rounds}
+	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
+	c := cut{
+		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
+		rounds: rounds,
+	}
 	// the margin that did for the neighbours, to begin with
 	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
 		c.margin, c.tolerance = c.seed, step
 	}
 	v.applyMargin(limit, c.margin)
-	share := v.f.rungWork / int64(len(v.f.views))
+	share := v.finder.rungWork / int64(len(v.finder.views))
 	v.until = s.steps + share
 	first := v.search(seeds, share)
 	at := first
@@ -85,15 +88,15 @@ func (v *view) planWithin(
 search:
 	for round := range rounds {
 		if round > 0 {
-			at = v.repair(at, share/v.f.grid.mend)
+			at = v.repair(at, share/v.finder.grid.mend)
 		}
 		if incumbent < math.MaxInt64 && v.hopeless(at, incumbent) {
 			break
 		}
 		s.set(at)
-		work := v.f.pack
+		work := v.finder.pack
 		if round == 0 { // without slack a search for places is mostly in vain
-			work /= v.f.set.firstPack
+			work /= v.finder.params.firstPack
 		}
 		x, err := v.realize(limit, work, incumbent)
 		if err != nil {
@@ -103,7 +106,7 @@ search:
 			c.tolerance = step
 		}
 		miss := x.pl.Footprint - limit
-		if miss <= 0 && perIteration(v.f.p, at.time) <= incumbent {
+		if miss <= 0 && perIteration(v.finder.p, at.time) <= incumbent {
 			if x, err = v.polish(x, at, limit); err != nil {
 				return nil, nil, err
 			}
@@ -112,12 +115,12 @@ search:
 		if miss <= 0 && better(x, best) {
 			best, incumbent = x, min(incumbent, x.time)
 		}
-		if v.f.off.feedback || miss <= 0 && (c.margin == 0 || best.time <= target) {
+		if v.finder.off.feedback || miss <= 0 && (c.margin == 0 || best.time <= target) {
 			break
 		}
 		c.greedy = v.greedy
 		known := incumbent < math.MaxInt64
-		tightens := round < 2 && v.m.n <= v.f.set.tightenOps
+		tightens := round < 2 && v.m.n <= v.finder.params.tightenOps
 		switch c.next(round, miss, at.over > 0, known, tightens) {
 		case stop:
 			break search
@@ -134,10 +137,10 @@ search:
 // applyMargin sets the limits that choices have to meet below the one that addresses have to, by so much, as
 // far as choices can follow.
 func (v *view) applyMargin(limit, cut int64) {
-	for i := range v.s.memory.limit {
-		v.s.memory.limit[i] = limit
+	for i := range v.schedule.memory.limit {
+		v.schedule.memory.limit[i] = limit
 		if cut > 0 && i < v.m.n {
-			v.s.memory.limit[i] = max(limit-cut, v.m.least[i])
+			v.schedule.memory.limit[i] = max(limit-cut, v.m.least[i])
 		}
 	}
 }
@@ -156,7 +159,7 @@ func leastMargin(seeds []*candidate) (cut int64, rough bool) {
 // hopeless reports whether a candidate is slower than a plan that is known, with an allowance for what the
 // schedule overrates.
 func (v *view) hopeless(x *candidate, incumbent int64) bool {
-	return perIteration(v.f.p, x.time)-incumbent > incumbent/v.f.set.overrated
+	return perIteration(v.finder.p, x.time)-incumbent > incumbent/v.finder.params.overrated
 }
 
 // realize assembles, places and measures the schedule at hand. Places are packed by classes or, where it
@@ -168,19 +171,19 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	if err != nil {
 		return nil, err
 	}
-	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.f.r.Seed, Work: work}
-	v.greedy = v.f.pack < place.LeastSteps*int64(len(pl.Instances))
+	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.finder.request.Seed, Work: work}
+	v.greedy = v.finder.pack < place.LeastSteps*int64(len(pl.Instances))
 	switch live, _ := pl.PeakLive(); {
 	case len(v.m.choices) == 0: // places are all there is to choose
 		opt.Rule, opt.Work = place.Search, 0
-	case v.f.off.packing:
+	case v.finder.off.packing:
 		opt.Rule = place.BestFit
 	case v.greedy, live > limit: // no search finds places
 		opt.Rule = place.Classes
 	}
 	best, err := v.measured(pl, opt)
-	estimate := perIteration(v.f.p, v.s.queues.time)
-	if err != nil || !v.f.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
+	estimate := perIteration(v.finder.p, v.schedule.queues.time)
+	if err != nil || !v.finder.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
 		return best, err
 	}
 	others := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
@@ -189,7 +192,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	}
 	for k := 0; k < 2*len(others); k++ {
 		opt := others[k/2]
-		if best.time <= estimate+estimate/v.f.set.noticeable { // addresses cost no time
+		if best.time <= estimate+estimate/v.finder.params.noticeable { // addresses cost no time
 			break
 		}
 		if pl, err = v.assemble(k%2 == 0); err != nil {
@@ -209,7 +212,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 // assemble makes a plan without places of the schedule at hand, with or without what gives memory away that
 // holds nothing.
 func (v *view) assemble(discards bool) (*plan.Plan, error) {
-	d := v.s.decisions()
+	d := v.schedule.decisions()
 	if !discards {
 		d.Absences = slices.DeleteFunc(d.Absences, func(x plan.Absence) bool { return x.How == plan.Discard })
 	}
@@ -223,19 +226,19 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 
 // measured places a plan and measures it.
 func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
-	if _, err := place.Place(v.f.ctx, v.p, pl, opt); err != nil {
+	if _, err := place.Place(v.finder.ctx, v.p, pl, opt); err != nil {
 		return nil, err
 	}
-	v.s.steps += v.f.set.placing * int64(len(pl.Steps))
-	x := &outcome{pl: pl, time: perIteration(v.f.p, v.s.queues.time)}
-	if v.f.r.Evaluator != nil {
-		me, err := v.f.r.Evaluator.Evaluate(v.f.ctx, v.f.p, pl)
+	v.schedule.steps += v.finder.params.placing * int64(len(pl.Steps))
+	x := &outcome{pl: pl, time: perIteration(v.finder.p, v.schedule.queues.time)}
+	if v.finder.request.Evaluator != nil {
+		me, err := v.finder.request.Evaluator.Evaluate(v.finder.ctx, v.finder.p, pl)
 		if err != nil {
 			return nil, fmt.Errorf("measure: %w", err)
 		}
 		x.time = me.StepTime
 	}
-	if f := v.f; f.r.Budget == 0 || pl.Footprint <= f.r.Budget {
+	if f := v.finder; f.request.Budget == 0 || pl.Footprint <= f.request.Budget {
 		if better(x, f.interim) {
 			f.interim = x
 		}
@@ -267,6 +270,6 @@ func (v *view) tighten(pl *plan.Plan, limit int64) {
 		}
 	}
 	for o := range v.p.Ops {
-		v.s.memory.limit[o] = max(v.s.memory.limit[o]-above[o], v.m.least[o])
+		v.schedule.memory.limit[o] = max(v.schedule.memory.limit[o]-above[o], v.m.least[o])
 	}
 }

@@ -68,7 +68,7 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := drawing{v: f.views[0]}
-	v, s := d.v, d.v.s
+	v, s := d.v, d.v.schedule
 
 	d.printf(
 		"1. The problem (model.go). Ops with their times in ms, and the MiB alive during each if all is kept:\n\n",
@@ -109,20 +109,20 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 		budget/mib,
 		ms(bound),
 		ms(v.m.baseTime),
-		p.Ops[f.b.dual.at].Name,
-		f.b.dual.compute,
+		p.Ops[f.bounder.dual.at].Name,
+		f.bounder.dual.compute,
 	)
-	for k, o := range f.b.dual.outAt {
-		d.printf("   out, written by %-4s %.2f\n", p.Ops[max(o, 0)].Name, f.b.dual.out[k])
+	for k, o := range f.bounder.dual.outAt {
+		d.printf("   out, written by %-4s %.2f\n", p.Ops[max(o, 0)].Name, f.bounder.dual.out[k])
 	}
-	for k, o := range f.b.dual.inAt {
-		d.printf("   in, read by %-8s %.2f\n", p.Ops[o].Name, f.b.dual.in[k])
+	for k, o := range f.bounder.dual.inAt {
+		d.printf("   in, read by %-8s %.2f\n", p.Ops[o].Name, f.bounder.dual.in[k])
 	}
 
 	v.rnd, v.target = rand.New(rand.NewPCG(r.Seed, budget)), bound
 	v.applyMargin(budget, 0)
-	v.c.costs.forget()
-	v.c.choose(prices{copy: 1, recompute: 1, dual: &f.b.dual}, nil)
+	v.cover.costs.forget()
+	v.cover.choose(prices{copy: 1, recompute: 1, dual: &f.bounder.dual}, nil)
 	s.run()
 	d.printf(
 		"\n3. First choices (cover.go), cheapest for their bytes first under these prices, and their schedule\n" +
@@ -229,7 +229,7 @@ func (d *drawing) interval(x *gap) string {
 
 // schedule draws the queues over time, a column a millisecond, then memory.
 func (d *drawing) schedule(limit int64) {
-	s, p := d.v.s, d.v.p
+	s, p := d.v.schedule, d.v.p
 	width := int(s.queues.time/millisecond) + 1
 	row := func(name string, draw func(put func(from, to int64, text string))) {
 		line := []byte(strings.Repeat(".", width))
