@@ -57,10 +57,9 @@ type bounder struct {
 	// of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least
 	// workspace
 	tight    []int64
-	dur      []int64 // of each op, its fastest variant within the limit
-	edgeAt   []int32 // of each op: where those begin that read what it makes on another stream
-	edge     []int32
-	writerOf []int32 // of each access, who wrote what it reads; -1 where it reads nothing or none did
+	dur      []int64       // of each op, its fastest variant within the limit
+	readers  jagged[int32] // of each op: those that read what it makes on another stream
+	writerOf []int32       // of each access, who wrote what it reads; -1 where it reads nothing or none did
 	ready    []int64
 	least    []int64 // of each op, least workspace of its variants
 	base     int64   // the step time that no plan undercuts, at any limit
@@ -188,14 +187,14 @@ func newBounder(m *model) *bounder {
 	return b
 }
 
-// link finds who makes what each op reads.
+// link finds who makes what each op reads on another stream, and who reads what it makes.
 func (b *bounder) link() {
 	m, p := b.m, b.m.p
 	wrote := make([]int32, len(p.Buffers))
 	for i := range wrote {
 		wrote[i] = -1
 	}
-	b.writerOf, b.edgeAt, b.ready = make([]int32, len(p.Accesses)), make([]int32, m.n+1), make([]int64, m.k)
+	b.writerOf, b.ready = make([]int32, len(p.Accesses)), make([]int64, m.k)
 	for i := range m.n {
 		writes := 0
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
@@ -203,7 +202,6 @@ func (b *bounder) link() {
 			b.writerOf[k] = -1
 			if w := wrote[a.Buffer]; a.Mode.Reads() && w >= 0 && p.Ops[w].Stream != p.Ops[i].Stream {
 				b.writerOf[k] = w
-				b.edgeAt[w+1]++
 			}
 			if a.Mode.Writes() {
 				writes++
@@ -216,19 +214,15 @@ func (b *bounder) link() {
 		}
 		b.shareOf[i] = 1 / float64(max(writes, 1))
 	}
-	for i := range m.n {
-		b.edgeAt[i+1] += b.edgeAt[i]
-	}
-	b.edge = make([]int32, b.edgeAt[m.n])
-	next := slices.Clone(b.edgeAt)
-	for i := range m.n {
-		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
-			if w := b.writerOf[k]; w >= 0 {
-				b.edge[next[w]] = int32(i)
-				next[w]++
+	b.readers = groupBy(m.n, func(yield func(writer, reader int32) bool) {
+		for i := range m.n {
+			for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
+				if w := b.writerOf[k]; w >= 0 && !yield(w, int32(i)) {
+					return
+				}
 			}
 		}
-	}
+	})
 }
 
 // within takes for each op the fastest variant whose workspace fits beside its operands.
@@ -279,7 +273,7 @@ func (b *bounder) paths() {
 	for i := m.n - 1; i >= 0; i-- {
 		q := p.Ops[i].Stream
 		t := b.ready[q]
-		for _, reader := range b.edge[b.edgeAt[i]:b.edgeAt[i+1]] {
+		for _, reader := range b.readers.of(int32(i)) {
 			t = max(t, b.tail[reader])
 		}
 		b.tail[i] = b.dur[i] + t

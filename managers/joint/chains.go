@@ -209,7 +209,7 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 	for len(c.unmet) > 0 {
 		w := c.unmet[len(c.unmet)-1]
 		c.unmet = c.unmet[:len(c.unmet)-1]
-		touches := c.m.writesOf(w.buffer)
+		touches := c.m.writes.of(int32(w.buffer))
 		buf := &p.Buffers[w.buffer]
 		thisIteration := buf.Life == plan.Carried && w.at >= buf.Start // its value is of this iteration
 		found := false

@@ -49,7 +49,7 @@ func (c *costs) learn(s *schedule) {
 			continue
 		}
 		c.recompute[g] = float64(m.gaps[g].chainTime - m.gaps[g].producersTime)
-		for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+		for _, o := range m.producers.of(g) {
 			c.recompute[g] += float64(m.dur[o]) * max(1, c.reruns[o])
 		}
 	}

@@ -24,7 +24,7 @@ import (
 // inputsOf returns the spans that hold what the makers of span k read.
 func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (inputs []int32) {
 	m := s.m
-	for _, o := range m.producer[m.producerAt[ids[k]]:m.producerAt[ids[k]+1]] {
+	for _, o := range m.producers.of(ids[k]) {
 		for _, a := range m.p.AccessesOf(o) {
 			if !a.Mode.Reads() {
 				continue

@@ -43,7 +43,7 @@ func (b *bounder) gather(k plan.OpID) {
 			canRerun:     x.producersRerun,
 		}
 		if col.canRerun {
-			for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+			for _, o := range m.producers.of(g) {
 				if p.Ops[o].Stream == p.Ops[k].Stream {
 					col.rerunTime += float64(m.dur[o]) * b.shareOf[o]
 				}

@@ -66,16 +66,12 @@ type model struct {
 	// what hooks take where anything leaves memory and returns, and where anything runs again beside that
 	saving, noting int64
 
-	gaps     []gap
-	first    []int32 // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
-	byBefore []int32 // the gaps that can be absent, in order of before
-	// the ops that made what gap g holds are producer[producerAt[g]:producerAt[g+1]], where it can be dropped
-	producerAt []int32
-	producer   []plan.OpID
-	choices    []int32 // the gaps that leave a choice, in order of index
-	// the touches of buffer b that do more than read are write[writeAt[b]:writeAt[b+1]], in order of time
-	writeAt []int32
-	write   []plan.Touch
+	gaps      []gap
+	first     []int32            // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
+	byBefore  []int32            // the gaps that can be absent, in order of before
+	producers jagged[plan.OpID]  // of each gap that can be dropped, the ops that made what it holds
+	choices   []int32            // the gaps that leave a choice, in order of index
+	writes    jagged[plan.Touch] // of each buffer, the touches that do more than read, in order of time
 
 	fast     []uint8 // of each op, its fastest variant
 	variants []variant
@@ -88,9 +84,9 @@ type model struct {
 	operands []int64
 	least    []int64 // of each op, what choices can bring the load down to, but not less than its operands
 
-	depAt, dep []int32 // ops of other streams that op i must come behind: dep[depAt[i]:depAt[i+1]]
-	start, end []int64 // of each op with nothing but data and queues to wait for
-	baseTime   int64   // when the last is done
+	behind     jagged[int32] // of each op, the ops of other streams that it must come behind
+	start, end []int64       // of each op with nothing but data and queues to wait for
+	baseTime   int64         // when the last is done
 
 	persistent int64
 	floor      int64 // the least that any choices come to
@@ -103,7 +99,7 @@ func compile(p *plan.Problem, par params) *model {
 	m.saving, m.noting = hooks(p)
 	m.floor = p.MustReside().Total()
 	m.fastest()
-	m.writers()
+	m.findWrites()
 	m.findGaps()
 	m.loads()
 	m.times()
@@ -241,32 +237,29 @@ func (m *model) findGaps() {
 			m.choices = append(m.choices, int32(g))
 		}
 	}
-	m.producers()
+	m.findProducers()
 	slices.SortStableFunc(
 		m.byBefore,
 		func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) },
 	)
 }
 
-// writers lists what changes each buffer: chains look for it at every step, and most touches read.
-func (m *model) writers() {
-	m.writeAt = make([]int32, len(m.p.Buffers)+1)
+// findWrites lists what changes each buffer: chains look for it at every step, and most touches read.
+func (m *model) findWrites() {
+	m.writes = newJagged[plan.Touch](len(m.p.Buffers))
 	for b := range m.p.Buffers {
 		for _, t := range m.p.TouchesOf(plan.BufferID(b)) {
 			if t.Mode != plan.Read {
-				m.write = append(m.write, t)
+				m.writes.add(t)
 			}
 		}
-		m.writeAt[b+1] = int32(len(m.write))
+		m.writes.end()
 	}
 }
 
-// writesOf returns the touches of a buffer that do more than read.
-func (m *model) writesOf(b plan.BufferID) []plan.Touch { return m.write[m.writeAt[b]:m.writeAt[b+1]] }
-
 // writtenIn reports whether an op of [from, to) gives buffer b another value.
 func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
-	touches := m.writesOf(b)
+	touches := m.writes.of(int32(b))
 	for _, t := range touches[plan.FirstTouch(touches, from):] {
 		if t.Op >= to {
 			return false
@@ -303,19 +296,19 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	return -1
 }
 
-// producers lists who made what each gap holds, and adds up what running them again takes.
-func (m *model) producers() {
-	m.producerAt = make([]int32, len(m.gaps)+1)
+// findProducers lists who made what each gap holds, and adds up what running them again takes.
+func (m *model) findProducers() {
+	m.producers = newJagged[plan.OpID](len(m.gaps))
 	for g := range m.gaps {
 		if x := &m.gaps[g]; x.producersRerun {
 			ops, _ := m.p.Producer(x.buffer, x.before)
-			m.producer = append(m.producer, ops...)
+			m.producers.add(ops...)
 			for _, o := range ops {
 				x.producersTime += m.dur[o] + m.p.Hardware.AgainTime
 			}
 			x.chainTime = max(x.chainTime, x.producersTime)
 		}
-		m.producerAt[g+1] = int32(len(m.producer))
+		m.producers.end()
 	}
 }
 
@@ -392,15 +385,13 @@ func (m *model) leastLoad() {
 // overwrites on another stream.
 func (m *model) times() {
 	p := m.p
-	m.start, m.end, m.depAt = make([]int64, m.n), make([]int64, m.n), make([]int32, m.n+1)
-	if m.k > 1 {
-		m.crossing()
-	}
+	m.start, m.end = make([]int64, m.n), make([]int64, m.n)
+	m.crossing()
 	ready := make([]int64, m.k)
 	for i := range m.n {
 		q := p.Ops[i].Stream
 		t := max(ready[q], m.issue[i])
-		for _, d := range m.dep[m.depAt[i]:m.depAt[i+1]] {
+		for _, d := range m.behind.of(int32(i)) {
 			t = max(t, m.end[d])
 		}
 		m.start[i], m.end[i] = t, t+m.dur[i]
@@ -416,6 +407,7 @@ func (m *model) crossing() {
 	read := make([]int32, len(p.Buffers)*m.k) // last toucher, by stream
 	before := make([]int32, m.k)              // of the op at hand
 	known := make([]int32, m.k*m.k)           // what each stream is known to be behind
+	m.behind = newJagged[int32](m.n)
 	for _, s := range [][]int32{wrote, read, known} {
 		for i := range s {
 			s[i] = -1
@@ -440,10 +432,10 @@ func (m *model) crossing() {
 		for r, d := range before {
 			if r != q && d > known[q*m.k+r] {
 				known[q*m.k+r] = d
-				m.dep = append(m.dep, d)
+				m.behind.add(d)
 			}
 		}
-		m.depAt[i+1] = int32(len(m.dep))
+		m.behind.end()
 		for _, a := range p.AccessesOf(plan.OpID(i)) {
 			read[int(a.Buffer)*m.k+q] = int32(i)
 			if a.Mode.Writes() {

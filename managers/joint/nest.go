@@ -127,7 +127,7 @@ func (w *moves) fromHost(g int32) bool {
 // inputs calls do for each gap in which something lies at a position that what makes gap g reads.
 func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
 	m := w.v.m
-	for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+	for _, o := range m.producers.of(g) {
 		for _, a := range m.p.AccessesOf(o) {
 			if h := m.gapOf(a.Buffer, at); a.Mode.Reads() && h >= 0 && h != g {
 				do(h)
@@ -157,7 +157,7 @@ func (w *moves) runEarlier(g int32) bool {
 			}
 		}
 	}
-	for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+	for _, o := range m.producers.of(g) {
 		for _, a := range m.p.AccessesOf(o) {
 			if !a.Mode.Reads() {
 				continue

@@ -72,7 +72,7 @@ func (qs *queues) begin(i int) {
 		qs.ready[q] += qs.chains.rerunTime[i]
 	}
 	t := max(qs.ready[q], m.issue[i])
-	for _, d := range m.dep[m.depAt[i]:m.depAt[i+1]] {
+	for _, d := range m.behind.of(int32(i)) {
 		t = max(t, qs.end[d])
 	}
 	qs.start[i], qs.end[i] = t, t+qs.setting.dur[i]

@@ -36,7 +36,7 @@ func (s *intervals) findReruns(ids []int32) {
 		x := &m.gaps[g]
 		s.spans[k].from = x.after + 2
 		if x.producersRerun && x.before >= x.after+2 {
-			s.spans[k].own = m.producer[m.producerAt[g]:m.producerAt[g+1]]
+			s.spans[k].own = m.producers.of(g)
 			s.spans[k].agains = agains(chains, x, s.spans[k].own)
 		}
 	}
