@@ -75,43 +75,6 @@ type bounder struct {
 	memo     map[asked]answer
 }
 
-// rows are one of the two families of rows of a linear program.
-type rows struct {
-	at   []plan.OpID // the op that each row is of
-	base []float64   // of each row, what it comes to if nothing is absent
-	// Of each row, and of the row without copies at the end: its weight, what it comes to at these weights,
-	// and the sum of that over the turns so far.
-	weight, gain, sum []float64
-}
-
-// reset makes all weights equal.
-func (r *rows) reset() {
-	n := len(r.at) + 1
-	r.weight, r.gain, r.sum = slices.Grow(r.weight[:0], n)[:n], slices.Grow(r.gain[:0], n)[:n],
-		slices.Grow(r.sum[:0], n)[:n]
-	for i := range n {
-		r.weight[i], r.gain[i], r.sum[i] = 1/float64(n), 0, 0
-	}
-}
-
-// update moves weight to the rows that come to more, by a multiplicative update at a rate; scale makes gains
-// numbers of about one.
-func (r *rows) update(scale, rate float64) {
-	top := math.Inf(-1)
-	for i := range r.weight {
-		r.sum[i] += r.gain[i] / scale
-		top = max(top, r.sum[i])
-	}
-	var all float64
-	for i := range r.weight {
-		r.weight[i] = math.Exp((r.sum[i] - top) * rate)
-		all += r.weight[i]
-	}
-	for i := range r.weight {
-		r.weight[i] /= all
-	}
-}
-
 // asked is a question that was put to a bounder, and answer what it found.
 type (
 	asked struct {
@@ -123,14 +86,6 @@ type (
 		dual  dual
 	}
 )
-
-// column is a value that may be absent at the moment.
-type column struct {
-	size                               float64
-	evictTime, prefetchTime, rerunTime float64
-	outRow, inRow                      int32 // the last row out that counts it, the first row in
-	canRerun                           bool
-}
 
 // dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and
 // of compute is worth there.
@@ -429,48 +384,4 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 		best += float64(b.m.saving)
 	}
 	return int64(best * (1 - 1e-9))
-}
-
-// bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is
-// absent.
-func (b *bounder) bases(k plan.OpID, dur int64) {
-	b.out.base, b.in.base = b.out.base[:0], b.in.base[:0]
-	for _, a := range b.out.at {
-		var base int64
-		if a >= 0 && (!b.serial || b.m.p.Ops[a].Stream == 0) {
-			base = b.head[a]
-		}
-		if b.serial {
-			base += b.busy[k] - b.busy[a+1]
-		}
-		b.out.base = append(b.out.base, float64(base))
-	}
-	// of two writers on two streams the later in the list may be done first, and its copy be made first
-	if !b.serial {
-		for i := len(b.out.base) - 2; i >= 0; i-- {
-			b.out.base[i] = min(b.out.base[i], b.out.base[i+1])
-		}
-	}
-	for _, c := range b.in.at {
-		base := b.tail[c]
-		if b.serial {
-			base += dur + b.busy[c] - b.busy[k+1]
-		}
-		b.in.base = append(b.in.base, float64(base))
-	}
-}
-
-// keepDual stores the weights at hand.
-func (b *bounder) keepDual(k plan.OpID, value float64) {
-	d := &b.dual
-	nOut, nIn := len(b.out.at), len(b.in.at)
-	d.value, d.at, d.compute, d.serial = value, k, b.in.weight[nIn], b.serial
-	d.outAt, d.inAt = append(d.outAt[:0], b.out.at...), append(d.inAt[:0], b.in.at...)
-	d.out, d.in = append(d.out[:0], b.out.weight[:nOut]...), append(d.in[:0], b.in.weight[:nIn]...)
-	for i := 1; i < nOut; i++ {
-		d.out[i] += d.out[i-1]
-	}
-	for i := nIn - 2; i >= 0; i-- {
-		d.in[i] += d.in[i+1]
-	}
 }
