@@ -51,27 +51,25 @@ import (
 
 // bounder computes bounds for one problem at any limit.
 type bounder struct {
-	m          *model
-	head, tail []int64 // of each op: its earliest end; the least time from its start to the end
-	begin      []int64 // of each op: its earliest start
-	// of each op: bytes that hold a value while it begins, whatever the plan, if nothing is absent; least
-	// workspace
-	tight    []int64
-	dur      []int64       // of each op, its fastest variant within the limit
-	readers  jagged[int32] // of each op: those that read what it makes on another stream
-	writerOf []int32       // of each access, who wrote what it reads; -1 where it reads nothing or none did
-	ready    []int64
-	least    []int64 // of each op, least workspace of its variants
-	base     int64   // the step time that no plan undercuts, at any limit
-	moments  []plan.OpID
-	columns  []column // of the moment at hand
-	order    []int32
-	rate     []float64
-	busy     []int64   // of each op: what the ops of the first stream before it take
-	serial   bool      // copies, ops and what runs again share one queue at the moment at hand
-	out, in  rows      // of copies out and of copies in
-	dual     dual      // of the moment that bounds best, at the last limit asked for
-	shareOf  []float64 // of each op: one by the number of buffers that it writes
+	m *model
+
+	// Of each op. The first five change with the limit, since the fastest variant may not fit.
+	dur     []int64       // its fastest variant within the limit
+	begin   []int64       // its earliest start
+	head    []int64       // its earliest end
+	tail    []int64       // the least time from its start to the end of the step; one more for the end
+	busy    []int64       // what the ops of the first stream before it take; one more for all
+	least   []int64       // least workspace of its variants, in bytes
+	tight   []int64       // bytes that hold a value while it begins, if nothing is absent, with that workspace
+	shareOf []float64     // one by the number of buffers that it writes
+	readers jagged[int32] // those that read what it makes on another stream
+
+	writerOf []int32     // of each access, who wrote what it reads; -1 where it reads nothing or none did
+	ready    []int64     // of each stream, when its next op can begin
+	base     int64       // the step time that no plan undercuts, at any limit
+	moments  []plan.OpID // to look at, the fullest first
+	program  program     // of the moment at hand
+	dual     dual        // of the moment that bounds best, at the last limit asked for
 	memo     map[asked]answer
 }
 
@@ -134,7 +132,7 @@ func newBounder(m *model) *bounder {
 		shareOf: make([]float64, m.n),
 		memo:    map[asked]answer{},
 	}
-	b.dur = slices.Clone(m.dur)
+	b.dur, b.program.b = slices.Clone(m.dur), b
 	b.link()
 	b.loads()
 	b.paths()
@@ -352,35 +350,26 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	if missing <= 0 {
 		return max(b.base, b.begin[k]+dur+after)
 	}
-	b.serial = b.m.inline && b.m.p.Ops[k].Stream == 0
-	b.gather(k)
-	b.bases(k, dur)
+	lp := &b.program
+	lp.open(k, dur)
 	var best float64
-	b.out.reset()
-	b.in.reset()
 	scale := float64(b.base)
-	// to begin with, the rows that count all: on one stream none says more
-	if b.serial && len(b.columns) > 0 {
-		clear(b.out.weight)
-		clear(b.in.weight)
-		b.out.weight[0], b.in.weight[len(b.in.at)-1] = 1, 1
-	}
 	for turn := range turns {
-		value := b.lagrangian(k, float64(missing), float64(dur+after))
+		value := lp.lagrangian(float64(missing), float64(dur+after))
 		if value > best {
 			best = value
 			if value > b.dual.value && !math.IsInf(value, 1) {
-				b.keepDual(k, value)
+				lp.dual(&b.dual, value)
 			}
 		}
 		rate := b.m.params.weightRate / math.Sqrt(float64(turn+1))
-		b.out.update(scale, rate)
-		b.in.update(scale, rate)
+		lp.out.update(scale, rate)
+		lp.in.update(scale, rate)
 	}
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
 	}
-	if b.serial && b.m.k == 1 { // something leaves memory and returns, and hooks are work of the same queue
+	if lp.serial && b.m.k == 1 { // something leaves memory and returns, and hooks are work of the same queue
 		best += float64(b.m.saving)
 	}
 	return int64(best * (1 - 1e-9))

@@ -7,33 +7,61 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// The knapsack of the bound: at one moment, for fixed weights of the rows, which values to have absent.
+// The linear program of one moment (bound.go), and its Lagrangian.
 //
-// It is fractional, so that what is absent are the values of the least price for a byte, the last of them in
-// part. To know them takes no order among them: they are split around a rate, as often as it takes to come to
-// the last, in linear time on the average. Sorting all of them, at every turn of the weights, took a third of
-// the planning time for transformers.
+// For fixed weights of the rows it is a knapsack: which values to have absent. It is fractional, so that what
+// is absent are the values of the least price for a byte, the last of them in part. To know them takes no
+// order among them: they are split around a rate, as often as it takes to come to the last, in linear time on
+// the average. Sorting all of them, at every turn of the weights, took a third of the planning time for
+// transformers.
 
-// gather lists the values that may be absent when op k begins, and the rows.
-func (b *bounder) gather(k plan.OpID) {
-	m, p := b.m, b.m.p
-	b.columns, b.out.at, b.in.at = b.columns[:0], b.out.at[:0], b.in.at[:0]
+// program is the linear program of the moment at which op k begins, with the weights at hand. The slices of
+// one moment serve the next.
+type program struct {
+	b       *bounder
+	k       plan.OpID
+	serial  bool      // copies, ops and what runs again share one queue
+	columns []column  // the values that may be absent
+	rate    []float64 // of each column, the price of a byte at these weights
+	order   []int32   // the columns, the cheapest in front as far as they are needed
+	out, in rows      // of copies out and of copies in
+}
+
+// open makes the program of the moment at which op k begins, which takes dur, with equal weights.
+func (lp *program) open(k plan.OpID, dur int64) {
+	lp.k, lp.serial = k, lp.b.m.inline && lp.b.m.p.Ops[k].Stream == 0
+	lp.gather()
+	lp.bases(dur)
+	lp.out.reset()
+	lp.in.reset()
+	// to begin with, the rows that count all: on one stream none says more
+	if lp.serial && len(lp.columns) > 0 {
+		clear(lp.out.weight)
+		clear(lp.in.weight)
+		lp.out.weight[0], lp.in.weight[len(lp.in.at)-1] = 1, 1
+	}
+}
+
+// gather lists the values that may be absent, and the rows.
+func (lp *program) gather() {
+	k, m, p := lp.k, lp.b.m, lp.b.m.p
+	lp.columns, lp.out.at, lp.in.at = lp.columns[:0], lp.out.at[:0], lp.in.at[:0]
 	var ids []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && b.inOrder(x) &&
+		if x := &m.gaps[g]; x.after < k && k < x.before && lp.b.inOrder(x) &&
 			p.Ops[x.after].Stream == p.Ops[k].Stream &&
 			(x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
-			b.out.at, b.in.at = append(b.out.at, x.ready), append(b.in.at, x.before)
+			lp.out.at, lp.in.at = append(lp.out.at, x.ready), append(lp.in.at, x.before)
 		}
 	}
-	slices.Sort(b.out.at)
-	slices.Sort(b.in.at)
-	b.out.at, b.in.at = slices.Compact(b.out.at), slices.Compact(b.in.at)
+	slices.Sort(lp.out.at)
+	slices.Sort(lp.in.at)
+	lp.out.at, lp.in.at = slices.Compact(lp.out.at), slices.Compact(lp.in.at)
 	for _, g := range ids {
 		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(b.out.at, x.ready)
-		c, _ := slices.BinarySearch(b.in.at, x.before)
+		a, _ := slices.BinarySearch(lp.out.at, x.ready)
+		c, _ := slices.BinarySearch(lp.in.at, x.before)
 		col := column{
 			size:         float64(x.size),
 			evictTime:    float64(x.evictTime),
@@ -45,25 +73,26 @@ func (b *bounder) gather(k plan.OpID) {
 		if col.canRerun {
 			for _, o := range m.producers.of(g) {
 				if p.Ops[o].Stream == p.Ops[k].Stream {
-					col.rerunTime += float64(m.dur[o]) * b.shareOf[o]
+					col.rerunTime += float64(m.dur[o]) * lp.b.shareOf[o]
 				}
 			}
 		}
-		b.columns = append(b.columns, col)
+		lp.columns = append(lp.columns, col)
 	}
-	b.order = b.order[:0]
-	for i := range b.columns {
-		b.order = append(b.order, int32(i))
+	lp.order = lp.order[:0]
+	for i := range lp.columns {
+		lp.order = append(lp.order, int32(i))
 	}
-	b.rate = slices.Grow(b.rate[:0], len(b.columns))[:len(b.columns)]
+	lp.rate = slices.Grow(lp.rate[:0], len(lp.columns))[:len(lp.columns)]
 }
 
-// lagrangian solves the knapsack for the weights at hand, returns the Lagrangian's value and leaves in
-// out.gain and in.gain what each row comes to.
-func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
-	nOut, nIn := len(b.out.at), len(b.in.at)
+// lagrangian solves the knapsack of so many missing bytes for the weights at hand. It returns the
+// Lagrangian's value, in nanoseconds, and leaves in out.gain and in.gain what each row comes to. rest is the
+// least time from the moment to the end of the step.
+func (lp *program) lagrangian(missing, rest float64) float64 {
+	nOut, nIn := len(lp.out.at), len(lp.in.at)
 	// cost of a column: rows out up to its own count it, rows in from its own on
-	a, c := slices.Clone(b.out.weight[:nOut]), slices.Clone(b.in.weight[:nIn])
+	a, c := slices.Clone(lp.out.weight[:nOut]), slices.Clone(lp.in.weight[:nIn])
 	for i := 1; i < nOut; i++ {
 		a[i] += a[i-1]
 	}
@@ -71,88 +100,88 @@ func (b *bounder) lagrangian(k plan.OpID, missing, rest float64) float64 {
 		c[i] += c[i+1]
 	}
 	rerun := func(x *column) float64 { // what running it again costs
-		if b.serial {
-			return x.rerunTime * (b.in.weight[nIn] + c[x.inRow])
+		if lp.serial {
+			return x.rerunTime * (lp.in.weight[nIn] + c[x.inRow])
 		}
-		return x.rerunTime * b.in.weight[nIn]
+		return x.rerunTime * lp.in.weight[nIn]
 	}
-	for i := range b.columns {
-		x := &b.columns[i]
+	for i := range lp.columns {
+		x := &lp.columns[i]
 		cost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
 		if x.canRerun {
 			cost = min(cost, rerun(x))
 		}
-		b.rate[i] = cost / x.size
+		lp.rate[i] = cost / x.size
 	}
-	b.cheapest(missing)
-	clear(b.out.gain)
-	clear(b.in.gain)
+	lp.cheapest(missing)
+	clear(lp.out.gain)
+	clear(lp.in.gain)
 	var value float64
-	for _, i := range b.order {
+	for _, i := range lp.order {
 		if missing <= 0 {
 			break
 		}
-		x := &b.columns[i]
+		x := &lp.columns[i]
 		share := 1.0
 		if x.size >= missing {
 			share, missing = missing/x.size, 0
 		} else {
 			missing -= x.size
 		}
-		value += share * x.size * b.rate[i]
+		value += share * x.size * lp.rate[i]
 		swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
 		if x.canRerun && rerun(x) < swapCost {
-			b.in.gain[nIn] += share * x.rerunTime
-			if b.serial {
-				b.in.gain[x.inRow] += share * x.rerunTime
+			lp.in.gain[nIn] += share * x.rerunTime
+			if lp.serial {
+				lp.in.gain[x.inRow] += share * x.rerunTime
 			}
 		} else {
-			b.out.gain[x.outRow] += share * x.evictTime
-			b.in.gain[x.inRow] += share * x.prefetchTime
+			lp.out.gain[x.outRow] += share * x.evictTime
+			lp.in.gain[x.inRow] += share * x.prefetchTime
 		}
 	}
 	if missing > 0 {
 		return math.Inf(1)
 	}
 	for i := nOut - 2; i >= 0; i-- {
-		b.out.gain[i] += b.out.gain[i+1]
+		lp.out.gain[i] += lp.out.gain[i+1]
 	}
 	for i := 1; i < nIn; i++ {
-		b.in.gain[i] += b.in.gain[i-1]
+		lp.in.gain[i] += lp.in.gain[i-1]
 	}
-	for i, base := range b.out.base {
-		b.out.gain[i] += base
-		value += b.out.weight[i] * base
+	for i, base := range lp.out.base {
+		lp.out.gain[i] += base
+		value += lp.out.weight[i] * base
 	}
-	for i, base := range b.in.base {
-		b.in.gain[i] += base
-		value += b.in.weight[i] * base
+	for i, base := range lp.in.base {
+		lp.in.gain[i] += base
+		value += lp.in.weight[i] * base
 	}
-	b.out.gain[nOut] = float64(b.begin[k])
-	b.in.gain[nIn] += rest
-	value += b.out.weight[nOut]*float64(b.begin[k]) + b.in.weight[nIn]*rest
+	lp.out.gain[nOut] = float64(lp.b.begin[lp.k])
+	lp.in.gain[nIn] += rest
+	value += lp.out.weight[nOut]*float64(lp.b.begin[lp.k]) + lp.in.weight[nIn]*rest
 	return value
 }
 
 // cheapest moves the columns of the least rates to the front of the order, as many as it takes to have the
 // missing bytes: what is in front costs no more for a byte than what is behind, and the last that is needed
 // is the dearest of those in front.
-func (b *bounder) cheapest(missing float64) {
-	lo, hi := 0, len(b.order) // what is left to be split; in front of it lies less than is missing
+func (lp *program) cheapest(missing float64) {
+	lo, hi := 0, len(lp.order) // what is left to be split; in front of it lies less than is missing
 	for hi-lo > 1 {
-		pivot := b.median(b.order[lo], b.order[(lo+hi)/2], b.order[hi-1])
+		pivot := lp.median(lp.order[lo], lp.order[(lo+hi)/2], lp.order[hi-1])
 		less, more := lo, hi
 		var size float64
 		for i := lo; i < more; {
-			x := b.order[i]
+			x := lp.order[i]
 			switch {
-			case b.rate[x] < pivot:
-				size += b.columns[x].size
-				b.order[i], b.order[less] = b.order[less], x
+			case lp.rate[x] < pivot:
+				size += lp.columns[x].size
+				lp.order[i], lp.order[less] = lp.order[less], x
 				less, i = less+1, i+1
-			case b.rate[x] > pivot:
+			case lp.rate[x] > pivot:
 				more--
-				b.order[i], b.order[more] = b.order[more], x
+				lp.order[i], lp.order[more] = lp.order[more], x
 			default:
 				i++
 			}
@@ -163,7 +192,7 @@ func (b *bounder) cheapest(missing float64) {
 		}
 		missing -= size
 		for ; less < more; less++ {
-			if missing -= b.columns[b.order[less]].size; missing <= 0 {
+			if missing -= lp.columns[lp.order[less]].size; missing <= 0 {
 				return
 			}
 		}
@@ -172,8 +201,8 @@ func (b *bounder) cheapest(missing float64) {
 }
 
 // median returns the middle rate of three columns.
-func (b *bounder) median(x, y, z int32) float64 {
-	p, q, r := b.rate[x], b.rate[y], b.rate[z]
+func (lp *program) median(x, y, z int32) float64 {
+	p, q, r := lp.rate[x], lp.rate[y], lp.rate[z]
 	return max(min(p, q), min(max(p, q), r))
 }
 
@@ -222,42 +251,41 @@ type column struct {
 	canRerun                           bool
 }
 
-// bases works out what each row of the moment at which op k begins, which takes dur, comes to if nothing is
-// absent.
-func (b *bounder) bases(k plan.OpID, dur int64) {
-	b.out.base, b.in.base = b.out.base[:0], b.in.base[:0]
-	for _, a := range b.out.at {
+// bases works out what each row comes to if nothing is absent. The op itself takes dur.
+func (lp *program) bases(dur int64) {
+	b, k := lp.b, lp.k
+	lp.out.base, lp.in.base = lp.out.base[:0], lp.in.base[:0]
+	for _, a := range lp.out.at {
 		var base int64
-		if a >= 0 && (!b.serial || b.m.p.Ops[a].Stream == 0) {
+		if a >= 0 && (!lp.serial || b.m.p.Ops[a].Stream == 0) {
 			base = b.head[a]
 		}
-		if b.serial {
+		if lp.serial {
 			base += b.busy[k] - b.busy[a+1]
 		}
-		b.out.base = append(b.out.base, float64(base))
+		lp.out.base = append(lp.out.base, float64(base))
 	}
 	// of two writers on two streams the later in the list may be done first, and its copy be made first
-	if !b.serial {
-		for i := len(b.out.base) - 2; i >= 0; i-- {
-			b.out.base[i] = min(b.out.base[i], b.out.base[i+1])
+	if !lp.serial {
+		for i := len(lp.out.base) - 2; i >= 0; i-- {
+			lp.out.base[i] = min(lp.out.base[i], lp.out.base[i+1])
 		}
 	}
-	for _, c := range b.in.at {
+	for _, c := range lp.in.at {
 		base := b.tail[c]
-		if b.serial {
+		if lp.serial {
 			base += dur + b.busy[c] - b.busy[k+1]
 		}
-		b.in.base = append(b.in.base, float64(base))
+		lp.in.base = append(lp.in.base, float64(base))
 	}
 }
 
-// keepDual stores the weights at hand.
-func (b *bounder) keepDual(k plan.OpID, value float64) {
-	d := &b.dual
-	nOut, nIn := len(b.out.at), len(b.in.at)
-	d.value, d.at, d.compute, d.serial = value, k, b.in.weight[nIn], b.serial
-	d.outAt, d.inAt = append(d.outAt[:0], b.out.at...), append(d.inAt[:0], b.in.at...)
-	d.out, d.in = append(d.out[:0], b.out.weight[:nOut]...), append(d.in[:0], b.in.weight[:nIn]...)
+// dual writes down the weights at hand, at which the Lagrangian comes to value.
+func (lp *program) dual(d *dual, value float64) {
+	nOut, nIn := len(lp.out.at), len(lp.in.at)
+	d.value, d.at, d.compute, d.serial = value, lp.k, lp.in.weight[nIn], lp.serial
+	d.outAt, d.inAt = append(d.outAt[:0], lp.out.at...), append(d.inAt[:0], lp.in.at...)
+	d.out, d.in = append(d.out[:0], lp.out.weight[:nOut]...), append(d.in[:0], lp.in.weight[:nIn]...)
 	for i := 1; i < nOut; i++ {
 		d.out[i] += d.out[i-1]
 	}
