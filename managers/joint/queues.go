@@ -82,118 +82,178 @@ func (qs *queues) begin(i int) {
 // overlapped walks the iteration once with all queues, and releases what has been copied out when it is done,
 // or earlier where memory is needed.
 func (qs *queues) overlapped() {
+	qs.sortEvictions()
+	clear(qs.ready)
+	qs.pending, qs.stall = qs.pending[:0], 0
+	w := walk{queues: qs}
+	for i := range qs.m.n {
+		qs.clock[i] = w.now
+		w.at, w.until, w.opUntil = plan.OpID(i), 0, 0
+		w.reruns = qs.chains.rerunTime[i] > 0
+		if w.given < len(w.pending) { // most ops have nothing to do with copies
+			w.giveBack()
+		}
+		w.fetch()
+		arrived := w.due < w.issued && w.arrive()
+		if qs.m.k == 1 {
+			w.runInOrder(arrived)
+		} else {
+			w.run()
+		}
+		w.evict()
+	}
+	qs.clock[qs.m.n] = w.now
+	qs.time = max(w.now, w.inFree, w.outFree)
+}
+
+// sortEvictions lists the swaps by the op behind which they leave; among equals in the order in which they
+// return, as plan.Assemble issues them.
+func (qs *queues) sortEvictions() {
 	m := qs.m
-	// Gaps by the op behind which they leave; among equals in the order in which they return, as
-	// plan.Assemble issues them.
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
 	qs.late = qs.late[:0]
-	if qs.setting.nest != nil {
-		for _, g := range qs.prefetches.order {
-			if qs.absences.leave[g] > m.gaps[g].after+1 {
-				qs.late = append(qs.late, g)
-			}
-		}
-		qs.leaving.sort(qs.late, func(g int32) plan.OpID { return qs.absences.leave[g] - 1 })
+	if qs.setting.nest == nil {
+		return
 	}
-	clear(qs.ready)
-	qs.pending = qs.pending[:0]
-	var outFree, inFree, held, all int64
-	qs.stall = 0
-	nextIn, nextDue := 0, 0 // ins are in order of fetch, and in order of due
-	first := 0              // of pending
-	var single int64
-	next := 0 // of the reruns
-	for i := range m.n {
-		at := plan.OpID(i)
-		qs.clock[i] = all
-		var wait, opWait int64 // of what stands here, and of the op alone, which may be behind a rerun
-		again := m.k == 1 && qs.chains.rerunTime[i] > 0
-		// What is done leaves; what must leave is waited for.
-		if qs.chains.rerunTime[i] > 0 {
-			qs.scratchFirst(at, first)
-		}
-		for first < len(qs.pending) {
-			g := qs.pending[first]
-			x := &m.gaps[g]
-			must := qs.absences.fetch[g] <= at || qs.absences.evictBy[g] <= at ||
-				qs.memory.load[i]+held > qs.memory.limit[i] ||
-				qs.memory.rerunPeak[i] > 0 && qs.memory.rerunPeak[i]+held > qs.memory.limit[i]
-			if !must && qs.evicted[g] > all {
-				break
-			}
-			switch {
-			case qs.absences.fetch[g] <= at:
-			case again && qs.absences.evictBy[g] > at && qs.memory.rerunPeak[i]+held <= qs.memory.limit[i]:
-				opWait = max(opWait, qs.evicted[g])
-			default:
-				wait = max(wait, qs.evicted[g])
-			}
-			qs.absences.release[g] = min(at, qs.absences.fetch[g])
-			held -= x.size
-			first++
-		}
-		for nextIn < len(qs.prefetches.order) && qs.absences.fetch[qs.prefetches.order[nextIn]] <= at {
-			g := qs.prefetches.order[nextIn]
-			inFree = max(inFree, all, wait, opWait, qs.evicted[g]) + m.gaps[g].prefetchTime
-			qs.prefetched[g] = inFree
-			nextIn++
-		}
-		due := nextDue
-		for ; nextDue < nextIn && qs.absences.due[qs.prefetches.order[nextDue]] <= at; nextDue++ {
-			g := qs.prefetches.order[nextDue]
-			// a chain that reads what was pulled waits for it
-			switch {
-			case m.gaps[g].before == at && again:
-				opWait = max(opWait, qs.prefetched[g])
-			case m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 && !again:
-				wait = max(wait, qs.prefetched[g])
-			}
-		}
-		if m.k == 1 {
-			t := max(single, wait)
-			for next < len(qs.chains.reruns) && qs.chains.reruns[next].at < at {
-				next++
-			}
-			if again && due < nextDue {
-				t = qs.rerunAt(&qs.chains.reruns[next], t)
-			} else {
-				t += qs.chains.rerunTime[i]
-			}
-			t = max(t, opWait)
-			qs.wait[i] = t - single - qs.chains.rerunTime[i]
-			qs.stall += qs.wait[i]
-			t = max(t, m.issue[i])
-			qs.start[i] = t
-			single = t + qs.setting.dur[i]
-			qs.end[i], all = single, single
-		} else {
-			qs.begin(i)
-			early := qs.start[i]
-			if wait > early {
-				qs.start[i], qs.end[i] = wait, wait+qs.setting.dur[i]
-				qs.ready[m.p.Ops[i].Stream] = qs.end[i]
-			}
-			qs.wait[i] = qs.start[i] - early
-			qs.stall += qs.wait[i]
-			all = max(all, qs.end[i])
-		}
-		for g := qs.evictions.first[i]; g >= 0; g = qs.evictions.next[g] {
-			outFree = max(outFree, qs.written(g)) + m.gaps[g].evictTime
-			qs.evicted[g] = outFree
-			if qs.absences.leave[g] == at+1 {
-				qs.pending = append(qs.pending, g)
-				held += m.gaps[g].size
-			}
-		}
-		if len(qs.late) > 0 {
-			for g := qs.leaving.first[i]; g >= 0; g = qs.leaving.next[g] {
-				qs.pending = append(qs.pending, g)
-				held += m.gaps[g].size
-			}
+	for _, g := range qs.prefetches.order {
+		if qs.absences.leave[g] > m.gaps[g].after+1 {
+			qs.late = append(qs.late, g)
 		}
 	}
-	qs.clock[m.n] = all
-	qs.time = max(all, inFree, outFree)
+	qs.leaving.sort(qs.late, func(g int32) plan.OpID { return qs.absences.leave[g] - 1 })
+}
+
+// walk is how far overlapped has come, op by op.
+type walk struct {
+	*queues
+	now             int64 // when all ops before the one at hand are done
+	outFree, inFree int64 // when the copy engines are free
+	held            int64 // bytes that are copied out and not given back yet
+
+	given  int // of pending, how many are given back
+	issued int // of the copies back, which are in order of fetch and of due, how many are issued
+	due    int // and how many of them were needed
+	rerun  int // of the reruns, how many are passed
+
+	at     plan.OpID // the op at hand
+	reruns bool      // ops run again before it
+	// until when everything here has to wait, and the op alone, which may be behind a rerun
+	until, opUntil int64
+}
+
+// apart reports whether a rerun before the op at hand need not wait for all that the op waits for. Of several
+// streams that is not known.
+func (w *walk) apart() bool { return w.reruns && w.m.k == 1 }
+
+// giveBack gives back the memory of copies out that are done, and of those that are waited for since it is
+// needed.
+func (w *walk) giveBack() {
+	if w.reruns {
+		w.scratchFirst(w.at, w.given)
+	}
+	limit, load, rerunPeak := w.memory.limit[w.at], w.memory.load[w.at], w.memory.rerunPeak[w.at]
+	for ; w.given < len(w.pending); w.given++ {
+		g := w.pending[w.given]
+		returns, scratch := w.absences.fetch[g] <= w.at, w.absences.evictBy[g] <= w.at
+		must := returns || scratch || load+w.held > limit || rerunPeak > 0 && rerunPeak+w.held > limit
+		if !must && w.evicted[g] > w.now {
+			return
+		}
+		switch {
+		case returns: // its copy back waits for it
+		case w.apart() && !scratch && rerunPeak+w.held <= limit:
+			w.opUntil = max(w.opUntil, w.evicted[g])
+		default:
+			w.until = max(w.until, w.evicted[g])
+		}
+		w.absences.release[g] = min(w.at, w.absences.fetch[g])
+		w.held -= w.m.gaps[g].size
+	}
+}
+
+// fetch issues the copies back whose position this is.
+func (w *walk) fetch() {
+	for order := w.prefetches.order; w.issued < len(order); w.issued++ {
+		g := order[w.issued]
+		if w.absences.fetch[g] > w.at {
+			return
+		}
+		w.inFree = max(w.inFree, w.now, w.until, w.opUntil, w.evicted[g]) + w.m.gaps[g].prefetchTime
+		w.prefetched[g] = w.inFree
+	}
+}
+
+// arrive waits for the copies back that are due, and reports whether there are any.
+func (w *walk) arrive() bool {
+	before := w.due
+	for order := w.prefetches.order; w.due < w.issued; w.due++ {
+		g := order[w.due]
+		if w.absences.due[g] > w.at {
+			break
+		}
+		switch forOp := w.m.gaps[g].before == w.at; {
+		case forOp && w.apart():
+			w.opUntil = max(w.opUntil, w.prefetched[g])
+		case forOp || w.reruns && !w.apart(): // a chain that reads what was pulled waits for it
+			w.until = max(w.until, w.prefetched[g])
+		}
+	}
+	return w.due > before
+}
+
+// runInOrder runs the op at hand on the only stream, behind what runs again before it.
+func (w *walk) runInOrder(arrived bool) {
+	i := int(w.at)
+	rerunTime := w.chains.rerunTime[i]
+	t := max(w.now, w.until)
+	reruns := w.chains.reruns
+	for w.rerun < len(reruns) && reruns[w.rerun].at < w.at {
+		w.rerun++
+	}
+	if w.reruns && arrived {
+		t = w.rerunAt(&reruns[w.rerun], t)
+	} else {
+		t += rerunTime
+	}
+	t = max(t, w.opUntil)
+	w.wait[i] = t - w.now - rerunTime
+	w.stall += w.wait[i]
+	t = max(t, w.m.issue[i])
+	w.start[i], w.end[i] = t, t+w.setting.dur[i]
+	w.now = w.end[i]
+}
+
+// run runs the op at hand on its stream.
+func (w *walk) run() {
+	i := int(w.at)
+	w.begin(i)
+	early := w.start[i]
+	if w.until > early {
+		w.start[i], w.end[i] = w.until, w.until+w.setting.dur[i]
+		w.ready[w.m.p.Ops[i].Stream] = w.end[i]
+	}
+	w.wait[i] = w.start[i] - early
+	w.stall += w.wait[i]
+	w.now = max(w.now, w.end[i])
+}
+
+// evict issues the copies out behind the op at hand.
+func (w *walk) evict() {
+	for g := w.evictions.first[w.at]; g >= 0; g = w.evictions.next[g] {
+		w.outFree = max(w.outFree, w.written(g)) + w.m.gaps[g].evictTime
+		w.evicted[g] = w.outFree
+		if w.absences.leave[g] == w.at+1 {
+			w.pending = append(w.pending, g)
+			w.held += w.m.gaps[g].size
+		}
+	}
+	if len(w.late) == 0 {
+		return
+	}
+	for g := w.leaving.first[w.at]; g >= 0; g = w.leaving.next[g] {
+		w.pending = append(w.pending, g)
+		w.held += w.m.gaps[g].size
+	}
 }
 
 // rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back that it
