@@ -66,7 +66,7 @@ type need struct {
 // place places a rerun before every op that needs something dropped and not yet back, in order of time.
 func (c *chains) place() {
 	m := c.m
-	if c.setting.nest != nil {
+	if c.setting.timing != nil {
 		c.placeByDue()
 		return
 	}
@@ -287,7 +287,7 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 			if there || g < 0 || c.absences.how[g] != recompute || c.absences.due[g] == at ||
 				m.gaps[g].after+1 >= at ||
 				int(c.absences.due[g]-at) > m.params.farthestRetained ||
-				c.setting.nest != nil && at < c.setting.nest.retain[g] ||
+				c.setting.timing != nil && at < c.setting.timing.retain[g] ||
 				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}

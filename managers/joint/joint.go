@@ -35,14 +35,14 @@ import (
 //   - cover.go makes first choices, the cheapest for the bytes that they take off the excess first. Prices
 //     come from the dual of the bound's linear program, from a sweep of fixed shares and from filling the
 //     copy engines.
-//   - search.go improves the best of these by local search.
+//   - search.go improves the best of these by local search, with the moves of moves.go.
 //   - view.go places the outcome (managers/place), measures it with the evaluator, and where addresses pass
 //     the limit lowers the limits and searches on. It does so for the problem as it is, and with its large
 //     buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay.
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger
 //     budget never gives a slower step by construction. finder.go asks it for the budget's rung, and for
 //     the lowest that takes no longer.
-//   - seeds.go asks other managers where that is above the bound, for joint and for portfolio.go, and nest.go
+//   - seeds.go asks other managers where that is above the bound, for joint and for portfolio.go, and timing.go
 //     has moves for their plans. Where another manager's plan is the best, step times need not fall.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
 //     near it, intervals.go looks at all moments at once (reruns.go, inputs.go,

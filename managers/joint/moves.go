@@ -2,6 +2,12 @@ package joint
 
 import "slices"
 
+// Moves of the local search: a few choices change at a time, and change back where that was worse.
+//
+// Each kind mends what another leaves: one gap alone, or one whose copies compute waits for; neighbours in
+// time, since copies that follow each other are worth it or not together; two gaps, where there is no room
+// for one more; the variant of an op; how early copies back begin. timing.go has those of positions.
+
 // change is one choice undone.
 type change struct {
 	index int32 // of a gap; behind the gaps, of an op
@@ -13,10 +19,11 @@ type moves struct {
 	v        *view
 	list     []int32 // gaps that can be treated in another way
 	byBefore []int32 // the same, in order of when they are needed again
-	slower   []int32 // of model.slower, ops that have another way
-	undone   []change
-	moved    []moved
-	lead     float64
+	slower   []int32 // of model.variants, those of ops where limits press
+	// of the last move: what it changed
+	undone  []change
+	retimed []timed
+	lead    float64
 }
 
 // moves lists what can be changed; ok is false where nothing can.
@@ -25,7 +32,7 @@ func (v *view) moves() (w moves, ok bool) {
 	w.v = v
 	for _, g := range m.choices {
 		x := &m.gaps[g]
-		pressed := v.cover.sum[x.before] > v.cover.sum[x.after+1] || v.schedule.setting.nest != nil
+		pressed := v.cover.sum[x.before] > v.cover.sum[x.after+1] || v.schedule.setting.timing != nil
 		if pressed && (x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
@@ -52,55 +59,72 @@ func (w *moves) flip(g int32, to choice) {
 
 // random changes something at random.
 func (w *moves) random() {
-	v, s, m := w.v, w.v.schedule, w.v.m
-	list := w.list
+	v, s, list := w.v, w.v.schedule, w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
-	w.moved = w.moved[:0]
-	if s.setting.nest != nil && v.rnd.IntN(3) == 0 && w.nest() {
+	w.retimed = w.retimed[:0]
+	if s.setting.timing != nil && v.rnd.IntN(3) == 0 && w.retime() {
 		return
 	}
-	mix := &v.finder.params.moves
+	mix := &v.finder.params.mix
 	switch kind := v.rnd.IntN(16); {
-	case len(list) == 0 || kind < mix[0] && len(w.slower) > 0:
-		x := &m.variants[w.slower[v.rnd.IntN(len(w.slower))]]
-		w.undone = append(w.undone, change{int32(len(m.gaps)) + x.op, s.setting.way[x.op]})
-		if s.setting.way[x.op] == x.index {
-			s.setting.setWay(int(x.op), m.fast[x.op])
-		} else {
-			s.setting.setWay(int(x.op), x.index)
-		}
-	case mix[0] <= kind && kind < mix[1]:
+	case len(list) == 0 || kind < mix.variant && len(w.slower) > 0:
+		w.variant()
+	case mix.variant <= kind && kind < mix.lead:
 		s.setting.lead = float64(v.rnd.IntN(5)) / 4
-	case kind < mix[2]: // one alone
+	case kind < mix.one:
 		g := list[v.rnd.IntN(len(list))]
 		w.flip(g, v.other(g))
-	case kind < mix[3]: // one that compute waits for
+	case kind < mix.waited:
 		g := v.waited(list)
 		w.flip(g, v.other(g))
-	case kind < mix[4]: // neighbours in time alike
-		n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
-		from := v.rnd.IntN(len(w.byBefore))
-		to := v.other(w.byBefore[from])
-		for _, g := range w.byBefore[from:min(from+n, len(w.byBefore))] {
-			if x := &m.gaps[g]; to == keep || to == swap && x.canSwap || to == recompute && x.canRecompute {
-				w.flip(g, to)
-			}
+	case kind < mix.neighbours:
+		w.neighbours()
+	default:
+		w.exchange()
+	}
+}
+
+// variant computes an op another way, or the fastest way again.
+func (w *moves) variant() {
+	m, set := w.v.m, &w.v.schedule.setting
+	x := &m.variants[w.slower[w.v.rnd.IntN(len(w.slower))]]
+	w.undone = append(w.undone, change{int32(len(m.gaps)) + x.op, set.way[x.op]})
+	if set.way[x.op] == x.index {
+		set.setWay(int(x.op), m.fast[x.op])
+	} else {
+		set.setWay(int(x.op), x.index)
+	}
+}
+
+// neighbours treats gaps alike that end one behind the other: two of them, up to some sixty.
+func (w *moves) neighbours() {
+	v := w.v
+	n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
+	from := v.rnd.IntN(len(w.byBefore))
+	to := v.other(w.byBefore[from])
+	for _, g := range w.byBefore[from:min(from+n, len(w.byBefore))] {
+		if x := &v.m.gaps[g]; to == keep || to == swap && x.canSwap || to == recompute && x.canRecompute {
+			w.flip(g, to)
 		}
-	default: // one comes, one goes
-		g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
-		for range 20 {
-			if (s.setting.choice[h] == keep) != (s.setting.choice[g] == keep) {
-				break
-			}
-			h = list[v.rnd.IntN(len(list))]
+	}
+}
+
+// exchange keeps one gap and has another absent instead.
+func (w *moves) exchange() {
+	v, list, choice := w.v, w.list, w.v.schedule.setting.choice
+	g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
+	for range 20 { // some problems keep all or none
+		if (choice[h] == keep) != (choice[g] == keep) {
+			break
 		}
-		if s.setting.choice[g] == keep {
-			g, h = h, g
-		}
-		w.flip(g, keep)
-		if h != g {
-			w.flip(h, v.other(h))
-		}
+		h = list[v.rnd.IntN(len(list))]
+	}
+	if choice[g] == keep {
+		g, h = h, g
+	}
+	w.flip(g, keep)
+	if h != g {
+		w.flip(h, v.other(h))
 	}
 }
 
@@ -115,8 +139,8 @@ func (w *moves) undo() {
 		}
 	}
 	s.setting.lead = w.lead
-	for k := len(w.moved) - 1; k >= 0; k-- {
-		s.setting.nest.set(w.moved[k])
+	for k := len(w.retimed) - 1; k >= 0; k-- {
+		s.setting.timing.restore(w.retimed[k])
 	}
 }
 

@@ -82,9 +82,13 @@ type params struct {
 	// searchShare leaves prices one part in so many of the work, the rest is for moves. Halved: +0.18 %
 	// (-6.9 to +15.1 %), work +8 %. Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
-	// moves are the kinds of moves, each up to so many sixteenths: another variant, another lead, one gap,
-	// one that is waited for, neighbours in time; the rest exchange two. Other mixes were not measured.
-	moves [5]int
+	// mix says how many moves change choices in which way, retimings how many change positions. Other mixes
+	// were not measured.
+	mix       mix
+	retimings retimings
+	// press is the price of a byte above its limit in a search from plans, in times of copying it out and in:
+	// at first, and at the end. Other prices were not measured.
+	press [2]float64
 	// interference is the part of the time from which addresses cost enough to try choices on the evaluator.
 	// Halved and doubled: no step time changes.
 	interference int64
@@ -208,6 +212,15 @@ type params struct {
 	proofWork int64
 }
 
+// mix are the kinds of moves, each up to so many sixteenths: another variant, another lead, one gap, one that
+// is waited for, neighbours in time. The rest exchange two gaps.
+type mix struct{ variant, lead, one, waited, neighbours int }
+
+// retimings are the kinds of moves of positions (timing.go), each up to so many sixteenths: inputs come back
+// from the host, a value is made again earlier, its inputs stay, both of these, the value stays. The rest
+// retain a value from another position on.
+type retimings struct{ fromHost, earlier, inputsStay, earlierAndStay, stay int }
+
 // defaults are the params that every call takes.
 func defaults() params {
 	return params{
@@ -235,7 +248,9 @@ func defaults() params {
 		fewTries:     20,
 		deepSlack:    []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
 		searchShare:  2,
-		moves:        [5]int{1, 2, 5, 9, 12},
+		mix:          mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
+		retimings:    retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
+		press:        [2]float64{4, 24},
 		interference: 1024,
 		polishing:    2,
 

@@ -112,7 +112,7 @@ func (qs *queues) sortEvictions() {
 	m := qs.m
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
 	qs.late = qs.late[:0]
-	if qs.setting.nest == nil {
+	if qs.setting.timing == nil {
 		return
 	}
 	for _, g := range qs.prefetches.order {

@@ -45,7 +45,7 @@ type setting struct {
 	dur    []int64  // of each op under its variant
 	work   []int64
 	lead   float64 // copies back begin this share of their own time earlier than they must
-	nest   *nest   // nil where values leave at once, return when needed, and chains retain what memory allows
+	timing *timing // nil where values leave at once, return when needed, and chains retain what memory allows
 }
 
 func newSchedule(m *model) *schedule {
@@ -113,11 +113,11 @@ func (s *schedule) absent() {
 			s.absences.how[g] = discard
 		}
 		leave, due := x.after+1, x.before
-		if nest := s.setting.nest; nest != nil && !x.dead {
+		if timing := s.setting.timing; timing != nil && !x.dead {
 			if s.absences.how[g] == recompute {
-				due = nest.again[g]
+				due = timing.remake[g]
 			}
-			leave = min(nest.leave[g], due)
+			leave = min(timing.leave[g], due)
 		}
 		s.absences.release[g], s.absences.leave[g] = leave, leave
 		s.absences.fetch[g], s.absences.due[g], s.absences.evictBy[g] = due, due, x.before

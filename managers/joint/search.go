@@ -12,9 +12,8 @@ import (
 // Choosing alone contains the knapsack problem, and a copy's cost depends on the other copies.
 //
 // Way chosen: covers (cover.go) under some fifty prices, the best of which is covered again under prices that
-// learn from its schedule; then local search. A move changes one choice, swaps one for another, treats
-// neighbours in time alike, or takes something that compute waits for. A move that is no worse is kept, and
-// at first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
+// learn from its schedule; then local search by the moves of moves.go. A move that is no worse is kept, and at
+// first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
 // halfway.
 //
 // Complexity: a schedule for each try. Their number is bounded by counted work, half of it for prices, the
@@ -25,7 +24,7 @@ type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
-	nest   *nest // nil where the schedule has none
+	timing *timing // nil where the schedule has none
 	over   int64
 	time   int64
 	price  prices // under which it was covered
@@ -53,13 +52,13 @@ func (s *schedule) choose(c *candidate) {
 		s.setting.setWay(int(o), c.way[o])
 	}
 	s.setting.lead = c.lead
-	if s.setting.nest != nil && c.nest != nil {
-		s.setting.nest.copy(c.nest)
+	if s.setting.timing != nil && c.timing != nil {
+		s.setting.timing.copy(c.timing)
 	}
 }
 
-// set makes the schedule of a candidate.
-func (s *schedule) set(c *candidate) {
+// runAs makes the schedule of a candidate.
+func (s *schedule) runAs(c *candidate) {
 	s.choose(c)
 	s.run()
 }
@@ -71,9 +70,9 @@ func (s *schedule) take(c *candidate) {
 		s.setting.choice...), append(
 		c.way[:0],
 		s.setting.way...), s.setting.lead
-	if c.nest = nil; s.setting.nest != nil {
-		c.nest = newNest(s.m)
-		c.nest.copy(s.setting.nest)
+	if c.timing = nil; s.setting.timing != nil {
+		c.timing = newTiming(s.m)
+		c.timing.copy(s.setting.timing)
 	}
 }
 
@@ -98,101 +97,128 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 	s, f := v.schedule, v.finder
 	s.setting.lead = 0
 	v.cover.costs.forget()
-	var best *candidate
-	began := s.steps
-	over := func() bool {
-		return best != nil &&
-			(s.steps-began > share/f.params.searchShare || v.good(best) || f.ctx.Err() != nil)
-	}
-	take := func(pr prices) {
-		x := v.estimate()
-		x.price = pr
-		if best == nil || x.better(best) {
-			s.take(&x)
-			best = &x
-		}
-	}
-	try := func(pr prices) {
-		if !over() {
-			v.cover.choose(pr, nil)
-			take(pr)
-		}
-	}
-	redo := 1.0
-	if v.off.recompute {
-		redo = -1
-	}
-	if !f.off.prices && !v.off.swap && f.p.HasTimes {
+	t := trials{view: v, until: s.steps + share/f.params.searchShare}
+	if t.dual() { // of the limits at hand
 		f.bounder.bound(slices.Max(s.memory.limit), f.params.turns(f.views[0].m.n))
 	}
-	for _, seed := range seeds { // as they are; and mended under the price that served them
-		s.choose(seed)
-		take(seed.price)
-		v.cover.choose(seed.price, seed)
-		take(seed.price)
-		s.setting.lead = 0
-		try(seed.price)
+	for _, seed := range seeds {
+		t.seed(seed)
 	}
-	if len(seeds) == 0 || !v.good(best) {
-		v.sweep(try, redo)
+	if len(seeds) == 0 || !v.good(t.best) {
+		t.sweep()
 	}
-	if !f.off.prices {
-		pr := best.price
-		for _, pr := range []prices{
-			pr,
-			{copy: pr.copy + f.params.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
-			{copy: pr.copy * f.params.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
-			{copy: 1, recompute: pr.recompute, dual: &f.bounder.dual},
-		} {
-			if pr.copy < 0 || v.off.swap {
-				pr.copy = -1
-			}
-			if over() {
-				break
-			}
-			v.cover.costs.forget()
-			s.set(best)
-			for range f.params.updates {
-				if over() {
-					break
-				}
-				v.cover.costs.learn(s)
-				try(pr)
-			}
-		}
+	if !v.off.prices {
+		t.learn()
 	}
-	if !f.off.search {
-		v.improve(best, v.until, v.finder.params.slack)
+	if !v.off.search {
+		v.improve(t.best, v.until, f.params.slack)
 	}
-	return best
+	return t.best
 }
 
+// trials cover the limits under one price after another, for as long as the work for that lasts.
+type trials struct {
+	*view
+	best  *candidate
+	until int64 // counted work
+}
+
+// over reports whether enough has been tried.
+func (t *trials) over() bool {
+	return t.best != nil &&
+		(t.schedule.steps > t.until || t.good(t.best) || t.finder.ctx.Err() != nil)
+}
+
+// take makes the schedule of the choices at hand, and remembers it where it is the best.
+func (t *trials) take(pr prices) {
+	x := t.estimate()
+	x.price = pr
+	if t.best == nil || x.better(t.best) {
+		t.schedule.take(&x)
+		t.best = &x
+	}
+}
+
+// try covers the limits under prices.
+func (t *trials) try(pr prices) {
+	if !t.over() {
+		t.cover.choose(pr, nil)
+		t.take(pr)
+	}
+}
+
+// seed takes a candidate for other limits as it is, mended, and covered anew under the price that served it.
+func (t *trials) seed(x *candidate) {
+	s := t.schedule
+	s.choose(x)
+	t.take(x.price)
+	t.cover.choose(x.price, x)
+	t.take(x.price)
+	s.setting.lead = 0
+	t.try(x.price)
+}
+
+// dual reports whether the bound has prices to offer.
+func (t *trials) dual() bool { return !t.off.prices && !t.off.swap && t.p.HasTimes }
+
 // sweep tries prices of all kinds.
-func (v *view) sweep(try func(prices), redo float64) {
-	f := v.finder
-	if !f.off.prices && !v.off.swap && f.p.HasTimes {
-		for _, share := range f.params.fillShares {
-			if !v.m.inline { // or there are no engines to fill
-				try(prices{copy: 1, recompute: redo, fill: true, split: v.cover.quantile(share)})
+func (t *trials) sweep() {
+	par, dual := &t.finder.params, &t.finder.bounder.dual
+	recompute := 1.0
+	if t.off.recompute {
+		recompute = -1
+	}
+	if t.dual() {
+		for _, share := range par.fillShares {
+			if !t.m.inline { // or there are no engines to fill
+				t.try(prices{copy: 1, recompute: recompute, fill: true, split: t.cover.quantile(share)})
 			}
 		}
-		for _, scale := range f.params.dualScales {
-			try(prices{copy: scale, recompute: redo, dual: &f.bounder.dual})
-			try(prices{copy: scale, recompute: redo, dual: &f.bounder.dual, byExcess: true})
+		for _, scale := range par.dualScales {
+			t.try(prices{copy: scale, recompute: recompute, dual: dual})
+			t.try(prices{copy: scale, recompute: recompute, dual: dual, byExcess: true})
 		}
 	}
 	for _, byExcess := range []bool{false, true} {
-		for _, share := range f.params.copyPrices {
-			if v.off.swap || f.off.prices && share != 1 {
+		for _, share := range par.copyPrices {
+			if t.off.swap || t.off.prices && share != 1 {
 				continue
 			}
-			try(prices{copy: share, recompute: redo, byExcess: byExcess})
+			t.try(prices{copy: share, recompute: recompute, byExcess: byExcess})
 		}
-		if redo > 0 {
-			try(prices{copy: -1, recompute: 1, byExcess: byExcess})
+		if !t.off.recompute {
+			t.try(prices{copy: -1, recompute: 1, byExcess: byExcess})
 		}
-		if !v.off.swap {
-			try(prices{copy: 1, recompute: -1, byExcess: byExcess})
+		if !t.off.swap {
+			t.try(prices{copy: 1, recompute: -1, byExcess: byExcess})
+		}
+	}
+}
+
+// learn tries the prices that served best, and some around them, again and again with the costs that
+// schedules have shown (costs.go).
+func (t *trials) learn() {
+	par, pr := &t.finder.params, t.best.price
+	for _, pr := range []prices{
+		pr,
+		{copy: pr.copy + par.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
+		{copy: pr.copy * par.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
+		{copy: 1, recompute: pr.recompute, dual: &t.finder.bounder.dual},
+	} {
+		if pr.copy < 0 || t.off.swap {
+			pr.copy = -1
+		}
+		if t.over() {
+			return
+		}
+		t.cover.costs.forget()
+		t.schedule.runAs(t.best)
+		for range par.updates {
+			if t.over() {
+				break
+			}
+			t.cover.costs.learn(t.schedule)
+			t.try(pr)
 		}
 	}
 }
@@ -220,57 +246,63 @@ func (v *view) repair(old *candidate, work int64) *candidate {
 	return &x
 }
 
-// improve changes choices a few at a time and keeps what is no worse; at first also what is slower by up to
-// so much.
-func (v *view) improve(best *candidate, until int64, first float64) {
+// improve changes choices a few at a time until so much work is counted, and keeps what is no worse; at first
+// also what is slower, by up to a share of slack.
+func (v *view) improve(best *candidate, until int64, slack float64) {
 	s := v.schedule
 	w, ok := v.moves()
 	if !ok {
 		return
 	}
-	s.set(best)
+	s.runAs(best)
 	now := *best
-	now.choice, now.way, now.nest = nil, nil, nil
+	now.choice, now.way, now.timing = nil, nil, nil
 	began := s.steps
+	spent := func() float64 { return float64(s.steps-began) / float64(until-began) }
 	for k := 0; s.steps < until && !v.good(best); k++ {
 		if k%16 == 0 && v.finder.ctx.Err() != nil {
 			break
 		}
-		slack := first * (1 - 2*float64(s.steps-began)/float64(until-began))
+		allowed := slack * (1 - 2*spent())
 		w.random()
 		x := v.estimate()
-		if s.setting.nest != nil {
-			left := 1 - float64(s.steps-began)/float64(until-began)
-			heat := first * float64(best.time) * left * left * v.rnd.ExpFloat64()
-			if v.energy(&x, left) <= v.energy(&now, left)+heat {
-				now = x
-				if x.better(best) {
-					best.over, best.time, best.cost = x.over, x.time, x.cost
-					s.take(best)
-				}
-				continue
-			}
+		kept := x.near(&now, best, allowed)
+		if s.setting.timing != nil {
+			kept = v.anneals(&x, &now, slack*float64(best.time), 1-spent())
+		}
+		if !kept {
 			w.undo()
 			continue
 		}
-		if x.over < now.over ||
-			x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
-				slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
-			now = x
-			if x.better(best) {
-				best.over, best.time, best.cost = x.over, x.time, x.cost
-				s.take(best)
-			}
-			continue
+		now = x
+		if x.better(best) {
+			best.over, best.time, best.cost = x.over, x.time, x.cost
+			s.take(best)
 		}
-		w.undo()
 	}
+}
+
+// near reports whether a candidate is no worse than the one at hand, or slower than the best by at most such
+// a share.
+func (x *candidate) near(now, best *candidate, slack float64) bool {
+	if x.over != now.over {
+		return x.over < now.over
+	}
+	return x.time < now.time || x.time == now.time && x.cost <= now.cost ||
+		slack > 0 && float64(x.time) < float64(best.time)*(1+slack)
+}
+
+// anneals reports whether a candidate replaces the one at hand, as in simulated annealing: heat is the energy
+// that it may have more at the beginning, on the average. left is the part of the search that is left.
+func (v *view) anneals(x, now *candidate, heat, left float64) bool {
+	return v.energy(x, left) <= v.energy(now, left)+heat*left*left*v.rnd.ExpFloat64()
 }
 
 // energy is the time of a candidate, and for what passes its limits some times of what copying that out and
 // in would take, the more the less is left of the search.
 func (v *view) energy(x *candidate, left float64) float64 {
-	return float64(x.time) + float64(x.over)*v.finder.perByte*(24-20*left)
+	press := &v.finder.params.press
+	return float64(x.time) + float64(x.over)*v.finder.perByte*(press[1]-(press[1]-press[0])*left)
 }
 
 // polish improves a plan that fits by what it measures, where what it measures is not what its schedule
@@ -287,7 +319,7 @@ func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, erro
 	if !ok {
 		return best, nil
 	}
-	s.set(at)
+	s.runAs(at)
 	until := s.steps + v.finder.rungWork/int64(len(v.finder.views))/v.finder.params.polishing
 	for s.steps < until && v.finder.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
 		w.random()

@@ -19,7 +19,7 @@ import (
 //
 // Way chosen: behind the ladder, and only where its plan is above the bound, others are asked for theirs at
 // the very budget. The best of all is taken, so that joint is never slower than any of them, and it is
-// searched on from with moves that the ladder does without (nest.go). A manager that only swaps, or only
+// searched on from with moves that the ladder does without (timing.go). A manager that only swaps, or only
 // recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
 // asked: others plan what it cannot carry out.
 //
@@ -234,15 +234,15 @@ func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	v.target = (v.finder.bound(limit)+1)*int64(v.p.Iterations) - 1
 	v.applyMargin(limit, 0)
 	v.cover.excess()
-	s.setting.nest = newNest(v.m)
-	defer func() { s.setting.nest = nil }()
+	s.setting.timing = newTiming(v.m)
+	defer func() { s.setting.timing = nil }()
 	v.read(pl)
 	x := v.estimate()
 	s.take(&x)
 	work := v.finder.rungWork
 	for range 2 {
 		v.improve(&x, s.steps+work, slack)
-		s.set(&x)
+		s.runAs(&x)
 		if x.over > 0 || v.finder.best != nil && perIteration(v.finder.p, x.time) > v.finder.best.time {
 			return
 		}
@@ -280,7 +280,7 @@ func (v *view) read(pl *plan.Plan) {
 			needed[x.Before] = true
 		}
 	}
-	nest := s.setting.nest
+	timing := s.setting.timing
 	for k := range pl.Absences {
 		x := &pl.Absences[k]
 		g := m.gapOf(x.Buffer, x.Before)
@@ -289,9 +289,9 @@ func (v *view) read(pl *plan.Plan) {
 		case x.How == plan.Swap && m.gaps[g].canSwap:
 			s.setting.choice[g] = swap
 		case x.How == plan.Recompute && m.gaps[g].canRunAgain(x.Fetch):
-			s.setting.choice[g], nest.retain[g], nest.leave[g] = recompute, x.Fetch, x.Release
+			s.setting.choice[g], timing.retain[g], timing.leave[g] = recompute, x.Fetch, x.Release
 			if !needed[x.Fetch] { // or this chain would not be run
-				nest.again[g] = x.Fetch
+				timing.remake[g] = x.Fetch
 			}
 		}
 	}

@@ -93,7 +93,7 @@ search:
 		if incumbent < math.MaxInt64 && v.hopeless(at, incumbent) {
 			break
 		}
-		s.set(at)
+		s.runAs(at)
 		work := v.finder.pack
 		if round == 0 { // without slack a search for places is mostly in vain
 			work /= v.finder.params.firstPack

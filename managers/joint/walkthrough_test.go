@@ -132,7 +132,7 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 
 	v.until = s.steps + f.rungWork
 	best := v.search(nil, f.rungWork)
-	s.set(best)
+	s.runAs(best)
 	d.printf(
 		"\n4. The search (search.go) tries other prices, then changes a few choices at a time, and comes to:\n\n",
 	)

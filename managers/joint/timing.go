@@ -11,53 +11,53 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // leaves late, behind a chain that reads it; or it comes back from the host for one op. No single choice
 // leads to any of these.
 //
-// Way chosen: each gap has three positions beside its choice (nest), which moves change, alone or together
+// Way chosen: each gap has three positions beside its choice (timing), which moves change, alone or together
 // for a chain and what it reads. A plan of another manager gives them to begin with. Only the search from
 // plans does this (seeds.go). The exact search of the tests showed which of these were missing.
 //
 // Complexity: a schedule for each try, as for other moves. Rejected: the number of sweeps that a value stays
 // for instead of a position: when chains before it change, its meaning does.
 
-// nest are the positions of each gap.
-type nest struct {
+// timing are the positions of each gap.
+type timing struct {
 	leave  []plan.OpID // the first at which its value may be gone
-	again  []plan.OpID // where the value is made again at the latest
+	remake []plan.OpID // where the value is made again at the latest
 	retain []plan.OpID // the first at which a chain may retain the value, 0 for any
 }
 
-// newNest returns the positions that gaps have by default.
-func newNest(m *model) *nest {
-	n := &nest{
+// newTiming returns the positions that gaps have by default.
+func newTiming(m *model) *timing {
+	n := &timing{
 		leave:  make([]plan.OpID, len(m.gaps)),
-		again:  make([]plan.OpID, len(m.gaps)),
+		remake: make([]plan.OpID, len(m.gaps)),
 		retain: make([]plan.OpID, len(m.gaps)),
 	}
 	for g := range m.gaps {
-		n.leave[g], n.again[g] = m.gaps[g].after+1, m.gaps[g].before
+		n.leave[g], n.remake[g] = m.gaps[g].after+1, m.gaps[g].before
 	}
 	return n
 }
 
 // copy takes over all positions of another.
-func (n *nest) copy(of *nest) {
+func (n *timing) copy(of *timing) {
 	copy(n.leave, of.leave)
-	copy(n.again, of.again)
+	copy(n.remake, of.remake)
 	copy(n.retain, of.retain)
 }
 
-// moved is what a gap's positions were.
-type moved struct {
-	gap                  int32
-	leave, again, retain plan.OpID
+// timed is what a gap's positions were.
+type timed struct {
+	gap                   int32
+	leave, remake, retain plan.OpID
 }
 
 // set gives a gap its positions back.
-func (n *nest) set(to moved) {
-	n.leave[to.gap], n.again[to.gap], n.retain[to.gap] = to.leave, to.again, to.retain
+func (n *timing) restore(to timed) {
+	n.leave[to.gap], n.remake[to.gap], n.retain[to.gap] = to.leave, to.remake, to.retain
 }
 
-// nest tries a move of positions, and reports whether it found one.
-func (w *moves) nest() bool {
+// retime tries a move of positions, and reports whether it found one.
+func (w *moves) retime() bool {
 	v := w.v
 	if len(w.list) == 0 || v.off.recompute {
 		return false
@@ -69,25 +69,26 @@ func (w *moves) nest() bool {
 		}
 		return w.runEarlier(g) && (v.rnd.IntN(2) == 0 || w.inputsStay(g))
 	}
+	mix := &v.finder.params.retimings
 	switch kind := v.rnd.IntN(16); {
-	case kind < 2 && !v.off.swap:
+	case kind < mix.fromHost && !v.off.swap:
 		return w.fromHost(g)
-	case kind < 6:
+	case kind < mix.earlier:
 		return w.runEarlier(g)
-	case kind < 8:
+	case kind < mix.inputsStay:
 		return w.inputsStay(g)
-	case kind < 10:
+	case kind < mix.earlierAndStay:
 		return w.runEarlier(g) && w.inputsStay(g)
-	case kind < 11:
+	case kind < mix.stay:
 		return w.stay(g)
 	}
 	return w.retainFrom(g)
 }
 
-// move remembers a gap's positions and returns them.
-func (w *moves) move(g int32) *nest {
-	n := w.v.schedule.setting.nest
-	w.moved = append(w.moved, moved{g, n.leave[g], n.again[g], n.retain[g]})
+// retiming remembers the positions of a gap that is about to get others, and returns those of all.
+func (w *moves) retiming(g int32) *timing {
+	n := w.v.schedule.setting.timing
+	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g]})
 	return n
 }
 
@@ -104,11 +105,11 @@ func (w *moves) retainFrom(g int32) bool {
 	case v.rnd.IntN(2) == 0:
 		to = x.before
 	}
-	if s.setting.choice[g] == recompute && s.setting.nest.retain[g] == to {
+	if s.setting.choice[g] == recompute && s.setting.timing.retain[g] == to {
 		return false
 	}
 	w.flip(g, recompute)
-	w.move(g).retain[g] = to
+	w.retiming(g).retain[g] = to
 	return true
 }
 
@@ -116,7 +117,7 @@ func (w *moves) retainFrom(g int32) bool {
 func (w *moves) fromHost(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
-	w.inputs(g, s.setting.nest.again[g], func(h int32) {
+	w.inputs(g, s.setting.timing.remake[g], func(h int32) {
 		if w.v.m.gaps[h].canSwap && s.setting.choice[h] == recompute {
 			w.flip(h, swap)
 		}
@@ -172,11 +173,11 @@ func (w *moves) runEarlier(g int32) bool {
 		}
 	}
 	if to == x.before && seen == 1 || !x.canRunAgain(to) ||
-		v.schedule.setting.choice[g] == recompute && v.schedule.setting.nest.again[g] == to {
+		v.schedule.setting.choice[g] == recompute && v.schedule.setting.timing.remake[g] == to {
 		return false
 	}
 	w.flip(g, recompute)
-	w.move(g).again[g] = to
+	w.retiming(g).remake[g] = to
 	return true
 }
 
@@ -184,19 +185,19 @@ func (w *moves) runEarlier(g int32) bool {
 func (w *moves) inputsStay(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
-	at := s.setting.nest.again[g]
+	at := s.setting.timing.remake[g]
 	w.inputs(g, at, func(h int32) {
 		if x := &w.v.m.gaps[h]; s.setting.choice[h] != keep && at < x.before {
-			w.move(h).leave[h] = at + 1
+			w.retiming(h).leave[h] = at + 1
 		}
 	})
-	return len(w.undone)+len(w.moved) > 0
+	return len(w.undone)+len(w.retimed) > 0
 }
 
 // stay has a gap's value leave behind some chain, or at once.
 func (w *moves) stay(g int32) bool {
 	v := w.v
-	x, n := &v.m.gaps[g], v.schedule.setting.nest
+	x, n := &v.m.gaps[g], v.schedule.setting.timing
 	to := x.after + 1
 	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(3) > 0 {
 		to = reruns[v.rnd.IntN(len(reruns))].at + 1
@@ -204,7 +205,7 @@ func (w *moves) stay(g int32) bool {
 	if v.schedule.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {
 		return false
 	}
-	w.move(g).leave[g] = to
+	w.retiming(g).leave[g] = to
 	return true
 }
 
