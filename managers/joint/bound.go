@@ -60,7 +60,7 @@ type bounder struct {
 	tail    []int64       // the least time from its start to the end of the step; one more for the end
 	busy    []int64       // what the ops of the first stream before it take; one more for all
 	least   []int64       // least workspace of its variants, in bytes
-	tight   []int64       // bytes that hold a value while it begins, if nothing is absent, with that workspace
+	tight   []int64       // bytes in memory while it begins, if nothing is absent, with that workspace
 	shareOf []float64     // one by the number of buffers that it writes
 	readers jagged[int32] // those that read what it makes on another stream
 

@@ -37,7 +37,7 @@ type branch struct {
 // the plan is within enough of it.
 func (s *intervals) prove(known, enough float64, work int64) float64 {
 	s.begin()
-	x := s.branch(make([]decision, len(s.spans)), s.rates, known, known, work/3)
+	x := s.branch(make([]decision, len(s.spans)), s.rates, known, known, work/rootPart)
 	open := []branch{x}
 	for s.work < work {
 		x = open[0]
@@ -48,7 +48,7 @@ func (s *intervals) prove(known, enough float64, work int64) float64 {
 		left[x.next], right[x.next] = neverMade, madeAgain
 		open = open[1:]
 		for _, d := range [][]decision{left, right} {
-			y := s.branch(d, x.rates, known, known/(1+enough), min(work-s.work, work/15))
+			y := s.branch(d, x.rates, known, known/(1+enough), min(work-s.work, work/branchPart))
 			y.value = max(y.value, x.value)
 			at, _ := slices.BinarySearchFunc(open, y.value, func(z branch, v float64) int {
 				if z.value < v {
@@ -82,13 +82,19 @@ func (s *intervals) branch(d []decision, from rates, known, enough float64, work
 }
 
 const (
-	// fallow is how many turns may win nothing before steps become shorter; shorter is by how much.
-	fallow, shorter = 20, 0.66
+	// rootPart gives the root one part in so many of the work at the most, branchPart each branch.
+	rootPart, branchPart = 3, 15
+	// firstStep is the part of what is missing that the first step goes, largestStep the most that any goes.
+	firstStep, largestStep = 0.1, 2
+	// longer is what the step is multiplied by where the average points upwards. It is multiplied by shorter
+	// where so many turns as fallow have won nothing.
+	longer, shorter, fallow = 1.1, 0.66, 20
+	// above is how far above the best value the target lies at the least, as a share of it.
+	above = 1e-3
 	// newestShare bounds the share of the newest slope in the average: with more the average forgets, with
-	// less it follows too late.
-	newestShare = 0.2
-	// firstStep is the part of what is missing that the first step goes.
-	firstStep = 0.1
+	// less it follows too late. It is halved every so many turns as review, down to leastShare, once steps
+	// are shorter than the first by the factor settled.
+	newestShare, leastShare, review, settled = 0.2, 1e-4, 100, 5
 )
 
 // ascend improves the rates at hand until the work counted comes to so much, or the value to enough. It
@@ -102,7 +108,7 @@ func (s *intervals) ascend(known, enough float64, work int64) (float64, rates) {
 		if length == 0 {
 			break
 		}
-		target := max(known, best*(1+1e-3))
+		target := max(known, best*(1+above))
 		s.rates.move(&at, &mean, step*(target-best)/length)
 		v := s.value()
 		old, both, newest := mean.dot(&mean), mean.dot(&s.slope), s.slope.dot(&s.slope)
@@ -113,15 +119,15 @@ func (s *intervals) ascend(known, enough float64, work int64) (float64, rates) {
 		mean.mix(&s.slope, part)
 		if v > best {
 			if both > 0 {
-				step = min(step*1.1, 2)
+				step = min(step*longer, largestStep)
 			}
 			best, lost = v, 0
 			at.copy(&s.rates)
 		} else if lost++; lost >= fallow {
 			lost, step = 0, step*shorter
 		}
-		if turn%100 == 0 && step < firstStep/5 {
-			share = max(share/2, 1e-4)
+		if turn%review == 0 && step < firstStep/settled {
+			share = max(share/2, leastShare)
 		}
 	}
 	return best, at

@@ -74,8 +74,8 @@ func (s *intervals) pair() {
 	}
 }
 
-// there are the cheapest courses of an input by the phase in which it is there.
-type there struct {
+// presence are the cheapest courses of an input by the phase in which it has to be there.
+type presence struct {
 	any     course
 	keep    course
 	back    []course // by instant: it is back by then
@@ -83,31 +83,32 @@ type there struct {
 }
 
 // courses works out what becomes of an input, in the memory of t.
-func (s *intervals) courses(x *span, t *there) {
-	r := &s.rates
+func (s *intervals) courses(x *span, t *presence) {
 	n := int(x.last-x.first) + 1
-	before, end := s.sum[x.first], s.sum[x.last+1]
-	t.keep = course{cost: x.size * (end - before), how: keep}
+	t.keep = course{cost: x.size * (s.sum[x.last+1] - s.sum[x.first]), how: keep}
 	t.any = t.keep
 	t.back, t.leaving = slices.Grow(t.back[:0], n)[:n], slices.Grow(t.leaving[:0], n)[:n]
-	s.lowest = slices.Grow(s.lowest[:0], n)[:n]
-	lowest := s.lowest
-	low, lowAt := math.Inf(1), x.written
-	phase := x.written
+	s.copies = slices.Grow(s.copies[:0], n)[:n]
 	s.work += int64(3 * n)
+	s.comeBack(x, t.back)
+	if best := t.back[n-1]; best.cost < t.any.cost {
+		t.any = best
+	}
+	s.leave(x, t.leaving)
+}
+
+// comeBack fills in, for each instant of an input, the cheapest course that has it back by then.
+func (s *intervals) comeBack(x *span, back []course) {
+	r, before, end := &s.rates, s.sum[x.first], s.sum[x.last+1]
 	best, away := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
-	making := 0
-	for k := range n {
+	out, making := copiesFrom(x.written), 0
+	for k := range back {
 		i := x.first + int32(k)
-		for ; phase < i; phase++ {
-			if p := r.out[phase]; p < low {
-				low, lowAt = p, phase
-			}
-		}
-		lowest[k] = course{cost: x.out * low, copied: lowAt}
+		out.extend(r.out, i)
+		s.copies[k] = out
 		if x.canSwap {
-			if p := x.size*(s.sum[i]-before) + x.out*low; p < away.cost {
-				away = course{cost: p, how: swap, leaves: i, copied: lowAt}
+			if p := x.size*(s.sum[i]-before) + x.out*out.price; p < away.cost {
+				away = course{cost: p, how: swap, leaves: i, copied: out.phase}
 			}
 			if p := away.cost + x.in*r.in[i] + x.size*(end-s.sum[i+1]); p < best.cost {
 				best = away
@@ -118,31 +119,33 @@ func (s *intervals) courses(x *span, t *there) {
 			best = c
 			best.leaves = x.first
 		}
-		t.back[k] = best
+		back[k] = best
 	}
-	if best.cost < t.any.cost {
-		t.any = best
-	}
+}
+
+// leave fills in, for each instant of an input, the cheapest course that has it leave then or later.
+func (s *intervals) leave(x *span, leaving []course) {
+	r, before, end := &s.rates, s.sum[x.first], s.sum[x.last+1]
 	returns, made, best := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
-	for k := n - 1; k >= 0; k-- {
+	for k := len(leaving) - 1; k >= 0; k-- {
 		i := x.first + int32(k)
 		if p := x.in*r.in[i] + x.size*(end-s.sum[i+1]); x.canSwap && p < returns.cost {
 			returns = course{cost: p, how: swap, returns: i}
 		}
-		making = 0
+		making := 0
 		if c, ok := s.making(x, i, &making); ok && c.cost < made.cost {
 			made = c
 		}
-		held := x.size * (s.sum[i] - before)
-		if p := held + lowest[k].cost + returns.cost; p < best.cost {
+		held, out := x.size*(s.sum[i]-before), &s.copies[k]
+		if p := held + x.out*out.price + returns.cost; p < best.cost {
 			best = returns
-			best.cost, best.leaves, best.copied = p, i, lowest[k].copied
+			best.cost, best.leaves, best.copied = p, i, out.phase
 		}
 		if p := held + made.cost; p < best.cost {
 			best = made
 			best.cost, best.leaves = p, i
 		}
-		t.leaving[k] = best
+		leaving[k] = best
 	}
 }
 
@@ -166,9 +169,9 @@ func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) 
 	}, true
 }
 
-// in returns the cheapest course of an input that is there in a phase; again is what it may take to make it
-// again for this alone.
-func (t *there) in(x *span, phase int32, price float64) (c course, again float64) {
+// in returns the cheapest course of an input that is there in a phase; rerun is the time of making it again
+// for this alone, 0 where that is not the cheapest.
+func (t *presence) in(x *span, phase int32, price float64) (c course, rerun float64) {
 	if phase < x.first-1 || phase > x.last {
 		return t.any, 0
 	}
@@ -190,10 +193,10 @@ func (t *there) in(x *span, phase int32, price float64) (c course, again float64
 // oneRun adds the run that a span has at the least which is made again, with its inputs.
 func (s *intervals) oneRun(x *span) float64 {
 	r, g := &s.rates, &s.slope
-	for len(s.there) < len(x.with) {
-		s.there = append(s.there, there{})
+	for len(s.present) < len(x.with) {
+		s.present = append(s.present, presence{})
 	}
-	all := s.there[:len(x.with)]
+	all := s.present[:len(x.with)]
 	for i, h := range x.with {
 		s.courses(&s.spans[h], &all[i])
 	}
@@ -202,8 +205,8 @@ func (s *intervals) oneRun(x *span) float64 {
 		price := 1 - r.out[phase] - r.in[phase]
 		sum := x.least * price
 		for i, h := range x.with {
-			c, again := all[i].in(&s.spans[h], phase, price)
-			sum += c.cost + again*price
+			c, rerun := all[i].in(&s.spans[h], phase, price)
+			sum += c.cost + rerun*price
 		}
 		if sum < best {
 			best, at = sum, phase
@@ -211,8 +214,8 @@ func (s *intervals) oneRun(x *span) float64 {
 	}
 	time := x.least
 	for i, h := range x.with {
-		c, again := all[i].in(&s.spans[h], at, 1-r.out[at]-r.in[at])
-		time += again
+		c, rerun := all[i].in(&s.spans[h], at, 1-r.out[at]-r.in[at])
+		time += rerun
 		s.follow(&s.spans[h], &c)
 	}
 	g.out[at] -= time

@@ -56,10 +56,10 @@ type intervals struct {
 	sum     []float64 // of rates.memory before each instant
 	delta   []float64 // of what is in memory
 	work    int64     // instants looked at
-	// of the inputs of the span at hand: their courses; and of the copies out of one of them before each
-	// instant, the cost and the phase
-	there  []there
-	lowest []course
+	// of the inputs of the span at hand: their courses; and of one of them, the cheapest copy out before each
+	// instant
+	present []presence
+	copies  []cheapestCopy
 }
 
 // rates are prices of the relaxation: of a unit of memory at each instant, of a nanosecond of each copy
@@ -80,8 +80,7 @@ type span struct {
 	canSwap     bool
 	from        plan.OpID   // the first position at which it may be made again
 	own         []plan.OpID // the ops that write it
-	agains      []again     // what runs to make it again
-	makings     []making    // and its part of the time of that
+	makings     []making    // what it takes to make it again, position by position
 	least       float64     // of the times in makings
 	decided     decision
 	inputs      []int32 // the spans that hold what its makers read
@@ -90,21 +89,34 @@ type span struct {
 	reran       float64 // how often the last ascent had it made again
 }
 
-// making is what making a span again takes in phases up to last.
-type making struct {
-	last int32
-	time float64
-}
-
 // course is what becomes of a span under given rates.
 type course struct {
-	cost                  float64
-	how                   choice
-	leaves, returns       int32 // the instant from which it is away, and the phase in which it comes back
-	copied                int32 // the phase of the copy out
-	time                  float64
-	lowest                float64 // of the prices of copies out from span.written to span.last
-	lowestAt, lowestUntil int32
+	cost            float64
+	how             choice
+	leaves, returns int32   // the instant from which it is away, and the phase in which it comes back
+	copied          int32   // the phase of the copy out
+	time            float64 // of what runs again
+}
+
+// cheapestCopy is the lowest price of a copy out in the phases before one.
+type cheapestCopy struct {
+	price  float64
+	phase  int32 // where it is that low
+	before int32
+}
+
+// copiesFrom returns the lowest price of no phases yet, from one on.
+func copiesFrom(phase int32) cheapestCopy {
+	return cheapestCopy{price: math.Inf(1), phase: phase, before: phase}
+}
+
+// extend looks at the phases before one more.
+func (c *cheapestCopy) extend(prices []float64, before int32) {
+	for ; c.before < before; c.before++ {
+		if p := prices[c.before]; p < c.price {
+			c.price, c.phase = p, c.before
+		}
+	}
 }
 
 // newIntervals returns nil where the relaxation does not apply, or the limit cannot be met.
@@ -164,11 +176,12 @@ func (s *intervals) value() float64 {
 	for i, x := range r.memory {
 		v -= x * s.room[i]
 	}
-	var c course
+	var out cheapestCopy
 	for k := range s.spans {
 		x := &s.spans[k]
+		// spans that hold the same value can share a copy out
 		if k == 0 || s.spans[k-1].buffer != x.buffer || s.spans[k-1].written != x.written {
-			c.lowest, c.lowestUntil = math.Inf(1), x.written
+			out = copiesFrom(x.written)
 		}
 		if x.decided == madeAgain {
 			v += s.oneRun(x)
@@ -176,7 +189,7 @@ func (s *intervals) value() float64 {
 		if x.taken {
 			continue
 		}
-		s.cheapest(x, &c)
+		c := s.cheapest(x, &out)
 		v += c.cost
 		s.follow(x, &c)
 	}
@@ -240,50 +253,51 @@ func (s *intervals) runs() (v float64) {
 	return v
 }
 
-// cheapest finds the course of a span. In c are the lowest price of a copy out so far, for spans of one
-// buffer that hold the same value.
-func (s *intervals) cheapest(x *span, c *course) {
+// cheapest finds the course of a span. out goes on from the spans before it that hold the same value.
+func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 	r := &s.rates
 	before, end := s.sum[x.first], s.sum[x.last+1]
 	c.cost, c.how = x.size*(end-before), keep
 	s.work += int64(x.last - x.first)
 	if x.canSwap {
-		for ; c.lowestUntil < x.first; c.lowestUntil++ {
-			if p := r.out[c.lowestUntil]; p < c.lowest {
-				c.lowest, c.lowestAt = p, c.lowestUntil
-			}
-		}
 		away, left, copied := math.Inf(1), int32(0), int32(0)
 		for i := x.first; i <= x.last; i++ {
-			if p := x.size*(s.sum[i]-before) + x.out*c.lowest; p < away {
-				away, left, copied = p, i, c.lowestAt
+			out.extend(r.out, i)
+			if p := x.size*(s.sum[i]-before) + x.out*out.price; p < away {
+				away, left, copied = p, i, out.phase
 			}
 			if p := away + x.in*r.in[i] + x.size*(end-s.sum[i+1]); p < c.cost {
 				c.cost, c.how, c.leaves, c.returns, c.copied = p, swap, left, i, copied
 			}
-			if p := r.out[i]; p < c.lowest {
-				c.lowest, c.lowestAt = p, i
-			}
 		}
-		c.lowestUntil = x.last + 1
 	}
 	if x.decided == neverMade {
-		return
+		return c
 	}
 	paid := 0.0
 	if x.decided == madeAgain {
 		paid = x.least
 	}
 	t := x.first + 1
-	for _, step := range x.makings {
-		for ; t <= step.last; t += 2 {
-			p := (step.time-paid)*(1-r.out[t]-r.in[t]) + x.size*(end-s.sum[t+1])
+	for k := range x.makings {
+		last, time := x.makings[k].last, x.makings[k].time-paid
+		for ; t <= last; t += 2 {
+			p := time*(1-r.out[t]-r.in[t]) + x.size*(end-s.sum[t+1])
 			if p < c.cost {
-				c.cost, c.how, c.leaves, c.returns, c.time = p, recompute, x.first, t, step.time-paid
+				c.cost, c.how, c.leaves, c.returns, c.time = p, recompute, x.first, t, time
 			}
 		}
 	}
+	return c
 }
+
+const (
+	// dearest is a price of memory at one instant at which nothing that can leave stays there: a unit is as
+	// much as is copied in a nanosecond.
+	dearest = 3.0
+	// bisections is how often the prices from 0 to dearest are halved.
+	bisections = 30
+)
 
 // begin sets the rates to the weights at which the bound of one moment was best: the relaxation is worth as
 // much there.
@@ -304,8 +318,8 @@ func (s *intervals) begin() {
 		}
 	}
 	at := 2 * int(d.at)
-	low, high := 0.0, 3.0
-	for range 30 {
+	low, high := 0.0, dearest
+	for range bisections {
 		s.rates.memory[at] = (low + high) / 2
 		if s.value(); s.slope.memory[at] > 0 {
 			low = s.rates.memory[at]

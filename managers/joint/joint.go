@@ -42,11 +42,11 @@ import (
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger
 //     budget never gives a slower step by construction. finder.go asks it for the budget's rung, and for
 //     the lowest that takes no longer.
-//   - seeds.go asks other managers where that is above the bound, for joint and for portfolio.go, and timing.go
-//     has moves for their plans. Where another manager's plan is the best, step times need not fall.
+//   - seeds.go asks other managers where that is above the bound, for joint and for portfolio.go, and
+//     timing.go has moves for their plans. Where another manager's plan is the best, step times need not
+//     fall.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
-//     near it, intervals.go looks at all moments at once (reruns.go, inputs.go,
-//     branches.go).
+//     near it, intervals.go looks at all moments at once (reruns.go, inputs.go, branches.go).
 //   - params.go has the numbers that all of this was tuned with, and what moving them does.
 //
 // Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than

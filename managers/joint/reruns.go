@@ -15,17 +15,19 @@ import (
 // and between them by halving wherever the answers differ, a few times; where the halving stops, the fewer
 // ops count.
 
-// again are the ops that run, at the least, to make a span again at positions up to last.
-type again struct {
-	last plan.OpID
-	ops  []plan.OpID
+// making is what it takes at the least to make a span again at some stretch of positions.
+type making struct {
+	until plan.OpID   // the last of them
+	last  int32       // the phase before it
+	ops   []plan.OpID // that run
+	time  float64     // the span's part of the time of these, in the branch at hand
 }
 
 const (
 	// halvings bounds how often the positions of a span are halved. One more doubles the questions.
 	halvings = 5
-	// longestAgain bounds the ops of an answer. Beyond it the makers alone count.
-	longestAgain = 400
+	// longestMaking bounds the ops of an answer. Beyond it the makers alone count.
+	longestMaking = 400
 )
 
 // findReruns works out what has to run to make each span again. ids are the gaps of the spans.
@@ -37,7 +39,7 @@ func (s *intervals) findReruns(ids []int32) {
 		s.spans[k].from = x.after + 2
 		if x.producersRerun && x.before >= x.after+2 {
 			s.spans[k].own = m.producers.of(g)
-			s.spans[k].agains = agains(chains, x, s.spans[k].own)
+			s.spans[k].makings = makings(chains, x, s.spans[k].own)
 		}
 	}
 	s.share()
@@ -50,50 +52,50 @@ func (s *intervals) share() {
 	serves := make([]uses, n) // and those that it helps to make
 	for k := range s.spans {
 		x := &s.spans[k]
-		if len(x.agains) == 0 || x.decided == neverMade {
+		if len(x.makings) == 0 || x.decided == neverMade {
 			continue
 		}
 		for _, o := range x.own {
-			makes[o].add(x.from, x.agains[len(x.agains)-1].last)
+			makes[o].add(x.from, x.makings[len(x.makings)-1].until)
 		}
 		from := x.from
-		for _, a := range x.agains {
-			for _, o := range a.ops {
+		for _, y := range x.makings {
+			for _, o := range y.ops {
 				if !slices.Contains(x.own, o) {
-					serves[o].add(from, a.last)
+					serves[o].add(from, y.until)
 				}
 			}
-			from = a.last + 1
+			from = y.until + 1
 		}
 	}
 	for k := range s.spans {
 		x := &s.spans[k]
-		x.makings, x.least = x.makings[:0], 0
+		x.least = 0
 		from := x.from
-		for i, a := range x.agains {
-			var time float64
-			for _, o := range a.ops {
+		for i := range x.makings {
+			y := &x.makings[i]
+			y.time = 0
+			for _, o := range y.ops {
 				switch {
 				case slices.Contains(x.own, o):
-					time += float64(s.bounder.dur[o]) / max(1, makes[o].meet(from, a.last))
-				case makes[o].meet(from, a.last) == 0: // or those that it writes pay for it
-					time += float64(s.bounder.dur[o]) / max(1, serves[o].meet(from, a.last))
+					y.time += float64(s.bounder.dur[o]) / max(1, makes[o].meet(from, y.until))
+				case makes[o].meet(from, y.until) == 0: // or those that it writes pay for it
+					y.time += float64(s.bounder.dur[o]) / max(1, serves[o].meet(from, y.until))
 				}
 			}
-			if i == 0 || time < x.least {
-				x.least = time
+			if i == 0 || y.time < x.least {
+				x.least = y.time
 			}
-			x.makings = append(x.makings, making{2*int32(a.last) - 1, time})
-			from = a.last + 1
+			from = y.until + 1
 		}
 	}
 }
 
-// agains asks which ops run to make a gap's buffer again, position by position. own are those that write it:
+// makings asks which ops run to make a gap's buffer again, position by position. own are those that write it:
 // they run in any case. Behind the last position that is listed it is impossible: what is gone stays gone.
-func agains(chains *chain.Builder, x *gap, own []plan.OpID) []again {
+func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	at := func(position plan.OpID) []plan.OpID {
-		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestAgain)
+		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestMaking)
 		var no *chain.Impossible
 		switch {
 		case errors.As(err, &no) && no.Always:
@@ -103,16 +105,15 @@ func agains(chains *chain.Builder, x *gap, own []plan.OpID) []again {
 		}
 		return c.Ops
 	}
-	var all []again
-	add := func(last plan.OpID, ops []plan.OpID) {
+	var all []making
+	add := func(until plan.OpID, ops []plan.OpID) {
 		if ops == nil {
 			return
 		}
 		if n := len(all); n > 0 && slices.Equal(all[n-1].ops, ops) {
-			all[n-1].last = last
-			return
+			all = all[:n-1]
 		}
-		all = append(all, again{last, ops})
+		all = append(all, making{until: until, last: 2*int32(until) - 1, ops: ops})
 	}
 	var split func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) // positions (low, high]
 	split = func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) {

@@ -12,8 +12,8 @@ import (
 // Choosing alone contains the knapsack problem, and a copy's cost depends on the other copies.
 //
 // Way chosen: covers (cover.go) under some fifty prices, the best of which is covered again under prices that
-// learn from its schedule; then local search by the moves of moves.go. A move that is no worse is kept, and at
-// first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
+// learn from its schedule; then local search by the moves of moves.go. A move that is no worse is kept, and
+// at first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
 // halfway.
 //
 // Complexity: a schedule for each try. Their number is bounded by counted work, half of it for prices, the
