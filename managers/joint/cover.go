@@ -31,8 +31,8 @@ type prices struct {
 	recompute float64 // what a nanosecond of running again is worth; negative forbids recomputing
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
-	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; link then
-	// scales the price of copies.
+	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; copy then
+	// scales what it asks for copies.
 	dual *dual
 	// fill swaps at the fullest position, before anything else, what copies can carry without being waited
 	// for; split keeps out of it what is so cheap to run again that the copies are better spent on others, in

@@ -24,6 +24,14 @@ const (
 	lower        // limits by the margin
 )
 
+// packedBy notes how places were looked for. Those of a greedy pass scatter, and margins are told apart by
+// steps only.
+func (c *cut) packedBy(greedy bool) {
+	if c.greedy = greedy; greedy {
+		c.tolerance = c.step
+	}
+}
+
 // next chooses the margin after a round in which the plan missed the limit by miss bytes; at most 0 means
 // that it fits. over says that the choices did not meet their own limits, known that a plan is known that
 // fits, and tightens that tightening may be tried.

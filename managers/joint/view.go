@@ -10,6 +10,34 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
+// A plan for one limit.
+//
+// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a
+// recording with buffers of all sizes by a tenth. Deciding under a lower limit costs step time, packing
+// better costs planning time.
+//
+// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight),
+// which is told the limit as its capacity and stops at the first packing within it. The search gets far more
+// steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
+// are made again; but only for candidates whose live bytes are within the limit and whose estimated time does
+// not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where one
+// was planned for, since addresses waste about as much there; else by a few percent of what is not there all
+// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is
+// halved towards the last that failed.
+//
+// With thousands of instances a search has too few steps to place each of them even some times over, and only
+// the greedy pass is left (greedy). What it wastes is much more than what a search does, but much the same at
+// one limit as at the next. So the neighbour's cut is where a limit begins; a failure cuts by all that sticks
+// out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such
+// places, some percent.
+//
+// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search
+// for places; greedy passes too where those fit and addresses make compute wait. Rejected: greedy placement
+// alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
+// where three would have done, and a plan that lets more go than it needs to loses more than by any other
+// mistake here); for many, small cuts that grow (each was too small, and the last too large); hard packing of
+// every candidate (ten times the planning time, most of it spent on those that lose).
+
 // view is the problem, as it is or with its large buffers cut into sections, with all that planning it takes.
 type view struct {
 	finder   *finder
@@ -34,79 +62,39 @@ func newView(f *finder, p *plan.Problem, m *model, section int64, off mechanisms
 	return v
 }
 
-// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a
-// recording with buffers of all sizes by a tenth. Deciding under a lower limit costs step time, packing
-// better costs planning time.
-//
-// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight),
-// which is told the limit as its capacity and stops at the first packing within it. The search gets far more
-// steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
-// are made again; but only for candidates whose live bytes are within the limit and whose estimated time does
-// not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where one
-// was planned for, since addresses waste about as much there; else by a few percent of what is not there all
-// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is
-// halved towards the last that failed.
-//
-// With thousands of instances a search has too few steps to place each of them even some times over, and only
-// the greedy pass is left (rough). What it wastes is much more than what a search does, but much the same at
-// one limit as at the next. So the neighbour's cut is where a limit begins; a failure cuts by all that sticks
-// out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such
-// places, some percent.
-//
-// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search
-// for places; greedy passes too where those fit and addresses make compute wait. Rejected: greedy placement
-// alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
-// where three would have done, and a plan that lets more go than it needs to loses more than by any other
-// mistake here); for many, small cuts that grow (each was too small, and the last too large); hard packing of
-// every candidate (ten times the planning time, most of it spent on those that lose).
-
 // planWithin plans for one limit, from seeds where there are some, else from nothing. A plan that fits and
-// takes as long as the incumbent is known.
+// takes as long as the incumbent is known. It returns the plans that were made, and the candidate from which
+// neighbouring limits can start.
 func (v *view) planWithin(
 	limit, target, incumbent int64,
 	seeds []*candidate,
-) ([]*outcome, *candidate, error) {
-	s, rounds := v.schedule, v.finder.grid.rounds
-	v.rnd = rand.New(rand.NewPCG(v.finder.request.Seed, uint64(limit)))
+) (made []*outcome, first *candidate, err error) {
+	f := v.finder
+	v.rnd = rand.New(rand.NewPCG(f.request.Seed, uint64(limit)))
 	v.target = target*int64(v.p.Iterations) + int64(v.p.Iterations) - 1
-	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
-	c := cut{
-		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
-		rounds: rounds,
-	}
-	// the margin that did for the neighbours, to begin with
-	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
-		c.margin, c.tolerance = c.seed, step
-	}
+	c := v.newCut(limit, seeds)
 	v.applyMargin(limit, c.margin)
-	share := v.finder.rungWork / int64(len(v.finder.views))
-	v.until = s.steps + share
-	first := v.search(seeds, share)
+	share := f.rungWork / int64(len(f.views))
+	v.until = v.schedule.steps + share
+	first = v.search(seeds, share)
 	at := first
 	var best *outcome // that fits
-	var made []*outcome
-search:
-	for round := range rounds {
+	for round := range c.rounds {
 		if round > 0 {
-			at = v.repair(at, share/v.finder.grid.mend)
+			at = v.repair(at, share/f.grid.mend)
 		}
 		if incumbent < math.MaxInt64 && v.hopeless(at, incumbent) {
 			break
 		}
-		s.runAs(at)
-		work := v.finder.pack
-		if round == 0 { // without slack a search for places is mostly in vain
-			work /= v.finder.params.firstPack
-		}
-		x, err := v.realize(limit, work, incumbent)
+		v.schedule.runAs(at)
+		x, err := v.realize(limit, v.packWork(round), incumbent)
 		if err != nil {
 			return nil, nil, err
 		}
-		if first.greedy = v.greedy; v.greedy {
-			c.tolerance = step
-		}
+		first.greedy = v.greedy
+		c.packedBy(v.greedy)
 		miss := x.pl.Footprint - limit
-		if miss <= 0 && perIteration(v.finder.p, at.time) <= incumbent {
+		if miss <= 0 && perIteration(f.p, at.time) <= incumbent {
 			if x, err = v.polish(x, at, limit); err != nil {
 				return nil, nil, err
 			}
@@ -115,23 +103,45 @@ search:
 		if miss <= 0 && better(x, best) {
 			best, incumbent = x, min(incumbent, x.time)
 		}
-		if v.finder.off.feedback || miss <= 0 && (c.margin == 0 || best.time <= target) {
+		if v.off.feedback || miss <= 0 && (c.margin == 0 || best.time <= target) {
 			break
 		}
-		c.greedy = v.greedy
 		known := incumbent < math.MaxInt64
-		tightens := round < 2 && v.m.n <= v.finder.params.tightenOps
-		switch c.next(round, miss, at.over > 0, known, tightens) {
-		case stop:
-			break search
-		case tighten:
+		tightens := round < 2 && v.m.n <= f.params.tightenOps
+		what := c.next(round, miss, at.over > 0, known, tightens)
+		if what == stop {
+			break
+		}
+		if what == tighten {
 			v.tighten(x.pl, limit)
-		case lower:
+		} else {
 			v.applyMargin(limit, c.margin)
 		}
 	}
 	first.margin = c.found()
 	return made, first, nil
+}
+
+// newCut begins the search for a margin with the one that did for the neighbours, where it is known.
+func (v *view) newCut(limit int64, seeds []*candidate) cut {
+	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
+	c := cut{
+		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
+		rounds: v.finder.grid.rounds,
+	}
+	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
+		c.margin, c.tolerance = c.seed, step
+	}
+	return c
+}
+
+// packWork is the counted work of a search for places in a round. In the first there is no slack, and the
+// search is mostly in vain.
+func (v *view) packWork(round int) int64 {
+	if round == 0 {
+		return v.finder.pack / v.finder.params.firstPack
+	}
+	return v.finder.pack
 }
 
 // applyMargin sets the limits that choices have to meet below the one that addresses have to, by so much, as
@@ -164,46 +174,58 @@ func (v *view) hopeless(x *candidate, incumbent int64) bool {
 
 // realize assembles, places and measures the schedule at hand. Places are packed by classes or, where it
 // helps, by a search bounded by work. If the result fits the limit and addresses cost time, and no faster
-// plan is known, realize tries other packings too, among them some that leave memory alone for a while before
-// it is used again, and returns the best that fits.
+// plan is known, realize tries other packings too and returns the best that fits.
 func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
 		return nil, err
 	}
+	best, err := v.measured(pl, v.packing(pl, limit, work))
+	estimate := perIteration(v.finder.p, v.schedule.queues.time)
+	if err != nil || !v.finder.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
+		return best, err
+	}
+	return v.repack(best, limit, estimate)
+}
+
+// packing chooses how places for a plan are looked for.
+func (v *view) packing(pl *plan.Plan, limit, work int64) place.Options {
 	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.finder.request.Seed, Work: work}
 	v.greedy = v.finder.pack < place.LeastSteps*int64(len(pl.Instances))
 	switch live, _ := pl.PeakLive(); {
 	case len(v.m.choices) == 0: // places are all there is to choose
 		opt.Rule, opt.Work = place.Search, 0
-	case v.finder.off.packing:
+	case v.off.packing:
 		opt.Rule = place.BestFit
 	case v.greedy, live > limit: // no search finds places
 		opt.Rule = place.Classes
 	}
-	best, err := v.measured(pl, opt)
-	estimate := perIteration(v.finder.p, v.schedule.queues.time)
-	if err != nil || !v.finder.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
-		return best, err
-	}
-	others := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
+	return opt
+}
+
+// repack looks for places that cost less time, down to the estimate, in which addresses cost none: by other
+// rules, by some that leave memory alone for a while before it is used again, and without the discards.
+func (v *view) repack(best *outcome, limit, estimate int64) (*outcome, error) {
+	options := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
 	for rest := len(best.pl.Steps) / 2; rest > 0; rest /= 2 {
-		others = append(others, place.Options{Rule: place.BestFit, Rest: int32(rest)})
+		options = append(options, place.Options{Rule: place.BestFit, Rest: int32(rest)})
 	}
-	for k := 0; k < 2*len(others); k++ {
-		opt := others[k/2]
-		if best.time <= estimate+estimate/v.finder.params.noticeable { // addresses cost no time
-			break
-		}
-		if pl, err = v.assemble(k%2 == 0); err != nil {
-			return nil, err
-		}
-		x, err := v.measured(pl, opt)
-		if err != nil {
-			return nil, err
-		}
-		if x.pl.Footprint <= limit && better(x, best) {
-			best = x
+	for _, opt := range options {
+		for _, discards := range []bool{true, false} {
+			if best.time <= estimate+estimate/v.finder.params.noticeable {
+				return best, nil
+			}
+			pl, err := v.assemble(discards)
+			if err != nil {
+				return nil, err
+			}
+			x, err := v.measured(pl, opt)
+			if err != nil {
+				return nil, err
+			}
+			if x.pl.Footprint <= limit && better(x, best) {
+				best = x
+			}
 		}
 	}
 	return best, nil
