@@ -107,7 +107,7 @@ func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
 		return 0, 0, false
 	}
-	a, okA := slices.BinarySearch(d.outAt, x.ready)
+	a, okA := slices.BinarySearch(d.outAt, x.writer)
 	c, okB := slices.BinarySearch(d.inAt, x.before)
 	if !okA || !okB {
 		return 0, 0, false

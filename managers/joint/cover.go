@@ -100,10 +100,10 @@ func newCover(s *schedule) *cover {
 
 // ready returns when a copy out of the gap can begin if nothing is waited for.
 func (c *cover) ready(x *gap) int64 {
-	if x.ready < 0 {
+	if x.writer < 0 {
 		return 0
 	}
-	return c.schedule.m.end[x.ready]
+	return c.schedule.m.end[x.writer]
 }
 
 // choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a

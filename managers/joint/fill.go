@@ -47,7 +47,7 @@ func (e *engines) reset(k int) {
 
 // take gives the engines the copies of a gap, if both have room for them.
 func (e *engines) take(x *gap) bool {
-	first := max(int(x.ready), 0)
+	first := max(int(x.writer), 0)
 	if e.out.Max(0, first+1)+x.evictTime > 0 || e.in.Max(int(x.before), e.m.n)+x.prefetchTime > 0 {
 		return false
 	}

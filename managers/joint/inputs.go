@@ -31,7 +31,7 @@ func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (
 			}
 			for _, h := range at[a.Buffer] {
 				x := &s.spans[h]
-				holds := m.gaps[ids[h]].ready == m.writer(a.Buffer, o-1)
+				holds := m.gaps[ids[h]].writer == m.writer(a.Buffer, o-1)
 				meet := x.first <= s.spans[k].last && s.spans[k].first <= x.last
 				if holds && meet && !slices.Contains(inputs, h) {
 					inputs = append(inputs, h)

@@ -141,7 +141,7 @@ func newIntervals(b *bounder, limit int64) *intervals {
 		ids = append(ids, g)
 		s.spans = append(s.spans, span{
 			buffer: x.buffer, first: 2*int32(x.after) + 2, last: 2*int32(x.before) - 1,
-			written: max(2*int32(x.ready)+1, 0), size: float64(x.size) / s.unit,
+			written: max(2*int32(x.writer)+1, 0), size: float64(x.size) / s.unit,
 			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap,
 		})
 	}

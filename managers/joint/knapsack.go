@@ -52,7 +52,7 @@ func (lp *program) gather() {
 			p.Ops[x.after].Stream == p.Ops[k].Stream &&
 			(x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
-			lp.out.at, lp.in.at = append(lp.out.at, x.ready), append(lp.in.at, x.before)
+			lp.out.at, lp.in.at = append(lp.out.at, x.writer), append(lp.in.at, x.before)
 		}
 	}
 	slices.Sort(lp.out.at)
@@ -60,7 +60,7 @@ func (lp *program) gather() {
 	lp.out.at, lp.in.at = slices.Compact(lp.out.at), slices.Compact(lp.in.at)
 	for _, g := range ids {
 		x := &m.gaps[g]
-		a, _ := slices.BinarySearch(lp.out.at, x.ready)
+		a, _ := slices.BinarySearch(lp.out.at, x.writer)
 		c, _ := slices.BinarySearch(lp.in.at, x.before)
 		col := column{
 			size:         float64(x.size),

@@ -34,7 +34,7 @@ type gap struct {
 	after, before plan.OpID
 	// the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for
 	// readers behind it
-	ready                   plan.OpID
+	writer                  plan.OpID
 	size                    int64
 	evictTime, prefetchTime int64 // time of the copies, in nanoseconds
 	// time of the ops that made the value, in nanoseconds; 0 unless producersRerun
@@ -171,63 +171,27 @@ func (m *model) findGaps() {
 	m.first = make([]int32, len(p.Buffers)+1)
 	known := p.Gaps(1, 1)
 	chains := chain.New(p)
-	canSwap, canDrop := p.Kind >= traces.Accesses, p.Kind >= traces.Dataflow
-	for b := range p.Buffers {
+	canSwap := p.Kind >= traces.Accesses
+	discards := !p.EagerOnly // eager PyTorch gives no memory away that a tensor holds, whatever is in it
+	for i := range p.Buffers {
+		b := plan.BufferID(i)
 		m.first[b] = int32(len(m.gaps))
-		buf := &p.Buffers[b]
-		size := p.Rounded(plan.BufferID(b))
-		touches := p.TouchesOf(plan.BufferID(b))
-		inside := canSwap && buf.Life == plan.Inside && size > 0 && len(touches) > 0
-		dead := !p.EagerOnly // eager PyTorch gives no memory away that a tensor holds, whatever is in it
-		if inside && dead && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
-			m.gaps = append(
-				m.gaps,
-				gap{
-					buffer: plan.BufferID(b),
-					after:  buf.Start,
-					before: touches[0].Op,
-					size:   size,
-					dead:   true,
-				},
-			)
+		buf, touches := &p.Buffers[b], p.TouchesOf(b)
+		inside := canSwap && discards && buf.Life == plan.Inside && p.Rounded(b) > 0 && len(touches) > 0
+		if inside && touches[0].Mode == plan.Write && touches[0].Op > buf.Start+1 {
+			m.addDead(b, buf.Start, touches[0].Op)
 		}
-		for ; len(known) > 0 && int(known[0].Buffer) == b; known = known[1:] {
-			k := known[0]
-			if !canSwap || k.Dead && !dead {
-				continue
+		for ; len(known) > 0 && known[0].Buffer == b; known = known[1:] {
+			switch k := known[0]; {
+			case !canSwap || k.Dead && !discards:
+			case k.Dead:
+				m.addDead(b, k.After, k.Before)
+			default:
+				m.addGap(chains, k, len(known) < m.params.chainsAlone)
 			}
-			g := gap{
-				buffer: k.Buffer,
-				after:  k.After,
-				before: k.Before,
-				ready:  m.writer(k.Buffer, k.After),
-				size:   size,
-				dead:   k.Dead,
-			}
-			if !k.Dead {
-				g.canSwap = true
-				g.evictTime, g.prefetchTime = p.Hardware.D2H.Time(size), p.Hardware.H2D.Time(size)
-				if canDrop {
-					g.producersRerun = m.producersRerun(k.Buffer, k.Before)
-					if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute &&
-						len(known) < m.params.chainsAlone {
-						g.chainTime, _, _ = chains.Cost(k, nil)
-					}
-				}
-			}
-			m.gaps = append(m.gaps, g)
 		}
-		if last := len(touches) - 1; inside && dead && buf.End-1 > touches[last].Op+1 {
-			m.gaps = append(
-				m.gaps,
-				gap{
-					buffer: plan.BufferID(b),
-					after:  touches[last].Op,
-					before: buf.End - 1,
-					size:   size,
-					dead:   true,
-				},
-			)
+		if last := len(touches) - 1; inside && buf.End-1 > touches[last].Op+1 {
+			m.addDead(b, touches[last].Op, buf.End-1)
 		}
 	}
 	m.first[len(p.Buffers)] = int32(len(m.gaps))
@@ -238,10 +202,33 @@ func (m *model) findGaps() {
 		}
 	}
 	m.findProducers()
-	slices.SortStableFunc(
-		m.byBefore,
-		func(a, b int32) int { return cmp.Compare(m.gaps[a].before, m.gaps[b].before) },
-	)
+	slices.SortStableFunc(m.byBefore, func(a, b int32) int {
+		return cmp.Compare(m.gaps[a].before, m.gaps[b].before)
+	})
+}
+
+// addDead adds an interval in which a buffer holds nothing that is read again.
+func (m *model) addDead(b plan.BufferID, after, before plan.OpID) {
+	m.gaps = append(m.gaps, gap{
+		buffer: b, after: after, before: before, size: m.p.Rounded(b), dead: true,
+	})
+}
+
+// addGap adds an interval across which a buffer holds a value. Where costed is set, it has the time of the
+// chain that makes it again.
+func (m *model) addGap(chains *chain.Builder, k plan.Gap, costed bool) {
+	p, size := m.p, m.p.Rounded(k.Buffer)
+	g := gap{
+		buffer: k.Buffer, after: k.After, before: k.Before, writer: m.writer(k.Buffer, k.After), size: size,
+		canSwap: true, evictTime: p.Hardware.D2H.Time(size), prefetchTime: p.Hardware.H2D.Time(size),
+	}
+	if p.Kind >= traces.Dataflow {
+		g.producersRerun = m.producersRerun(k.Buffer, k.Before)
+		if g.canRecompute, _ = chains.Recomputable(k); g.canRecompute && costed {
+			g.chainTime, _, _ = chains.Cost(k, nil)
+		}
+	}
+	m.gaps = append(m.gaps, g)
 }
 
 // findWrites lists what changes each buffer: chains look for it at every step, and most touches read.

@@ -315,12 +315,12 @@ func (qs *queues) inline() {
 func (qs *queues) written(g int32) int64 {
 	x := &qs.m.gaps[g]
 	t := qs.m.issue[x.after]
-	if x.ready >= 0 {
-		t = max(t, qs.end[x.ready])
+	if x.writer >= 0 {
+		t = max(t, qs.end[x.writer])
 	}
 	if g > qs.m.first[x.buffer] {
 		switch y := &qs.m.gaps[g-1]; {
-		case y.before <= x.ready:
+		case y.before <= x.writer:
 		case qs.absences.how[g-1] == swap:
 			t = max(t, qs.prefetched[g-1])
 		case qs.absences.how[g-1] == recompute:
