@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -75,7 +76,52 @@ The training does not depend on the hub: without it the training goes on, and st
 }
 
 // serve runs a hub until a signal arrives.
-func (c *hubCommand) serve() (err error) {
+func (c *hubCommand) serve() error {
+	if err := c.check(); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c.signals(func(os.Signal) { stop() })
+	h, end, err := c.open()
+	if err != nil {
+		return err
+	}
+	defer end()
+	join, withdraw, err := c.publish(h)
+	defer withdraw()
+	if err != nil {
+		return err
+	}
+	leave, err := c.tellLosses(h)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if c.metrics != "" || c.otlp != "" {
+		leave, err := c.measure(h)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
+	c.tellWhere(join)
+	if c.leaf != "" {
+		c.joinSite(ctx, h)
+	}
+	<-ctx.Done()
+	if c.seal != "" {
+		if err := c.write(h); err != nil {
+			return err
+		}
+	}
+	late, cancel := context.WithTimeout(context.Background(), catchUp)
+	defer cancel()
+	return h.Remove(late)
+}
+
+// check refuses flags that do not go together, and names the run where they do not.
+func (c *hubCommand) check() error {
 	if c.join == "" {
 		return usagef("name the file for the run's keys: --join-file /shared/r1.join")
 	}
@@ -93,45 +139,42 @@ func (c *hubCommand) serve() (err error) {
 		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file and " +
 			"--leaf")
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	defer stop()
-	c.signals(func(os.Signal) { stop() })
-	h, end, err := c.open()
-	if err != nil {
-		return err
+	return nil
+}
+
+// publish writes the join files and notes where they are. withdraw removes what it has written, also after an
+// error.
+func (c *hubCommand) publish(h *bus.Hub) (join bus.Join, withdraw func(), err error) {
+	var undo []func()
+	withdraw = func() {
+		for _, f := range slices.Backward(undo) {
+			f()
+		}
 	}
-	defer end()
-	join := h.Join()
+	join = h.Join()
 	if c.listen != "" {
 		join.Addresses = []string{advertised(c.listen, h.Address())}
 	}
 	if err := join.Write(c.join); err != nil {
-		return err
+		return join, withdraw, err
 	}
-	defer os.Remove(c.join)
-	if withdraw, err := fleet.Announce(c.run, c.join); err == nil {
-		defer withdraw()
+	undo = append(undo, func() { _ = os.Remove(c.join) })
+	if forget, err := fleet.Announce(c.run, c.join); err == nil {
+		undo = append(undo, forget)
 	} else {
 		c.note("view ssh://HOST/%s will not find this hub: %v", c.run, err)
 	}
 	if c.viewers != "" {
 		if err := join.ForViewers().Write(c.viewers); err != nil {
-			return err
+			return join, withdraw, err
 		}
-		defer os.Remove(c.viewers)
+		undo = append(undo, func() { _ = os.Remove(c.viewers) })
 	}
-	leave, err := c.tellLosses(h)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	if c.metrics != "" || c.otlp != "" {
-		leave, err := c.measure(h)
-		if err != nil {
-			return err
-		}
-		defer leave()
-	}
+	return join, withdraw, nil
+}
+
+// tellWhere says who can connect, and the command that shows the run.
+func (c *hubCommand) tellWhere(join bus.Join) {
 	switch {
 	case c.url != "":
 		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.run, c.url,
@@ -143,18 +186,6 @@ func (c *hubCommand) serve() (err error) {
 		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.run,
 			c.join)
 	}
-	if c.leaf != "" {
-		c.joinSite(ctx, h)
-	}
-	<-ctx.Done()
-	if c.seal != "" {
-		if err := c.write(h); err != nil {
-			return err
-		}
-	}
-	late, cancel := context.WithTimeout(context.Background(), catchUp)
-	defer cancel()
-	return h.Remove(late)
 }
 
 // open opens the hub. end closes it.

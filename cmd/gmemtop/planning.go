@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -19,7 +22,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
-	"github.com/spf13/cobra"
 )
 
 // planFlags are the flags of commands that plan one iteration of a trace.
@@ -29,23 +31,30 @@ func (f *planFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.Budget, "budget", "",
 		"the device's memory: 8GiB, or 50% of what a step holds at its peak today")
-	p.StringVar(&f.Margin, "margin", "", "memory to keep free within the budget (default none)")
-	p.StringVar(&f.Outside, "outside", "",
-		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
-	p.StringVar(&f.Hardware, "hardware", "",
-		"the `GPU` to plan for: a name from gmemtop help hardware, or a JSON file")
 	p.StringVar(&f.Network, "network", "",
 		"plan a `network` from its layers instead of a file: a name from gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
 		"batch `sizes`: of --network, or of each file in order, separated by commas")
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
 		"sequence `lengths`: of --network, or of each file in order, separated by commas")
-	p.StringVar(&f.Iteration, "iteration", "",
+	addTaskFlags(p, &f.Task)
+	help.Rare(p, "network", "sequence")
+}
+
+// addTaskFlags adds the flags that planning and sweeping share: what a plan has to fit beside its budget, on
+// which hardware, which iteration it is of, and how managers search.
+func addTaskFlags(p *pflag.FlagSet, t *planner.Task) {
+	p.StringVar(&t.Margin, "margin", "", "memory to keep free within the budget (default none)")
+	p.StringVar(&t.Outside, "outside", "",
+		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
+	p.StringVar(&t.Hardware, "hardware", "",
+		"the `GPU` to plan for: a name from gmemtop help hardware, or a JSON file")
+	p.StringVar(&t.Iteration, "iteration", "",
 		"the number of the iteration to plan (default the steady one with the highest peak)")
-	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
-	p.Int64Var(&f.Work, "work", 0,
+	p.Uint64Var(&t.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
+	p.Int64Var(&t.Work, "work", 0,
 		"how much each manager may search, in its own counted units (default its own)")
-	help.Rare(p, "margin", "outside", "network", "sequence", "iteration", "seed", "work")
+	help.Rare(p, "margin", "outside", "iteration", "seed", "work")
 }
 
 // tracesOrNetwork takes up to most files, or none where --network is given.

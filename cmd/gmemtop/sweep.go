@@ -99,19 +99,9 @@ Exits with 3 if nothing fits any budget.`,
 	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
 	p.BoolVar(&c.incomplete, "incomplete", false, "with --merge, write what there is if parts are missing")
 	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
-	f := &c.ask.Task
-	p.StringVar(&f.Margin, "margin", "", "memory to keep free within the budget (default none)")
-	p.StringVar(&f.Outside, "outside", "",
-		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
-	p.StringVar(&f.Hardware, "hardware", "",
-		"the `GPU` whose costs count: a name from gmemtop help hardware, or a JSON file")
-	p.StringVar(&f.Iteration, "iteration", "",
-		"the iteration to plan on, by its number (default the steady one of the highest peak)")
-	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
-	p.Int64Var(&f.Work, "work", 0,
-		"how much each manager may search, in its own counted units (default its own)")
+	addTaskFlags(p, &c.ask.Task)
 	c.flags.reading(cmd)
-	help.Rare(p, "margin", "outside", "iteration", "seed", "work", "incomplete", "jobs")
+	help.Rare(p, "incomplete", "jobs")
 	return cmd
 }
 
