@@ -21,7 +21,7 @@ var floors = []struct {
 }{
 	{"capture/torchtest", 0}, {"capture/await", 0}, {"capture/standin", 0}, {"capture/standin/", 0},
 	{"examples", 0},
-	{"traces/maybe", 0}, {"traces/load", 2}, {"traces/", 1}, {"traces", 0},
+	{"traces/maybe", 0}, {"traces/wholefile", 0}, {"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"capture/pytorch/agent", 0}, {"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0},
 	{"capture/say", 0},
 	{"capture", 2}, {"capture/", 3},

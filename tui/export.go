@@ -7,13 +7,13 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/wholefile"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -135,7 +135,7 @@ func write(text string) func(context.Context, io.Writer) error {
 	}
 }
 
-// export writes a job to a temporary file first, so that a failed export leaves nothing half written.
+// export writes a job. A failed export leaves nothing half written.
 func export(job exportJob) tea.Cmd {
 	return func() tea.Msg {
 		if _, err := os.Lstat(job.path); err == nil && !job.overwrite {
@@ -143,20 +143,18 @@ func export(job exportJob) tea.Cmd {
 		} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return exportedMsg{path: job.path, err: err}
 		}
-		f, err := os.CreateTemp(filepath.Dir(job.path), ".gmemtop-*")
-		if err != nil {
-			return exportedMsg{path: job.path, err: err}
-		}
-		defer os.Remove(f.Name())
-		err = job.write(context.Background(), f)
-		info, statErr := f.Stat()
-		if err = errors.Join(err, statErr, f.Close()); err == nil {
-			err = errors.Join(os.Chmod(f.Name(), 0o644), os.Rename(f.Name(), job.path))
-		}
-		if err != nil {
-			return exportedMsg{path: job.path, err: err}
-		}
-		return exportedMsg{path: job.path, bytes: info.Size()}
+		var size int64
+		err := wholefile.Write(job.path, 0o644, func(f *os.File) error {
+			if err := job.write(context.Background(), f); err != nil {
+				return err
+			}
+			info, err := f.Stat()
+			if err == nil {
+				size = info.Size()
+			}
+			return err
+		})
+		return exportedMsg{path: job.path, bytes: size, err: err}
 	}
 }
 

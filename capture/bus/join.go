@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/wholefile"
 )
 
 // Role is what a key allows.
@@ -79,17 +81,10 @@ func (j Join) Write(path string) error {
 	if err != nil {
 		return fmt.Errorf("write the join file %s: %w", path, err)
 	}
-	// CreateTemp makes a file that only its owner can read.
-	f, err := os.CreateTemp(filepath.Dir(path), ".join-*")
-	if err != nil {
-		return fmt.Errorf("write the join file %s: %w", path, err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(append(text, '\n'))
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write the join file %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := wholefile.Write(path, 0o600, func(f *os.File) error {
+		_, err := f.Write(append(text, '\n'))
+		return errors.Join(err, f.Sync())
+	}); err != nil {
 		return fmt.Errorf("write the join file %s: %w", path, err)
 	}
 	return nil

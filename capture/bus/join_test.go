@@ -32,7 +32,7 @@ func TestAJoinFileIsReadAsItWasWritten(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".join-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(path), ".gmemtop-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 	if v := j.ForViewers(); len(v.Seeds) != 1 || v.Seeds[Viewer] != "V" || len(j.Seeds) != 3 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/traces/wholefile"
 )
 
 // A hub notes in a folder of its user where its join file is, so that gmemtop finds it there by the name of
@@ -42,17 +43,11 @@ func Announce(run, join string) (withdraw func(), err error) {
 	if join, err = filepath.Abs(join); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(dir, ".hub-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.WriteString(join + "\n")
 	path := filepath.Join(dir, bus.Token(run))
-	if err := errors.Join(err, f.Close()); err != nil {
-		return nil, err
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := wholefile.Write(path, 0o600, func(f *os.File) error {
+		_, err := f.WriteString(join + "\n")
+		return err
+	}); err != nil {
 		return nil, err
 	}
 	return func() {

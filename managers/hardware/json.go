@@ -8,9 +8,9 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces/wholefile"
 )
 
 // maxFile is the most bytes of a description that are read: a real one has less than a thousand.
@@ -142,16 +142,8 @@ func Load(path string) (plan.Hardware, error) {
 
 // Save writes a description to a file; see [Write]. The file is replaced whole or not at all.
 func Save(path string, h plan.Hardware) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".hardware-*")
-	if err != nil {
-		return fmt.Errorf("save hardware: %w", err)
-	}
-	defer os.Remove(f.Name()) // gone already where the rename succeeded
-	if err := errors.Join(Write(f, h), f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("save %s: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("save hardware: %w", err)
+	if err := wholefile.Write(path, 0o644, func(f *os.File) error { return Write(f, h) }); err != nil {
+		return fmt.Errorf("save hardware in %s: %w", path, err)
 	}
 	return nil
 }
