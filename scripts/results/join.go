@@ -42,7 +42,7 @@ func joinPages(files []string, p *page) error {
 // opened returns a page with its opening, which needs the text of all sections.
 func (b *bench) opened(body *page) *page {
 	p, text := &page{}, body.text.String()
-	b.opening(p, summary(text))
+	p.opening(summary(text), b.files.folder == "" && !b.joined)
 	p.text.WriteString("\n" + strings.TrimLeft(text, "\n"))
 	return p
 }
