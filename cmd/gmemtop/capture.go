@@ -110,8 +110,8 @@ func (c *captureCommand) run(ctx context.Context, place string) error {
 		return err
 	}
 	if join.Seeds[bus.Operator] == "" {
-		return unsupportedError{fmt.Errorf("%s%s only allows looking: capture with the join file of gmemtop "+
-			"hub --join-file", c.reach.join, place)}
+		return unsupportedError{fmt.Errorf("%s%s does not allow captures: use the join file that "+
+			"gmemtop hub wrote with --join-file", c.reach.join, place)}
 	}
 	conn, join, err := reach.Dial(ctx)
 	if err != nil {

@@ -54,13 +54,13 @@ func isPlace(text string) bool {
 var errPlace = errors.New("write ssh://[USER@]HOST[:PORT]/RUN, ssh://HOST/slurm:JOB, slurm:JOB, " +
 	"k8s://NAMESPACE/JOB or k8s://NAMESPACE/pod/NAME")
 
-// way is how to get to a hub: by the join file of a run that is known here, or by a program.
+// way is how to reach a hub: by the join file of a run that is known here, or through a program such as ssh.
 type way struct {
 	run          string
 	here         bool
 	first, again []string
 	env          []string
-	encrypted    bool // what passes through the program is
+	encrypted    bool // whether the program encrypts what it carries
 }
 
 var (
@@ -71,7 +71,7 @@ var (
 	sshUser = regexp.MustCompile(`^[A-Za-z0-9_.][A-Za-z0-9_.@+-]*$`)
 )
 
-// wayTo reads a place. r is the role in which to look.
+// wayTo reads a place. role decides which keys the far end hands out.
 func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
 	wrong := func() (way, error) { return way{}, usagef("%q: %w", place, errPlace) }
 	relay := []string{r.far, "relay"}
@@ -150,7 +150,8 @@ func shellWord(w string) string {
 	return shellWords([]string{w})
 }
 
-// to returns how to reach a hub in a role, and what to call when done. place is "" for the join file.
+// to returns how to reach the hub at place, or the one of the join file if place is "". The caller calls
+// leave when it is done.
 func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Role) (_ fleet.Reach,
 	leave func(), err error) {
 	host, _ := os.Hostname()
@@ -170,7 +171,7 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 		reach.Join = func(context.Context) (bus.Join, error) { return bus.Join{Run: r.run}, nil }
 		return reach, leave, nil
 	case place != "" && r.join != "":
-		return reach, nil, usagef("name either --join-file or where the run is")
+		return reach, nil, usagef("give either --join-file or a place such as ssh://HOST/RUN, not both")
 	case place == "" && r.join == "":
 		return reach, nil, usagef("name the file that gmemtop hub wrote: --join-file /shared/r1.join")
 	case place == "":
@@ -194,21 +195,21 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 	}
 	t, err := bus.OpenTunnel(ctx, w.first, w.again, w.env)
 	if err != nil {
-		return reach, nil, fmt.Errorf("reach %s by %w", place, err)
+		return reach, nil, fmt.Errorf("connect to %s: %w", place, err)
 	}
 	reach.Access.Tunnel = t
 	reach.Join = func(context.Context) (bus.Join, error) { return t.Join(), nil }
 	return reach, t.Close, nil
 }
 
-// errPlain says why no key passes through srun.
+// errPlain is the error for orders by way of srun, which would carry the key in the clear.
 func errPlain(place string) error {
 	return unsupportedError{fmt.Errorf("%s: srun encrypts nothing, and the key for giving "+
 		"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
 }
 
-// orders returns how one who looks at a run also gives orders, and what to call when done. looks is how to
-// look at it. The screen is in use, so ssh must not ask for anything.
+// orders returns how a viewer that reaches a run by looks reaches it to give orders. The caller calls leave
+// when it is done. The screen is in use, so ssh must not ask for anything.
 func (r *reachFlags) orders(ctx context.Context, place string, looks fleet.Reach) (_ fleet.Reach,
 	leave func(), err error) {
 	looks.Access.Role = bus.Operator
@@ -224,16 +225,15 @@ func (r *reachFlags) orders(ctx context.Context, place string, looks fleet.Reach
 	}
 	t, err := bus.OpenTunnel(ctx, w.again, w.again, w.env)
 	if err != nil {
-		return looks, nil, fmt.Errorf("reach %s once more, for orders, by %w; gmemtop capture %s in another "+
-			"terminal may ask for a password", place, err, place)
+		return looks, nil, fmt.Errorf("a capture needs a second connection to %s: %w; if ssh has to ask for "+
+			"a password, run gmemtop capture %s in another terminal", place, err, place)
 	}
 	looks.Access.Tunnel = t
 	looks.Join = func(context.Context) (bus.Join, error) { return t.Join(), nil }
 	return looks, t.Close, nil
 }
 
-// reachable reports whether this machine can connect to a hub at all: a hub that listens nowhere is reached
-// on its own machine only.
+// reachable reports whether this machine can connect to a hub. Without --listen only its own machine can.
 func reachable(j *bus.Join) bool {
 	if host, err := os.Hostname(); err == nil && host == j.Host && j.Socket != "" {
 		return true

@@ -19,70 +19,37 @@ import (
 // A viewer on the screen captures steps of ranks on other machines: the traces come through the hub, are read
 // into memory, and become part of what is known of the ranks.
 
-// errOnlyLooking means that the keys at hand allow no orders.
-var errOnlyLooking = errors.New("this join file only allows looking: use the one that gmemtop hub wrote " +
-	"with --join-file")
+// errOnlyLooking is the error for a join file without the key for giving orders.
+var errOnlyLooking = errors.New("this join file does not allow captures: use the one that gmemtop hub " +
+	"wrote with --join-file")
 
-// capturing returns what captures steps of the ranks of a run. orders returns how to reach its hub as one who
-// gives orders, and what to call when done.
-func capturing(w *fleet.Watch, orders func(ctx context.Context) (fleet.Reach, func(),
-	error)) feed.Capturer {
+// ordersTo connects to the hub of a run with permission to give orders. leave ends the connection.
+type ordersTo func(ctx context.Context) (_ fleet.Reach, leave func(), err error)
+
+// capturing returns what captures steps of the ranks of a watched run.
+func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
 	return func(ctx context.Context, list []*job.Process, steps int, tell func(text string)) []job.Taken {
 		taken := make([]job.Taken, len(list))
 		for i, p := range list {
 			taken[i].Process = p
 		}
-		fail := func(err error) []job.Taken {
-			for i := range taken {
-				taken[i].Err = err
-			}
-			return taken[:1] // once is enough
-		}
-		reach, leave, err := orders(ctx)
-		if err != nil {
-			return fail(err)
-		}
-		defer leave()
-		join, err := reach.Join(ctx)
-		if err != nil {
-			return fail(err)
-		}
-		if join.Seeds[bus.Operator] == "" {
-			return fail(errOnlyLooking)
-		}
 		dir, err := os.MkdirTemp("", "gmemtop-view-*")
 		if err != nil {
-			return fail(err)
+			taken[0].Err = err
+			return taken[:1]
 		}
 		defer os.RemoveAll(dir)
-		conn, _, err := reach.Dial(ctx)
-		if err != nil {
-			return fail(err)
-		}
-		defer conn.Close()
-		var ranks []int64
-		for _, p := range list {
-			if r, ok := p.Target().Rank.Value(); ok {
-				ranks = append(ranks, r)
-			}
-		}
-		done, err := fleet.Capture(ctx, conn, fleet.CaptureOptions{
+		done, err := captureRanks(ctx, orders, fleet.CaptureOptions{
 			Nodes: w.Known(), Steps: steps, Tell: tell, Wait: captureWait,
-			Choose: func([]int64) ([]int64, error) { return ranks, nil },
+			Choose: func([]int64) ([]int64, error) { return knownRanks(list), nil },
 			Dir:    func(int64) string { return filepath.Join(dir, "traces") },
 		})
-		if err != nil {
-			return fail(err)
+		if err != nil { // the same for all: it is told once
+			taken[0].Err = err
+			return taken[:1]
 		}
 		for i, p := range list {
-			rank := p.Target().Rank
-			k := slices.IndexFunc(done.Ranks,
-				func(r fleet.CapturedRank) bool { return maybe.Known(r.Rank) == rank })
-			if k < 0 {
-				taken[i].Err = errors.New("it has no rank to name it by")
-				continue
-			}
-			taken[i].Window, taken[i].Err = windowOf(ctx, done.Ranks[k])
+			taken[i].Window, taken[i].Err = windowOf(ctx, done, p)
 		}
 		for _, x := range taken { // all at once: who plans for one rank finds the others
 			if x.Err == nil {
@@ -93,8 +60,47 @@ func capturing(w *fleet.Watch, orders func(ctx context.Context) (fleet.Reach, fu
 	}
 }
 
-// windowOf reads what a rank has captured.
-func windowOf(ctx context.Context, r fleet.CapturedRank) (capture.Window, error) {
+// captureRanks has the nodes of a run capture, and waits for their traces.
+func captureRanks(ctx context.Context, orders ordersTo, o fleet.CaptureOptions) (fleet.Captured, error) {
+	var none fleet.Captured
+	reach, leave, err := orders(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer leave()
+	join, err := reach.Join(ctx)
+	if err != nil {
+		return none, err
+	}
+	if join.Seeds[bus.Operator] == "" {
+		return none, errOnlyLooking
+	}
+	conn, _, err := reach.Dial(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer conn.Close()
+	return fleet.Capture(ctx, conn, o)
+}
+
+// knownRanks returns the ranks of processes, as far as they are known.
+func knownRanks(list []*job.Process) (ranks []int64) {
+	for _, p := range list {
+		if r, ok := p.Target().Rank.Value(); ok {
+			ranks = append(ranks, r)
+		}
+	}
+	return ranks
+}
+
+// windowOf reads what a process has captured.
+func windowOf(ctx context.Context, done fleet.Captured, p *job.Process) (capture.Window, error) {
+	rank := p.Target().Rank
+	k := slices.IndexFunc(done.Ranks, func(r fleet.CapturedRank) bool { return maybe.Known(r.Rank) == rank })
+	if k < 0 {
+		return capture.Window{}, errors.New("captures ask for ranks, and this process does not say its rank")
+	}
+	r := done.Ranks[k]
 	if r.Path == "" {
 		return capture.Window{}, errors.New(r.Why)
 	}
