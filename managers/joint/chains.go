@@ -109,22 +109,44 @@ func (c *chains) placeByDue() {
 // placeAt brings the targets back before op at. A target whose chain cannot be run is kept after all.
 func (c *chains) placeAt(at plan.OpID) {
 	from := int32(len(c.ops))
+	c.collectAll(at, from)
+	if int32(len(c.ops)) == from {
+		return
+	}
+	c.pullEarly(at)
+	chain := c.ops[from:]
+	slices.Sort(chain)
+	c.retain(at, chain)
+	c.retainLess(at, chain)
+	if c.memory.rerunPeak[at] > c.memory.limit[at] && c.fallBackToSwap(at, from) {
+		return
+	}
+	c.reruns = append(c.reruns, rerun{at, from, int32(len(c.ops))})
+	for _, o := range chain {
+		c.rerunTime[at] += c.setting.dur[o] + c.m.p.Hardware.AgainTime
+	}
+}
+
+// collectAll adds the chains of all targets to the rerun before op at, whose ops begin at from.
+func (c *chains) collectAll(at plan.OpID, from int32) {
 	c.epoch++
 	c.early = c.early[:0]
 	for _, g := range c.targets {
 		size, pulls := len(c.ops), len(c.early)
-		if !c.collect(c.m.gaps[g].buffer, at, from) {
-			for _, o := range c.ops[size:] {
-				c.opEpoch[o] = 0
-			}
-			c.ops, c.early = c.ops[:size], c.early[:pulls]
-			c.fallBack(g)
+		if c.collect(c.m.gaps[g].buffer, at, from) {
+			continue
 		}
+		for _, o := range c.ops[size:] {
+			c.opEpoch[o] = 0
+		}
+		c.ops, c.early = c.ops[:size], c.early[:pulls]
+		c.fallBack(g)
 	}
-	if int32(len(c.ops)) == from {
-		return
-	}
-	for k, g := range c.early { // what a chain reads and was to come back later comes back in time for it
+}
+
+// pullEarly has what a chain reads before op at, and was to come back later, come back in time for it.
+func (c *chains) pullEarly(at plan.OpID) {
+	for k, g := range c.early {
 		if c.absences.due[g] <= at {
 			c.early[k] = -1 // twice in the list
 			continue
@@ -132,26 +154,21 @@ func (c *chains) placeAt(at plan.OpID) {
 		c.memory.holdThroughout(c.m.gaps[g].size, at, c.absences.due[g])
 		c.absences.due[g], c.absences.fetch[g] = at, at
 	}
-	chain := c.ops[from:]
-	slices.Sort(chain)
-	c.retain(at, chain)
+}
+
+// retainLess lets go of what is retained, the one needed last first, until the chain can run within the
+// limit or nothing is retained. It writes down how much memory the chain takes.
+func (c *chains) retainLess(at plan.OpID, chain []plan.OpID) {
 	for {
 		c.memory.rerunPeak[at] = c.chainPeak(at, chain)
 		if c.memory.rerunPeak[at] <= c.memory.limit[at] || len(c.retained) == 0 {
-			break
+			return
 		}
-		g := c.retained[len(c.retained)-1] // the one needed last goes again
+		g := c.retained[len(c.retained)-1]
 		c.retained = c.retained[:len(c.retained)-1]
 		due := c.absences.due[g]
 		c.memory.hold(-c.m.gaps[g].size, at, due)
 		c.absences.fetch[g] = due
-	}
-	if c.memory.rerunPeak[at] > c.memory.limit[at] && c.fallBackToSwap(at, from) {
-		return
-	}
-	c.reruns = append(c.reruns, rerun{at, from, int32(len(c.ops))})
-	for _, o := range chain {
-		c.rerunTime[at] += c.setting.dur[o] + c.m.p.Hardware.AgainTime
 	}
 }
 
