@@ -25,6 +25,9 @@ type program struct {
 	rate    []float64 // of each column, the price of a byte at these weights
 	order   []int32   // the columns, the cheapest in front as far as they are needed
 	out, in rows      // of copies out and of copies in
+	// what a nanosecond of a copy costs: of a copy out the weights of all rows up to its own, since they count
+	// it, of a copy in those from its own on
+	outSum, inSum []float64
 }
 
 // open makes the program of the moment at which op k begins, which takes dur, with equal weights.
@@ -91,32 +94,57 @@ func (lp *program) gather() {
 // least time from the moment to the end of the step.
 func (lp *program) lagrangian(missing, rest float64) float64 {
 	nOut, nIn := len(lp.out.at), len(lp.in.at)
-	// cost of a column: rows out up to its own count it, rows in from its own on
-	a, c := slices.Clone(lp.out.weight[:nOut]), slices.Clone(lp.in.weight[:nIn])
-	for i := 1; i < nOut; i++ {
-		a[i] += a[i-1]
-	}
-	for i := nIn - 2; i >= 0; i-- {
-		c[i] += c[i+1]
-	}
-	rerun := func(x *column) float64 { // what running it again costs
-		if lp.serial {
-			return x.rerunTime * (lp.in.weight[nIn] + c[x.inRow])
-		}
-		return x.rerunTime * lp.in.weight[nIn]
-	}
+	lp.outSum = append(lp.outSum[:0], lp.out.weight[:nOut]...)
+	lp.inSum = append(lp.inSum[:0], lp.in.weight[:nIn]...)
+	fromFirst(lp.outSum)
+	fromLast(lp.inSum)
 	for i := range lp.columns {
 		x := &lp.columns[i]
-		cost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
-		if x.canRerun {
-			cost = min(cost, rerun(x))
-		}
+		cost, _ := lp.cost(x)
 		lp.rate[i] = cost / x.size
 	}
 	lp.cheapest(missing)
+	value := lp.fill(missing)
+	if math.IsInf(value, 1) {
+		return value
+	}
+	fromLast(lp.out.gain[:nOut])
+	fromFirst(lp.in.gain[:nIn])
+	for i, base := range lp.out.base {
+		lp.out.gain[i] += base
+		value += lp.out.weight[i] * base
+	}
+	for i, base := range lp.in.base {
+		lp.in.gain[i] += base
+		value += lp.in.weight[i] * base
+	}
+	begin := float64(lp.b.begin[lp.k])
+	lp.out.gain[nOut] = begin
+	lp.in.gain[nIn] += rest
+	return value + (lp.out.weight[nOut]*begin + lp.in.weight[nIn]*rest)
+}
+
+// cost returns the least that it costs to have all of a value absent, and whether that is running it again.
+func (lp *program) cost(x *column) (cost float64, rerun bool) {
+	cost = x.evictTime*lp.outSum[x.outRow] + x.prefetchTime*lp.inSum[x.inRow]
+	if !x.canRerun {
+		return cost, false
+	}
+	weight := lp.in.weight[len(lp.in.at)]
+	if lp.serial {
+		weight += lp.inSum[x.inRow]
+	}
+	if again := x.rerunTime * weight; again < cost {
+		return again, true
+	}
+	return cost, false
+}
+
+// fill has the cheapest columns absent until no byte is missing. It returns what that costs, and leaves in
+// the gains what it adds to each row's own columns; infinity where there are too few bytes.
+func (lp *program) fill(missing float64) (value float64) {
 	clear(lp.out.gain)
 	clear(lp.in.gain)
-	var value float64
 	for _, i := range lp.order {
 		if missing <= 0 {
 			break
@@ -129,38 +157,33 @@ func (lp *program) lagrangian(missing, rest float64) float64 {
 			missing -= x.size
 		}
 		value += share * x.size * lp.rate[i]
-		swapCost := x.evictTime*a[x.outRow] + x.prefetchTime*c[x.inRow]
-		if x.canRerun && rerun(x) < swapCost {
-			lp.in.gain[nIn] += share * x.rerunTime
-			if lp.serial {
-				lp.in.gain[x.inRow] += share * x.rerunTime
-			}
-		} else {
+		if _, rerun := lp.cost(x); !rerun {
 			lp.out.gain[x.outRow] += share * x.evictTime
 			lp.in.gain[x.inRow] += share * x.prefetchTime
+			continue
+		}
+		lp.in.gain[len(lp.in.at)] += share * x.rerunTime
+		if lp.serial {
+			lp.in.gain[x.inRow] += share * x.rerunTime
 		}
 	}
 	if missing > 0 {
 		return math.Inf(1)
 	}
-	for i := nOut - 2; i >= 0; i-- {
-		lp.out.gain[i] += lp.out.gain[i+1]
-	}
-	for i := 1; i < nIn; i++ {
-		lp.in.gain[i] += lp.in.gain[i-1]
-	}
-	for i, base := range lp.out.base {
-		lp.out.gain[i] += base
-		value += lp.out.weight[i] * base
-	}
-	for i, base := range lp.in.base {
-		lp.in.gain[i] += base
-		value += lp.in.weight[i] * base
-	}
-	lp.out.gain[nOut] = float64(lp.b.begin[lp.k])
-	lp.in.gain[nIn] += rest
-	value += lp.out.weight[nOut]*float64(lp.b.begin[lp.k]) + lp.in.weight[nIn]*rest
 	return value
+}
+
+// fromFirst replaces each number by the sum of all up to it, fromLast by the sum of all from it on.
+func fromFirst(x []float64) {
+	for i := 1; i < len(x); i++ {
+		x[i] += x[i-1]
+	}
+}
+
+func fromLast(x []float64) {
+	for i := len(x) - 2; i >= 0; i-- {
+		x[i] += x[i+1]
+	}
 }
 
 // cheapest moves the columns of the least rates to the front of the order, as many as it takes to have the
@@ -286,10 +309,6 @@ func (lp *program) dual(d *dual, value float64) {
 	d.value, d.at, d.compute, d.serial = value, lp.k, lp.in.weight[nIn], lp.serial
 	d.outAt, d.inAt = append(d.outAt[:0], lp.out.at...), append(d.inAt[:0], lp.in.at...)
 	d.out, d.in = append(d.out[:0], lp.out.weight[:nOut]...), append(d.in[:0], lp.in.weight[:nIn]...)
-	for i := 1; i < nOut; i++ {
-		d.out[i] += d.out[i-1]
-	}
-	for i := nIn - 2; i >= 0; i-- {
-		d.in[i] += d.in[i+1]
-	}
+	fromFirst(d.out)
+	fromLast(d.in)
 }
