@@ -128,6 +128,10 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
 				pl.Reruns, pl.Absences = nil, nil
 			}},
+		{name: "a step for an op that its rerun does not have", want: "op 2 runs again, and no rerun",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Reruns[0].Ops = []plan.OpID{1, 3}
+			}},
 		{name: "a rerun that no step carries out", want: "does not", spoil: func(*plan.Decisions) {},
 			after: func(pl *plan.Plan) {
 				pl.Reruns[0].Ops = append(pl.Reruns[0].Ops, 3)

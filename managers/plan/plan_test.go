@@ -395,6 +395,8 @@ func TestDecisionsThatContradictThemselvesAreRefused(t *testing.T) {
 				How: plan.Recompute}}}},
 		{"an op that is none", "op 77 of 8 is to run again",
 			plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{77}}}}},
+		{"the op behind the last", "op 8 of 8 is to run again",
+			plan.Decisions{Reruns: []plan.Rerun{{Before: 3, Ops: []plan.OpID{8}}}}},
 	} {
 		if _, err := plan.Assemble(p, c.d); !errors.Is(err, plan.ErrInvalid) ||
 			!strings.Contains(err.Error(), c.want) {

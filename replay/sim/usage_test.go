@@ -56,3 +56,38 @@ func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 		t.Errorf("KiB in use by time are %s, not %s", s, want)
 	}
 }
+
+// What is copied out holds its memory until the copy is done, however far compute has come.
+func TestACopyInFlightHoldsItsMemory(t *testing.T) {
+	b := plantest.New()
+	b.P.Hardware.LaunchGap = 0
+	b.P.Hardware.D2H = plan.Link{BytesPerSecond: 4 << 10 * 1e6} // a microsecond for the buffer
+	b.P.Hardware.H2D = b.P.Hardware.D2H
+	x := b.Buffer("x", 4<<10, timeline.Activation)
+	b.Op("make", traces.PhaseForward, 100, nil, []plan.BufferID{x})
+	b.Op("short", traces.PhaseForward, 10, nil, nil)
+	b.Op("long", traces.PhaseForward, 5000, nil, nil)
+	b.Op("use", traces.PhaseBackward, 10, []plan.BufferID{x}, nil)
+	p := b.End()
+	pl, err := plan.Assemble(p, plan.Decisions{Absences: []plan.Absence{
+		{Buffer: x, After: 0, Release: 1, Fetch: 3, Before: 3, How: plan.Swap}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.Run(context.Background(), p, pl, sim.Options{Usage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var during int64
+	for _, u := range m.Usage {
+		if u.Time <= 1000 {
+			during = u.Bytes
+		}
+	}
+	if during != 4<<10 {
+		t.Errorf("the copy runs from 100 to 1100 ns: %d bytes in use at 1000 ns; usage %v", during, m.Usage)
+	}
+}

@@ -1,0 +1,41 @@
+package timeline_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Where the final state is unknown, the source's own counter tells what was in use at the start: a recording
+// begins empty if it says so, and with what it says otherwise.
+func TestTheSourcesCounterGivesTheStart(t *testing.T) {
+	for _, c := range []struct {
+		first int64 // the counter after the first allocation, which has 100 bytes
+		start int64
+		empty bool
+	}{{100, 0, true}, {350, 250, false}} {
+		b := traces.NewBuilder()
+		dev := b.Device(traces.DeviceGPU, 0)
+		for _, e := range []traces.Event{
+			{Time: 10, Action: traces.Alloc, Addr: 4096, Size: 100},
+			{Time: 20, Action: traces.FreeCompleted, Addr: 4096, Size: 100},
+		} {
+			e.Device, e.Stack = dev, traces.NoStack
+			b.Event(e)
+		}
+		b.T.Counters = []traces.Counter{{
+			Name: b.String(traces.CounterAllocated), Device: dev,
+			Time: []int64{10, 20}, Value: []int64{c.first, c.first - 100}, Event: []int32{0, 1},
+		}}
+		tl, err := timeline.Build(context.Background(), b.Finish(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := tl.Main().Totals; got.StartAllocated != c.start || got.BeginsEmpty != c.empty {
+			t.Errorf("a counter of %d bytes: begins with %d bytes, empty %t, want %d and %t", c.first,
+				got.StartAllocated, got.BeginsEmpty, c.start, c.empty)
+		}
+	}
+}
