@@ -25,8 +25,8 @@ type program struct {
 	rate    []float64 // of each column, the price of a byte at these weights
 	order   []int32   // the columns, the cheapest in front as far as they are needed
 	out, in rows      // of copies out and of copies in
-	// what a nanosecond of a copy costs: of a copy out the weights of all rows up to its own, since they count
-	// it, of a copy in those from its own on
+	// what a nanosecond of a copy costs: of a copy out the weights of all rows up to its own, which count it,
+	// of a copy in those from its own on
 	outSum, inSum []float64
 }
 

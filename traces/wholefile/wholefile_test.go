@@ -59,7 +59,8 @@ func TestAFileIsReplacedWholeOrNotAtAll(t *testing.T) {
 		_ = write("", nil)
 	}()
 	check("second")
-	if err := wholefile.Write(filepath.Join(dir, "none", "a.txt"), 0o600, nil); !errors.Is(err, os.ErrNotExist) {
+	err := wholefile.Write(filepath.Join(dir, "none", "a.txt"), 0o600, nil)
+	if !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }
