@@ -68,8 +68,9 @@ type Message struct {
 	Node string
 	Kind Kind
 	Data []byte
-	// Stored is when the hub received it, by the hub's clock.
+	// Stored is when the hub received it, by the hub's clock, and Age how long the hub had it when it was read.
 	Stored time.Time
+	Age    time.Duration
 }
 
 // Outage is a time in which a hub could store nothing, usually because its disk was full. Nodes keep what

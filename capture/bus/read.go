@@ -77,6 +77,11 @@ func (r *reader) follow(ctx context.Context) {
 	if err != nil {
 		return
 	}
+	// The hub's clock may differ from this machine's.
+	ahead := time.Duration(0)
+	if now := s.CachedInfo().TimeStamp; !now.IsZero() {
+		ahead = time.Until(now)
+	}
 	if made := s.CachedInfo().Created; !made.Equal(r.made) {
 		r.made, r.last = made, 0
 	}
@@ -125,7 +130,8 @@ func (r *reader) follow(ctx context.Context) {
 		}
 		r.last = about.Sequence.Stream
 		if node, ok := r.conn.names.nodeOf(m.Subject()); ok {
-			r.take(Message{Node: node, Kind: r.kind, Data: m.Data(), Stored: about.Timestamp})
+			r.take(Message{Node: node, Kind: r.kind, Data: m.Data(), Stored: about.Timestamp,
+				Age: max(time.Since(about.Timestamp)+ahead, 0)})
 		}
 		if about.NumPending == 0 { // later messages of the same nodes may have replaced what was there
 			had = min(had, r.last)

@@ -56,3 +56,17 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 		t.Errorf("it had read everything at %s", caught)
 	}
 }
+
+// Who comes later learns how long ago a message was stored.
+func TestAMessageHasAnAge(t *testing.T) {
+	ctx := within(t)
+	_, j := overTLS(t, "r")
+	send(ctx, t, dial(t, Access{Join: j, Role: Agent}), NewRing("a", RingLimits{}), "old")
+	const waited = 50 * time.Millisecond
+	time.Sleep(waited)
+	got := read(ctx, t, dial(t, Access{Join: j, Role: Viewer}), Step).wait(ctx, t, 1)
+	// Asking the hub for its time takes a moment, which may be missing.
+	if age := got[0].Age; age < waited/2 || age > time.Hour {
+		t.Errorf("%v after it was stored its age is %v", waited, age)
+	}
+}

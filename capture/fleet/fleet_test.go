@@ -435,6 +435,25 @@ func TestANodeThatFallsSilentIsLateAndThenLost(t *testing.T) {
 	}
 }
 
+// A viewer that comes late is told at once that a node has long been silent, whatever its own clock says.
+func TestWhoComesLateSeesThatANodeIsSilent(t *testing.T) {
+	now := time.Unix(1000, 0)
+	w := NewWatch(WatchOptions{now: func() time.Time { return now }})
+	defer w.Close()
+	for rank, age := range []time.Duration{lostAfter + time.Second, lateAfter, 0} {
+		w.take(bus.Message{Node: fmt.Sprint("n", rank), Kind: bus.Step, Age: age, Data: appendBatch(nil, batch{
+			head: head{rank: maybe.Known(int64(rank))}, steps: []capture.Step{aStep(0)}})})
+	}
+	w.caughtUp(bus.Hello)
+	w.caughtUp(bus.Step)
+	<-w.Caught()
+	for i, want := range []string{"lost: nothing from n0 for 31s", "late: nothing from n1 for 6s", ""} {
+		if got := w.Job().Processes()[i].History.Snapshot().Severed; got != want {
+			t.Errorf("rank %d: %q, not %q", i, got, want)
+		}
+	}
+}
+
 // A rank that torchrun starts again is another attempt.
 func TestARankThatStartsAgainIsAnotherAttempt(t *testing.T) {
 	j, ranks := ranksOf(t, 2, 0, 1)

@@ -129,8 +129,10 @@ func (w *Watch) take(m bus.Message) {
 		n = &node{ranks: map[int]*member{}, host: m.Node}
 		w.nodes[m.Node] = n
 	}
-	n.heard = w.options.now()
-	if n.silence != "" {
+	if heard := w.options.now().Add(-m.Age); heard.After(n.heard) {
+		n.heard = heard
+	}
+	if n.silence != "" && m.Age < lateAfter {
 		w.silent(n, "")
 	}
 	var err error
@@ -158,6 +160,7 @@ func (w *Watch) caughtUp(k bus.Kind) {
 		return // of another hub before this one
 	}
 	if delete(w.behind, k); len(w.behind) == 0 {
+		w.lookAt(w.options.now(), true) // a node may have been silent for long when a viewer comes
 		close(w.caught)
 	}
 }
@@ -327,7 +330,11 @@ func (w *Watch) settle() {
 func (w *Watch) look(connected bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.options.now()
+	w.lookAt(w.options.now(), connected)
+}
+
+// lookAt is look at a moment; w.mu is held.
+func (w *Watch) lookAt(now time.Time, connected bool) {
 	for _, n := range w.nodes {
 		for _, m := range n.ranks {
 			w.finish(m)

@@ -54,8 +54,11 @@ func (x *watched) start() (run *exec.Cmd, learned *words, ended chan error) {
 		x.t.Fatal(err)
 	}
 	ended = make(chan error, 1)
-	go func() { ended <- run.Wait() }()
-	x.t.Cleanup(x.stop)
+	go func() {
+		ended <- run.Wait() // which its ranks hold up, too: they have its output
+		close(ended)
+	}()
+	x.t.Cleanup(func() { x.stop(); <-ended })
 	x.until("the first steps arrive", func() bool { return x.progress() > 3 && x.arrived(3) })
 	return run, learned, ended
 }
