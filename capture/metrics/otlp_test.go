@@ -142,6 +142,7 @@ func TestACollectorCannotSendElsewhere(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	stop()
 	x.Run(ctx)
+	close(told)
 	if err := <-told; err == nil || !strings.Contains(err.Error(), "307") || len(elsewhere.bodies) > 0 {
 		t.Errorf("%v, %d bodies", err, len(elsewhere.bodies))
 	}
