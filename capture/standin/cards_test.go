@@ -25,18 +25,20 @@ print(torch.cuda.get_device_capability(), x.shape)
 	}
 }
 
-// Go and the library list the same cards: torch sees the name and memory in Go's list.
+// Go and the library list the same cards: torch sees the figures in Go's list.
 func TestGoAndTheLibraryListTheSameCards(t *testing.T) {
 	for _, c := range standin.Cards() {
 		out := standintest.Python(t, standin.Machine{Model: c.Model}, `
 import torch
-print(torch.cuda.get_device_properties(0).name, torch.cuda.get_device_properties(0).total_memory)
+p = torch.cuda.get_device_properties(0)
+print(p.name, p.total_memory, p.major, p.minor, p.multi_processor_count)
 `)
-		if want := fmt.Sprint(c.Name, " ", c.Memory); strings.TrimSpace(out) != want {
+		want := fmt.Sprint(c.Name, " ", c.Memory, c.Capability[0], c.Capability[1], c.Processors)
+		if strings.TrimSpace(out) != want {
 			t.Errorf("%s: torch sees %s, the list says %s", c.Model, strings.TrimSpace(out), want)
 		}
 	}
-	if n := len(standin.Cards()); n != 13 {
-		t.Errorf("%d cards are listed, want 13", n)
+	if n := len(standin.Cards()); n != 17 {
+		t.Errorf("%d cards are listed, want 17", n)
 	}
 }

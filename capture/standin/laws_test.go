@@ -245,6 +245,13 @@ free(d); close(a, b)`}
 func TestQuickMemory(t *testing.T) {
 	small := standin.Machine{Memory: "1GiB", Context: "100MiB"}
 	checkLaws(t, []law{
+		{name: "managed memory takes hints where it should be, other memory does not", machine: small,
+			program: `
+m, d = out("cudaMallocManaged", MiB, 1), memory(MiB)
+for p, want in ((m, 0), (m + 4096, 0), (d, 1), (m + MiB, 1)):
+    assert ask("cudaMemPrefetchAsync", p, 4096, 0, 0, 0) == want, hex(p)
+    assert ask("cudaMemAdvise", p, 4096, 3, 0) == want, hex(p)
+free(d, m)`},
 		{name: "freed memory is free again", machine: small, orders: everyOrder, program: `
 before = free_memory()
 assert before == 924 * MiB, before

@@ -280,6 +280,21 @@ STANDIN_API int cudaMallocManaged(void **p, size_t n, unsigned) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(allocate(p, n, Kind::kManaged, false, __func__));
 }
+// Hints where managed memory should be, as optimizers with paged states give them. The arguments behind the
+// size differ between CUDA 12 and 13, and are not needed.
+static Result hint(const void *p, size_t n) {
+  Lock lock(core());
+  RangePtr r = range_of(p, lock);
+  return n && r && r->kind == Kind::kManaged ? kSuccess : kInvalidValue;
+}
+STANDIN_API int cudaMemPrefetchAsync(const void *p, size_t n, uint64_t, uint64_t, void *) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(hint(p, n));
+}
+STANDIN_API int cudaMemAdvise(const void *p, size_t n, int, uint64_t) {
+  STANDIN_ENTER_RUNTIME();
+  return keep_error(hint(p, n));
+}
 STANDIN_API int cudaFree(void *p) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(free_device(p, true, __func__));
