@@ -12,18 +12,28 @@ Source: torch/_higher_order_ops/flex_attention.py, torch/_inductor/kernel/flex/f
 import importlib
 
 
-def take_flex_attention(torch):
-    """Put the tensors of the compiled kernels in place of the ones of the written-out mathematics. Returns
-    the functions that a script may compile then, with what stands in for each."""
-    try:  # by name, since the packages have functions of the modules' names
+def take_flex_attention(run):
+    """Put the tensors of the compiled kernels in place of the ones of the written-out mathematics, as soon as
+    something imports the module, which takes half a second. run.kernels_known then has the functions that a
+    script may compile, with what stands in for each."""
+
+    def take(flex):
+        run.kernels_known.update(_described(run.torch, flex))
+
+    after_import("torch.nn.attention.flex_attention", take)
+
+
+def _described(torch, flex):
+    """Have torch's module make what its own functions for fake tensors describe. Returns what stands in for
+    the functions that a script may compile, nothing for a release that describes them otherwise."""
+    try:  # by name, since the package has a function of the module's name
         ops = importlib.import_module("torch._higher_order_ops.flex_attention")
-        flex = importlib.import_module("torch.nn.attention.flex_attention")
     except ImportError:
         return {}
     forward = getattr(ops, "flex_attention_fake_impl", None)
     gradients = getattr(ops, "flex_attention_backward_fake_tensor_mode", None)
     if forward is None or gradients is None or not hasattr(flex, "_FLEX_ATTENTION_DISABLE_COMPILE_DEBUG"):
-        return {}  # a release that describes them otherwise
+        return {}
 
     def backward(query, *args, **kwargs):
         rows = query.new_empty(query.shape[:-1], dtype=torch.float32)

@@ -22,11 +22,15 @@ def leave_triton_out(run):
     def leave_out(jit):
         jit.KernelInterface.__getitem__ = no_launch
 
-    name = "triton.runtime.jit"
+    after_import("triton.runtime.jit", leave_out)
+
+
+def after_import(name, act):
+    """Call a function with a module: at once where it has been imported, else as soon as it is."""
     if name in sys.modules:
-        leave_out(sys.modules[name])
+        act(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport(name, leave_out))
+        sys.meta_path.insert(0, _AfterImport(name, act))
 
 
 class _AfterImport(object):

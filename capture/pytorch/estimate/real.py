@@ -237,7 +237,7 @@ def _prepare(run):
     import torch.amp.grad_scaler as scalers
 
     scale_without_infinities(scalers.GradScaler)
-    run.kernels_known = take_flex_attention(torch)
+    take_flex_attention(run)
     leave_triton_out(run)
     _filling(run)
     leave_files_alone(run)
