@@ -259,13 +259,18 @@ func prepare(folder string, o *Options) error {
 	return place(folder, program, c)
 }
 
+// environment is the command's.
+func (o *Options) environment() []string {
+	if o.Env == nil {
+		return os.Environ()
+	}
+	return o.Env
+}
+
 // environ puts the folder in front of PYTHONPATH and sets the ranks' variables if there are to be several
 // processes.
 func environ(o *Options, folder string) []string {
-	env := o.Env
-	if env == nil {
-		env = os.Environ()
-	}
+	env := o.environment()
 	set := map[string]string{"PYTHONPATH": folder}
 	if o.Processes > 0 {
 		n := strconv.Itoa(o.Processes)

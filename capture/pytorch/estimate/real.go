@@ -1,7 +1,6 @@
 package estimate
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	_ "embed"
@@ -9,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -127,7 +125,7 @@ type Process struct {
 	Answers     []RealAnswer
 	Notes       []string
 	// Trace holds everything from the device's first use to the last step, or to the out-of-memory that ended
-	// the process.
+	// the process. It, Described and Snapshot are nil in all processes but the one that Fullest returns.
 	Trace *traces.Trace
 	// Described holds two more steps, op by op, which every manager can plan on; their times are computed.
 	// Nil without, and Undescribed then says why, if it was asked for.
@@ -135,6 +133,22 @@ type Process struct {
 	Undescribed string
 	// Snapshot is what torch.cuda.memory._snapshot() returned, pickled; nil unless asked for.
 	Snapshot []byte
+
+	left      string // the path of the process's files, without their endings
+	described bool   // one of the files holds the described steps
+}
+
+// Fullest returns the process that stands for all: the first that ran out of memory, else the one that
+// reserved most.
+func Fullest(all []Process) *Process {
+	most := &all[0]
+	for i := range all {
+		p := &all[i]
+		if p.Died && !most.Died || p.Died == most.Died && p.Fullest().Reserved > most.Fullest().Reserved {
+			most = p
+		}
+	}
+	return most
 }
 
 // Fullest returns the books of the device that reserved most.
@@ -189,67 +203,11 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readReal(ctx, folder, code, o.Snapshots)
-}
-
-// interpreter finds the Python that a command is: itself, or what a script's first line names, as torchrun's
-// and accelerate's do.
-func interpreter(argv []string) (string, error) {
-	path, err := exec.LookPath(argv[0])
+	all, err := readReal(ctx, folder, code, o.Snapshots)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	if strings.HasPrefix(filepath.Base(path), "python") {
-		return path, nil
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	first, _ := bufio.NewReaderSize(f, 4096).ReadString('\n')
-	if line, ok := strings.CutPrefix(first, "#!"); ok {
-		words := strings.Fields(line)
-		if len(words) > 1 && filepath.Base(words[0]) == "env" {
-			words = words[1:]
-		}
-		if len(words) > 0 && strings.HasPrefix(filepath.Base(words[0]), "python") {
-			return exec.LookPath(words[0])
-		}
-	}
-	return "", fmt.Errorf("%w: %s is neither Python nor a Python script: name the interpreter, as in "+
-		"gmemtop estimate --allocator real -- python train.py", ErrUnsupported, argv[0])
-}
-
-// processFlags are how torchrun and accelerate are told how many processes to start on this machine.
-var processFlags = []string{"nproc-per-node", "num-processes"}
-
-// mostDevices is how many cards a machine has that is pretended for --world-size.
-const mostDevices = 8
-
-// devices is how many cards the machine of a command has: one for each process that a launcher starts or
-// --world-size pretends, since scripts refuse to train with fewer.
-func devices(o *RealOptions) int {
-	if o.Devices > 0 {
-		return o.Devices
-	}
-	for i, word := range o.Argv {
-		name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if strings.HasSuffix(word, ".py") {
-			break // the rest is the script's own
-		}
-		name = strings.ReplaceAll(name, "_", "-")
-		if !strings.HasPrefix(word, "--") || !slices.Contains(processFlags, name) {
-			continue
-		}
-		if !given && i+1 < len(o.Argv) {
-			value = o.Argv[i+1]
-		}
-		if n, err := strconv.Atoi(value); err == nil && n > 0 {
-			return n
-		}
-	}
-	return max(1, min(o.Processes, mostDevices))
+	return all, checkTorch(lib, all)
 }
 
 func prepareReal(folder string, o *RealOptions) error {
@@ -283,12 +241,8 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	if o.Outside > 0 {
 		m.Context = strconv.FormatInt(o.Outside, 10)
 	}
-	env := o.Env
-	if env == nil {
-		env = os.Environ()
-	}
 	model := o.Options
-	model.Env = append(lib.EnvironOf(env, m), offline...)
+	model.Env = append(lib.EnvironOf(o.environment(), m), offline...)
 	if o.AllocConf != "" {
 		model.Env = append(model.Env, "PYTORCH_CUDA_ALLOC_CONF="+o.AllocConf,
 			"PYTORCH_ALLOC_CONF="+o.AllocConf)
@@ -296,7 +250,8 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	return environ(&model, folder)
 }
 
-// readReal reads what the processes left.
+// readReal reads what the processes left: the reports of all, and the history of the one that stands for
+// them. A rank of a large training leaves hundreds of megabytes.
 func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]Process, error) {
 	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
@@ -307,7 +262,7 @@ func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]P
 		if filepath.Base(path) == "config.json" {
 			continue
 		}
-		p, err := readProcess(ctx, path, snapshots)
+		p, err := readProcess(path)
 		if err != nil {
 			return nil, err
 		}
@@ -326,11 +281,11 @@ func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]P
 		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", ErrUnsupported)
 	}
 	slices.SortStableFunc(all, func(a, b Process) int { return a.Rank - b.Rank })
-	return all, nil
+	return all, Fullest(all).readHistory(ctx, snapshots)
 }
 
-// readProcess reads a process's report and snapshot, nil where it used no device.
-func readProcess(ctx context.Context, path string, snapshots bool) (*Process, error) {
+// readProcess reads a process's report, nil where it used no device.
+func readProcess(path string) (*Process, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -347,7 +302,8 @@ func readProcess(ctx context.Context, path string, snapshots bool) (*Process, er
 	}
 	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
 		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers,
-		Notes: r.Notes, Whole: !r.Trains}
+		Notes: r.Notes, Whole: !r.Trains, Undescribed: r.Undescribed, described: r.Described,
+		left: strings.TrimSuffix(path, ".json")}
 	most := p.Fullest()
 	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Peaks) bool {
 		return slices.ContainsFunc(step, func(b Peaks) bool {
@@ -357,22 +313,23 @@ func readProcess(ctx context.Context, path string, snapshots bool) (*Process, er
 	if p.PeakStep == 0 && p.Died {
 		p.PeakStep = p.Steps + 1
 	}
-	left := strings.TrimSuffix(path, ".json")
-	snapshot, err := os.ReadFile(left + ".pickle")
+	return p, nil
+}
+
+// readHistory reads the allocator's history of a process, and the steps that it described.
+func (p *Process) readHistory(ctx context.Context, snapshots bool) error {
+	snapshot, err := os.ReadFile(p.left + ".pickle")
 	if err != nil {
-		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
+		return fmt.Errorf("the estimate's snapshot: %w", err)
 	}
 	if p.Trace, err = torchsnapshot.Read(ctx, bytes.NewReader(snapshot), nil); err != nil {
-		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
+		return fmt.Errorf("the estimate's snapshot: %w", err)
 	}
 	if snapshots {
 		p.Snapshot = snapshot
 	}
-	p.Undescribed = r.Undescribed
-	if r.Described {
-		if p.Described, err = readSteps(ctx, left+".jsonl"); err != nil {
-			return nil, err
-		}
+	if p.described {
+		p.Described, err = readSteps(ctx, p.left+".jsonl")
 	}
-	return p, nil
+	return err
 }

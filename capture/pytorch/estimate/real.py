@@ -226,6 +226,9 @@ def _prepare(run):
         torch._C._cuda_attach_out_of_memory_observer(run.ran_out)
 
     torch.cuda._lazy_call(begun)
+    # Where CUDA_VISIBLE_DEVICES is set, torch looks for those numbers among all cards of the machine. The
+    # stand-in has only the ones that the command may use.
+    torch.cuda._device_count_nvml = lambda: -1
     # The script's own recording would end this one.
     torch.cuda.memory._record_memory_history = lambda *args, **kwargs: run.note(
         "the script records its memory itself: that was left out"
