@@ -122,61 +122,26 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 			return err
 		}
 	}
-	var err error
 	e.Argv = argv
-	var cards []standin.Card
-	switch {
-	case e.allocator == "real":
-		if cards, err = e.realCards(); err != nil {
-			return usageError{err}
-		}
-	case e.allocator != "model":
-		return usagef("--allocator %q is neither model nor real", e.allocator)
-	case e.snapshot != "":
-		return usagef("--snapshot needs --allocator real: the emulated allocator takes none")
-	default:
-		if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
-			return err
-		}
-	}
-	if e.Outside, err = planner.Bytes("outside", e.plan.Outside); err != nil {
+	cards, err := e.chooseDevices()
+	if err != nil {
 		return err
 	}
-	if e.cpu && e.plan.Outside == defaultOutside {
-		e.Outside = 0
-	}
-	if e.Budget, err = planner.Bytes("budget", e.plan.Budget); err != nil {
+	if err := e.chooseMemory(cards); err != nil {
 		return err
-	}
-	if e.Budget == 0 {
-		e.Budget = fit.Memory(&e.Hardware)
-	}
-	if len(cards) > 0 && e.Budget == 0 {
-		e.Budget = cards[0].Memory
-	}
-	if e.Budget == 0 {
-		return usagef("the memory of %s is unknown: give --budget", e.Hardware.Name)
 	}
 	if err := e.check(); err != nil {
 		return usageError{err}
 	}
-	asked := e.plan.Hardware
-	if asked == "" && len(cards) == 1 {
-		asked = planner.DefaultHardware
-	}
-	if v := fit.Variants(asked); v != "" {
-		e.Notes = append(e.Notes, v)
-	}
+	e.noteVariants(cards)
 	e.Options = estimate.Options{Env: e.Environ, Stdin: e.In, Stdout: e.Err, Stderr: e.Err, CPU: e.cpu,
 		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
 	if !e.flags.verbose {
-		f, err := os.CreateTemp("", "gmemtop-estimate-")
+		discard, err := e.keepPrinted()
 		if err != nil {
-			return fmt.Errorf("no file for what the command prints: %w; --verbose needs none", err)
+			return err
 		}
-		defer f.Close()
-		_ = os.Remove(f.Name()) // it lasts as long as it is open
-		e.Options.Stdout, e.Options.Stderr, e.printed = f, f, f
+		defer discard()
 	}
 	switch {
 	case len(cards) > 1:
@@ -186,6 +151,70 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	e.choose(&e.Training, cards, e.chosenSettings())
 	return e.atSizes(ctx)
+}
+
+// chooseDevices finds what --hardware names: cards for PyTorch's own allocator, smallest first, or, for the
+// emulated one, a preset.
+func (e *estimateCommand) chooseDevices() (cards []standin.Card, err error) {
+	switch {
+	case e.allocator == "real":
+		if cards, err = e.realCards(); err != nil {
+			return nil, usageError{err}
+		}
+		return cards, nil
+	case e.allocator != "model":
+		return nil, usagef("--allocator %q is neither model nor real", e.allocator)
+	case e.snapshot != "":
+		return nil, usagef("--snapshot needs --allocator real: the emulated allocator takes none")
+	}
+	e.Hardware, err = fit.DeviceChosen(&e.plan.Task)
+	return nil, err
+}
+
+// chooseMemory finds the memory that the training must fit in: what --budget says, or the device's.
+func (e *estimateCommand) chooseMemory(cards []standin.Card) (err error) {
+	if e.Outside, err = planner.Bytes("outside", e.plan.Outside); err != nil {
+		return err
+	}
+	if e.cpu && e.plan.Outside == defaultOutside {
+		e.Outside = 0
+	}
+	if e.Budget, err = planner.Bytes("budget", e.plan.Budget); err != nil {
+		return err
+	}
+	switch {
+	case e.Budget > 0:
+	case len(cards) > 0:
+		e.Budget = cards[0].Memory
+	default:
+		e.Budget = fit.Memory(&e.Hardware)
+	}
+	if e.Budget == 0 {
+		return usagef("the memory of %s is unknown: give --budget", e.Hardware.Name)
+	}
+	return nil
+}
+
+// noteVariants adds a note where the name of the hardware could mean several cards.
+func (e *estimateCommand) noteVariants(cards []standin.Card) {
+	asked := e.plan.Hardware
+	if asked == "" && len(cards) == 1 {
+		asked = planner.DefaultHardware
+	}
+	if v := fit.Variants(asked); v != "" {
+		e.Notes = append(e.Notes, v)
+	}
+}
+
+// keepPrinted has what the command prints go to a file, which is shown if the command fails. discard ends it.
+func (e *estimateCommand) keepPrinted() (discard func(), err error) {
+	f, err := os.CreateTemp("", "gmemtop-estimate-")
+	if err != nil {
+		return nil, fmt.Errorf("no file for what the command prints: %w; --verbose needs none", err)
+	}
+	_ = os.Remove(f.Name()) // it lasts as long as it is open
+	e.Options.Stdout, e.Options.Stderr, e.printed = f, f, f
+	return func() { f.Close() }, nil
 }
 
 // atSizes runs the command at each size and reports.
@@ -271,7 +300,7 @@ var errNoStep = unsupportedError{errors.New("the script ended before its first s
 // withoutRealAt runs the command at a size that PyTorch's own allocator cannot answer for, for the given
 // reason. The emulated allocator answers instead, and the report says so.
 func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why error) (*fit.Estimate, error) {
-	hw, err := e.plan.ChosenHardware()
+	hw, err := fit.DeviceChosen(&e.plan.Task)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", why, err)
 	}

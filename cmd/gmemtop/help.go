@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/managers"
@@ -64,6 +65,9 @@ const exitCodesTopic = `Exit codes of every command but run, whose exit code is 
 func hardwareTopic() string {
 	return "--hardware takes a name, the beginning of one (h100), or a file saved by calibration:\n\n  " +
 		strings.Join(hardwareNames(), "\n  ") +
+		"\n\ngmemtop estimate also takes cards whose memory is known and whose speed is not,\n" +
+		"with or without words such as NVIDIA and RTX (l4, 4090):\n\n  " +
+		strings.Join(fit.OtherCards(), "\n  ") +
 		"\n\n--network takes:\n\n  " + strings.Join(networkNames(), "\n  ")
 }
 

@@ -80,18 +80,6 @@ func (x *Estimate) Recording() (t *traces.Trace, note string) {
 // unknown.
 func (x *Estimate) unseen() bool { return x.Fits && x.Result.Steps == 0 && !x.Result.Whole }
 
-// capabilities are compute capabilities and numbers of multiprocessors by prefix of a preset's name; to
-// scripts, any other GPU looks like an A100.
-var capabilities = []struct {
-	prefix     string
-	capability [2]int
-	processors int
-}{
-	{"TITAN X (Maxwell)", [2]int{5, 2}, 24}, {"P100", [2]int{6, 0}, 56}, {"V100", [2]int{7, 0}, 80},
-	{"A100", [2]int{8, 0}, 108},
-	{"H100", [2]int{9, 0}, 132}, {"H200", [2]int{9, 0}, 132}, {"GH200", [2]int{9, 0}, 132},
-}
-
 // At runs the command at a size.
 func (t *Training) At(ctx context.Context, size Size) (*Estimate, error) {
 	if t.Real != nil {
@@ -106,19 +94,6 @@ func (t *Training) At(ctx context.Context, size Size) (*Estimate, error) {
 		return nil, err
 	}
 	return t.estimate(ctx, size, r)
-}
-
-// device is a GPU as an estimate takes it.
-func device(hw *plan.Hardware, memory int64) estimate.Device {
-	d := estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: memory, FlopsPerSecond: hw.FlopsPerSecond,
-		FlopsType: hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap,
-		Capability: [2]int{8, 0}, Processors: 108}
-	for _, c := range capabilities {
-		if strings.HasPrefix(hw.Name, c.prefix) {
-			d.Capability, d.Processors = c.capability, c.processors
-		}
-	}
-	return d
 }
 
 // estimate sums up what the command allocated at a size.

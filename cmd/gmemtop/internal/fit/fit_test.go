@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
@@ -152,7 +153,8 @@ func TestSizesMatchPlaceholders(t *testing.T) {
 }
 
 func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
-	x := &Training{Budget: 46 << 20, Outside: 1 << 20, Hardware: plan.Hardware{Name: "A100"}}
+	x := &Training{Budget: 46 << 20, Outside: 1 << 20,
+		Hardware: plan.Hardware{Name: "A100", BytesPerSecond: 2e12}}
 	small := estimated(t, x, Size{Batch: 8, Sequence: 64}, twoSteps)
 	small.Result.MadeUp = []estimate.Answer{{Op: "item", Count: 2}, {Op: "tolist", Count: 1}}
 	small.Result.Notes = []string{"a stream was made"}
@@ -369,6 +371,9 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 		{"V100-SXM2-32GB", "V100-SXM2-32GB", "Tesla V100-SXM2-32GB", ""},
 		{"h100", "H100-SXM5-80GB", "NVIDIA H100 80GB HBM3", ""},
 		{"t4", "", "Tesla T4", ""},
+		{"4090", "", "NVIDIA GeForce RTX 4090", ""},
+		{"rtx-a6000", "", "NVIDIA RTX A6000", ""},
+		{"NVIDIA GeForce RTX 5090", "", "NVIDIA GeForce RTX 5090", ""},
 		{"v100", "", "", ""}, // PCIe or SXM2: neither takes it
 		{"p100", "P100-PCIE-16GB", "", ""},
 		{"nobody's", "", "", ""},
@@ -379,8 +384,17 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 			t.Errorf("%s is the preset %q and the card %q (%v), expected %q and %q", c.name, h.Name,
 				card.Name, err, c.preset, c.card)
 		}
-		if c.preset != "" && c.card != "" && Memory(&h) != card.Memory {
-			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&h), card.Memory)
+		chosen, err := DeviceChosen(&planner.Task{Hardware: c.name})
+		if known := c.preset != "" || c.card != ""; (err == nil) != known {
+			t.Errorf("%s for the emulated allocator: %v", c.name, err)
+		}
+		if c.card != "" && Memory(&chosen) != card.Memory {
+			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&chosen),
+				card.Memory)
+		}
+		if d := device(&chosen, 1); c.card != "" && (d.Name != card.Name || d.Capability != card.Capability ||
+			d.Processors != card.Processors) {
+			t.Errorf("to a script %s is %+v, the card is %+v", c.name, d, card)
 		}
 		if got := Variants(c.name); got != c.variants {
 			t.Errorf("%s: %q", c.name, got)

@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -21,65 +18,6 @@ type Real struct {
 	AllocConf string // PYTORCH_CUDA_ALLOC_CONF; "" leaves it as it is
 	// Building is called if the stand-in has to be compiled first, which takes a minute; may be nil.
 	Building func()
-}
-
-// cards maps presets to the stand-in's models.
-var cards = map[string]string{"V100-SXM2-16GB": "v100-16", "V100-SXM2-32GB": "v100",
-	"A100-SXM4-40GB": "a100-40", "A100-SXM4-80GB": "a100", "H100-SXM5-80GB": "h100", "H200-SXM-141GB": "h200"}
-
-// CardNamed finds the card that --hardware names. A preset's name means the same card as everywhere else;
-// other names are the stand-in's models.
-func CardNamed(name string) (standin.Card, error) {
-	if len(hardware.Meant(name)) > 0 {
-		h, err := hardware.ByName(name)
-		if err != nil {
-			return standin.Card{}, fmt.Errorf("--hardware: %w", err)
-		}
-		if c, ok := standin.CardNamed(cards[h.Name]); ok {
-			return c, nil
-		}
-	} else if c, ok := standin.CardNamed(name); ok {
-		return c, nil
-	}
-	var names []string
-	for _, c := range standin.Cards() {
-		names = append(names, c.Name)
-	}
-	return standin.Card{}, fmt.Errorf("--hardware %q is not a card that PyTorch's own allocator can be "+
-		"run for: %s, or all", name, strings.Join(names, ", "))
-}
-
-// device is the card with the figures of its preset. A card without one has none: its ops take their launch.
-func (r *Real) device() estimate.Device {
-	for name, model := range cards {
-		if hw, err := hardware.ByName(name); err == nil && model == r.Card.Model {
-			return device(&hw, r.Card.Memory)
-		}
-	}
-	return device(&plan.Hardware{Name: r.Card.Name, LaunchGap: defaultLaunch}, r.Card.Memory)
-}
-
-// defaultLaunch is the launch of a kernel on a card that is not among the presets.
-const defaultLaunch = 5000
-
-// Memory returns a device's memory in bytes: what its driver reports, if known, which is a little less than
-// its data sheet says.
-func Memory(hw *plan.Hardware) int64 {
-	if c, ok := standin.CardNamed(cards[hw.Name]); ok {
-		return c.Memory
-	}
-	return hw.MemoryBytes
-}
-
-// Variants says which cards an ambiguous name could mean and which one is used; "" for an unambiguous name.
-func Variants(name string) string {
-	all := hardware.Meant(name)
-	h, err := hardware.ByName(name)
-	if len(all) < 2 || err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%s is taken, the smallest of those that %q may mean: %s", h.Name, name,
-		strings.Join(all, ", "))
 }
 
 // realAt runs the command at a size with PyTorch's own allocator. If it runs several processes, the one that
@@ -94,14 +32,7 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 	if err != nil {
 		return nil, err
 	}
-	at := 0
-	for i := range all {
-		died, most := all[i].Died, all[at].Died
-		if died && !most || died == most && all[i].Fullest().Reserved > all[at].Fullest().Reserved {
-			at = i
-		}
-	}
-	p := &all[at]
+	p := estimate.Fullest(all)
 	tl, err := timeline.Build(ctx, p.Trace, nil)
 	if err != nil {
 		return nil, err

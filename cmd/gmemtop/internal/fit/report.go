@@ -157,7 +157,7 @@ func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
 	}
 	line("reserved", u.Bytes(x.Reserved), allocator)
 	line("outside of tensors", u.Bytes(t.Outside), "assumed: CUDA, libraries (--outside)")
-	if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil {
+	if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil && t.Hardware.BytesPerSecond > 0 {
 		line("step "+strconv.Itoa(n), "~"+timeline.Duration(x.StepTime), "from "+t.Hardware.Name+"'s figures")
 	}
 }
