@@ -134,3 +134,23 @@ torch.optim.SGD(layer.parameters()).step()
 		t.Fatalf("%v\n%s", err, said)
 	}
 }
+
+// TestCodeWithoutLines asks for values as other code does. CPython says of some frames that they are in no
+// line.
+func TestCodeWithoutLines(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import types, torch
+def ask(t): return bool(t > 0)
+asks = types.FunctionType(ask.__code__.replace(co_linetable=b""), globals())
+w = torch.ones(1000, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+for _ in range(9):
+    loss = w.sum()
+    assert asks(loss)
+    loss.backward()
+    optimizer.step()
+`)
+	if err != nil || r.Steps != 3 {
+		t.Fatalf("%v: %+v\n%s", err, r, said)
+	}
+}
