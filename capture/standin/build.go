@@ -63,6 +63,11 @@ func (l *Library) Dir() string { return l.dir }
 // kept in the user's cache folder. The error wraps ErrPlatform, ErrNoCompiler or ErrNoCUDATorch, or is the
 // compiler's.
 func Build(ctx context.Context, python string) (*Library, error) {
+	return BuildTelling(ctx, python, func() {})
+}
+
+// BuildTelling is Build, and calls compiling once before something is compiled, which takes a minute.
+func BuildTelling(ctx context.Context, python string, compiling func()) (*Library, error) {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		return nil, ErrPlatform
 	}
@@ -70,6 +75,7 @@ func Build(ctx context.Context, python string) (*Library, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.compiling = sync.OnceFunc(compiling)
 	if python != "" {
 		if err := b.findTorch(python); err != nil {
 			return nil, err
@@ -84,6 +90,7 @@ func Build(ctx context.Context, python string) (*Library, error) {
 
 type builder struct {
 	ctx       context.Context
+	compiling func()   // called before something is compiled
 	cxx       []string // the compiler's command
 	cache     string
 	cuda      int
@@ -97,7 +104,8 @@ func newBuilder(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a folder for the stand-in GPU: %w", err)
 	}
-	return &builder{ctx: ctx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: defaultCUDA}, nil
+	return &builder{ctx: ctx, compiling: func() {}, cache: filepath.Join(cache, "gmemtop", "standin"),
+		cuda: defaultCUDA}, nil
 }
 
 // flags are for every compilation. Separate sections let the linker leave out what nothing uses.
@@ -237,6 +245,7 @@ func (b *builder) compile(u unit, objects string) (string, error) {
 	if _, err := os.Stat(object); err == nil {
 		return object, nil
 	}
+	b.compiling()
 	return object, replace(object, func(partial string) error {
 		return b.run(append(slices.Clone(flags), "-c", "-x", "c++", "-o", partial, u.path)...)
 	})

@@ -12,7 +12,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
@@ -51,9 +50,6 @@ var world string
 // hollow is the size above which copies and fills move nothing. Smaller ones do, since programs read back
 // what they copied: indices, masks, random states.
 const hollow = "1MiB"
-
-// patience is how long finding a stand-in that is compiled already may take.
-const patience = 2 * time.Second
 
 // RealOptions say what to run with PyTorch's own allocator, and on what.
 type RealOptions struct {
@@ -181,13 +177,11 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := time.AfterFunc(patience, func() {
-		if o.Building != nil {
-			o.Building()
-		}
-	})
-	lib, err := standin.Build(ctx, python)
-	said.Stop()
+	building := o.Building
+	if building == nil {
+		building = func() {}
+	}
+	lib, err := standin.BuildTelling(ctx, python, building)
 	if err != nil {
 		return nil, err
 	}
