@@ -8,10 +8,12 @@ sets, and what would come from the Hugging Face Hub, are made up as well: names 
 lead to the data here. Nothing of the script itself is changed.
 """
 
+import base64
 import json
 import os
 import random
 import runpy
+import struct
 import sys
 import tempfile
 
@@ -36,6 +38,26 @@ CONFIGS = {
         "max_position_embeddings": 4096,
         "tie_word_embeddings": True,
     },
+    "vit": {"model_type": "vit", "architectures": ["ViTForImageClassification"]},  # ViT-B/16
+}
+UNET = {  # Stable Diffusion 1.5's; the autoencoder and the text encoder follow
+    "sample_size": 64,
+    "block_out_channels": [320, 640, 1280, 1280],
+    "attention_head_dim": 8,
+    "cross_attention_dim": 768,
+}
+AUTOENCODER = {
+    "sample_size": 512,
+    "block_out_channels": [128, 256, 512, 512],
+    "layers_per_block": 2,
+    "down_block_types": ["DownEncoderBlock2D"] * 4,
+    "up_block_types": ["UpDecoderBlock2D"] * 4,
+}
+TEXT_ENCODER = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
 }
 
 
@@ -55,10 +77,17 @@ def make_texts(folder):
         for _ in range(2000):
             row = {"sentence1": text(r), "sentence2": text(r), "label": r.randrange(2)}
             f.write(json.dumps(row) + "\n")
+    with open(os.path.join(folder, "instructions.json"), "w") as f:
+        rows = [{"instruction": text(r), "input": text(r), "output": text(r)} for _ in range(500)]
+        json.dump(rows, f)
+    with open(os.path.join(folder, "bytes.model"), "w") as f:  # a tokenizer of tiktoken's that knows bytes
+        f.writelines("%s %d\n" % (base64.b64encode(bytes([i])).decode(), i) for i in range(256))
     os.makedirs(os.path.join(folder, "texts"))
     os.makedirs(os.path.join(folder, "prompts"))
     with open(os.path.join(folder, "texts", "train.jsonl"), "w") as f:
         f.writelines(json.dumps({"text": text(r)}) + "\n" for _ in range(4000))
+    with open(os.path.join(folder, "texts", "test.jsonl"), "w") as f:
+        f.writelines(json.dumps({"text": text(r)}) + "\n" for _ in range(100))
     with open(os.path.join(folder, "prompts", "train.jsonl"), "w") as f:
         for _ in range(500):
             prompt = [{"role": "user", "content": text(r)}]
@@ -90,6 +119,11 @@ def make_images(folder):
             os.makedirs(place)
             for k in range(n):
                 Image.fromarray(noise(256, 256, 3)).save(os.path.join(place, "%s_%d.jpg" % (kind, k)))
+    os.makedirs(os.path.join(folder, "captioned"))
+    with open(os.path.join(folder, "captioned", "metadata.jsonl"), "w") as f:
+        for k in range(40):
+            Image.fromarray(noise(512, 512, 3)).save(os.path.join(folder, "captioned", "%d.jpg" % k))
+            f.write(json.dumps({"file_name": "%d.jpg" % k, "text": "w1 w2 w3"}) + "\n")
     for name in ("imgs", "masks"):
         os.makedirs(os.path.join(folder, "data", name))
     for k in range(20):
@@ -99,10 +133,25 @@ def make_images(folder):
         Image.fromarray(mask).save(os.path.join(folder, "data", "masks", "%d.png" % k))
 
 
-def make_models(folder):
-    """Models as the Hub would hold them: a configuration, a tokenizer, and weights that are all zero."""
-    import struct
+def write_zeros(model, path):
+    """A file of weights for a model without memory. All are zero, and take no place on the disk."""
+    header, at, tied = {}, 0, set(getattr(model, "_tied_weights_keys", None) or ())
+    for key, t in model.state_dict().items():
+        if key in tied:
+            continue
+        size = 4 * t.numel()
+        header[key] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + size]}
+        at += size
+    raw = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
+    raw += b" " * (-len(raw) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(raw)) + raw)
+        f.truncate(8 + len(raw) + at)
 
+
+def make_models(folder):
+    """Models as the Hub would hold them: a configuration, a tokenizer or what prepares images, and weights
+    that are all zero."""
     import torch
     import transformers
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
@@ -129,22 +178,48 @@ def make_models(folder):
         os.makedirs(place)
         with open(os.path.join(place, "config.json"), "w") as f:
             json.dump(config, f)
-        tokenizer.save_pretrained(place)
+        if name == "vit":
+            transformers.ViTImageProcessor().save_pretrained(place)
+        else:
+            tokenizer.save_pretrained(place)
         with torch.device("meta"):
             kind = getattr(transformers, config["architectures"][0])
             model = kind(transformers.AutoConfig.from_pretrained(place))
-        header, at, tied = {}, 0, set(getattr(model, "_tied_weights_keys", None) or ())
-        for key, t in model.state_dict().items():
-            if key in tied:
-                continue
-            size = 4 * t.numel()
-            header[key] = {"dtype": "F32", "shape": list(t.shape), "data_offsets": [at, at + size]}
-            at += size
-        raw = json.dumps({"__metadata__": {"format": "pt"}, **header}).encode()
-        raw += b" " * (-len(raw) % 8)
-        with open(os.path.join(place, "model.safetensors"), "wb") as f:
-            f.write(struct.pack("<Q", len(raw)) + raw)
-            f.truncate(8 + len(raw) + at)  # the zeros take no place on the disk
+        write_zeros(model, os.path.join(place, "model.safetensors"))
+
+
+def make_diffusion(folder):
+    """Stable Diffusion 1.5 without what it learned, in the folders of its parts."""
+    import diffusers
+    import torch
+    import transformers
+
+    place = os.path.join(folder, "models", "diffusion")
+    diffusers.DDPMScheduler().save_pretrained(os.path.join(place, "scheduler"))
+    with torch.device("meta"):
+        parts = {
+            "unet": diffusers.UNet2DConditionModel(**UNET),
+            "vae": diffusers.AutoencoderKL(**AUTOENCODER),
+            "text_encoder": transformers.CLIPTextModel(transformers.CLIPTextConfig(**TEXT_ENCODER)),
+        }
+    for name, model in parts.items():
+        at = os.path.join(place, name)
+        if name == "text_encoder":
+            model.config.save_pretrained(at)
+            write_zeros(model, os.path.join(at, "model.safetensors"))
+        else:
+            model.save_config(at)
+            write_zeros(model, os.path.join(at, "diffusion_pytorch_model.safetensors"))
+    at = os.path.join(place, "tokenizer")
+    os.makedirs(at)
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789"
+    pieces = [*letters, *(c + "</w>" for c in letters), "<|startoftext|>", "<|endoftext|>"]
+    with open(os.path.join(at, "vocab.json"), "w") as f:
+        json.dump({piece: i for i, piece in enumerate(pieces)}, f)
+    with open(os.path.join(at, "merges.txt"), "w") as f:
+        f.write("#version: 0.2\n")
+    with open(os.path.join(at, "tokenizer_config.json"), "w") as f:
+        json.dump({"tokenizer_class": "CLIPTokenizer", "model_max_length": 77}, f)
 
 
 def make(folder):
@@ -153,6 +228,7 @@ def make(folder):
     make_tokens(folder)
     make_images(folder)
     make_models(folder)
+    make_diffusion(folder)
 
 
 def fake_torchvision():

@@ -76,9 +76,16 @@ var (
 	accelerate   = checkout{"accelerate", "huggingface/accelerate", "16cb6eb8"}
 	trl          = checkout{"trl", "huggingface/trl", "f2cd5771"}
 	torchtitan   = checkout{"torchtitan", "pytorch/torchtitan", "b5bcd76c"}
+	peft         = checkout{"peft", "huggingface/peft", "5d602fdb"}
+	torchtune    = checkout{"torchtune", "meta-pytorch/torchtune", "bd2a0fc7"}
 )
 
 const languageModeling = "examples/pytorch/language-modeling/"
+
+// loraOnLlama are the arguments of peft's script for instructions.
+const loraOnLlama = "--model_name_or_path llama --dataset_name texts --use_peft_lora True " +
+	"--per_device_train_batch_size 8 --bf16 True --gradient_checkpointing True --max_length 512 " +
+	"--output_dir out"
 
 // groups are the tables of the page.
 var groups = map[string][]program{
@@ -118,6 +125,19 @@ var groups = map[string][]program{
 		diffusers.program("diffusers", "unconditional_image_generation",
 			"examples/unconditional_image_generation/train_unconditional.py", "--train_data_dir img "+
 				"--resolution=64 --train_batch_size=16 --use_ema --mixed_precision=no --output_dir out"),
+		diffusers.program("train_text_to_image", "text_to_image, Stable Diffusion 1.5",
+			"examples/text_to_image/train_text_to_image.py", "--pretrained_model_name_or_path diffusion "+
+				"--train_data_dir captioned --resolution 512 --train_batch_size 4 "+
+				"--gradient_checkpointing --mixed_precision bf16 --use_ema --output_dir out"),
+		torchtune.program("torchtune-1b", "full_finetune_single_device, Llama 3.2 1B",
+			"recipes/full_finetune_single_device.py", "--config configs/llama3_2/1B_full_single_device.yaml "+
+				"tokenizer.path=bytes.model dataset.source=json dataset.data_files=instructions.json "+
+				"checkpointer.checkpoint_dir=llama optimizer._component_=torch.optim.AdamW "+
+				"optimizer_in_bwd=False output_dir=out").from("torchtune"),
+		theirs.program("ddp-series", "distributed/ddp-tutorial-series",
+			"distributed/ddp-tutorial-series/multigpu_torchrun.py", "5 1").under(2),
+		theirs.program("fsdp-tp", "distributed/tensor_parallelism, FSDP2 of 4 by tensor parallelism of 2",
+			"distributed/tensor_parallelism/fsdp_tp_example.py", "").under(8),
 		checkout{"ng-video-lecture", "karpathy/ng-video-lecture", "52201428"}.program("ng-video-lecture", "",
 			"gpt.py", ""),
 		lesson("MAGMA27", "143265c", "cs336-basics", "cs336_systems/benchmarking_script.py", ""),
@@ -156,6 +176,10 @@ var groups = map[string][]program{
 			languageModeling+"run_clm.py", "--model_type llama --block_size 2048 "+
 				"--per_device_train_batch_size 1 --bf16 --fsdp --fsdp_config fsdp.json").
 			with("--world-size 8"),
+		transformers.program("run_image_classification", "ViT-B/16",
+			"examples/pytorch/image-classification/run_image_classification.py", "--model_name_or_path vit "+
+				"--train_dir img/train --validation_dir img/val --do_train "+
+				"--per_device_train_batch_size 32 --remove_unused_columns False --output_dir out"),
 		transformers.program("run_generation", "GPT-2, which generates 200 tokens",
 			"examples/pytorch/text-generation/run_generation.py",
 			"--model_type gpt2 --model_name_or_path gpt2 --prompt w1 --length 200"),
@@ -165,6 +189,11 @@ var groups = map[string][]program{
 			"--data_dir img --mixed_precision bf16"),
 		trl.program("trl-sft", "SFT", "trl/scripts/sft.py", "--model_name_or_path gpt2 --dataset_name texts "+
 			"--per_device_train_batch_size 4 --logging_steps 1 --output_dir out"),
+		peft.program("peft-sft", "sft, LoRA on a Llama of 1.2 billion parameters", "examples/sft/train.py",
+			loraOnLlama),
+		peft.program("peft-qlora", "the same with weights of 4 bits by bitsandbytes", "examples/sft/train.py",
+			loraOnLlama+" --use_4bit_quantization True --bnb_4bit_compute_dtype bfloat16 "+
+				"--use_nested_quant True"),
 		trl.program("trl-grpo", "GRPO, Llama of 1.2 billion parameters", "trl/scripts/grpo.py",
 			"--model_name_or_path llama --dataset_name prompts --reward_funcs accuracy_reward "+
 				"--max_completion_length 64 --per_device_train_batch_size 8 --logging_steps 1 "+
