@@ -31,8 +31,7 @@ import (
 // BuildOptions say which iteration is taken and on what hardware it is planned.
 type BuildOptions struct {
 	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest
-	// peak, or the second one where two steps of a running training were captured; [LastIteration] for the
-	// last one.
+	// peak, [LastIteration] for the last one.
 	Iteration int
 	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them
 	// (allocations, frees, accesses) instead.

@@ -34,7 +34,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		return window{first: opt.Period.Location, end: opt.Period.Location + opt.Period.Length}, nil
 	}
 	its := steps.Of(x.d)
-	k, err := chooseIteration(its, opt.Iteration, x.tr.Source.Format == traces.FormatDescribed)
+	k, err := chooseIteration(its, opt.Iteration)
 	if err != nil {
 		return window{}, err
 	}
@@ -103,15 +103,14 @@ func (x *extractor) moment(t tick) timeline.Moment {
 
 // chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest
 // peak, the last one only if there is no other, since a recording often ends within it; -1 where there are
-// none. captured says that the recording is of a training that was captured step by step: of two steps the
-// second is planned, as in the training itself.
-func chooseIteration(its *steps.Iterations, asked int, captured bool) (int, error) {
+// none.
+func chooseIteration(its *steps.Iterations, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):
 		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))
 	case asked >= 0:
 		return asked, nil
-	case asked == LastIteration, captured && len(its.List) == 2 && !its.List[1].Odd:
+	case asked == LastIteration:
 		return len(its.List) - 1, nil
 	}
 	highest := func(from, to int, includeOdd bool) int {

@@ -9,8 +9,7 @@ import (
 )
 
 // Iterations are written as their peaks, ! behind one that differs from the steady ones, | before the first
-// steady one. Asked is the iteration that the user names, -1 for none. Where the steps were captured one by
-// one (¶ at the end) the second of two is planned.
+// steady one. Asked is the iteration that the user names, -1 for none.
 func TestTheIterationPlannedOnIsTheSteadyOneOfTheHighestPeak(t *testing.T) {
 	for _, c := range []struct {
 		iterations string
@@ -29,26 +28,18 @@ func TestTheIterationPlannedOnIsTheSteadyOneOfTheHighestPeak(t *testing.T) {
 		{"9 | 8! 5", -1, "2"},        // the last one, where no other is usual
 		{"9! | 8! 7!", -1, "0"},      // all differ
 		{"4 7 6 |", -1, "1"},         // none is steady
-		{"| 7 6", -1, "0"},
-		{"| 7 6 ¶", -1, "1"},
-		{"| 7 6! ¶", -1, "0"}, // it has ended within the second
-		{"| 7 6 ¶", 0, "0"},
-		{"| 5 7 6 ¶", -1, "1"},
 	} {
-		its, captured := &steps.Iterations{}, false
+		its := &steps.Iterations{}
 		for f := range strings.FieldsSeq(c.iterations) {
 			if f == "|" {
 				its.Steady = len(its.List)
-				continue
-			}
-			if captured = f == "¶"; captured {
 				continue
 			}
 			x := steps.Iteration{Odd: strings.HasSuffix(f, "!")}
 			fmt.Sscan(strings.TrimSuffix(f, "!"), &x.PeakAllocated)
 			its.List = append(its.List, x)
 		}
-		i, err := chooseIteration(its, c.asked, captured)
+		i, err := chooseIteration(its, c.asked)
 		got := fmt.Sprint(i)
 		if err != nil {
 			got = err.Error()
