@@ -94,8 +94,8 @@ type head struct {
 // CostsSetting is the name of the trace's setting that holds the costs of the recording's head, as JSON.
 const CostsSetting = "carrying_costs"
 
-// EvaluatesSetting is the name of the trace's setting that says, by true or false, whether the recording shows
-// a forward pass without gradients. A recording that no plan is made from does not say.
+// EvaluatesSetting is the name of the trace's setting that says, by true or false, whether the recording
+// shows a forward pass without gradients. A recording that no plan is made from does not say.
 const EvaluatesSetting = "evaluates"
 
 type row struct {

@@ -185,9 +185,8 @@ def main():
             **(BUSY if a.busy else {"save_strategy": "no"}),
         )
         collator = pad() if a.model == "padded" else None
-        t.Trainer(
-            model=model, args=args, train_dataset=Data(make), eval_dataset=Data(make, 4), data_collator=collator
-        ).train()
+        data = {"train_dataset": Data(make), "eval_dataset": Data(make, 4), "data_collator": collator}
+        t.Trainer(model=model, args=args, **data).train()
 
 
 main()

@@ -88,7 +88,7 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 	source := d.Timeline().Trace.Source
 	o := plan.BuildOptions{Iteration: -1, Hardware: h, Name: load.Name(source.Path)}
 	if source.Path == "" && source.Format == traces.FormatDescribed {
-		o.Iteration = plan.LastIteration // captured in the training on the screen, which plans its last one too
+		o.Iteration = plan.LastIteration // of the training on the screen, which plans its last step, too
 	}
 	return plan.FromDevice(ctx, d, o)
 }

@@ -15,10 +15,10 @@ func TestOfCapturedStepsTheLastIsPlanned(t *testing.T) {
 	const steps = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,` +
 		`"world_size":-1,"epoch_ns":1,"steps":[[0,1000],[1000,2000]]}
 {"k":"alloc","id":1,"size":2097152,"addr":4194304,"t":100,"category":"activation","on":"cpu"}
-{"k":"op","t":200,"d":50,"name":"aten::relu","phase":"forward","module":"m","r":[],"w":[1],"m":[],"rerun":true}
+{"k":"op","t":200,"d":50,"name":"aten::relu","phase":"forward","module":"m","r":[],"w":[1],"m":[]}
 {"k":"free","id":1,"t":400}
 {"k":"alloc","id":2,"size":2097152,"addr":8388608,"t":1100,"category":"activation","on":"cpu"}
-{"k":"op","t":1200,"d":50,"name":"aten::relu","phase":"forward","module":"m","r":[],"w":[2],"m":[],"rerun":true}
+{"k":"op","t":1200,"d":50,"name":"aten::relu","phase":"forward","module":"m","r":[],"w":[2],"m":[]}
 {"k":"free","id":2,"t":1400}
 `
 	for _, x := range []struct{ path, note string }{
