@@ -40,3 +40,19 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 		t.Errorf("one save twice: %v", err)
 	}
 }
+
+// A recording that shows no forward pass without gradients has the process leave such passes alone. One that
+// shows some, or does not say, counts them.
+func TestEvaluationsAreLeftAloneUnlessTheRecordingHasSome(t *testing.T) {
+	for head, want := range map[string]bool{"": false, `,"evaluates":true`: false, `,"evaluates":false`: true} {
+		p, pl := swapsAll(t, recording(t, triedCosts+head))
+		words, err := Encode(p, pl, Same)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e struct{ Trained bool }
+		if err := json.Unmarshal(words, &e); err != nil || e.Trained != want {
+			t.Errorf("head %q: %v, %v, want %v", head, e.Trained, err, want)
+		}
+	}
+}

@@ -31,6 +31,8 @@
 // {"gmemtop_torch":[2,15],"gmemtop_allocator":"native",
 // "gmemtop_devices":{"0":{"total_bytes":1,"memory_fraction":1.0}}}.
 //
+// A head may say by "evaluates":true or false whether the recording shows a forward pass without gradients.
+//
 // A head with "empty":true says that the recording begins with nothing and holds every storage. Without it,
 // storages that were there before and that no op touched may be missing.
 //
