@@ -31,9 +31,9 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from .around import around_backward, around_update, in_closure
 from .carry import Carrier
 from .closures import around_closure
-from .compat import graph_task
 from .guard import Guard
 from .link import Bell, Link, refuse
 from .lookout import Lookout
@@ -42,13 +42,13 @@ from .markers import Markers
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
-from .process import importing, optimizing, silent, stepping, too_old
+from .process import importing, silent, stepping, too_old
 from .says import Says, told
 from .send import Sender
 from .settings import settings
-from .steps import UNSTEPPED, Steps
+from .steps import Steps
 from .totals import SHARE, Totals
-from .unlisted import SILENT, Unlisted
+from .unlisted import Unlisted
 from .windows import Windows
 from .wishes import Wishes
 
@@ -145,10 +145,10 @@ class Agent:
             hooks.register_optimizer_step_pre_hook(self._pre),
             hooks.register_optimizer_step_post_hook(self._post),
         ]
-        self.patches.put(self.torch.autograd, "backward", self._backward)
+        self.patches.put(self.torch.autograd, "backward", functools.partial(around_backward, self))
         scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
         if scalers is not None:
-            self.patches.put(scalers.GradScaler, "update", self._update)
+            self.patches.put(scalers.GradScaler, "update", functools.partial(around_update, self))
         util.register_after_fork(self, Agent._in_child)  # by a weak reference: it goes with the agent
         self._expect_the_end()
 
@@ -198,7 +198,7 @@ class Agent:
             own = None
             if kwargs or len(args) > 1:  # a closure, perhaps
                 own = around_closure(
-                    args, kwargs, functools.partial(_in_closure, weakref.ref(self), weakref.ref(optimizer))
+                    args, kwargs, functools.partial(in_closure, weakref.ref(self), weakref.ref(optimizer))
                 )
             if self.manager.carrier is not None:
                 self.manager.optimizer_enters(optimizer, own is not None)
@@ -284,83 +284,6 @@ class Agent:
             self._let_go()
             if not ours:
                 raise
-
-    def _look_for_steps(self, begins: bool) -> None:
-        """A backward pass begins, or has returned. Where no optimizer of torch's steps, look for the steps of
-        another one."""
-        try:
-            if self.unlisted is not None and begins:
-                self.unlisted.backward_enters()
-            elif self.unlisted is not None:
-                self.unlisted.backward_left()
-            elif self.steps.first is None and self.steps.unstepped >= SILENT and not optimizing():
-                self.unlisted = Unlisted(self.torch, self._unlisted_stepped)
-                self.hooks.append(self.unlisted.hook)
-        except BaseException as e:
-            if self._caught(e):
-                raise
-
-    def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        # torch lists its functions once, for good, when something first asks which can be overridden: what is
-        # found there then must not keep the agent.
-        there, clock, task = weakref.ref(self), self.clock, graph_task(self.torch)
-        ident = threading.get_ident
-
-        @functools.wraps(original)
-        def backward(*args: Any, **kwargs: Any) -> Any:
-            agent, here = there(), ident()
-            if agent is None:
-                return original(*args, **kwargs)
-            steps, begin = agent.steps, clock()
-            if here in steps.in_backward or task() != -1:
-                return original(*args, **kwargs)
-            # The usual step, as in _post. The code after it costs most: the pass has emptied the caches.
-            if begin < agent.wishes.calm:
-                steps.in_backward.add(here)
-                try:
-                    return original(*args, **kwargs)
-                finally:
-                    steps.now.backward += clock() - begin
-                    steps.in_backward.discard(here)
-            if agent.guard.dead:
-                return original(*args, **kwargs)
-            # Another thread's backward pass says nothing of the ops of the thread that is described.
-            window = agent.windows.here() if agent.windows.open is not None else None
-            steps.backward_enters(here)
-            agent._look_for_steps(True)
-            if window is not None:
-                window.rooting(True)
-            try:
-                return original(*args, **kwargs)
-            finally:
-                if window is not None:
-                    window.rooting(False)
-                if steps.backward_leaves(here, clock() - begin):
-                    agent.wishes.calm = 0  # the next one that steps takes it back
-                    agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
-                agent._look_for_steps(False)
-
-        return backward
-
-    def _update(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        there = weakref.ref(self)
-
-        @functools.wraps(original)
-        def update(*args: Any, **kwargs: Any) -> Any:
-            agent, out = there(), original(*args, **kwargs)
-            if agent is not None and not agent.guard.dead:
-                try:
-                    now = agent.clock()
-                    if agent.unlisted is None and agent.steps.skipped() and os.getpid() == agent.pid:
-                        agent._boundary(now, True)
-                    agent.steps.now.stepped = 0
-                    agent.steps.now.spent += agent.clock() - now
-                except BaseException as e:
-                    if agent._caught(e):
-                        raise
-            return out
-
-        return update
 
     # -- a step's end ----------------------------------------------------------------------------------------
 
@@ -568,27 +491,6 @@ class Agent:
                 thread.join(0.1)
         except Exception:
             pass
-
-
-def _in_closure(there: weakref.ref[Agent], of: weakref.ref[Any], on: bool) -> None:
-    """An optimizer calls the program's closure, or that has returned."""
-    agent = there()
-    if agent is None or agent.guard.dead:
-        return
-    try:
-        now, window = agent.clock(), agent.windows.here()
-        if on:
-            agent.steps.closure_enters(now)
-        else:
-            agent.steps.closure_leaves(now)
-        if window is not None:
-            window.in_closure(on)
-        optimizer = of()
-        if not on and optimizer is not None:
-            agent.manager.closure_left(optimizer)
-    except BaseException as e:
-        if isinstance(e, agent.torch.cuda.OutOfMemoryError) or agent._caught(e):
-            raise
 
 
 def _wait(done: Callable[[], bool], longest: float, nap: float) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from agent import wire
 from agent.agent import REST, Agent
+from agent.around import around_backward
 from agent.closures import around_closure
 from agent.guard import Guard
 from agent.link import Bell
@@ -401,7 +402,7 @@ def test_a_backward_pass_of_a_counted_step_counts_once(monkeypatch):
         if within:
             backward(False)  # as where a subclass of tensor hands the call on
 
-    backward = c.agent._backward(original)
+    backward = around_backward(c.agent, original)
     for _ in range(100):
         backward(True)
         c.step(REST // 50)
@@ -419,7 +420,7 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
     def original():
         raise ZeroDivisionError
 
-    backward = c.agent._backward(original)
+    backward = around_backward(c.agent, original)
     for calm in (0, c.now + REST):
         c.agent.wishes.calm = calm
         with pytest.raises(ZeroDivisionError):

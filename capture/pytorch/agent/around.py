@@ -1,0 +1,123 @@
+"""What the agent puts around functions of torch's and of the program's: the backward pass, the update of a
+scaler of gradients, and the closure that an optimizer calls.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Callable
+
+from .compat import graph_task
+from .process import optimizing
+from .says import Says
+from .steps import UNSTEPPED
+from .unlisted import SILENT, Unlisted
+
+if TYPE_CHECKING:
+    from .agent import Agent
+
+
+def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Time backward passes, and look for steps behind them that no hook tells of."""
+    # torch lists its functions once, for good, when something first asks which can be overridden: what is
+    # found there then must not keep the agent.
+    there, clock, task = weakref.ref(agent), agent.clock, graph_task(agent.torch)
+    ident = threading.get_ident
+
+    @functools.wraps(original)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        agent, here = there(), ident()
+        if agent is None:
+            return original(*args, **kwargs)
+        steps, begin = agent.steps, clock()
+        if here in steps.in_backward or task() != -1:
+            return original(*args, **kwargs)
+        # The usual step, as in Agent's hooks. The code after it costs most: the pass has emptied the caches.
+        if begin < agent.wishes.calm:
+            steps.in_backward.add(here)
+            try:
+                return original(*args, **kwargs)
+            finally:
+                steps.now.backward += clock() - begin
+                steps.in_backward.discard(here)
+        if agent.guard.dead:
+            return original(*args, **kwargs)
+        # Another thread's backward pass says nothing of the ops of the thread that is described.
+        window = agent.windows.here() if agent.windows.open is not None else None
+        steps.backward_enters(here)
+        _look_for_steps(agent, True)
+        if window is not None:
+            window.rooting(True)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            if window is not None:
+                window.rooting(False)
+            if steps.backward_leaves(here, clock() - begin):
+                agent.wishes.calm = 0  # the next one that steps takes it back
+                agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
+            _look_for_steps(agent, False)
+
+    return backward
+
+
+def _look_for_steps(agent: Agent, begins: bool) -> None:
+    """A backward pass begins, or has returned. Where no optimizer of torch's steps, look for the steps of
+    another one."""
+    try:
+        if agent.unlisted is not None and begins:
+            agent.unlisted.backward_enters()
+        elif agent.unlisted is not None:
+            agent.unlisted.backward_left()
+        elif agent.steps.first is None and agent.steps.unstepped >= SILENT and not optimizing():
+            agent.unlisted = Unlisted(agent.torch, agent._unlisted_stepped)
+            agent.hooks.append(agent.unlisted.hook)
+    except BaseException as e:
+        if agent._caught(e):
+            raise
+
+
+def around_update(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
+    """Count the steps that a scaler of gradients does not take."""
+    there = weakref.ref(agent)
+
+    @functools.wraps(original)
+    def update(*args: Any, **kwargs: Any) -> Any:
+        agent, out = there(), original(*args, **kwargs)
+        if agent is not None and not agent.guard.dead:
+            try:
+                now = agent.clock()
+                if agent.unlisted is None and agent.steps.skipped() and os.getpid() == agent.pid:
+                    agent._boundary(now, True)
+                agent.steps.now.stepped = 0
+                agent.steps.now.spent += agent.clock() - now
+            except BaseException as e:
+                if agent._caught(e):
+                    raise
+        return out
+
+    return update
+
+
+def in_closure(there: weakref.ref[Agent], of: weakref.ref[Any], on: bool) -> None:
+    """An optimizer calls the program's closure, or that has returned."""
+    agent = there()
+    if agent is None or agent.guard.dead:
+        return
+    try:
+        now, window = agent.clock(), agent.windows.here()
+        if on:
+            agent.steps.closure_enters(now)
+        else:
+            agent.steps.closure_leaves(now)
+        if window is not None:
+            window.in_closure(on)
+        optimizer = of()
+        if not on and optimizer is not None:
+            agent.manager.closure_left(optimizer)
+    except BaseException as e:
+        if isinstance(e, agent.torch.cuda.OutOfMemoryError) or agent._caught(e):
+            raise
