@@ -73,7 +73,7 @@ def _look_for_steps(agent: Agent, begins: bool) -> None:
         elif agent.unlisted is not None:
             agent.unlisted.backward_left()
         elif agent.steps.first is None and agent.steps.unstepped >= SILENT and not optimizing():
-            agent.unlisted = Unlisted(agent.torch, agent._unlisted_stepped)
+            agent.unlisted = Unlisted(agent.torch, agent._unlisted_stepped, agent.guard.broke)
             agent.hooks.append(agent.unlisted.hook)
     except BaseException as e:
         if agent._caught(e):

@@ -31,11 +31,17 @@ class Unlisted:
     """Stands for an optimizer that torch does not know. It has what is asked of those: what it changes, and
     what it keeps for that, which nobody knows."""
 
-    def __init__(self, torch: Any, stepped: Callable[[Unlisted, Module, Any], None]) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        stepped: Callable[[Unlisted, Module, Any], None],
+        broke: Callable[[BaseException], None],
+    ) -> None:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self.graph_task = graph_task(torch)
         self.stepped = stepped  # is told of a step that has ended, and of the module that is entered
+        self.broke = broke  # is told of errors
         self.state: dict[Tensor, Any] = {}
         self.thread = threading.get_ident()
         self.modules: list[weakref.ref[Module]] = []  # that were entered first behind a backward pass
@@ -81,9 +87,13 @@ class Unlisted:
         if not self.behind or threading.get_ident() != self.thread or self.graph_task() != -1:
             return
         self.behind = False
-        ends = self._changed() or self.late
-        if all(there() is not module for there in self.modules):
-            self.modules = [there for there in self.modules if there() is not None] + [weakref.ref(module)]
+        try:
+            ends = self._changed() or self.late
+            if all(there() is not module for there in self.modules):
+                alive = [there for there in self.modules if there() is not None]
+                self.modules = [*alive, weakref.ref(module)]
+        except BaseException as e:
+            return self.broke(e)
         if ends:
             self.stepped(self, module, inputs)
 

@@ -9,7 +9,10 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
     torch = pytest.importorskip("torch", reason="needs torch")
     model = torch.nn.Sequential(*[torch.nn.Linear(4, 4) for _ in range(LOOKED)])
     heard = []
-    unlisted = Unlisted(torch, lambda optimizer, module, inputs: heard.append((optimizer, module)))
+    broken = []
+    unlisted = Unlisted(
+        torch, lambda optimizer, module, inputs: heard.append((optimizer, module)), broken.append
+    )
 
     def passes():
         before = len(heard)
@@ -50,5 +53,11 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
             model(torch.ones(1, 4)).sum().backward()
             unlisted.backward_left()
             assert len(heard) == 4 + k  # seen with the second
+        assert not broken
+        unlisted.before = [()]
+        unlisted.looked = [lambda: "no tensor"]  # an error of ours, with which the module runs as before
+        assert model(torch.ones(1, 4)).shape == (1, 4)
+        assert [type(e) for e in broken] == [AttributeError]
+        assert len(heard) == 6
     finally:
         unlisted.hook.remove()
