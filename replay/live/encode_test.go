@@ -44,7 +44,9 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 // A recording that shows no forward pass without gradients has the process leave such passes alone. One that
 // shows some, or does not say, counts them.
 func TestEvaluationsAreLeftAloneUnlessTheRecordingHasSome(t *testing.T) {
-	for head, want := range map[string]bool{"": false, `,"evaluates":true`: false, `,"evaluates":false`: true} {
+	for head, want := range map[string]bool{
+		"": false, `,"evaluates":true`: false, `,"evaluates":false`: true,
+	} {
 		p, pl := swapsAll(t, recording(t, triedCosts+head))
 		words, err := Encode(p, pl, Same)
 		if err != nil {
