@@ -74,7 +74,7 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 		{"Storages", "of", false, "len(self.born) > 30"},
 		{"Addresses", "look", false, "True"},
 		{"Ops", "_ran", false, "len(self.rows.list) > 40"},
-		{"Roles", "_enter", true, "self.modules.running"},
+		{"Roles", "enter", true, "self.modules.running"},
 		{"Storages", "_gone", true, "len(self.rows.list) > 40"},
 		{"Ops", "pieces", false, "True"},
 	}
