@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -18,8 +19,12 @@ import (
 // the model, of which there is one; a gate of a mixture of experts, which is small. Of an out-of-memory they
 // may be the cause; of a peak they are a lever.
 
-// leastScores is how many blocks of their size there must be.
-const leastScores = 3
+// leastScores is how many blocks of their size there must be, and leastScoresOfModule how many are enough in
+// PyTorch's own module for attention.
+const (
+	leastScores         = 3
+	leastScoresOfModule = 2
+)
 
 // softmaxOf reports whether a stack is inside a softmax that is not a loss's.
 func softmaxOf(c *evidence, s traces.StackID) bool {
@@ -104,7 +109,15 @@ func scores(c *evidence) (x attentionScores, ok bool) {
 			x.ids = append(x.ids, id)
 		}
 	}
-	return x, len(x.ids) >= leastScores && len(x.in) > 0
+	n, least := len(x.ids), leastScores
+	if e := c.d.Event(c.a.At); c.a.OOM && logitsSized(e.Size, x.size) && (x.in[function(c, e.Stack)] ||
+		e.Stack == traces.NoStack || c.kinds.Of(e.Stack).Has(frames.KindBackwardPass)) {
+		n++ // the request that failed, or its gradient's
+	}
+	if ofAttentionModule(c, x.at) {
+		least = leastScoresOfModule
+	}
+	return x, n >= least && len(x.in) > 0
 }
 
 // withoutScores leaves the scores of all calls out, which are smaller in calls with shorter sequences.
@@ -129,15 +142,20 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 	})
 }
 
-// withoutStoring returns what to do about attention scores, as a sentence and as code: PyTorch's own module for
-// attention stores them only to return their mean, which is its default (nn.MultiheadAttention, need_weights).
-func withoutStoring(c *evidence, s traces.StackID) (fix, command string) {
-	for _, id := range c.places.Stacks.At(s) {
+// ofAttentionModule reports whether a stack is inside nn.MultiheadAttention where it computes the scores itself:
+// to return their mean, as it does unless it gets need_weights=False.
+func ofAttentionModule(c *evidence, s traces.StackID) bool {
+	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
 		fn, _, _ := c.places.FrameText(id)
-		if fn == "multi_head_attention_forward" && c.kinds.Frames[id].Has(frames.KindTorch) {
-			return "Call nn.MultiheadAttention with need_weights=False: it then uses " +
-				"scaled_dot_product_attention, which does not store the scores.", "need_weights=False"
-		}
+		return fn == "multi_head_attention_forward" && c.kinds.Frames[id].Has(frames.KindTorch)
+	})
+}
+
+// withoutStoring returns what to do about attention scores, as a sentence and as code.
+func withoutStoring(c *evidence, s traces.StackID) (fix, command string) {
+	if ofAttentionModule(c, s) {
+		return "Call nn.MultiheadAttention with need_weights=False: it then uses " +
+			"scaled_dot_product_attention, which does not store the scores.", "need_weights=False"
 	}
 	return "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 		"store the scores.", "F.scaled_dot_product_attention(q, k, v)"
@@ -150,10 +168,10 @@ func scoresFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(x.ids), sites.Name(c.d, x.at)
 	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%d blocks of about %s around the softmax at %s: they grow with the square of the sequence's length",
-		len(x.ids), c.u.Bytes(x.size), line)}}
-	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
-		c.u.Bytes(bytes), len(x.ids), c.u.Bytes(x.size), line)
+		"%s of about %s around the softmax at %s: they grow with the square of the sequence's length",
+		timeline.Counted(len(x.ids), "block"), c.u.Bytes(x.size), line)}}
+	f.said = fmt.Sprintf("Attention scores hold %s, %s of about %s around the softmax at %s.",
+		c.u.Bytes(bytes), timeline.Counted(len(x.ids), "block"), c.u.Bytes(x.size), line)
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	fix, command := withoutStoring(c, x.at)
 	f.fix = fix
@@ -181,7 +199,7 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: at(command, line),
-		Text: fmt.Sprintf("%s; %d blocks of about %s around the softmax at %s hold %s", clause(fix), len(x.ids),
-			c.f.units.Bytes(x.size), line, c.f.units.Bytes(of.bytesOf(x.ids))),
+		Text: fmt.Sprintf("%s; %s of about %s around the softmax at %s hold %s", clause(fix),
+			timeline.Counted(len(x.ids), "block"), c.f.units.Bytes(x.size), line, c.f.units.Bytes(of.bytesOf(x.ids))),
 	}, ok
 }

@@ -346,9 +346,23 @@ func KindsOf(tr *traces.Trace) *Kinds {
 		if f.Stacks[i]&KindConstructor != 0 {
 			f.Stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
 		}
+		if dispatched(tr, traces.StackID(i)) {
+			f.Stacks[i] |= KindEngine
+		}
 	}
 	f.begin(tr)
 	return f
+}
+
+// dispatched reports whether a stack has frames of PyTorch's dispatcher of operators that are written in Python
+// and no others (torch/_native). Python's frames begin there in a thread of the autograd engine
+// alone: in all others something has called the operator.
+func dispatched(tr *traces.Trace, s traces.StackID) bool {
+	at := tr.Stacks.At(s)
+	return len(at) > 0 && !slices.ContainsFunc(at, func(id traces.FrameID) bool {
+		_, file, _ := tr.FrameText(id)
+		return !strings.Contains(file, "torch/_native/")
+	})
 }
 
 // begin marks the stacks that share their outermost Python function with a stack of the forward or the
