@@ -60,7 +60,8 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	f := factsOf(d, a, u)
 	found := faults(d, a, u)
 	if d.Info.Kind == traces.DeviceGPU && d.Timeline().Trace.OfPyTorch() {
-		a.Causes = f.judged(found, func() Cause { return f.otherCause(wording{d, u}, a.At) })
+		a.Causes = f.judged(found, func() bool { return newHeight(evidenceOf(d, a, u)) },
+			func() Cause { return f.otherCause(wording{d, u}, a.At) })
 	}
 	if a.Levers, err = levers(ctx, d, a, f, found); err != nil {
 		return nil, err

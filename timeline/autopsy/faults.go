@@ -25,14 +25,16 @@ var explains = map[string][]string{
 	"growing_parameters": {"collected_outputs", "leak", "zero_grad_kept", "double_backward"},
 	"retained_graph":     {"kept_graph", "hook_keeps", "leak", "outputs_held"},
 	"prefetch":           {"leak", "hook_keeps"},
-	"exception_keeps":    {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
-	"kv_cache":           {"collected_outputs", "sequence_growth", "leak"},
-	"checkpoint_saving":  {"leak"},
-	"model_copy":         {"leak", "weights_too_large", "frozen_gradients"},
-	"padding":            {"sequence_growth"},
-	"expert_imbalance":   {"sequence_growth"},
-	"cublas_workspaces":  {"leak"},
-	"state_dict_gather":  {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
+	"context_keeps": {"leak", "hook_keeps", "kept_graph", "retained_graph", "collected_outputs",
+		"outputs_held"},
+	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
+	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
+	"checkpoint_saving": {"leak"},
+	"model_copy":        {"leak", "weights_too_large", "frozen_gradients"},
+	"padding":           {"sequence_growth"},
+	"expert_imbalance":  {"sequence_growth"},
+	"cublas_workspaces": {"leak"},
+	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
 }
 
 // fault is a cause with the sentences that the answer begins with.
@@ -65,7 +67,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	c := evidenceOf(d, a, u)
 	var found []fault
 	for _, detect := range []func(*evidence) (fault, bool){
-		growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault,
+		contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault,
 		windowsFault, heldFault, idleFault,
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
@@ -110,12 +112,22 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	return found
 }
 
+// newHeight reports whether the run would have needed more with the request than ever before, in the call or
+// step under way and before it.
+func newHeight(c *evidence) bool {
+	before := c.d.Allocated.Range(0, c.a.At).Max
+	return c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
+}
+
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the
 // main one beside a fault. Where the figures say no more than that it was too much, and no fault was found,
-// other names what is large, and what grows if anything does.
-func (f *facts) judged(found []fault, other func() Cause) []Cause {
+// other names what is large, and what grows if anything does. Holes are not the cause where more is needed
+// than the run ever had: smaller tensors left them.
+func (f *facts) judged(found []fault, newHeight func() bool, other func() Cause) []Cause {
 	all := f.causes()
-	main := slices.ContainsFunc(all, func(c Cause) bool { return c.Main && c.Kind != "capacity" })
+	main := slices.ContainsFunc(all, func(c Cause) bool {
+		return c.Main && c.Kind != "capacity" && (c.Kind != "fragmentation" || !newHeight())
+	})
 	none := f.oom && f.known && !main && len(found) == 0
 	for i := range all {
 		all[i].Main = all[i].Main && len(found) == 0 && !none

@@ -69,6 +69,11 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		} else if l, ok := firstCallLever(c, f.units); ok {
 			all = append(all, l)
 		}
+		if a.OOM && d.Info.Kind == traces.DeviceGPU {
+			if l, ok := functionLever(c, evidenceOf(d, a, f.units)); ok {
+				all = append(all, l)
+			}
+		}
 	}
 	for i := range all {
 		if err := c.settle(&all[i]); err != nil {
@@ -385,6 +390,7 @@ var leverWords = map[string]string{
 	"autocast_cache_off":        "autocast without its cache",
 	"sparse_gradients":          "sparse gradients of embeddings",
 	"smaller_vocabulary":        "a sample of the classes",
+	"save_for_backward":         "ctx.save_for_backward",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

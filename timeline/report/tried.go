@@ -137,7 +137,7 @@ var costOf = map[string]int{
 	"free_other_process": 0, "unset_allocator_settings": 0, "drop_retain_graph": 0, "remove_hook": 0,
 	"freeze_gradients_off": 0, "copy_to_cpu": 0, "state_dict_to_cpu": 0, "prefetch_less": 0,
 	"drop_exception": 0, "load_each_batch": 0, "drop_references": 0, "free_outside": 0,
-	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0,
+	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0, "save_for_backward": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
 	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4,
@@ -154,9 +154,12 @@ func (l *Lever) cost() int {
 	return 2
 }
 
+// ofHoles are the causes in which memory is there and lies where the request cannot use it.
+var ofHoles = []string{"fragmentation", "stranded_pool", "pending_frees", "rounding"}
+
 // Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely
-// fit, then those that cost and change least. If a training is simply too large, allocator settings that only
-// serve the one request come last. Fits is set to what the trial showed.
+// fit, then those that cost and change least. Unless holes are the cause, allocator settings that only serve
+// the one request come after all that helps or may. Fits is set to what the trial showed.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -166,16 +169,17 @@ func (d *OOMDevice) Rank() {
 			l.Fits = &fits
 		}
 	}
-	large := slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.Main && c.Kind == "too_large" })
-	turn := func(l *Lever) int {
-		if large && l.Effect.Setting != "" && l.Tried.Outcome == ServesRequest {
-			return 2 // one more request gets through, and the step needs as much as before
+	holes := slices.ContainsFunc(d.Causes, func(c Cause) bool {
+		return c.Main && slices.Contains(ofHoles, c.Kind)
+	})
+	level := func(l *Lever) int {
+		if !holes && l.Effect.Setting != "" && l.Tried.Outcome == ServesRequest {
+			return 3*levelOf[NotTried] + 2 // one more request gets through, and the step needs as much as before
 		}
-		return l.turn()
+		return l.level()
 	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
-		return cmp.Or(cmp.Compare(turn(&x), turn(&y)),
-			cmp.Compare(x.level(), y.level()),
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(level(&x), level(&y)),
 			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))
 	})

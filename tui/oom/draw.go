@@ -222,6 +222,7 @@ var causeNames = map[string]string{
 	"one_backward_for_many": "one backward", "double_backward": "create_graph",
 	"attention_scores": "attention", "growing_parameters": "growing model",
 	"optimizer_pending": "optimizer state", "dense_embedding_gradients": "table gradients",
+	"context_keeps": "kept by ctx",
 }
 
 // causeLines are the texts of the causes as they are drawn in w cells, each in one line at least.

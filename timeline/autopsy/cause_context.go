@@ -1,0 +1,95 @@
+package autopsy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Tensors that a function of the user's with its own backward keeps as attributes of its context. An output
+// that is an attribute of ctx keeps the node of the graph alive that keeps ctx, and no collector of Python's
+// sees the circle (pytorch issue 25340); ctx.save_for_backward is made for it. The pattern: blocks of several
+// rounds that are over were made in the forward of a torch.autograd.Function. What looks like it: what such a
+// function returns, in a list; a graph that something keeps, of which blocks of other lines stay, too.
+
+// leastContexts is in how many rounds a function must have left something.
+const leastContexts = 3
+
+// differentiableFiles returns the files in which the user wrote a backward, as for a torch.autograd.Function:
+// the engine calls it from there.
+func differentiableFiles(c *evidence) map[string]bool {
+	files := map[string]bool{}
+	for i := range c.places.Frames {
+		id := traces.FrameID(i)
+		if fn, file, _ := c.places.FrameText(id); fn == "backward" && c.ofUser(id) {
+			files[file] = true
+		}
+	}
+	return files
+}
+
+// ofFunction reports whether the user's innermost frame on a stack is the forward of a
+// torch.autograd.Function, in a file with a backward: code of the user's called it by apply, and not as a
+// module.
+func ofFunction(c *evidence, s traces.StackID, files map[string]bool) bool {
+	if s < 0 || c.kinds.Of(s).Has(frames.KindBackwardPass|frames.KindStep) {
+		return false
+	}
+	at := c.places.Stacks.At(s)
+	i := slices.IndexFunc(at, c.ofUser)
+	if i < 0 || i+1 >= len(at) {
+		return false
+	}
+	fn, file, _ := c.places.FrameText(at[i])
+	apply, _, _ := c.places.FrameText(at[i+1]) // a frame in some versions of PyTorch
+	return fn == "forward" && files[file] && (apply == "apply" || c.ofUser(at[i+1]))
+}
+
+func contextFault(c *evidence) (fault, bool) {
+	all := c.rounds()
+	if len(all) < leastContexts+1 {
+		return fault{}, false
+	}
+	var ids []timeline.AllocID
+	var left, others int64
+	in, files := map[int]bool{}, differentiableFiles(c)
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		k, same := slices.BinarySearchFunc(all, c.d.Allocs.Start[id], func(r round, m timeline.Moment) int {
+			return cmp.Compare(r.first, m)
+		})
+		if !same {
+			k-- // the round that it is in
+		}
+		if k < 0 || k == len(all)-1 || all[k].backward == timeline.Never || !c.inModel(s) {
+			continue
+		}
+		if left += c.d.Allocs.Rounded[id]; !ofFunction(c, s, files) {
+			others += c.d.Allocs.Rounded[id]
+			continue
+		}
+		ids, in[k] = append(ids, id), true
+	}
+	if len(in) < leastContexts || 2*others > left {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
+	f := fault{Cause: Cause{Kind: "context_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %d blocks that a torch.autograd.Function made in %d steps outlive their backward, most from %s",
+		c.u.Bytes(bytes), len(ids), len(in), line)}}
+	f.said = fmt.Sprintf("What a function with its own backward makes stays after the backward: %s of %d "+
+		"steps, most from %s.", c.u.Bytes(bytes), len(in), line)
+	f.fix = "Keep tensors with ctx.save_for_backward(...), not as attributes of ctx: an output that is an " +
+		"attribute keeps itself alive."
+	f.sure(Likely, "most of what stays was made in that function; a list of what it returns looks the same")
+	f.lever = remedy{name: "save_for_backward", command: at("ctx.save_for_backward(y)", line),
+		changes: endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
+			return c.afterBackward(c.d.Allocs.Start[id])
+		})}
+	return f, true
+}
