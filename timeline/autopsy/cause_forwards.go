@@ -146,10 +146,13 @@ func openForwardsFault(c *evidence) (fault, bool) {
 			"module keeps tensors: remove it."
 		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
 			changes: nextCall(c, goes)}
+		f.elseFix = "if they keep a graph, put them under torch.no_grad()"
+		f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
 		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
 		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
-			f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-				changes: append(nextCall(c, beside), ungraphed(c, open)...)}
+			f.lever, f.instead = f.instead, f.lever
+			f.elseFix = "if they are under torch.no_grad(), remove the hook or attribute that keeps tensors"
 		}
 	default:
 		f.Kind = "one_backward_for_many"

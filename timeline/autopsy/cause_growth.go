@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -193,6 +194,10 @@ func growthFault(c *evidence) (fault, bool) {
 			"gathers: leave them out, or keep them on the CPU."
 	case 2*n.after > bytes && len(ids) <= in*n.functions: // of a graph, what leads to a result would stay
 		why = "what is made of the outputs after each step stays"
+	case n.functions == 1 && ofOneCache(c, ids):
+		why = "all that this function makes stays, as a cache keeps it"
+		f.fix = "Bound the cache (maxsize), key it by what recurs, or do without it; if a list keeps what the " +
+			"function returns, empty it."
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
@@ -214,6 +219,33 @@ func growthFault(c *evidence) (fault, bool) {
 	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
 		c.u.Bytes(bytes), len(ids), in, c.u.Bytes(each), c.topName(from))
 	return f, true
+}
+
+// ofOneCache reports whether the one function of the user's that made some blocks runs in calls of the model
+// before anything else in them, so that none has a graph, and next to nothing of what it made has ended.
+func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
+	name, file := c.userFunction(c.d.Origin(ids[0]))
+	of, made := map[traces.StackID]bool{}, int64(0)
+	call, before := -1, false // whether the call made something else before
+	for id := ids[0]; id <= ids[len(ids)-1]; id++ {
+		s := c.d.Allocs.Stack[id]
+		if _, known := of[s]; !known {
+			fn, in := c.userFunction(s)
+			of[s] = fn == name && in == file
+		}
+		if i := steps.PartAt(c.parts, c.d.Allocs.Start[id]); i != call {
+			call, before = i, false
+		}
+		switch {
+		case !of[s]:
+			before = before || c.inModel(s)
+		case before || !c.inModel(s):
+			return false
+		default:
+			made += c.d.Allocs.Rounded[id]
+		}
+	}
+	return name != "forward" && 20*c.bytesOf(ids) >= 19*made
 }
 
 // growingResults is the fault of what calls of the model without a graph leave from step to step: the

@@ -48,6 +48,9 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 func firstOfStep(d *timeline.Device, at timeline.Moment) (timeline.Moment, bool) {
 	all := steps.Parts(d)
 	open := all[:steps.PartAt(all, at)+1]
+	for len(open) > 0 && open[len(open)-1].Phase != traces.PhaseForward {
+		open = open[:len(open)-1] // its own backward or optimizer is under way
+	}
 	for i := len(open) - 1; i >= 0; i-- {
 		if open[i].Phase != traces.PhaseForward {
 			open = open[i+1:]

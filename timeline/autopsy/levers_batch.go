@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -60,6 +61,28 @@ func (c *leverCase) oneSample() bool {
 		}
 	}
 	return varies && most <= indexBytes || index && c.classes(kinds)
+}
+
+// requestOfBatch returns the bytes of the request that failed if they are of the batch: the forward or the
+// backward asked for them, and no parameter has their size, as its gradient would. It is 0 otherwise.
+func (c *leverCase) requestOfBatch() int64 {
+	const others = frames.KindStep | frames.KindOptimizer | frames.KindModuleInit | frames.KindModuleMove |
+		frames.KindUserInit | frames.KindLoad
+	if !c.a.OOM || c.d.Timeline().Kinds().Of(c.d.Event(c.a.At).Stack).Has(others) {
+		return 0
+	}
+	all := steps.Parts(c.d)
+	i := steps.PartAt(all, c.a.At)
+	if i < 0 || all[i].Phase != traces.PhaseForward && (all[i].Phase != traces.PhaseBackward ||
+		c.a.At >= all[i].End) { // what follows a call of the model is a loss, or a metric
+		return 0
+	}
+	for _, id := range c.live {
+		if c.d.Allocs.Category[id] == timeline.Parameter && c.d.Allocs.Size[id] == c.f.asked {
+			return 0
+		}
+	}
+	return c.f.asked
 }
 
 // classes reports whether the training has a loss over classes.

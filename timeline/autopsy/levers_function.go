@@ -1,0 +1,100 @@
+package autopsy
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// One function of the user's that holds much of the memory in a few blocks, where no fault is found and
+// nothing shows that it is out of proportion (see cause_function.go): to work on its input in parts is then
+// one lever among others. What looks like it: the function that is the whole model, whose input is the batch.
+
+const (
+	// leverShare is the share of all memory that the function must hold or ask for.
+	leverShare = 0.3
+	// mostLarge is how many blocks it may hold: one that holds more is of a layer, which the model repeats.
+	mostLarge = 16
+)
+
+// functionHeld is what one function holds.
+type functionHeld struct {
+	userFunction
+	ids   []timeline.AllocID
+	bytes int64 // with the request that failed, if the function made that
+	asked int64
+	stack traces.StackID // of its largest block, or of the request
+}
+
+// largestFunction returns the function of the user's, other than the whole model, that holds most of those
+// with few blocks; false where none holds enough.
+func largestFunction(c *evidence) (best functionHeld, ok bool) {
+	if len(c.parts) == 0 { // what is there may be weights
+		return best, false
+	}
+	found, asked := map[userFunction]*functionHeld{}, c.a.Asked.Or(0)
+	all := float64(c.total + asked)
+	add := func(s traces.StackID, bytes int64) *functionHeld {
+		const others = frames.KindStep | frames.KindOptimizer | frames.KindModuleInit |
+			frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
+		if s < 0 || c.kinds.Of(s).Has(others) || c.inModel(s) && c.ofOutermost(s) {
+			return nil // the code of the module that the training calls is the whole model
+		}
+		name, file := c.userFunction(s)
+		f := userFunction{name, file}
+		if name == "" || runsModel(c, name, file) { // on a batch, or on all that there is
+			return nil
+		}
+		if found[f] == nil {
+			found[f] = &functionHeld{userFunction: f, stack: s}
+		}
+		found[f].bytes += bytes
+		return found[f]
+	}
+	for _, id := range c.live {
+		if isKept(c.d.Allocs.Category[id]) || c.d.Allocs.Start[id] < c.parts[0].First {
+			continue // weights, or data
+		}
+		if x := add(c.d.Origin(id), c.d.Allocs.Rounded[id]); x != nil {
+			x.ids = append(x.ids, id)
+		}
+	}
+	s := c.d.Event(c.a.At).Stack
+	if x := add(s, asked); x != nil {
+		x.asked, x.stack = asked, s
+	}
+	for _, x := range found {
+		if len(x.ids) > 0 && len(x.ids) <= mostLarge && float64(x.bytes) >= leverShare*all && (!ok || cmp.Or(
+			cmp.Compare(x.bytes, best.bytes), cmp.Compare(best.name+best.file, x.name+x.file)) > 0) {
+			best, ok = *x, true
+		}
+	}
+	return best, ok
+}
+
+func functionLever(c *leverCase, of *evidence) (Lever, bool) {
+	x, ok := largestFunction(of)
+	if !ok {
+		return Lever{}, false
+	}
+	var cuts []Change
+	for _, id := range x.ids {
+		n := c.d.Allocs.Rounded[id]
+		cuts = append(cuts, life(c.d, id, n-partOf(of, n, false)))
+	}
+	n, _ := c.saves(cuts)
+	request := x.asked - partOf(of, x.asked, false)
+	line := of.userLine(x.stack)
+	l := Lever{
+		Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred, Unsure: true,
+		Fits: c.serves(c.f.asked-request, n), Command: at("for part in x.split(n):", line),
+		Text: fmt.Sprintf("let %s work on a part of its input at a time, and checkpoint each part where it is "+
+			"trained: with the request, it holds %s", place(x.name, x.file, 0), of.u.Bytes(x.bytes)),
+	}
+	l.Effect = Effect{Changes: cuts, Less: request}
+	return l, n+request > 0
+}
