@@ -25,15 +25,18 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		}
 		return 0
 	}))
-	request := c.requestOfBatch() / 2
+	request, too := c.requestOfBatch()/2, ""
+	if request > 0 {
+		too = ", as does the request that failed"
+	}
 	return Lever{
 		Name: microBatch, Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
 		Fits: c.serves(c.f.asked-request, n), Effect: Effect{Less: request},
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
-			"activations and inputs, which scale with it (a batch of one sample cannot be halved: shorten "+
+			"activations and inputs, which scale with it%s (a batch of one sample cannot be halved: shorten "+
 			"its sequence, or crop it)",
-			c.f.units.Bytes(scales)),
+			c.f.units.Bytes(scales), too),
 	}, ok
 }
 
