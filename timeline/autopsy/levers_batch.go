@@ -64,11 +64,12 @@ func (c *leverCase) oneSample() bool {
 }
 
 // requestOfBatch returns the bytes of the request that failed if they are of the batch: the forward or the
-// backward asked for them, and no parameter has their size, as its gradient would. It is 0 otherwise.
-func (c *leverCase) requestOfBatch() int64 {
+// backward asked for them, they are no more than what is there of the batch, and no parameter has their size,
+// as its gradient would. It is 0 otherwise.
+func (c *leverCase) requestOfBatch(there int64) int64 {
 	const others = frames.KindStep | frames.KindOptimizer | frames.KindModuleInit | frames.KindModuleMove |
 		frames.KindUserInit | frames.KindLoad
-	if !c.a.OOM || c.d.Timeline().Kinds().Of(c.d.Event(c.a.At).Stack).Has(others) {
+	if !c.a.OOM || c.f.asked > there || c.d.Timeline().Kinds().Of(c.d.Event(c.a.At).Stack).Has(others) {
 		return 0
 	}
 	all := steps.Parts(c.d)

@@ -25,7 +25,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		}
 		return 0
 	}))
-	request, too := c.requestOfBatch()/2, ""
+	request, too := c.requestOfBatch(scales)/2, ""
 	if request > 0 {
 		too = ", as does the request that failed"
 	}
