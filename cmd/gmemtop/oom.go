@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -24,23 +26,34 @@ type oomCommand struct {
 func newOOMCommand(a *app) *cobra.Command {
 	c := oomCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Use: "oom [FILE]", GroupID: groupReport, Args: c.fileOrPipe,
 		Short: "Why it ran out of memory, who held it, what would help",
 		Long: `Why it ran out of memory, who held the memory, and what would help. Each lever is tried: the
 recorded run goes on with it, on an emulated allocator, as far as the trace shows what came
 next.
 
-If FILE is a log with PyTorch's message, each figure of the message is explained.
+If FILE is a log with PyTorch's message, each figure of the message is explained. Without FILE,
+oom reads what is piped into it.
 
 Exits with 3 if there is an out-of-memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
-			"  python train.py 2>&1 | tail -20 | gmemtop oom -",
-		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+			"  python train.py 2>&1 | tail -20 | gmemtop oom",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.run(cmd.Context(), cmp.Or(strings.Join(args, ""), "-"))
+		},
 	}
 	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown (for an issue report) or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
 	return cmd
+}
+
+// fileOrPipe requires a file, unless one is piped into this process.
+func (c *oomCommand) fileOrPipe(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 && console.IsPiped(c.In) {
+		return nil
+	}
+	return exactArgs("FILE")(cmd, args)
 }
 
 // run explains the out-of-memory in a trace, or the message in a log.

@@ -41,7 +41,7 @@ func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 		a.detail("read %s, %s events of %s in %s", load.Name(path), report.Grouped(t.Events.Len()),
 			t.Source.Format, since(begun))
 	}
-	return t, err
+	return t, input.NoTrace(path, err)
 }
 
 // timeline reads the trace at path and builds its timeline. With an error it may still return the sound part.

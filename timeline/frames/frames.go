@@ -123,6 +123,12 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
+// Own reports whether a Python file is a job's own or an installed package's that computes, and not PyTorch's,
+// the standard library's or a framework's that only runs the job's code.
+func Own(file string) bool {
+	return fileKind("/"+strings.TrimPrefix(strings.ReplaceAll(file, `\`, "/"), "/"))&KindLibrary == 0
+}
+
 // fileKind classifies a file path, which begins with a slash and has no other separators.
 func fileKind(f string) Kind {
 	var k Kind

@@ -33,6 +33,10 @@ type Message struct {
 	PoolsIdle   *int64 `json:"private_pools_bytes"`
 	Unallocated *int64 `json:"unallocated_bytes"`
 	Reserved    *int64 `json:"reserved_bytes"`
+	// RaisedAt is the line of the job's code that ran out of memory ("forward model.py:41"), from the
+	// traceback before the message, and RaisedCode its text; "" where the log shows none.
+	RaisedAt   string `json:"raised_at"`
+	RaisedCode string `json:"raised_code"`
 }
 
 // DeviceNumber is the number of a device, which may be unknown. JSON has -1 then.
@@ -128,6 +132,7 @@ const longestLine = 64 << 10
 // the input is not text. The error is the reader's.
 func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 	b := bufio.NewReaderSize(r, longestLine)
+	var trace traceback
 	for {
 		line, err := b.ReadSlice('\n')
 		if !utf8.Valid(line) && strings.ContainsRune(string(line), 0) {
@@ -135,6 +140,10 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 		}
 		if found, is := ParseMessage(string(line)); is {
 			m, ok = found, true
+			m.RaisedAt, m.RaisedCode = trace.place, trace.code
+			trace = traceback{}
+		} else {
+			trace.line(string(line))
 		}
 		if err == io.EOF {
 			return m, ok, nil
@@ -147,9 +156,13 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 
 // Sentences return the cause, as far as the message shows it, and what to do.
 func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
-	cause = "Out of memory: " + u.Bytes(*m.Tried) + " were asked of the driver"
+	cause = "Out of memory"
+	if m.RaisedAt != "" {
+		cause += " in " + m.RaisedAt
+	}
+	cause += ": PyTorch asked for " + u.Bytes(*m.Tried)
 	if m.Free != nil && m.Total != nil {
-		cause += fmt.Sprintf(", which had %s free of %s", u.Bytes(*m.Free), u.Bytes(*m.Total))
+		cause += fmt.Sprintf(", and the GPU had %s free of %s", u.Bytes(*m.Free), u.Bytes(*m.Total))
 	}
 	switch {
 	case m.Allowed != nil && m.Free != nil && *m.Free >= *m.Tried:
@@ -159,7 +172,7 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 		return cause + fmt.Sprintf("; other processes hold %s of this GPU.", u.Bytes(*m.Others)),
 			"End the other processes on this GPU (nvidia-smi lists them), or use another one."
 	case m.Unallocated != nil && *m.Unallocated >= *m.Tried:
-		return cause + fmt.Sprintf("; %s that PyTorch reserved lie unused, but not in one piece.",
+		return cause + fmt.Sprintf("; %s that PyTorch had reserved were unused, but not in one piece.",
 				u.Bytes(*m.Unallocated)),
 			"Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
 	case m.Allocated != nil:
@@ -167,6 +180,22 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 			"The message does not say which tensors: that takes a recording."
 	}
 	return cause + ".", "The message does not say what held the memory: that takes a recording."
+}
+
+// outside returns what the process holds beside PyTorch's allocator, in bytes; nil if the message does not
+// show that.
+func (m *Message) outside() *int64 {
+	if m.InUse == nil || m.Allocated == nil || m.Unallocated == nil {
+		return nil
+	}
+	n := *m.InUse - *m.Allocated - *m.Unallocated
+	if m.PoolsIdle != nil {
+		n -= *m.PoolsIdle
+	}
+	if n <= 0 {
+		return nil
+	}
+	return known(n)
 }
 
 // RecordNext says how to find out what a message does not say.
@@ -193,23 +222,20 @@ func (m *Message) print(p *printer, o Options) {
 	}
 	add(m.Tried, "asked of the driver: the tensor's size, rounded up to a segment")
 	add(m.Total, "the GPU's memory")
-	add(m.Free, "of it were free: neither this process nor another held them")
-	add(m.Allowed, "is what set_per_process_memory_fraction allows this process")
+	add(m.Free, "free: held neither by this process nor by another")
+	add(m.Allowed, "allowed to this process by set_per_process_memory_fraction")
 	add(m.Others, "held by other processes on the same GPU")
-	add(m.InUse, "held by this process: the allocator's, and CUDA's context, modules and libraries")
+	add(m.InUse, "held by this process: all of the following")
 	add(m.Allocated, "held by tensors: what has to shrink, unless one of the others is the cause")
 	add(m.PoolsIdle, "in private pools, of CUDA graphs for instance: nothing else can use them")
-	add(m.Reserved, "obtained from the driver by PyTorch's allocator, in use or not")
-	add(m.Unallocated, "obtained but unused: in pieces, none of which was large enough")
+	add(m.Reserved, "reserved by PyTorch's allocator, in use or not")
+	add(m.Unallocated, "reserved but unused: in pieces, none of which was large enough")
+	add(m.outside(), "outside of the allocator: CUDA's context, libraries such as NCCL and cuBLAS")
 	p.table("  ", rows)
-	if m.InUse != nil && m.Allocated != nil && m.Unallocated != nil {
-		outside := *m.InUse - *m.Allocated - *m.Unallocated
-		if m.PoolsIdle != nil {
-			outside -= *m.PoolsIdle
-		}
-		if outside > 0 {
-			p.line("  %s of this process's are outside of the allocator", o.Units.Bytes(outside))
-		}
+	if m.RaisedCode != "" {
+		p.line("")
+		p.line("the line that asked for it, %s", m.RaisedAt)
+		p.command("  ", m.RaisedCode)
 	}
 	p.line("")
 	p.line("what to record next")

@@ -19,6 +19,16 @@ type Console struct {
 // IsTerminal reports whether f is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
 
+// IsPiped reports whether f is a pipe or a file: something that a shell put there, unlike a terminal or
+// /dev/null.
+func IsPiped(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice == 0
+}
+
 // Env returns the value of an environment variable, "" if it is not set.
 func (c *Console) Env(name string) string {
 	for i := len(c.Environ) - 1; i >= 0; i-- {

@@ -70,7 +70,7 @@ func loadTimeline(ctx context.Context, path string, o load.Options, p Progress) 
 		p(stage+" "+load.Name(path), done, total)
 	}))
 	if tr == nil {
-		return nil, err
+		return nil, NoTrace(path, err)
 	}
 	t, buildErr := Timeline(ctx, tr, p)
 	if buildErr != nil {

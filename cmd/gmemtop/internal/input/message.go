@@ -3,10 +3,13 @@ package input
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // pipedLog is how much of standard input is searched for a message before it is read as a trace.
@@ -27,6 +30,19 @@ func Message(path string) (m report.Message, ok bool) {
 	defer f.Close()
 	m, ok, err = report.ReadMessage(f)
 	return m, ok && err == nil
+}
+
+// NoTrace explains the error of reading a trace from path, if the file is a log with PyTorch's message.
+func NoTrace(path string, err error) error {
+	if !load.IsNoTrace(err) {
+		return err
+	}
+	if _, ok := Message(path); !ok {
+		return err
+	}
+	return fmt.Errorf("%s: %w", load.Name(path), &traces.FormatError{Offset: -1,
+		Reason: "this is a log with PyTorch's out-of-memory message, and no trace",
+		Advice: "gmemtop oom " + path + " explains the message"})
 }
 
 // MessagePiped looks for the message at the beginning of in. whole is all of in, with what was looked at.
