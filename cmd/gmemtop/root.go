@@ -66,14 +66,14 @@ const cacheGrace = 2 * time.Second
 
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:   "gmemtop",
+		Use:   "gmemtop [FILE ...]",
 		Short: "Shows where GPU memory goes during training",
 		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and " +
 			"what would bring it down. It watches trainings " +
 			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
 			"content.\n\n" +
-			"Without a command it shows this machine's GPUs and who uses them; without a GPU, the embedded " +
-			"sample.",
+			"Without a command it opens the files that are named, as replay does. Without a file it shows " +
+			"this machine's GPUs and who uses them; without a GPU, the embedded sample.",
 		Example: "  gmemtop run -- python train.py             watch a training from the start\n" +
 			"  gmemtop attach 4242                        watch a running one\n" +
 			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
@@ -94,7 +94,12 @@ func newRootCommand(a *app) *cobra.Command {
 			a.started = true
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), a) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return (&replayCommand{a, args}).run(cmd.Context())
+			}
+			return start(cmd.Context(), a)
+		},
 	}
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.Flags().Bool("version", false, "print the version, as gmemtop version does")
@@ -139,13 +144,13 @@ func start(ctx context.Context, a *app) error {
 	return (&replayCommand{app: a}).run(ctx)
 }
 
-// rootArgs explains a first word that is not a command, such as the name of a file.
+// rootArgs takes files, and explains a first word that is neither a command nor a file.
 func rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	if _, err := os.Stat(args[0]); err == nil {
-		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
+		return nil
 	}
 	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
 		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches that "+
