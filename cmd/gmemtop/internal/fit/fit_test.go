@@ -166,21 +166,21 @@ func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `
-~ fits on A100 with batch 8, sequence 64: it needs 61.0 MiB of 46.0 MiB
+~ fits in 46.0 MiB with batch 8, sequence 64: it needs 61.0 MiB of 46.0 MiB
   but only because PyTorch gives cached memory back to the driver within steps,
   which costs time
   peak allocated               32.0 MiB  in step 2
     activation                 24.0 MiB
     parameter                  8.00 MiB
-  reserved                     60.0 MiB  by PyTorch's caching allocator, emulated
+  reserved                     60.0 MiB  by PyTorch's allocator, emulated
   outside of tensors           1.00 MiB  assumed: CUDA, libraries (--outside)
   step 2                       ~3.00 µs  from A100's figures
 
-~ does not fit on A100 with batch 16, sequence 64
+~ does not fit in 46.0 MiB with batch 16, sequence 64
   because it needs 65.0 MiB of 46.0 MiB
   peak allocated               64.0 MiB  before the first step
     parameter                  64.0 MiB
-  reserved                     64.0 MiB  by PyTorch's caching allocator, emulated
+  reserved                     64.0 MiB  by PyTorch's allocator, emulated
   outside of tensors           1.00 MiB  assumed: CUDA, libraries (--outside)
 
 ~ largest batch that fits: 9 (run at that size)
@@ -267,7 +267,7 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 
 // A script that trains nothing fits if it came to its end, and no step is mentioned.
 func TestAScriptThatTrainsNothingFits(t *testing.T) {
-	x := &Training{Budget: 100 << 20, Hardware: plan.Hardware{Name: "H100"}}
+	x := &Training{Budget: 100 << 20, Hardware: plan.Hardware{Name: "H100", MemoryBytes: 100 << 20}}
 	e := estimated(t, x, Size{}, "+ w 8m cat=parameter\nempty")
 	e.Result.Whole, e.Result.Steps = true, 0
 	r := Report{Training: x, Estimates: []*Estimate{e}}

@@ -101,32 +101,44 @@ func (r *Report) text(w *strings.Builder, l Look) {
 // answer says whether a size fits and, where it does not, why.
 func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 	t, u := r.Training, l.Units
-	sign, card := "~ ", t.Hardware.Name
+	sign, size := "~ ", ""
 	if x.Process != nil {
-		sign, card = "", t.Real.Card.Name
+		sign = ""
 	}
-	at := ""
 	if s := x.Size.String(); s != "" {
-		at = " with " + s
+		size = " with " + s
 	}
+	at := t.room(u) + size
 	needs, has := u.Bytes(x.Reserved+t.Outside), u.Bytes(t.Budget)
 	retried := x.Process != nil && x.Process.Fullest().Retries > 0
 	switch {
 	case !x.Fits && x.Process != nil:
-		fmt.Fprintf(w, "does not fit on %s%s\n", card, at)
+		fmt.Fprintf(w, "does not fit %s\n", at)
 		l.prose(w, "  ", "because it runs "+fullOf(x.Process, u))
 	case !x.Fits:
-		fmt.Fprintf(w, "%sdoes not fit on %s%s\n", sign, card, at)
+		fmt.Fprintf(w, "%sdoes not fit %s\n", sign, at)
 		l.prose(w, "  ", fmt.Sprintf("because it needs %s of %s", needs, has))
 	case x.unseen():
-		fmt.Fprintf(w, "%sno step was seen on %s%s: it took %s of %s\n", sign, card, at, needs, has)
+		fmt.Fprintf(w, "%sno step was seen%s: it took %s of %s\n", sign, size, needs, has)
 	default:
-		fmt.Fprintf(w, "%sfits on %s%s: it needs %s of %s\n", sign, card, at, needs, has)
+		fmt.Fprintf(w, "%sfits %s: it needs %s of %s\n", sign, at, needs, has)
 		if x.Reserved+t.Outside > t.Budget || retried {
 			l.prose(w, "  ", "but only because PyTorch gives cached memory back to the driver within steps, "+
 				"which costs time")
 		}
 	}
+}
+
+// room names what the training must fit in: the card or, where the budget is not the card's memory, that.
+func (t *Training) room(u timeline.Units) string {
+	card, memory := t.Hardware.Name, Memory(&t.Hardware)
+	if t.Real != nil {
+		card, memory = t.Real.Card.Name, t.Real.Card.Memory
+	}
+	if t.Budget != memory {
+		return "in " + u.Bytes(t.Budget)
+	}
+	return "on " + card
 }
 
 // figures writes what a size takes, line by line.
@@ -151,7 +163,7 @@ func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
 	if rest > 0 {
 		line("  rounding", u.Bytes(rest), "blocks that are larger than asked for")
 	}
-	allocator := "by PyTorch's caching allocator, emulated"
+	allocator := "by PyTorch's allocator, emulated"
 	if x.Process != nil {
 		allocator = "by PyTorch " + x.Result.Torch + " itself"
 	}
