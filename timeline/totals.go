@@ -341,7 +341,7 @@ func (b *deviceBuilder) judge() {
 		t.Reason = "the source lost or contradicts something on the way: " + worstLoss(b.tr.Losses)
 	case t.FinalKnown && t.BeginsEmpty:
 		t.Reason = "the recording begins empty and its events lead to the final state"
-	case t.FinalKnown && t.Events == 0:
+	case t.FinalKnown && b.tr.OneMoment():
 		t.Reason = "the file is the allocator's own state at one moment"
 	case t.FinalKnown:
 		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the " +

@@ -51,6 +51,10 @@ func (t *Trace) Kind() Kind {
 	return Accesses
 }
 
+// OneMoment reports whether the trace was recorded as one moment: it has blocks and nothing that happens to
+// them. A file that was cut before its first event may have had more.
+func (t *Trace) OneMoment() bool { return t.Kind() == Point && !t.Cut() }
+
 // Missing is Kind.Missing for the trace. A file that was cut before its first event may have had more.
 func (t *Trace) Missing() string {
 	switch {

@@ -44,6 +44,15 @@ type GroupRow struct {
 	Inferred  bool   `json:"inferred"`
 }
 
+// blocks returns how many blocks are held.
+func (b *Breakdown) blocks() int {
+	n := 0
+	for i := range b.ByCategory {
+		n += b.ByCategory[i].Blocks
+	}
+	return n
+}
+
 func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
 		BySite:  newStackRows(d, sites.Breakdown(d, at, sites.BySite), top),

@@ -32,6 +32,7 @@ type OOMDevice struct {
 	Sentence   string         `json:"sentence"`
 	OOM        bool           `json:"oom"`
 	Inferred   bool           `json:"inferred"`
+	oneMoment  bool           // the recording has no events in which anything changes
 	Event      *int64         `json:"event"`
 	Time       *int64         `json:"time_ns"`
 	Asked      *int64         `json:"asked_bytes"`
@@ -168,8 +169,8 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence,
 		OOM:    a.OOM,
 		advice: a.Advice, Named: a.Named,
-		Inferred: a.Inferred,
-		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
+		Inferred: a.Inferred, oneMoment: d.Timeline().Trace.OneMoment(),
+		Event: eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
 		Stats: newMemoryStats(d, a), Causes: []Cause{},
 		Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
@@ -227,7 +228,7 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	}
 	p.line("%s", sentence)
 	p.line("")
-	if d.Event != nil {
+	if d.Event != nil && !d.oneMoment {
 		when := "event " + Grouped(*d.Event)
 		if d.Time != nil {
 			when = timeline.Duration(*d.Time) + " after the first event, " + when
@@ -329,7 +330,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	p.line("what would help")
 	simulated, refused := false, d.Simulation != nil && !d.Simulation.Available
 	for _, l := range d.Levers {
-		saves, fits := "not shown by this trace", ""
+		saves, fits := "saving unknown", ""
 		if l.Saves != nil {
 			saves = "saves " + estimate(l.Exactness) + o.Units.Bytes(*l.Saves)
 		}
@@ -347,14 +348,18 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		case l.Tried != nil:
 			saves, fits = l.Tried.text(o.Units), ""
 		}
-		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
+		p.line("  %s: %s%s", autopsy.LeverWords(l.Name), saves, fits)
 		p.line("    %s", l.Text)
 		if l.Command != "" {
 			p.command("    ", l.Command)
 		}
 	}
 	if t := d.Together; t != nil {
-		p.line("  together, %s: %s", spaced(strings.Join(t.Levers, " and ")), t.text(o.Units))
+		words := make([]string, len(t.Levers))
+		for i, name := range t.Levers {
+			words[i] = autopsy.LeverWords(name)
+		}
+		p.line("  together, %s: %s", strings.Join(words, " and "), t.text(o.Units))
 	}
 	switch {
 	case simulated:

@@ -2,9 +2,9 @@ package report
 
 import (
 	"io"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 )
 
 // mostInIssue is how many holders and levers an issue report shows.
@@ -51,7 +51,7 @@ func (d *OOMDevice) issueLevers(p *printer, u timeline.Units) {
 		case l.Saves != nil:
 			came += ", saves " + estimate(l.Exactness) + u.Bytes(*l.Saves)
 		}
-		rows = append(rows, row{strings.ReplaceAll(l.Name, "_", " "), came})
+		rows = append(rows, row{autopsy.LeverWords(l.Name), came})
 	}
 	p.table("  ", rows)
 }

@@ -52,6 +52,7 @@ type DeviceStats struct {
 	Name       string `json:"name,omitempty"`
 	TotalBytes *int64 `json:"total_bytes"`
 	Headline   string `json:"headline"`
+	oneMoment  bool   // the recording has no events in which anything changes
 
 	Events      int `json:"events"`
 	Allocations int `json:"allocations"`
@@ -251,7 +252,7 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 	}
 	ds := DeviceStats{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name,
-		Headline: autopsy.Headline(d, o.Units),
+		Headline: autopsy.Headline(d, o.Units), oneMoment: d.Timeline().Trace.OneMoment(),
 		Law: LawDifference{d.Totals.LawAllocated, d.Totals.LawAllocatedRequested, d.Totals.LawActive,
 			d.Totals.LawActiveRequested,
 			d.Totals.LawReserved},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // WriteText prints s on about one screen: the answer in one sentence, then the figures that prove it.
@@ -16,7 +17,7 @@ func (s *Stats) WriteText(w io.Writer, o Options) error {
 	p.line("%s", s.Headline)
 	p.line("")
 	p.line("trace       %s", strings.Join(s.facts(o), " · "))
-	if s.Missing != "" && s.Kind == "point" {
+	if s.Missing != "" && s.Kind == traces.Point.String() {
 		p.line("            %s", s.Missing)
 	}
 	for i := range s.Devices {
@@ -43,6 +44,9 @@ func (s *Stats) facts(o Options) []string {
 	}
 	if s.Source.Rank.IsKnown() {
 		f = append(f, "rank "+s.Source.Rank.String())
+	}
+	if s.Kind == traces.Point.String() {
+		return append(f, "one moment")
 	}
 	f = append(f, s.Kind)
 	if s.Complete {
@@ -72,9 +76,11 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 	if d.TotalBytes != nil {
 		name += " · " + o.Units.Bytes(*d.TotalBytes)
 	}
-	counts := []string{timeline.Counted(d.Events, "event"), timeline.Counted(d.Allocations, "allocation"),
-		timeline.Counted(d.Segments, "segment"),
-		timeline.Counted(d.Streams, "stream")}
+	counts := []string{timeline.Counted(d.Events, "event"), timeline.Counted(d.Allocations, "allocation")}
+	if d.oneMoment {
+		counts = []string{timeline.Counted(d.Peak.blocks(), "block")}
+	}
+	counts = append(counts, timeline.Counted(d.Segments, "segment"), timeline.Counted(d.Streams, "stream"))
 	if d.OOMs > 0 {
 		counts = append(counts, timeline.Counted(d.OOMs, "out-of-memory event"))
 	}
@@ -138,8 +144,14 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 		}
 		rows = append(rows, row{f.name, cell(f.start), cell(f.peak), cell(f.end)})
 	}
+	if d.oneMoment { // its start, peak and end are one
+		for i := range rows {
+			rows[i] = rows[i][:2]
+		}
+		rows[0][1] = ""
+	}
 	p.table("  ", rows)
-	if d.PeakEvent != nil {
+	if d.PeakEvent != nil && !d.oneMoment {
 		when := fmt.Sprintf("event %s", Grouped(*d.PeakEvent))
 		if d.PeakTime != nil {
 			when = timeline.Duration(*d.PeakTime) + " after the first event, " + when
@@ -148,8 +160,12 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 	}
 	if f := d.Fragmentation; f != nil {
 		unit, format = o.Units.Column(f.Reserved)
-		p.line("  at the %s: requested %s + rounding %s + fragmented %s + cached %s = reserved %s "+
-			"%s; largest free block %s", f.At,
+		at := "at the " + f.At
+		if d.oneMoment {
+			at = "at this moment"
+		}
+		p.line("  %s: requested %s + rounding %s + fragmented %s + cached %s = reserved %s "+
+			"%s; largest free block %s", at,
 			format(f.ActiveRequested), format(f.Internal), format(f.Stranded), format(f.Cached),
 			format(f.Reserved), unit,
 			o.Units.Bytes(f.LargestFree))
@@ -166,7 +182,11 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 	}
 	unit, format := o.Units.Column(total)
 	p.line("")
-	p.line("  held at the peak, by category")
+	if d.oneMoment {
+		p.line("  held at this moment, by category")
+	} else {
+		p.line("  held at the peak, by category")
+	}
 	rows := []row{}
 	for _, c := range d.Peak.ByCategory {
 		name := c.Name

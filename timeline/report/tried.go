@@ -247,5 +247,3 @@ func (d *OOMDevice) SayTried(u timeline.Units) {
 		d.advise("No single change that this recording lets us try is enough.")
 	}
 }
-
-func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }

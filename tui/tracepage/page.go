@@ -54,7 +54,7 @@ func newPage(s *leaf.State) *page {
 	p.add("losses", losses(s))
 	p.add("devices", devices(s))
 	title := "process and clock"
-	if oneMoment(t) {
+	if t.OneMoment() {
 		title = "process"
 	}
 	p.add(title, process(t))
@@ -99,7 +99,7 @@ func sentence(s *leaf.State) string {
 	}
 	devices := timeline.Counted(len(t.Devices), "device")
 	switch {
-	case oneMoment(t) && len(t.Devices) > 0:
+	case t.OneMoment() && len(t.Devices) > 0:
 		text += ": one moment of " + devices + ", without events"
 	case len(t.Devices) > 0:
 		text += ": " + counted(t.Events.Len(), "event") + " on " + devices
@@ -118,7 +118,7 @@ func sentence(s *leaf.State) string {
 			text += "; complete: it begins empty and nothing was lost"
 		case d.Totals.BeginsEmpty:
 			text += "; it begins empty"
-		case t.Events.Len() > 0 && !oneMoment(t):
+		case t.Events.Len() > 0 && !t.OneMoment():
 			text += "; it begins in the middle of the run"
 		}
 		switch d.Totals.Exactness {
@@ -137,8 +137,6 @@ func sentence(s *leaf.State) string {
 }
 
 // oneMoment reports whether a recording shows a single state, with nothing before or after it.
-func oneMoment(t *traces.Trace) bool { return t.Kind() == traces.Point && !t.Cut() }
-
 func allLosses(tl *timeline.Timeline) []traces.Loss {
 	return append(tl.Trace.Losses[:len(tl.Trace.Losses):len(tl.Trace.Losses)], tl.Losses...)
 }
@@ -175,7 +173,7 @@ func exactness(s *leaf.State) []line {
 		if tot.Exactness != timeline.Exact {
 			tn = warn
 		}
-		moment := oneMoment(s.Timeline.Trace)
+		moment := s.Timeline.Trace.OneMoment()
 		switch {
 		case moment && tot.Exactness == timeline.Exact:
 			text += ": they are the allocator's own at that moment"
@@ -242,7 +240,7 @@ func devices(s *leaf.State) []line {
 		if d.Info.TotalBytes > 0 {
 			parts = append(parts, s.Units.Bytes(d.Info.TotalBytes))
 		}
-		if oneMoment(s.Timeline.Trace) {
+		if s.Timeline.Trace.OneMoment() {
 			parts = append(parts, counted(d.Allocs.Len(), "block"))
 		} else {
 			parts = append(parts, counted(tot.Events, "event"), counted(tot.Allocations, "allocation"))
@@ -252,7 +250,7 @@ func devices(s *leaf.State) []line {
 		}
 		if tot.PeakAllocated > 0 {
 			most := "peak "
-			if oneMoment(s.Timeline.Trace) {
+			if s.Timeline.Trace.OneMoment() {
 				most = "allocated "
 			}
 			parts = append(parts, most+s.Units.Bytes(tot.PeakAllocated))
@@ -287,7 +285,7 @@ func process(t *traces.Trace) []line {
 		}
 		lines = append(lines, line{"rank", text, plain})
 	}
-	if oneMoment(t) {
+	if t.OneMoment() {
 		return lines // no clock matters
 	}
 	if !t.Clock.HasTime {
@@ -347,7 +345,7 @@ func contents(s *leaf.State) []line {
 			lines = append(lines, line{label, leaf.Count(int64(n)) + unit, plain})
 		}
 	}
-	if !oneMoment(t) {
+	if !t.OneMoment() {
 		add("events", t.Events.Len(), "")
 	}
 	add("ops", len(t.Ops), "")
