@@ -111,11 +111,11 @@ func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 		switch f := strings.Join(strings.Fields(line), " "); {
 		case strings.HasPrefix(f, "manager "):
 			head = f
-		case strings.HasPrefix(f, "vdnn-all ideal "):
+		case strings.HasPrefix(f, "vdnn-all in theory "):
 			row = f
 		}
 	}
-	if head != "manager executor footprint off step p95 off overhead simulated stall simulated out in" {
+	if head != "manager runs footprint off step p95 off overhead simulated stall simulated out in" {
 		t.Errorf("the heading is %q", head)
 	}
 	y := &c.Results[1].Measurement

@@ -208,7 +208,7 @@ func (t *textReport) columns(rows []*Result) []column {
 	}
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
-		{"executor", true, 0, func(r *Result) string { return r.Executor.String() }},
+		{"runs", true, 0, func(r *Result) string { return runs(r.Executor) }},
 	}
 	add := func(there bool, x column) {
 		if there {
@@ -219,7 +219,7 @@ func (t *textReport) columns(rows []*Result) []column {
 		func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
 	add(true, column{"footprint", false, 0, footprint})
 	add(some(func(r *Result) int64 { return r.Plan.LowerBound }),
-		column{"over bound", false, 5, func(r *Result) string {
+		column{"above min", false, 5, func(r *Result) string {
 			if r.Plan.LowerBound <= 0 {
 				return none
 			}
@@ -246,6 +246,17 @@ func (t *textReport) columns(rows []*Result) []column {
 	add(true, column{"planned in", false, 6,
 		func(r *Result) string { return timeline.Duration(r.Plan.Planning.Nanoseconds()) }})
 	return columns
+}
+
+// runs says for people what can carry a plan out.
+func runs(e plan.Executor) string {
+	switch e {
+	case plan.TorchEager:
+		return "in PyTorch"
+	case plan.Reordering:
+		return "in a compiler"
+	}
+	return "in theory"
 }
 
 // writeTable prints the available results, best first.
@@ -335,7 +346,7 @@ func (t *textReport) writeReasons() {
 		}
 		n := r.Info.Name
 		if r.Executor != plan.Ideal {
-			n += " (" + r.Executor.String() + ")"
+			n += " (" + runs(r.Executor) + ")"
 		}
 		if r.Target != t.c.firstTarget() {
 			n += " on " + r.Target

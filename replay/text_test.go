@@ -72,8 +72,8 @@ func TestTheTableOpensWithTodaysAllocatorAndThenTheFastestThatFits(t *testing.T)
 	c := told(t, 70)
 	var order []string
 	for line := range strings.Lines(text(t, c, replay.TextOptions{})) {
-		if f := strings.Fields(line); len(f) > 3 && (f[2] == "✓" || f[2] == "✗") {
-			order = append(order, f[0]+" "+f[2])
+		if f := strings.Fields(line); len(f) > 3 && (f[3] == "✓" || f[3] == "✗") {
+			order = append(order, f[0]+" "+f[3])
 		}
 	}
 	best, ok := c.Best("sim")
@@ -181,12 +181,12 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 		switch {
 		case len(f) > 3 && f[0] == "manager":
 			head = strings.Join(f, " ")
-		case len(f) > 3 && (f[2] == "✓" || f[2] == "✗"):
+		case len(f) > 3 && (f[3] == "✓" || f[3] == "✗"):
 			rows[f[0]] = strings.Join(f, " ")
 		}
 	}
-	const want = "manager executor fits footprint " +
-		"over bound step overhead stall out in recompute planned in"
+	const want = "manager runs fits footprint " +
+		"above min step overhead stall out in recompute planned in"
 	if head != want {
 		t.Errorf("the head is %q, want %q", head, want)
 	}
@@ -210,7 +210,7 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 			}
 		}
 		unit, print := replay.FootprintColumn(timeline.IEC, bytes)
-		want := strings.Join([]string{r.Info.Name, "ideal", map[bool]string{true: "✓", false: "✗"}[r.Fits],
+		want := strings.Join([]string{r.Info.Name, "in theory", map[bool]string{true: "✓", false: "✗"}[r.Fits],
 			print(m.Footprint), unit, some(r.Plan.LowerBound,
 				fmt.Sprintf("%.2f %%", 100*(float64(m.Footprint)/float64(r.Plan.LowerBound)-1))),
 			timeline.Duration(m.StepTime), replay.Percent(r.Overhead),

@@ -205,7 +205,7 @@ var catalogue = [sentences]struct{ key, text string }{
 		"Python, or asleep"},
 	WaitsForCUDA: {"", "for the process to load CUDA's libraries"},
 
-	StepsCounted: {"", "counted from 0"},
+	StepsCounted: {"", "counted from 0, as enumerate() does"},
 	SinceAttach:  {"", "since attach"},
 
 	Attached: {"attached", "attached by %s; the job paused for %s"},
@@ -269,8 +269,8 @@ var catalogue = [sentences]struct{ key, text string }{
 
 	PlanDoes:       {"", "%s: %s"},
 	UsualStep:      {"", "%d steps, usually %s each"},
-	WatchesSizes:   {"", "batches differ in shape, so gmemtop looks for the largest: %d of %d steps seen"},
-	TimesCosts:     {"", "timing what it costs to move and recompute tensors here: %d of %d steps"},
+	WatchesSizes:   {"", "looking for the largest batch: %d of %d steps seen"},
+	TimesCosts:     {"", "timing copies and recomputes here: %d of %d steps"},
 	LeftToWait:     {"", "about %s left"},
 	TriesAgain:     {"", "try %d of %d: the steps differed"},
 	PlanOn:         {"", "%s has been on for %s"},

@@ -545,10 +545,9 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		n    News
 		want string
 	}{
-		{News{Watched: 10, Watch: 40}, "batches differ in shape, so gmemtop looks for the largest: 10 of " +
-			"40 steps seen, about 1m 00s left"},
-		{News{Timed: 5, Time: 25}, "timing what it costs to move and recompute tensors here: 5 of 25 " +
-			"steps, about 40.0 s left"},
+		{News{Watched: 10, Watch: 40}, "looking for the largest batch: 10 of 40 steps seen, about 1m 00s " +
+			"left"},
+		{News{Timed: 5, Time: 25}, "timing copies and recomputes here: 5 of 25 steps, about 40.0 s left"},
 	} {
 		n := c.n
 		n.Phase, n.Usual = Describing, 2e9

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -117,6 +118,22 @@ func TestATrainingThatIsDetachedSaysSo(t *testing.T) {
 	if got := tr.trial.lines(timeline.IEC, 0)[0]; got != "ours was stopped before it was on" {
 		t.Errorf("then it is %q", got)
 	}
+}
+
+// At 80 columns a trial still says how far it is.
+func TestANarrowLineSaysHowFarATrialIs(t *testing.T) {
+	tr := trial{name: "capuchin", since: time.Now().Add(-time.Hour),
+		last: live.News{Phase: live.Describing, Timed: 5, Time: 25, Usual: 2e9}}
+	for _, line := range tr.lines(timeline.IEC, 0) {
+		if len(line) > 80-len(" live: ") {
+			continue
+		}
+		if !strings.HasPrefix(line, "capuchin · 1 of 5, ") || !strings.HasSuffix(line, ": 5 of 25 steps") {
+			t.Errorf("%q", line)
+		}
+		return
+	}
+	t.Error("no line fits")
 }
 
 func TestAPlanOfOthersIsTakenAway(t *testing.T) {

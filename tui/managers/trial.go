@@ -85,7 +85,8 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 	case n.Phase != live.On:
 		var lines []string
 		for _, doing := range t.doing() {
-			lines = append(lines, name+budget+" · "+doing+spent, name+" · "+doing+spent)
+			brief, _, _ := strings.Cut(doing, ", about ")
+			lines = append(lines, name+budget+" · "+doing+spent, name+" · "+doing+spent, name+" · "+brief)
 		}
 		return append(lines, name+" · "+t.last.Phase.String())
 	}
