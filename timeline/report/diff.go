@@ -176,7 +176,7 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 	p.line("whole recordings")
 	rows := []row{{"", right("A"), right("B"), right("change"), ""}}
 	for _, m := range d.Metrics {
-		rows = append(rows, row{strings.ReplaceAll(m.Name, "_", " "), right(m.text(m.A, o)),
+		rows = append(rows, row{runs.MetricWords(m.Name), right(m.text(m.A, o)),
 			right(m.text(m.B, o)), right(m.delta(o)),
 			right(m.changeText())})
 	}
@@ -271,7 +271,7 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 	p.line("| %s | A | B | change | |", EscapeMarkdown(d.Device))
 	p.line("|---|--:|--:|--:|--:|")
 	for _, m := range d.Metrics {
-		p.line("| %s | %s | %s | %s | %s |", strings.ReplaceAll(m.Name, "_", " "), m.text(m.A, o),
+		p.line("| %s | %s | %s | %s | %s |", runs.MetricWords(m.Name), m.text(m.A, o),
 			m.text(m.B, o), m.delta(o),
 			m.changeText())
 	}

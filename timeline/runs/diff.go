@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -174,16 +175,7 @@ func causeOf(r *DiffRow) string {
 	case r.BlocksA == 0 || r.BlocksB == 0 || r.A == 0:
 		return "not recorded block by block"
 	}
-	factor := float64(r.B) / float64(r.BlocksB) / (float64(r.A) / float64(r.BlocksA))
-	size := "larger blocks"
-	if factor < 1 {
-		size = "smaller blocks"
-	}
-	if math.Abs(factor-1) >= 0.005 {
-		size += fmt.Sprintf(" ×%.3g", factor)
-	} else {
-		size = ""
-	}
+	size := resized(float64(r.B) / float64(r.BlocksB) / (float64(r.A) / float64(r.BlocksA)))
 	n, word := r.BlocksB-r.BlocksA, "more"
 	if n < 0 {
 		n, word = -n, "fewer"
@@ -191,12 +183,30 @@ func causeOf(r *DiffRow) string {
 	switch {
 	case n == 0 && size == "":
 		return "sizes differ slightly"
+	case n == 0 && r.BlocksB == 1:
+		return "block " + size
 	case n == 0:
-		return size
+		return "blocks " + size
 	case size == "":
 		return timeline.Counted(n, word+" block")
 	}
-	return fmt.Sprintf("%s %s, each ×%.3g", timeline.Count(int64(n)), word, factor)
+	return fmt.Sprintf("%s %s, each %s", timeline.Count(int64(n)), word, size)
+}
+
+// resized says how much larger blocks are than before, on average, as people say it: in per cent up to twice
+// or half the size, then in multiples. It is "" for less than half a per cent.
+func resized(factor float64) string {
+	switch {
+	case math.Abs(factor-1) < 0.005:
+		return ""
+	case factor >= 2:
+		return fmt.Sprintf("%.3g× larger", factor)
+	case factor <= 0.5:
+		return fmt.Sprintf("%.3g× smaller", 1/factor)
+	case factor > 1:
+		return fmt.Sprintf("%.0f %% larger", 100*(factor-1))
+	}
+	return fmt.Sprintf("%.0f %% smaller", 100*(1-factor))
 }
 
 // measure fills the metrics. A metric that one side lacks (no iterations, no segments) is left out.
@@ -234,6 +244,18 @@ func (x *Diff) measure(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// MetricWords names a metric for people. The figures of steps are medians of the steady ones, and so may differ
+// from those of the steps that are compared.
+func MetricWords(name string) string {
+	switch name {
+	case "iteration_peak":
+		return "usual step peak"
+	case "step":
+		return "usual step"
+	}
+	return strings.ReplaceAll(name, "_", " ")
 }
 
 // churn returns the bytes allocated within the recording.
@@ -335,7 +357,7 @@ type DiffRow struct {
 	Name             string
 	A, B             int64 // bytes on each side
 	BlocksA, BlocksB int
-	Cause            string // new, gone, larger blocks, more blocks, ...
+	Cause            string // new, gone, blocks 25 % larger, 2 more blocks, ...
 	StackA, StackB   traces.StackID
 	Inferred         bool // for a category: some of its blocks were assigned by a rule
 }

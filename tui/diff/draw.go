@@ -162,7 +162,7 @@ func (v *view) drawMetrics(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *r
 		if y >= at.Y+at.H {
 			return
 		}
-		c.TextMax(at.X, y, 16, s.Theme.Text, strings.ReplaceAll(m.Name, "_", " "))
+		c.TextMax(at.X, y, 16, s.Theme.Text, runs.MetricWords(m.Name))
 		c.TextRight(at.X+27, y, s.Theme.Dim, figure(s, m.Unit, m.A))
 		c.Text(at.X+28, y, s.Theme.Faint, "→")
 		c.TextRight(at.X+40, y, s.Theme.Text, figure(s, m.Unit, m.B))
