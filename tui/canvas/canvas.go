@@ -309,6 +309,24 @@ func (c *Canvas) Restyle(r Rect, f func(Style) Style) {
 	}
 }
 
+// Scrollbar draws a bar of h cells beside a list of which h rows, from top on, are visible; nothing where all
+// of them are.
+func Scrollbar(c *Canvas, x, y, h, top, rows int, thumb, rail Style) {
+	hidden := rows - h
+	if h <= 0 || hidden <= 0 {
+		return
+	}
+	size := max(h*h/rows, 1)
+	from := int(int64(top) * int64(h-size) / int64(hidden))
+	for i := range h {
+		ch, style := '│', rail
+		if i >= from && i < from+size {
+			ch, style = '┃', thumb
+		}
+		c.Set(x, y+i, ch, c.Style(style))
+	}
+}
+
 // Zone makes r clickable: Hit returns msg there. Later zones lie above earlier ones.
 func (c *Canvas) Zone(r Rect, msg any) {
 	at := Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.intersect(c.clip)

@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -36,6 +37,16 @@ type view struct {
 type found struct {
 	it    *steps.Iterations
 	leaks []steps.Leak
+	name  int // the cells that the longest name takes
+}
+
+// find looks for a device's iterations; it takes as long as the recording is.
+func find(d *timeline.Device) *found {
+	f := &found{it: steps.Of(d), leaks: steps.Leaks(d)}
+	for i := range f.it.List {
+		f.name = max(f.name, canvas.Width(f.it.List[i].Name))
+	}
+	return f
 }
 
 type shapesKey struct {
@@ -51,6 +62,9 @@ const (
 	onScale       // one scale of time for all
 	stretch       // each over the whole axis
 )
+
+// longestName is how wide the names of iterations may get, in cells: annotations can be long.
+const longestName = 28
 
 // The columns.
 const (
@@ -68,7 +82,7 @@ const (
 func New() leaf.View {
 	v := &view{
 		table: table.New(
-			table.Column{Title: "iteration", Width: 12, Max: 28, Sortable: true},
+			table.Column{Title: "iteration", Width: 12, Sortable: true},
 			table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 			table.Column{Title: "step", Width: 9, Right: true, Drop: 1, Sortable: true},
 			table.Column{Title: "allocs", Width: 9, Right: true, Drop: 3, Sortable: true},
@@ -128,7 +142,7 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		d := s.Device
 		v.follow(s)
 		return tea.Batch(v.steps.Ask(d, func(context.Context) (*found, error) {
-			return &found{steps.Of(d), steps.Leaks(d)}, nil
+			return find(d), nil
 		}), v.askShapes(s))
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) && v.leaks.Rows() > 0 {
@@ -171,6 +185,7 @@ func (v *view) settle(s *leaf.State) {
 	}
 	v.of = d
 	v.table.SetRows(len(st.it.List))
+	v.table.Columns[colIndex].Max = min(st.name, longestName)
 	v.leaks.SetRows(len(st.leaks))
 	v.leaks.Select(0)
 	v.focusLeaks(false)

@@ -154,7 +154,7 @@ func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 
 func BenchmarkDraw(b *testing.B) {
 	s, v := viewtest.State(viewtest.Training{Iterations: 100, Layers: 20, Odd: 50}.Timeline(b)), New().(*view)
-	st := &found{steps.Of(s.Device), steps.Leaks(s.Device)}
+	st := find(s.Device)
 	sc := viewtest.Screen{View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})
 	c := canvas.New(200, 56, canvas.TrueColor, false)

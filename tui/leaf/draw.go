@@ -21,7 +21,7 @@ func sentenceRows(h int) int {
 		return 1
 	case h < 18:
 		return 2
-	case h < 30:
+	case h < 20: // less than a terminal of 24 lines leaves
 		return 3
 	}
 	return 4

@@ -183,17 +183,7 @@ func (v *view) drawMap(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		}
 		v.drawLine(s, c, at.Y+y, line, cols)
 	}
-	if n := v.lines.len(); n > at.H {
-		size := max(at.H*at.H/n, 1)
-		pos := int(int64(v.top) * int64(at.H-size) / int64(n-at.H))
-		for i := range at.H {
-			ch, st := '│', s.Theme.Faint
-			if i >= pos && i < pos+size {
-				ch, st = '┃', s.Theme.Dim
-			}
-			c.Set(at.X+at.W-1, at.Y+i, ch, c.Style(st))
-		}
-	}
+	canvas.Scrollbar(c, at.X+at.W-1, at.Y, at.H, v.top, v.lines.len(), s.Theme.Dim, s.Theme.Faint)
 }
 
 func (v *view) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols columns) {

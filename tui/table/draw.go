@@ -26,30 +26,28 @@ func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell fun
 		}
 	}
 	if t.scrolls() {
-		t.scrollbar(sub, th)
+		canvas.Scrollbar(sub, at.W-1, 1, t.visible(), t.top, t.rows, th.Dim, th.Faint)
 	}
 }
 
+// header draws the heads. Where the sort marker finds no room beside one it takes a cell of the gap behind the
+// column, so that sorting by another column moves nothing.
 func (t *Table) header(c *canvas.Canvas, th *theme.Theme) {
 	for _, p := range t.cols {
 		col := t.Columns[p.column]
-		style, title := th.Header, col.Title
-		if col.Unit != "" {
-			title += " " + col.Unit
-		}
+		style, title := th.Header, canvas.Truncate(col.head(), p.w)
 		if p.column == t.SortBy {
 			style = th.Accent
 			mark := "▲"
 			if t.Descending {
 				mark = "▼"
 			}
-			title = canvas.Truncate(title, max(p.w-1, 1)) + mark
+			title += mark
 		}
 		if col.Right {
-			title = canvas.Truncate(title, p.w)
-			c.TextRight(p.x+p.w, 0, style, title)
+			c.TextRight(p.x+max(p.w, canvas.Width(title)), 0, style, title)
 		} else {
-			c.TextMax(p.x, 0, p.w, style, title)
+			c.Text(p.x, 0, style, title)
 		}
 	}
 }
@@ -97,22 +95,6 @@ func drawCell(c *canvas.Canvas, p placed, y int, right bool, cell Cell) {
 	}
 }
 
-func (t *Table) scrollbar(c *canvas.Canvas, th *theme.Theme) {
-	n := t.visible()
-	size := max(n*n/t.rows, 1)
-	pos := 0
-	if hidden := t.rows - n; hidden > 0 {
-		pos = int(int64(t.top) * int64(n-size) / int64(hidden))
-	}
-	for i := range n {
-		ch, style := '│', th.Faint
-		if i >= pos && i < pos+size {
-			ch, style = '┃', th.Dim
-		}
-		c.Set(t.at.W-1, i+1, ch, c.Style(style))
-	}
-}
-
 // place chooses the columns that fit into w cells and gives them their places.
 func place(columns []Column, w int, dst []placed) []placed {
 	limit, need := widthOf(columns, w)
@@ -122,8 +104,8 @@ func place(columns []Column, w int, dst []placed) []placed {
 		if col.Hidden || col.Drop > limit {
 			continue
 		}
-		dst = append(dst, placed{i, x, col.Width})
-		x += col.Width + gap
+		dst = append(dst, placed{i, x, col.least()})
+		x += col.least() + gap
 	}
 	// Leftover room goes in rounds to the columns that can still grow, so that two of them share it evenly.
 	for spare > 0 {
@@ -162,7 +144,7 @@ func widthOf(columns []Column, w int) (limit, need int) {
 		need = -gap
 		for _, c := range columns {
 			if !c.Hidden && c.Drop <= limit {
-				need += c.Width + gap
+				need += c.least() + gap
 			}
 		}
 		if need <= w || limit <= 0 {

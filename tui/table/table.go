@@ -25,7 +25,7 @@ type Column struct {
 	Title string
 	// Unit follows the title in the head, for columns whose unit depends on their contents.
 	Unit string
-	// Width is the least useful width.
+	// Width is the least useful width of the cells. A head that is wider has its own room: it is never cut.
 	Width int
 	// Max is the width up to which it grows if there is room; below Width it does not grow.
 	Max int
@@ -38,6 +38,17 @@ type Column struct {
 	// Sortable columns answer a click on their title.
 	Sortable bool
 }
+
+// head is what stands above the column.
+func (c Column) head() string {
+	if c.Unit == "" {
+		return c.Title
+	}
+	return c.Title + " " + c.Unit
+}
+
+// least is the least width with which the column is drawn.
+func (c Column) least() int { return max(c.Width, canvas.Width(c.head())) }
 
 // Cell is the content of one cell of a table.
 type Cell struct {

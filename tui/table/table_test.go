@@ -86,6 +86,27 @@ func TestTheSelectedRowIsAlwaysVisibleAfterAKey(t *testing.T) {
 	}
 }
 
+// A head is never cut, and sorting by another column moves nothing.
+func TestHeadsAreNeverCut(t *testing.T) {
+	tab := New(Column{Title: "n", Width: 4}, Column{Title: "allocated", Unit: "GiB", Width: 6, Right: true,
+		Sortable: true}, Column{Title: "site", Width: 10, Max: 60})
+	tab.SetRows(3)
+	c := canvas.New(40, 5, canvas.NoColor, false)
+	tab.SortBy = -1
+	tab.Draw(c, c.Bounds(), theme.Mono(), text)
+	plain := lines(c)
+	c.Clear()
+	tab.SortBy = 1
+	tab.Draw(c, c.Bounds(), theme.Mono(), text)
+	sorted := lines(c)
+	if !strings.Contains(plain[0], "allocated GiB") || !strings.Contains(sorted[0], "allocated GiB▲") {
+		t.Errorf("heads are cut: %q, %q", plain[0], sorted[0])
+	}
+	if plain[1] != sorted[1] {
+		t.Errorf("sorting moves cells: %q, %q", plain[1], sorted[1])
+	}
+}
+
 func TestColumnsAreDroppedInOrderAndTheRestGrows(t *testing.T) {
 	for _, tc := range []struct {
 		w    int

@@ -34,23 +34,8 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	shown := v.lines[min(v.view.YOffset(), len(v.lines)):]
 	// The viewport's own View lays the lines out again: 6,000 allocations a frame instead of 60.
 	c.Sub(body).Print(0, 0, strings.Join(shown[:min(body.H, len(shown))], "\n"))
-	if v.view.TotalLineCount() > body.H {
-		v.scrollbar(s, c)
-	}
-}
-
-func (v *view) scrollbar(s *leaf.State, c *canvas.Canvas) {
-	h := v.body.H
-	rows := v.view.TotalLineCount()
-	size := max(h*h/rows, 1)
-	pos := v.view.YOffset() * (h - size) / max(rows-h, 1)
-	for i := range h {
-		ch, st := '│', s.Theme.Faint
-		if i >= pos && i < pos+size {
-			ch, st = '┃', s.Theme.Dim
-		}
-		c.Set(v.body.X+v.body.W-1, v.body.Y+i, ch, c.Style(st))
-	}
+	canvas.Scrollbar(c, body.X+body.W-1, body.Y, body.H, v.view.YOffset(), v.view.TotalLineCount(), s.Theme.Dim,
+		s.Theme.Faint)
 }
 
 // rungs says what a recording of each kind holds, and what that adds to what can be asked of it.
