@@ -260,7 +260,7 @@ func (a actionMaker) following() keymap {
 	return keymap{
 		{
 			name: "follow job", group: groupView,
-			binding: bind("F", "follow the job: the newest captured step, or hold this one", "F"),
+			binding: bind("F", "follow the job, or stay on this step", "F"),
 			can:     func() bool { return m.follow.shown != nil },
 			do: func() tea.Cmd {
 				m.follow.toggle()

@@ -441,3 +441,20 @@ func TestAKeyDismissesTheNotice(t *testing.T) {
 		t.Errorf("after a key:\n%s", text)
 	}
 }
+
+func TestExportsAreNamedAfterTheirSource(t *testing.T) {
+	for path, want := range map[string]string{
+		"/a/train.pickle": "train", "run.pt.trace.json.gz": "run", "opt-1.3b.pickle": "opt-1.3b",
+		"sample:gpt-cpu": "sample-gpt-cpu", "-": "gmemtop", ".gmt": ".gmt", "": "gmemtop",
+	} {
+		tr := traces.NewBuilder().Finish()
+		tr.Source.Path = path
+		tl, err := timeline.Build(t.Context(), tr, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := exportBase(tl); got != want {
+			t.Errorf("%q is exported as %q, want %q", path, got, want)
+		}
+	}
+}

@@ -56,7 +56,8 @@ func (a *action) entry() dialog.Entry {
 }
 
 // palette lists what can be done by name, what one does most often first: to go somewhere, what the view in
-// front does, to find and to compare, then what to take along, and how gmemtop looks.
+// front does, to find and to compare, then what to take along, and how gmemtop looks. What was chosen last stands
+// before all.
 func palette(m *model) *dialog.List {
 	idle, s := m.loader.idle(), &m.state
 	var entries []dialog.Entry
@@ -86,7 +87,7 @@ func palette(m *model) *dialog.List {
 	if m.screen.hasColors() {
 		entries = append(entries, themeEntries()...)
 	}
-	return dialog.NewList("What next?", "type a few letters", entries)
+	return dialog.NewList("What next?", "type a few letters", m.recent.first(entries))
 }
 
 func hasDevices(s *leaf.State) bool { return len(s.Timeline.Devices) > 1 }

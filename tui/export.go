@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -116,16 +117,27 @@ func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
 	return entries
 }
 
-// exportBase is the source's name without its extensions. Exports go to the current folder.
+// exportBase is the source's name without its extensions, and without the colon of an embedded sample: scp
+// takes what stands before one for a machine. Exports go to the current folder.
 func exportBase(t *timeline.Timeline) string {
-	name := "gmemtop"
-	if t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
-		name = leaf.Base(t.Trace.Source.Path)
-		if i := strings.IndexByte(name, '.'); i > 0 {
-			name = name[:i]
-		}
+	if t == nil || t.Trace.Source.Path == "" || t.Trace.Source.Path == "-" {
+		return "gmemtop"
 	}
-	return name
+	name := leaf.Base(t.Trace.Source.Path)
+	for {
+		i := strings.LastIndexByte(name, '.')
+		if i <= 0 || !slices.Contains(traceExtensions, strings.ToLower(name[i+1:])) {
+			return strings.ReplaceAll(name, ":", "-")
+		}
+		name = name[:i]
+	}
+}
+
+// traceExtensions end the names of traces, one behind the other: run.pt.trace.json.gz. Other dots belong to a
+// name: llama-1.3b.pickle.
+var traceExtensions = []string{
+	"csv", "gmt", "gz", "html", "json", "pb", "pickle", "pkl", "prof", "pt", "sqlite", "text", "trace", "txt",
+	"zip", "zst",
 }
 
 func write(text string) func(context.Context, io.Writer) error {

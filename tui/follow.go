@@ -48,6 +48,10 @@ type stepMsg struct {
 	underPlan bool
 	basis     *timeline.Timeline
 	basisName string
+	// name is the step's; before is the one captured before it, nil for none.
+	name       string
+	before     *timeline.Timeline
+	beforeName string
 	// beside are this step and the same one of other processes, in the order in which they are compared; nil
 	// for this step alone.
 	beside []*timeline.Timeline
@@ -253,13 +257,17 @@ func (f *follow) show(w *live.Window) {
 	}
 	step := *w
 	f.shown = &step
-	msg := stepMsg{timeline: w.Timeline, underPlan: w.UnderPlan}
-	if w.UnderPlan {
-		l := f.live.Look()
-		for i := range l.Windows {
-			if x := &l.Windows[i]; !x.UnderPlan {
-				msg.basis, msg.basisName = x.Timeline, l.WindowName(x)
-			}
+	l := f.live.Look()
+	msg := stepMsg{timeline: w.Timeline, underPlan: w.UnderPlan, name: l.WindowName(w)}
+	earlier := true
+	for i := range l.Windows {
+		x := &l.Windows[i]
+		earlier = earlier && x.ID != w.ID
+		switch {
+		case w.UnderPlan && !x.UnderPlan:
+			msg.basis, msg.basisName = x.Timeline, l.WindowName(x)
+		case !w.UnderPlan && earlier:
+			msg.before, msg.beforeName = x.Timeline, l.WindowName(x)
 		}
 	}
 	f.post(msg)
@@ -272,7 +280,7 @@ func (f *follow) hold(front leaf.ID) {
 	}
 	f.held = true
 	f.live.Show(f.shown.ID, true)
-	f.say("this step is held: F follows the job again", false)
+	f.say("the view stays on this step: F follows the job again", false)
 }
 
 // toggle holds, or follows again.
@@ -307,7 +315,7 @@ func (f *follow) source() []string {
 	case f.live.Leaving():
 		word = "○ detaching"
 	case f.held:
-		word = "‖ held"
+		word = "‖ view paused" // not the training
 	}
 	parts := []string{word}
 	if l.Title != "" {

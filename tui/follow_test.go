@@ -110,9 +110,22 @@ func TestAnOlderCapturedStepCanBeLookedAt(t *testing.T) {
 	if d.shown() != first || !d.m.follow.held || d.m.tabs.front != leaf.Overview {
 		t.Errorf("held %v, view %c", d.m.follow.held, d.m.tabs.front)
 	}
-	if text := d.screen(); !strings.Contains(text, "held") || !strings.Contains(text, "step 3") {
+	if text := d.screen(); !strings.Contains(text, "view paused") || !strings.Contains(text, "step 3") {
 		t.Errorf("the top line does not say so:\n%s", text)
 	}
+}
+
+func TestDiffComparesACapturedStepWithTheOneBefore(t *testing.T) {
+	d, f := watch(t)
+	f.tell(d, captured(t, 3))
+	d.press("9")
+	d.wants("first step that was captured")
+	f.tell(d, captured(t, 13))
+	d.press("L", "9")
+	d.wants("A step 3")
+	d.wants("B step 13")
+	d.press("L", "G", "enter", "9") // the first one again
+	d.wants("first step that was captured")
 }
 
 func TestStepUnderAPlanIsMarkedAndNotPlannedFor(t *testing.T) {

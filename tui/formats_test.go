@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
@@ -113,19 +114,40 @@ func TestScreensOfEveryFormat(t *testing.T) {
 		for _, size := range sizes {
 			t.Run(fmt.Sprintf("%s-%dx%d", name, size[0], size[1]), func(t *testing.T) {
 				d := start(t, Options{Loader: loaderOf(tl)}, size[0], size[1])
-				var all strings.Builder
-				for _, id := range []leaf.ID{
-					leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations,
-					leaf.OOM, leaf.Trace,
-				} {
-					d.press(string(rune(id)))
-					fmt.Fprintf(&all, "view %c\n", id)
-					for line := range strings.Lines(d.screen() + "\n") {
-						all.WriteString(strings.TrimRight(line, " \n") + "\n")
-					}
-				}
-				d.goldenText(fmt.Sprintf("formats/%s-%dx%d", name, size[0], size[1]), all.String())
+				d.goldenText(fmt.Sprintf("formats/%s-%dx%d", name, size[0], size[1]), d.everyView())
 			})
 		}
 	}
+}
+
+// TestScreensOfACapturedStep shows every view of a step that was captured of a job, op by op.
+func TestScreensOfACapturedStep(t *testing.T) {
+	tl, step := recorded(t), captured(t, 3)
+	for _, size := range sizes {
+		t.Run(fmt.Sprintf("%dx%d", size[0], size[1]), func(t *testing.T) {
+			f := &jobFeed{look: live.Look{Title: "gpt2.py"}}
+			d := start(t, Options{Feed: f}, size[0], size[1])
+			f.tell(d, func(l *live.Look) {
+				step(l)
+				l.Title, l.Windows[0].Timeline = "gpt2.py", tl
+			})
+			d.goldenText(fmt.Sprintf("formats/job-%dx%d", size[0], size[1]), d.everyView())
+		})
+	}
+}
+
+// everyView is the screen in each view of a recording, one below the other.
+func (d *driver) everyView() string {
+	var all strings.Builder
+	for _, id := range []leaf.ID{
+		leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.Ranks,
+		leaf.OOM, leaf.Diff, leaf.Trace,
+	} {
+		d.press(string(rune(id)))
+		fmt.Fprintf(&all, "view %c\n", id)
+		for line := range strings.Lines(d.screen() + "\n") {
+			all.WriteString(strings.TrimRight(line, " \n") + "\n")
+		}
+	}
+	return all.String()
 }

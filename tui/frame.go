@@ -237,12 +237,14 @@ func drawSearch(s *leaf.State, c *canvas.Canvas, v leaf.View, found *filter) int
 	if filters(v) {
 		text = "filter "
 	}
-	text += s.QueryText
+	text += leaf.FilterName(s)
+	count, end := "", "esc ends it"
 	if n, ok := found.count(s.QueryText); ok {
-		text += " (" + n + ")"
+		count = " (" + n + ")"
 	}
-	end := "esc ends it"
-	n := c.TextMax(1, 0, max(w*2/3-canvas.Width(end)-4, 1), s.Theme.Accent, text)
+	room := max(w*2/3-canvas.Width(end)-4, 1)
+	text = canvas.Truncate(text, max(room-canvas.Width(count), 1)) + count
+	n := c.TextMax(1, 0, room, s.Theme.Accent, text)
 	c.Zone(canvas.Rect{X: 1, W: n, H: 1}, runMsg{"filter"})
 	x := n + 3
 	m := c.TextMax(x, 0, max(w-x, 0), s.Theme.Dim, end)
@@ -393,7 +395,7 @@ var shortHints = map[string][2]string{
 	"back":           {"esc", "back"},
 	"next match":     {"n N", "match"},
 	"follow":         {"o", "source"},
-	"follow job":     {"F", "follow, hold"},
+	"follow job":     {"F", "follow on/off"},
 	"rank":           {"w", "rank"},
 	"export":         {"e", "export"},
 	"device":         {"D", "device"},

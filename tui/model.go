@@ -28,6 +28,7 @@ type model struct {
 	share   sharing
 	screen  screen
 	dialogs dialog.Stack
+	recent  recent
 
 	opts    Options
 	state   leaf.State

@@ -24,7 +24,7 @@ func TestOneMomentIsNotSpokenOfAsIfItHadTime(t *testing.T) {
 				lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 				for _, word := range []string{
 					"peak ", "throughout", "before the first", "1 event", "0 events", "middle of the run",
-					"clock",
+					"clock", "At at ",
 				} {
 					if v.ID() != leaf.Ranks && v.ID() != leaf.Managers && v.ID() != leaf.Diff &&
 						strings.Contains(text, word) {
@@ -36,6 +36,10 @@ func TestOneMomentIsNotSpokenOfAsIfItHadTime(t *testing.T) {
 						t.Errorf("%s, %s offers %q", name, v.Name(), hint)
 					}
 				}
+			}
+			d.press("3", "enter") // the blocks of the largest holder
+			if text := d.screen(); strings.Contains(text, " at at ") || !strings.Contains(text, "alive at this moment") {
+				t.Errorf("%s, a filter made by Peak:\n%s", name, text)
 			}
 		}
 	}

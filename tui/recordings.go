@@ -68,6 +68,7 @@ func (r *recordings) bring(d *timeline.Device) {
 // step shows a captured step of the watched job, or that there is none.
 func (r *recordings) step(msg stepMsg) {
 	r.Timelines, r.UnderPlan, r.Basis, r.BasisName = nil, msg.underPlan, msg.basis, msg.basisName
+	r.Step, r.Before, r.BeforeName = msg.name, msg.before, msg.beforeName
 	if msg.timeline != nil {
 		r.Timelines = []*timeline.Timeline{msg.timeline}
 	}

@@ -120,6 +120,10 @@ func (m *model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	case openMsg:
 		m.dialogs.Open(msg.dialog)
 		return nil, true
+	case chosenMsg:
+		m.recent.take(msg.command)
+		m.post(msg.msg)
+		return nil, true
 	case runMsg:
 		if a := m.actions.named(msg.action); a != nil && a.enabled() {
 			return a.do(), true

@@ -48,6 +48,8 @@ type Entry struct {
 	// Unexplained says that we do not know what the bytes are. They may be negative, since the sum mixes
 	// figures from different moments.
 	Unexplained bool
+	// Tensors says that all of them are in tensors.
+	Tensors bool
 }
 
 // Books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
@@ -158,9 +160,9 @@ func OfStep(s *capture.Step) ([]Entry, Entry) {
 
 // kinds are the kinds of tensors that a step's totals distinguish; one that was not counted is 0.
 func kinds(s *capture.Step) []Entry {
-	return []Entry{{Name: "parameters", Bytes: s.Parameters.Or(0)},
-		{Name: "gradients", Bytes: s.Gradients.Or(0)},
-		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0)}}
+	return []Entry{{Name: "parameters", Bytes: s.Parameters.Or(0), Tensors: true},
+		{Name: "gradients", Bytes: s.Gradients.Or(0), Tensors: true},
+		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0), Tensors: true}}
 }
 
 // allocatorFigures is what a step says about its device's allocator.

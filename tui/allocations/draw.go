@@ -2,15 +2,12 @@ package allocations
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/sites"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -21,6 +18,9 @@ import (
 func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Device == nil {
 		return
+	}
+	for _, col := range []int{colStart, colLife, colFreed} {
+		v.table.Columns[col].Hidden = s.Device.Len() < 2 // one moment has no time
 	}
 	if v.shown == nil || v.of != s.Device {
 		if err := v.found.Err(); err != nil && !v.found.Pending() {
@@ -70,13 +70,13 @@ func (v *view) sentence(s *leaf.State) string {
 	switch {
 	case s.QueryText != "":
 		text = fmt.Sprintf("%s of %s allocations%s: %s in all",
-			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), filterWords(s), s.Units.Bytes(r.bytes))
+			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), leaf.FilterWords(s), s.Units.Bytes(r.bytes))
 	case n == 1:
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
 	}
 	if r.largest != timeline.NoAlloc && n > 1 {
 		text += ", the largest " + s.Units.Bytes(d.Allocs.Rounded[r.largest])
-		if what := leaf.What(d, r.largest); what != "" {
+		if what := leaf.What(d, r.largest); what != "" && !s.Query.BySite && !s.Query.ByStack {
 			text += " by " + what
 		}
 	}
@@ -84,53 +84,6 @@ func (v *view) sentence(s *leaf.State) string {
 		text += fmt.Sprintf("; %s never freed within the recording", leaf.Count(int64(r.leaked)))
 	}
 	return text + "."
-}
-
-// filterWords describes in words what the filter selects: views make filters with numbers of stacks and of
-// bytes, which are hard to read.
-func filterWords(s *leaf.State) string {
-	d := s.Device
-	var match, clauses []string
-	for _, term := range strings.Fields(s.QueryText) {
-		name, value, _ := strings.Cut(term, ":")
-		number, err := strconv.ParseInt(value, 10, 64)
-		switch {
-		case name == "sort":
-		case term == "live" && s.Query.LiveAt == d.Totals.PeakAt:
-			clauses = append(clauses, "alive "+leaf.AtPeak(d))
-		case term == "live" && s.Query.LiveAt == timeline.Start:
-			clauses = append(clauses, "alive before the first event")
-		case term == "live":
-			clauses = append(clauses, "alive at "+leaf.When(s, s.Query.LiveAt))
-		case name == "site" && err == nil:
-			clauses = append(clauses, "from "+siteName(d, traces.StackID(number)))
-		case name == "stack" && err == nil:
-			clauses = append(clauses, "from one stack of "+siteName(d, traces.StackID(number)))
-		default:
-			if size, ok := strings.CutPrefix(term, "size"); ok {
-				digits := strings.TrimLeft(size, "<>=")
-				if n, err := strconv.ParseInt(digits, 10, 64); err == nil && digits != size {
-					term = strings.TrimSuffix(term, digits) + strings.ReplaceAll(s.Units.Bytes(n), " ", "")
-				}
-			}
-			match = append(match, term)
-		}
-	}
-	if len(match) > 0 {
-		clauses = slices.Insert(clauses, 0, "match "+strings.Join(match, " "))
-	}
-	if len(clauses) == 0 {
-		return ""
-	}
-	return " " + strings.Join(clauses, ", ")
-}
-
-// siteName names a call site as the breakdown by call site does.
-func siteName(d *timeline.Device, id traces.StackID) string {
-	if name := sites.Name(d, id); name != "" {
-		return name
-	}
-	return "no recorded stack"
 }
 
 func (v *view) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {

@@ -127,9 +127,9 @@ func (l *List) onKey(in tea.KeyPressMsg) (done bool, msg tea.Msg) {
 	case key.Matches(in, listKeys.down):
 		l.move(1)
 	case key.Matches(in, listKeys.pageUp):
-		l.move(-max(l.rows-1, 1))
+		l.page(-1)
 	case key.Matches(in, listKeys.pageDown):
-		l.move(max(l.rows-1, 1))
+		l.page(1)
 	case key.Matches(in, listKeys.first):
 		l.move(-len(l.shown))
 	case key.Matches(in, listKeys.last):
@@ -150,6 +150,13 @@ func (l *List) edit(in tea.Msg) {
 }
 
 func (l *List) move(by int) { l.at, l.loose = max(min(l.at+by, len(l.shown)-1), 0), false }
+
+// page scrolls by a page and moves the choice along. The next frame keeps both within the list.
+func (l *List) page(by int) {
+	by *= max(l.rows-1, 1)
+	l.top += by
+	l.move(by)
+}
 
 func (l *List) choose() (done bool, msg tea.Msg) {
 	if l.at >= len(l.shown) {
@@ -205,6 +212,7 @@ func (l *List) Draw(th *theme.Theme, c *canvas.Canvas) {
 	}
 	left := l.groupWidth()
 	l.drawRows(th, in.Sub(canvas.Rect{Y: 2, W: w, H: l.rows}), left)
+	canvas.Scrollbar(c, r.X+r.W-2, r.Y+4, l.rows, l.top, len(l.shown), th.OnDialog(th.Dim), th.OnDialog(th.Faint))
 	c.Print(r.X+2, r.Y, g.strong.Render(canvas.Truncate(l.title, r.W-10)))
 	c.Print(r.X+r.W-5, r.Y, g.dim.Render("esc"))
 	c.Zone(canvas.Rect{X: r.X + r.W - 6, Y: r.Y, W: 6, H: 1}, CloseMsg{})

@@ -41,11 +41,11 @@ type shapesKey struct {
 // New returns the view.
 func New() leaf.View {
 	v := &view{sites: table.New(
-		table.Column{Title: "A to B", Width: 11, Right: true},
-		table.Column{Title: "A", Width: 9, Right: true, Drop: 2},
-		table.Column{Title: "B", Width: 9, Right: true, Drop: 1},
+		table.Column{Title: "A to B", Width: 10, Right: true},
+		table.Column{Title: "A", Width: 8, Right: true, Drop: 2},
+		table.Column{Title: "B", Width: 8, Right: true, Drop: 1},
 		table.Column{Title: "blocks", Width: 13, Right: true, Drop: 3},
-		table.Column{Title: "why", Width: 14, Max: 44},
+		table.Column{Title: "why", Width: 22, Max: 44},
 		table.Column{Title: "call site", Width: 20, Max: 120},
 	)}
 	v.keys.swap = key.NewBinding(key.WithKeys("S"), key.WithHelp("S", "swap A and B"))
@@ -66,6 +66,11 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 			return false, "Only one recording is open, and it is of one moment. To compare two recordings: " +
 				"`gmemtop replay A B`"
 		}
+		if s.Step != "" {
+			return false, "This is the first step that was captured. A later one is compared with the one " +
+				"before it: r in Live captures one, F shows the newest. To compare two moments of this step: " +
+				"go to the first, press c, go to the other, press d."
+		}
 		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, " +
 			"press c, go to the other, press d ([ and ] go from step to step). To compare two recordings " +
 			"at their peaks: `gmemtop replay A B`"
@@ -74,12 +79,14 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 }
 
 // pair returns the devices to compare: those of the first two timelines or, for a step that ran under a plan,
-// the step without the plan and the step with it.
+// the step without the plan and the step with it; for another step of a job, the one captured before it.
 func (v *view) pair(s *leaf.State) pair {
 	var p pair
 	switch {
 	case s.UnderPlan && s.Basis != nil && s.Timeline != nil:
 		p = pair{s.Basis.Main(), s.Timeline.Main()}
+	case len(s.Timelines) < 2 && s.Before != nil && s.Timeline != nil:
+		p = pair{s.Before.Main(), s.Timeline.Main()}
 	case len(s.Timelines) < 2:
 		return pair{}
 	default:
@@ -296,6 +303,10 @@ func names(s *leaf.State, p pair, w int) (a, b string) {
 			return s.BasisName
 		case s.UnderPlan && t == s.Timeline:
 			return "under a plan"
+		case s.Before != nil && t == s.Before:
+			return s.BeforeName
+		case s.Step != "" && len(s.Timelines) < 2 && t == s.Timeline:
+			return s.Step
 		case t.Trace.Source.Path == "" && t.Trace.Process.Rank.IsKnown(): // captured, not opened
 			return "rank " + t.Trace.Process.Rank.String()
 		default:

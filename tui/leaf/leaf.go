@@ -73,6 +73,11 @@ type Open struct {
 	UnderPlan bool
 	Basis     *timeline.Timeline
 	BasisName string
+	// Step is the name of the step in view, of a running job, "" for a recording. Before is the step captured
+	// before it, nil for none, and BeforeName its name.
+	Step       string
+	Before     *timeline.Timeline
+	BeforeName string
 }
 
 // Display is how figures are written and what colours mean.

@@ -29,6 +29,15 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - d.Timeline().Zero())
 }
 
+// At is When with its preposition, for the middle of a sentence: "at 1.15 s", "at event 5", "before the first
+// event".
+func At(s *State, m timeline.Moment) string {
+	if d := s.Device; d != nil && (m == timeline.Start || m == timeline.Never || d.Len() < 2) {
+		return When(s, m)
+	}
+	return "at " + When(s, m)
+}
+
 // LogitsMark precedes the call site of a holder that is part of the logits: sentences call them that, and
 // tables by where they were allocated.
 const LogitsMark = "logits: "

@@ -188,6 +188,8 @@ type Entry struct {
 	// Unexplained means that nobody knows what the bytes are; they may be negative if figures of different
 	// moments are added up.
 	Unexplained bool
+	// Tensors says that all of them are in tensors.
+	Tensors bool
 }
 
 // Capture is what is being captured and what the user may ask for.

@@ -27,7 +27,7 @@ type View struct {
 	leaving bool // asked to detach, which has not happened yet
 }
 
-type keys struct{ describe, every, depth, output, zoom, detach key.Binding }
+type keys struct{ describe, every, depth, output, steps, zoom, detach key.Binding }
 
 // New returns the view of a feed.
 func New(f Feed) *View {
@@ -40,6 +40,7 @@ func New(f Feed) *View {
 		every:    bind("E", "capture one in …", "E"),
 		depth:    bind("I", "capture depth", "I"),
 		output:   bind("O", "its output", "O"),
+		steps:    bind("esc", "its steps", "esc", "O"),
 		zoom:     bind("z", "all steps", "z"),
 		detach:   bind("X", "detach", "X"),
 	}
@@ -113,9 +114,11 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return askDepth(&v.look)
 		case key.Matches(msg, v.keys.detach) && v.look.Capture.Connected:
 			return askDetach(&v.look)
+		case key.Matches(msg, v.keys.steps) && v.out:
+			v.out = false
+			return nil
 		case key.Matches(msg, v.keys.output) && v.look.Output != nil:
-			v.out = !v.out
-			v.ranks.focus = false
+			v.out, v.ranks.focus = true, false
 			return nil
 		case key.Matches(msg, v.keys.zoom):
 			v.chart.whole = !v.chart.whole
@@ -168,6 +171,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 		}
 	}
 	switch {
+	case v.Leaving():
 	case v.look.takesOrders():
 		list = append(list, v.keys.describe, v.keys.every)
 	case v.look.Capture.Single:
@@ -193,11 +197,11 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 		rest = append([]key.Binding{zoom}, rest...)
 	}
 	if v.look.Output != nil && len(v.look.Steps) > 0 {
-		b := v.keys.output
 		if v.out {
-			b.SetHelp("O", "its steps")
+			list = append(list, v.keys.steps)
+		} else {
+			list = append(list, v.keys.output)
 		}
-		list = append(list, b)
 	}
 	list = append(list, rest...)
 	if v.look.takesOrders() && len(v.look.Capture.Depths) > 1 {

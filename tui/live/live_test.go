@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"charm.land/bubbles/v2/key"
 
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -154,7 +157,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	if !ok || len(pick.Choices) != 2 {
 		t.Fatalf("d sent %+v", sc.Sent)
 	}
-	if got, want := pick.Choices[0].Detail, "current; each op; took 31.0 ms longer"; got != want {
+	if got, want := pick.Choices[0].Detail, "current; each op; cost 31.0 ms"; got != want {
 		t.Errorf("the filter in force is described as %q, want %q", got, want)
 	}
 	if got := pick.Choices[1].Detail; got != "segments" { // it was not measured yet
@@ -233,4 +236,26 @@ func TestNoticesBelowTheStepsAreNotCut(t *testing.T) {
 			t.Errorf("%q is cut:\n%s", want, sc.Text(80, 20))
 		}
 	}
+}
+
+// esc closes the output before it leaves the view, and is the root's again afterwards.
+func TestEscLeavesTheOutputForTheSteps(t *testing.T) {
+	l := running(t, 20)
+	l.Output = []string{"epoch 0"}
+	sc, v, _ := open(t, l)
+	for _, leave := range []string{"esc", "O"} {
+		sc.Press("O")
+		if !v.out || !binds(v, sc.State, leave) {
+			t.Errorf("O: output %v, and %s is bound: %v", v.out, leave, binds(v, sc.State, leave))
+		}
+		sc.Press(leave)
+		if v.out || binds(v, sc.State, "esc") {
+			t.Errorf("%s: output %v, esc is bound: %v", leave, v.out, binds(v, sc.State, "esc"))
+		}
+	}
+}
+
+// binds reports whether a view answers a key now.
+func binds(v *View, s *leaf.State, k string) bool {
+	return slices.ContainsFunc(v.Bindings(s), func(b key.Binding) bool { return slices.Contains(b.Keys(), k) })
 }

@@ -173,7 +173,6 @@ func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
 	for _, a := range l.Alerts {
 		switch n := len(r.Spikes); {
 		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // the sentence mentions the top anyway
-		case a.Kind == Leak && l.unsettled: // one sentence says both, so that it does not flip
 		case a.Kind != Slow:
 			grave = append(grave, a.text(u))
 		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:

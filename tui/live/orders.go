@@ -44,7 +44,7 @@ func takeOrder(feed Feed, l *Look, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		said := "steps" + l.of() + " are captured " + msg.Name + " from now on"
 		return order(feed, Order{Kind: Deepen, How: msg.How}, said), true
 	case detachMsg:
-		return order(feed, Order{Kind: Detach, All: msg.all}, "asked to detach from "+msg.what), true
+		return order(feed, Order{Kind: Detach, All: msg.all}, "detaching from "+msg.what), true
 	case chooseMsg:
 		return choose(feed, l, msg.id), true
 	}
@@ -58,7 +58,7 @@ func askDepth(l *Look) tea.Cmd {
 	for _, d := range l.Capture.Depths {
 		c := leaf.Choice{Title: d.Name, Detail: d.Shows, Msg: depthMsg(d)}
 		if d.Cost > 0 {
-			c.Detail += "; took " + timeline.Duration(int64(d.Cost)) + " longer"
+			c.Detail += "; cost " + timeline.Duration(int64(d.Cost))
 		}
 		if d.How == l.Capture.Depth {
 			c.Detail = "current; " + c.Detail

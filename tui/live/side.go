@@ -86,10 +86,10 @@ func newest(l *Look) []string {
 	w := l.Windows[len(l.Windows)-1]
 	words := []string{l.WindowName(&w)}
 	if w.Cost > 0 {
-		words = append(words, "which took "+timeline.Duration(int64(w.Cost))+" longer")
+		words = append(words, "which cost "+timeline.Duration(int64(w.Cost)))
 	}
 	if n := len(l.Windows) - 1; n > 0 {
-		words = append(words, leaf.Count(int64(n))+" more before it")
+		words = append(words, timeline.Counted(n, "earlier capture"))
 	}
 	return words
 }
@@ -160,6 +160,9 @@ func fitting(words []string, by string, w int) string {
 	return text
 }
 
+// remainder is the widest end of a line of parts: those that found no room.
+const remainder = " + tensors 1023"
+
 // partsLine lists in one line what the memory consists of: the whole and the largest parts, including what is
 // unexplained.
 func partsLine(u timeline.Units, l *Look, w int) string {
@@ -172,11 +175,11 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 	_, inUnit := u.Column(l.Whole.Bytes)
 	figure := func(n int64) string { return strings.TrimSpace(inUnit(n)) }
 	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + u.Bytes(l.Whole.Bytes) + " ="
-	rest, shown := int64(0), 0
+	rest, shown, left := int64(0), 0, "tensors"
 	for i, p := range parts {
 		name := partName(p)
 		if shown == 0 && len(parts) > 1 { // always show the largest
-			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023 + others 1023"), 8))
+			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023"+remainder), 8))
 		}
 		word := " " + name + " " + figure(p.Bytes)
 		if shown > 0 {
@@ -184,16 +187,19 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 		}
 		more := 0 // room for the remainder
 		if shown < i || i < len(parts)-1 {
-			more = len(" + others 1023")
+			more = len(remainder)
 		}
 		if shown > 0 && canvas.Width(text)+canvas.Width(word)+more > w {
 			rest += p.Bytes
+			if !p.Tensors {
+				left = "others"
+			}
 			continue
 		}
 		text, shown = text+word, shown+1
 	}
 	if shown < len(parts) {
-		text += " + others " + figure(rest)
+		text += " + " + left + " " + figure(rest)
 	}
 	return text
 }

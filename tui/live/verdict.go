@@ -1,5 +1,7 @@
 package live
 
+import "slices"
+
 // verdict keeps the sentence about a job's memory from flipping. Near the threshold between steady and
 // leaking the trend of the last steps crosses it back and forth. A changed verdict counts as unsettled, and
 // the sentence says so, until it has held for some steps. The first verdict holds at once.
@@ -26,5 +28,20 @@ func (v *verdict) take(l *Look) {
 	case leaking != v.leaking:
 		v.leaking, v.settled = leaking, step+settling
 	}
-	l.unsettled = step < v.settled
+	if l.unsettled = step < v.settled; l.unsettled {
+		l.retractLeak()
+	}
+}
+
+// retractLeak takes the alert about a leak away: the sentence says that it is too early to call it one, and no
+// other view may say that it is.
+func (l *Look) retractLeak() {
+	isLeak := func(a Alert) bool { return a.Kind == Leak }
+	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts), isLeak)
+	for i := range l.Ranks {
+		if r := &l.Ranks[i]; r.ID == l.Chosen {
+			l.Ranks = slices.Clone(l.Ranks)
+			l.Ranks[i].Alerts = slices.DeleteFunc(slices.Clone(r.Alerts), isLeak)
+		}
+	}
 }

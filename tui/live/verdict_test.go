@@ -1,6 +1,7 @@
 package live
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -33,6 +34,9 @@ func TestTheVerdictDoesNotFlip(t *testing.T) {
 			strings.Contains(text, "no leak") || strings.Contains(text, ": a leak") {
 			t.Errorf("look %d, at the threshold: %q", i, text)
 		}
+		if leakNews(v) {
+			t.Errorf("look %d is news in other views", i)
+		}
 	}
 	if text := look(21+settling, false); !strings.Contains(text, "no leak") || v.look.unsettled {
 		t.Errorf("%d steady steps later: %q", settling, text)
@@ -41,6 +45,14 @@ func TestTheVerdictDoesNotFlip(t *testing.T) {
 	if text := look(22+2*settling, true); !strings.Contains(text, ": a leak") {
 		t.Errorf("a leak that goes on is not called one: %q", text)
 	}
+	if !leakNews(v) {
+		t.Errorf("a leak that goes on is no news: %+v", v.news.unseen)
+	}
+}
+
+// leakNews reports whether other views say that memory leaks.
+func leakNews(v *View) bool {
+	return slices.ContainsFunc(v.news.unseen, func(a about) bool { return a.Kind == Leak })
 }
 
 // What is detached from still runs, and no screen calls it ended.

@@ -5,13 +5,13 @@ package overview
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
@@ -22,7 +22,7 @@ import (
 type View struct {
 	usage   chart.Usage
 	parts   leaf.Query[at, []sites.Group] // by category at the cursor
-	holders leaf.Query[at, []holder]      // by stack at the cursor
+	holders leaf.Query[at, []leaf.Holder] // by stack at the cursor
 	state   leaf.Query[at, *timeline.AllocatorState]
 	most    leaf.Query[*timeline.Device, extent]
 	pointer chart.Pointer
@@ -141,30 +141,15 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 		v.parts.Ask(k, func(context.Context) ([]sites.Group, error) {
 			return sites.Breakdown(d, m, sites.ByCategory), nil
 		}),
-		v.holders.Ask(k, func(context.Context) ([]holder, error) {
-			return holdersAt(d, m), nil
+		v.holders.Ask(k, func(context.Context) ([]leaf.Holder, error) {
+			return slices.DeleteFunc(leaf.Holders(d, m, sites.BySite), func(h leaf.Holder) bool {
+				return h.Bytes <= 0
+			}), nil
 		}),
 		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) {
 			return timeline.StateAt(ctx, d, m)
 		}),
 	)
-}
-
-// holder is a row of the table of holders. logits is set if its largest block is logits, the name that the
-// sentence on top may use for it.
-type holder struct {
-	sites.Group
-	logits bool
-}
-
-// holdersAt returns what holds something at a moment by call site, the largest first.
-func holdersAt(d *timeline.Device, m timeline.Moment) []holder {
-	var rows []holder
-	logits := autopsy.Logits(d, m)
-	for _, g := range held(sites.Breakdown(d, m, sites.BySite)) {
-		rows = append(rows, holder{g, logits != nil && logits(g.Largest)})
-	}
-	return rows
 }
 
 // rows returns the categories at the cursor that hold something.

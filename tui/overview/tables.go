@@ -278,7 +278,7 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 		if name == "" {
 			name = "no stack recorded"
 		}
-		if g.logits {
+		if g.Logits {
 			name = leaf.LogitsMark + name
 		}
 		st := leaf.Linked(s, s.Device, g.Stack, s.Theme.Text)
@@ -355,7 +355,7 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 	peakUnit, peakText := s.Units.Column(peak)
 	churnUnit, churnText := s.Units.Column(churn)
 	cols := []column{
-		{"it", 5, func(i int) string { return ordinal(list, i) }},
+		{"iter", 5, func(i int) string { return ordinal(list, i) }},
 		{"peak " + peakUnit, 10, func(i int) string { return peakText(list[i].PeakAllocated) }},
 	}
 	if s.Timeline.Trace.Clock.HasTime {

@@ -24,8 +24,8 @@ import (
 type View struct {
 	by     sites.By
 	device *timeline.Device // that by was chosen for
-	groups leaf.Query[question, []sites.Group]
-	marked leaf.Query[question, []sites.Group]
+	groups leaf.Query[question, []leaf.Holder]
+	marked leaf.Query[question, []leaf.Holder]
 	tree   leaf.Query[question, *sites.Node]
 	chart  icicle.Chart
 	rows   []row
@@ -54,7 +54,7 @@ type built struct {
 
 // row is a group at the cursor and, when comparing, what it held at the mark.
 type row struct {
-	sites.Group
+	leaf.Holder
 	before       int64
 	beforeBlocks int
 }
@@ -200,8 +200,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	if d == nil {
 		return nil
 	}
-	breakdown := func(q question) func(context.Context) ([]sites.Group, error) {
-		return func(context.Context) ([]sites.Group, error) { return sites.Breakdown(d, q.moment, q.by), nil }
+	breakdown := func(q question) func(context.Context) ([]leaf.Holder, error) {
+		return func(context.Context) ([]leaf.Holder, error) { return leaf.Holders(d, q.moment, q.by), nil }
 	}
 	now := question{d, s.Cursor, v.by}
 	tree := question{d, s.Cursor, v.treeBy()}
@@ -234,7 +234,7 @@ func (v *View) build(s *leaf.State) {
 		return
 	}
 	for _, g := range groups {
-		v.rows = append(v.rows, row{Group: g})
+		v.rows = append(v.rows, row{Holder: g})
 	}
 	if s.HasMark && okM && then.by == v.by && then.device == s.Device {
 		v.compare(before)
@@ -259,18 +259,18 @@ func keyOf(by sites.By, g *sites.Group) groupKey {
 }
 
 // compare adds what each group held at the mark and orders the rows by how much changed.
-func (v *View) compare(before []sites.Group) {
+func (v *View) compare(before []leaf.Holder) {
 	index := make(map[groupKey]int, len(v.rows))
 	for i := range v.rows {
 		index[keyOf(v.by, &v.rows[i].Group)] = i
 	}
 	for _, g := range before {
-		i, ok := index[keyOf(v.by, &g)]
+		i, ok := index[keyOf(v.by, &g.Group)]
 		if !ok {
 			i = len(v.rows)
 			gone := g
 			gone.Bytes, gone.Requested, gone.Blocks = 0, 0, 0
-			v.rows = append(v.rows, row{Group: gone})
+			v.rows = append(v.rows, row{Holder: gone})
 		}
 		v.rows[i].before, v.rows[i].beforeBlocks = g.Bytes, g.Blocks
 	}
@@ -446,8 +446,11 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 }
 
 func name(r *row) string {
-	if r.Name == "" {
+	switch {
+	case r.Name == "":
 		return "unknown"
+	case r.Logits:
+		return leaf.LogitsMark + r.Name
 	}
 	return r.Name
 }
@@ -457,5 +460,5 @@ func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
 		return leaf.Title(leaf.AtPeak(s.Device))
 	}
-	return "At " + leaf.When(s, s.Cursor)
+	return leaf.Title(leaf.At(s, s.Cursor))
 }

@@ -284,7 +284,7 @@ func (f *Process) describe(v capture.View) {
 	fact("host", t.Host)
 	if len(v.Steps) == 0 && !v.Ended && !t.Remote { // nothing else shows that it is alive
 		if age, ok := procs.Age(t.PID, t.Started); ok {
-			fact("running", "for "+timeline.Duration(int64(age.Truncate(time.Second))))
+			fact("running", "for "+sinceStart(age))
 		}
 		if held, ok := procs.Resident(t.PID, t.Started); ok {
 			l.Facts = append(l.Facts, live.Fact{Name: "in memory", Bytes: maybe.Known(held)})
@@ -322,6 +322,14 @@ func (f *Process) describe(v capture.View) {
 		l.Whole = live.Entry(whole)
 		break
 	}
+}
+
+// sinceStart prints how long a process has run, to the second.
+func sinceStart(age time.Duration) string {
+	if age < time.Minute {
+		return fmt.Sprintf("%d s", int(age.Seconds()))
+	}
+	return timeline.Duration(int64(age))
 }
 
 // Look implements live.Feed.
