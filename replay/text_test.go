@@ -210,7 +210,8 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 			}
 		}
 		unit, print := replay.FootprintColumn(timeline.IEC, bytes)
-		want := strings.Join([]string{r.Info.Name, "in theory", map[bool]string{true: "✓", false: "✗"}[r.Fits],
+		want := strings.Join([]string{r.Info.Name, "in theory",
+			map[bool]string{true: "✓", false: "✗"}[r.Fits],
 			print(m.Footprint), unit, some(r.Plan.LowerBound,
 				fmt.Sprintf("%.2f %%", 100*(float64(m.Footprint)/float64(r.Plan.LowerBound)-1))),
 			timeline.Duration(m.StepTime), replay.Percent(r.Overhead),

@@ -123,8 +123,8 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// Own reports whether a Python file is a job's own or an installed package's that computes, and not PyTorch's,
-// the standard library's or a framework's that only runs the job's code.
+// Own reports whether a Python file is a job's own or an installed package's that computes. PyTorch, the
+// standard library and frameworks that only run the job's code are not.
 func Own(file string) bool {
 	return fileKind("/"+strings.TrimPrefix(strings.ReplaceAll(file, `\`, "/"), "/"))&KindLibrary == 0
 }

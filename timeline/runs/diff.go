@@ -246,7 +246,7 @@ func (x *Diff) measure(ctx context.Context) error {
 	return nil
 }
 
-// MetricWords names a metric for people. The figures of steps are medians of the steady ones, and so may differ
+// MetricWords names a metric for people. The figures of steps are medians of the steady ones, and may differ
 // from those of the steps that are compared.
 func MetricWords(name string) string {
 	switch name {

@@ -212,7 +212,8 @@ func (l *List) Draw(th *theme.Theme, c *canvas.Canvas) {
 	}
 	left := l.groupWidth()
 	l.drawRows(th, in.Sub(canvas.Rect{Y: 2, W: w, H: l.rows}), left)
-	canvas.Scrollbar(c, r.X+r.W-2, r.Y+4, l.rows, l.top, len(l.shown), th.OnDialog(th.Dim), th.OnDialog(th.Faint))
+	canvas.Scrollbar(c, r.X+r.W-2, r.Y+4, l.rows, l.top, len(l.shown), th.OnDialog(th.Dim),
+		th.OnDialog(th.Faint))
 	c.Print(r.X+2, r.Y, g.strong.Render(canvas.Truncate(l.title, r.W-10)))
 	c.Print(r.X+r.W-5, r.Y, g.dim.Render("esc"))
 	c.Zone(canvas.Rect{X: r.X + r.W - 6, Y: r.Y, W: 6, H: 1}, CloseMsg{})

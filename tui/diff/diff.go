@@ -68,8 +68,8 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 		}
 		if s.Step != "" {
 			return false, "This is the first step that was captured. A later one is compared with the one " +
-				"before it: r in Live captures one, F shows the newest. To compare two moments of this step: " +
-				"go to the first, press c, go to the other, press d."
+				"before it: r in Live captures one, F shows the newest. To compare two moments of this " +
+				"step: go to the first, press c, go to the other, press d."
 		}
 		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, " +
 			"press c, go to the other, press d ([ and ] go from step to step). To compare two recordings " +

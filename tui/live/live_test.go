@@ -257,5 +257,7 @@ func TestEscLeavesTheOutputForTheSteps(t *testing.T) {
 
 // binds reports whether a view answers a key now.
 func binds(v *View, s *leaf.State, k string) bool {
-	return slices.ContainsFunc(v.Bindings(s), func(b key.Binding) bool { return slices.Contains(b.Keys(), k) })
+	return slices.ContainsFunc(v.Bindings(s), func(b key.Binding) bool {
+		return slices.Contains(b.Keys(), k)
+	})
 }

@@ -34,8 +34,8 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	shown := v.lines[min(v.view.YOffset(), len(v.lines)):]
 	// The viewport's own View lays the lines out again: 6,000 allocations a frame instead of 60.
 	c.Sub(body).Print(0, 0, strings.Join(shown[:min(body.H, len(shown))], "\n"))
-	canvas.Scrollbar(c, body.X+body.W-1, body.Y, body.H, v.view.YOffset(), v.view.TotalLineCount(), s.Theme.Dim,
-		s.Theme.Faint)
+	canvas.Scrollbar(c, body.X+body.W-1, body.Y, body.H, v.view.YOffset(), v.view.TotalLineCount(),
+		s.Theme.Dim, s.Theme.Faint)
 }
 
 // rungs says what a recording of each kind holds, and what that adds to what can be asked of it.
