@@ -208,7 +208,7 @@ func (t *textReport) columns(rows []*Result) []column {
 	}
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
-		{"runs", true, 0, func(r *Result) string { return runs(r.Executor) }},
+		{"runs", true, 0, func(r *Result) string { return r.runs() }},
 	}
 	add := func(there bool, x column) {
 		if there {
@@ -248,13 +248,13 @@ func (t *textReport) columns(rows []*Result) []column {
 	return columns
 }
 
-// runs says for people what can carry a plan out.
-func runs(e plan.Executor) string {
-	switch e {
-	case plan.TorchEager:
-		return "in PyTorch"
-	case plan.Reordering:
+// runs says for people where the result's plan can be carried out.
+func (r *Result) runs() string {
+	switch {
+	case r.Executor == plan.Reordering:
 		return "in a compiler"
+	case r.runnable():
+		return "in PyTorch"
 	}
 	return "in theory"
 }
@@ -346,7 +346,7 @@ func (t *textReport) writeReasons() {
 		}
 		n := r.Info.Name
 		if r.Executor != plan.Ideal {
-			n += " (" + runs(r.Executor) + ")"
+			n += " (" + r.runs() + ")"
 		}
 		if r.Target != t.c.firstTarget() {
 			n += " on " + r.Target
