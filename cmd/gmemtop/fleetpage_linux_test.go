@@ -232,7 +232,7 @@ func (s *site) typeAll(list []typed) {
 				x := shell(machine, "train"+machine)
 				trains.shells, trains.before = append(trains.shells, x), append(trains.before, x.enter(c.command))
 			}
-			s.trains(shell("you", "you"), &trains, c)
+			s.trains(shell("you", "you"), shell("node0", "node0"), &trains, c)
 			continue
 		case onScreen(c.command):
 			s.look(c, s.on(c.who, "bash", "--norc", "-c", c.command))
@@ -284,8 +284,9 @@ func onScreen(command string) bool {
 // howToJoin are the flags by which a training finds its hub, and a viewer the same one.
 var howToJoin = regexp.MustCompile(`--(join-file|creds) \S+`)
 
-// trains waits until all four ranks of a training have taken a few steps, as a viewer sees them.
-func (s *site) trains(you *shellOn, x *trainings, c typed) {
+// trains waits until all four ranks of a training have taken a few steps, as a viewer sees them. hub is where the
+// hub runs.
+func (s *site) trains(you, hub *shellOn, x *trainings, c typed) {
 	s.t.Helper()
 	command := "gmemtop view --json " + strings.Join(howToJoin.FindAllString(c.command, -1), " ")
 	late := time.Now().Add(4 * time.Minute)
@@ -296,7 +297,7 @@ func (s *site) trains(you *shellOn, x *trainings, c typed) {
 			return
 		}
 		if said := x.String(); strings.Contains(said, marker) || time.Now().After(late) {
-			s.t.Fatalf("the training does not begin: %s\n%s", seen, said)
+			s.t.Fatalf("the training does not begin: %s\n%s\nthe hub: %s", seen, said, &hub.said)
 		}
 		time.Sleep(300 * time.Millisecond)
 	}
@@ -330,7 +331,9 @@ func (s *site) look(c typed, cmd *exec.Cmd) {
 	}
 	if strings.Contains(c.command, "ssh://") { // where another connection gives the order
 		press("7")
-		screen, _ = x.until("the ranks", func(screen string) bool { return strings.Contains(screen, "r capture") })
+		screen, _ = x.until("the ranks", func(screen string) bool {
+			return strings.Contains(screen, "r captures a step")
+		})
 		s.t.Log("\n" + screen)
 		press("r")
 		screen, _ = x.until("the two captured steps", func(screen string) bool {
@@ -339,7 +342,8 @@ func (s *site) look(c typed, cmd *exec.Cmd) {
 		s.t.Log("\n" + screen)
 		press("m")
 		screen, _ = x.until("plans for both", func(screen string) bool {
-			return strings.Contains(strings.Join(strings.Fields(screen), " "), "for the 2 ranks that captured this step")
+			text := strings.Join(strings.Fields(screen), " ")
+			return strings.Contains(text, "for the 2 ranks that captured this step")
 		})
 		s.t.Log("\n" + screen)
 	}
