@@ -68,7 +68,8 @@ type Message struct {
 	Node string
 	Kind Kind
 	Data []byte
-	// Stored is when the hub received it, by the hub's clock, and Age how long the hub had it when it was read.
+	// Stored is when the hub received it, by the hub's clock, and Age how long the hub had it when it was
+	// read.
 	Stored time.Time
 	Age    time.Duration
 }

@@ -76,8 +76,8 @@ func (c *Conn) Close() {
 	c.relink()
 }
 
-// prepare makes the streams of the run where they are missing. None keeps more than most bytes. replicas is how
-// many servers have each message.
+// prepare makes the streams of the run where they are missing. None keeps more than most bytes. replicas is
+// how many servers have each message.
 func (c *Conn) prepare(ctx context.Context, most int64, replicas int) error {
 	for _, k := range kinds {
 		l := streamLimits[k]

@@ -28,15 +28,15 @@ const (
 	leafLook = 20 * time.Millisecond
 )
 
-// A hub can also be a leaf node of a site's servers. The run stays in the hub, whose JetStream gets a domain of
-// its own there, and the hub opens the connection: the site's users can look at runs of machines that they
+// A hub can also be a leaf node of a site's servers. The run stays in the hub, whose JetStream gets a domain
+// of its own there, and the hub opens the connection: the site's users can look at runs of machines that they
 // cannot connect to.
 
 // domain is the name of the JetStream of the run's hub at a site.
 func (n names) domain() string { return "GMT-" + n.run }
 
-// leafOf makes a server the leaf node of a site's servers. The site's users may look and pass signed orders on,
-// but neither send steps nor change streams.
+// leafOf makes a server the leaf node of a site's servers. The site's users may look and pass signed orders
+// on, but neither send steps nor change streams.
 func (o *HubOptions) leafOf(options *server.Options) error {
 	if err := checkURL(o.Leaf); err != nil {
 		return err
@@ -54,8 +54,8 @@ func (o *HubOptions) leafOf(options *server.Options) error {
 		}
 		remote.URLs = append(remote.URLs, u)
 	}
-	for _, change := range []string{"CREATE", "UPDATE", "DELETE", "PURGE", "MSG", "RESTORE", "SNAPSHOT", "LEADER",
-		"PEER"} {
+	for _, change := range []string{"CREATE", "UPDATE", "DELETE", "PURGE", "MSG", "RESTORE", "SNAPSHOT",
+		"LEADER", "PEER"} {
 		remote.DenyImports = append(remote.DenyImports, "$JS."+n.domain()+".API.STREAM."+change+".>")
 	}
 	options.JetStreamDomain = n.domain()
@@ -64,8 +64,8 @@ func (o *HubOptions) leafOf(options *server.Options) error {
 	return nil
 }
 
-// Leaf waits until the hub is connected with the site's servers whose leaf node it is. When ctx is done before,
-// it returns why it is not; the hub keeps trying.
+// Leaf waits until the hub is connected with the site's servers whose leaf node it is. When ctx is done
+// before, it returns why it is not; the hub keeps trying.
 func (h *Hub) Leaf(ctx context.Context) error {
 	tick := time.NewTicker(leafLook)
 	defer tick.Stop()
@@ -121,8 +121,9 @@ func (*serverLog) Debugf(string, ...any) {}
 // Tracef implements server.Logger.
 func (*serverLog) Tracef(string, ...any) {}
 
-// stream returns a stream of the run and the JetStream that has it: at a site, that of a hub which is its leaf
-// node, if there is one. One that is not there says so at once, but an account without JetStream may hear nothing.
+// stream returns a stream of the run and the JetStream that has it: at a site, that of a hub which is its
+// leaf node, if there is one. One that is not there says so at once, but an account without JetStream may
+// hear nothing.
 func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstream.Stream, error) {
 	if c.access.URL != "" {
 		leaf, err := jetstream.NewWithDomain(c.nats, c.names.domain())

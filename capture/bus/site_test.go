@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
 )
 
-// A site has three servers, and the one that leads a run's steps stops. Nodes and viewers that know only this one
-// go on at the others: every message is there once.
+// A site has three servers, and the one that leads a run's steps stops. Nodes and viewers that know only this
+// one go on at the others: every message is there once.
 func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 	s := sitetest.StartCluster(t, 3)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
@@ -46,13 +46,14 @@ func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 	}
 }
 
-// A hub is a leaf node of a site's server. The site's users look at the run, and the operator's orders reach the
-// nodes, through the site alone. They can neither add steps nor take them away, and another account of the site
-// sees nothing. The site need not let them use JetStream.
+// A hub is a leaf node of a site's server. The site's users look at the run, and the operator's orders reach
+// the nodes, through the site alone. They can neither add steps nor take them away, and another account of
+// the site sees nothing. The site need not let them use JetStream.
 func TestAHubIsALeafNodeOfASite(t *testing.T) {
 	s := sitetest.Start(t)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
-	for name, credentials := range map[string]string{"with JetStream": s.Credentials, "without": s.NoStreams} {
+	for name, credentials := range map[string]string{"with JetStream": s.Credentials,
+		"without": s.NoStreams} {
 		t.Run(name, func(t *testing.T) { aLeafNode(t, s, credentials) })
 	}
 }
@@ -89,7 +90,8 @@ func aLeafNode(t *testing.T, s *sitetest.Site, credentials string) {
 	n := namesOf("r")
 	user := through(credentials, Join{Run: "r"}, Viewer)
 	for _, change := range []string{"DELETE", "PURGE"} {
-		m, err := user.nats.Request("$JS."+n.domain()+".API.STREAM."+change+"."+n.stream(Step), nil, time.Second)
+		m, err := user.nats.Request("$JS."+n.domain()+".API.STREAM."+change+"."+n.stream(Step), nil,
+			time.Second)
 		if err == nil {
 			t.Errorf("a user of the site may %s the run's steps: %s", change, m.Data)
 		}

@@ -441,8 +441,9 @@ func TestWhoComesLateSeesThatANodeIsSilent(t *testing.T) {
 	w := NewWatch(WatchOptions{now: func() time.Time { return now }})
 	defer w.Close()
 	for rank, age := range []time.Duration{lostAfter + time.Second, lateAfter, 0} {
-		w.take(bus.Message{Node: fmt.Sprint("n", rank), Kind: bus.Step, Age: age, Data: appendBatch(nil, batch{
-			head: head{rank: maybe.Known(int64(rank))}, steps: []capture.Step{aStep(0)}})})
+		w.take(bus.Message{Node: fmt.Sprint("n", rank), Kind: bus.Step, Age: age,
+			Data: appendBatch(nil, batch{head: head{rank: maybe.Known(int64(rank))},
+				steps: []capture.Step{aStep(0)}})})
 	}
 	w.caughtUp(bus.Hello)
 	w.caughtUp(bus.Step)

@@ -51,8 +51,8 @@ func (c *receiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(said)
 }
 
-// asPrometheus returns what a collector makes of a metric for Prometheus: the value of each series, by its name
-// and labels.
+// asPrometheus returns what a collector makes of a metric for Prometheus: the value of each series, by its
+// name and labels.
 func asPrometheus(t *testing.T, m *otlp.Metric) map[string]float64 {
 	t.Helper()
 	name := strings.ReplaceAll(m.Name, ".", "_") + map[string]string{"By": "_bytes", "s": "_seconds"}[m.Unit]

@@ -21,8 +21,8 @@ import (
 
 // BenchmarkTheFirstFrameOf1024Ranks is from the start of gmemtop view to a screen that names the rank unlike
 // all others: 128 nodes have sent 256 steps of each of their eight ranks to a hub, which the viewer reaches
-// over TLS. The viewer is a process of its own on a terminal of 200x56 cells; ms-cpu is the processor time that it
-// has taken by then, on all processors together.
+// over TLS. The viewer is a process of its own on a terminal of 200x56 cells; ms-cpu is the processor time
+// that it has taken by then, on all processors together.
 func BenchmarkTheFirstFrameOf1024Ranks(b *testing.B) {
 	const nodes, each, steps = 128, 8, 256
 	dir := b.TempDir()

@@ -35,11 +35,12 @@ func faultyTraining(t *testing.T) *watched {
 	return x
 }
 
-// train returns the training of some steps, 0 for as many as it takes until it is stopped. before is the command
-// that starts it.
+// train returns the training of some steps, 0 for as many as it takes until it is stopped. before is the
+// command that starts it.
 func (x *watched) train(steps int, before ...string) *exec.Cmd {
 	argv := append(before, x.python, "-m", "torch.distributed.run", "--nproc-per-node", "2",
-		"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py", x.dir, fmt.Sprint(steps))
+		"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py", x.dir,
+		fmt.Sprint(steps))
 	cmd := x.command(1, []string{"OMP_NUM_THREADS=1", "PACE=0.05"}, argv...)
 	cmd.Stderr = os.Stderr
 	return cmd
@@ -219,7 +220,9 @@ func TestATrainingOutlivesItsGmemtop(t *testing.T) {
 	if err := <-ended; err == nil || !strings.Contains(err.Error(), "killed") {
 		t.Errorf("gmemtop ended otherwise: %v", err)
 	}
-	x.until("the training ends by itself", func() bool { return strings.Count(learned.String(), "digest") == 2 })
+	x.until("the training ends by itself", func() bool {
+		return strings.Count(learned.String(), "digest") == 2
+	})
 	steps := x.progress()
 	if recorded := x.end(hub); recorded < 2*at || recorded >= 2*steps {
 		t.Errorf("%d of %d steps of each rank came before the end, and %d were recorded", at, steps, recorded)

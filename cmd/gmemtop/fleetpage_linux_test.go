@@ -230,7 +230,8 @@ func (s *site) typeAll(list []typed) {
 			_ = os.Remove(filepath.Join(s.dir, "shared/stop"))
 			for _, machine := range []string{"node0", "node1"} {
 				x := shell(machine, "train"+machine)
-				trains.shells, trains.before = append(trains.shells, x), append(trains.before, x.enter(c.command))
+				trains.shells = append(trains.shells, x)
+				trains.before = append(trains.before, x.enter(c.command))
 			}
 			s.trains(shell("you", "you"), shell("node0", "node0"), &trains, c)
 			continue
@@ -284,8 +285,8 @@ func onScreen(command string) bool {
 // howToJoin are the flags by which a training finds its hub, and a viewer the same one.
 var howToJoin = regexp.MustCompile(`--(join-file|creds) \S+`)
 
-// trains waits until all four ranks of a training have taken a few steps, as a viewer sees them. hub is where the
-// hub runs.
+// trains waits until all four ranks of a training have taken a few steps, as a viewer sees them. hub is where
+// the hub runs.
 func (s *site) trains(you, hub *shellOn, x *trainings, c typed) {
 	s.t.Helper()
 	command := "gmemtop view --json " + strings.Join(howToJoin.FindAllString(c.command, -1), " ")

@@ -136,8 +136,8 @@ func (c *hubCommand) check() error {
 		}
 	}
 	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "" || c.leaf != "") {
-		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file and " +
-			"--leaf")
+		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file " +
+			"and --leaf")
 	}
 	return nil
 }
@@ -207,7 +207,8 @@ func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
 		return nil, nil, err
 	}
 	h, err = bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
-		Leaf: c.leaf, Credentials: c.creds, Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
+		Leaf: c.leaf, Credentials: c.creds, Socket: filepath.Join(dir, "hub.sock"),
+		Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, err

@@ -70,8 +70,8 @@ func (x kind) path() string {
 
 type object = map[string]any
 
-// about returns what the server says of itself at a path: which groups and kinds it has, and by OpenAPI that it
-// checks the fields of what it gets, so that kubectl does not. nil is for any other path.
+// about returns what the server says of itself at a path: which groups and kinds it has, and by OpenAPI that
+// it checks the fields of what it gets, so that kubectl does not. nil is for any other path.
 func about(path string) object {
 	switch path {
 	case "/api":
@@ -80,7 +80,8 @@ func about(path string) object {
 		var groups []object
 		for _, x := range kinds {
 			if v := (object{"groupVersion": x.group + "/v1", "version": "v1"}); x.group != "" {
-				groups = append(groups, object{"name": x.group, "versions": []object{v}, "preferredVersion": v})
+				groups = append(groups, object{"name": x.group, "versions": []object{v},
+					"preferredVersion": v})
 			}
 		}
 		return object{"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
@@ -283,7 +284,8 @@ func TestThePageAboutKubernetesIsTyped(t *testing.T) {
 		}
 	}
 	const asked = "/api/v1/namespaces/my-namespace/pods/%s/exec gmemtop relay"
-	for _, want := range []string{fmt.Sprintf(asked, "my-train-0-x"), fmt.Sprintf(asked, "my-train-gmemtop")} {
+	for _, want := range []string{fmt.Sprintf(asked, "my-train-0-x"),
+		fmt.Sprintf(asked, "my-train-gmemtop")} {
 		if !slices.ContainsFunc(k.ran, func(s string) bool { return strings.HasPrefix(s, want) }) {
 			t.Errorf("nothing ran as %q, but %q", want, k.ran)
 		}

@@ -183,9 +183,10 @@ func hubOf(h *farHub, run string) *exec.Cmd {
 	return exec.Command(h.far, "hub", "--run", run, "--join-file", h.join)
 }
 
-// startSSHD starts a real sshd by on, with more lines for its configuration. It returns the options by which ssh
-// gets in; ok is false if this machine has no sshd.
-func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.Cmd) (options string, ok bool) {
+// startSSHD starts a real sshd by on, with more lines for its configuration. It returns the options by which
+// ssh gets in; ok is false if this machine has no sshd.
+func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.Cmd) (options string,
+	ok bool) {
 	t.Helper()
 	const server = "/usr/sbin/sshd"
 	for _, program := range []string{server, "/usr/bin/ssh"} {
@@ -201,8 +202,8 @@ func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.C
 		}
 	}
 	if err := os.WriteFile(in("sshd_config"), fmt.Appendf(nil, "HostKey %s\nAuthorizedKeysFile %s\n"+
-		"StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n%s", in("host"), in("key.pub"), config),
-		0o600); err != nil {
+		"StrictModes no\nUsePAM no\nPidFile none\nPermitRootLogin yes\n%s", in("host"), in("key.pub"),
+		config), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_ = os.Mkdir("/run/sshd", 0o755) // for root, where sshd has never run

@@ -31,8 +31,8 @@ type Planner interface {
 	) (*replay.Comparison, error)
 }
 
-// Together is a [Planner] that plans for several ranks of a training at once: what it measures is the memory of
-// the fullest and the step of the slowest.
+// Together is a [Planner] that plans for several ranks of a training at once: what it measures is the memory
+// of the fullest and the step of the slowest.
 type Together interface {
 	// Ranks returns for how many ranks a problem stands, at least 1.
 	Ranks(p *plan.Problem) int

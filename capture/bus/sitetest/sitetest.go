@@ -1,7 +1,7 @@
 //go:build !nobus
 
-// Package sitetest starts NATS servers like a site's own, for tests: one or a cluster, with TLS by a certificate
-// of the site's, accounts, and credentials in files.
+// Package sitetest starts NATS servers like a site's own, for tests: one or a cluster, with TLS by a
+// certificate of the site's, accounts, and credentials in files.
 package sitetest
 
 import (
@@ -40,8 +40,8 @@ type Site struct {
 	Leaf string
 	// Roots is the file with the site's root certificate, for SSL_CERT_FILE.
 	Roots string
-	// Credentials is a file for its users, Others one for another account of the site, Looking one that may read
-	// runs but not send to them, and NoStreams one for an account that may not use JetStream.
+	// Credentials is a file for its users, Others one for another account of the site, Looking one that may
+	// read runs but not send to them, and NoStreams one for an account that may not use JetStream.
 	Credentials, Others, Looking, NoStreams string
 
 	servers []*server.Server
@@ -202,7 +202,8 @@ func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 	must(err)
 	must(resolver.Store(systemKey, token))
 	system.Wipe()
-	options.TrustedKeys, options.AccountResolver, options.SystemAccount = []string{operatorKey}, resolver, systemKey
+	options.TrustedKeys, options.AccountResolver = []string{operatorKey}, resolver
+	options.SystemAccount = systemKey
 }
 
 // identity is a server's side of TLS, and the root by which clients know it, as PEM.
@@ -211,16 +212,17 @@ type identity struct {
 	roots  []byte
 }
 
-// certificate returns the identity of all sites of a process, which reads SSL_CERT_FILE only once. It is that of
-// this machine, and of one called nats.site.
+// certificate returns the identity of all sites of a process, which reads SSL_CERT_FILE only once. It is that
+// of this machine, and of one called nats.site.
 var certificate = sync.OnceValues(func() (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return identity{}, err
 	}
 	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "site"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"nats.site"}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"nats.site"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true,
 		KeyUsage:    x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)

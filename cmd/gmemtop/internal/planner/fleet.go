@@ -59,7 +59,8 @@ func (f *Fleet) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 			return nil, ctx.Err()
 		}
 		if err == nil {
-			list = append(list, RankProblem{Name: fmt.Sprintf("rank %v", w.Trace.Process.Rank), Problem: other})
+			name := fmt.Sprintf("rank %v", w.Trace.Process.Rank)
+			list = append(list, RankProblem{Name: name, Problem: other})
 		}
 	}
 	f.mu.Lock()

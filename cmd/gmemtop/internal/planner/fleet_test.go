@@ -24,8 +24,8 @@ func recorded(t *testing.T, name string) *traces.Trace {
 	return trace
 }
 
-// The screen plans for the rank in view, and its figures are those of all ranks that captured the same step: the
-// memory of the fullest and the step of the slowest. A rank with another step, and a device that nobody
+// The screen plans for the rank in view, and its figures are those of all ranks that captured the same step:
+// the memory of the fullest and the step of the slowest. A rank with another step, and a device that nobody
 // captured, do not count.
 func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 	ctx := t.Context()
@@ -72,7 +72,8 @@ func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 	quiet := func(replay.Progress) {}
 	p, q := problem(device(small)), problem(device(large))
 	if f.Ranks(p) != 2 || f.Ranks(q) != 2 || f.Ranks(problem(device(other))) != 1 {
-		t.Errorf("they stand for %d, %d and %d ranks", f.Ranks(p), f.Ranks(q), f.Ranks(problem(device(other))))
+		t.Errorf("they stand for %d, %d and %d ranks", f.Ranks(p), f.Ranks(q),
+			f.Ranks(problem(device(other))))
 	}
 	a, b := measured(alone.Compare(ctx, p, names, 0, quiet)), measured(alone.Compare(ctx, q, names, 0, quiet))
 	for name, of := range map[string]*plan.Problem{"small": p, "large": q} {

@@ -27,8 +27,8 @@ type Ranks struct {
 	request plan.Request // for plans of a rank's own; the budget comes with each plan
 }
 
-// NewRanks returns the target of some ranks, of which there is at least one. The one that holds most leads: it
-// runs out of memory first.
+// NewRanks returns the target of some ranks, of which there is at least one. The one that holds most leads:
+// it runs out of memory first.
 func NewRanks(list []RankProblem, seed uint64, work int64) *Ranks {
 	fullest, most := 0, int64(0)
 	for i := range list {
