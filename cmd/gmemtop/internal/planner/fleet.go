@@ -78,7 +78,7 @@ func (f *Fleet) besides(t *traces.Trace) (others []capture.Window) {
 	var all [][]capture.Window // of the other ranks
 	for _, p := range f.job.Processes() {
 		list := p.History.Snapshot().Windows
-		if i := slices.IndexFunc(list, func(w capture.Window) bool { return w.Trace == t }); i >= 0 {
+		if i := slices.IndexFunc(list, func(w capture.Window) bool { return oneRecording(w.Trace, t) }); i >= 0 {
 			own = &list[i]
 		} else {
 			all = append(all, list)
@@ -95,6 +95,12 @@ func (f *Fleet) besides(t *traces.Trace) (others []capture.Window) {
 		}
 	}
 	return others
+}
+
+// oneRecording reports whether two traces are the same recording: to name its rank, the screen copies the head
+// of a trace.
+func oneRecording(a, b *traces.Trace) bool {
+	return a == b || len(a.Devices) > 0 && len(b.Devices) > 0 && &a.Devices[0] == &b.Devices[0]
 }
 
 // of returns the ranks that a problem stands for, nil if it is not known.

@@ -70,7 +70,9 @@ func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 		return c.Results[0].Measurement
 	}
 	quiet := func(replay.Progress) {}
-	p, q := problem(device(small)), problem(device(large))
+	named := *large // as the screen shows it in Diff
+	named.Process.Rank = maybe.Known(int64(1))
+	p, q := problem(device(small)), problem(device(&named))
 	if f.Ranks(p) != 2 || f.Ranks(q) != 2 || f.Ranks(problem(device(other))) != 1 {
 		t.Errorf("they stand for %d, %d and %d ranks", f.Ranks(p), f.Ranks(q),
 			f.Ranks(problem(device(other))))
