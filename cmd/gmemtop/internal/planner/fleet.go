@@ -78,7 +78,9 @@ func (f *Fleet) besides(t *traces.Trace) (others []capture.Window) {
 	var all [][]capture.Window // of the other ranks
 	for _, p := range f.job.Processes() {
 		list := p.History.Snapshot().Windows
-		if i := slices.IndexFunc(list, func(w capture.Window) bool { return oneRecording(w.Trace, t) }); i >= 0 {
+		if i := slices.IndexFunc(list, func(w capture.Window) bool {
+			return oneRecording(w.Trace, t)
+		}); i >= 0 {
 			own = &list[i]
 		} else {
 			all = append(all, list)
@@ -97,8 +99,8 @@ func (f *Fleet) besides(t *traces.Trace) (others []capture.Window) {
 	return others
 }
 
-// oneRecording reports whether two traces are the same recording: to name its rank, the screen copies the head
-// of a trace.
+// oneRecording reports whether two traces are the same recording: the screen copies the head of a trace to
+// name its rank.
 func oneRecording(a, b *traces.Trace) bool {
 	return a == b || len(a.Devices) > 0 && len(b.Devices) > 0 && &a.Devices[0] == &b.Devices[0]
 }
