@@ -198,8 +198,8 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 	return max(int64(left*float64(size)), 1)
 }
 
-// asks returns what the request that failed, of a size, asks for. before is the allocation of the same request
-// a step earlier, NoAlloc where the process was not at this point before.
+// asks returns what the request that failed, of a size, asks for. before is the allocation of the same
+// request a step earlier, NoAlloc where the process was not at this point before.
 func (e *edit) asks(before timeline.AllocID, size int64) int64 {
 	if _, ok := e.share[before]; !ok {
 		size = max(size-e.less, 0)

@@ -28,8 +28,8 @@ func (c *evidence) backwardFrees(p *steps.Part) bool {
 // evaluates reports whether a function's name says that it evaluates.
 func evaluates(fn string) bool {
 	fn = strings.ToLower(fn)
-	for _, word := range []string{"valid", "eval", "test", "predict", "infer", "sample", "generate", "calibrat",
-		"quantiz", "extract"} {
+	for _, word := range []string{"valid", "eval", "test", "predict", "infer", "sample", "generate",
+		"calibrat", "quantiz", "extract"} {
 		if strings.Contains(fn, word) {
 			return true
 		}

@@ -80,8 +80,8 @@ func contextFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
 	f := fault{Cause: Cause{Kind: "context_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks that a torch.autograd.Function made in %d steps outlive their backward, most from %s",
-		c.u.Bytes(bytes), len(ids), len(in), line)}}
+		"%s in %d blocks that a torch.autograd.Function made in %d steps outlive their backward, most from "+
+			"%s", c.u.Bytes(bytes), len(ids), len(in), line)}}
 	f.said = fmt.Sprintf("What a function with its own backward makes stays after the backward: %s of %d "+
 		"steps, most from %s.", c.u.Bytes(bytes), len(in), line)
 	f.fix = "Keep tensors with ctx.save_for_backward(...), not as attributes of ctx: an output that is an " +

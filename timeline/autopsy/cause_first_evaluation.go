@@ -93,8 +93,8 @@ func firstInference(c *evidence, last *steps.Part) (fault, bool) {
 	f.fix = "Wrap the call in torch.no_grad()."
 	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")
 	if c.namedMode(last) == modeUnknown {
-		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a backward.",
-			line, c.u.Bytes(kept))
+		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a "+
+			"backward.", line, c.u.Bytes(kept))
 		f.sure(Possible, "its batch norms use the statistics of their buffers; a training that keeps them "+
 			"fixed looks the same")
 	}

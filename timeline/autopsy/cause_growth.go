@@ -196,8 +196,8 @@ func growthFault(c *evidence) (fault, bool) {
 		why = "what is made of the outputs after each step stays"
 	case n.functions == 1 && ofOneCache(c, ids):
 		why = "all that this function makes stays, as a cache keeps it"
-		f.fix = "Bound the cache (maxsize), key it by what recurs, or do without it; if a list keeps what the " +
-			"function returns, empty it."
+		f.fix = "Bound the cache (maxsize), key it by what recurs, or do without it; if a list keeps what " +
+			"the function returns, empty it."
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."

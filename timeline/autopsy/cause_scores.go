@@ -142,8 +142,8 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 	})
 }
 
-// ofAttentionModule reports whether a stack is inside nn.MultiheadAttention where it computes the scores itself:
-// to return their mean, as it does unless it gets need_weights=False.
+// ofAttentionModule reports whether a stack is inside nn.MultiheadAttention where it computes the scores
+// itself: to return their mean, as it does unless it gets need_weights=False.
 func ofAttentionModule(c *evidence, s traces.StackID) bool {
 	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
 		fn, _, _ := c.places.FrameText(id)
@@ -200,6 +200,7 @@ func scoresLever(c *leverCase) (Lever, bool) {
 		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: at(command, line),
 		Text: fmt.Sprintf("%s; %s of about %s around the softmax at %s hold %s", clause(fix),
-			timeline.Counted(len(x.ids), "block"), c.f.units.Bytes(x.size), line, c.f.units.Bytes(of.bytesOf(x.ids))),
+			timeline.Counted(len(x.ids), "block"), c.f.units.Bytes(x.size), line,
+			c.f.units.Bytes(of.bytesOf(x.ids))),
 	}, ok
 }

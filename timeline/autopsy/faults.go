@@ -67,8 +67,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	c := evidenceOf(d, a, u)
 	var found []fault
 	for _, detect := range []func(*evidence) (fault, bool){
-		contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault,
-		windowsFault, heldFault, idleFault,
+		contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
+		concatenatedFault, windowsFault, heldFault, idleFault,
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,

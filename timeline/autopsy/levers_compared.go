@@ -17,8 +17,8 @@ import (
 // the first needs a gradient that goes through it. The pattern: a module that the training calls after its
 // network calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of
 // outputs that both come from the network. Which of the two is data the recording does not show, so that this
-// is a lever with an "if", and a cause only where the network is in evaluation mode, so that nobody trains it;
-// the saving is that of the first call.
+// is a lever with an "if", and a cause only where the network is in evaluation mode, so that nobody trains
+// it; the saving is that of the first call.
 
 // innerCall is what a line of a module that the training calls made through the module that it calls.
 type innerCall struct {

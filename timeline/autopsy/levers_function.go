@@ -92,8 +92,8 @@ func functionLever(c *leverCase, of *evidence) (Lever, bool) {
 	l := Lever{
 		Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred, Unsure: true,
 		Fits: c.serves(c.f.asked-request, n), Command: at("for part in x.split(n):", line),
-		Text: fmt.Sprintf("let %s work on a part of its input at a time, and checkpoint each part where it is "+
-			"trained: with the request, it holds %s", place(x.name, x.file, 0), of.u.Bytes(x.bytes)),
+		Text: fmt.Sprintf("let %s work on a part of its input at a time, and checkpoint each part where it "+
+			"is trained: with the request, it holds %s", place(x.name, x.file, 0), of.u.Bytes(x.bytes)),
 	}
 	l.Effect = Effect{Changes: cuts, Less: request}
 	return l, n+request > 0

@@ -360,8 +360,8 @@ func KindsOf(tr *traces.Trace) *Kinds {
 	return f
 }
 
-// dispatched reports whether a stack has frames of PyTorch's dispatcher of operators that are written in Python
-// and no others (torch/_native). Python's frames begin there in a thread of the autograd engine
+// dispatched reports whether a stack has frames of PyTorch's dispatcher of operators that are written in
+// Python and no others (torch/_native). Python's frames begin there in a thread of the autograd engine
 // alone: in all others something has called the operator.
 func dispatched(tr *traces.Trace, s traces.StackID) bool {
 	at := tr.Stacks.At(s)

@@ -174,7 +174,8 @@ func (d *OOMDevice) Rank() {
 	})
 	level := func(l *Lever) int {
 		if !holes && l.Effect.Setting != "" && l.Tried.Outcome == ServesRequest {
-			return 3*levelOf[NotTried] + 2 // one more request gets through, and the step needs as much as before
+			// One more request gets through, and the step needs as much as before.
+			return 3*levelOf[NotTried] + 2
 		}
 		return l.level()
 	}
