@@ -132,8 +132,8 @@ func visit(ctx context.Context, pid int) (*visitor, error) {
 	return v, v.until(ctx, "a step", func(v *capture.View) bool { return len(v.Steps) > 0 })
 }
 
-// until waits until f holds of what was seen. Where that never comes, the error says what was awaited and what
-// was seen instead.
+// until waits until f holds of what was seen. If it never does, the error says what was awaited and what was
+// seen instead.
 func (v *visitor) until(ctx context.Context, what string, f func(v *capture.View) bool) error {
 	err := v.seen.Until(ctx, func(x *capture.View) (bool, error) {
 		switch {
@@ -146,8 +146,8 @@ func (v *visitor) until(ctx context.Context, what string, f func(v *capture.View
 	})
 	if err != nil {
 		x := v.seen.Snapshot()
-		return fmt.Errorf("waiting for %s, with %d steps, answers %+v, end %+v, notices %+v: %w", what, len(x.Steps),
-			x.Answers, x.End, x.Notices, err)
+		return fmt.Errorf("waiting for %s, with %d steps, answers %+v, end %+v, notices %+v: %w",
+			what, len(x.Steps), x.Answers, x.End, x.Notices, err)
 	}
 	return nil
 }
