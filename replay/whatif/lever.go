@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/replay/fidelity"
@@ -132,87 +131,6 @@ func newTrials(d *timeline.Device, r *Result) (*trials, error) {
 		}
 	}
 	return nil, errors.New("the failed request is not among what was played")
-}
-
-// edit is what levers change, by allocation.
-type edit struct {
-	share  map[timeline.AllocID]float64 // of its bytes that are left
-	moves  []move                       // by moment
-	prompt bool
-	scale  float64 // share of its bytes that what the failed step had still to make keeps
-	less   int64   // how many bytes fewer the request that failed asks for
-}
-
-// move gives an allocation back before its time, or makes it again.
-type move struct {
-	at    timeline.Moment
-	alloc timeline.AllocID
-	again bool
-}
-
-func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
-	e := edit{share: map[timeline.AllocID]float64{}, scale: 1}
-	a := &t.d.Allocs
-	for _, l := range levers {
-		e.prompt = e.prompt || l.Prompt
-		if l.Scale > 0 {
-			e.scale *= l.Scale
-		}
-		e.less += l.Less
-		for _, c := range l.Changes {
-			if t.blockOf[c.Alloc] < 0 {
-				continue // over before what is played
-			}
-			end := min(a.Requested[c.Alloc], timeline.Moment(t.d.Len()))
-			whole := c.Bytes >= a.Rounded[c.Alloc]
-			switch {
-			case c.From <= max(a.Start[c.Alloc], 0) && c.To >= end:
-				left := 1 - float64(c.Bytes)/float64(max(a.Rounded[c.Alloc], 1))
-				if was, ok := e.share[c.Alloc]; ok {
-					left *= was
-				}
-				e.share[c.Alloc] = max(left, 0)
-			case whole:
-				e.moves = append(e.moves, move{c.From, c.Alloc, false})
-				if c.To < end {
-					e.moves = append(e.moves, move{c.To, c.Alloc, true})
-				}
-			default:
-				return e, fmt.Errorf("%w: a block that changes its size", errNotRecorded)
-			}
-		}
-	}
-	slices.SortStableFunc(e.moves, func(x, y move) int { return cmp.Compare(x.at, y.at) })
-	return e, nil
-}
-
-// size returns what a request of a number of bytes, made as that for an allocation was, asks for.
-func (e *edit) size(a timeline.AllocID, size int64) int64 {
-	left, ok := e.share[a]
-	switch {
-	case !ok:
-		return size
-	case left <= 0:
-		return 0
-	}
-	return max(int64(left*float64(size)), 1)
-}
-
-// asks returns what the request that failed, of a size, asks for. before is the allocation of the same
-// request a step earlier, NoAlloc where the process was not at this point before.
-func (e *edit) asks(before timeline.AllocID, size int64) int64 {
-	if _, ok := e.share[before]; !ok {
-		size = max(size-e.less, 0)
-	}
-	return e.scaled(e.size(before, size))
-}
-
-// scaled returns what a request that the failed step had still to make asks for.
-func (e *edit) scaled(size int64) int64 {
-	if e.scale == 1 || size == 0 {
-		return size
-	}
-	return max(int64(e.scale*float64(size)), 1)
 }
 
 // try plays the run with levers.
