@@ -117,8 +117,8 @@ func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
 	return entries
 }
 
-// exportBase is the source's name without its extensions, and without the colon of an embedded sample: scp
-// takes what stands before one for a machine. Exports go to the current folder.
+// exportBase is the source's name without its extensions, and without the colon of an embedded sample, since
+// scp takes what comes before a colon for a host. Exports go to the current folder.
 func exportBase(t *timeline.Timeline) string {
 	if t == nil || t.Trace.Source.Path == "" || t.Trace.Source.Path == "-" {
 		return "gmemtop"
@@ -133,8 +133,8 @@ func exportBase(t *timeline.Timeline) string {
 	}
 }
 
-// traceExtensions end the names of traces, one behind the other: run.pt.trace.json.gz. Other dots belong to a
-// name: llama-1.3b.pickle.
+// traceExtensions are the extensions of traces, of which a name may have several: run.pt.trace.json.gz. Other
+// dots are part of the name: llama-1.3b.pickle.
 var traceExtensions = []string{
 	"csv", "gmt", "gz", "html", "json", "pb", "pickle", "pkl", "prof", "pt", "sqlite", "text", "trace", "txt",
 	"zip", "zst",

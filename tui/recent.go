@@ -36,8 +36,8 @@ func (r *recent) take(c command) {
 	r.chosen = r.chosen[:min(len(r.chosen), mostRecent)]
 }
 
-// first returns the palette's entries with those chosen last in front, as far as they can be chosen now. The
-// others keep their places, as a list that reorders itself cannot be learnt.
+// first returns the palette's entries with those chosen last in front, if they are available now. The others
+// keep their places: nobody can learn a list that keeps changing.
 func (r *recent) first(entries []dialog.Entry) []dialog.Entry {
 	var front []dialog.Entry
 	for i := range entries {

@@ -48,7 +48,7 @@ type Entry struct {
 	// Unexplained says that we do not know what the bytes are. They may be negative, since the sum mixes
 	// figures from different moments.
 	Unexplained bool
-	// Tensors says that all of them are in tensors.
+	// Tensors reports whether tensors hold all of it.
 	Tensors bool
 }
 

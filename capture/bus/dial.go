@@ -184,7 +184,7 @@ func (a *Access) foreign() (urls string, options []nats.Option, err error) {
 	return a.URL, options, nil
 }
 
-// checkCredentials refuses a file of credentials that others can read. "" is none.
+// checkCredentials refuses a credentials file that others can read; "" means no file.
 func checkCredentials(path string) error {
 	if path == "" {
 		return nil

@@ -24,7 +24,7 @@ const (
 	siteBytes = 256 << 20
 	// siteReplicas is how many of a site's servers have each message, if it has that many.
 	siteReplicas = 3
-	// leafLook is how often a hub that waits looks whether it is a leaf node by now.
+	// leafLook is how often a waiting hub checks whether it has become a leaf node.
 	leafLook = 20 * time.Millisecond
 )
 
@@ -64,8 +64,8 @@ func (o *HubOptions) leafOf(options *server.Options) error {
 	return nil
 }
 
-// Leaf waits until the hub is connected with the site's servers whose leaf node it is. When ctx is done
-// before, it returns why it is not; the hub keeps trying.
+// Leaf waits until the hub has joined the site's servers as a leaf node. If ctx ends first, it returns what
+// went wrong; the hub keeps trying.
 func (h *Hub) Leaf(ctx context.Context) error {
 	tick := time.NewTicker(leafLook)
 	defer tick.Stop()
@@ -121,9 +121,9 @@ func (*serverLog) Debugf(string, ...any) {}
 // Tracef implements server.Logger.
 func (*serverLog) Tracef(string, ...any) {}
 
-// stream returns a stream of the run and the JetStream that has it: at a site, that of a hub which is its
-// leaf node, if there is one. One that is not there says so at once, but an account without JetStream may
-// hear nothing.
+// stream returns a stream of the run and the JetStream that has it: at a site, that of the hub that is its
+// leaf node, if there is one. A missing stream is reported at once, but an account without JetStream may get
+// no answer.
 func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstream.Stream, error) {
 	if c.access.URL != "" {
 		leaf, err := jetstream.NewWithDomain(c.nats, c.names.domain())

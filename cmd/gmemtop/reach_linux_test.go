@@ -260,7 +260,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 	}
 }
 
-// freePort returns a port that nobody listens at.
+// freePort returns a port that nothing listens on.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -263,8 +263,8 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 	return live.NewPoolTarget(m, library, o), nil
 }
 
-// counted adds to the options who counts what the process takes: the driver if it trains on a GPU, and
-// otherwise the kernel if it runs on this machine.
+// counted adds to the options how to read the process's memory: from the driver if it trains on a GPU, and
+// otherwise from the kernel if it runs on this machine.
 func (m *Member) counted(o live.Options) live.Options {
 	switch who := m.History.Snapshot().Target; {
 	case strings.HasPrefix(who.Device, "cuda"):

@@ -80,7 +80,7 @@ type found struct {
 	Lines []string `json:"lines,omitempty"`
 	// Failed is why there are no figures.
 	Failed string `json:"failed,omitempty"`
-	// Printed are the two sizes of an estimate of which no more is known, as they were printed.
+	// Printed holds the two sizes of an estimate of which only the printed text is known.
 	Printed []string `json:"printed,omitempty"`
 }
 

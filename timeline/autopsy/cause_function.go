@@ -27,7 +27,7 @@ const (
 	fewLarge = 8
 	// veryFew is how many these may be where the model has made nothing else to compare them with.
 	veryFew = 2
-	// partsOfInput is in how many parts the input is taken to be worked on: one of them is there at a time.
+	// partsOfInput is how many parts the input is split into: one of them is processed at a time.
 	partsOfInput = 16
 )
 
@@ -169,8 +169,8 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	return f, true
 }
 
-// partOf returns how much of some bytes is there while one part of an input is worked on: a partsOfInput-th.
-// Where the request is all that there is of it, parts are as small as it takes to serve them.
+// partOf returns how many of some bytes are held while one of partsOfInput parts of an input is processed. If
+// the request is all there is of them, the parts are small enough to be served.
 func partOf(c *evidence, bytes int64, alone bool) int64 {
 	part := bytes / partsOfInput
 	if alone {

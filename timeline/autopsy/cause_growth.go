@@ -98,7 +98,7 @@ func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (i
 	return ids, len(all)
 }
 
-// growth is what blocks that steps left are, in bytes.
+// growth is how many bytes blocks that outlive their steps hold.
 type growth struct {
 	backward  int64 // of backward passes
 	weights   int64

@@ -121,8 +121,8 @@ func newHeight(c *evidence) bool {
 
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the
 // main one beside a fault. Where the figures say no more than that it was too much, and no fault was found,
-// other names what is large, and what grows if anything does. Holes are not the cause where more is needed
-// than the run ever had: smaller tensors left them.
+// other names what is large, and what grows if anything does. Holes that smaller tensors left are not the
+// cause if the run needs more than it ever had.
 func (f *facts) judged(found []fault, newHeight func() bool, other func() Cause) []Cause {
 	all := f.causes()
 	main := slices.ContainsFunc(all, func(c Cause) bool {

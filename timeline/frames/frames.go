@@ -360,9 +360,9 @@ func KindsOf(tr *traces.Trace) *Kinds {
 	return f
 }
 
-// dispatched reports whether a stack has frames of PyTorch's dispatcher of operators that are written in
-// Python and no others (torch/_native). Python's frames begin there in a thread of the autograd engine
-// alone: in all others something has called the operator.
+// dispatched reports whether all frames of a stack are of torch/_native, PyTorch's dispatcher of operators
+// written in Python. Only in a thread of the autograd engine does a Python stack begin there: elsewhere,
+// Python code has called the operator.
 func dispatched(tr *traces.Trace, s traces.StackID) bool {
 	at := tr.Stacks.At(s)
 	return len(at) > 0 && !slices.ContainsFunc(at, func(id traces.FrameID) bool {

@@ -154,7 +154,7 @@ func (l *Lever) cost() int {
 	return 2
 }
 
-// ofHoles are the causes in which memory is there and lies where the request cannot use it.
+// ofHoles are the causes where enough memory is free, but not where the request can use it.
 var ofHoles = []string{"fragmentation", "stranded_pool", "pending_frees", "rounding"}
 
 // Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely

@@ -85,7 +85,7 @@ type head struct {
 	Steps     [][2]int64 `json:"steps"`
 	// Costs are the measured costs of carrying plans out there, in the form of [CostsSetting].
 	Costs json.RawMessage `json:"costs"`
-	// Evaluates says whether the recording shows a forward pass without gradients, in the words of
+	// Evaluates tells whether the recording shows a forward pass without gradients, in the words of
 	// [EvaluatesSetting].
 	Evaluates json.RawMessage `json:"evaluates"`
 	// Rules become settings of the trace: those of the GPU's allocator, under the keys that an allocator's

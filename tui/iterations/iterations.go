@@ -40,7 +40,7 @@ type found struct {
 	name  int // the cells that the longest name takes
 }
 
-// find looks for a device's iterations; it takes as long as the recording is.
+// find looks for a device's iterations. It takes time in proportion to the recording's length.
 func find(d *timeline.Device) *found {
 	f := &found{it: steps.Of(d), leaks: steps.Leaks(d)}
 	for i := range f.it.List {
@@ -63,7 +63,7 @@ const (
 	stretch       // each over the whole axis
 )
 
-// longestName is how wide the names of iterations may get, in cells: annotations can be long.
+// longestName is the widest that the names of iterations are drawn, in cells: annotations can be long.
 const longestName = 28
 
 // The columns.

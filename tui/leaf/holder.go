@@ -13,7 +13,7 @@ type Holder struct {
 	Logits bool
 }
 
-// Holders returns what holds something at a moment, the largest first. It takes as long as there are blocks.
+// Holders returns what holds memory at a moment, the largest first, in time linear in the number of blocks.
 func Holders(d *timeline.Device, m timeline.Moment, by sites.By) []Holder {
 	var logits func(timeline.AllocID) bool
 	if by == sites.BySite || by == sites.ByStack {

@@ -188,7 +188,7 @@ type Entry struct {
 	// Unexplained means that nobody knows what the bytes are; they may be negative if figures of different
 	// moments are added up.
 	Unexplained bool
-	// Tensors says that all of them are in tensors.
+	// Tensors reports whether tensors hold all of it.
 	Tensors bool
 }
 

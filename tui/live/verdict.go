@@ -33,8 +33,8 @@ func (v *verdict) take(l *Look) {
 	}
 }
 
-// retractLeak takes the alert about a leak away: the sentence says that it is too early to call it one, and
-// no other view may say that it is.
+// retractLeak withdraws the alert about a leak: the headline says that it is too early to call it one, and no
+// other view may contradict that.
 func (l *Look) retractLeak() {
 	isLeak := func(a Alert) bool { return a.Kind == Leak }
 	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts), isLeak)

@@ -39,7 +39,7 @@ type Column struct {
 	Sortable bool
 }
 
-// head is what stands above the column.
+// head returns the column's heading.
 func (c Column) head() string {
 	if c.Unit == "" {
 		return c.Title

@@ -137,7 +137,7 @@ func (s *Site) Stop(i int) {
 	s.servers[i].WaitForShutdown()
 }
 
-// freePort returns a port that nobody listens at.
+// freePort returns a port that nothing listens on.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

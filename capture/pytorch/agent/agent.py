@@ -84,7 +84,7 @@ class Agent:
         self.patches = Patches()
         self.finalizer: Any = None
         self.steps = Steps(self.clock() if launched else None)
-        self.unlisted: Unlisted | None = None  # whose steps are counted while no optimizer of torch's steps
+        self.unlisted: Unlisted | None = None  # counts steps while no optimizer of torch does
         # the parts
         self.outbox, self.wishes, self.optimizers = Outbox(self.epoch), Wishes(), Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
@@ -256,7 +256,7 @@ class Agent:
                 raise
 
     def _stepped(self, optimizer: Optimizer, now: int) -> None:
-        """An optimizer has stepped, and not inside of another one's step."""
+        """An optimizer has stepped, and not within the step of another."""
         if self.steps.heard_again():
             self.outbox.say("", "steps")
         if self.optimizers.add(optimizer):
@@ -266,8 +266,8 @@ class Agent:
         self.steps.now.spent += self.clock() - now
 
     def _unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
-        """A module is entered, and something has changed parameters since the last backward pass. What begins
-        with the next step hears of the module from here: torch had listed its hooks before that."""
+        """A module is entered, and something has changed parameters since the last backward pass. A window or
+        plan that begins here hears of the module from us: torch had already collected the module's hooks."""
         if self.guard.dead:
             return self._let_go()
         try:

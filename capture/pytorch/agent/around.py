@@ -1,5 +1,5 @@
-"""What the agent puts around functions of torch's and of the program's: the backward pass, the update of a
-scaler of gradients, and the closure that an optimizer calls.
+"""Wrappers that the agent puts around functions of torch and of the program: the backward pass, the update of
+a gradient scaler, and the closure that an optimizer calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Time backward passes, and look for steps behind them that no hook tells of."""
+    """Time backward passes, and look for steps after them that no hook reports."""
     # torch lists its functions once, for good, when something first asks which can be overridden: what is
     # found there then must not keep the agent.
     there, clock, task = weakref.ref(agent), agent.clock, graph_task(agent.torch)
@@ -65,8 +65,7 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
 
 
 def _look_for_steps(agent: Agent, begins: bool) -> None:
-    """A backward pass begins, or has returned. Where no optimizer of torch's steps, look for the steps of
-    another one."""
+    """A backward pass begins or has returned. If no optimizer of torch steps, look for another's steps."""
     try:
         if agent.unlisted is not None and begins:
             agent.unlisted.backward_enters()

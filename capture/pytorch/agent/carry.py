@@ -65,7 +65,7 @@ class Iteration:
         self.values: dict[int, weakref.ref[Value]] = {}
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
-        self.over: set[int] = set()  # groups that have run again, perhaps before all of their ops were seen
+        self.over: set[int] = set()  # groups that have run again, some before all of their ops were seen
         self.resized = ""  # some tensor was smaller or larger than in the plan, and which
         self.larger = False  # that one was larger
         self.why = ""
@@ -204,9 +204,8 @@ class Carrier:
         return functools.partial(pack, self, self.now), unpack
 
     def _evaluates(self) -> bool:
-        """Whether a pass begins that no backward pass follows, and of which the plan says nothing: an
-        evaluation between two steps, where no step had one when the plan was made. It takes no longer than
-        without the plan, and its ops are not taken for those of the step."""
+        """Whether an evaluation begins that the plan does not know: a pass without gradients, where no
+        recorded step had one. It runs as if there were no plan, and its ops do not count as the step's."""
         if self.torch.is_grad_enabled():
             return False
         if self.watch is not None:
@@ -453,7 +452,7 @@ class Carrier:
 
 
 def _stays() -> bool:
-    """Whether a plan goes where a module is entered: nobody says so."""
+    """The default of Carrier.leaves: no plan ends where a module is entered."""
     return False
 
 

@@ -180,9 +180,9 @@ class Manager:
         return ""
 
     def _leaves(self) -> bool:
-        """The outermost module is entered. End what is carried out, and say so, if there may be no step at
-        whose end it would go: the agent is to leave, or the viewer who turned the plan on has gone, and the
-        program may only evaluate from here on."""
+        """The outermost module is entered. If the agent is to leave, or the viewer that turned the plan on
+        has gone, end the plan here and return True: plans usually end with a step, but the program may only
+        evaluate from now on."""
         carrier, wishes = self.carrier, self.wishes
         if not (wishes.leaving or wishes.abandoned and self.managed != 0):
             return False

@@ -151,8 +151,8 @@ class Rerun:
 
     def _held(self, it: Iteration, x: Any, groups: list[int]) -> Any:
         """An argument of an op that some groups run again. A tensor is held, unless it leaves by the plan or
-        each of these groups makes it: where the step is another than was planned, another group may make
-        it, which has no reason to."""
+        each of these groups makes it itself. In a step that differs from the planned one, a group that does
+        not run again may have made it."""
         if isinstance(x, self.torch.Tensor):
             if not movable(x, self.plain, self.strided):
                 with without_dispatch(self.torch):
@@ -265,7 +265,7 @@ class Rerun:
                     else:
                         del env[value]
         it.calls.pop(group, None)
-        it.over.add(group)  # what its ops make from here on stays: the rest of them is not there any more
+        it.over.add(group)  # what its ops make from now on stays: their earlier results are gone
         it.again += time.thread_time_ns() - begin
 
     def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:

@@ -1,7 +1,7 @@
 """Where a step of training ends, and how long its parts took.
 
 A step ends where the first optimizer of the period has stepped. Another one's step, and one inside of
-another's, end none. One that is none of torch.optim's is Unlisted's business.
+another's, end none. For optimizers that are not in torch.optim see unlisted.py.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""Steps of a program whose optimizer is none of torch.optim's: Keras's or fastai's own, or a few lines of
-code. No hook of torch's tells of such a step.
+"""Find the steps of an optimizer that is not in torch.optim, such as Keras's or fastai's, or a few lines in
+the training loop. No hook of torch reports such a step.
 
-It comes between a backward pass and the next forward pass. It changes parameters, or it lets go of gradients
-or clears them. So after a backward pass a few parameters and their gradients are looked at, and again where
-the next module is entered. If any of them has changed, a step has ended; if not, gradients are accumulated.
-A program may change parameters in a way that nothing counts (p.data) and clear gradients just before the next
-backward pass. Once that is seen, a step ends with each backward pass.
+Such a step runs between a backward pass and the next forward pass. It changes parameters, and it clears or
+drops gradients. So we look at a few parameters and their gradients after each backward pass, and again when
+the next module is entered. If any of them has changed, a step has ended; if none has, the program accumulates
+gradients. Some programs change parameters in a way that torch does not count (p.data) and clear gradients
+just before the next backward pass. Once we have seen that, every backward pass ends a step.
 
-Rejected: comparing values, for which a GPU would have to be waited for; a step's end at each backward pass,
-since a plan would then find the loads of a step before its saves.
+Rejected: comparing values, since that waits for the GPU; ending a step at every backward pass from the start,
+since a plan would then see the loads of a step before its saves.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from .kinds import Module, Tensor
 
 LOOKED = 4  # parameters that are looked at
-SILENT = 8  # backward passes without a step of a torch optimizer after which steps are looked for
+SILENT = 8  # backward passes without a step of a torch optimizer before we look for other steps
 
 
 class Unlisted:
-    """Stands for an optimizer that torch does not know. It has what is asked of those: what it changes, and
-    what it keeps for that, which nobody knows."""
+    """Stands in for an optimizer that torch does not know. Its param_groups are the parameters that it may
+    change; its state is unknown, and therefore empty."""
 
     def __init__(
         self,
@@ -44,11 +44,11 @@ class Unlisted:
         self.broke = broke  # is told of errors
         self.state: dict[Tensor, Any] = {}
         self.thread = threading.get_ident()
-        self.modules: list[weakref.ref[Module]] = []  # that were entered first behind a backward pass
+        self.modules: list[weakref.ref[Module]] = []  # the first ones entered after backward passes
         self.looked: list[weakref.ref[Tensor]] = []
-        self.before: list[tuple[int, ...]] = []  # what they were behind the newest backward pass, [] for none
-        self.behind = True  # no module was entered since a backward pass
-        self.late = False  # gradients change between forward and backward pass
+        self.before: list[tuple[int, ...]] = []  # _look after the newest backward pass, or []
+        self.behind = True  # no module has been entered since the last backward pass
+        self.late = False  # gradients are cleared between the forward and the backward pass
         self.hook = register_module_forward_pre_hook(self._enter)
 
     @property
@@ -99,6 +99,6 @@ class Unlisted:
 
 
 def _counts(p: Tensor) -> tuple[int, ...]:
-    """What differs where a parameter or its gradient was changed, or another gradient took its place."""
+    """A key that changes when a parameter or its gradient is changed, or its gradient is replaced."""
     grad = p.grad
     return (version_of(p), 0, 0) if grad is None else (version_of(p), id(grad), version_of(grad))

@@ -69,7 +69,7 @@ class Window:
         """It has stepped."""
 
     def entering(self, module: Module, inputs: Any) -> None:
-        """It began where a module is entered."""
+        """It began at the entry of a module."""
 
     def in_closure(self, on: bool) -> None:
         """An optimizer calls the program's closure, or that has returned."""

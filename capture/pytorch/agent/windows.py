@@ -197,8 +197,8 @@ class Windows:
         self.ready.append(window)
 
     def _costs(self, window: Any) -> dict[str, Any]:
-        """What a planner that uses a window has to know: whether it shows a pass without gradients, and what
-        carrying a plan out takes here. On a GPU copies are made beside compute, and calibration has their
+        """What a planner has to know of a window: whether it shows a pass without gradients, and what
+        carrying out a plan costs here. On a GPU copies run beside compute, and calibration has their
         figures."""
         if not window.watched:
             return {}

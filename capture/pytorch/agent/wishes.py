@@ -26,7 +26,7 @@ class Wishes:
         self.how = settings.depth  # by which means, where a wish names none
         # an order to carry out a plan or none: the newest counts
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
-        self.stays = True  # the newest plan is one to keep when its viewer has gone, or there is none
+        self.stays = True  # keep the newest plan when its viewer has gone
         self.abandoned = False  # the viewer who ordered the newest plan has gone, and it is to end
 
     def due(self, index: int) -> None:
@@ -67,7 +67,7 @@ class Wishes:
         self.plans.append({"order": order, "id": number, "plan": plan, "keep": keep})
 
     def viewer_left(self) -> None:
-        """Nobody waits for windows any more, nor judges a plan: it ends, unless it was ordered to stay."""
+        """No viewer is left to take windows or to judge a plan, so the plan ends unless it is to stay."""
         self.every = 0
         self.want.clear()
         self.later.clear()

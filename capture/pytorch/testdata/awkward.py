@@ -289,7 +289,7 @@ def starves(name):
 
 def busy(name):
     """Does what trainings do beside training: a worker loads the data, checkpoints are saved, a forked child
-    runs the model, evaluations build a graph, and halfway through a second optimizer comes."""
+    runs the model, evaluations build a graph, and a second optimizer joins halfway."""
     model, late = gpt(), torch.nn.Linear(32, 32)
     torch.manual_seed(5)
     data = torch.utils.data.DataLoader([train.tokens() for _ in range(8)], batch_size=None, num_workers=1,

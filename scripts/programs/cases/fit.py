@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-EPOCHS = 100_000  # it is ended from outside
+EPOCHS = 100_000  # the caller ends it
 
 
 def convs(*widths):
@@ -30,8 +30,8 @@ def pictures(n, size):
 
 
 def observed(owner, name, parameters):
-    """Have each call of an optimizer's method reported as a step. parameters returns what it has changed, of
-    the optimizer and the arguments."""
+    """Report each call of an optimizer's method as a step. parameters(optimizer, arguments) returns the
+    parameters that it has changed."""
     import observe
 
     original = getattr(owner, name)
@@ -153,7 +153,7 @@ def ppo():
     import stable_baselines3
 
     class Walk(gymnasium.Env):
-        """A point in eight dimensions that is to come home."""
+        """A point in eight dimensions that must reach the origin."""
 
         observation_space = gymnasium.spaces.Box(-10, 10, (8,), np.float32)
         action_space = gymnasium.spaces.Box(-1, 1, (8,), np.float32)

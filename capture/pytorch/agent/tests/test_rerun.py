@@ -10,8 +10,8 @@ from agent.wishes import Wishes
 
 
 def learnt(torch, net, x, plan):
-    """The gradient of a net's weight under a plan, and how many tensors stayed that were to go, were compared
-    with what left, and differed."""
+    """The gradient of a net's weight under a plan, and three counts of tensors: those that stayed although
+    the plan drops them, those that were compared with what had left, and those of them that differed."""
     carrier = Carrier(torch, plan)
     carrier.begin()
     try:
