@@ -55,7 +55,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 		}
 		c.paths = samples[:1]
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
-			"; gmemtop replay FILE opens your own trace"
+			"; gmemtop FILE opens your own trace"
 	}
 	if !c.HasScreen() {
 		if notice != "" {
