@@ -58,7 +58,8 @@ type Order struct {
 	Saves bool `json:"saves,omitempty"`
 	// Library is the path of package pytorch/pool's library, which records windows [HowEvents].
 	Library string `json:"library,omitempty"`
-	// Number is the plan's number in the steps that run under it; see [Carried].
+	// Number is the plan's number in the steps that run under it; see [Carried]. An order without a plan ends
+	// only the plan of that number, if it is not 0.
 	Number int64 `json:"number,omitempty"`
 	// Plan is in the form of package replay/live.
 	Plan json.RawMessage `json:"plan,omitempty"`

@@ -57,7 +57,7 @@ func (a *action) entry() dialog.Entry {
 
 // palette lists what can be done by name, what one does most often first: to go somewhere, what the view in
 // front does, to find and to compare, then what to take along, and how gmemtop looks. What was chosen last
-// stands before all.
+// comes first.
 func palette(m *model) *dialog.List {
 	idle, s := m.loader.idle(), &m.state
 	var entries []dialog.Entry

@@ -67,7 +67,7 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 		guarded       bool // the method's own try is what is put to the test
 		when          string
 	}{
-		{"Agent", "_boundary", false, "self.outbox.produced >= 3"},
+		{"Agent", "boundary", false, "self.outbox.produced >= 3"},
 		{"Agent", "_pre", true, "self.outbox.produced >= 3"},
 		{"Totals", "_take_totals", false, "self.outbox.produced >= 3"},
 		{"Sender", "_hear", false, "True"},

@@ -27,7 +27,7 @@ type guest struct {
 	// notices and losses are those it was sent.
 	notices map[string]capture.Notice
 	losses  map[string]int64
-	plan    capture.OrderID // its newest order of a plan that ends when it goes, 0 for none
+	plan    capture.Order // ID and number of its newest plan that ends when it goes, zero for none
 
 	more    capture.Changes // there may be more to send
 	mu      sync.Mutex
@@ -49,14 +49,15 @@ func (g *guest) hear(ctx context.Context) {
 			if err != nil {
 				return
 			}
-			if o.Do == capture.Carry {
-				g.plan = 0
-				if o.Plan != nil && !o.Stays {
-					g.plan = o.ID
-				}
-			}
 			if err := g.relay.control.Order(ctx, o); err != nil {
 				g.notPassedOn(o, err)
+				continue
+			}
+			if o.Do == capture.Carry {
+				g.plan = capture.Order{}
+				if o.Plan != nil && !o.Stays {
+					g.plan = capture.Order{ID: o.ID, Number: o.Number}
+				}
 			}
 		case frameDetach:
 			g.mu.Lock()
@@ -70,16 +71,18 @@ func (g *guest) hear(ctx context.Context) {
 // endPlan ends the plan that the guest ordered, unless that has ended: to the agent, which only knows this
 // viewer, nobody has gone.
 func (g *guest) endPlan() {
-	if g.plan == 0 {
+	if g.plan.ID == 0 {
 		return
 	}
 	v := g.relay.history.Snapshot()
-	a, _ := v.Answered(g.plan)
+	a, _ := v.Answered(g.plan.ID)
 	if v.Ended || a.State == capture.OrderRefused || a.State == capture.OrderEnded {
 		return
 	}
-	// A job that takes no orders any more carries out no plan either.
-	_ = g.relay.control.Order(context.Background(), capture.Order{Do: capture.Carry})
+	// The number keeps a plan on that another viewer has just ordered instead. A job that takes no orders any
+	// more carries out no plan either.
+	off := capture.Order{Do: capture.Carry, Number: g.plan.Number}
+	_ = g.relay.control.Order(context.Background(), off)
 }
 
 // maxRefusals is how many refusals are kept for a guest that does not read.

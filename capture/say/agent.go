@@ -106,8 +106,8 @@ var agent = map[string]string{
 	// Steps.
 	"first_step": "waiting for the first optimizer step",
 	"no_optimizer_steps": "%s backward passes but no optimizer step: gmemtop sees the steps of " +
-		"torch.optim's optimizers, and of others if the model is an nn.Module, but not of one compiled by " +
-		"torch 2.2",
+		"torch.optim's optimizers, unless torch 2.2 compiled them, and of others if the model is an " +
+		"nn.Module",
 	"allocator_counts_nothing": "the program uses %s, which keeps no statistics: steps have no " +
 		"figures of the GPU's memory",
 	"allocator_named":     "the allocator %s",

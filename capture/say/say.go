@@ -205,7 +205,7 @@ var catalogue = [sentences]struct{ key, text string }{
 		"Python, or asleep"},
 	WaitsForCUDA: {"", "for the process to load CUDA's libraries"},
 
-	StepsCounted: {"", "counted from 0, as enumerate() does"},
+	StepsCounted: {"", "counted from 0, like enumerate()"},
 	SinceAttach:  {"", "since attach"},
 
 	Attached: {"attached", "attached by %s; the job paused for %s"},

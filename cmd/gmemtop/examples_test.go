@@ -77,6 +77,9 @@ func parses(line string) error {
 	if err := c.ParseFlags(rest); err != nil && !errors.Is(err, pflag.ErrHelp) {
 		return err
 	}
+	if first := c.Flags().Arg(0); c == root && filepath.Ext(first) != "" {
+		return nil // a file to open, which need not be here
+	}
 	if c.Args != nil {
 		return c.Args(c, c.Flags().Args())
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -39,7 +38,11 @@ Exits with 3 if there is an out-of-memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
 			"  python train.py 2>&1 | tail -20 | gmemtop oom",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.run(cmd.Context(), cmp.Or(strings.Join(args, ""), "-"))
+			path := "-"
+			if len(args) > 0 {
+				path = args[0]
+			}
+			return c.run(cmd.Context(), path)
 		},
 	}
 	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown (for an issue report) or json")

@@ -51,7 +51,7 @@ type timed struct {
 	leave, remake, retain plan.OpID
 }
 
-// set gives a gap its positions back.
+// restore gives a gap its positions back.
 func (n *timing) restore(to timed) {
 	n.leave[to.gap], n.remake[to.gap], n.retain[to.gap] = to.leave, to.remake, to.retain
 }

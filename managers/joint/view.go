@@ -156,14 +156,14 @@ func (v *view) applyMargin(limit, cut int64) {
 }
 
 // leastMargin returns the least by which limits had to be lowered for one of the seeds to fit, 0 where
-// nothing is known, and whether that was by rough places.
-func leastMargin(seeds []*candidate) (cut int64, rough bool) {
+// nothing is known, and whether the places were greedy ones.
+func leastMargin(seeds []*candidate) (cut int64, greedy bool) {
 	for _, x := range seeds {
 		if cut == 0 || x.margin > 0 && x.margin < cut {
-			cut, rough = x.margin, x.greedy
+			cut, greedy = x.margin, x.greedy
 		}
 	}
-	return cut, rough
+	return cut, greedy
 }
 
 // hopeless reports whether a candidate is slower than a plan that is known, with an allowance for what the

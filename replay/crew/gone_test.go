@@ -41,7 +41,7 @@ func visit(t *testing.T, h *torchtest.Host) (l *liveTraining, s *pytorch.Session
 // trainsUnder waits until a step has run under the plan of that number, 0 for none.
 func (l *liveTraining) trainsUnder(number int64) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
 	defer cancel()
 	if err := l.until(ctx, func(v *capture.View) (bool, error) {
 		return len(v.Steps) > 0 && v.Steps[len(v.Steps)-1].Carried.Plan == number, nil
@@ -55,7 +55,7 @@ func (l *liveTraining) trainsUnder(number int64) {
 func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
 	h := torchtest.NewHost(t)
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	h.Start(ctx)
 	l, _, die := visit(t, h)
@@ -94,6 +94,8 @@ func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
 	guest, _, leave = visit(t, h)
 	on(guest, live.Order{Number: 3, Plan: words})
 	on(l, live.Order{Number: 4, Plan: words}) // takes the guest's away
+	leave()
+	_, _, leave = visit(t, h) // by then the relay has noticed that the one before has left
 	leave()
 	l.wait(3)
 	if under := l.Member.under(); under != 4 {

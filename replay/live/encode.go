@@ -43,8 +43,8 @@ type encoded struct {
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
 	Groups [][]numeral `json:"groups"`
-	// Trained leaves forward passes without gradients alone: the recorded steps have none, so that an
-	// evaluation between two steps is none of the plan's.
+	// Trained leaves forward passes without gradients alone: the recorded steps have none, so such a pass is
+	// an evaluation, which the plan does not cover.
 	Trained bool `json:"trained,omitempty"`
 	// MayDiffer keeps the plan on even if a tensor does not come back identical.
 	MayDiffer bool `json:"may_differ,omitempty"`

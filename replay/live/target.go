@@ -30,8 +30,8 @@ type Member interface {
 	// Describe captures some of the next steps, with autograd's saves and loads. They must run under the plan
 	// of that number; 0 takes steps as they come.
 	Describe(ctx context.Context, number int64) (*traces.Trace, error)
-	// Carry turns a plan on from the next step, or the one that is on off. The error says why the order did
-	// not reach the process.
+	// Carry turns a plan on from the next step. The zero Order turns off the one that is on. The error says
+	// why the order did not reach the process.
 	Carry(ctx context.Context, o Order) error
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
 	// end. The error says why there are no more: the training ended, or the plan was given up.

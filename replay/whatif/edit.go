@@ -3,6 +3,7 @@ package whatif
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -15,7 +16,7 @@ type edit struct {
 	moves  []move                       // by moment
 	prompt bool
 	scale  float64 // share of its bytes that what the failed step had still to make keeps
-	less   int64   // how many bytes fewer the request that failed asks for
+	keeps  float64 // share of its bytes that the request that failed still asks for
 }
 
 // move gives an allocation back before its time, or makes it again.
@@ -26,14 +27,15 @@ type move struct {
 }
 
 func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
-	e := edit{share: map[timeline.AllocID]float64{}, scale: 1}
+	e := edit{share: map[timeline.AllocID]float64{}, scale: 1, keeps: 1}
+	asked := float64(max(t.actions[t.request].Size, 1))
 	a := &t.d.Allocs
 	for _, l := range levers {
 		e.prompt = e.prompt || l.Prompt
 		if l.Scale > 0 {
 			e.scale *= l.Scale
 		}
-		e.less += l.Less
+		e.keeps *= max(1-float64(l.Less)/asked, 0)
 		for _, c := range l.Changes {
 			if t.blockOf[c.Alloc] < 0 {
 				continue // over before what is played
@@ -77,7 +79,7 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 // request a step earlier, NoAlloc where the process was not at this point before.
 func (e *edit) asks(before timeline.AllocID, size int64) int64 {
 	if _, ok := e.share[before]; !ok {
-		size = max(size-e.less, 0)
+		size = int64(math.Round(e.keeps * float64(size)))
 	}
 	return e.scaled(e.size(before, size))
 }

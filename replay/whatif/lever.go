@@ -140,7 +140,7 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		return trial{}, err
 	}
 	settings, driver := t.r.Fidelity.Settings, int64(0)
-	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt && e.scale == 1 && e.less == 0
+	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt && e.scale == 1 && e.keeps == 1
 	for _, l := range levers {
 		driver += l.Driver
 		if l.Setting == "" {

@@ -132,8 +132,7 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 	}
 }
 
-// What stays of the parameters, the optimizer or gradients is made once, unless each step makes its own: then
-// room for some more of them is no room for all.
+// A lever that makes the failed request smaller is tried with what is left of the request.
 func TestTheRequestThatFailedIsTriedAsSmallAsALeverMakesIt(t *testing.T) {
 	const mib = 1 << 20
 	out, _ := tried(t, keeping(t, ""), map[string]autopsy.Effect{
@@ -149,6 +148,8 @@ func TestTheRequestThatFailedIsTriedAsSmallAsALeverMakesIt(t *testing.T) {
 	}
 }
 
+// What stays of the parameters, the optimizer or gradients is made once, unless each step makes its own: then
+// room for some more of them is no room for all.
 func TestGradientsThatEachStepLeavesGoOnGrowing(t *testing.T) {
 	d := keeping(t, "")
 	for id, size := range d.Allocs.Size {

@@ -228,7 +228,7 @@ func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
 	of, made := map[traces.StackID]bool{}, int64(0)
 	call, before := -1, false // whether the call made something else before
 	for id := ids[0]; id <= ids[len(ids)-1]; id++ {
-		s := c.d.Allocs.Stack[id]
+		s := c.d.Origin(id)
 		if _, known := of[s]; !known {
 			fn, in := c.userFunction(s)
 			of[s] = fn == name && in == file
@@ -245,7 +245,7 @@ func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
 			made += c.d.Allocs.Rounded[id]
 		}
 	}
-	return name != "forward" && 20*c.bytesOf(ids) >= 19*made
+	return name != "" && name != "forward" && made > 0 && 20*c.bytesOf(ids) >= 19*made
 }
 
 // growingResults is the fault of what calls of the model without a graph leave from step to step: the

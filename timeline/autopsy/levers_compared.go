@@ -149,7 +149,7 @@ func comparedFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(x.first.kept), Text: fmt.Sprintf(
 		"the network that the loss calls at %s and at %s is in evaluation mode, and the first call keeps %s",
 		line, other, c.u.Bytes(x.first.kept))}}
-	f.said = fmt.Sprintf("The loss calls a network that nobody trains at %s and at %s, and both calls keep "+
+	f.said = fmt.Sprintf("At %s and %s the loss calls a network that is not trained, and both calls keep "+
 		"a graph; the first keeps %s.", line, other, c.u.Bytes(x.first.kept))
 	f.fix = "Call it under torch.no_grad() for the input that is data, and turn the gradients of its " +
 		"weights off: network.requires_grad_(False)."

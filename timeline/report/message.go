@@ -132,7 +132,7 @@ const longestLine = 64 << 10
 // the input is not text. The error is the reader's.
 func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 	b := bufio.NewReaderSize(r, longestLine)
-	var trace traceback
+	var traces tracebacks
 	for {
 		line, err := b.ReadSlice('\n')
 		if !utf8.Valid(line) && strings.ContainsRune(string(line), 0) {
@@ -140,10 +140,10 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 		}
 		if found, is := ParseMessage(string(line)); is {
 			m, ok = found, true
-			m.RaisedAt, m.RaisedCode = trace.place, trace.code
-			trace = traceback{}
+			raised := traces.end(string(line))
+			m.RaisedAt, m.RaisedCode = raised.place, raised.code
 		} else {
-			trace.line(string(line))
+			traces.line(string(line))
 		}
 		if err == io.EOF {
 			return m, ok, nil

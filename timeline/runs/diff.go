@@ -172,7 +172,7 @@ func causeOf(r *DiffRow) string {
 		return "new"
 	case r.B == 0 && r.BlocksB == 0:
 		return "gone"
-	case r.BlocksA == 0 || r.BlocksB == 0 || r.A == 0:
+	case r.BlocksA == 0 || r.BlocksB == 0 || r.A == 0 || r.B == 0:
 		return "not recorded block by block"
 	}
 	size := resized(float64(r.B) / float64(r.BlocksB) / (float64(r.A) / float64(r.BlocksA)))

@@ -97,7 +97,7 @@ type head struct {
 const CostsSetting = "carrying_costs"
 
 // EvaluatesSetting is the name of the trace's setting that says, by true or false, whether the recording
-// shows a forward pass without gradients. A recording that no plan is made from does not say.
+// shows a forward pass without gradients. Only recordings that plans are made from say so.
 const EvaluatesSetting = "evaluates"
 
 type row struct {

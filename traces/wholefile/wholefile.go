@@ -10,7 +10,7 @@ import (
 
 // Write has body write a file with mode, and puts it in place of what is at path. Until body has returned
 // without an error nothing at path changes. The unfinished file lies in the same folder, under a name that
-// begins with .gmemtop- and that only its owner can read.
+// begins with .gmemtop-, and until it is complete only its owner can read it.
 func Write(path string, mode fs.FileMode, body func(f *os.File) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".gmemtop-*")
 	if err != nil {
@@ -18,7 +18,10 @@ func Write(path string, mode fs.FileMode, body func(f *os.File) error) error {
 	}
 	defer os.Remove(f.Name()) // it is gone already if the rename succeeded
 	defer f.Close()           // again, unless body panics
-	if err := errors.Join(body(f), f.Chmod(mode), f.Close()); err != nil {
+	if err := body(f); err != nil {
+		return errors.Join(err, f.Close())
+	}
+	if err := errors.Join(f.Chmod(mode), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(f.Name(), path)

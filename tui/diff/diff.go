@@ -66,8 +66,13 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 			return false, "Only one recording is open, and it is of one moment. To compare two recordings: " +
 				"`gmemtop replay A B`"
 		}
+		if s.UnderPlan {
+			return false, "This step ran under a plan, and no step without one is captured to compare it " +
+				"with. To compare two moments of this step: go to the first, press c, go to the other, " +
+				"press d."
+		}
 		if s.Step != "" {
-			return false, "This is the first step that was captured. A later one is compared with the one " +
+			return false, "No step captured before this one is kept. A later one is compared with the one " +
 				"before it: r in Live captures one, F shows the newest. To compare two moments of this " +
 				"step: go to the first, press c, go to the other, press d."
 		}

@@ -16,18 +16,17 @@ func FilterWords(s *State) string {
 	d := s.Device
 	var match, clauses []string
 	for _, term := range strings.Fields(s.QueryText) {
-		name, value, _ := strings.Cut(term, ":")
-		number, err := strconv.ParseInt(value, 10, 64)
+		stack, made := stackOf(term)
 		switch {
-		case name == "sort":
+		case strings.HasPrefix(term, "sort:"):
 		case term == "live" && s.Query.LiveAt == d.Totals.PeakAt:
 			clauses = append(clauses, "alive "+AtPeak(d))
 		case term == "live":
 			clauses = append(clauses, "alive "+At(s, s.Query.LiveAt))
-		case name == "site" && err == nil:
-			clauses = append(clauses, "from "+siteName(d, traces.StackID(number)))
-		case name == "stack" && err == nil:
-			clauses = append(clauses, "from one stack of "+siteName(d, traces.StackID(number)))
+		case made && strings.HasPrefix(term, "site:"):
+			clauses = append(clauses, "from "+siteName(d, stack))
+		case made:
+			clauses = append(clauses, "from one stack of "+siteName(d, stack))
 		default:
 			if size, ok := strings.CutPrefix(term, "size"); ok {
 				digits := strings.TrimLeft(size, "<>=")
@@ -55,19 +54,27 @@ func siteName(d *timeline.Device, id traces.StackID) string {
 	return "no recorded stack"
 }
 
-// FilterName is the filter as the user typed it. One that a view made is named after its call site instead of
-// the stack's number, and without the order that the view asked for.
+// stackOf returns the stack that a term such as site:552 or stack:552 names by number, as views do.
+func stackOf(term string) (traces.StackID, bool) {
+	kind, value, _ := strings.Cut(term, ":")
+	if kind != "site" && kind != "stack" {
+		return 0, false
+	}
+	number, err := strconv.ParseInt(value, 10, 32)
+	return traces.StackID(number), err == nil
+}
+
+// FilterName returns the filter's text. If it names a stack by number, as filters made by views do, the call
+// site's name stands there instead, and the order is left out.
 func FilterName(s *State) string {
 	var terms []string
 	made := false
 	for _, term := range strings.Fields(s.QueryText) {
-		kind, value, _ := strings.Cut(term, ":")
-		number, err := strconv.ParseInt(value, 10, 32)
-		switch {
-		case (kind == "site" || kind == "stack") && err == nil:
+		switch stack, ok := stackOf(term); {
+		case ok:
 			made = true
-			terms = slices.Insert(terms, 0, siteName(s.Device, traces.StackID(number)))
-		case kind != "sort":
+			terms = slices.Insert(terms, 0, siteName(s.Device, stack))
+		case !strings.HasPrefix(term, "sort:"):
 			terms = append(terms, term)
 		}
 	}

@@ -104,8 +104,8 @@ func (v *View) headline(s *leaf.State) string {
 		text += " " + of
 	}
 	if q.setup.ranks > 1 {
-		text += fmt.Sprintf(" This is for the %d ranks that captured this step: the memory of the fullest, "+
-			"and the step of the slowest.", q.setup.ranks)
+		text += fmt.Sprintf(" These figures are for the %d ranks that captured this step: the memory of the "+
+			"fullest rank and the step time of the slowest.", q.setup.ranks)
 	}
 	if s.UnderPlan {
 		text += " Planned for " + s.BasisName + ", which ran without a plan; the step in view ran under one."

@@ -87,8 +87,8 @@ func TestTheSentenceSaysForHowManyRanksItIs(t *testing.T) {
 	for ranks, want := range map[int]bool{1: false, 3: true} {
 		sc, v := show(t, &plannertest.Planner{Together: ranks})
 		text := v.Headline(sc.State)
-		if strings.HasSuffix(text, " This is for the 3 ranks that captured this step: the memory of the "+
-			"fullest, and the step of the slowest.") != want ||
+		if strings.HasSuffix(text, " These figures are for the 3 ranks that captured this step: the "+
+			"memory of the fullest rank and the step time of the slowest.") != want ||
 			strings.Contains(text, "captured this step") != want {
 			t.Errorf("for %d the sentence is %q", ranks, text)
 		}

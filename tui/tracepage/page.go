@@ -136,7 +136,6 @@ func sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// oneMoment reports whether a recording shows a single state, with nothing before or after it.
 func allLosses(tl *timeline.Timeline) []traces.Loss {
 	return append(tl.Trace.Losses[:len(tl.Trace.Losses):len(tl.Trace.Losses)], tl.Losses...)
 }

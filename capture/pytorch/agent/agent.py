@@ -84,7 +84,7 @@ class Agent:
         self.patches = Patches()
         self.finalizer: Any = None
         self.steps = Steps(self.clock() if launched else None)
-        self.unlisted: Unlisted | None = None  # counts steps while no optimizer of torch does
+        self.unlisted: Unlisted | None = None  # finds steps while no optimizer of torch steps
         # the parts
         self.outbox, self.wishes, self.optimizers = Outbox(self.epoch), Wishes(), Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
@@ -161,7 +161,7 @@ class Agent:
 
     # -- the guard -------------------------------------------------------------------------------------------
 
-    def _caught(self, error: BaseException) -> bool:
+    def caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own."""
         self.wishes.calm = 0
         self.windows.stop()
@@ -207,7 +207,7 @@ class Agent:
         except BaseException as e:
             if isinstance(e, self.torch.cuda.OutOfMemoryError):
                 raise  # of state that is brought back: the step itself would have met it
-            ours = not self._caught(e)
+            ours = not self.caught(e)
             self._let_go()
             if not ours:
                 raise
@@ -245,12 +245,10 @@ class Agent:
                 return
             if self.manager.carrier is not None:
                 self.manager.optimizers_left()
-            if self.unlisted is not None:
-                self.unlisted.hook.remove()
-                self.unlisted = steps.first = None
+            self.forget_unlisted()
             self._stepped(optimizer, now)
         except BaseException as e:
-            ours = not self._caught(e)
+            ours = not self.caught(e)
             self._let_go()
             if not ours:
                 raise
@@ -262,32 +260,41 @@ class Agent:
         if self.optimizers.add(optimizer):
             self.totals.next_known = 0
         if self.steps.ends(optimizer):
-            self._boundary(now, False)
+            self.boundary(now, False)
         self.steps.now.spent += self.clock() - now
 
-    def _unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
-        """A module is entered, and something has changed parameters since the last backward pass. A window or
-        plan that begins here hears of the module from us: torch had already collected the module's hooks."""
+    def forget_unlisted(self) -> None:
+        """Look for no steps of optimizers that torch does not know."""
+        if self.unlisted is not None:
+            self.unlisted.hook.remove()
+            self.unlisted = self.steps.first = None
+
+    def unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
+        """A module is entered, and a step of an optimizer that torch does not know has ended. A window or a
+        plan that begins here hears of the module from us: torch had already collected its hooks."""
         if self.guard.dead:
             return self._let_go()
         try:
             if self.thread is None:
                 self._start()
             window, carrier = self.windows.open, self.manager.carrier
+            # a carrier whose hook runs before ours has entered the module, and the step's end undoes that
+            entered = isinstance(carrier, Carrier) and carrier.region.depth > 0
             self._stepped(optimizer, self.clock())
             if self.windows.open is not None and self.windows.open is not window:
                 self.windows.open.entering(module, inputs)
-            if isinstance(self.manager.carrier, Carrier) and self.manager.carrier is not carrier:
-                self.manager.carrier.region.enter(module, inputs)
+            now = self.manager.carrier
+            if isinstance(now, Carrier) and (now is not carrier or entered):
+                now.region.enter(module, inputs)
         except BaseException as e:
-            ours = not self._caught(e)
+            ours = not self.caught(e)
             self._let_go()
             if not ours:
                 raise
 
     # -- a step's end ----------------------------------------------------------------------------------------
 
-    def _boundary(self, now: int, skipped: bool) -> None:
+    def boundary(self, now: int, skipped: bool) -> None:
         steps, windows, manager = self.steps, self.windows, self.manager
         step, window, totals = steps.now, windows.open, self.totals
         if os.getpid() != self.pid:
@@ -368,7 +375,7 @@ class Agent:
                     self.lookout.look(self.steps.now.begin, self.outbox.produced, windows.lasted)
                     wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
         except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
-            self._caught(e)
+            self.caught(e)
             self.sender.sending = None
             windows.drop()
         try:
@@ -381,7 +388,7 @@ class Agent:
                 if self.exit is None:
                     self._undo()
             except Exception as e:
-                self._caught(e)
+                self.caught(e)
             if not inside:
                 self._unmark()  # a viewer that reads the goodbye may attach again at once
                 self._last_word()

@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
-from .compat import graph_task
+from .compat import compiled_graphs, graph_task
 from .process import optimizing
 from .says import Says
 from .steps import UNSTEPPED
@@ -48,10 +48,10 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         # Another thread's backward pass says nothing of the ops of the thread that is described.
         window = agent.windows.here() if agent.windows.open is not None else None
         steps.backward_enters(here)
-        _look_for_steps(agent, True)
         if window is not None:
             window.rooting(True)
         try:
+            _look_for_steps(agent, True)
             return original(*args, **kwargs)
         finally:
             if window is not None:
@@ -66,21 +66,26 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
 
 def _look_for_steps(agent: Agent, begins: bool) -> None:
     """A backward pass begins or has returned. If no optimizer of torch steps, look for another's steps."""
+    steps, unlisted = agent.steps, agent.unlisted
     try:
-        if agent.unlisted is not None and begins:
-            agent.unlisted.backward_enters()
-        elif agent.unlisted is not None:
-            agent.unlisted.backward_left()
-        elif agent.steps.first is None and agent.steps.unstepped >= SILENT and not optimizing():
-            agent.unlisted = Unlisted(agent.torch, agent._unlisted_stepped, agent.guard.broke)
+        if agent.guard.dead:
+            return  # detached during the pass: nobody would take away a hook that is put up now
+        if compiled_graphs() > 0:
+            agent.forget_unlisted()  # torch.compile traces module hooks, and compiles again when one changes
+        elif unlisted is not None and begins:
+            unlisted.backward_enters()
+        elif unlisted is not None:
+            unlisted.backward_left()
+        elif steps.first is None and steps.unstepped >= SILENT and not optimizing():
+            agent.unlisted = Unlisted(agent.torch, agent.unlisted_stepped, agent.guard.broke)
             agent.hooks.append(agent.unlisted.hook)
     except BaseException as e:
-        if agent._caught(e):
+        if agent.caught(e):
             raise
 
 
 def around_update(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
-    """Count the steps that a scaler of gradients does not take."""
+    """Count the steps that a gradient scaler skips."""
     there = weakref.ref(agent)
 
     @functools.wraps(original)
@@ -90,11 +95,11 @@ def around_update(agent: Agent, original: Callable[..., Any]) -> Callable[..., A
             try:
                 now = agent.clock()
                 if agent.unlisted is None and agent.steps.skipped() and os.getpid() == agent.pid:
-                    agent._boundary(now, True)
+                    agent.boundary(now, True)
                 agent.steps.now.stepped = 0
                 agent.steps.now.spent += agent.clock() - now
             except BaseException as e:
-                if agent._caught(e):
+                if agent.caught(e):
                     raise
         return out
 
@@ -118,5 +123,5 @@ def in_closure(there: weakref.ref[Agent], of: weakref.ref[Any], on: bool) -> Non
         if not on and optimizer is not None:
             agent.manager.closure_left(optimizer)
     except BaseException as e:
-        if isinstance(e, agent.torch.cuda.OutOfMemoryError) or agent._caught(e):
+        if isinstance(e, agent.torch.cuda.OutOfMemoryError) or agent.caught(e):
             raise

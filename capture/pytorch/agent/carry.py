@@ -135,7 +135,9 @@ class Carrier:
                 # or torch would take the slab of a plan before for in use still, and have the host pin as
                 # much again
                 torch.cuda.synchronize(device)
-            self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=device.type == "cuda")
+            with torch.inference_mode(False):  # a step may end where an evaluation in that mode begins
+                pinned = device.type == "cuda"
+                self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=pinned)
             self.streams.open(device)
         if device.type == "cuda" and self.entries:
             # what the plan saves shall be seen from outside, and be free for other processes

@@ -106,7 +106,7 @@ class Lookout:
         if not any(stats(i)["num_ooms"] for i in range(cuda.device_count())):
             return history.unhook()
         history.how, history.index, history.pools = "history", produced, self.windows.pools
-        history.orders, history.partial, history.costs = [], True, {}
+        history.orders, history.partial, history.facts = [], True, {}
         history.device = self.torch.device("cuda", cuda.current_device())
         history.steps.append((history.start, self.clock()))
         self.windows.unfinished = history

@@ -113,8 +113,8 @@ class Manager:
                 text = Says("plan_off", carrier.why)
                 self.outbox.say(text, "plan %d" % self.was)
                 self._ended("differs" if carrier.differs else "given_up", text)
-        if self.wishes.plans and not self.wishes.leaving:
-            order = self.wishes.plans.popleft()
+        order = None if self.wishes.leaving else self.wishes.ordered()
+        if order is not None:
             self.exact = True
             self.off()
             self._ended("taken_away", "")

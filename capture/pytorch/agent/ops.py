@@ -66,7 +66,7 @@ class Ops(Window):
         self.torch, self.clock, self.start = torch, clock, now
         self.steps: list[tuple[int, int]] = []
         self.cost = self.lost = self.graphs = 0
-        self.costs: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
         self.rows = Rows(clock, now, broke)
         self.phases = Phases(torch)
         self.within = self.make_within(torch)

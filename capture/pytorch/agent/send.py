@@ -192,13 +192,16 @@ class Sender:
             plan = heard.get("plan") if do == "carry" else None
             if plan is not None and not isinstance(plan, dict):
                 raise TypeError("the plan is not a JSON object")
+            of = number_of(heard, "number")
+            if do == "carry" and plan is None and of not in (0, wishes.newest):
+                return answer([number], DONE)  # the plan to turn off has made way for another already
             answer([number], ACCEPTED)
             try:
                 older = [wishes.plans.popleft()["order"]]
                 answer(older, REFUSED, "superseded", Says("superseded"))
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
-            wishes.carry(number, number_of(heard, "number"), plan, do == "keep", bool(heard.get("stays")))
+            wishes.carry(number, of, plan, do == "keep", bool(heard.get("stays")))
             self.hurry = time.monotonic() + 1.0
         else:
             answer([number], REFUSED, "unknown_order", Says("unknown_order", "%.20r" % (do,)))
@@ -260,7 +263,7 @@ class Sender:
         frame(WINDOW, head)
         yield True
         pack = zlib.compressobj(1)
-        head = dict(window.costs, epoch_ns=self.epoch)
+        head = dict(window.facts, epoch_ns=self.epoch)
         if device is not None and device.type == "cuda":
             head["rules"] = allocator_rules(self.torch)
         try:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .kinds import Module, Tensor
 
 LOOKED = 4  # parameters that are looked at
+SEARCHED = 256  # parameters among which those are chosen
 SILENT = 8  # backward passes without a step of a torch optimizer before we look for other steps
 
 
@@ -73,7 +74,9 @@ class Unlisted:
         """A backward pass has returned."""
         if threading.get_ident() != self.thread:
             return
-        learning = (p for p in self._parameters() if p.grad is not None)
+        # a backward pass that updates as it goes leaves no gradients: do not go through all parameters then
+        first = itertools.islice(self._parameters(), SEARCHED)
+        learning = (p for p in first if p.grad is not None)
         self.looked = [weakref.ref(p) for p in itertools.islice(learning, LOOKED)]
         self.before, self.behind = self._look(), True
 

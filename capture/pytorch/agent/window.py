@@ -27,11 +27,11 @@ class Window:
     cost: int  # nanoseconds that it took of training
     lost: int  # rows for which there was no room
     graphs: int  # CUDA graphs that were replayed
-    costs: dict[str, Any]  # what carrying plans out was measured to take, where somebody plans by it
+    facts: dict[str, Any]  # what a planner has to know of it
     bound = False  # only the thread that began it can end it
     crossings: Crossings | None = None  # of a description
     watched = False  # it is told of what autograd saves
-    evaluates = False  # such a window has seen a forward pass without gradients
+    evaluates = False  # it has seen a forward pass without gradients
     rows: Rows  # of a description
     taken: Any = None  # the snapshot of a history, once there is one
 

@@ -179,7 +179,7 @@ class Windows:
         if window.how == "history" and wishes.every == 1 and not partial and not wishes.leaving:
             window.take()  # so that the next begins at once: the request that fails must be in one of them
         window.cost += self.clock() - begin
-        window.costs = self._costs(window)
+        window.facts = self._facts(window)
         if wishes.leaving and not partial:
             self.finished(window)
             return
@@ -196,7 +196,7 @@ class Windows:
             self.unfinished = window
         self.ready.append(window)
 
-    def _costs(self, window: Any) -> dict[str, Any]:
+    def _facts(self, window: Any) -> dict[str, Any]:
         """What a planner has to know of a window: whether it shows a pass without gradients, and what
         carrying out a plan costs here. On a GPU copies run beside compute, and calibration has their
         figures."""

@@ -26,6 +26,7 @@ class Wishes:
         self.how = settings.depth  # by which means, where a wish names none
         # an order to carry out a plan or none: the newest counts
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
+        self.newest = 0  # the number of the newest plan, 0 for none
         self.stays = True  # keep the newest plan when its viewer has gone
         self.abandoned = False  # the viewer who ordered the newest plan has gone, and it is to end
 
@@ -61,9 +62,17 @@ class Wishes:
             else:
                 others.append((how, steps, saves, library, orders))
 
+    def ordered(self) -> dict[str, Any] | None:
+        """Take up the newest order to carry out a plan or none; None where there is none."""
+        try:
+            return self.plans.popleft()  # which the sending thread may replace meanwhile
+        except IndexError:
+            return None
+
     def carry(self, order: int, number: int, plan: Any, keep: bool, stays: bool) -> None:
         """Have a plan carried out, or none, from the next step on."""
         self.stays, self.abandoned = stays or not plan, False
+        self.newest = number if plan else 0
         self.plans.append({"order": order, "id": number, "plan": plan, "keep": keep})
 
     def viewer_left(self) -> None:

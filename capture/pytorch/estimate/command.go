@@ -3,6 +3,7 @@ package estimate
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,8 +34,8 @@ func interpreter(argv []string) (string, error) {
 		return exec.LookPath(named)
 	}
 	for _, word := range argv[1:] {
-		if isPython(word) {
-			return exec.LookPath(word)
+		if python, err := exec.LookPath(word); err == nil && isPython(word) {
+			return python, nil
 		}
 		if strings.HasSuffix(word, ".py") {
 			break // the rest is the script's own
@@ -59,7 +60,7 @@ func scripted(path string) (python string, err error) {
 		return "", err
 	}
 	defer f.Close()
-	lines := bufio.NewReaderSize(f, 4096)
+	lines := bufio.NewReader(io.LimitReader(f, 4096))
 	first, _ := lines.ReadString('\n')
 	line, ok := strings.CutPrefix(first, "#!")
 	if !ok {
@@ -84,6 +85,9 @@ var executed = regexp.MustCompile(`^'''exec' (?:"([^"]+)"|(\S+))`)
 // checkTorch refuses a process whose torch is not the one that the stand-in was made for: it could lack what
 // that one calls.
 func checkTorch(lib *standin.Library, all []Process) error {
+	if lib.Torch == "" { // it does not say
+		return nil
+	}
 	for i := range all {
 		if torch := all[i].Torch; torch != lib.Torch {
 			return fmt.Errorf("%w: the command ran torch %s, and the Python that was found for it has torch "+

@@ -54,7 +54,7 @@ class Taken(object):
         while frame is not None:
             name = frame.f_code.co_filename
             if not name.startswith((self.inside, "gmemtop", "<frozen")) and os.path.exists(name):
-                # code that a decorator made may have no lines; the one that it begins in is near
+                # generated code may have no line numbers; its first line is close enough
                 return "%s:%d" % (name, frame.f_lineno or frame.f_code.co_firstlineno)
             frame = frame.f_back
         return "?"

@@ -280,7 +280,7 @@ STANDIN_API int cudaMallocManaged(void **p, size_t n, unsigned) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(allocate(p, n, Kind::kManaged, false, __func__));
 }
-// Hints where managed memory should be, as optimizers with paged states give them. The arguments behind the
+// Hints where managed memory should be, as optimizers with paged states give them. The arguments after the
 // size differ between CUDA 12 and 13, and are not needed.
 static Result hint(const void *p, size_t n) {
   Lock lock(core());

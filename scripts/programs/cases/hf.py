@@ -144,7 +144,7 @@ def pad():
     return t.DataCollatorForSeq2Seq(t.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>"))
 
 
-# What a Trainer does beside training.
+# What else a Trainer does.
 BUSY = {
     "dataloader_num_workers": 2,
     "eval_strategy": "steps",

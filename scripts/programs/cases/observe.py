@@ -3,7 +3,7 @@
     observe.py SCRIPT [ARGUMENT ...]
 
 A line is "step N CHECKSUM". All else that the program prints goes to standard error. The checksum is taken
-from memory, without an op of torch. A script whose optimizer is none of torch's calls what it finds as
+from memory, without an op of torch. A script whose optimizer is not torch's calls what it finds as
 observe.stepped(PARAMETERS) after each step.
 """
 

@@ -100,7 +100,7 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
     assert counted == (0, 2, 0)
 
 
-def test_an_evaluation_between_two_steps_is_none_of_the_plans():
+def test_an_evaluation_between_two_steps_is_left_alone():
     torch = pytest.importorskip("torch", reason="needs torch")
 
     class Net(torch.nn.Module):

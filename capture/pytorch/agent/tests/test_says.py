@@ -69,7 +69,7 @@ def test_an_error_is_told_by_its_code_if_it_is_ours(monkeypatch, error, text, co
     windows = Windows.__new__(Windows)
     windows.torch, windows.outbox = None, Outbox()
     windows.optimizers = SimpleNamespace(device=lambda: SimpleNamespace(type="cpu"))
-    assert windows._costs(SimpleNamespace(watched=True, evaluates=False, rows=SimpleNamespace(list=[]))) == {
+    assert windows._facts(SimpleNamespace(watched=True, evaluates=False, rows=SimpleNamespace(list=[]))) == {
         "evaluates": False
     }
     [(_, notice)] = windows.outbox.notices

@@ -286,7 +286,7 @@ func TestALookSaysFromWhenStepsAreCountedAndWhoEnded(t *testing.T) {
 		f.CountsFrom("since attach")
 		s.Begin(capture.Target{PID: 7, Capabilities: []string{"steps"}})
 		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
-		want := live.Fact{Name: "steps", Value: "counted from 0, as enumerate() does, since attach"}
+		want := live.Fact{Name: "steps", Value: "counted from 0, like enumerate(), since attach"}
 		if l.Since != "since attach" || !slices.Contains(l.Facts, want) {
 			t.Errorf("since %q, facts %v", l.Since, l.Facts)
 		}

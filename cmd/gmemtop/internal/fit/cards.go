@@ -120,11 +120,13 @@ func device(hw *plan.Hardware, memory int64) estimate.Device {
 	return d
 }
 
-// Memory returns a device's memory in bytes: what its driver reports, if known, which is a little less than
-// its data sheet says.
+// Memory returns a device's memory in bytes: for a preset what its driver reports, which is a little less
+// than its data sheet says. Hardware that was measured has its own figure.
 func Memory(hw *plan.Hardware) int64 {
-	if c, ok := cardOf(hw); ok {
-		return c.Memory
+	if model, preset := cards[hw.Name]; preset {
+		if c, ok := standin.CardNamed(model); ok {
+			return c.Memory
+		}
 	}
 	return hw.MemoryBytes
 }

@@ -41,7 +41,7 @@ func NoTrace(path string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", load.Name(path), &traces.FormatError{Offset: -1,
-		Reason: "this is a log with PyTorch's out-of-memory message, and no trace",
+		Reason: "this is a log with PyTorch's out-of-memory message, not a trace",
 		Advice: "gmemtop oom " + path + " explains the message"})
 }
 
