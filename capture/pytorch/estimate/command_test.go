@@ -29,6 +29,7 @@ func TestInterpreter(t *testing.T) {
 		{"tune", "#!/bin/sh\n'''exec' \"" + other + "\" \"$0\" \"$@\"\n' '''\n", nil, other},
 		{"litgpt", "#!/bin/sh\n'''exec' " + other + " \"$0\" \"$@\"\n' '''\n", nil, other},
 		{"train.sh", "#!/bin/bash\npython train.py\n", nil, onPath},
+		{"bash", "", []string{"-c", "python train.py"}, onPath},
 		{"env", "", []string{"SEED=1", "python3.11", "train.py"}, other},
 		{"nice", "", []string{"./train.py", "python3.11"}, onPath},
 	} {

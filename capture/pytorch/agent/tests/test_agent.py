@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import wire
+from agent import around, wire
 from agent.agent import REST, Agent
 from agent.around import around_backward
+from agent.carry import Carrier
 from agent.closures import around_closure
 from agent.guard import Guard
 from agent.link import Bell
@@ -21,6 +22,7 @@ from agent.outbox import COUNTED, Outbox
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.storages import Addresses
 from agent.totals import Pools
+from agent.unlisted import SILENT
 from agent.windows import MAX_READY, Windows
 from agent.wishes import Wishes
 
@@ -426,6 +428,46 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
         with pytest.raises(ZeroDivisionError):
             backward()
         assert c.agent.steps.in_backward == set()
+
+
+@pytest.mark.parametrize("happens", ["nothing", "detached", "compiled"])
+def test_no_hook_of_modules_comes_behind_a_detach_or_stays_beside_compiled_code(monkeypatch, happens):
+    c = Clocked(monkeypatch)
+    c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
+    c.agent.steps.first, c.agent.hooks, removed = None, [], []
+    found = SimpleNamespace(
+        hook=SimpleNamespace(remove=lambda: removed.append(1)),
+        backward_enters=lambda: None,
+        backward_left=lambda: None,
+    )
+    monkeypatch.setattr(around, "Unlisted", lambda torch, stepped, broke: found)
+
+    def original():
+        c.agent.steps.unstepped = SILENT
+        c.agent.guard.dead = happens == "detached"
+
+    backward = around_backward(c.agent, original)
+    backward()
+    assert (c.agent.unlisted is found) == (happens != "detached")
+    if happens == "compiled":
+        monkeypatch.setattr(around, "compiled_graphs", lambda: 1)
+        backward()
+        backward()
+        assert c.agent.unlisted is None and removed == [1]
+
+
+@pytest.mark.parametrize(("depth", "want"), [(1, ["module"]), (0, [])])
+def test_a_carrier_that_was_in_the_module_where_a_step_ends_enters_it_again(monkeypatch, depth, want):
+    c, entered, carrier = Clocked(monkeypatch), [], Carrier.__new__(Carrier)
+    carrier.region = SimpleNamespace(depth=depth, enter=lambda module, inputs: entered.append(module))
+    c.agent.manager.carrier, c.agent.thread = carrier, object()
+
+    def stepped(optimizer, now):
+        carrier.region.depth = 0
+
+    monkeypatch.setattr(c.agent, "_stepped", stepped)
+    c.agent.unlisted_stepped(None, "module", ())
+    assert entered == want
 
 
 def test_a_long_step_is_never_only_counted(monkeypatch):

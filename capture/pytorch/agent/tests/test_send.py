@@ -96,6 +96,16 @@ def test_what_is_said_has_its_code_in_every_frame():
     )
 
 
+def test_an_order_without_a_plan_ends_only_the_plan_that_it_names():
+    s = Viewed()
+    for number in (3, 4):
+        s.hear(wire.ORDER, order(id=number, do="carry", number=number, plan={"version": 1}))
+    s.hear(wire.ORDER, order(id=5, do="carry", number=3))  # which has made way for the other
+    assert [p["id"] for p in s.wishes.plans] == [4]
+    s.hear(wire.ORDER, order(id=6, do="carry", number=4))
+    assert [p["plan"] for p in s.wishes.plans] == [None]
+
+
 def test_an_order_that_nobody_knows_is_refused():
     s = Viewed()
     s.hear(wire.ORDER, order(id=8, do="dance"))
