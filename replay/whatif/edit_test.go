@@ -15,7 +15,11 @@ func TestLeversThatMakeOneRequestSmallerAreMultiplied(t *testing.T) {
 		less []int64
 		want int64
 	}{
-		{nil, 1000}, {[]int64{500}, 500}, {[]int64{500, 500}, 250}, {[]int64{500, 938}, 31}, {[]int64{2000}, 0},
+		{nil, 1000},
+		{[]int64{500}, 500},
+		{[]int64{500, 500}, 250},
+		{[]int64{500, 938}, 31},
+		{[]int64{2000}, 0},
 	} {
 		var levers []autopsy.Effect
 		for _, less := range c.less {
