@@ -48,7 +48,8 @@ func TestSecretsStayOutOfURLs(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Dial(within(t), Access{Join: Join{Run: "r"}, URL: "tls://127.0.0.1:1", Credentials: creds})
-	if err == nil || !strings.Contains(err.Error(), "others can read") {
+	if err == nil || !strings.Contains(err.Error(), "can be read by others (mode 0644): chmod 600 it, and "+
+		"ask the site for new credentials") {
 		t.Errorf("credentials that others can read: %v", err)
 	}
 }

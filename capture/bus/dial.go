@@ -63,7 +63,7 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 	if a.Patient {
 		options = append(options, nats.IgnoreAuthErrorAbort())
 	}
-	if a.URL == "" { // a site's servers tell of each other, and any of them will do
+	if a.URL == "" { // our hub is one server; of a site's, any will do, so those that they tell of are used
 		options = append(options, nats.IgnoreDiscoveredServers())
 	}
 	where, more, err := a.where()
@@ -193,5 +193,5 @@ func checkCredentials(path string) error {
 	if err != nil {
 		return err
 	}
-	return private(path, info)
+	return private(path, info, "ask the site for new credentials")
 }

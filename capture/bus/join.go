@@ -102,7 +102,7 @@ func ReadJoin(path string) (Join, error) {
 	if err != nil {
 		return Join{}, fmt.Errorf("read the join file: %w", err)
 	}
-	if err := private(path, info); err != nil {
+	if err := private(path, info, "start the hub again"); err != nil {
 		return Join{}, err
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxJoin+1))
@@ -116,18 +116,16 @@ func ReadJoin(path string) (Join, error) {
 	return j, nil
 }
 
-// private reports an error if a file holds secrets that others could read.
-func private(path string, info os.FileInfo) error {
+// private reports an error if a file holds secrets that others could read. renew says how to get new ones.
+func private(path string, info os.FileInfo, renew string) error {
 	switch mode := info.Mode(); {
 	case !mode.IsRegular():
 		return fmt.Errorf("%s is not a file", path)
 	case mode.Perm()&0o077 != 0:
-		return fmt.Errorf("%s has keys that others can read (mode %04o): chmod 600 it, and start the hub "+
-			"again "+
-			"if somebody may have read it", path, mode.Perm())
+		return fmt.Errorf("%s can be read by others (mode %04o): chmod 600 it, and %s if somebody may have "+
+			"read it", path, mode.Perm(), renew)
 	case !ownedByUs(info):
-		return fmt.Errorf("%s belongs to another user: copy it with its owner's consent, or start a hub",
-			path)
+		return fmt.Errorf("%s belongs to another user: copy it with its owner's consent", path)
 	}
 	return nil
 }

@@ -49,7 +49,8 @@ func TestAJoinFileThatOthersCouldReadIsRefused(t *testing.T) {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ReadJoin(path); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		if _, err := ReadJoin(path); err == nil ||
+			!strings.Contains(err.Error(), "chmod 600 it, and start the hub again") {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
 	}
