@@ -36,7 +36,8 @@ const (
 func (n names) domain() string { return "GMT-" + n.run }
 
 // leafOf makes a server the leaf node of a site's servers. The site's users may look and pass signed orders
-// on, but neither send steps nor change streams.
+// on. What they send as steps is refused, and so are requests that would change streams. Answers of the
+// server and what consumers deliver are not checked: they go where the request says, even among the steps.
 func (o *HubOptions) leafOf(options *server.Options) error {
 	if err := checkURL(o.Leaf); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (l *serverLog) newest() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.said == "" {
-		return ErrNoHub
+		return errors.New("no answer from there yet")
 	}
 	return errors.New(l.said)
 }
@@ -121,21 +122,40 @@ func (*serverLog) Debugf(string, ...any) {}
 // Tracef implements server.Logger.
 func (*serverLog) Tracef(string, ...any) {}
 
-// stream returns a stream of the run and the JetStream that has it: at a site, that of the hub that is its
-// leaf node, if there is one. A missing stream is reported at once, but an account without JetStream may get
-// no answer.
+// stream returns a stream of the run and the JetStream that has it: at a site, that of its servers or that of
+// the hub that is their leaf node. Both are asked at once, since a question that the site's permissions do
+// not allow gets no answer, nor may one from an account without JetStream.
 func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstream.Stream, error) {
-	if c.access.URL != "" {
-		leaf, err := jetstream.NewWithDomain(c.nats, c.names.domain())
-		if err != nil {
-			return nil, nil, err
-		}
-		if s, err := leaf.Stream(ctx, c.names.stream(k)); err == nil {
-			return leaf, s, nil
+	if c.access.URL == "" {
+		s, err := c.js.Stream(ctx, c.names.stream(k))
+		return c.js, s, err
+	}
+	leaf, err := jetstream.NewWithDomain(c.nats, c.names.domain())
+	if err != nil {
+		return nil, nil, err
+	}
+	type found struct {
+		js     jetstream.JetStream
+		stream jetstream.Stream
+		err    error
+	}
+	both := []jetstream.JetStream{c.js, leaf}
+	answers := make(chan found, len(both))
+	asking, enough := context.WithCancel(ctx)
+	defer enough()
+	for _, js := range both {
+		go func() {
+			s, err := js.Stream(asking, c.names.stream(k))
+			answers <- found{js, s, err}
+		}()
+	}
+	var f found
+	for range both {
+		if f = <-answers; f.err == nil {
+			break
 		}
 	}
-	s, err := c.js.Stream(ctx, c.names.stream(k))
-	return c.js, s, err
+	return f.js, f.stream, f.err
 }
 
 // openSite makes the streams of a run on a site's servers where they are missing.
@@ -155,10 +175,25 @@ func (h *Hub) openSite() error {
 	ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
 	defer cancel()
 	// Where the site has three servers that can take it, one of them may stop and nothing is lost.
-	if err = own.prepare(ctx, siteBytes, siteReplicas); err != nil && ctx.Err() == nil {
+	err = own.prepare(ctx, siteBytes, siteReplicas)
+	if tooFew(err) {
 		err = own.prepare(ctx, siteBytes, 1)
 	}
 	return err
+}
+
+// tooFew reports whether a site has refused a stream because it has too few servers that can take it.
+func tooFew(err error) bool {
+	var refused *jetstream.APIError
+	if !errors.As(err, &refused) {
+		return false
+	}
+	switch server.ErrorIdentifier(refused.ErrorCode) {
+	case server.JSClusterNoPeersErrF, server.JSStreamReplicasNotSupportedErr,
+		server.JSInsufficientResourcesErr:
+		return true
+	}
+	return false
 }
 
 // Remove removes what a site's servers keep of the run. A server of our own takes its messages with it.

@@ -5,11 +5,13 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
 )
 
@@ -18,8 +20,19 @@ import (
 func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 	s := sitetest.StartCluster(t, 3)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
-	ctx := within(t)
+	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer stop()
 	h := openHub(t, HubOptions{Run: "r", URL: s.URL, Credentials: s.Credentials, Keys: makeKeys(t)})
+	own, err := h.Dial(Viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close()
+	for _, k := range kinds {
+		if _, x, err := own.stream(ctx, k); err != nil || x.CachedInfo().Config.Replicas != siteReplicas {
+			t.Fatalf("the stream of kind %s: %+v %v", k, x, err)
+		}
+	}
 	leader := s.Leader(t, namesOf("r").stream(Step))
 	as := func(r Role) *Conn {
 		return dial(t, Access{Join: h.Join(), Role: r, URL: strings.Split(s.URL, ",")[leader],
@@ -52,16 +65,20 @@ func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 func TestAHubIsALeafNodeOfASite(t *testing.T) {
 	s := sitetest.Start(t)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
-	for name, credentials := range map[string]string{"with JetStream": s.Credentials,
-		"without": s.NoStreams} {
-		t.Run(name, func(t *testing.T) { aLeafNode(t, s, credentials) })
+	// This user has only the permissions that docs/fleet.md asks for.
+	least := s.User(t, []string{"$JS.GMT-r.API.>", "gmt.v1.r.ctl.>"}, []string{"_GMT.>"})
+	for name, x := range map[string]struct{ hub, user string }{
+		"with JetStream": {s.Credentials, s.Credentials}, "without": {s.NoStreams, s.NoStreams},
+		"least permissions": {s.Credentials, least}} {
+		t.Run(name, func(t *testing.T) { aLeafNode(t, s, x.hub, x.user) })
 	}
 }
 
-func aLeafNode(t *testing.T, s *sitetest.Site, credentials string) {
+// aLeafNode tries a hub that is a leaf node with some credentials, and the user of the site who has others.
+func aLeafNode(t *testing.T, s *sitetest.Site, hub, credentials string) {
 	ctx := within(t)
 	h := openHub(t, HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: makeKeys(t), Leaf: s.Leaf,
-		Credentials: credentials})
+		Credentials: hub})
 	if err := h.Leaf(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +118,24 @@ func aLeafNode(t *testing.T, s *sitetest.Site, credentials string) {
 	if _, err := user.publish(forging, "a", Step, "1", []byte("forged")); err == nil {
 		t.Error("a user of the site sends steps")
 	}
+	// Nor may the hub do so for a user, by delivering to a subject that would.
+	for _, change := range []string{"DELETE", "PURGE"} {
+		to := "$JS.API.STREAM." + change + "." + n.stream(Step)
+		if _, err := user.nats.SubscribeSync(to); err != nil { // the hub delivers only to who listens
+			t.Error(err)
+		}
+		body := fmt.Appendf(nil, `{"stream_name":%q,"config":{"name":%q,"deliver_subject":%q,`+
+			`"headers_only":true,"ack_policy":"none","deliver_policy":"all"}}`, n.stream(Step), change, to)
+		m, err := user.nats.Request("$JS."+n.domain()+".API.CONSUMER.CREATE."+n.stream(Step)+"."+change, body,
+			dialWait)
+		if err != nil || strings.Contains(string(m.Data), `"error"`) {
+			t.Errorf("a consumer is not made: %+v %v", m, err)
+		}
+	}
 	send(ctx, t, agent, r, "three")
+	if _, x, err := user.stream(ctx, Step); err != nil || x.CachedInfo().State.Msgs != 3 {
+		t.Errorf("the run's steps are changed: %+v %v", x, err)
+	}
 	if got := b.wait(ctx, t, 3); string(got[2].Data) != "three" {
 		t.Errorf("a user of the site has sent %q", got[2].Data)
 	}
@@ -116,9 +150,12 @@ func TestAHubThatASiteRefusesServesAllTheSame(t *testing.T) {
 	t.Setenv("SSL_CERT_FILE", s.Roots)
 	ctx := within(t)
 	h := openHub(t, HubOptions{Run: "r", Keys: makeKeys(t), Leaf: s.Leaf})
-	soon, stop := context.WithTimeout(ctx, 3*time.Second)
-	defer stop()
-	if err := h.Leaf(soon); err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
+	await.Until(t, "the site refuses it", func() bool {
+		return strings.Contains(h.log.newest().Error(), "Authorization Violation")
+	})
+	over, stop := context.WithCancel(ctx)
+	stop()
+	if err := h.Leaf(over); err == nil || !strings.Contains(err.Error(), "Authorization Violation") {
 		t.Errorf("a leaf node without credentials: %v", err)
 	}
 	as := func(r Role) *Conn {

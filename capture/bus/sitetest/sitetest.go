@@ -44,7 +44,8 @@ type Site struct {
 	// read runs but not send to them, and NoStreams one for an account that may not use JetStream.
 	Credentials, Others, Looking, NoStreams string
 
-	servers []*server.Server
+	servers  []*server.Server
+	training nkeys.KeyPair // of the account that Credentials are for
 }
 
 // Start starts a site's only server, which ends with the test.
@@ -79,7 +80,7 @@ func StartCluster(t testing.TB, servers int) *Site {
 	for i := range servers {
 		o := options
 		o.ServerName, o.StoreDir = fmt.Sprintf("site%d", i), filepath.Join(dir, fmt.Sprint(i))
-		o.Port, o.LeafNode.Port = freePort(t), freePort(t)
+		o.Port, o.LeafNode.Port = server.RANDOM_PORT, server.RANDOM_PORT
 		if routes != nil {
 			o.Cluster.Name, o.Cluster.Host, o.Routes = "site", "127.0.0.1", routes
 			var err error
@@ -91,6 +92,9 @@ func StartCluster(t testing.TB, servers int) *Site {
 		site.Start()
 		t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
 		s.servers = append(s.servers, site)
+		if !site.ReadyForConnections(10 * time.Second) {
+			t.Fatal("one of the site's servers does not start")
+		}
 		urls[i] = fmt.Sprintf("tls://127.0.0.1:%d", o.Port)
 		if i == 0 {
 			s.Plain = fmt.Sprintf("nats://127.0.0.1:%d", o.Port)
@@ -101,7 +105,7 @@ func StartCluster(t testing.TB, servers int) *Site {
 	await.Until(t, "the site's servers are ready", func() bool {
 		leads := servers == 1
 		for _, one := range s.servers {
-			if !one.ReadyForConnections(time.Second) || servers > 1 && !one.JetStreamIsCurrent() {
+			if servers > 1 && !one.JetStreamIsCurrent() {
 				return false
 			}
 			leads = leads || one.JetStreamIsLeader()
@@ -148,6 +152,46 @@ func freePort(t testing.TB) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
+// User makes the credentials of a user of the same account as Credentials, who may publish and subscribe to
+// some subjects alone, and returns their file.
+func (s *Site) User(t testing.TB, publish, subscribe []string) string {
+	t.Helper()
+	var permissions jwt.Permissions
+	permissions.Pub.Allow, permissions.Sub.Allow = publish, subscribe
+	path, err := credentials(s.training, filepath.Join(t.TempDir(), "user.creds"), permissions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// credentials makes a user of an account and writes a file with the user's credentials.
+func credentials(account nkeys.KeyPair, path string, permissions jwt.Permissions) (string, error) {
+	user, err := nkeys.CreateUser()
+	if err != nil {
+		return "", err
+	}
+	public, err := user.PublicKey()
+	if err != nil {
+		return "", err
+	}
+	claims := jwt.NewUserClaims(public)
+	claims.Permissions = permissions
+	token, err := claims.Encode(account)
+	if err != nil {
+		return "", err
+	}
+	seed, err := user.Seed()
+	if err != nil {
+		return "", err
+	}
+	text, err := jwt.FormatUserConfig(token, seed)
+	if err != nil {
+		return "", err
+	}
+	return path, os.WriteFile(path, text, 0o600)
+}
+
 // accounts makes the site's accounts and credentials of their users.
 func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 	t.Helper()
@@ -168,18 +212,11 @@ func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 	resolver := &server.MemAccResolver{}
 	var limits jwt.JetStreamLimits
 	limits.DiskStorage, limits.MemoryStorage, limits.Streams, limits.Consumer = -1, -1, -1, -1
-	credentials := func(account nkeys.KeyPair, name string, deny ...string) string {
-		user, public := pair(nkeys.CreateUser)
-		claims := jwt.NewUserClaims(public)
-		claims.Pub.Deny = deny
-		token, err := claims.Encode(account)
+	user := func(account nkeys.KeyPair, name string, deny ...string) string {
+		var permissions jwt.Permissions
+		permissions.Pub.Deny = deny
+		path, err := credentials(account, filepath.Join(dir, name), permissions)
 		must(err)
-		seed, err := user.Seed()
-		must(err)
-		text, err := jwt.FormatUserConfig(token, seed)
-		must(err)
-		path := filepath.Join(dir, name)
-		must(os.WriteFile(path, text, 0o600))
 		return path
 	}
 	account := func(name string, limits jwt.JetStreamLimits) nkeys.KeyPair {
@@ -191,12 +228,12 @@ func (s *Site) accounts(t testing.TB, dir string, options *server.Options) {
 		must(resolver.Store(public, token))
 		return p
 	}
-	training := account("training", limits)
-	s.Credentials = credentials(training, "me.creds")
-	s.Looking = credentials(training, "looking.creds", "gmt.>", "$JS.API.STREAM.CREATE.>",
+	s.training = account("training", limits)
+	s.Credentials = user(s.training, "me.creds")
+	s.Looking = user(s.training, "looking.creds", "gmt.>", "$JS.API.STREAM.CREATE.>",
 		"$JS.API.STREAM.UPDATE.>", "$JS.API.STREAM.DELETE.>")
-	s.Others = credentials(account("others", limits), "others.creds")
-	s.NoStreams = credentials(account("without streams", jwt.JetStreamLimits{}), "nostreams.creds")
+	s.Others = user(account("others", limits), "others.creds")
+	s.NoStreams = user(account("without streams", jwt.JetStreamLimits{}), "nostreams.creds")
 	system, systemKey := pair(nkeys.CreateAccount)
 	token, err := jwt.NewAccountClaims(systemKey).Encode(operator)
 	must(err)
