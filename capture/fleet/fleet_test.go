@@ -407,6 +407,8 @@ func TestANodeThatFallsSilentIsLateAndThenLost(t *testing.T) {
 	}
 	say("a:1")
 	say("b:1")
+	w.caughtUp(bus.Hello)
+	w.caughtUp(bus.Step)
 	why := func() string {
 		w.look(true)
 		return w.Job().First().History.Snapshot().Severed
@@ -435,7 +437,8 @@ func TestANodeThatFallsSilentIsLateAndThenLost(t *testing.T) {
 	}
 }
 
-// A viewer that comes late is told at once that a node has long been silent, whatever its own clock says.
+// A viewer that comes late is told that a node has long been silent, whatever its own clock says, as soon as
+// it has read everything: until then, a node may have sent more.
 func TestWhoComesLateSeesThatANodeIsSilent(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := NewWatch(WatchOptions{now: func() time.Time { return now }})
@@ -445,14 +448,20 @@ func TestWhoComesLateSeesThatANodeIsSilent(t *testing.T) {
 			Data: appendBatch(nil, batch{head: head{rank: maybe.Known(int64(rank))},
 				steps: []capture.Step{aStep(0)}})})
 	}
-	w.caughtUp(bus.Hello)
-	w.caughtUp(bus.Step)
-	<-w.Caught()
-	for i, want := range []string{"lost: nothing from n0 for 31s", "late: nothing from n1 for 6s", ""} {
-		if got := w.Job().Processes()[i].History.Snapshot().Severed; got != want {
-			t.Errorf("rank %d: %q, not %q", i, got, want)
+	check := func(when string, all ...string) {
+		t.Helper()
+		for i, want := range all {
+			if got := w.Job().Processes()[i].History.Snapshot().Severed; got != want {
+				t.Errorf("%s, rank %d: %q, not %q", when, i, got, want)
+			}
 		}
 	}
+	w.caughtUp(bus.Hello)
+	w.look(true)
+	check("while it reads", "", "", "")
+	w.caughtUp(bus.Step)
+	<-w.Caught()
+	check("in the end", "lost: nothing from n0 for 31s", "late: nothing from n1 for 6s", "")
 }
 
 // A rank that torchrun starts again is another attempt.

@@ -344,6 +344,7 @@ func (w *Watch) lookAt(now time.Time, connected bool) {
 		case n.over || since < lateAfter:
 		case !connected:
 			why = "the hub does not answer"
+		case len(w.behind) > 0: // newer messages of the node may still have to be read
 		case since < lostAfter:
 			why = fmt.Sprintf("late: nothing from %s for %s", n.host, since.Round(time.Second))
 		default:
