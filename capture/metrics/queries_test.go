@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Prometheus answers the queries of docs/metrics.md. Beside our series stand those of two GPUs as
-// dcgm-exporter writes them, one of them used by the run's job.
+// Prometheus answers the queries of docs/metrics.md. Beside our series stand those of three GPUs as
+// dcgm-exporter writes them: one is used by the run's job, one by another job, one by none.
 func TestPrometheusAnswersThePagesQueries(t *testing.T) {
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
