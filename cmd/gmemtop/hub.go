@@ -69,7 +69,7 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.StringVar(&c.url, "hub", "", "let a site's own NATS servers at this `URL` carry the run, such as "+
 		"tls://nats.site:4222, instead of a server of gmemtop's own")
 	p.StringVar(&c.leaf, "leaf", "", "also become a leaf node of the site's own NATS servers at this `URL`, "+
-		"so that those who may use them can look at the run from there")
+		"so that the site's users can look at the run from there")
 	p.StringVar(&c.creds, "creds", "", credsUsage)
 	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "leaf", "creds")
 	return cmd
@@ -120,7 +120,7 @@ func (c *hubCommand) serve() error {
 	return h.Remove(late)
 }
 
-// check refuses flags that do not go together, and names the run where they do not.
+// check refuses flags that do not go together, and finds the run's name if none was given.
 func (c *hubCommand) check() error {
 	if c.join == "" {
 		return usagef("name the file for the run's keys: --join-file /shared/r1.join")
@@ -138,6 +138,9 @@ func (c *hubCommand) check() error {
 	if c.url != "" && (c.listen != "" || c.store != "" || c.viewers != "" || c.leaf != "") {
 		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file " +
 			"and --leaf")
+	}
+	if c.creds != "" && c.url == "" && c.leaf == "" {
+		return usagef("--creds is for a site's own NATS servers: name them with --hub or --leaf")
 	}
 	return nil
 }
@@ -228,7 +231,7 @@ func (c *hubCommand) joinSite(ctx context.Context, h *bus.Hub) {
 	defer stop()
 	err := h.Leaf(soon)
 	if err != nil && ctx.Err() == nil {
-		c.note("%v; the hub goes on, and keeps trying", err)
+		c.note("%v; the hub works without it and keeps trying", err)
 		err = h.Leaf(ctx)
 	}
 	if err == nil {

@@ -31,7 +31,7 @@ const credsUsage = "the `file` with your credentials for the site's own NATS ser
 
 // errHub says how to name a run on a site's servers.
 var errHub = errors.New("to look at a run through a site's own NATS servers, write --hub tls://HOST:PORT " +
-	"--creds FILE --run NAME; who has the run's join file names that instead of --run")
+	"--creds FILE --run NAME; with the run's join file, write --join-file FILE instead of --run NAME")
 
 func (r *reachFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
@@ -208,8 +208,8 @@ func errPlain(place string) error {
 		"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
 }
 
-// orders returns how a viewer that reaches a run by looks reaches it to give orders. The caller calls leave
-// when it is done. The screen is in use, so ssh must not ask for anything.
+// orders returns how to give orders to a run that is viewed by way of looks. The caller calls leave when it
+// is done. The screen is in use, so ssh must not ask for anything.
 func (r *reachFlags) orders(ctx context.Context, place string, looks fleet.Reach) (_ fleet.Reach,
 	leave func(), err error) {
 	looks.Access.Role = bus.Operator

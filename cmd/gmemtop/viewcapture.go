@@ -51,7 +51,7 @@ func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
 		for i, p := range list {
 			taken[i].Window, taken[i].Err = windowOf(ctx, done, p)
 		}
-		for _, x := range taken { // all at once: who plans for one rank finds the others
+		for _, x := range taken { // all at once, so that a plan for one rank finds the others' steps
 			if x.Err == nil {
 				x.Process.History.Window(x.Window)
 			}
@@ -98,7 +98,7 @@ func windowOf(ctx context.Context, done fleet.Captured, p *job.Process) (capture
 	rank := p.Target().Rank
 	k := slices.IndexFunc(done.Ranks, func(r fleet.CapturedRank) bool { return maybe.Known(r.Rank) == rank })
 	if k < 0 {
-		return capture.Window{}, errors.New("captures ask for ranks, and this process does not say its rank")
+		return capture.Window{}, errors.New("its rank is not known, and a capture needs it")
 	}
 	r := done.Ranks[k]
 	if r.Path == "" {
