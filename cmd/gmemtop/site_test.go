@@ -24,6 +24,10 @@ import (
 func TestASitesOwnServersCarryARun(t *testing.T) {
 	s := sitetest.Start(t)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
+	// Nobody has more permissions than docs/fleet.md asks for.
+	me := s.User(t, []string{"gmt.v1.>", "_GMT.>", "$JS.API.>", "$JS.ACK.>"},
+		[]string{"gmt.v1.>", "_GMT.>"})
+	looking := s.User(t, []string{"$JS.API.>"}, []string{"_GMT.>"})
 	dir := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	join, sealed := filepath.Join(dir, "r.join"), filepath.Join(dir, "sealed")
@@ -35,7 +39,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		t.Helper()
 		var said words
 		hub := exec.CommandContext(t.Context(), "gmemtop", append([]string{"hub", "--hub", s.URL, "--creds",
-			s.Credentials, "--run", "r", "--join-file", join}, args...)...)
+			me, "--run", "r", "--join-file", join}, args...)...)
 		hub.Stdout, hub.Stderr = &said, &said
 		if err := hub.Start(); err != nil {
 			t.Fatal(err)
@@ -55,7 +59,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		first.Process.Step(capture.Step{Index: i, Start: i, End: i + 1, Allocated: maybe.Known(100 + i)})
 	}
 	node := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identity{Node: "n1"}, Join: join,
-		Credentials: s.Credentials})
+		Credentials: me})
 	look := func(args ...string) (r struct{ Ranks []struct{ Rank, Step int64 } }) {
 		out, err := exec.CommandContext(t.Context(), "gmemtop", append([]string{"view", "--json"},
 			args...)...).Output()
@@ -64,9 +68,9 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		}
 		return r
 	}
-	for _, way := range [][]string{{"--hub", s.URL, "--creds", s.Credentials, "--run", "r"},
-		{"--hub", s.URL, "--creds", s.Looking, "--run", "r"},
-		{"--join-file", join, "--creds", s.Credentials}} {
+	for _, way := range [][]string{{"--hub", s.URL, "--creds", me, "--run", "r"},
+		{"--hub", s.URL, "--creds", looking, "--run", "r"},
+		{"--join-file", join, "--creds", me}} {
 		await.Until(t, "view "+strings.Join(way, " ")+" shows the run", func() bool {
 			r := look(way...)
 			return len(r.Ranks) == 1 && r.Ranks[0].Rank == 3 && r.Ranks[0].Step == 4
@@ -74,7 +78,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 	}
 	// The order arrives, and this rank can carry out none.
 	obeys := func() bool {
-		out, err := gmemtop("capture", "--join-file", join, "--creds", s.Credentials, "--ranks", "3")
+		out, err := gmemtop("capture", "--join-file", join, "--creds", me, "--ranks", "3")
 		if err == nil || !strings.Contains(out, "no rank runs that could be captured") {
 			t.Fatalf("capture: %v %s", err, out)
 		}
@@ -90,7 +94,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 	await.Until(t, "the node obeys the new hub", obeys)
 	t.Run("refused", func(t *testing.T) {
 		readable := filepath.Join(dir, "readable.creds")
-		text, err := os.ReadFile(s.Credentials)
+		text, err := os.ReadFile(me)
 		if err == nil {
 			err = os.WriteFile(readable, text, 0o644)
 		}
@@ -104,19 +108,21 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		}{
 			{"no credentials", "refused the key", []string{"view", "--text", "--hub", s.URL, "--run", "r"}},
 			{"not encrypted", "is not encrypted: write tls://", []string{"view", "--text", "--hub", s.Plain,
-				"--creds", s.Credentials, "--run", "r"}},
+				"--creds", me, "--run", "r"}},
 			{"a secret in the URL", "holds a secret that others", []string{"view", "--text", "--hub", secret,
-				"--creds", s.Credentials, "--run", "r"}},
-			{"credentials that others can read", "others can read", []string{"view", "--text", "--hub", s.URL,
-				"--creds", readable, "--run", "r"}},
-			{"no run", "--run NAME", []string{"view", "--text", "--hub", s.URL, "--creds", s.Credentials}},
+				"--creds", me, "--run", "r"}},
+			{"credentials that others can read", "be read by others", []string{"view", "--text", "--hub",
+				s.URL, "--creds", readable, "--run", "r"}},
+			{"credentials without a site", "name them with --hub or --leaf", []string{"hub", "--creds", me,
+				"--run", "q", "--join-file", join + "2"}},
+			{"no run", "--run NAME", []string{"view", "--text", "--hub", s.URL, "--creds", me}},
 			{"a join file as well", "--run NAME", []string{"view", "--text", "--hub", s.URL, "--run", "r",
 				"--join-file", join}},
 			{"a hub that is a leaf node as well", "leave out --listen", []string{"hub", "--hub", s.URL,
 				"--run", "q", "--leaf", s.Leaf, "--join-file", join + "2"}},
 			{"a leaf node without encryption", "is not encrypted: write tls://", []string{"hub", "--leaf",
-				s.Plain, "--creds", s.Credentials, "--run", "q", "--join-file", join + "2"}},
-			{"a leaf node by a file that others can read", "others can read", []string{"hub", "--leaf",
+				s.Plain, "--creds", me, "--run", "q", "--join-file", join + "2"}},
+			{"a leaf node by a file that others can read", "be read by others", []string{"hub", "--leaf",
 				s.Leaf, "--creds", readable, "--run", "q", "--join-file", join + "2"}},
 			{"a hub that listens", "leave out --listen", []string{"hub", "--hub", s.URL, "--run", "q",
 				"--listen", "127.0.0.1:0", "--join-file", join + "2"}},
@@ -131,14 +137,14 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		}
 		// Without the site's root certificate it is some other server.
 		cmd := exec.CommandContext(t.Context(), "gmemtop", "view", "--text", "--hub", s.URL, "--creds",
-			s.Credentials, "--run", "r")
+			me, "--run", "r")
 		cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+os.DevNull, "SSL_CERT_DIR="+dir)
 		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate") {
 			t.Errorf("an unknown certificate: %v %s", err, out)
 		}
 		// Another account of the site has no such run, and an order without the operator's key is none.
 		conn, err := bus.Dial(t.Context(), bus.Access{Join: bus.Join{Run: "r"}, URL: s.URL,
-			Credentials: s.Credentials, Role: bus.Operator})
+			Credentials: me, Role: bus.Operator})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +166,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 		t.Error("the hub leaves the keys behind")
 	}
 	hub, _ = start()
-	if r := look("--join-file", join, "--creds", s.Credentials); len(r.Ranks) != 0 {
+	if r := look("--join-file", join, "--creds", me); len(r.Ranks) != 0 {
 		t.Errorf("the site still has what was recorded: %+v", r)
 	}
 	_ = hub.Process.Signal(syscall.SIGTERM)
