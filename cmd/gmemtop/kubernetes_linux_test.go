@@ -215,6 +215,9 @@ func (k *kube) exec(w http.ResponseWriter, r *http.Request) {
 	cmd.Env = append(os.Environ(), k.env...)
 	cmd.Stdout, cmd.Stderr = channel{c, r, execOutput}, channel{c, r, execErrors}
 	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
 	if err != nil {
 		k.t.Error(err)
 		return
@@ -232,9 +235,11 @@ func (k *kube) exec(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	status := `{"kind":"Status","status":"Success"}`
-	if err := cmd.Run(); err != nil {
+	if err := cmd.Wait(); err != nil {
 		var exit *exec.ExitError
-		errors.As(err, &exit)
+		if !errors.As(err, &exit) {
+			return // kubectl no longer listens
+		}
 		status = fmt.Sprintf(`{"kind":"Status","status":"Failure","reason":"NonZeroExitCode","message":%q,`+
 			`"details":{"causes":[{"reason":"ExitCode","message":"%d"}]}}`, err, exit.ExitCode())
 	}
@@ -283,11 +288,14 @@ func TestThePageAboutKubernetesIsTyped(t *testing.T) {
 			t.Errorf("%s", out)
 		}
 	}
+	k.mu.Lock()
+	ran := slices.Clone(k.ran)
+	k.mu.Unlock()
 	const asked = "/api/v1/namespaces/my-namespace/pods/%s/exec gmemtop relay"
 	for _, want := range []string{fmt.Sprintf(asked, "my-train-0-x"),
 		fmt.Sprintf(asked, "my-train-gmemtop")} {
-		if !slices.ContainsFunc(k.ran, func(s string) bool { return strings.HasPrefix(s, want) }) {
-			t.Errorf("nothing ran as %q, but %q", want, k.ran)
+		if !slices.ContainsFunc(ran, func(s string) bool { return strings.HasPrefix(s, want) }) {
+			t.Errorf("nothing ran as %q, but %q", want, ran)
 		}
 	}
 	// An order goes the same way, and what goes wrong at the far end is said here.
