@@ -61,17 +61,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 	if id != "4242" {
 		t.Fatalf("the page's job is 4242, this one %s", id)
 	}
-	for _, c := range toType(t) {
-		t.Logf("%s$ %s", c.who, c.command)
-		cmd := exec.Command("bash", "--norc", "-c", c.command)
-		cmd.Env = append(os.Environ(), "TERM=vt220")
-		x := newTerminal(t, 120, 40, cmd)
-		screen, _ := x.until("both ranks", func(screen string) bool {
-			return strings.Contains(screen, "of 2")
-		})
-		t.Log("\n" + screen)
-		x.quit()
-	}
+	showBothRanks(t, toType(t), (*terminal).quit)
 	s, err := watchSlurm("slurm:"+id, own)
 	if err != nil {
 		t.Fatal(err)

@@ -44,15 +44,7 @@ func sites(t *testing.T, python string) *site {
 	if err := os.WriteFile(filepath.Join(s.dir, "hosts"), []byte(hosts), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	program, err := exec.LookPath("gmemtop") // this binary, under the name that makes it the program
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(s.bin, "gmemtop")); err != nil {
-		t.Fatal(err)
-	}
-	script(t, filepath.Join(s.bin, "torchrun"), fmt.Sprintf("exec '%s' -m torch.distributed.run \"$@\"\n",
-		python))
+	putPrograms(t, s.bin, python)
 	text, err := os.ReadFile("testdata/page.py")
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +53,20 @@ func sites(t *testing.T, python string) *site {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// putPrograms puts gmemtop and the torchrun of a Python into a folder.
+func putPrograms(t *testing.T, bin, python string) {
+	t.Helper()
+	program, err := exec.LookPath("gmemtop") // this binary, under the name that makes it the program
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(program, filepath.Join(bin, "gmemtop")); err != nil {
+		t.Fatal(err)
+	}
+	script(t, filepath.Join(bin, "torchrun"), fmt.Sprintf("exec '%s' -m torch.distributed.run \"$@\"\n",
+		python))
 }
 
 // sshd starts an ssh server on a machine, which lets you in by a key, and what your ssh's own settings are.
@@ -121,13 +127,7 @@ func TestThePageAboutSeveralMachinesIsTyped(t *testing.T) {
 	s := sites(t, torchtest.Python(t))
 	list := toType(t)
 	if !s.sshd("node0") {
-		list = slices.DeleteFunc(list, func(c typed) bool {
-			missing := strings.Contains(c.command, "ssh://")
-			if missing {
-				t.Logf("left out for want of sshd: %s", c.command)
-			}
-			return missing
-		})
+		list = withoutSSH(t, list)
 	}
 	s.typeAll(list)
 	for _, needed := range []string{"gmemtop hub", "gmemtop run", "gmemtop view", "gmemtop capture",

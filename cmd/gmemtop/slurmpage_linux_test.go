@@ -42,19 +42,10 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "job/train.py"), train, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	program, err := exec.LookPath("gmemtop")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(program, filepath.Join(bin, "gmemtop")); err != nil {
-		t.Fatal(err)
-	}
-	script(t, filepath.Join(bin, "torchrun"), fmt.Sprintf("exec '%s' -m torch.distributed.run \"$@\"\n",
-		python))
+	putPrograms(t, bin, python)
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	t.Setenv("XDG_CACHE_HOME", filepath.Join(dir, "cache"))
 	t.Setenv("OMP_NUM_THREADS", "1")
-	t.Setenv("TERM", "vt220")
 	startSlurm(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "job/job.sh"), []byte("#!/bin/bash\n"+others[batch]),
 		0o700); err != nil {
@@ -84,19 +75,11 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 		os.Getenv("SLURM_CONF")), localCommand)
 	script(t, filepath.Join(bin, "ssh"), fmt.Sprintf("exec /usr/bin/ssh %s -o HostName=127.0.0.1 -o Port=%s "+
 		"\"$@\"\n", settings, port))
-	for _, c := range toType(t) {
-		if strings.Contains(c.command, "ssh://") && !ssh {
-			t.Logf("left out for want of sshd: %s", c.command)
-			continue
-		}
-		t.Logf("%s$ %s", c.who, c.command)
-		x := newTerminal(t, 120, 40, exec.Command("bash", "--norc", "-c", c.command))
-		screen, _ := x.until("both ranks", func(screen string) bool {
-			return strings.Contains(screen, "of 2")
-		})
-		t.Log("\n" + screen)
-		x.close()
+	list := toType(t)
+	if !ssh {
+		list = withoutSSH(t, list)
 	}
+	showBothRanks(t, list, (*terminal).close)
 	out, err := exec.Command("gmemtop", "capture", "slurm:4242", "--ranks", "0,1", "--steps", "2", "-o",
 		filepath.Join(dir, "traces")).CombinedOutput()
 	if found, _ := filepath.Glob(filepath.Join(dir, "traces/*.gmt")); err != nil || len(found) != 2 {

@@ -86,6 +86,33 @@ func toType(t *testing.T) []typed {
 	return list
 }
 
+// withoutSSH returns the commands that need no ssh server.
+func withoutSSH(t *testing.T, list []typed) []typed {
+	return slices.DeleteFunc(list, func(c typed) bool {
+		missing := strings.Contains(c.command, "ssh://")
+		if missing {
+			t.Logf("left out for want of sshd: %s", c.command)
+		}
+		return missing
+	})
+}
+
+// showBothRanks types commands, each at a terminal of its own until it shows two ranks. leave ends it then.
+func showBothRanks(t *testing.T, list []typed, leave func(*terminal)) {
+	t.Helper()
+	for _, c := range list {
+		t.Logf("%s$ %s", c.who, c.command)
+		cmd := exec.Command("bash", "--norc", "-c", c.command)
+		cmd.Env = append(os.Environ(), "TERM=vt220")
+		x := newTerminal(t, 120, 40, cmd)
+		screen, _ := x.until("both ranks", func(screen string) bool {
+			return strings.Contains(screen, "of 2")
+		})
+		t.Log("\n" + screen)
+		leave(x)
+	}
+}
+
 func fleetPage(t *testing.T) string {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/fleet.md")
