@@ -24,15 +24,15 @@ test: test-cuda ## every test
 
 test-cuda: ## replay on a GPU, on the stand-in (needs a C++ compiler)
 	$(CUDA) go vet -tags cuda ./replay/cuda/... ./cmd/gmemtop
-	$(CUDA) go test -tags cuda ./replay/cuda/...
-	$(CUDA) go test -tags cuda -run TestOnADevice ./cmd/gmemtop
+	$(CUDA) go test -timeout 30m -tags cuda ./replay/cuda/...
+	$(CUDA) go test -timeout 30m -tags cuda -run TestOnADevice ./cmd/gmemtop
 
 standin: ## all tests on the stand-in GPU (needs g++, and GMEMTOP_TORCH: a Python with a torch built for CUDA)
 	$(CUDA) go vet -tags standin,cuda ./...
 	$(CUDA) scripts/standin.sh
 
 standin-quick: ## the part of it that CI runs
-	go test -tags standin -run '^TestQuick' ./capture/standin/... ./capture/pytorch ./capture/pytorch/estimate ./traces/described ./replay/allocator ./cmd/gmemtop ./scripts/autopsycases
+	go test -timeout 30m -tags standin -run '^TestQuick' ./capture/standin/... ./capture/pytorch ./capture/pytorch/estimate ./traces/described ./replay/allocator ./cmd/gmemtop ./scripts/autopsycases
 
 quick: ## what takes under a minute and needs no torch
 	env -u GMEMTOP_TORCH -u GMEMTOP_TRACES go test -short . ./traces/... ./timeline/... ./managers/plan/... ./capture/standin/...
