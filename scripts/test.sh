@@ -15,7 +15,9 @@ for module in "${modules[@]}"; do
 	# processors runs at a time.
 	first=
 	[ ! -d "$module/cmd" ] || first="./cmd/... ./replay/crew"
-	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --jsonfile "$events" -- ${RACE:-} -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -timeout 45m "$@" ${PACKAGES:-$first ./...}) || status=1
+	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
+		--jsonfile "$events" -- ${RACE:-} -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -timeout 45m "$@" \
+		${PACKAGES:-$first ./...}) || status=1
 	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
 	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
 done

@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// What was chosen in the palette stands first there the next time, the newest on top; views do not, as they
-// come first anyway.
+// What was chosen in the palette comes first the next time, the newest on top; views are left out, since they
+// come next anyway.
 func TestThePaletteBeginsWithWhatWasChosenLast(t *testing.T) {
 	d := open120(t)
 	choose := func(text string) {

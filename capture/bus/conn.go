@@ -76,8 +76,8 @@ func (c *Conn) Close() {
 	c.relink()
 }
 
-// prepare makes the streams of the run where they are missing. None keeps more than most bytes. replicas is
-// how many servers have each message.
+// prepare makes the run's missing streams. Each keeps at most most bytes, and each message is stored on
+// replicas servers.
 func (c *Conn) prepare(ctx context.Context, most int64, replicas int) error {
 	for _, k := range kinds {
 		l := streamLimits[k]

@@ -57,7 +57,7 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// Who comes later learns how long ago a message was stored.
+// A reader who comes late learns how long ago a message was stored.
 func TestAMessageHasAnAge(t *testing.T) {
 	ctx := within(t)
 	_, j := overTLS(t, "r")

@@ -85,7 +85,7 @@ func asPrometheus(t *testing.T, m *otlp.Metric) map[string]float64 {
 }
 
 // OpenTelemetry's own messages hold what is sent, and it is the same as what Prometheus gets, in names and
-// values. What a collector refuses is told.
+// values. A field that a collector would refuse fails the test.
 func TestOpenTelemetryReadsWhatPrometheusReads(t *testing.T) {
 	c := &receiver{t: t, answer: &service.ExportMetricsServiceResponse{
 		PartialSuccess: &service.ExportMetricsPartialSuccess{RejectedDataPoints: 3, ErrorMessage: "too old"}}}

@@ -46,7 +46,7 @@ func (x *watched) train(steps int, before ...string) *exec.Cmd {
 	return cmd
 }
 
-// start starts the training below gmemtop. ended gets what becomes of that.
+// start starts the training under gmemtop. ended receives its outcome.
 func (x *watched) start() (run *exec.Cmd, learned *words, ended chan error) {
 	x.t.Helper()
 	run, learned = x.train(0, "gmemtop", "run", "--headless", "-q", "--join-file", x.join, "--"), new(words)
@@ -130,7 +130,7 @@ func (x *watched) look() []seenRank {
 	return r.Ranks
 }
 
-// arrived reports whether the viewer has a step of both ranks, and complains of what is lost.
+// arrived reports whether the viewer has a step of both ranks. Lost steps fail the test.
 func (x *watched) arrived(step int64) bool {
 	ranks := x.look()
 	for _, r := range ranks {

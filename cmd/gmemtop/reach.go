@@ -202,14 +202,14 @@ func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Rol
 	return reach, t.Close, nil
 }
 
-// errPlain is the error for orders by way of srun, which would carry the key in the clear.
+// errPlain is the error for orders through srun, which would send the key in the clear.
 func errPlain(place string) error {
 	return unsupportedError{fmt.Errorf("%s: srun encrypts nothing, and the key for giving "+
 		"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
 }
 
-// orders returns how to give orders to a run that is viewed by way of looks. The caller calls leave when it
-// is done. The screen is in use, so ssh must not ask for anything.
+// orders returns how to give orders to a run that is viewed through looks. The caller calls leave when done.
+// The screen is in use, so ssh must not ask for anything.
 func (r *reachFlags) orders(ctx context.Context, place string, looks fleet.Reach) (_ fleet.Reach,
 	leave func(), err error) {
 	looks.Access.Role = bus.Operator

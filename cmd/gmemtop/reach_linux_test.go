@@ -183,8 +183,8 @@ func hubOf(h *farHub, run string) *exec.Cmd {
 	return exec.Command(h.far, "hub", "--run", run, "--join-file", h.join)
 }
 
-// startSSHD starts a real sshd by on, with more lines for its configuration. It returns the options by which
-// ssh gets in; ok is false if this machine has no sshd.
+// startSSHD starts a real sshd with the command that on makes, and with more lines of configuration. It
+// returns the options with which ssh connects; ok is false if this machine has no sshd.
 func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.Cmd) (options string,
 	ok bool) {
 	t.Helper()
@@ -228,7 +228,7 @@ func startSSHD(t *testing.T, dir, config string, on func(argv ...string) *exec.C
 // localCommand is a command on this machine.
 func localCommand(argv ...string) *exec.Cmd { return exec.Command(argv[0], argv[1:]...) }
 
-// A real ssh and sshd lead to a hub that listens at no port.
+// A real ssh and sshd connect to a hub that listens on no port.
 func TestAHubIsReachedBySSH(t *testing.T) {
 	h := newFarHub(t)
 	port := freePort(t)

@@ -23,14 +23,14 @@ import (
 // page shows below it.
 type typed struct{ section, who, command, shown string }
 
-// prompts are the machines of the page. Each command of the page stands behind one.
+// prompts are the machines of the page. Each command of the page follows one.
 var prompts = regexp.MustCompile(`(?m)^(node0|each|you|login)\$ +(\S.*)$`)
 
 // fenced are the headings of a page and its blocks of code, with their language.
 var fenced = regexp.MustCompile("(?ms)^## (?P<heading>[^\n]*)$|^```(?P<language>\\w*)\n(?P<text>.*?)^```$")
 
-// typedOn returns the commands of a page in order, and the blocks that are no commands behind a prompt. A
-// command goes on after a backslash.
+// typedOn returns the commands of a page in order, and the blocks without a prompt. A backslash continues a
+// command on the next line.
 func typedOn(page string) (list []typed, others []string) {
 	section := ""
 	for _, block := range fenced.FindAllStringSubmatch(page, -1) {

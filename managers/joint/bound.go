@@ -140,7 +140,7 @@ func newBounder(m *model) *bounder {
 	return b
 }
 
-// link finds who makes what each op reads on another stream, and who reads what it makes.
+// link finds, for each op, the ops of other streams that make what it reads and that read what it makes.
 func (b *bounder) link() {
 	m, p := b.m, b.m.p
 	wrote := make([]int32, len(p.Buffers))

@@ -82,7 +82,7 @@ func (s *intervals) branch(d []decision, from rates, known, enough float64, work
 }
 
 const (
-	// rootPart gives the root one part in so many of the work at the most, branchPart each branch.
+	// The root gets at most 1/rootPart of the work, and each branch at most 1/branchPart.
 	rootPart, branchPart = 3, 15
 	// firstStep is the part of what is missing that the first step goes, largestStep the most that any goes.
 	firstStep, largestStep = 0.1, 2

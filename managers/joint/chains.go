@@ -156,8 +156,8 @@ func (c *chains) pullEarly(at plan.OpID) {
 	}
 }
 
-// retainLess lets go of what is retained, the one needed last first, until the chain can run within the
-// limit or nothing is retained. It writes down how much memory the chain takes.
+// retainLess drops retained values, the one that is needed last first, until the chain runs within the limit
+// or nothing is retained. It records how much memory the chain takes.
 func (c *chains) retainLess(at plan.OpID, chain []plan.OpID) {
 	for {
 		c.memory.rerunPeak[at] = c.chainPeak(at, chain)

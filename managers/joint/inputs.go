@@ -74,7 +74,7 @@ func (s *intervals) pair() {
 	}
 }
 
-// presence are the cheapest courses of an input by the phase in which it has to be there.
+// presence holds the cheapest courses of an input, by the phase in which it must be in memory.
 type presence struct {
 	any     course
 	keep    course

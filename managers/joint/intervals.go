@@ -292,8 +292,8 @@ func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 }
 
 const (
-	// dearest is a price of memory at one instant at which nothing that can leave stays there: a unit is as
-	// much as is copied in a nanosecond.
+	// dearest is a price of memory at one instant that drives out everything that can leave. A unit of memory
+	// is what a copy moves in a nanosecond.
 	dearest = 3.0
 	// bisections is how often the prices from 0 to dearest are halved.
 	bisections = 30

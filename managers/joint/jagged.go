@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// jagged is a list of lists, one behind the other in one slice: the producers of each gap, the writes of each
+// jagged is a list of lists, one after the other in one slice: the producers of each gap, the writes of each
 // buffer. Make one with [newJagged], or with [groupBy].
 //
 // A slice of slices takes an allocation and a pointer for each list, and with 100,000 buffers the garbage

@@ -4,17 +4,17 @@ import "slices"
 
 // Moves of the local search: a few choices change at a time, and change back where that was worse.
 //
-// Each kind mends what another leaves: one gap alone, or one whose copies compute waits for; neighbours in
-// time, since copies that follow each other are worth it or not together; two gaps, where there is no room
-// for one more; the variant of an op; how early copies back begin. timing.go has those of positions.
+// Each kind fixes what the others miss: one gap alone, or one whose copies compute waits for; neighbours in
+// time, since successive copies pay off together or not at all; two gaps, where there is no room for one
+// more; the variant of an op; how early copies back begin. timing.go has those of positions.
 
-// change is one choice undone.
+// change is one choice, and what it was before.
 type change struct {
 	index int32 // of a gap; behind the gaps, of an op
 	was   uint8
 }
 
-// moves change a few choices of a schedule at a time, where limits press at all, and take them back.
+// moves changes a few choices of a schedule at a time, where memory is short, and undoes them.
 type moves struct {
 	v        *view
 	list     []int32 // gaps that can be treated in another way
@@ -96,7 +96,7 @@ func (w *moves) variant() {
 	}
 }
 
-// neighbours treats gaps alike that end one behind the other: two of them, up to some sixty.
+// neighbours treats successive gaps alike, by their ends: from two of them up to about sixty.
 func (w *moves) neighbours() {
 	v := w.v
 	n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))

@@ -15,7 +15,7 @@ import (
 // and between them by halving wherever the answers differ, a few times; where the halving stops, the fewer
 // ops count.
 
-// making is what it takes at the least to make a span again at some stretch of positions.
+// making is the least work that makes a span again, over a stretch of positions.
 type making struct {
 	until plan.OpID   // the last of them
 	last  int32       // the phase before it

@@ -116,20 +116,20 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 	return t.best
 }
 
-// trials cover the limits under one price after another, for as long as the work for that lasts.
+// trials covers the limits under one price after another, until the work allotted to it is spent.
 type trials struct {
 	*view
 	best  *candidate
 	until int64 // counted work
 }
 
-// over reports whether enough has been tried.
+// over reports whether the work allotted to the trials is spent.
 func (t *trials) over() bool {
 	return t.best != nil &&
 		(t.schedule.steps > t.until || t.good(t.best) || t.finder.ctx.Err() != nil)
 }
 
-// take makes the schedule of the choices at hand, and remembers it where it is the best.
+// take makes the schedule of the current choices, and remembers it if it is the best.
 func (t *trials) take(pr prices) {
 	x := t.estimate()
 	x.price = pr

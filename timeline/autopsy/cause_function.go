@@ -169,8 +169,8 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	return f, true
 }
 
-// partOf returns how many of some bytes are held while one of partsOfInput parts of an input is processed. If
-// the request is all there is of them, the parts are small enough to be served.
+// partOf returns how many of some bytes are held while one of an input's partsOfInput parts is processed. If
+// only the request is left of them, the parts are taken to be small enough to be served.
 func partOf(c *evidence, bytes int64, alone bool) int64 {
 	part := bytes / partsOfInput
 	if alone {

@@ -112,8 +112,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	return found
 }
 
-// newHeight reports whether the run would have needed more with the request than ever before, in the call or
-// step under way and before it.
+// newHeight reports whether the run, with the request, would have needed more memory than ever before.
 func newHeight(c *evidence) bool {
 	before := c.d.Allocated.Range(0, c.a.At).Max
 	return c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)

@@ -189,7 +189,7 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 // chooseSteps says how to compare other steps than those that were compared.
 const chooseSteps = "--iteration 2,3 compares iteration 2 of A with 3 of B; gmemtop stats lists them."
 
-// behind is printed after a recording's name: which of its moments is compared.
+// behind is printed after a recording's name and says which of its moments is compared.
 func (s *DiffSide) behind() string {
 	if s.where == "" {
 		return ""

@@ -33,7 +33,7 @@ type Message struct {
 	PoolsIdle   *int64 `json:"private_pools_bytes"`
 	Unallocated *int64 `json:"unallocated_bytes"`
 	Reserved    *int64 `json:"reserved_bytes"`
-	// RaisedAt is the line of the job's code that ran out of memory ("forward model.py:41"), from the
+	// RaisedAt is the line of the job's code at which memory ran out ("forward model.py:41"), from the
 	// traceback before the message, and RaisedCode its text; "" where the log shows none.
 	RaisedAt   string `json:"raised_at"`
 	RaisedCode string `json:"raised_code"`

@@ -309,8 +309,8 @@ func (c *Canvas) Restyle(r Rect, f func(Style) Style) {
 	}
 }
 
-// Scrollbar draws a bar of h cells beside a list of which h rows, from top on, are visible; nothing where all
-// of them are.
+// Scrollbar draws a bar of h cells beside a list that shows h rows, the first of them row top. It draws
+// nothing if all rows are visible.
 func Scrollbar(c *Canvas, x, y, h, top, rows int, thumb, rail Style) {
 	hidden := rows - h
 	if h <= 0 || hidden <= 0 {

@@ -65,7 +65,7 @@ func stackOf(term string) (traces.StackID, bool) {
 }
 
 // FilterName returns the filter's text. If it names a stack by number, as filters made by views do, the call
-// site's name stands there instead, and the order is left out.
+// site's name replaces the number, and the order is left out.
 func FilterName(s *State) string {
 	var terms []string
 	made := false

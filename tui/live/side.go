@@ -160,7 +160,7 @@ func fitting(words []string, by string, w int) string {
 	return text
 }
 
-// remainder is the widest end of a line of parts: those that found no room.
+// remainder is the widest text for the parts that do not fit on the line.
 const remainder = " + tensors 1023"
 
 // partsLine lists in one line what the memory consists of: the whole and the largest parts, including what is

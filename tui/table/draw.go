@@ -30,8 +30,8 @@ func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell fun
 	}
 }
 
-// header draws the heads. Where the sort marker finds no room beside one it takes a cell of the gap behind
-// the column, so that sorting by another column moves nothing.
+// header draws the heads. If the sort marker does not fit beside a head, it takes a cell of the gap after the
+// column, so that sorting by another column moves nothing.
 func (t *Table) header(c *canvas.Canvas, th *theme.Theme) {
 	for _, p := range t.cols {
 		col := t.Columns[p.column]

@@ -25,7 +25,7 @@ type Column struct {
 	Title string
 	// Unit follows the title in the head, for columns whose unit depends on their contents.
 	Unit string
-	// Width is the least useful width of the cells. A head that is wider has its own room: it is never cut.
+	// Width is the smallest useful width of the cells. A wider head widens the column: it is never cut.
 	Width int
 	// Max is the width up to which it grows if there is room; below Width it does not grow.
 	Max int
@@ -47,7 +47,7 @@ func (c Column) head() string {
 	return c.Title + " " + c.Unit
 }
 
-// least is the least width with which the column is drawn.
+// least is the smallest width that the column is drawn with.
 func (c Column) least() int { return max(c.Width, canvas.Width(c.head())) }
 
 // Cell is the content of one cell of a table.

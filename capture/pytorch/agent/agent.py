@@ -264,7 +264,7 @@ class Agent:
         self.steps.now.spent += self.clock() - now
 
     def forget_unlisted(self) -> None:
-        """Look for no steps of optimizers that torch does not know."""
+        """Stop looking for steps of optimizers that torch does not know."""
         if self.unlisted is not None:
             self.unlisted.hook.remove()
             self.unlisted = self.steps.first = None

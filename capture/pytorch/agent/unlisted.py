@@ -41,8 +41,8 @@ class Unlisted:
         from torch.nn.modules.module import register_module_forward_pre_hook
 
         self.graph_task = graph_task(torch)
-        self.stepped = stepped  # is told of a step that has ended, and of the module that is entered
-        self.broke = broke  # is told of errors
+        self.stepped = stepped  # called when a step has ended, with the module that is entered
+        self.broke = broke  # called with an error of ours
         self.state: dict[Tensor, Any] = {}
         self.thread = threading.get_ident()
         self.modules: list[weakref.ref[Module]] = []  # the first ones entered after backward passes

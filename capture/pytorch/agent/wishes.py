@@ -28,7 +28,7 @@ class Wishes:
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
         self.newest = 0  # the number of the newest plan, 0 for none
         self.stays = True  # keep the newest plan when its viewer has gone
-        self.abandoned = False  # the viewer who ordered the newest plan has gone, and it is to end
+        self.abandoned = False  # the viewer who ordered the newest plan has gone, so it must end
 
     def due(self, index: int) -> None:
         """Step index begins: what was asked for from this step on is wanted now, and so is what came too

@@ -17,7 +17,7 @@ import (
 
 // interpreter finds the Python that a command starts, whose torch the stand-in has to fit: the command
 // itself, or what its script names, as torchrun's and accelerate's do; a later word, as behind env or nice;
-// else the one on PATH, as for a shell script. Whether that was right shows in the end: see checkTorch.
+// else the one on PATH, as for a shell script. checkTorch verifies the choice afterwards.
 func interpreter(argv []string) (string, error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -431,7 +431,7 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
 
 
 @pytest.mark.parametrize("happens", ["nothing", "detached", "compiled"])
-def test_no_hook_of_modules_comes_behind_a_detach_or_stays_beside_compiled_code(monkeypatch, happens):
+def test_no_module_hook_is_added_after_a_detach_or_kept_beside_compiled_code(monkeypatch, happens):
     c = Clocked(monkeypatch)
     c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
     c.agent.steps.first, c.agent.hooks, removed = None, [], []

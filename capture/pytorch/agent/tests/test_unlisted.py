@@ -39,7 +39,7 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
         assert passes() == 0
         descends()
         with torch.no_grad():
-            model(torch.ones(1, 4))  # an evaluation begins behind the step
+            model(torch.ones(1, 4))  # an evaluation follows the step
         assert passes() == 0
         assert heard == [(unlisted, model)] * 4
         assert sum(p.numel() for g in unlisted.param_groups for p in g["params"]) == LOOKED * 20

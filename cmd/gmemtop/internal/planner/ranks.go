@@ -19,7 +19,7 @@ type RankProblem struct {
 }
 
 // Ranks simulates plans for all ranks of a training together. It implements [replay.Target] for the problem
-// of the rank that leads: plans are made for this one.
+// of the rank that leads: plans are made for it.
 type Ranks struct {
 	list    []RankProblem
 	lead    int
