@@ -108,8 +108,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return err
 }
 
-// opening writes what applies to the whole page, and its summary. lacking says that there were no recordings.
-func (p *page) opening(summary []string, lacking bool) {
+// opening writes what applies to the whole page, and its summary. noRecordings says that there were none.
+func (p *page) opening(summary []string, noRecordings bool) {
 	p.heading(1, "Results")
 	if len(summary) > 0 {
 		p.para("In short, from the sections below:")
@@ -125,7 +125,7 @@ func (p *page) opening(summary []string, lacking bool) {
 		"fitted to a paper's figures: each manager is written from its source, and its constants come " +
 		"from the source or are explained in its file. Where we did not have a paper's text, we used its " +
 		"abstract or its authors' code; this page says which.")
-	if lacking {
+	if noRecordings {
 		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that " +
 			"others made and published; they are not in the repository. Sections that need one name it " +
 			"instead of giving figures.")

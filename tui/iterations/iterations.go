@@ -35,16 +35,16 @@ type view struct {
 
 // found is what the tables show.
 type found struct {
-	it    *steps.Iterations
-	leaks []steps.Leak
-	name  int // the cells that the longest name takes
+	it        *steps.Iterations
+	leaks     []steps.Leak
+	nameWidth int // the cells that the longest name takes
 }
 
 // find looks for a device's iterations. It takes time in proportion to the recording's length.
 func find(d *timeline.Device) *found {
 	f := &found{it: steps.Of(d), leaks: steps.Leaks(d)}
 	for i := range f.it.List {
-		f.name = max(f.name, canvas.Width(f.it.List[i].Name))
+		f.nameWidth = max(f.nameWidth, canvas.Width(f.it.List[i].Name))
 	}
 	return f
 }
@@ -63,8 +63,8 @@ const (
 	stretch       // each over the whole axis
 )
 
-// longestName is the widest that the names of iterations are drawn, in cells: annotations can be long.
-const longestName = 28
+// mostNameWidth is the widest that the names of iterations are drawn, in cells: annotations can be long.
+const mostNameWidth = 28
 
 // The columns.
 const (
@@ -185,7 +185,7 @@ func (v *view) settle(s *leaf.State) {
 	}
 	v.of = d
 	v.table.SetRows(len(st.it.List))
-	v.table.Columns[colIndex].Max = min(st.name, longestName)
+	v.table.Columns[colIndex].Max = min(st.nameWidth, mostNameWidth)
 	v.leaks.SetRows(len(st.leaks))
 	v.leaks.Select(0)
 	v.focusLeaks(false)
