@@ -19,20 +19,40 @@ type columnMsg struct{ step int64 }
 // edge is how thick the upper edge of the chart is, in eighths of a row.
 const edge = 4
 
+// scale is the width of the scale of bytes, in cells.
+const scale = 8
+
 // recent is how many steps the chart shows unless all are asked for.
 const recent = 400
+
+// columns is what a chart draws: its steps, from left to right.
+type columns struct {
+	steps []Step
+	area  canvas.Rect
+	top   int64 // bytes at the upper end of the scale
+	wide  int   // cells of a step, where there is room for each
+	count int   // columns in use
+}
+
+// column is what the steps under one cell of the width come to.
+type column struct {
+	bytes    int64 // of the fullest step, or 0 if none has the figure
+	fullest  int64 // the index of that step
+	odd      bool  // a spike or an out-of-memory is among them
+	captured int64 // the ID of the window that captured the last of them, or -1
+	window   OpenMsg
+	selected bool
+}
 
 // draw draws the steps' bytes, each column the maximum of its steps, and marks below them which steps were
 // captured whole.
 func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected int64) {
-	th := s.Theme
 	steps := l.Steps
 	if !x.whole && len(steps) > recent {
 		steps = steps[len(steps)-recent:]
 	}
 	w, h := c.Size()
-	const left = 8
-	area := canvas.Rect{X: left, Y: 1, W: w - left - 1, H: h - 3}
+	area := canvas.Rect{X: scale, Y: 1, W: w - scale - 1, H: h - 3}
 	if area.W < 8 || area.H < 2 {
 		return
 	}
@@ -44,94 +64,120 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 		leaf.Working(s, c, "no figures of memory yet")
 		return
 	}
-	unit, text := s.Units.Column(top)
-	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", left-2, unit))
+	p := &columns{steps: steps, area: area, top: top, wide: min(max(area.W/len(steps), 1), 4)}
+	p.count = min(area.W, len(steps)*p.wide)
+	p.drawScale(s, c, l)
+	p.drawColumns(s, c, l, shown, selected)
+	p.drawSteps(s, c, l)
+}
+
+// drawScale draws the title, the scale of bytes and its lines across the chart.
+func (p *columns) drawScale(s *leaf.State, c *canvas.Canvas, l *Look) {
+	th, area := s.Theme, p.area
+	unit, text := s.Units.Column(p.top)
+	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", scale-2, unit))
 	title := l.Figure + " of each " + l.rowName()
-	if len(steps) < len(l.Steps) {
-		title += ", the last " + leaf.Count(int64(len(steps))) + " of " + leaf.Count(int64(len(l.Steps)))
+	if len(p.steps) < len(l.Steps) {
+		title += ", the last " + leaf.Count(int64(len(p.steps))) + " of " + leaf.Count(int64(len(l.Steps)))
 	}
-	c.TextMax(left, 0, area.W, th.Dim, title)
-	marks := []int64{top, top / 2, 0}
+	c.TextMax(scale, 0, area.W, th.Dim, title)
+	marks := []int64{p.top, p.top / 2, 0}
 	if area.H < 3 {
-		marks = []int64{top, 0}
+		marks = []int64{p.top, 0}
 	}
 	for _, mark := range marks {
-		y := area.Y + area.H - 1 - int(float64(mark)/float64(top)*float64(area.H-1)+0.5)
-		c.TextRight(left-1, y, th.Dim, strings.TrimSpace(text(mark)))
+		y := area.Y + area.H - 1 - int(float64(mark)/float64(p.top)*float64(area.H-1)+0.5)
+		c.TextRight(scale-1, y, th.Dim, strings.TrimSpace(text(mark)))
 		c.Fill(canvas.Rect{X: area.X, Y: y, W: area.W, H: 1}, '·', th.Faint)
 	}
-	wide := min(max(area.W/len(steps), 1), 4) // cells of a step
-	columns := min(area.W, len(steps)*wide)
-	column := func(x int) (from, to int) { // of steps
-		if len(steps) <= area.W {
-			return x / wide, x/wide + 1
-		}
-		return x * len(steps) / area.W, (x + 1) * len(steps) / area.W
-	}
+}
+
+// drawColumns draws the bars and the marks below them. A click on a bar selects its fullest step; a click on the
+// mark of a captured step opens the capture.
+func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected int64) {
+	th, area := s.Theme, p.area
 	spikes := map[int64]bool{}
 	for _, i := range l.Report.Spikes {
 		if i < len(l.Steps) {
 			spikes[l.Steps[i].Index] = true
 		}
 	}
-	plain, bad := th.Plain(), th.Plain()
+	plain, bad, repeated := th.Plain(), th.Plain(), th.Plain()
 	bad.Color, bad.Mono, bad.ASCII = th.Bad.FG, '!', '!'
-	carried := th.Plain()
-	carried.Color, carried.Mono, carried.ASCII = th.Faint.FG, '░', ':'
+	repeated.Color, repeated.Mono, repeated.ASCII = th.Faint.FG, '░', ':'
 	before := int64(0)
-	for col := range columns {
-		from, to := column(col)
-		high, fill, captured, here := int64(0), plain, int64(-1), false
-		odd := false
-		for i := from; i < to; i++ {
-			st := &steps[i]
-			high = max(high, st.Bytes.Or(0))
-			if spikes[st.Index] || st.OOMs > 0 {
-				fill, odd = bad, true
-			}
-			if win, ok := l.windowOf(st.Index); ok {
-				captured = win.ID
-				c.Zone(canvas.Rect{X: area.X + col, Y: area.Y + area.H, W: 1, H: 1}, OpenMsg{win})
-			}
-			here = here || st.Index == selected
+	for i := range p.count {
+		k := p.at(i, l, spikes, selected)
+		x, below := area.X+i, area.Y+area.H
+		c.Zone(canvas.Rect{X: x, Y: area.Y, W: 1, H: area.H}, columnMsg{k.fullest})
+		if k.captured >= 0 {
+			c.Zone(canvas.Rect{X: x, Y: below, W: 1, H: 1}, k.window)
 		}
-		if to > from {
-			at := canvas.Rect{X: area.X + col, Y: area.Y, W: 1, H: area.H}
-			c.Zone(at, columnMsg{steps[highest(steps, from, to)].Index})
+		fill := plain
+		switch {
+		case k.odd:
+			fill = bad
+		case k.bytes == 0: // not every step has the figure: repeat the last one until the next
+			fill = repeated
 		}
-		if high > 0 {
-			before = high
-		} else { // not every step has the figure: repeat the last one until the next
-			if high = before; !odd {
-				fill = carried
-			}
+		if k.bytes > 0 {
+			before = k.bytes
 		}
-		n := int(float64(high) / float64(top) * float64(8*area.H))
-		if high > 0 {
+		n := int(float64(before) / float64(p.top) * float64(8*area.H))
+		if before > 0 {
 			n = max(n, 1)
 		}
 		slabs := []canvas.Slab{{Top: n, Fill: fill}}
 		if fill == plain { // its edge is what moves
 			slabs = []canvas.Slab{{Top: n - edge, Fill: th.Muted()}, {Top: n, Fill: fill}}
 		}
-		c.Column(area.X+col, area.Y, area.H, slabs, nil)
-		if col%wide > 0 { // it is marked already
+		c.Column(x, area.Y, area.H, slabs, nil)
+		if i%p.wide > 0 { // the step has its mark already
 			continue
 		}
 		switch {
-		case captured >= 0 && captured == shown:
-			c.Text(area.X+col, area.Y+area.H, th.Accent, "▲")
-		case captured >= 0:
-			c.Text(area.X+col, area.Y+area.H, th.Good, "●")
-		case here:
-			c.Text(area.X+col, area.Y+area.H, th.Dim, "'")
+		case k.captured >= 0 && k.captured == shown:
+			c.Text(x, below, th.Accent, "▲")
+		case k.captured >= 0:
+			c.Text(x, below, th.Good, "●")
+		case k.selected:
+			c.Text(x, below, th.Dim, "'")
 		}
 	}
-	first, last := steps[0].Index, steps[len(steps)-1].Index
+}
+
+// at returns what the steps under the i-th column come to.
+func (p *columns) at(i int, l *Look, spikes map[int64]bool, selected int64) column {
+	from, to := p.stepsOf(i)
+	full := highest(p.steps, from, to)
+	k := column{bytes: max(p.steps[full].Bytes.Or(0), 0), fullest: p.steps[full].Index, captured: -1}
+	for j := from; j < to; j++ {
+		step := &p.steps[j]
+		k.odd = k.odd || spikes[step.Index] || step.OOMs > 0
+		if w, ok := l.windowOf(step.Index); ok {
+			k.captured, k.window = w.ID, OpenMsg{w}
+		}
+		k.selected = k.selected || step.Index == selected
+	}
+	return k
+}
+
+// stepsOf returns which steps [from, to) are under the i-th column: at least one.
+func (p *columns) stepsOf(i int) (from, to int) {
+	if len(p.steps) <= p.area.W {
+		return i / p.wide, i/p.wide + 1
+	}
+	return i * len(p.steps) / p.area.W, (i + 1) * len(p.steps) / p.area.W
+}
+
+// drawSteps writes the first and the last step's number below the chart.
+func (p *columns) drawSteps(s *leaf.State, c *canvas.Canvas, l *Look) {
+	th, area := s.Theme, p.area
+	first, last := p.steps[0].Index, p.steps[len(p.steps)-1].Index
 	y := area.Y + area.H + 1
 	c.Text(area.X, y, th.Dim, l.rowName()+" "+leaf.Count(first))
-	end := area.X + columns
-	if text := leaf.Count(last); end-area.X > len(text)+8+len(l.rowName())+len(leaf.Count(first)) {
+	end := area.X + p.count
+	if text := leaf.Count(last); p.count > len(text)+8+len(l.rowName())+len(leaf.Count(first)) {
 		c.TextRight(end, y, th.Dim, text)
 	}
 }

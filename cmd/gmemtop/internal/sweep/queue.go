@@ -61,8 +61,11 @@ var errOther = errors.New("this worker would plan something else than what is as
 const (
 	// outstanding is how many units wait in the hub at most.
 	outstanding = 4096
-	// lookEvery is how often the queue is looked at.
+	// lookEvery is how often to check the queue.
 	lookEvery = 200 * time.Millisecond
+	// patience is how many checks in a row may find an empty queue before the missing units are given up: a
+	// result arrives a moment after its unit has left the queue.
+	patience = 8
 )
 
 // hub is the hub of a queue.
@@ -96,59 +99,24 @@ func (s *Sweep) About() ([]byte, error) {
 func (s *Sweep) Serve(ctx context.Context, q hub, j *Journal, tell func(Progress)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	p := Progress{Total: len(s.units)}
-	missing := map[string]unit{}
-	var todo []unit
-	for _, u := range s.units {
-		if _, ok := j.get(u.key); ok {
-			p.Before++
-			continue
-		}
-		missing[u.key], todo = u, append(todo, u)
-	}
-	p.Done = p.Before
-	began := time.Now()
-	var mu sync.Mutex
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop(nil)
-	all := make(chan struct{})
-	take := func(id string, data []byte) {
-		mu.Lock()
-		defer mu.Unlock()
-		u, ok := missing[id]
-		var d Done
-		if !ok || json.Unmarshal(data, &d) != nil || d.Key != id || len(d.Rows) == 0 {
-			return // it came before, or is none of ours
-		}
-		if err := j.put(d); err != nil {
-			stop(err)
-			return
-		}
-		delete(missing, id)
-		p.Done++
-		if n := p.Done - p.Before; n >= enough {
-			p.Left = time.Since(began) / time.Duration(n) * time.Duration(p.Total-p.Done)
-		}
-		p.Trace, p.Manager, p.Budget = s.traces[u.trace].name, u.manager, u.budget
-		tell(p)
-		if len(missing) == 0 {
-			close(all)
-		}
-	}
+	r, todo := s.await(j, tell, stop)
 	if len(todo) == 0 {
 		return nil
 	}
-	tell(p)
-	work.Go(func() {
-		if err := q.Results(ctx, take); err != nil && ctx.Err() == nil {
+	tell(r.progress)
+	var receiving sync.WaitGroup
+	defer func() {
+		stop(nil)
+		receiving.Wait()
+	}()
+	receiving.Go(func() {
+		if err := q.Results(ctx, r.take); err != nil && ctx.Err() == nil {
 			stop(err)
 		}
 	})
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	quiet := 0
-	for {
+	for idle := 0; ; {
 		waiting, underWay, err := q.Left(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -159,24 +127,83 @@ func (s *Sweep) Serve(ctx context.Context, q hub, j *Journal, tell func(Progress
 			}
 			todo = todo[1:]
 		}
-		// A result arrives a moment after its unit has gone.
-		if quiet++; waiting+underWay > 0 || len(todo) > 0 {
-			quiet = 0
+		if idle++; waiting+underWay > 0 || len(todo) > 0 {
+			idle = 0
 		}
-		if quiet > 8 {
-			mu.Lock()
-			defer mu.Unlock()
-			return fmt.Errorf("%d plans were given up: each of them ended three workers, or they could not "+
-				"plan it; the same command tries them again", len(missing))
+		if idle > patience {
+			return r.givenUp()
 		}
 		select {
-		case <-all:
+		case <-r.complete:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
 	}
+}
+
+// results keeps the results of a sweep's units as workers send them.
+type results struct {
+	sweep    *Sweep
+	journal  *Journal
+	tell     func(Progress)
+	fail     func(error) // stops the sweep, if a result cannot be kept
+	began    time.Time
+	complete chan struct{} // closed once no unit is missing
+
+	mu       sync.Mutex
+	missing  map[string]unit // by key
+	progress Progress
+}
+
+// await returns what keeps the results of the units that the journal lacks, and these units.
+func (s *Sweep) await(j *Journal, tell func(Progress), fail func(error)) (r *results, todo []unit) {
+	r = &results{sweep: s, journal: j, tell: tell, fail: fail, began: time.Now(),
+		complete: make(chan struct{}), missing: map[string]unit{}, progress: Progress{Total: len(s.units)}}
+	for _, u := range s.units {
+		if _, ok := j.get(u.key); ok {
+			r.progress.Before++
+			continue
+		}
+		r.missing[u.key], todo = u, append(todo, u)
+	}
+	r.progress.Done = r.progress.Before
+	return r, todo
+}
+
+// take keeps one unit's result. It ignores what is no result of this sweep, and a result that came before.
+func (r *results) take(id string, data []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	u, ok := r.missing[id]
+	var d Done
+	if !ok || json.Unmarshal(data, &d) != nil || d.Key != id || len(d.Rows) == 0 {
+		return
+	}
+	if err := r.journal.put(d); err != nil {
+		r.fail(err)
+		return
+	}
+	delete(r.missing, id)
+	p := &r.progress
+	p.Done++
+	if n := p.Done - p.Before; n >= enough {
+		p.Left = time.Since(r.began) / time.Duration(n) * time.Duration(p.Total-p.Done)
+	}
+	p.Trace, p.Manager, p.Budget = r.sweep.traces[u.trace].name, u.manager, u.budget
+	r.tell(*p)
+	if len(r.missing) == 0 {
+		close(r.complete)
+	}
+}
+
+// givenUp returns the error of a sweep whose hub has nothing left to do while units are missing.
+func (r *results) givenUp() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return fmt.Errorf("%d plans were given up: each of them ended three workers, or they could not "+
+		"plan it; the same command tries them again", len(r.missing))
 }
 
 func (s *Sweep) offer(ctx context.Context, q hub, u unit) error {
