@@ -15,10 +15,12 @@ umask 022
 
 if [ "${1:-}" != --reuse ]; then
 	rm -rf dist
-	# This compiler brings the C library of RHEL 8 and Debian 10, so the stand-in GPU runs wherever PyTorch does.
+	# This compiler brings the C library of RHEL 8 and Debian 10, so the stand-in GPU runs wherever PyTorch
+	# does.
 	python3 -m venv "$stage/python"
 	"$stage/python/bin/pip" install -q --disable-pip-version-check ziglang==0.17.1
-	export GMEMTOP_CXX="$stage/python/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28 -fno-sanitize=undefined"
+	export GMEMTOP_CXX="$stage/python/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28"
+	GMEMTOP_CXX+=" -fno-sanitize=undefined"
 	make dist VERSION="$version" GLIBC=2.28
 fi
 package=$(python3 packaging/recipes.py version "$version")

@@ -20,13 +20,16 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 git clone -q --no-checkout ${HIGHS_SOURCE:+--shared} -c advice.detachedHead=false \
   "${HIGHS_SOURCE:-https://github.com/ERGO-Code/HiGHS}" "$work/clone"
-[ "$(git -C "$work/clone" rev-parse "$tag^{commit}")" = $commit ] || { echo "highs.sh: $tag is not $commit" >&2; exit 1; }
+[ "$(git -C "$work/clone" rev-parse "$tag^{commit}")" = $commit ] || {
+  echo "highs.sh: $tag is not $commit" >&2
+  exit 1
+}
 git -C "$work/clone" archive --format=tar $commit > "$work/files.tar"
 echo "$files  $work/files.tar" | sha256sum -c --quiet
 git -C "$work/clone" checkout -q $commit # a build states the commit that it is of
 
-options=(-S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF -DBUILD_TESTING=OFF
-  -DBUILD_EXAMPLES=OFF -DZLIB=OFF -DBUILD_SHARED_EXTRAS_LIB=OFF
+options=(-S "$work/clone" -B "$work/build" -DCMAKE_BUILD_TYPE=Release -DBUILD_SHARED_LIBS=OFF
+  -DBUILD_TESTING=OFF -DBUILD_EXAMPLES=OFF -DZLIB=OFF -DBUILD_SHARED_EXTRAS_LIB=OFF
   -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG" -DCMAKE_CXX_FLAGS_RELEASE="-O3 -DNDEBUG")
 if [ "$target" = native ]; then
   cmake "${options[@]}"
@@ -37,17 +40,19 @@ if [ "$target" = native ]; then
   exit
 fi
 
-em++ --version | grep -qF " $emscripten " || echo "highs.sh: Emscripten is not $emscripten: the checksum will differ" >&2
+em++ --version | grep -qF " $emscripten " ||
+  echo "highs.sh: Emscripten is not $emscripten: the checksum will differ" >&2
 export NODE_PATH=${NODE_PATH:-/usr/share/nodejs} # where Debian puts acorn
 emcmake cmake "${options[@]}" -DBUILD_CXX_EXE=OFF
 cmake --build "$work/build" --target highs -j"$(nproc)"
 exports=_malloc,_free
-for name in create version setBoolOptionValue setIntOptionValue setDoubleOptionValue passMip setSolution run getModelStatus \
-  getIntInfoValue getDoubleInfoValue getInt64InfoValue getSolution getBasis setBasis; do
+for name in create version setBoolOptionValue setIntOptionValue setDoubleOptionValue passMip setSolution run \
+  getModelStatus getIntInfoValue getDoubleInfoValue getInt64InfoValue getSolution getBasis setBasis; do
   exports+=,_Highs_$name
 done
 em++ -O3 --no-entry "$work/build/lib/libhighs.a" "$work/build/lib/libhighs_extras.a" -sALLOW_MEMORY_GROWTH=1 \
   -sMAXIMUM_MEMORY=2GB -sEXPORTED_FUNCTIONS=$exports -o "$work/highs.wasm"
 zstd -19 -q -f "$work/highs.wasm" -o managers/milp/highs.wasm.zst
 sha256sum "$work/highs.wasm"
-echo "put this checksum and wasmVersion into managers/milp (README.md, wasm.go, wasm_test.go), then: go test ./managers/milp"
+echo "put this checksum and wasmVersion into managers/milp (README.md, wasm.go, wasm_test.go), then:"
+echo "go test ./managers/milp"

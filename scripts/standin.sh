@@ -6,13 +6,15 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 tags=standin,cuda
 files() { # the test files of a build, a line each
-	go list "$@" -f '{{$dir := .Dir}}{{range .TestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{range .XTestGoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}' ${PACKAGES:-./...} |
-		sed '/^$/d' | sort -u
+	local each='{{$dir}}/{{.}}{{"\n"}}'
+	go list "$@" -f "{{\$dir := .Dir}}{{range .TestGoFiles}}$each{{end}}{{range .XTestGoFiles}}$each{{end}}" \
+		${PACKAGES:-./...} | sed '/^$/d' | sort -u
 }
 added=$(comm -13 <(files) <(files -tags "$tags"))
 status=0
 while read -r dir; do
-	names=$(grep -x "$dir/[^/]*" <<<"$added" | xargs sed -n 's/^func \(Test[A-Z][A-Za-z0-9_]*\)(t \*testing\.T).*/\1/p' | paste -sd '|')
+	names=$(grep -x "$dir/[^/]*" <<<"$added" |
+		xargs sed -n 's/^func \(Test[A-Z][A-Za-z0-9_]*\)(t \*testing\.T).*/\1/p' | paste -sd '|')
 	[ -z "$names" ] || go test -tags "$tags" -count 1 -timeout 120m -run "^($names)\$" "$@" "$dir" || status=1
 done < <(sed 's|/[^/]*$||' <<<"$added" | sort -u)
 exit $status

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs every test: one line a package, every failure in full, and at the end each skipped test with what it
-# lacks, and the slowest. RACE=-race turns the race detector on. PACKAGES limits it to some packages. Arguments
-# go to go test.
+# lacks, and the slowest. RACE=-race turns the race detector on. PACKAGES limits it to some packages. The
+# arguments go to go test.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 gotestsum=gotest.tools/gotestsum@v1.13.0
@@ -23,6 +23,7 @@ for module in "${modules[@]}"; do
 done
 # The wheels and recipes of a release, where python3 has pytest; the rest of packaging/python is .ci/run's.
 if [ -z "${PACKAGES:-}" ] && python3 -c 'import pytest' 2>/dev/null; then
-	(cd packaging/python && python3 -B -m pytest -q -p no:cacheprovider -rs tests/test_wheels.py tests/test_recipes.py) || status=1
+	(cd packaging/python && python3 -B -m pytest -q -p no:cacheprovider -rs \
+		tests/test_wheels.py tests/test_recipes.py) || status=1
 fi
 exit $status

@@ -92,8 +92,8 @@ func (p *columns) drawScale(s *leaf.State, c *canvas.Canvas, l *Look) {
 	}
 }
 
-// drawColumns draws the bars and the marks below them. A click on a bar selects its fullest step; a click on the
-// mark of a captured step opens the capture.
+// drawColumns draws the bars and the marks below them. A click on a bar selects its fullest step; a click on
+// the mark of a captured step opens the capture.
 func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected int64) {
 	th, area := s.Theme, p.area
 	spikes := map[int64]bool{}
