@@ -13,7 +13,8 @@ conditions=()
 while IFS= read -r condition; do
 	[[ $condition =~ ^[[:space:]]*$ ]] || conditions+=(--fail-if "$condition")
 done <<<"$GMEMTOP_FAIL_IF"
-[ ${#conditions[@]} -gt 0 ] || { echo "gate: GMEMTOP_FAIL_IF has no condition, such as peak>+2%" >&2; exit 2; }
+[ ${#conditions[@]} -gt 0 ] ||
+  { echo "gate: GMEMTOP_FAIL_IF has no condition, such as peak>+2%" >&2; exit 2; }
 code=0
 gmemtop diff --format markdown --force -o "$GMEMTOP_REPORT" "${conditions[@]}" \
 	-- "$GMEMTOP_BASE" "$GMEMTOP_HEAD" || code=$?
