@@ -1,0 +1,263 @@
+package autopsy
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The ways in which steps leave something behind, told apart by what made it: the backward pass, the forward
+// pass, the setting up of weights, or code between the steps.
+
+// growthKind is one such way.
+type growthKind struct {
+	holds     func(*growth) bool
+	results   bool   // what grows are results of calls without a graph, a cause of its own
+	cause     string // its stable name
+	why       string // a clause that says what happens
+	fix       string
+	certainty Certainty
+	because   string // why it is as certain as that
+	elseFix   string // what to change if the program means to keep it
+}
+
+// anyGrowth is of what no other kind describes.
+var anyGrowth = growthKind{
+	cause: "leak", why: "they are never freed",
+	fix: "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
+		"tensors after .detach().",
+	certainty: Possible, because: "the recording does not show what keeps a block",
+}
+
+// kindOf returns the first kind that a growth is of. What the kind leaves empty is as for any growth.
+func kindOf(g *growth) growthKind {
+	for _, k := range growthKinds {
+		if !k.holds(g) {
+			continue
+		}
+		k.cause, k.why, k.fix = cmp.Or(k.cause, anyGrowth.cause), cmp.Or(k.why, anyGrowth.why),
+			cmp.Or(k.fix, anyGrowth.fix)
+		if k.because == "" {
+			k.certainty, k.because = anyGrowth.certainty, anyGrowth.because
+		}
+		return k
+	}
+	return anyGrowth
+}
+
+// ofBackward reports whether at least a quarter of what stays is of backward passes: of a graph that is kept,
+// gradients are that much.
+func (g *growth) ofBackward() bool { return 4*g.backward >= g.bytes }
+
+// growthKinds lists the kinds, the more specific first.
+var growthKinds = []growthKind{
+	{
+		holds: func(g *growth) bool { return 4*g.weights >= g.bytes },
+		why:   "each step makes weights, and they stay with their gradients",
+	},
+	{
+		holds: func(g *growth) bool {
+			return g.ofBackward() && 10*g.forward < g.bytes && keepsWeights(g.evidence, g.ids, g.in)
+		},
+		why: "the gradients of each step stay, without a graph",
+		fix: "Add them up as they come, or move each to the CPU: keep no list of them on the GPU.",
+	},
+	{
+		holds: func(g *growth) bool {
+			return g.ofBackward() && gradOnly(g.evidence) && keepsWeights(g.evidence, g.ids, g.in)
+		},
+		cause: "double_backward",
+		why:   "each step of an inner loop keeps its forward and the graph of its gradients",
+		fix: "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
+			"steps: a second derivative needs all of them at once.",
+		certainty: Likely,
+		because:   "a set of weights or of gradients stays from each step; a list of them looks the same",
+	},
+	{
+		holds: func(g *growth) bool {
+			return 10*g.backward >= 9*g.bytes && !gradOnly(g.evidence) && oncePerWeight(g.evidence, g.ids)
+		},
+		cause: "zero_grad_kept", why: "each step trains weights of its own, and their gradients stay",
+		fix: "Set gradients to None as soon as their weights are trained: " +
+			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step.",
+		certainty: Likely,
+		because: "of each weight's size there are no more blocks than weights; gradients with a graph, of " +
+			"which each step of a training leaves a set, are more",
+	},
+	{
+		holds: func(g *growth) bool {
+			return g.ofBackward() && g.forward > 0 && !wholeGraphStays(g.evidence, g.ids)
+		},
+		cause: "hook_keeps", why: "something keeps an output of a module from each step, and its gradient",
+		fix: "Clear what the hooks fill before each step, or keep it on the CPU without its graph: " +
+			"kept.append(output.detach().cpu()).",
+		certainty: Likely,
+		because:   "a few of the blocks that each backward needs stay, and with a graph they all would",
+	},
+	{
+		holds: func(g *growth) bool { return g.ofBackward() && gradOnly(g.evidence) },
+		cause: "kept_graph", why: "a value that is kept from step to step keeps the graph of its gradient",
+		fix: "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
+			"that line; pass create_graph=True only where the result is differentiated.",
+		certainty: Likely, because: "blocks of torch.autograd.grad stay, and backward() is never called",
+	},
+	{
+		holds: (*growth).ofBackward,
+		cause: "double_backward", why: "the backward pass keeps its graph with every gradient",
+		fix: "Drop create_graph=True from backward(); where second derivatives are needed, use " +
+			"torch.autograd.grad and zero_grad(set_to_none=True).",
+		certainty: Likely,
+		because:   "blocks of the backward pass itself stay, and with them most of what the forward made",
+	},
+	{
+		holds:   func(g *growth) bool { return 2*g.bytesOf(g.results) > g.bytes },
+		results: true,
+	},
+	{
+		holds: func(g *growth) bool { return 2*g.batches > g.bytes },
+		why:   "the batch of each step stays",
+		fix: "Find what keeps the batches, such as the results of a step that a list or a trainer gathers: " +
+			"leave them out, or keep them on the CPU.",
+	},
+	{
+		// of a graph, what leads to a result would stay
+		holds: func(g *growth) bool { return 2*g.after > g.bytes && len(g.ids) <= g.in*g.functions },
+		why:   "what is made of the outputs after each step stays",
+	},
+	{
+		holds: func(g *growth) bool { return g.functions == 1 && ofOneCache(g.evidence, g.ids) },
+		why:   "all that this function makes stays, as a cache keeps it",
+		fix: "Bound the cache (maxsize), key it by what recurs, or do without it; if a list keeps what the " +
+			"function returns, empty it.",
+	},
+	{
+		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in },
+		cause: "kept_graph", why: "a value that is kept from step to step keeps its graph",
+		fix: "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that " +
+			"line.",
+		certainty: Likely,
+		because:   "several blocks a step outlive the backward; hooks on several modules look the same",
+		elseFix:   "if a cache or a list keeps them on purpose, without a graph, empty it or keep fewer",
+	},
+	{
+		holds: func(g *growth) bool { return 2*g.forward > g.bytes && g.outputStays(g.ids) },
+		cause: "collected_outputs", why: "one output of each step is kept",
+		fix: "Keep it on the CPU without its graph, kept.append(output.detach().cpu()), or do not keep " +
+			"it.",
+		certainty: Likely,
+		because:   "one output a step stays and its graph does not; a hook on that module looks the same",
+	},
+	{
+		holds: func(g *growth) bool { return g.forward > 0 && g.lastOf(traces.PhaseBackward) >= 0 },
+		cause: "hook_keeps", why: "something keeps one output of a module from each step",
+		fix:       "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list.",
+		certainty: Likely, because: "one output a step stays and its graph does not",
+	},
+}
+
+// ofOneCache reports whether the one function of the user's that made some blocks runs in calls of the model
+// before anything else in them, so that none has a graph, and next to nothing of what it made has ended.
+func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
+	name, file := c.userFunction(c.d.Origin(ids[0]))
+	of, made := map[traces.StackID]bool{}, int64(0)
+	call, before := -1, false // whether the call made something else before
+	for id := ids[0]; id <= ids[len(ids)-1]; id++ {
+		s := c.d.Origin(id)
+		if _, known := of[s]; !known {
+			fn, in := c.userFunction(s)
+			of[s] = fn == name && in == file
+		}
+		if i := steps.PartAt(c.parts, c.d.Allocs.Start[id]); i != call {
+			call, before = i, false
+		}
+		switch {
+		case !of[s]:
+			before = before || c.inModel(s)
+		case before || !c.inModel(s):
+			return false
+		default:
+			made += c.d.Allocs.Rounded[id]
+		}
+	}
+	return name != "" && name != "forward" && made > 0 && 20*c.bytesOf(ids) >= 19*made
+}
+
+// gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which
+// adds to .grad.
+func gradOnly(c *evidence) (only bool) {
+	for i := range c.d.Timeline().Places().Frames {
+		fn, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
+		own := strings.HasSuffix(file, "torch/autograd/__init__.py")
+		switch {
+		case fn == "backward" && (own || strings.HasSuffix(file, "torch/_tensor.py")):
+			return false
+		case fn == "grad" && own:
+			only = true
+		}
+	}
+	return only
+}
+
+// keepsWeights reports whether blocks of the weights' sizes are among those that steps left, a set for each
+// step: what torch.autograd.grad returned for them, or weights that a step made of it.
+func keepsWeights(c *evidence, ids []timeline.AllocID, in int) bool {
+	weights, left := map[int64]int{}, map[int64]int{}
+	for _, id := range c.live {
+		if c.kinds.Of(c.d.Origin(id)).Has(frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit) &&
+			(len(c.parts) == 0 || c.d.Allocs.Start[id] < c.parts[0].First) {
+			weights[c.d.Allocs.Size[id]]++
+		}
+	}
+	for _, id := range ids {
+		left[c.d.Allocs.Size[id]]++
+	}
+	for size := range left {
+		left[size] /= in
+	}
+	return covers(left, weights)
+}
+
+// oncePerWeight reports whether blocks can be gradients of different weights: of each size there are at most
+// as many as weights. Gradients that are made again for the same weights are more, after a few steps.
+func oncePerWeight(c *evidence, ids []timeline.AllocID) bool {
+	weights, _ := c.weights()
+	left := map[int64]int{}
+	for _, id := range ids {
+		left[c.d.Allocs.Size[id]]++
+	}
+	return covers(weights, left)
+}
+
+// wholeShare is the share of what a backward needs that stays where the graph does: something holds it from
+// its end, and all that leads there stays. A hook keeps what some modules made.
+const wholeShare = 0.5
+
+// wholeGraphStays reports whether steps that left some blocks left most of what was there, of what their
+// calls of the model had made, when their backward passes began.
+func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
+	left := map[timeline.AllocID]bool{}
+	for _, id := range ids {
+		left[id] = true
+	}
+	var needed, stay int64
+	for _, r := range c.rounds() {
+		if r.backward == timeline.Never || r.after == timeline.Never {
+			continue
+		}
+		saved, bytes := c.forwardBlocks(r.first, r.backward, r.backward)
+		kept := int64(0)
+		for _, id := range saved {
+			if left[id] {
+				kept += c.d.Allocs.Rounded[id]
+			}
+		}
+		if kept > 0 {
+			needed, stay = needed+bytes, stay+kept
+		}
+	}
+	return float64(stay) >= wholeShare*float64(needed)
+}
