@@ -63,114 +63,173 @@ func openForwards(c *evidence) (caller traces.FrameID, calls int, ids []timeline
 	return caller, best.left, ids
 }
 
+// openCalls are calls of the model that no backward followed, and what they left.
+type openCalls struct {
+	*evidence
+	parts  []steps.Part // all since the last backward or optimizer
+	caller traces.FrameID
+	call   *steps.Part // the last of those from that line
+	count  int         // of calls from it that left something
+	ids    []timeline.AllocID
+	others []timeline.AllocID // what else they left
+	left   graphSign
+	waits  bool // what they return is kept, and differentiated later
+}
+
 func openForwardsFault(c *evidence) (fault, bool) {
 	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
 		return fault{}, false
 	}
-	caller, calls, ids := openForwards(c)
-	if calls == 0 {
+	caller, count, ids := openForwards(c)
+	if count == 0 {
 		return firstEvaluation(c)
 	}
-	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
-	call := &open[0] // one of these
-	for i := range open {
-		if open[i].Caller == caller {
-			call = &open[i]
+	o := &openCalls{evidence: c, caller: caller, count: count, ids: ids,
+		parts: c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]}
+	o.call = &o.parts[0]
+	for i := range o.parts {
+		if o.parts[i].Caller == caller {
+			o.call = &o.parts[i]
 		}
 	}
-	trained, trains := c.trainedFrom(call), c.lastOf(traces.PhaseBackward) >= 0
-	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls ||
-		!c.evaluating(call) && trainedCalls(c) < leastSteps && !ranTrained(c, call)) {
+	trained, trains := c.trainedFrom(o.call), c.lastOf(traces.PhaseBackward) >= 0
+	if count < leastForwards && (!trains || trained || len(ids) < graphBlocks*count ||
+		!c.evaluating(o.call) && trainedCalls(c) < leastSteps && !ranTrained(c, o.call)) {
 		return fault{}, false
 	}
-	line, bytes := c.frameText(c.ownLine(call)), c.bytesOf(ids)
-	f := fault{Cause: Cause{Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of %s of the model at %s are still there, and no backward came in between",
-		c.u.Bytes(bytes), callsWord(calls), line)}}
-	left := leftGraph(c, open)
-	waits := calls >= leastForwards && c.differentiates(call) && keepsLoss(c)
-	beside := c.beside(open[0].First, open[len(open)-1].First)
-	goes := slices.Concat(beside, ids)
+	o.left = leftGraph(c, o.parts)
+	o.waits = count >= leastForwards && c.differentiates(o.call) && keepsLoss(c)
+	o.others = c.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
 	switch {
-	case len(ids) < 2*calls:
-		f.Kind = "collected_outputs"
-		from := ""
-		if id := c.outside(call); id >= 0 {
-			from, line = fmt.Sprintf(" (%s)", line), c.frameText(id)
-		}
-		f.said = fmt.Sprintf("The results of %d calls of the model at %s%s are collected on the GPU: %s.",
-			calls, line, from, c.u.Bytes(bytes))
-		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
-		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
-		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
-			changes: nextCall(c, ids)}
-	case left.known && !left.graph && c.outputStays(ids):
-		return collected(c, ids, calls, firstsOf(open, caller), caller), true
-	case left.known && !left.graph:
-		f.Kind = "hook_keeps"
-		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
-			"or an attribute of a module, keeps tensors.", callsWord(calls), line, c.u.Bytes(bytes))
-		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
-		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
-			"model.eval() if it is for training only."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
-			changes: nextCall(c, goes)}
-	case trains && !trained && !waits || c.evaluating(call) || !trains && left.known && !keepsLoss(c):
-		f.Kind = "eval_with_grad"
-		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
-			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
-		f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
-		switch {
-		case left.why != "":
-			f.sure(Likely, left.why)
-		case left.known:
-			f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
-		}
-		f.fix = "Wrap the evaluation in torch.no_grad()."
-		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
-		if !c.evaluating(call) && calls >= leastForwards && keepsLoss(c) {
-			f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
-				"differentiated together look the same")
-			f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
-				"and add the gradients up"
-			f.instead = remedy{name: "backward_each_micro_batch", changes: nextCall(c, goes),
-				command: at("(loss / n).backward()", line)}
-		}
+	case len(ids) < 2*count:
+		return o.collected(), true
+	case o.left.known && !o.left.graph && c.outputStays(ids):
+		return collected(c, ids, count, firstsOf(o.parts, caller), caller), true
+	case o.left.known && !o.left.graph:
+		return o.keptByHooks(), true
+	case trains && !trained && !o.waits || c.evaluating(o.call) || !trains && o.left.known && !keepsLoss(c):
+		return o.evaluation(), true
 	case !trains && !keepsLoss(c):
-		f.Kind = "leak"
-		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
-			"backward.", calls, line, c.u.Bytes(bytes))
-		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
-		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
-			"module keeps tensors: remove it."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
-			changes: nextCall(c, goes)}
-		f.elseFix = "if they keep a graph, put them under torch.no_grad()"
-		f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
-		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
-		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
-			f.lever, f.instead = f.instead, f.lever
-			f.elseFix = "if they are under torch.no_grad(), remove the hook or attribute that keeps tensors"
-		}
-	default:
-		f.Kind = "one_backward_for_many"
-		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
-			c.u.Bytes(bytes))
-		f.sure(Likely, "calls from the line that trains wait for a backward")
-		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
-		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
-			changes: nextLoss(c, goes, open), beside: gradientsToCome(c)}
-		if waits {
-			f.sure(Likely, "what the calls return is kept, in a function named as one that differentiates it")
-			f.elseFix = "if nothing is differentiated there, wrap it in torch.no_grad()"
-			f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-				changes: append(nextCall(c, beside), ungraphed(c, open)...)}
-		}
-		scheduled(c, &f, calls, ids)
+		return o.unclear(), true
 	}
-	return f, true
+	return o.oneBackward(), true
+}
+
+// line names the line that the calls come from.
+func (o *openCalls) line() string { return o.frameText(o.ownLine(o.call)) }
+
+// bytes returns in words what the calls left.
+func (o *openCalls) bytes() string { return o.u.Bytes(o.bytesOf(o.ids)) }
+
+// fault returns a fault of these calls without what sets the kinds apart.
+func (o *openCalls) fault(kind string) fault {
+	return fault{Cause: Cause{Kind: kind, Bytes: maybe.Known(o.bytesOf(o.ids)), Text: fmt.Sprintf(
+		"%s of %s of the model at %s are still there, and no backward came in between",
+		o.bytes(), callsWord(o.count), o.line())}}
+}
+
+// all returns everything that the calls left.
+func (o *openCalls) all() []timeline.AllocID { return slices.Concat(o.others, o.ids) }
+
+// noGrad is the remedy of calls that need no graph.
+func (o *openCalls) noGrad() remedy {
+	return remedy{name: "no_grad", command: at("with torch.no_grad():", o.line()),
+		changes: append(nextCall(o.evidence, o.others), ungraphed(o.evidence, o.parts)...)}
+}
+
+// removeHook is the remedy of calls whose tensors a hook keeps.
+func (o *openCalls) removeHook() remedy {
+	return remedy{name: "remove_hook", command: at("handle.remove()", o.line()),
+		changes: nextCall(o.evidence, o.all())}
+}
+
+// collected is the fault of calls that each left one block, their result.
+func (o *openCalls) collected() fault {
+	f, from, line := o.fault("collected_outputs"), "", o.line()
+	if id := o.outside(o.call); id >= 0 {
+		from, line = fmt.Sprintf(" (%s)", line), o.frameText(id)
+	}
+	f.said = fmt.Sprintf("The results of %d calls of the model at %s%s are collected on the GPU: %s.",
+		o.count, line, from, o.bytes())
+	f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
+	f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
+	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
+		changes: nextCall(o.evidence, o.ids)}
+	return f
+}
+
+// keptByHooks is the fault of calls that left blocks and no graph.
+func (o *openCalls) keptByHooks() fault {
+	f := o.fault("hook_keeps")
+	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
+		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
+	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+	f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
+		"model.eval() if it is for training only."
+	f.lever = o.removeHook()
+	return f
+}
+
+// evaluation is the fault of calls that nothing will differentiate, and that left graphs.
+func (o *openCalls) evaluation() fault {
+	f := o.fault("eval_with_grad")
+	f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
+		"are kept for a backward that never comes.", o.bytes(), o.line())
+	f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
+	switch {
+	case o.left.why != "":
+		f.sure(Likely, o.left.why)
+	case o.left.known:
+		f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
+	}
+	f.fix = "Wrap the evaluation in torch.no_grad()."
+	f.lever = o.noGrad()
+	if !o.evaluating(o.call) && o.count >= leastForwards && keepsLoss(o.evidence) {
+		f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
+			"differentiated together look the same")
+		f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
+			"and add the gradients up"
+		f.instead = remedy{name: "backward_each_micro_batch", changes: nextCall(o.evidence, o.all()),
+			command: at("(loss / n).backward()", o.line())}
+	}
+	return f
+}
+
+// unclear is the fault of calls of which a graph or hooks may keep what they left.
+func (o *openCalls) unclear() fault {
+	f := o.fault("leak")
+	f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
+		"backward.", o.count, o.line(), o.bytes())
+	f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
+	f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
+		"module keeps tensors: remove it."
+	f.lever, f.instead = o.removeHook(), o.noGrad()
+	f.elseFix = "if they keep a graph, put them under torch.no_grad()"
+	first, last := o.parts[0].First, o.parts[len(o.parts)-1].First
+	_, made := o.forwardBlocks(first, last, first)
+	if float64(o.bytesOf(o.ids)) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
+		f.lever, f.instead = f.instead, f.lever
+		f.elseFix = "if they are under torch.no_grad(), remove the hook or attribute that keeps tensors"
+	}
+	return f
+}
+
+// oneBackward is the fault of calls that one backward is to differentiate together.
+func (o *openCalls) oneBackward() fault {
+	f := o.fault("one_backward_for_many")
+	f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", o.count, o.line(),
+		o.bytes())
+	f.sure(Likely, "calls from the line that trains wait for a backward")
+	f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
+	f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", o.line()),
+		changes: nextLoss(o.evidence, o.all(), o.parts), beside: gradientsToCome(o.evidence)}
+	if o.waits {
+		f.sure(Likely, "what the calls return is kept, in a function named as one that differentiates it")
+		f.elseFix = "if nothing is differentiated there, wrap it in torch.no_grad()"
+		f.instead = o.noGrad()
+	}
+	scheduled(o.evidence, &f, o.count, o.ids)
+	return f
 }
 
 // ranTrained reports whether most lines of the user's modules that a call ran were run by calls that a
