@@ -87,24 +87,28 @@ func (l *Look) takesOrders() bool {
 // sentence answers what a user who watches a job wants to know: is it well, how much memory does it take,
 // does it grow?
 func (l *Look) sentence(u timeline.Units) string {
-	n := len(l.Steps)
-	name := l.Title
-	if name == "" {
-		name = "the job"
+	name := cmp.Or(l.Title, "the job")
+	if l.State == Waiting || len(l.Steps) == 0 {
+		return l.noSteps(name)
 	}
+	return l.lastStep(name) + l.memory(u) + l.health(u) + "."
+}
+
+// noSteps is the sentence of a job before its first step.
+func (l *Look) noSteps(name string) string {
 	switch {
 	case l.State == Waiting:
 		return "Waiting " + strings.TrimPrefix(l.Word, "waiting ") + "."
-	case n == 0 && l.Detached:
+	case l.Detached:
 		return fmt.Sprintf("%s is no longer watched, and still runs. No training step was seen.", name)
-	case n == 0 && l.State == Ended:
+	case l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
-	case n == 0 && l.Row != "":
-		return fmt.Sprintf("%s runs: no %s has ended yet.", name, l.Row)
-	case n == 0:
-		return fmt.Sprintf("%s runs: no training step has ended yet.", name)
 	}
-	last := l.Steps[n-1]
+	return fmt.Sprintf("%s runs: no %s has ended yet.", name, cmp.Or(l.Row, "training step"))
+}
+
+// lastStep says whether the job runs, which step was its last, and how long a step takes.
+func (l *Look) lastStep(name string) string {
 	verb := "runs"
 	switch {
 	case l.Detached:
@@ -115,7 +119,7 @@ func (l *Look) sentence(u timeline.Units) string {
 	if of, ok := l.chosen(); ok {
 		verb += ", " + of.Name() + " " + l.Among()
 	}
-	r := &l.Report
+	last := l.Steps[len(l.Steps)-1]
 	row := l.rowName() + " " + leaf.Count(last.Index)
 	if l.Since != "" {
 		row += " " + l.Since
@@ -127,23 +131,37 @@ func (l *Look) sentence(u timeline.Units) string {
 	if last.UnderPlan {
 		text += " under a plan"
 	}
-	if r.Duration > 0 {
-		text += ", " + timeline.Duration(r.Duration) + " a " + l.rowName()
+	if d := l.Report.Duration; d > 0 {
+		text += ", " + timeline.Duration(d) + " a " + l.rowName()
 	}
-	if r.Top >= 0 && r.Top < n {
-		top, now := l.Steps[r.Top], int64(0)
-		for i := n - 1; i >= r.Top; i-- { // not every step has the figure
-			if v, ok := l.Steps[i].Bytes.Value(); ok {
-				now = v
-				break
-			}
-		}
-		text += fmt.Sprintf(", %s %s", l.Figure, u.Bytes(now))
-		if most := u.Bytes(top.Bytes.Or(0)); most != u.Bytes(now) {
-			at := leaf.Count(top.Index)
-			text += fmt.Sprintf(", at most %s in %s %s", most, l.rowName(), at)
+	return text
+}
+
+// memory says what the last step took, and the largest step.
+func (l *Look) memory(u timeline.Units) string {
+	top := l.Report.Top
+	if top < 0 || top >= len(l.Steps) {
+		return ""
+	}
+	most, now := u.Bytes(l.Steps[top].Bytes.Or(0)), int64(0)
+	for i := len(l.Steps) - 1; i >= top; i-- { // not every step has the figure
+		if v, ok := l.Steps[i].Bytes.Value(); ok {
+			now = v
+			break
 		}
 	}
+	text := fmt.Sprintf(", %s %s", l.Figure, u.Bytes(now))
+	if most != u.Bytes(now) {
+		text += fmt.Sprintf(", at most %s in %s %s", most, l.rowName(), leaf.Count(l.Steps[top].Index))
+	}
+	return text
+}
+
+// settled is how many steps must have the figure before a job that does not grow is called steady.
+const settled = 8
+
+// health says what is wrong, or that nothing is.
+func (l *Look) health(u timeline.Units) (text string) {
 	if peers := l.peersSentence(u); peers != "" {
 		text += "; " + peers
 	}
@@ -152,9 +170,9 @@ func (l *Look) sentence(u timeline.Units) string {
 	case len(grave) > 0:
 		text += "; " + strings.Join(grave, "; ")
 	case l.unsettled: // said below
-	case r.Trend.Points >= 8 && len(r.Spikes) > 0:
+	case l.Report.Trend.Points >= settled && len(l.Report.Spikes) > 0:
 		text += "; otherwise steady, no leak"
-	case r.Trend.Points >= 8:
+	case l.Report.Trend.Points >= settled:
 		text += "; steady, no leak"
 	}
 	if l.unsettled {
@@ -163,7 +181,7 @@ func (l *Look) sentence(u timeline.Units) string {
 	if slow != "" {
 		text += "; " + slow
 	}
-	return text + "."
+	return text
 }
 
 // alerts returns what is wrong with the last steps, for the sentence: what contradicts calling the job
