@@ -1,7 +1,8 @@
 """Train some layers for a given number of steps. "wide" makes the layers twice as wide; "less" uses the file
 that gmemtop plan --emit wrote. While a file named "hold" exists, extra steps run first and are undone
-afterwards, so that the training lasts as long as its watcher needs and learns the same."""
-import os, sys
+afterwards, so that the training lasts as long as its watcher needs and learns the same. They leave the watcher
+half of the processor."""
+import os, sys, time
 import torch
 
 torch.manual_seed(0)
@@ -31,6 +32,7 @@ if os.path.exists("hold"):
     open("held", "w").close()
     while os.path.exists("hold"):
         loss = train()
+        time.sleep(0.01)
     torch.random.set_rng_state(state[0])
     for p, was in zip(model.parameters(), state[1]):
         p.data.copy_(was)

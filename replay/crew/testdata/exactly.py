@@ -3,8 +3,9 @@
 usage: exactly.py SCRIPT [ARGUMENT...]
 
 A step's line is a digest of all parameters, gradients, buffers and optimizer state after it. STEPS in the
-environment is how many steps to run; without it, steps run until the file named by STOP exists. While the
-file named by HOLD exists, no further step begins. With UNSEEN=1 the last step alone looks at optimizer state.
+environment is how many steps to run; without it, steps run until the file named by STOP exists, and leave some
+of the processor to who waits for them. While the file named by HOLD exists, no further step begins. With
+UNSEEN=1 the last step alone looks at optimizer state.
 """
 import gc
 import os
@@ -42,6 +43,8 @@ def stepped(optimizer, args, kwargs):
     digests.append(total)
     while os.path.exists(HOLD):
         time.sleep(0.01)
+    if not LAST:
+        time.sleep(0.02)
     if last:
         for n, d in enumerate(digests):
             print("digest %d %x" % (n, d))
