@@ -53,19 +53,21 @@ type Launch struct {
 	// Reach, unless nil, brings the agent into processes that have loaded torch but did not get the
 	// environment, until an agent has connected.
 	Reach Injector
+	// Note is kept beside the command, for whoever resumes it (Orphan).
+	Note string
 }
 
 // Job is a command that was started under the agent. It is a capture.Source, to be run once, and a
 // capture.Controller for the process that is shown.
 type Job struct {
 	launch   Launch
-	cmd      *exec.Cmd
+	process  *os.Process
 	listener *Listener
 	folder   string
 	output   *os.File
 	room     *room // for what is printed to output
 	exited   chan struct{}
-	state    *os.ProcessState
+	state    *os.ProcessState // nil until it has exited, and of an orphan
 
 	mu      sync.Mutex
 	shown   *Session
@@ -144,14 +146,14 @@ func (j *Job) start(base string) error {
 	}
 	run := filepath.Base(j.folder)
 	var err error
-	if j.listener, err = Listen(filepath.Join(base, run+".sock")); err != nil {
+	if j.listener, err = Listen(socketOf(j.folder)); err != nil {
 		return err
 	}
-	j.cmd = exec.Command(j.launch.Argv[0], j.launch.Argv[1:]...)
-	j.cmd.Dir = j.launch.Dir
-	j.cmd.Env = environ(j.launch.Env, python, j.listener.Path())
+	cmd := exec.Command(j.launch.Argv[0], j.launch.Argv[1:]...)
+	cmd.Dir, cmd.SysProcAttr = j.launch.Dir, detached(j.launch.Detached)
+	cmd.Env = environ(j.launch.Env, python, j.listener.Path())
 	if j.launch.Stdin != nil {
-		j.cmd.Stdin = j.launch.Stdin
+		cmd.Stdin = j.launch.Stdin
 	}
 	if j.launch.Stdout == nil || j.launch.Stderr == nil {
 		if j.output, err = outputFile(run); err != nil {
@@ -164,16 +166,16 @@ func (j *Job) start(base string) error {
 				j.output.Name(), err)
 		}
 	}
-	j.cmd.Stdout, j.cmd.Stderr = pick(j.launch.Stdout, j.output), pick(j.launch.Stderr, j.output)
-	j.cmd.SysProcAttr = detached(j.launch.Detached)
-	if err := j.cmd.Start(); err != nil {
+	cmd.Stdout, cmd.Stderr = pick(j.launch.Stdout, j.output), pick(j.launch.Stderr, j.output)
+	if err := cmd.Start(); err != nil {
 		return err
 	}
-	leaveOwner(j.folder, j.cmd.Process.Pid)
+	j.process = cmd.Process
+	leaveOwner(j.folder, j.PID(), j.launch.Note)
 	go func() {
-		awaitEnd(j.cmd.Process.Pid, 0, forever) // since Reach cannot attach while Wait waits
-		_ = j.cmd.Wait()
-		j.state = j.cmd.ProcessState
+		awaitEnd(j.PID(), 0, forever) // since Reach cannot attach while Wait waits
+		_ = cmd.Wait()
+		j.state = cmd.ProcessState
 		close(j.exited)
 	}()
 	return nil
@@ -231,35 +233,8 @@ func outputFile(run string) (*os.File, error) {
 	return f, nil
 }
 
-// A run's folder lives as long as its command, whose children may import torch long after the viewer has
-// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace.
-const ownerFile = "pid"
-
-func leaveOwner(folder string, pid int) {
-	s, _ := statOf(pid) // start time 0 if unknown
-	_ = os.WriteFile(filepath.Join(folder, ownerFile),
-		fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
-}
-
-// sweep removes the folders of runs whose command has ended and whose viewer died, and sockets that nobody
-// holds. It leaves the runs of other containers alone, which may share the folder but not the processes.
-func sweep(base string) {
-	folders, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
-	for _, f := range folders {
-		var pid int
-		var started int64
-		var space string
-		b, _ := os.ReadFile(f)
-		if _, err := fmt.Sscan(string(b), &pid, &started, &space); err == nil && space == pidSpace() &&
-			!alive(pid, started) {
-			_ = os.RemoveAll(filepath.Dir(f))
-		}
-	}
-	sweepSockets(base)
-}
-
 // PID returns the command's process number.
-func (j *Job) PID() int { return j.cmd.Process.Pid }
+func (j *Job) PID() int { return j.process.Pid }
 
 // OutputPath returns the file that holds what the command writes, "" where that goes elsewhere.
 func (j *Job) OutputPath() string {
@@ -270,7 +245,7 @@ func (j *Job) OutputPath() string {
 }
 
 // Signal sends the command a signal.
-func (j *Job) Signal(s os.Signal) error { return j.cmd.Process.Signal(s) }
+func (j *Job) Signal(s os.Signal) error { return j.process.Signal(s) }
 
 // Wait waits for the command to end and returns its exit code: its own, or 128 plus the signal that ended it.
 func (j *Job) Wait(ctx context.Context) (int, error) {

@@ -36,7 +36,7 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(base, "run-begins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid())
+	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid(), "")
 	sweep(base)
 	left, _ := filepath.Glob(filepath.Join(base, "run-*"))
 	for i := range left {

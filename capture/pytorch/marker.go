@@ -20,15 +20,20 @@ func Folder() (string, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
 	}
+	return dir, onlyOurs(dir)
+}
+
+// onlyOurs reports an error unless dir is a folder that only this user can enter.
+func onlyOurs(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
-		return "", err
+		return err
 	}
 	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
+		return fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
 			"XDG_RUNTIME_DIR to another", dir)
 	}
-	return dir, nil
+	return nil
 }
 
 // marker is the file by which later viewers find an agent.

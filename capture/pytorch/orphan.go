@@ -1,0 +1,112 @@
+package pytorch
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
+)
+
+// Orphan is a command that goes on although the gmemtop that started it was killed. Its agents stay, keep the
+// newest steps, and try every second whether somebody listens at their socket again.
+type Orphan struct {
+	// PID is the command's process.
+	PID int
+	// Note is the Launch.Note that it was started with.
+	Note string
+
+	folder  string
+	started int64
+}
+
+// Orphans returns the orphans of this user on this machine, wherever their folders are: a scheduler may have
+// given their gmemtop another XDG_RUNTIME_DIR than a shell has.
+func Orphans() (list []Orphan) {
+	bases := folders(os.Getpid(), os.Getuid())
+	slices.Sort(bases)
+	for _, base := range slices.Compact(bases) {
+		if !filepath.IsAbs(base) || onlyOurs(base) != nil {
+			continue
+		}
+		owners, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
+		for _, path := range owners {
+			o, err := readOwner(path)
+			if err == nil && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
+				list = append(list, o)
+			}
+		}
+	}
+	return list
+}
+
+// unwatched reports whether no viewer listens on a socket: it is only a name, or somebody has removed that.
+func unwatched(socket string) bool {
+	_, err := os.Lstat(socket)
+	return os.IsNotExist(err) || abandoned(socket)
+}
+
+// socketOf returns the socket of the run that has a folder.
+func socketOf(folder string) string { return folder + ".sock" }
+
+// Resume watches an orphan from now on. Of l, only Each and Reach count.
+func (o Orphan) Resume(l Launch) (*Job, error) {
+	var lister procs.Lister
+	p, err := lister.Look(o.PID)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach}, folder: o.folder,
+		exited: make(chan struct{})}
+	if j.process, err = os.FindProcess(o.PID); err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	if j.listener, err = Listen(socketOf(o.folder)); err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	go func() {
+		awaitEnd(o.PID, o.started, forever)
+		close(j.exited)
+	}()
+	return j, nil
+}
+
+// A run's folder lives as long as its command, whose children may import torch long after the viewer has
+// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace. The
+// lines after that are the launch's note.
+const ownerFile = "pid"
+
+func leaveOwner(folder string, pid int, note string) {
+	s, _ := statOf(pid) // start time 0 if unknown
+	_ = os.WriteFile(filepath.Join(folder, ownerFile),
+		fmt.Appendf(nil, "%d %d %s\n%s", pid, s.Started, pidSpace(), note), 0o600)
+}
+
+// readOwner reads an ownerFile. It reports an error for one of another PID namespace.
+func readOwner(path string) (o Orphan, err error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return o, err
+	}
+	first, note, _ := strings.Cut(string(b), "\n")
+	o = Orphan{Note: note, folder: filepath.Dir(path)}
+	var space string
+	if _, err = fmt.Sscan(first, &o.PID, &o.started, &space); err == nil && space != pidSpace() {
+		err = fmt.Errorf("%s is of another PID namespace", path)
+	}
+	return o, err
+}
+
+// sweep removes the folders of runs whose command has ended and whose viewer died, and sockets that nobody
+// holds. It leaves the runs of other containers alone, which may share the folder but not the processes.
+func sweep(base string) {
+	owners, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
+	for _, path := range owners {
+		if o, err := readOwner(path); err == nil && !alive(o.PID, o.started) {
+			_ = os.RemoveAll(o.folder)
+		}
+	}
+	sweepSockets(base)
+}
