@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"fmt"
 	"os"
 	"strconv"
 )
@@ -14,6 +15,9 @@ type Identity struct {
 	// Node is the machine.
 	Node string
 }
+
+// NodeName is what this process is called as a node: two commands on one machine are two nodes.
+func (id Identity) NodeName() string { return fmt.Sprintf("%s:%d", id.Node, os.Getpid()) }
 
 // Identify reads an identity from the environment.
 func Identify(env func(name string) string) Identity {

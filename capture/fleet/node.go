@@ -1,12 +1,12 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +25,10 @@ type NodeOptions struct {
 	Join string
 	// Credentials is the file with the key for a site's own servers, where those carry the run.
 	Credentials string
+	// Name is what viewers call the node, "" for Identity.NodeName. Past, unless nil, is what is known of the
+	// node that had this name before.
+	Name string
+	Past *Past
 	// Tell is given what people should know, once for each problem: the training goes on in any case.
 	Tell func(text string)
 
@@ -51,11 +55,15 @@ type Node struct {
 	sent     map[*job.Process]*sentRank
 	byID     map[int]*sentRank
 	attempts map[int64]int // by rank: how many processes had it
-	said     []byte        // the newest hello, without its counts
-	saidAt   time.Time
+	// inherited are the ranks of the node before this one, and newID is greater than their IDs.
+	inherited []rank
+	newID     int
+	said      []byte // the newest hello, without its counts
+	saidAt    time.Time
 }
 
 type sentRank struct {
+	id      int // by which viewers know the process
 	attempt int
 	first   maybe.Int // the index of the first step that was put in the ring
 	next    int64     // the index of the first step that was not
@@ -77,11 +85,14 @@ const (
 )
 
 func newNode(j *job.Job, o NodeOptions) *Node {
-	// Two commands on one machine are two nodes.
-	name := fmt.Sprintf("%s:%d", o.Identity.Node, os.Getpid())
-	return &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
+	name := cmp.Or(o.Name, o.Identity.NodeName())
+	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
 		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
 		byID: map[int]*sentRank{}, attempts: map[int64]int{}}
+	if o.Past != nil {
+		n.inherit(o.Past)
+	}
+	return n
 }
 
 // StartNode begins to send. It returns at once: the hub need not run yet.
@@ -126,6 +137,7 @@ func (n *Node) collect(now time.Time) {
 		}
 	}
 	h := hello{Version: wireVersion, Host: n.options.Identity.Node}
+	var own []rank
 	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
 		v.Target = p.Target() // which is known before the process has said it itself
@@ -136,20 +148,21 @@ func (n *Node) collect(now time.Time) {
 		}
 		for len(fresh) > 0 {
 			k := min(len(fresh), batchSteps)
-			message = appendBatch(message, batch{head{p.ID, s.attempt, v.Target.PID, v.Target.Rank,
+			message = appendBatch(message, batch{head{s.id, s.attempt, v.Target.PID, v.Target.Rank,
 				v.Target.WorldSize}, fresh[:k]})
 			s.next, fresh = fresh[k-1].Index+1, fresh[k:]
 			if len(message) >= batchBytes {
 				flush()
 			}
 		}
-		h.Ranks = append(h.Ranks, rankOf(p.ID, s, &v))
+		own = append(own, rankOf(s, &v))
 	}
 	flush()
-	for i := range h.Ranks { // the last message may have pushed out some more
-		s := n.byID[h.Ranks[i].ID]
-		h.Ranks[i].Dropped, h.Ranks[i].Lost = s.dropped, slices.Clone(s.lost)
+	for i := range own { // the last message may have pushed out some more
+		s := n.byID[own[i].ID]
+		own[i].Dropped, own[i].Lost = s.dropped, slices.Clone(s.lost)
 	}
+	h.Ranks = append(n.unheard(), own...)
 	if e, over := n.job.Over(); over {
 		h.Over, h.Code = true, e.Code
 	}
@@ -167,7 +180,7 @@ func (n *Node) collect(now time.Time) {
 		return
 	}
 	n.said, n.saidAt = text, now
-	h.Counts = n.ring.Counts()
+	h.Counts = n.counts()
 	if text, err = json.Marshal(h); err == nil {
 		n.put(bus.Hello, text)
 	}
@@ -195,12 +208,8 @@ func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 	defer n.sending.Unlock()
 	s := n.sent[p]
 	if s == nil {
-		s = &sentRank{attempt: n.options.Identity.Attempt}
-		if r, ok := v.Target.Rank.Value(); ok {
-			s.attempt += n.attempts[r]
-			n.attempts[r]++
-		}
-		n.sent[p], n.byID[p.ID] = s, s
+		s = n.begins(v.Target, p.ID)
+		n.sent[p], n.byID[s.id] = s, s
 	}
 	return s
 }

@@ -236,7 +236,7 @@ func (n *Node) ready() ready {
 	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
 		t := p.Target()
-		x := readyRank{ID: p.ID, Attempt: n.attemptOf(p), PID: t.PID, Rank: t.Rank, Step: -1}
+		x := readyRank{ID: n.idOf(t, p.ID), Attempt: n.attemptOf(p), PID: t.PID, Rank: t.Rank, Step: -1}
 		if k := len(v.Steps); k > 0 {
 			x.Step = v.Steps[k-1].Index
 			times := make([]int64, 0, usualSteps)
@@ -277,7 +277,7 @@ func (n *Node) capture(ctx context.Context, o captureOrder) *progress {
 	for _, id := range ids {
 		r := &rankCapture{order: capture.NewOrderID()}
 		x.ranks[id] = r
-		i := slices.IndexFunc(list, func(p *job.Process) bool { return p.ID == id })
+		i := slices.IndexFunc(list, func(p *job.Process) bool { return n.idOf(p.Target(), p.ID) == id })
 		if i < 0 {
 			r.refused = "there is no such process on this node"
 			continue

@@ -39,8 +39,10 @@ type rank struct {
 	// ID tells the processes of a node apart.
 	ID int `json:"id"`
 	// Attempt counts from 0 how often this rank has been started again.
-	Attempt   int           `json:"attempt,omitempty"`
-	PID       int           `json:"pid"`
+	Attempt int `json:"attempt,omitempty"`
+	PID     int `json:"pid"`
+	// Started is when the process began, in the kernel's ticks since boot; 0 if unknown.
+	Started   int64         `json:"started,omitempty"`
 	Rank      maybe.Int     `json:"rank,omitzero"`
 	LocalRank maybe.Int     `json:"local_rank,omitzero"`
 	WorldSize maybe.Int     `json:"world_size,omitzero"`
@@ -120,10 +122,10 @@ func cut(text string, most int) string {
 }
 
 // rankOf describes a process.
-func rankOf(id int, s *sentRank, v *capture.View) rank {
+func rankOf(s *sentRank, v *capture.View) rank {
 	t := v.Target
-	r := rank{ID: id, Attempt: s.attempt, PID: t.PID, Rank: t.Rank, LocalRank: t.LocalRank,
-		WorldSize: t.WorldSize, Axes: t.Axes,
+	r := rank{ID: s.id, Attempt: s.attempt, PID: t.PID, Started: t.Started, Rank: t.Rank,
+		LocalRank: t.LocalRank, WorldSize: t.WorldSize, Axes: t.Axes,
 		Python: cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
 		Step: -1}
 	for _, a := range t.Argv[:min(len(t.Argv), maxArgv)] {

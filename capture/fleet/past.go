@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/procs"
+)
+
+// A gmemtop that started ranks may be killed while they train. Their agents stay, keep the newest steps, and
+// number them as before. The hub still has the last hello of that node, so another gmemtop on the same machine
+// can go on in its name: viewers see the same ranks send again, and no step is counted twice.
+
+// Past is a node whose gmemtop has ended without a word, as its last hello describes it.
+type Past struct{ hello hello }
+
+// lookWait is how long the hub may take to send the newest hello of each node.
+const lookWait = 10 * time.Second
+
+// LastWords returns what the hub knows of a node, nil if it has never heard of it.
+func LastWords(ctx context.Context, c *bus.Conn, node string) (past *Past, err error) {
+	ctx, stop := context.WithTimeoutCause(ctx, lookWait, fmt.Errorf("the hub did not say within %s which "+
+		"nodes it knows: check that gmemtop hub still runs, then try again", lookWait))
+	defer stop()
+	all := false
+	c.Read(ctx, func(m bus.Message) {
+		if h, err := readHello(m.Data); err == nil && m.Node == node {
+			past = &Past{h}
+		}
+	}, func(bus.Kind) { all = true; stop() }, bus.Hello)
+	if !all {
+		return nil, context.Cause(ctx)
+	}
+	return past, nil
+}
+
+// running reports whether a process of this machine runs. A started of 0 is not compared.
+func running(pid int, started int64) bool {
+	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
+	return err == nil && !s.Ended() && (started == 0 || s.Started == started)
+}
+
+// rank returns what was known of a process when the node ended, nil if it is not one of its ranks.
+func (p *Past) rank(t capture.Target) *rank {
+	if p == nil {
+		return nil
+	}
+	i := slices.IndexFunc(p.hello.Ranks, func(r rank) bool {
+		return r.End == nil && r.PID == t.PID && (r.Started == t.Started || r.Started == 0)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &p.hello.Ranks[i]
+}
+
+// inherit takes over the ranks of the node before this one.
+func (n *Node) inherit(p *Past) {
+	for _, r := range p.hello.Ranks {
+		n.newID = max(n.newID, r.ID+1)
+		if number, ok := r.Rank.Value(); ok {
+			n.attempts[number] = max(n.attempts[number], r.Attempt-n.options.Identity.Attempt+1)
+		}
+		if r.End == nil && !running(r.PID, r.Started) {
+			r.End = &end{Reason: capture.Exited} // while nobody watched
+		}
+		n.inherited = append(n.inherited, r)
+	}
+}
+
+// idOf returns the number by which viewers know a process of this node, which has the number own in its job.
+func (n *Node) idOf(t capture.Target, own int) int {
+	if r := n.options.Past.rank(t); r != nil {
+		return r.ID
+	}
+	return n.newID + own
+}
+
+// begins returns what is known of a process before this node sends its first step.
+func (n *Node) begins(t capture.Target, own int) *sentRank {
+	s := &sentRank{id: n.idOf(t, own), attempt: n.options.Identity.Attempt}
+	if r := n.options.Past.rank(t); r != nil {
+		s.attempt, s.first, s.dropped, s.lost = r.Attempt, r.First, r.Dropped, r.Lost
+	} else if number, ok := t.Rank.Value(); ok {
+		s.attempt += n.attempts[number]
+		n.attempts[number]++
+	}
+	return s
+}
+
+// unheard returns the inherited ranks that have sent nothing to this node.
+func (n *Node) unheard() []rank {
+	return slices.DeleteFunc(slices.Clone(n.inherited), func(r rank) bool { return n.byID[r.ID] != nil })
+}
+
+// counts are those of the ring, and of the past node's.
+func (n *Node) counts() bus.Counts {
+	c := n.ring.Counts()
+	if p := n.options.Past; p != nil {
+		past := p.hello.Counts
+		c.Put, c.Sent = c.Put+past.Put, c.Sent+past.Sent
+		c.Again, c.Dropped = c.Again+past.Again, c.Dropped+past.Dropped
+	}
+	return c
+}

@@ -1,0 +1,74 @@
+//go:build !nobus
+
+package fleet
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// A node goes on for one that fell silent. Viewers see the same ranks, in whatever order they come back: their
+// steps, which attempt each is, and what was lost before. A rank that ended meanwhile has ended, and one that
+// starts again is another attempt.
+func TestANodeGoesOnForAnother(t *testing.T) {
+	h, path := openHub(t)
+	before, ranks := ranksOf(t, 4, 0, 1, 2)
+	options := NodeOptions{Identity: Identity{Node: "a", Attempt: 2}, Join: path, Name: "a:7"}
+	n := StartNode(before, options)
+	for _, p := range ranks {
+		p.Step(aStep(0))
+	}
+	until(t, "the first steps were sent", func() bool { return n.ring.Counts().Sent > 1 })
+	n.Close()
+	w := follow(t, h, WatchOptions{})
+	<-w.Caught()
+	c, err := h.Dial(bus.Viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if nobody, err := LastWords(t.Context(), c, "a:8"); nobody != nil || err != nil {
+		t.Errorf("of a node that never was: %v, %v", nobody, err)
+	}
+	if options.Past, err = LastWords(t.Context(), c, "a:7"); err != nil {
+		t.Fatal(err)
+	}
+	options.Past.hello.Counts.Dropped = 5
+	options.Past.hello.Ranks[1].Dropped, options.Past.hello.Ranks[1].Lost = 1, []span{{1, 1}}
+	after, back := ranksOf(t, 4, 1, 0)
+	again := after.Add(capture.Target{PID: 9, Rank: maybe.Known(int64(2))}, nil)
+	n = StartNode(after, options)
+	defer n.Close()
+	for i, p := range append(back, again) {
+		p.Step(aStep(int64(2 - i)))
+	}
+	known := func() (list []rank) {
+		past, err := LastWords(t.Context(), c, "a:7")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return past.hello.Ranks
+	}
+	until(t, "all ranks were heard of", func() bool { return len(known()) == 4 })
+	list := known()
+	slices.SortFunc(list, func(a, b rank) int { return a.ID - b.ID })
+	for i, want := range []rank{{PID: 4000, Attempt: 2}, {PID: 4001, Attempt: 2, Dropped: 1},
+		{PID: 4002, Attempt: 2, End: &end{Reason: capture.Exited}}, {PID: 9, Attempt: 3}} {
+		got := list[i]
+		if got.PID != want.PID || got.Attempt != want.Attempt || got.Dropped != want.Dropped ||
+			(got.End == nil) != (want.End == nil) || (got.ID == i) != (i < 3) {
+			t.Errorf("number %d: %+v", i, got)
+		}
+	}
+	until(t, "the viewer has all steps", func() bool {
+		got := seen(w)
+		return slices.Equal(got[0], []int64{0, 1}) && slices.Equal(got[1], []int64{0, 2}) && len(got) == 3
+	})
+	if dropped := n.counts().Dropped; dropped != 5 {
+		t.Errorf("%d messages dropped", dropped)
+	}
+}
