@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/tui"
@@ -26,6 +27,8 @@ type attachCommand struct {
 	watcher
 	choice choiceFlags
 	dry    bool
+	join   string // the join file of a hub, "" for none
+	creds  string // the file with the key for a site's own servers
 }
 
 func newAttachCommand(a *app) *cobra.Command {
@@ -42,10 +45,13 @@ and nothing is left of it when you leave the screen. The training's results stay
 Without PID, choose from this machine's GPUs and processes; without a terminal, they are listed. --manager or
 --plan trains with a plan that takes less memory, for as long as you watch.
 
-slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
+slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.
+
+--join-file goes on for a gmemtop run --join-file that was killed on this machine: what it started sends to
+the hub again.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242\n  " +
-			"gmemtop attach slurm:4242",
+			"gmemtop attach slurm:4242\n  gmemtop attach --join-file /shared/r1.join",
 		RunE: c.start,
 	}
 	c.choice.add(cmd)
@@ -53,6 +59,10 @@ slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.`,
 	c.flags.writing(cmd, "also record what is watched to this native file, for replay")
 	c.flags.screen(cmd)
 	c.probing(cmd)
+	cmd.Flags().StringVar(&c.join, "join-file", "", "send the steps of what a killed gmemtop run left "+
+		"behind to the hub that wrote this `file`")
+	cmd.Flags().StringVar(&c.creds, "creds", "", credsUsage)
+	help.Rare(cmd.Flags(), "creds")
 	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+
 		"without PID, list the processes that could be watched")
 	return cmd
@@ -65,9 +75,15 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	others := x != nil || c.probes != "" || c.dry || c.flags.output != ""
 	slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 	switch {
-	case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
+	case c.join != "" && (len(args) > 0 || others):
+		return usagef("attach --join-file finds the processes itself and only watches: leave out " +
+			"the process and the other flags")
+	case c.join != "":
+		return c.attachOrphans(ctx)
+	case slurm && others:
 		return usagef("attach slurm:JOB only watches: leave out the other flags")
 	case slurm:
 		return c.attachSlurm(ctx, args[0])

@@ -229,3 +229,62 @@ func TestATrainingOutlivesItsGmemtop(t *testing.T) {
 	}
 	x.compare(learned.String(), steps)
 }
+
+// The gmemtop that started a training is killed, and so is the one that goes on for it. Each time another one
+// takes its place: viewers see the same two ranks go on, what the agents kept meanwhile arrives, and steps
+// are captured again. The training's results are bit-identical to those without gmemtop.
+func TestWhatAKilledGmemtopLeftIsAttachedTo(t *testing.T) {
+	x := faultyTraining(t)
+	hub := x.hub()
+	watching, learned, ended := x.start()
+	attach := func() *exec.Cmd { return x.command(1, nil, "gmemtop", "attach", "--join-file", x.join) }
+	if out, err := attach().CombinedOutput(); err == nil || !strings.Contains(string(out), "has lost") {
+		t.Errorf("beside the gmemtop that watches it: %v %s", err, out)
+	}
+	var said words
+	for range 2 {
+		if err := watching.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		at := x.progress()
+		x.until("the training goes on", func() bool { return x.progress() >= at+40 })
+		watching = attach()
+		watching.Stderr = &said
+		if err := watching.Start(); err != nil {
+			t.Fatal(err)
+		}
+		now := x.progress()
+		x.until("both ranks are seen again", func() bool {
+			ranks := x.look()
+			return ranks != nil && !slices.ContainsFunc(ranks, func(r seenRank) bool {
+				return r.Step < now || r.State != "runs"
+			})
+		})
+	}
+	captured := filepath.Join(x.dir, "captured")
+	out, err := x.command(0, nil, "gmemtop", "capture", "--join-file", x.join, "--ranks", "all", "-o",
+		captured).CombinedOutput()
+	if found, _ := filepath.Glob(filepath.Join(captured, "*.gmt")); err != nil || len(found) != 2 {
+		t.Errorf("capture: %v %s", err, out)
+	}
+	x.stop()
+	if err := watching.Wait(); err != nil {
+		t.Errorf("the last one: %v: %s", err, &said)
+	}
+	<-ended
+	x.until("the training ends by itself", func() bool {
+		return strings.Count(learned.String(), "digest") == 2
+	})
+	var lost int64
+	for _, r := range x.look() {
+		if lost += r.Lost; !strings.HasPrefix(r.State, "ended") {
+			t.Errorf("%+v", r)
+		}
+	}
+	// What an agent had sent to a gmemtop that was killed half a second later at most is lost, and counted.
+	steps := x.progress()
+	if recorded := x.end(hub); recorded+lost != 2*steps || lost > steps/4 {
+		t.Errorf("%d steps of each rank, %d lost and %d recorded: %s", steps, lost, recorded, &said)
+	}
+	x.compare(learned.String(), steps)
+}

@@ -165,7 +165,7 @@ func (c *hubCommand) publish(h *bus.Hub) (join bus.Join, withdraw func(), err er
 	if forget, err := fleet.Announce(c.run, c.join); err == nil {
 		undo = append(undo, forget)
 	} else {
-		c.note("view ssh://HOST/%s will not find this hub: %v", c.run, err)
+		c.complain("view ssh://HOST/%s will not find this hub: %v", c.run, err)
 	}
 	if c.viewers != "" {
 		if err := join.ForViewers().Write(c.viewers); err != nil {
@@ -211,7 +211,7 @@ func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
 	}
 	h, err = bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
 		Leaf: c.leaf, Credentials: c.creds, Socket: filepath.Join(dir, "hub.sock"),
-		Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
+		Tell: func(o bus.Outage) { c.complain("%s", outageText(o)) }})
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, nil, err
@@ -231,7 +231,7 @@ func (c *hubCommand) joinSite(ctx context.Context, h *bus.Hub) {
 	defer stop()
 	err := h.Leaf(soon)
 	if err != nil && ctx.Err() == nil {
-		c.note("%v; the hub works without it and keeps trying", err)
+		c.complain("%v; the hub works without it and keeps trying", err)
 		err = h.Leaf(ctx)
 	}
 	if err == nil {
@@ -279,8 +279,8 @@ func (c *hubCommand) tellLosses(h *bus.Hub) (leave func(), err error) {
 			now, worst := l.Sum()
 			if now == before && now > told {
 				told = now
-				c.note("%d steps are lost: they did not fit in the memory of their nodes while the hub took "+
-					"nothing, most of them on %s", now, report.Printable(worst))
+				c.complain("%d steps are lost: they did not fit in the memory of their nodes while the hub "+
+					"took nothing, most of them on %s", now, report.Printable(worst))
 			}
 			before = now
 		}
@@ -350,7 +350,7 @@ func (c *hubCommand) exporter(j *job.Job) (*metrics.OTLP, error) {
 			c.note("the OpenTelemetry collector takes the metrics again")
 			return
 		}
-		c.note("%s; the newest ones are sent again later", report.Printable(err.Error()))
+		c.complain("%s; the newest ones are sent again later", report.Printable(err.Error()))
 	}}, c.run, j)
 	if err != nil {
 		return nil, usageError{err}

@@ -158,7 +158,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 			err = errors.Join(err, context.Canceled)
 		}
 		if !end || reason.Reason == capture.Exited {
-			c.note("nothing was recorded: no training step of process %d was seen", pid)
+			c.complain("nothing was recorded: no training step of process %d was seen", pid)
 		}
 	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
@@ -203,7 +203,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	case failed:
 		_ = w.Abandon()
 	default:
-		c.note("nothing was seen of process %d, and nothing was recorded to %s", pid, c.flags.output)
+		c.complain("nothing was seen of process %d, and nothing was recorded to %s", pid, c.flags.output)
 	}
 	if failed {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)

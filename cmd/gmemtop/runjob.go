@@ -100,6 +100,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	screen := !c.live.headless && c.HasScreen()
 	launch := pytorch.Launch{Argv: argv, Env: c.Environ, Detached: screen, First: job.FirstSteps,
 		Depth: c.live.depth, Offload: offload}
+	id := fleet.Identify(c.Env)
+	if c.join != "" {
+		launch.Note = fleetNote(id, c.join)
+	}
 	if !screen {
 		c.streams(&launch)
 	}
@@ -146,7 +150,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	defer stop()
 	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{})
 	ranks.Run(run, command)
-	leaveFleet := c.joinFleet(ranks)
+	leaveFleet := c.joinFleet(ranks, id)
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
@@ -179,17 +183,17 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 }
 
 // joinFleet sends the ranks' steps to the run's hub until leave is called, if there is one to be joined.
-func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
+func (c *runCommand) joinFleet(j *job.Job, id fleet.Identity) (leave func()) {
 	if c.join == "" {
 		return func() {}
 	}
-	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join,
+	n := fleet.StartNode(j, fleet.NodeOptions{Identity: id, Join: c.join,
 		Credentials: c.creds, Tell: func(text string) {
-			c.tell(j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
+			c.tell(c.complain, j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
 		}})
 	return func() {
 		if lost := n.Close().Dropped; lost > 0 {
-			c.note("%d messages of this machine did not reach the hub, which did not answer for too "+
+			c.complain("%d messages of this machine did not reach the hub, which did not answer for too "+
 				"long", lost)
 		}
 	}
@@ -235,7 +239,7 @@ func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 		defer mu.Unlock()
 		if !said[text] {
 			said[text] = true
-			c.note("%s", text)
+			c.complain("%s", text)
 		}
 	}
 }
@@ -263,7 +267,7 @@ func (c *runCommand) reach(j *job.Job, aloud bool) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && aloud && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.note("a program that loaded torch is not watched, because it did not get gmemtop's "+
+			c.complain("a program that loaded torch is not watched, because it did not get gmemtop's "+
 				"environment: %s",
 				oneLine(err))
 		}

@@ -97,10 +97,11 @@ func (c *watcher) watch() (*job.Watch, error) {
 	return w, w.Record(o)
 }
 
-// tell shows a notice about a watched process: on the screen, or without one on standard error.
-func (c *watcher) tell(p *job.Process, n capture.Notice) {
+// tell shows a notice about a watched process: on the screen, or where there is none by say, which is note or
+// complain.
+func (c *watcher) tell(say func(format string, args ...any), p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.HasScreen() {
-		c.note("%s", n.Text)
+		say("%s", n.Text)
 		return
 	}
 	p.Tell(n)
@@ -185,12 +186,12 @@ func (c *watcher) recordOptions(
 		Fired: func(t *capture.Trigger, s capture.Step, why string) {
 			n := capture.Say(say.Triggered, t, why, s.Index)
 			n.Key, n.Text = n.Key+" "+t.String(), who+n.Text
-			c.tell(p, n)
+			c.tell(c.note, p, n)
 		},
 		Failed: func(err error) {
 			n := capture.Say(say.RecordingStopped, oneLine(err))
 			n.Text = who + n.Text
-			c.tell(p, n)
+			c.tell(c.complain, p, n)
 		},
 	}
 	if f.maxBytes != "" {
