@@ -12,8 +12,8 @@ import (
 )
 
 // A gmemtop that started ranks may be killed while they train. Their agents stay, keep the newest steps, and
-// number them as before. The hub still has the last hello of that node, so another gmemtop on the same machine
-// can go on in its name: viewers see the same ranks send again, and no step is counted twice.
+// number them as before. The hub still has the last hello of that node, so another gmemtop on the same
+// machine can go on in its name: viewers see the same ranks send again, and no step is counted twice.
 
 // Past is a node whose gmemtop has ended without a word, as its last hello describes it.
 type Past struct{ hello hello }

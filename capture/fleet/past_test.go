@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A node goes on for one that fell silent. Viewers see the same ranks, in whatever order they come back: their
-// steps, which attempt each is, and what was lost before. A rank that ended meanwhile has ended, and one that
-// starts again is another attempt.
+// A node goes on for one that fell silent. Viewers see the same ranks, in whatever order they come back:
+// their steps, which attempt each is, and what was lost before. A rank that ended meanwhile has ended, and
+// one that starts again is another attempt.
 func TestANodeGoesOnForAnother(t *testing.T) {
 	h, path := openHub(t)
 	before, ranks := ranksOf(t, 4, 0, 1, 2)

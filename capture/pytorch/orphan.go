@@ -74,8 +74,8 @@ func (o Orphan) Resume(l Launch) (*Job, error) {
 }
 
 // A run's folder lives as long as its command, whose children may import torch long after the viewer has
-// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace. The
-// lines after that are the launch's note.
+// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace.
+// The lines after that are the launch's note.
 const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int, note string) {

@@ -122,11 +122,12 @@ func fleetPage(t *testing.T) string {
 	return string(page)
 }
 
-// Every command of docs/fleet.md is typed by a test, but for what needs Ray. The batch script is typed, too.
+// Every command of docs/fleet.md is typed by a test, and so are the batch script and the call to Ray.
 func TestEveryBlockOfTheFleetPageIsTyped(t *testing.T) {
 	_, others := typedOn(fleetPage(t))
 	begin := map[string]string{"J=$SLURM_SUBMIT_DIR": "the batch script",
-		"ray.init(": "not typed here: the tests do without Ray"}
+		"ray.init(":                  "the call to Ray",
+		"gmemtop attach --join-file": "TestWhatAKilledGmemtopLeftIsAttachedTo types it"}
 	for _, text := range others {
 		known := ""
 		for start := range begin {
