@@ -47,6 +47,7 @@ from .says import Says, told
 from .send import Sender
 from .settings import settings
 from .steps import Steps
+from .tally import Tally, counting, nobody
 from .totals import SHARE, Totals
 from .unlisted import Unlisted
 from .windows import Windows
@@ -68,7 +69,7 @@ ALONE = 60  # seconds after which an agent that was brought in and has met nobod
 class Agent:
     """Hears of steps, and begins and ends all that the agent is made of."""
 
-    def __init__(self, path: str, launched: bool) -> None:
+    def __init__(self, path: str, launched: bool, tally: Tally | None = None) -> None:
         torch = sys.modules["torch"]
         self.torch, self.path, self.launched = torch, path, launched
         self.pid = os.getpid()
@@ -83,10 +84,12 @@ class Agent:
         self.hooks: list[Any] = []
         self.patches = Patches()
         self.finalizer: Any = None
-        self.steps = Steps(self.clock() if launched else None)
+        self.tally = tally or Tally(self.clock() if launched else None)
+        self.steps = Steps(self.tally)
         self.unlisted: Unlisted | None = None  # finds steps while no optimizer of torch steps
         # the parts
-        self.outbox, self.wishes, self.optimizers = Outbox(self.epoch), Wishes(), Optimizers()
+        self.outbox, self.wishes = Outbox(self.tally, self.epoch), Wishes(self.tally)
+        self.optimizers = Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
         self.manager = Manager(torch, self.outbox, self.wishes, self.optimizers)
         self.windows = Windows(
@@ -141,9 +144,10 @@ class Agent:
 
         from torch.optim import optimizer as hooks
 
+        pre, post = counting(self.tally, self.clock, self._pre, self._post)
         self.hooks = [
-            hooks.register_optimizer_step_pre_hook(self._pre),
-            hooks.register_optimizer_step_post_hook(self._post),
+            hooks.register_optimizer_step_pre_hook(pre),
+            hooks.register_optimizer_step_post_hook(post),
         ]
         self.patches.put(self.torch.autograd, "backward", functools.partial(around_backward, self))
         scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
@@ -163,7 +167,7 @@ class Agent:
 
     def caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own."""
-        self.wishes.calm = 0
+        self.tally.calm = 0
         self.windows.stop()
         return self.guard.caught(error)
 
@@ -179,18 +183,14 @@ class Agent:
     # -- what torch calls ------------------------------------------------------------------------------------
 
     def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
-        steps, now = self.steps, self.clock()
-        if now < self.wishes.calm and not steps.stack and not kwargs and len(args) < 2:
-            steps.opt_start = now
-            steps.stack.append(id(optimizer))
-            steps.now.spent += self.clock() - now
-            return None
+        now = self.clock()
         if self.guard.dead:
             self._let_go()
             return None
         try:
             if self.thread is None:
                 self._start()
+            self.steps.follow()
             self.steps.optimizer_enters(optimizer, now)
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None:
@@ -202,7 +202,7 @@ class Agent:
                 )
             if self.manager.carrier is not None:
                 self.manager.optimizer_enters(optimizer, own is not None)
-            self.steps.now.spent += self.clock() - now
+            self.tally.spent += self.clock() - now
             return own
         except BaseException as e:
             if isinstance(e, self.torch.cuda.OutOfMemoryError):
@@ -215,28 +215,10 @@ class Agent:
 
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         steps, now = self.steps, self.clock()
-        first = steps.first
-        # The usual step. What it takes here is mostly code that is not in the caches any more.
-        if (
-            now < self.wishes.calm
-            and steps.left > 1
-            and first is not None
-            and first() is optimizer
-            and steps.stack == [id(optimizer)]
-        ):
-            step, outbox = steps.now, self.outbox
-            took = step.optimizer + now - steps.opt_start
-            outbox.steps.append((outbox.produced, step.begin, now, step.backward, took, step.spent))
-            outbox.produced += 1
-            steps.stack.clear()
-            steps.others = steps.unstepped = step.backward = step.optimizer = 0
-            steps.left -= 1
-            step.begin, step.stepped = now, 1
-            step.spent = self.clock() - now
-            return None
         if self.guard.dead:
             return self._let_go()
         try:
+            steps.follow()
             outermost = steps.optimizer_leaves(optimizer, now)
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None and not steps.optimizing():
@@ -261,13 +243,13 @@ class Agent:
             self.totals.next_known = 0
         if self.steps.ends(optimizer):
             self.boundary(now, False)
-        self.steps.now.spent += self.clock() - now
+        self.tally.spent += self.clock() - now
 
     def forget_unlisted(self) -> None:
         """Stop looking for steps of optimizers that torch does not know."""
         if self.unlisted is not None:
             self.unlisted.hook.remove()
-            self.unlisted = self.steps.first = None
+            self.unlisted, self.tally.first = None, nobody
 
     def unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
         """A module is entered, and a step of an optimizer that torch does not know has ended. A window or a
@@ -296,26 +278,26 @@ class Agent:
 
     def boundary(self, now: int, skipped: bool) -> None:
         steps, windows, manager = self.steps, self.windows, self.manager
-        step, window, totals = steps.now, windows.open, self.totals
+        tally, window, totals = self.tally, windows.open, self.totals
         if os.getpid() != self.pid:
             return self._forked()
         self.lookout.end()
         if window is not None:
             window.next()
         carried = manager.step_ended(now, self.outbox.produced)
-        if step.begin is not None:
+        if tally.begin is not None:
             figures, finer = totals.step_ended(now, self.sender.welcome)
             self.outbox.step(
                 (
                     self.outbox.produced,
-                    self.epoch + step.begin,
+                    self.epoch + tally.begin,
                     self.epoch + now,
-                    step.forward(now),
-                    step.backward,
-                    step.optimizer,
+                    tally.forward(now),
+                    tally.backward,
+                    tally.optimizer,
                 )
                 + figures
-                + (step.spent, 1 if skipped else 0)
+                + (tally.spent, 1 if skipped else 0)
                 + carried
                 + finer
                 + manager.worked
@@ -325,7 +307,7 @@ class Agent:
             if settings.first and self.outbox.produced == WARM and not self.wishes.want:
                 # a short program would be over before a viewer has asked
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
-        windows.step_ended(step.begin, now)
+        windows.step_ended(tally.begin, now)
         if windows.open is None:
             manager.manage()
             windows.begin(now)
@@ -333,10 +315,10 @@ class Agent:
         if window is not None and window is not windows.open and window.crossings and not manager.managed:
             steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
         every = self.wishes.every
-        steps.left = every - self.outbox.produced % every if every else 1 << 62
-        self.wishes.calm = now + REST  # before we look: a wish that comes meanwhile ends it
+        tally.left = every - tally.produced % every if every else 1 << 62
+        tally.calm = now + REST  # before we look: a wish that comes meanwhile ends it
         if not self._calm():
-            self.wishes.calm = 0
+            tally.calm = 0
 
     def _calm(self) -> bool:
         """Whether the next steps need no more than to be counted."""
@@ -345,7 +327,7 @@ class Agent:
             self.windows.open is None
             and self.unlisted is None
             and manager.calm()
-            and self.steps.now.begin is not None
+            and self.tally.begin is not None
             and self.outbox.produced > WARM
             and not (wishes.want or wishes.later or wishes.plans or wishes.leaving or self.guard.dead)
         )
@@ -372,7 +354,7 @@ class Agent:
                 else:
                     begin = time.thread_time()
                     self.sender.exchange(wait)
-                    self.lookout.look(self.steps.now.begin, self.outbox.produced, windows.lasted)
+                    self.lookout.look(self.tally.begin, self.outbox.produced, windows.lasted)
                     wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
         except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
             self.caught(e)
@@ -468,9 +450,9 @@ class Agent:
         self.manager.off()
         if self.unlisted is not None:
             self.unlisted.hook.remove()
-        self.__init__(self.path, self.launched)  # type: ignore[misc]
+        self.tally.__init__(None)  # type: ignore[misc]
+        self.__init__(self.path, self.launched, self.tally)  # type: ignore[misc]
         self.hooks, self.patches, self.manager.unplanned = kept
-        self.steps = Steps(None)
         self._expect_the_end()
         self.manager.offload()
 
@@ -485,7 +467,7 @@ class Agent:
             }
             window = self.windows.here()
             if window is not None and not self.guard.dead:
-                window.steps.append((self.steps.now.begin or window.start, self.clock()))
+                window.steps.append((self.tally.begin or window.start, self.clock()))
                 self.windows.close(True)
             if not self.guard.dead:
                 self.lookout.last(self.outbox.produced)

@@ -25,25 +25,23 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
     # torch lists its functions once, for good, when something first asks which can be overridden: what is
     # found there then must not keep the agent.
     there, clock, task = weakref.ref(agent), agent.clock, graph_task(agent.torch)
-    ident = threading.get_ident
+    tally, ident = agent.tally, threading.get_ident
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        agent, here = there(), ident()
-        if agent is None:
-            return original(*args, **kwargs)
-        steps, begin = agent.steps, clock()
-        if here in steps.in_backward or task() != -1:
-            return original(*args, **kwargs)
-        # The usual step, as in Agent's hooks. The code after it costs most: the pass has emptied the caches.
-        if begin < agent.wishes.calm:
-            steps.in_backward.add(here)
+        begin = clock()
+        if begin < tally.calm and not tally.passing:  # only counted, as in tally.py
+            tally.passing = ident()
             try:
                 return original(*args, **kwargs)
             finally:
-                steps.now.backward += clock() - begin
-                steps.in_backward.discard(here)
-        if agent.guard.dead:
+                tally.backward += clock() - begin
+                tally.passing = 0
+        agent, here = there(), ident()
+        if agent is None or agent.guard.dead or tally.passing == here:
+            return original(*args, **kwargs)
+        steps = agent.steps
+        if here in steps.in_backward or task() != -1:
             return original(*args, **kwargs)
         # Another thread's backward pass says nothing of the ops of the thread that is described.
         window = agent.windows.here() if agent.windows.open is not None else None
@@ -57,7 +55,7 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
             if window is not None:
                 window.rooting(False)
             if steps.backward_leaves(here, clock() - begin):
-                agent.wishes.calm = 0  # the next one that steps takes it back
+                tally.calm = 0  # the next one that steps takes it back
                 agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
             _look_for_steps(agent, False)
 
@@ -76,7 +74,7 @@ def _look_for_steps(agent: Agent, begins: bool) -> None:
             unlisted.backward_enters()
         elif unlisted is not None:
             unlisted.backward_left()
-        elif steps.first is None and steps.unstepped >= SILENT and not optimizing():
+        elif agent.tally.first() is None and steps.unstepped >= SILENT and not optimizing():
             agent.unlisted = Unlisted(agent.torch, agent.unlisted_stepped, agent.guard.broke)
             agent.hooks.append(agent.unlisted.hook)
     except BaseException as e:
@@ -96,8 +94,8 @@ def around_update(agent: Agent, original: Callable[..., Any]) -> Callable[..., A
                 now = agent.clock()
                 if agent.unlisted is None and agent.steps.skipped() and os.getpid() == agent.pid:
                     agent.boundary(now, True)
-                agent.steps.now.stepped = 0
-                agent.steps.now.spent += agent.clock() - now
+                agent.tally.stepped = 0
+                agent.tally.spent += agent.clock() - now
             except BaseException as e:
                 if agent.caught(e):
                     raise

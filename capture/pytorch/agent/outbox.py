@@ -11,11 +11,10 @@ import json
 from typing import Any
 
 from .says import told
+from .tally import COUNTED, Tally
 from .wire import LOST, NOTICE
 
-MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 AT_ONCE = 1000  # steps in a frame
-COUNTED = 6  # figures of a step that was only counted
 # the figures of a step that were not taken: of memory, and finer
 NOT_TAKEN = (-1,) * 7, (-1,) * 4
 WITHOUT = (0,) * 7  # of a step without a plan: its number, and what Carrier.next tells
@@ -23,11 +22,10 @@ UNTIMED = -1, 0, 0  # of a step whose processor time is not known: that, and of 
 
 
 class Outbox:
-    def __init__(self, epoch: int = 0) -> None:
+    def __init__(self, tally: Tally, epoch: int = 0) -> None:
+        self.tally = tally
         self.epoch = epoch  # of the agent's clock, in nanoseconds of Unix time
         self.known: tuple[int, ...] = (-1, -1, -1)  # bytes of parameters, gradients, optimizer state
-        self.steps: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
-        self.produced = 0  # steps that were ever put in: the number of the next one
         self.taken = 0
         self.inflight = 0  # steps that were taken and may not have been written yet
         self.missed = 0  # steps that went to a viewer who left
@@ -35,11 +33,16 @@ class Outbox:
         self.answers: collections.deque[dict[str, Any]] = collections.deque(maxlen=1000)
 
     def __bool__(self) -> bool:
-        return bool(self.steps or self.notices or self.answers)
+        return bool(self.tally.rows or self.notices or self.answers)
+
+    @property
+    def produced(self) -> int:
+        """Steps that were ever put in: the number of the next one."""
+        return self.tally.produced
 
     def step(self, row: tuple[Any, ...]) -> None:
-        self.steps.append(row)
-        self.produced += 1
+        self.tally.rows.append(row)
+        self.tally.produced += 1
 
     def say(self, text: str, key: str) -> None:
         """Tell people. An empty text takes back what was said under the key."""
@@ -65,16 +68,16 @@ class Outbox:
         Of a short step, of which there are many, the row has only the columns that every row must have, and
         is put together without an encoder: that took longer than all else that the sending thread does.
         """
-        counted = "[%%d,%%d,%%d,%%d,%%d,%%d,%s,%%d,0]" % ",".join(map(str, NOT_TAKEN[0] + self.known))
+        untaken = ",".join(map(str, NOT_TAKEN[0] + self.known))
         rows: list[str] = []
-        epoch = self.epoch
-        while self.steps and len(rows) < AT_ONCE:
-            row = self.steps.popleft()
+        waiting, epoch = self.tally.rows, self.epoch
+        while waiting and len(rows) < AT_ONCE:
+            row = waiting.popleft()
             if len(row) == COUNTED:
                 index, begin, end, backward, optimizer, spent = row
                 forward = max(end - begin - backward - optimizer, 0)
-                times = index, epoch + begin, epoch + end, forward, backward, optimizer, spent
-                rows.append(counted % times)
+                times = f"{epoch + begin},{epoch + end},{forward},{backward},{optimizer}"
+                rows.append(f"[{index},{times},{untaken},{spent},0]")
             else:
                 rows.append(json.dumps(row, separators=(",", ":")))
         self.taken += len(rows)
@@ -83,7 +86,7 @@ class Outbox:
 
     def lost(self) -> int:
         """How many steps no viewer will see, beyond those that were counted before."""
-        lost = self.produced - self.taken - len(self.steps) + self.missed
+        lost = self.produced - self.taken - len(self.tally.rows) + self.missed
         if lost <= 0:
             return 0
         self.taken += lost - self.missed

@@ -162,7 +162,7 @@ class Sender:
                     self._order(heard)
                 else:
                     self.wishes.leaving = True
-            self.wishes.calm = 0
+            self.wishes.wake()
         except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
             self._lost_viewer()  # not a gmemtop viewer
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from .tally import FOLLOWED, Tally
 
 if TYPE_CHECKING:
     from .kinds import Optimizer
@@ -19,36 +21,26 @@ CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 
 
-class Step:
-    """Sums of the step that is running, in nanoseconds. It has no beginning where it was half seen."""
-
-    __slots__ = ("begin", "backward", "optimizer", "spent", "stepped")
-
-    def __init__(self, begin: int | None, stepped: int = 0) -> None:
-        self.begin, self.backward, self.optimizer = begin, 0, 0
-        self.spent = 0  # by the agent
-        self.stepped = stepped  # steps of optimizers since the scaler of gradients was updated
-
-    def forward(self, end: int) -> int:
-        """What neither backward passes nor optimizers took of a step that has ended."""
-        return 0 if self.begin is None else max(end - self.begin - self.backward - self.optimizer, 0)
-
-
 class Steps:
     """Follows optimizers and backward passes. Times are those of the agent's clock."""
 
-    def __init__(self, begin: int | None) -> None:
-        self.now = Step(begin)
-        self.first: weakref.ref[Any] | None = None  # the optimizer that ends a step
-        self.others = 0  # steps of other optimizers since the first one's
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
         # optimizers whose step runs, the outermost first, and closures that they called
         self.stack: list[int] = []
         self.opt_start = self.closure_start = 0
-        self.left = 0  # steps until one that is captured
         self.in_backward: set[int] = set()  # threads
         self.unstepped = 0  # backward passes since an optimizer stepped
 
     # -- optimizers ------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """What was only counted until now is followed."""
+        tally = self.tally
+        first, entered = tally.first(), tally.entered
+        if entered > 0 and first is not None:
+            self.stack, self.opt_start = [id(first)], entered
+        tally.entered = FOLLOWED if self.stack else 0
 
     def optimizer_enters(self, optimizer: Optimizer, now: int) -> None:
         if self.stack:
@@ -56,15 +48,17 @@ class Steps:
         if not self.stack:
             self.opt_start = now
         self.stack.append(id(optimizer))
+        self.tally.entered = FOLLOWED
 
     def optimizer_leaves(self, optimizer: Optimizer, now: int) -> bool:
         """An optimizer has stepped. Returns whether that was not inside of another one's step."""
         self._leaves(optimizer)
         if self.stack:
             return False
-        step = self.now
-        step.optimizer += now - self.opt_start
-        step.stepped += 1
+        tally = self.tally
+        tally.entered = 0
+        tally.optimizer += now - self.opt_start
+        tally.stepped += 1
         return True
 
     def closure_enters(self, now: int) -> None:
@@ -80,7 +74,7 @@ class Steps:
         while self.stack.pop() != CLOSURE:  # an optimizer that left by an exception
             pass
         if CLOSURE not in self.stack:
-            self.now.optimizer -= now - self.closure_start
+            self.tally.optimizer -= now - self.closure_start
 
     def optimizing(self) -> bool:
         """Whether an optimizer's own code runs."""
@@ -97,40 +91,46 @@ class Steps:
 
     def ends(self, optimizer: Optimizer) -> bool:
         """Whether a step of training ends with this one of an optimizer."""
-        first = None if self.first is None else self.first()
-        if first is None or self.others >= ELSEWHERE:
-            first, self.first = optimizer, weakref.ref(optimizer)
-        self.others = 0 if first is optimizer else self.others + 1
+        tally = self.tally
+        first = tally.first()
+        if first is None or tally.others >= ELSEWHERE:
+            first, tally.first = optimizer, weakref.ref(optimizer)
+        tally.others = 0 if first is optimizer else tally.others + 1
         return first is optimizer
 
     def end_elsewhere(self, crossed: dict[int, int], optimizers: list[Optimizer]) -> None:
         """Have steps end with the optimizer across whose step the fewest bytes wait for their backward pass,
         of those that stepped."""
-        first = None if self.first is None else self.first()
+        tally = self.tally
+        first = tally.first()
         least = min(optimizers, key=lambda o: crossed.get(id(o), sys.maxsize), default=None)
         if least is not None and crossed.get(id(least), 0) < crossed.get(id(first), 0):
-            self.first, self.others = weakref.ref(least), 0
-            self.now.begin = None  # the one that runs ends early
+            tally.first, tally.others = weakref.ref(least), 0
+            tally.begin = None  # the one that runs ends early
 
     def skipped(self) -> bool:
         """A scaler of gradients was updated. Returns whether a step of training ends with it: the scaler met
         an infinity and did not step the optimizer."""
-        return self.now.stepped == 0 and self.first is not None and self.now.begin is not None
+        tally = self.tally
+        return tally.stepped == 0 and tally.first() is not None and tally.begin is not None
 
     def next(self, now: int, skipped: bool) -> None:
         """The next step begins."""
-        step = self.now
-        step.begin, step.stepped = now, 0 if skipped else 1
-        step.backward = step.optimizer = step.spent = 0
+        tally = self.tally
+        tally.begin, tally.stepped = now, 0 if skipped else 1
+        tally.backward = tally.optimizer = tally.spent = 0
 
     # -- backward passes -------------------------------------------------------------------------------------
 
     def backward_enters(self, thread: int) -> None:
         self.in_backward.add(thread)
+        self.tally.passing = self.tally.passing or thread
 
     def backward_leaves(self, thread: int, took: int) -> bool:
         """A backward pass has returned. Returns whether it is time to say that no optimizer steps."""
+        tally = self.tally
         self.in_backward.discard(thread)
-        self.now.backward += took
+        tally.passing = 0 if tally.passing == thread else tally.passing
+        tally.backward += took
         self.unstepped += 1
         return self.unstepped == UNSTEPPED

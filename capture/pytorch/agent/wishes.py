@@ -9,15 +9,15 @@ import collections
 from typing import TYPE_CHECKING, Any
 
 from .settings import settings
+from .tally import Tally
 
 if TYPE_CHECKING:
     from .kinds import Wish
 
 
 class Wishes:
-    def __init__(self) -> None:
-        # until when steps are only counted, by the agent's clock; any wish sets it to 0
-        self.calm = 0
+    def __init__(self, tally: Tally) -> None:
+        self.tally = tally
         self.leaving = False  # the agent is to go
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
         # windows that begin where a certain step does
@@ -29,6 +29,10 @@ class Wishes:
         self.newest = 0  # the number of the newest plan, 0 for none
         self.stays = True  # keep the newest plan when its viewer has gone
         self.abandoned = False  # the viewer who ordered the newest plan has gone, so it must end
+
+    def wake(self) -> None:
+        """Have the agent look at what is wanted where the current step ends."""
+        self.tally.calm = 0
 
     def due(self, index: int) -> None:
         """Step index begins: what was asked for from this step on is wanted now, and so is what came too
@@ -82,4 +86,5 @@ class Wishes:
         self.later.clear()
         if not self.stays:
             self.carry(0, 0, None, False, False)
-            self.abandoned, self.calm = True, 0
+            self.abandoned = True
+            self.wake()

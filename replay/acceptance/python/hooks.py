@@ -52,12 +52,12 @@ def main():
             agent.attach()
             while not agent.sender.welcome:
                 time.sleep(0.01)
-            measure(agent, step, steps)
+            measure(agent, space["counting"], step, steps)
         finally:
             reader.kill()
 
 
-def measure(agent, step, steps):
+def measure(agent, counting, step, steps):
     taken, on = {}, [True]
 
     def timed(hook):
@@ -80,8 +80,9 @@ def measure(agent, step, steps):
         step()
     for hook in agent.hooks:
         hook.remove()
-    agent.hooks = [hooks.register_optimizer_step_pre_hook(timed(agent._pre)),
-                   hooks.register_optimizer_step_post_hook(timed(agent._post))]
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post)
+    agent.hooks = [hooks.register_optimizer_step_pre_hook(timed(pre)),
+                   hooks.register_optimizer_step_post_hook(timed(post))]
     sender = time.pthread_getcpuclockid(agent.thread.ident)
     sent, begin = time.clock_gettime_ns(sender), time.thread_time_ns()
     for i in range(steps):

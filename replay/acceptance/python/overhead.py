@@ -128,9 +128,10 @@ def main():
             setattr(owner, name, theirs)
 
     def put_in():
-        agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre),
-                       hooks.register_optimizer_step_post_hook(agent._post)]
-        agent.steps = space["Steps"](None)
+        pre, post = space["counting"](agent.tally, agent.clock, agent._pre, agent._post)
+        agent.hooks = [hooks.register_optimizer_step_pre_hook(pre),
+                       hooks.register_optimizer_step_post_hook(post)]
+        agent.tally.begin, agent.tally.entered, agent.steps.stack = None, 0, []
         for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, ours)
 

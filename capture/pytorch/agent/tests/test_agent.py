@@ -18,9 +18,10 @@ from agent.guard import Guard
 from agent.link import Bell
 from agent.markers import Markers
 from agent.optimizers import Optimizers
-from agent.outbox import COUNTED, Outbox
+from agent.outbox import Outbox
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.storages import Addresses
+from agent.tally import COUNTED, Tally, counting
 from agent.totals import Pools
 from agent.unlisted import SILENT
 from agent.windows import MAX_READY, Windows
@@ -49,12 +50,12 @@ def windows(device, *wishes):
         _C=SimpleNamespace(_len_torch_dispatch_stack=lambda: 0),
         autograd=SimpleNamespace(_profiler_enabled=lambda: False),
     )
-    wanted, optimizers = Wishes(), Optimizers()
+    wanted, optimizers = Wishes(Tally(None)), Optimizers()
     wanted.want.extend(wishes)
     optimizer = Optimizer(device)
     optimizers.add(optimizer)
     totals = SimpleNamespace(pools=Pools(), addresses=Addresses())
-    made = Windows(torch, lambda: 0, Outbox(), wanted, optimizers, Manager(), totals, None)
+    made = Windows(torch, lambda: 0, Outbox(Tally(None)), wanted, optimizers, Manager(), totals, None)
     made.keep = optimizer
     return made
 
@@ -173,7 +174,7 @@ def test_a_step_that_is_described_says_little_of_those_that_follow():
 
 def test_wishes_for_the_same_means_become_one():
     wishes = [("ops", 1, False, "", [1]), ("history", 1, False, "", [2]), ("ops", 3, True, "", [3])]
-    w = Wishes()
+    w = Wishes(Tally(None))
     w.want.extend(wishes)
     assert w.asked() == ("ops", 3, True, "", [1, 3])
     assert list(w.want) == [wishes[1]]
@@ -200,7 +201,7 @@ def stepped(steps, optimizer, begin, end):
 
 
 def test_the_first_optimizer_ends_a_step_until_it_is_out_of_use():
-    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    steps, a, b = Steps(Tally(0)), Optimizer(), Optimizer()
     assert stepped(steps, a, 10, 20)
     assert [stepped(steps, b, 30, 35) for _ in range(ELSEWHERE)] == [False] * ELSEWHERE
     assert stepped(steps, b, 40, 50)
@@ -208,20 +209,20 @@ def test_the_first_optimizer_ends_a_step_until_it_is_out_of_use():
 
 
 def test_a_step_inside_of_another_is_part_of_it():
-    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    steps, a, b = Steps(Tally(0)), Optimizer(), Optimizer()
     steps.optimizer_enters(a, 10)
     steps.optimizer_enters(b, 12)
     assert not steps.optimizer_leaves(b, 14)
     assert steps.optimizer_leaves(a, 20)
-    assert steps.now.optimizer == 10
+    assert steps.tally.optimizer == 10
     steps.optimizer_enters(a, 30)  # which raises: nothing says that it has left
     steps.optimizer_enters(a, 40)
     assert steps.optimizer_leaves(a, 45)
-    assert steps.now.optimizer == 15
+    assert steps.tally.optimizer == 15
 
 
 def test_what_an_optimizers_closure_takes_is_not_the_optimizers():
-    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    steps, a, b = Steps(Tally(0)), Optimizer(), Optimizer()
     steps.optimizer_enters(a, 10)
     assert steps.optimizing()
     for begin in (20, 40):
@@ -233,9 +234,9 @@ def test_what_an_optimizers_closure_takes_is_not_the_optimizers():
         assert steps.optimizing()
     assert steps.optimizer_leaves(a, 50)
     assert not steps.optimizing()
-    assert steps.now.optimizer == 30
+    assert steps.tally.optimizer == 30
     steps.closure_leaves(60)  # of a step that the agent did not see begin
-    assert steps.now.optimizer == 30
+    assert steps.tally.optimizer == 30
 
 
 def test_a_closure_is_wrapped_wherever_it_is_given_and_raises_what_it_raised():
@@ -260,31 +261,31 @@ def test_a_closure_is_wrapped_wherever_it_is_given_and_raises_what_it_raised():
 
 
 def test_a_scaler_that_steps_nothing_ends_a_step():
-    steps, a = Steps(0), Optimizer()
+    steps, a = Steps(Tally(0)), Optimizer()
     assert not steps.skipped()  # no optimizer has stepped yet
     stepped(steps, a, 1, 2)
     steps.next(2, False)
     assert not steps.skipped()
-    steps.now.stepped = 0
+    steps.tally.stepped = 0
     assert steps.skipped()
-    steps.now.begin = None  # half seen
+    steps.tally.begin = None  # half seen
     assert not steps.skipped()
 
 
 def test_what_is_left_of_a_step_is_its_forward_pass():
-    steps, a = Steps(100), Optimizer()
+    steps, a = Steps(Tally(100)), Optimizer()
     steps.backward_enters(1)
     assert steps.in_backward == {1}
     steps.backward_leaves(1, 30)
     assert steps.in_backward == set()
     stepped(steps, a, 160, 170)
-    assert steps.now.forward(180) == 40
+    assert steps.tally.forward(180) == 40
     steps.next(180, True)
-    assert (steps.now.begin, steps.now.stepped, steps.now.forward(190)) == (180, 0, 10)
+    assert (steps.tally.begin, steps.tally.stepped, steps.tally.forward(190)) == (180, 0, 10)
 
 
 def test_passes_that_no_step_follows_are_said_once_and_taken_back():
-    steps, a = Steps(0), Optimizer()
+    steps, a = Steps(Tally(0)), Optimizer()
     assert [steps.backward_leaves(1, 0) for _ in range(UNSTEPPED + 5)].count(True) == 1
     stepped(steps, a, 1, 2)
     assert [steps.heard_again(), steps.heard_again()] == [True, False]
@@ -368,21 +369,29 @@ class Clocked:
         self.agent.totals._take_known = lambda now: None
         self.agent.epoch = self.agent.outbox.epoch = 1000
         self.agent.manager.next_work = 1 << 62
+        agent = self.agent
+        self.pre, self.post = counting(agent.tally, agent.clock, agent._pre, agent._post)
 
     def step(self, took):
         """One of so many nanoseconds, a tenth of them in the optimizer."""
         self.now += took - took // 10
-        self.agent._pre(self.optimizer, (self.optimizer,), {})
+        self.pre(self.optimizer, (self.optimizer,), {})
         self.now += took // 10
-        self.agent._post(self.optimizer, (self.optimizer,), {})
+        self.post(self.optimizer, (self.optimizer,), {})
         assert not self.agent.guard.why
+
+    def count(self):
+        """Have steps that are only counted begin."""
+        for _ in range(20):
+            self.step(REST // 50)
+        assert self.agent.tally.calm > self.now + REST // 2
 
 
 def test_most_steps_are_only_counted_and_their_rows_are_whole(monkeypatch):
     c = Clocked(monkeypatch)
     for _ in range(200):
         c.step(REST // 50)
-    rows = list(c.agent.outbox.steps)
+    rows = list(c.agent.tally.rows)
     counted = [row[0] for row in rows if len(row) == COUNTED]
     assert 180 < len(counted) < 198
     sent = json.loads(c.agent.outbox.take())
@@ -424,7 +433,7 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
 
     backward = around_backward(c.agent, original)
     for calm in (0, c.now + REST):
-        c.agent.wishes.calm = calm
+        c.agent.tally.calm = calm
         with pytest.raises(ZeroDivisionError):
             backward()
         assert c.agent.steps.in_backward == set()
@@ -434,7 +443,7 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
 def test_no_module_hook_is_added_after_a_detach_or_kept_beside_compiled_code(monkeypatch, happens):
     c = Clocked(monkeypatch)
     c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: -1)
-    c.agent.steps.first, c.agent.hooks, removed = None, [], []
+    c.agent.hooks, removed = [], []
     found = SimpleNamespace(
         hook=SimpleNamespace(remove=lambda: removed.append(1)),
         backward_enters=lambda: None,
@@ -470,11 +479,83 @@ def test_a_carrier_that_was_in_the_module_where_a_step_ends_enters_it_again(monk
     assert entered == want
 
 
+@pytest.mark.parametrize("happens", ["another before it", "another inside of it", "it raised before"])
+def test_a_step_of_several_optimizers_is_one_among_those_that_are_counted(monkeypatch, happens):
+    c, other = Clocked(monkeypatch), Optimizer()
+    c.count()
+    begin, produced = c.agent.tally.begin, c.agent.tally.produced
+    if happens == "it raised before":
+        c.pre(c.optimizer, (c.optimizer,), {})
+        c.now += 300
+    if happens == "another before it":
+        c.pre(other, (other,), {})
+        c.now += 30
+        c.post(other, (other,), {})
+    c.pre(c.optimizer, (c.optimizer,), {})
+    if happens == "another inside of it":
+        c.now += 30
+        c.pre(other, (other,), {})
+        c.now += 5
+        c.post(other, (other,), {})
+        assert c.agent.tally.produced == produced
+        c.now -= 5
+    c.now += 7
+    c.post(c.optimizer, (c.optimizer,), {})
+    c.step(REST // 50)
+    rows = [row for row in json.loads(c.agent.outbox.take()) if row[0] >= produced]
+    assert [row[0] for row in rows] == [produced, produced + 1]
+    assert rows[0][1] == c.agent.epoch + begin and rows[1][1] == rows[0][2]
+    assert rows[0][5] == (7 if happens == "it raised before" else 37)
+    assert not c.agent.steps.stack and not c.agent.tally.entered
+
+
+def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
+    c, other = Clocked(monkeypatch), Optimizer()
+    c.count()
+    produced = c.agent.tally.produced
+    c.pre(other, (other,), {})
+    c.step(70)
+    c.post(other, (other,), {})
+    assert c.agent.tally.produced == produced
+    c.step(REST // 50)
+    assert c.agent.tally.produced == produced + 1
+
+
+def test_a_closure_among_counted_steps_is_followed(monkeypatch):
+    c = Clocked(monkeypatch)
+    c.count()
+
+    def closure():
+        c.now += 40
+
+    args, _ = c.pre(c.optimizer, (c.optimizer, closure), {})
+    c.now += 5
+    args[1]()
+    c.post(c.optimizer, args, {})
+    rows = json.loads(c.agent.outbox.take())
+    assert rows[-1][5] == 5
+
+
+def test_a_child_of_fork_counts_with_the_hooks_of_its_parent(monkeypatch):
+    c = Clocked(monkeypatch)
+    c.count()
+    c.agent.tally.passing = 1  # it was forked in the middle of a backward pass
+    monkeypatch.setattr(c.agent, "_expect_the_end", lambda: None)
+    tally, clock = c.agent.tally, c.agent.clock
+    c.agent._forked()
+    c.agent.clock = c.agent.windows.clock = c.agent.totals.clock = clock
+    c.agent.thread, c.agent.manager.next_work = SimpleNamespace(ident=0), 1 << 62
+    c.agent.totals._take_known = lambda now: None
+    assert c.agent.tally is tally and not tally.rows and not tally.passing
+    c.count()
+    assert tally.produced == 19 and len(c.agent.outbox.take().split("],[")) == 19
+
+
 def test_a_long_step_is_never_only_counted(monkeypatch):
     c = Clocked(monkeypatch)
     for _ in range(10):
         c.step(REST)
-    assert all(len(row) > COUNTED for row in c.agent.outbox.steps)
+    assert all(len(row) > COUNTED for row in c.agent.tally.rows)
 
 
 def test_what_is_wanted_is_taken_up_soon_and_a_captured_step_in_time(monkeypatch):
@@ -494,9 +575,7 @@ def test_an_order_is_taken_up_at_the_end_of_the_step_that_runs(monkeypatch):
     c = Clocked(monkeypatch)
     begun = []
     c.agent.windows.begin = lambda now: begun.append(c.agent.outbox.produced)
-    for _ in range(20):
-        c.step(REST // 50)
-    assert c.agent.wishes.calm > c.now
+    c.count()
     text = b'{"id": 3, "do": "describe", "steps": 2}'
     c.agent.link.unread += struct.pack("<IB", len(text) + 1, wire.ORDER) + text
     c.agent.sender._hear()
@@ -510,8 +589,8 @@ def test_a_child_of_fork_notices_and_another_optimizer_ends_no_step(monkeypatch)
     for _ in range(20):
         c.step(REST // 50)
     other, seen = Optimizer(), c.agent.outbox.produced
-    c.agent._pre(other, (other,), {})
-    c.agent._post(other, (other,), {})
+    c.pre(other, (other,), {})
+    c.post(other, (other,), {})
     assert c.agent.outbox.produced == seen
     forked = []
     monkeypatch.setattr(c.agent, "_forked", lambda: forked.append(c.agent.outbox.produced))

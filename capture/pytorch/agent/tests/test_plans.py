@@ -17,6 +17,7 @@ from agent.same import Same
 from agent.sizes import Sizes
 from agent.steps import Steps
 from agent.streams import Streams
+from agent.tally import Tally
 from agent.values import Value, expect_unchanged, movable, space_for
 
 
@@ -29,7 +30,7 @@ def test_a_plans_first_three_steps_and_one_of_fifty_are_compared():
 
 def test_steps_end_where_the_fewest_bytes_wait_for_their_backward_pass():
     critic, generator, third = Weak(), Weak(), Weak()
-    crossings, steps = Crossings(), Steps(0)
+    crossings, steps = Crossings(), Steps(Tally(0))
     assert steps.ends(critic)
     crossings.save(1)
     crossings.save(2)
@@ -45,12 +46,12 @@ def test_steps_end_where_the_fewest_bytes_wait_for_their_backward_pass():
     steps.end_elsewhere({id(critic): 100}, [critic, third])  # the other one did not step
     assert steps.ends(critic)
     steps.end_elsewhere(crossings.bytes, [critic, generator, third])
-    assert steps.now.begin is None
+    assert steps.tally.begin is None
     assert not steps.ends(critic)
     assert steps.ends(generator)
-    steps.now.begin = 3
+    steps.tally.begin = 3
     steps.end_elsewhere({id(critic): 0, id(generator): 0}, [critic, generator])  # as good: it stays
-    assert steps.now.begin == 3
+    assert steps.tally.begin == 3
     assert steps.ends(generator)
 
 

@@ -6,6 +6,7 @@ from agent.carry import Carrier
 from agent.manage import Manager
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
+from agent.tally import Tally
 from agent.wishes import Wishes
 
 
@@ -133,8 +134,8 @@ def test_an_evaluation_between_two_steps_is_left_alone():
 def test_a_plan_ends_where_no_step_does(leaving, abandoned, number, ends):
     """As where the program only evaluates from some time on."""
     torch = pytest.importorskip("torch", reason="needs torch")
-    wishes = Wishes()
-    manager = Manager(torch, Outbox(), wishes, Optimizers())
+    wishes = Wishes(Tally(None))
+    manager = Manager(torch, Outbox(Tally(None)), wishes, Optimizers())
     assert manager._begin(number, Carrier(torch, {})) == ""
     wishes.leaving, wishes.abandoned = leaving, abandoned
     try:

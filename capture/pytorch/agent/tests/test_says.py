@@ -13,6 +13,7 @@ from agent.guard import Guard
 from agent.lines import lines
 from agent.outbox import Outbox
 from agent.says import Refused, Says, told, why_of
+from agent.tally import Tally
 from agent.windows import Windows
 
 SENTENCE = re.compile(r"[a-z]{2,} [a-z]{2,}")
@@ -67,7 +68,7 @@ def test_an_error_is_told_by_its_code_if_it_is_ours(monkeypatch, error, text, co
     monkeypatch.setattr(agent.windows, "carrying_costs", fails)
     monkeypatch.setattr(agent.windows, "compiled_graphs", lambda: 0)
     windows = Windows.__new__(Windows)
-    windows.torch, windows.outbox = None, Outbox()
+    windows.torch, windows.outbox = None, Outbox(Tally(None))
     windows.optimizers = SimpleNamespace(device=lambda: SimpleNamespace(type="cpu"))
     assert windows._facts(SimpleNamespace(watched=True, evaluates=False, rows=SimpleNamespace(list=[]))) == {
         "evaluates": False
@@ -82,7 +83,7 @@ def test_the_last_word_has_the_code_of_what_stopped_the_agent():
     from agent.agent import Agent
 
     stopped = Agent.__new__(Agent)
-    stopped.guard, stopped.outbox, stopped.exit, stopped.left = Guard(), Outbox(), None, []
+    stopped.guard, stopped.outbox, stopped.exit, stopped.left = Guard(), Outbox(Tally(None)), None, []
     stopped.wishes, words = SimpleNamespace(leaving=False), []
     stopped.sender = SimpleNamespace(last_word=lambda end, _: words.append(end))
     stopped.guard.caught(Refused(Says("torch_import_failed")))

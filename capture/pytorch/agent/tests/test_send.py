@@ -10,9 +10,10 @@ from agent import wire
 from agent.hello import hello
 from agent.link import Bell, Link
 from agent.optimizers import Optimizers
-from agent.outbox import MAX_STEPS, Outbox
+from agent.outbox import Outbox
 from agent.says import SENTENCES, Says, told
 from agent.send import MAX_UNSENT, SOON, Sender
+from agent.tally import MAX_STEPS, Tally
 from agent.wishes import Wishes
 
 
@@ -28,7 +29,9 @@ class Viewed(Sender):
         link, manager = Link("/nowhere", Bell()), SimpleNamespace(offloads=False)
         windows = SimpleNamespace(ready=[], next_ready=lambda: None, busy=lambda: False, lasted=0)
         totals = SimpleNamespace(device=None, room=-1, optimizers=Optimizers())
-        Sender.__init__(self, SimpleNamespace(), 0, link, Outbox(), Wishes(), windows, manager, totals)
+        tally = Tally(None)
+        outbox, wishes = Outbox(tally), Wishes(tally)
+        Sender.__init__(self, SimpleNamespace(), 0, link, outbox, wishes, windows, manager, totals)
         link.sock, self.welcome, self.told = Socket(), True, self._changing()
 
     def hear(self, kind, payload):
@@ -83,7 +86,7 @@ def test_a_sentence_is_sent_by_its_code_and_readable_without_it(monkeypatch):
 
 
 def test_what_is_said_has_its_code_in_every_frame():
-    box = Outbox()
+    box = Outbox(Tally(None))
     box.say(Says("compiled"), "ops")
     box.state(Says("offloads"), "unplanned")
     box.lose("windows", 1, Says("viewer_slow"))
@@ -181,8 +184,8 @@ def test_every_so_many_steps_are_looked_for_twice_as_often():
 
 def test_steps_that_fell_out_are_counted():
     s = Viewed()
-    s.outbox.produced = 5
-    s.outbox.steps.append((4,))
+    s.outbox.tally.produced = 5
+    s.outbox.tally.rows.append((4,))
     s.told = s._changing()
     s._fill()
     kinds = dict(s.frames())
@@ -196,11 +199,11 @@ def test_a_viewer_that_does_not_read_is_sent_no_more_steps():
     s.outbox.step((1,))
     s.told = s._changing()
     s._fill()
-    assert len(s.outbox.steps) == 1
+    assert len(s.outbox.tally.rows) == 1
 
 
 def test_each_step_is_taken_or_counted_as_lost_but_once():
-    box = Outbox()
+    box = Outbox(Tally(None))
     for k in range(MAX_STEPS + 7):
         box.step((k,))
     assert box.lost() == 7
@@ -212,4 +215,4 @@ def test_each_step_is_taken_or_counted_as_lost_but_once():
     box.arrived()
     box.viewer_left()
     assert box.lost() == 0
-    assert box.taken + len(box.steps) == box.produced == MAX_STEPS + 7
+    assert box.taken + len(box.tally.rows) == box.produced == MAX_STEPS + 7

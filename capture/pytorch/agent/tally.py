@@ -1,0 +1,99 @@
+"""What hooks touch in every step, and hooks for steps that are only counted.
+
+A training step leaves little of the agent in the processor's caches, so a hook costs the objects that it
+touches rather than what it computes. While a step needs no more than four time stamps and a row, its hooks
+are closures over one small object.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any, Callable
+
+if TYPE_CHECKING:
+    from .kinds import Clock, Optimizer
+
+MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
+COUNTED = 6  # figures of a step that was only counted
+FOLLOWED = -1  # stands in for a time where Steps follows the optimizers
+
+
+def nobody() -> None:
+    """A reference to no optimizer."""
+
+
+class Tally:
+    """Sums of the step that runs, in nanoseconds, and the rows of steps that have ended. Times are those of
+    the agent's clock. It keeps nothing of the agent, and in a child of fork the hooks stay with it."""
+
+    __slots__ = (
+        "calm",
+        "begin",
+        "backward",
+        "optimizer",
+        "entered",
+        "passing",
+        "spent",
+        "stepped",
+        "first",
+        "others",
+        "left",
+        "produced",
+        "rows",
+    )
+
+    def __init__(self, begin: int | None) -> None:
+        self.calm = 0  # until when steps are only counted; any wish sets it to 0
+        self.begin = begin  # None where the step was half seen
+        self.backward = self.optimizer = 0
+        self.entered = 0  # when the optimizer's step began that runs, or FOLLOWED; 0 where none runs
+        self.passing = 0  # the thread whose backward pass is timed, 0 for none
+        self.spent = 0  # by the agent
+        self.stepped = 0  # steps of optimizers since the scaler of gradients was updated
+        self.first: Callable[[], Any] = nobody  # a reference to the optimizer that ends a step
+        self.others = 0  # steps of other optimizers since the first one's
+        self.left = 0  # steps until one that is captured
+        self.produced = 0  # steps that have ended: the number of the next one
+        self.rows: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
+
+    def forward(self, end: int) -> int:
+        """What neither backward passes nor optimizers took of a step that has ended."""
+        return 0 if self.begin is None else max(end - self.begin - self.backward - self.optimizer, 0)
+
+
+def counting(
+    tally: Tally,
+    clock: Clock,
+    enters: Callable[[Optimizer, Any, Any], Any],
+    leaves: Callable[[Optimizer, Any, Any], None],
+) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
+    """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
+    to enters and leaves."""
+
+    def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        now = clock()
+        if (
+            now < tally.calm
+            and not tally.entered
+            and tally.first() is optimizer
+            and not kwargs
+            and len(args) < 2  # no closure
+        ):
+            tally.entered = now
+            return None
+        return enters(optimizer, args, kwargs)
+
+    def post(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        now, entered = clock(), tally.entered
+        if now < tally.calm and entered > 0 and tally.left > 1:  # entered by the first
+            took = tally.optimizer + now - entered
+            tally.rows.append((tally.produced, tally.begin, now, tally.backward, took, tally.spent))
+            tally.produced += 1
+            tally.left -= 1
+            tally.begin, tally.stepped = now, 1
+            tally.entered = tally.others = tally.backward = tally.optimizer = 0
+            tally.spent = clock() - now
+        else:
+            leaves(optimizer, args, kwargs)
+
+    return pre, post
