@@ -2,6 +2,7 @@ package pytorch_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -42,48 +43,55 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// bodyOf returns the start of the body of one of the agent's methods.
-func bodyOf(t *testing.T, agent, class, method string) int {
+// bodyOf returns the start of the body of one of the agent's methods, or of a function where class is empty,
+// and its indentation.
+func bodyOf(t *testing.T, agent, class, name string) (start int, indent string) {
 	t.Helper()
-	begin := regexp.MustCompile(`(?m)^class ` + class + `\b`).FindStringIndex(agent)
-	if begin == nil {
-		t.Fatalf("the agent has no class %s", class)
+	begin, outer := 0, ""
+	if class != "" {
+		head := regexp.MustCompile(`(?m)^class ` + class + `\b`).FindStringIndex(agent)
+		if head == nil {
+			t.Fatalf("the agent has no class %s", class)
+		}
+		begin, outer = head[1], "    "
 	}
-	def := regexp.MustCompile(`(?m)^    def ` + method + `\((?s:.*?)\)(?: -> [^\n]+)?:\n`).FindStringIndex(
-		agent[begin[1]:])
+	head := regexp.MustCompile(`(?m)^` + outer + `def ` + name + `\((?s:.*?)\)(?: -> [^\n]+)?:\n`)
+	def := head.FindStringIndex(agent[begin:])
 	if def == nil {
-		t.Fatalf("the agent's class %s has no %s", class, method)
+		t.Fatalf("the agent has no %s in %q", name, class)
 	}
-	return begin[1] + def[1]
+	return begin + def[1], outer + "    "
 }
 
 // TestTrainingSurvivesAnyErrorInTheAgent raises an exception in each place of the agent in turn; one process
 // trains again for each.
 func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 	t.Parallel()
-	without := control(t, "mlp@16")
 	cases := []struct {
 		class, method string
 		guarded       bool // the method's own try is what is put to the test
 		when          string
+		scenario      string // mlp where empty
 	}{
-		{"Agent", "boundary", false, "self.outbox.produced >= 3"},
-		{"Agent", "_pre", true, "self.outbox.produced >= 3"},
-		{"Totals", "_take_totals", false, "self.outbox.produced >= 3"},
-		{"Sender", "_hear", false, "True"},
-		{"Storages", "of", false, "len(self.born) > 30"},
-		{"Addresses", "look", false, "True"},
-		{"Ops", "_ran", false, "len(self.rows.list) > 40"},
-		{"Roles", "enter", true, "self.modules.running"},
-		{"Storages", "_gone", true, "len(self.rows.list) > 40"},
-		{"Ops", "pieces", false, "True"},
+		{"Agent", "boundary", false, "self.outbox.produced >= 3", ""},
+		{"Agent", "_pre", true, "self.outbox.produced >= 3", ""},
+		{"Totals", "_take_totals", false, "self.outbox.produced >= 3", ""},
+		{"Sender", "_hear", false, "True", ""},
+		{"Storages", "of", false, "len(self.born) > 30", ""},
+		{"Addresses", "look", false, "True", ""},
+		{"Ops", "_ran", false, "len(self.rows.list) > 40", ""},
+		{"Roles", "enter", true, "self.modules.running", ""},
+		{"Storages", "_gone", true, "len(self.rows.list) > 40", ""},
+		{"Ops", "pieces", false, "True", ""},
+		{"", "_look_for_steps", true, "begins", "byhand"},
+		{"", "_look_for_steps", true, "not begins and unlisted", "byhand"},
+		{"Agent", "unlisted_stepped", true, "self.outbox.produced >= 1", "byhand"},
 	}
 	names, agents := make([]string, len(cases)), t.TempDir()
 	for i, c := range cases {
-		names[i] = fmt.Sprintf("%02d%s", i, c.method)
+		names[i] = fmt.Sprintf("%s-%02d%s", cmp.Or(c.scenario, "mlp"), i, c.method)
 		agent := pytorch.Agent()
-		at := bodyOf(t, agent, c.class, c.method)
-		indent := "        "
+		at, indent := bodyOf(t, agent, c.class, c.method)
 		if c.guarded {
 			at += strings.Index(agent[at:], indent+"try:\n") + len(indent+"try:\n")
 			indent += "    "
@@ -94,6 +102,7 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	slices.Sort(names) // as the script takes them
 	dir, l := listening(t)
 	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer stop()
@@ -135,10 +144,11 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 	}
 	sections := strings.Split("\n"+out.String(), "\nbegins ")
 	for _, name := range names {
-		section := ""
+		section, scenario := "", name[:strings.Index(name, "-")]+"@16"
+		without := control(t, scenario)
 		for _, x := range sections {
 			if strings.HasPrefix(x, name+"\n") {
-				section = strings.ReplaceAll(x, name, "mlp@16")
+				section = strings.ReplaceAll(x, name, scenario)
 			}
 		}
 		if with, _ := learnt(t, []byte(section)); !slices.Equal(with, without) {
@@ -193,7 +203,7 @@ def _stand_in(torch):
 		{"Optimizers", "device", "return sys.modules['torch'].device('cuda:0')"},
 		{"Agent", "__init__", "_stand_in(sys.modules['torch'])"},
 	} {
-		at := bodyOf(t, agent, x.class, x.method)
+		at, _ := bodyOf(t, agent, x.class, x.method)
 		agent = agent[:at] + "        " + x.code + "\n" + agent[at:]
 	}
 	// at each step, and pools but once, however busy the machine is

@@ -87,8 +87,8 @@ func control(t *testing.T, scenarios ...string) []string {
 		if version(t) < fsdp2 {
 			ranks = "ddp"
 		}
-		all := append(possible(t, described), "moded", "compiled@100", "forks", "mlp@16", "mlp@400", "gpt@60",
-			ranks, "raises")
+		all := append(possible(t, described), "moded", "compiled@100", "forks", "mlp@16", "byhand@16",
+			"mlp@400", "gpt@60", ranks, "raises")
 		cmd := exec.Command(p, "testdata/train.py", strings.Join(all, ","))
 		cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 		out, _ := cmd.Output() // the last fails by design

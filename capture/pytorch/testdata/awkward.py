@@ -328,27 +328,10 @@ def busy(name):
     steps(name, model, batch, learn, optimizer)
 
 
-class ByHand:
-    """An optimizer of which torch knows nothing. It changes parameters in a way that their versions do not
-    count, as fastai's does."""
-
-    def __init__(self, params):
-        self.param_groups, self.state = [{"params": list(params)}], {}
-
-    def zero_grad(self, set_to_none=True):
-        for p in self.param_groups[0]["params"]:
-            if p.grad is not None:
-                p.grad.zero_()
-
-    def step(self):
-        for p in self.param_groups[0]["params"]:
-            p.data.add_(p.grad, alpha=-0.01)
-
-
 def byhand(name):
     """Trains with an optimizer of its own."""
     model = gpt()
-    steps(name, model, lambda step: train.tokens(), plain, ByHand(model.parameters()))
+    steps(name, model, lambda step: train.tokens(), plain, train.ByHand(model.parameters()))
 
 
 def skips(name):

@@ -1,5 +1,5 @@
-"""Train the same network once with each agent in a folder, in the order of their names. Each agent attaches
-before and is gone after.
+"""Train a network once with each agent in a folder, in the order of their names: SCENARIO-NAME.py. Each agent
+attaches before and is gone after.
 
 usage: broken.py SOCKET FOLDER
 """
@@ -27,7 +27,7 @@ for file in sorted(os.listdir(sys.argv[2])):
         exec(compile(f.read(), "gmemtop_agent", "exec"), space)
     space["attach"](sys.argv[1])
     torch.manual_seed(1)
-    train.mlp(name)
+    getattr(train, name.partition("-")[0])(name)
     more = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # training goes on
     for _ in range(6000):
         more.step()

@@ -135,10 +135,33 @@ def images(n=4, size=16):
     return lambda: (torch.randn(n, 3, size, size), torch.randint(0, 10, (n,)))
 
 
-def mlp(name):
+class ByHand:
+    """An optimizer of which torch knows nothing. It changes parameters in a way that their versions do not
+    count, as fastai's does."""
+
+    def __init__(self, params):
+        self.param_groups, self.state = [{"params": list(params)}], {}
+
+    def zero_grad(self, set_to_none=True):
+        for p in self.param_groups[0]["params"]:
+            if p.grad is not None:
+                p.grad.zero_()
+
+    def step(self):
+        for p in self.param_groups[0]["params"]:
+            p.data.add_(p.grad, alpha=-0.01)
+
+
+def mlp(name, optimizer=None):
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256),
                               torch.nn.Tanh(), torch.nn.Linear(256, 10))
-    loop(name, Loss(net), lambda: (torch.randn(32, 64), torch.randint(0, 10, (32,))))
+    loop(name, Loss(net), lambda: (torch.randn(32, 64), torch.randint(0, 10, (32,))),
+         optimizer and optimizer(net.parameters()))
+
+
+def byhand(name):
+    """Trains with an optimizer of its own."""
+    mlp(name, ByHand)
 
 
 class Residual(torch.nn.Module):
