@@ -31,7 +31,8 @@ import (
 // BuildOptions say which iteration is taken and on what hardware it is planned.
 type BuildOptions struct {
 	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest
-	// peak, [LastIteration] for the last one.
+	// peak, and for the second of two that were recorded op by op: only of that one is it known what it takes
+	// over from the one before.
 	Iteration int
 	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them
 	// (allocations, frees, accesses) instead.
@@ -45,10 +46,6 @@ type BuildOptions struct {
 	Align int64
 	Name  string
 }
-
-// LastIteration asks for the last iteration of a recording that ends with it: what it takes over from the one
-// before was recorded as well.
-const LastIteration = -2
 
 // tick is an event or an access of the recording.
 type tick struct {

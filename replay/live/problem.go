@@ -90,10 +90,8 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 	if err != nil {
 		return nil, err
 	}
-	// The first step that was described begins with tensors that only the program knows, such as its last
-	// output, which it keeps until the next one comes.
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.LastIteration, Hardware: h.on(d),
-		EagerOnly: true, Name: "the running training"})
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true,
+		Name: "the running training"})
 	if err != nil {
 		return nil, err
 	}

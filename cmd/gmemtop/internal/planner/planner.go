@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
@@ -85,12 +84,8 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 	if h.Name == ownHardware {
 		h = recordedHardware(d.Info.Name)
 	}
-	source := d.Timeline().Trace.Source
-	o := plan.BuildOptions{Iteration: -1, Hardware: h, Name: load.Name(source.Path)}
-	if source.Path == "" && source.Format == traces.FormatDescribed {
-		o.Iteration = plan.LastIteration // of the training on the screen, which plans its last step, too
-	}
-	return plan.FromDevice(ctx, d, o)
+	name := load.Name(d.Timeline().Trace.Source.Path)
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: name})
 }
 
 // Compare implements screen.Planner.
