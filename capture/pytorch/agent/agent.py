@@ -42,7 +42,7 @@ from .markers import Markers
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
-from .process import importing, silent, stepping, too_old
+from .process import importing, nested, silent, stepping, too_old
 from .says import Says, told
 from .send import Sender
 from .settings import settings
@@ -191,7 +191,7 @@ class Agent:
             if self.thread is None:
                 self._start()
             self.steps.follow()
-            self.steps.optimizer_enters(optimizer, now)
+            self.steps.optimizer_enters(optimizer, now, bool(self.steps.stack) and nested())
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None:
                 window.entering_optimizer(optimizer)

@@ -73,10 +73,22 @@ def optimizing() -> bool:
     return _steps(sys._current_frames().get(threading.get_ident()))
 
 
+def nested() -> bool:
+    """Whether the optimizer's step whose hook runs lies within another one's, or within one of a class that
+    it is derived from."""
+    innermost = _step(sys._getframe())
+    return innermost is not None and _step(innermost.f_back) is not None
+
+
 def _steps(frame: types.FrameType | None) -> bool:
     """Whether a frame lies within the step of one of torch's optimizers."""
+    return _step(frame) is not None
+
+
+def _step(frame: types.FrameType | None) -> types.FrameType | None:
+    """The innermost frame of torch's around the step of an optimizer, from a frame outwards."""
     while frame is not None:
         if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
-            return True
+            return frame
         frame = frame.f_back
-    return False
+    return None

@@ -42,17 +42,20 @@ class Steps:
             self.stack, self.opt_start = [id(first)], entered
         tally.entered = FOLLOWED if self.stack else 0
 
-    def optimizer_enters(self, optimizer: Optimizer, now: int) -> None:
-        if self.stack:
-            self._leaves(optimizer)  # it left by an exception the last time
-        if not self.stack:
+    def optimizer_enters(self, optimizer: Optimizer, now: int, within: bool = False) -> None:
+        """An optimizer steps, within another one's step or not. If not, those whose step runs have left by
+        an exception."""
+        if not within:
+            self.stack.clear()
             self.opt_start = now
         self.stack.append(id(optimizer))
         self.tally.entered = FOLLOWED
 
     def optimizer_leaves(self, optimizer: Optimizer, now: int) -> bool:
         """An optimizer has stepped. Returns whether that was not inside of another one's step."""
-        self._leaves(optimizer)
+        key = id(optimizer)
+        while key in self.stack and self.stack.pop() != key:  # one that left by an exception
+            pass
         if self.stack:
             return False
         tally = self.tally
@@ -79,10 +82,6 @@ class Steps:
     def optimizing(self) -> bool:
         """Whether an optimizer's own code runs."""
         return bool(self.stack) and self.stack[-1] != CLOSURE
-
-    def _leaves(self, optimizer: Optimizer) -> None:
-        if id(optimizer) in self.stack:
-            del self.stack[self.stack.index(id(optimizer)) :]
 
     def heard_again(self) -> bool:
         """An optimizer has stepped. Returns whether none had for so long that it was said."""

@@ -211,7 +211,7 @@ def test_the_first_optimizer_ends_a_step_until_it_is_out_of_use():
 def test_a_step_inside_of_another_is_part_of_it():
     steps, a, b = Steps(Tally(0)), Optimizer(), Optimizer()
     steps.optimizer_enters(a, 10)
-    steps.optimizer_enters(b, 12)
+    steps.optimizer_enters(b, 12, True)
     assert not steps.optimizer_leaves(b, 14)
     assert steps.optimizer_leaves(a, 20)
     assert steps.tally.optimizer == 10
@@ -228,7 +228,7 @@ def test_what_an_optimizers_closure_takes_is_not_the_optimizers():
     for begin in (20, 40):
         steps.closure_enters(begin)
         assert not steps.optimizing()
-        steps.optimizer_enters(b, begin + 1)  # which raises: nothing says that it has left
+        steps.optimizer_enters(b, begin + 1, True)  # which raises: nothing says that it has left
         assert steps.optimizing()
         steps.closure_leaves(begin + 5)
         assert steps.optimizing()
@@ -482,6 +482,7 @@ def test_a_carrier_that_was_in_the_module_where_a_step_ends_enters_it_again(monk
 @pytest.mark.parametrize("happens", ["another before it", "another inside of it", "it raised before"])
 def test_a_step_of_several_optimizers_is_one_among_those_that_are_counted(monkeypatch, happens):
     c, other = Clocked(monkeypatch), Optimizer()
+    monkeypatch.setattr("agent.agent.nested", lambda: happens == "another inside of it")
     c.count()
     begin, produced = c.agent.tally.begin, c.agent.tally.produced
     if happens == "it raised before":
@@ -511,6 +512,7 @@ def test_a_step_of_several_optimizers_is_one_among_those_that_are_counted(monkey
 
 def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
     c, other = Clocked(monkeypatch), Optimizer()
+    monkeypatch.setattr("agent.agent.nested", lambda: True)
     c.count()
     produced = c.agent.tally.produced
     c.pre(other, (other,), {})
@@ -519,6 +521,46 @@ def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
     assert c.agent.tally.produced == produced
     c.step(REST // 50)
     assert c.agent.tally.produced == produced + 1
+
+
+def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from torch.optim import optimizer as hooks
+
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    torch.optim.SGD(parameters)  # torch puts its hooks around the base class's step
+
+    class Derived(torch.optim.SGD):
+        raises = False
+
+        def step(self, closure=None):
+            super().step()
+            if self.raises:
+                raise ZeroDivisionError
+
+    agent = Agent("/nowhere", False)
+    agent.thread = SimpleNamespace(ident=0)
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post)
+    handles = [
+        hooks.register_optimizer_step_pre_hook(pre),
+        hooks.register_optimizer_step_post_hook(post),
+    ]
+    try:
+        derived, other = Derived(parameters), torch.optim.Adam(parameters)
+        for _ in range(6):
+            derived.step()
+        assert not agent.guard.why and agent.tally.produced == 5  # the first was half seen
+        derived.raises = True
+        with pytest.raises(ZeroDivisionError):
+            derived.step()
+        derived.raises = False
+        other.step()  # within no other
+        assert not agent.steps.stack
+        derived.step()
+        assert not agent.guard.why and agent.tally.produced == 6
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 def test_a_closure_among_counted_steps_is_followed(monkeypatch):
