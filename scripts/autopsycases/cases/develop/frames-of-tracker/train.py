@@ -64,6 +64,6 @@ def load_video_frames(path, frames=180, size=1024):
 predictor = VideoPredictor(Tracker().cuda().eval())
 state = predictor.init_state("street.mp4", offload_video_to_cpu=FIXED)
 for i, mask in predictor.propagate_in_video(state):
+    print(i, mask.shape)
     if i == 12:
         break
-print(mask.shape)

@@ -42,7 +42,8 @@ def collate(widths):
     widths = [min(w, MAX_WIDTH) for w in widths]
     images = torch.ones(len(widths), 1, HEIGHT, max(widths))
     lengths = torch.tensor([w // 32 for w in widths])
-    return images, torch.randint(1, 80, (int(lengths.sum()),)), lengths, torch.tensor([w // 4 for w in widths])
+    times = torch.tensor([w // 4 for w in widths])
+    return images, torch.randint(1, 80, (int(lengths.sum()),)), lengths, times
 
 
 model = Reader().cuda()
