@@ -30,6 +30,9 @@ type Trace struct {
 	Extra  []Setting
 	Losses []Loss
 
+	// Code reads the program's files; nil if they are not known to be on this machine.
+	Code Code
+
 	deviceRange []span // rows of each device in Events
 }
 

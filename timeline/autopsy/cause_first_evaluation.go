@@ -71,8 +71,8 @@ func firstEvaluation(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// firstInference finds an inference whose author forgot no_grad, in its first calls: the names of the
-// functions that they come through, or the mode of the modules, say that nothing is trained. What looks like
+// firstInference finds an inference whose author forgot no_grad, in its first calls: the program's code, the
+// names of the functions that they come through, or the mode of the modules say that nothing is trained. What looks like
 // it: what explains or attacks a model, which differentiates in evaluation mode and has names that say so; a
 // training that is too large and has neither such a name nor a dropout or a batch_norm, which the lever for
 // first calls leaves open.
@@ -92,7 +92,12 @@ func firstInference(c *evidence, last *steps.Part) (fault, bool) {
 		"nothing is trained here.", line, c.u.Bytes(kept))
 	f.fix = "Wrap the call in torch.no_grad()."
 	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")
-	if c.namedMode(last) == modeUnknown {
+	switch {
+	case c.namedMode(last) != modeUnknown:
+	case c.codeMode(last) == modeEvaluation:
+		f.sure(Likely, "no file on the way to the call runs a backward pass; hooks that keep outputs look the "+
+			"same")
+	default:
 		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a "+
 			"backward.", line, c.u.Bytes(kept))
 		f.sure(Possible, "its batch norms use the statistics of their buffers; a training that keeps them "+
