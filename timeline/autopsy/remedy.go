@@ -1,7 +1,6 @@
 package autopsy
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -63,6 +62,12 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	for i := range found {
 		add(&found[i], &found[i].lever, found[i].fix)
 		add(&found[i], &found[i].instead, found[i].elseFix)
+		if i == 0 {
+			ways, texts := found[i].otherwise()
+			for k := range ways {
+				add(&found[i], &ways[k], texts[k])
+			}
+		}
 	}
 	return append(out, all...)
 }
@@ -108,12 +113,15 @@ func (c *evidence) afterBackward(at timeline.Moment) timeline.Moment {
 	return timeline.Never
 }
 
+// placeMark is what stands between a command and the place that it is for.
+const placeMark = "  # "
+
 // at returns the line of a place after a command, as a comment.
 func at(command, place string) string {
 	if place == "" {
 		return command
 	}
-	return fmt.Sprintf("%s  # %s", command, place)
+	return command + placeMark + place
 }
 
 // clause returns a sentence as the levers' texts are: in lower case and without its end.
