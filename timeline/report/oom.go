@@ -108,7 +108,11 @@ type Lever struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
 	Command   string `json:"command"`
-	Saves     *int64 `json:"saves_bytes"`
+	// Saves is what it takes off the peak, nil where the recording does not show that.
+	Saves *int64 `json:"saves_bytes"`
+	// Frees is what it frees at the failed request, for a lever of which the recording shows no more: the
+	// rest of the step may need some of it.
+	Frees     *int64 `json:"frees_bytes"`
 	Exactness string `json:"exactness"`
 	Fits      *bool  `json:"fits"`
 	// Simulated are the simulated figures of a lever that is an allocator setting, if it was simulated. Saves

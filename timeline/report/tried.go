@@ -159,7 +159,8 @@ var ofHoles = []string{"fragmentation", "stranded_pool", "pending_frees", "round
 
 // Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely
 // fit, then those that cost and change least. Unless holes are the cause, allocator settings that only serve
-// the one request come after all that helps or may. Fits is set to what the trial showed.
+// the one request come after all that helps or may. Fits is set to what the trial showed, and what a lever
+// saves is known only if the trial went on to the end of the step.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -184,6 +185,12 @@ func (d *OOMDevice) Rank() {
 			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))
 	})
+	for i := range d.Levers {
+		l := &d.Levers[i]
+		if l.Tried.Outcome == ServesRequest && l.Simulated == nil {
+			l.Saves, l.Frees = nil, l.Saves
+		}
+	}
 }
 
 // turn is 0 for a lever that fixes the cause, as far as the trial shows, and 1 for others: a setting that

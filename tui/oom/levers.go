@@ -178,8 +178,11 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 		l := &row.Levers[i]
 		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name), text: l.Text, command: l.Command,
 			named: slices.Contains(row.Named, l.Name)}
-		if l.Saves != nil {
+		switch {
+		case l.Saves != nil:
 			list[i].saves = estimate(l.Exactness) + u.Bytes(*l.Saves)
+		case l.Frees != nil: // the rest of the step may need some of it
+			list[i].saves = "≤ " + u.Bytes(*l.Frees)
 		}
 		if l.Tried != nil {
 			list[i].verdict, list[i].came = cameOf(l.Tried, u)
