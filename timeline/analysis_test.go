@@ -19,7 +19,8 @@ import (
 )
 
 // Cases of analysis: testdata/analysis_*.txtar hold a script (see timelinetest.Script) under "trace", or two
-// under "a" and "b" for differences, followed by the expected tables, each named after its question.
+// under "a" and "b" for differences, followed by the expected tables, each named after its question. Files of
+// the recorded program come between them, as "code" with their path.
 func TestAnalysisTables(t *testing.T) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
 	if err != nil || len(files) == 0 {
@@ -32,11 +33,16 @@ func TestAnalysisTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			traces := map[string]*timeline.Device{}
+			traces, code := map[string]*timeline.Device{}, program{}
 			for i := range ar.Files {
 				f := &ar.Files[i]
 				if f.Name == "trace" || f.Name == "a" || f.Name == "b" {
 					traces[f.Name] = timelinetest.Script(t, string(f.Data)).Main()
+					traces[f.Name].Timeline().Trace.Code = code
+					continue
+				}
+				if path, ok := strings.CutPrefix(f.Name, "code "); ok {
+					code[path] = string(f.Data)
 					continue
 				}
 				got := table(t, f.Name, traces)
@@ -53,6 +59,14 @@ func TestAnalysisTables(t *testing.T) {
 			}
 		})
 	}
+}
+
+// program holds the text of a recorded program's files by their path.
+type program map[string]string
+
+func (p program) File(path string) (string, bool) {
+	text, ok := p[path]
+	return text, ok
 }
 
 // table answers one question as text.

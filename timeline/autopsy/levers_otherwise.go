@@ -5,8 +5,8 @@ import "strings"
 // Other ways to let go of what a fault keeps. A recording shows which blocks stay and which line made them. It
 // does not show what the program still wants them for, and that decides between detaching a value, moving it
 // to the CPU and not keeping it. Whoever answers such a question names all of these and says when each is
-// right. So the main fault's lever is followed by the others that end the same blocks at the same moments.
-// Faults that have only one way out are not listed.
+// right. So the main fault's lever is followed by others, of which each ends the same blocks at the same
+// moments, so that what it saves is the same. Faults that have only one way out are not listed.
 
 // way is another lever of a fault.
 type way struct {
@@ -25,8 +25,6 @@ var (
 		"if nothing reads it later, do not keep it, or drop it as soon as it was read"}
 	eachBatch = way{"load_each_batch", "batch = batch.to(device, non_blocking=True)",
 		"if it is data, keep it on the CPU and move each batch in the loop"}
-	frozen = way{"freeze_gradients_off", "network.requires_grad_(False)",
-		"if gradients have to pass through it, turn off those of its weights alone"}
 	loadedOnHost = way{"map_location_cpu", "torch.load(path, map_location=\"cpu\")",
 		"if it was loaded from a file, load it to the CPU"}
 	copiedToHost = way{"copy_to_cpu", "{k: v.cpu() for k, v in model.state_dict().items()}",
@@ -38,16 +36,13 @@ var (
 var otherWays = map[string][]way{
 	"kept_graph":            {withoutGraph, onHost},
 	"leak":                  {onHost, eachBatch},
-	"collected_outputs":     {notKept, withoutGraph},
+	"collected_outputs":     {notKept},
 	"hook_keeps":            {onHost, notKept},
 	"context_keeps":         {notKept},
-	"eval_with_grad":        {detached, onHost},
 	"one_backward_for_many": {withoutGraph, detached},
 	"retained_graph":        {detached},
 	"double_backward":       {detached},
-	"outputs_held":          {detached, onHost},
-	"frozen_gradients":      {frozen, withoutGraph},
-	"prefetch":              {notKept, onHost},
+	"prefetch":              {notKept},
 	"model_copy":            {copyDropped, loadedOnHost, copiedToHost},
 	"checkpoint_saving":     {copyDropped, loadedOnHost},
 }

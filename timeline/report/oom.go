@@ -105,9 +105,9 @@ type Cause struct {
 // Lever is something the user can do. Fits says whether the failed request would then have been served, nil
 // if the recording does not show it.
 type Lever struct {
-	Name      string `json:"name"`
-	Text      string `json:"text"`
-	Command   string `json:"command"`
+	Name    string `json:"name"`
+	Text    string `json:"text"`
+	Command string `json:"command"`
 	// Saves is what it takes off the peak, nil where the recording does not show that.
 	Saves *int64 `json:"saves_bytes"`
 	// Frees is what it frees at the failed request, for a lever of which the recording shows no more: the

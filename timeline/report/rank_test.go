@@ -68,3 +68,16 @@ func TestLeversThatNeedMoreDevicesComeAfterThoseForThisOne(t *testing.T) {
 		}
 	}
 }
+
+// How the step goes on after the failed request is not recorded, so that no saving is claimed.
+func TestASavingIsOnlyClaimedIfTheStepWasTriedToItsEnd(t *testing.T) {
+	for outcome, claimed := range map[string]bool{Finishes: true, Postpones: true, DoesNotHelp: true,
+		ServesRequest: false} {
+		d := OOMDevice{Levers: []Lever{{Name: "checkpoint", Saves: known(5), Tried: &Tried{Outcome: outcome}}}}
+		d.Rank()
+		l := &d.Levers[0]
+		if (l.Saves != nil) != claimed || (l.Frees != nil) == claimed {
+			t.Errorf("%s: saves %v, frees %v", outcome, l.Saves, l.Frees)
+		}
+	}
+}
