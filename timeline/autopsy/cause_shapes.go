@@ -5,14 +5,15 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Batches of different shapes. The pattern: what the same lines of the model allocate differs from step to
-// step, and in the step that failed nearly all of it is larger than ever before. What looks like it: the
+// step, and in the step that failed nearly all of it is larger than ever before, in its blocks or, where a
+// recurrent network runs its loop more often, in their number. What looks like it: the
 // first step with a mode that needs more (only some lines, and the steps before were all alike); a last batch
 // that is smaller; a key-value cache, which is its own line and grows by itself.
 
@@ -28,10 +29,44 @@ const (
 	outlier = 2
 )
 
-// sizesOf are a line's largest blocks, one a round.
-type sizesOf struct {
-	largest []int64
-	round   int
+// made is what a line of the model made in a call of it.
+type made struct{ largest, bytes int64 }
+
+// atMost returns what is larger of two, figure by figure.
+func (m made) atMost(n made) made { return made{max(m.largest, n.largest), max(m.bytes, n.bytes)} }
+
+// madeBy sums what the lines of the model made in calls of it up to a moment, the most of any call for each
+// line.
+func madeBy(c *evidence, calls []steps.Part, until timeline.Moment) map[traces.StackID]made {
+	a, most := &c.d.Allocs, map[traces.StackID]made{}
+	for i := range calls {
+		if calls[i].Phase != traces.PhaseForward {
+			continue
+		}
+		in := map[traces.StackID]made{}
+		first, end := c.d.AllocsIn(calls[i].First, min(calls[i].End, until))
+		for id := first; id < end; id++ {
+			if s := a.Stack[id]; c.inModel(s) {
+				in[s] = made{max(in[s].largest, a.Size[id]), in[s].bytes + a.Size[id]}
+			}
+		}
+		for s, n := range in {
+			most[s] = most[s].atMost(n)
+		}
+	}
+	return most
+}
+
+// madeOf is what a line made in the rounds before, one figure for each.
+type madeOf struct{ largest, bytes []int64 }
+
+// outgrew returns the share of what a line makes now that it makes in the median round, and whether it never
+// made as much before: blocks as large or, where a loop runs more often, as many bytes in one call.
+func (m *madeOf) outgrew(now made) (usual float64, grew bool) {
+	usual = min(1, float64(stats.Median(m.largest))/float64(now.largest),
+		float64(stats.Median(m.bytes))/float64(now.bytes))
+	return usual, float64(now.largest) > grownBy*float64(slices.Max(m.largest)) ||
+		float64(now.bytes) > grownBy*float64(slices.Max(m.bytes))
 }
 
 func shapesFault(c *evidence) (fault, bool) {
@@ -40,49 +75,34 @@ func shapesFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	a, open := &c.d.Allocs, all[len(all)-1]
-	before := map[traces.StackID]*sizesOf{}
-	inModel := func(id timeline.AllocID) bool {
-		k := c.kinds.Of(a.Stack[id])
-		return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
-	}
-	for i, r := range all[:len(all)-1] {
-		first, end := c.d.AllocsIn(r.first, min(r.backward, r.end))
-		for id := first; id < end; id++ {
-			if !inModel(id) {
-				continue
+	before := map[traces.StackID]*madeOf{}
+	for _, r := range all[:len(all)-1] {
+		for s, n := range madeBy(c, c.parts[r.from:r.to], min(r.backward, r.end)) {
+			if before[s] == nil {
+				before[s] = &madeOf{}
 			}
-			s := before[a.Stack[id]]
-			if s == nil {
-				s = &sizesOf{round: -1}
-				before[a.Stack[id]] = s
-			}
-			if s.round != i {
-				s.largest, s.round = append(s.largest, 0), i
-			}
-			n := len(s.largest) - 1
-			s.largest[n] = max(s.largest[n], a.Size[id])
+			before[s].largest = append(before[s].largest, n.largest)
+			before[s].bytes = append(before[s].bytes, n.bytes)
 		}
 	}
-	now := map[traces.StackID]int64{}
+	now := madeBy(c, c.parts[open.from:open.to], c.a.At+1)
 	held := map[traces.StackID]int64{}
 	var ids []timeline.AllocID
 	first, end := c.d.AllocsIn(open.first, c.a.At+1)
 	for id := first; id < end; id++ {
-		s := before[a.Stack[id]]
-		if s == nil || len(s.largest) < leastSteps || !inModel(id) {
-			continue
-		}
-		now[a.Stack[id]] = max(now[a.Stack[id]], a.Size[id])
-		if a.Requested[id] > c.a.At {
-			held[a.Stack[id]] += a.Rounded[id]
+		s := a.Stack[id]
+		if m := before[s]; m != nil && len(m.largest) >= leastSteps && a.Requested[id] > c.a.At {
+			held[s] += a.Rounded[id]
 			ids = append(ids, id)
 		}
 	}
 	var total, grown int64
+	usual := map[traces.StackID]float64{}
 	widest := traces.NoStack
 	for s, bytes := range held {
 		total += bytes
-		if float64(now[s]) <= grownBy*float64(slices.Max(before[s].largest)) {
+		share, grew := before[s].outgrew(now[s])
+		if usual[s] = share; !grew {
 			continue
 		}
 		grown += bytes
@@ -93,15 +113,12 @@ func shapesFault(c *evidence) (fault, bool) {
 	if widest == traces.NoStack || float64(grown) < grownShare*float64(total) {
 		return fault{}, false
 	}
-	// What is held would be smaller, line by line, in the median step.
-	usual := map[traces.StackID]float64{}
-	var less float64
+	var less float64 // that would be held in the median step
 	for s, bytes := range held {
-		usual[s] = min(1, float64(stats.Median(before[s].largest))/float64(now[s]))
 		less += float64(bytes) * (1 - usual[s])
 	}
 	ratio := float64(total) / (float64(total) - less)
-	shapes := distinct(before[widest].largest)
+	shapes := max(distinct(before[widest].largest), distinct(before[widest].bytes))
 	if shapes < leastShapes && (shapes < 2 || ratio < outlier) {
 		return fault{}, false
 	}
@@ -112,7 +129,7 @@ func shapesFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
 		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
-	f.sure(Certain, "the same lines made smaller blocks of different sizes in all steps before")
+	f.sure(Certain, "the same lines made less in all steps before, and not the same in each")
 	var changes []Change
 	for _, id := range ids {
 		if less := a.Rounded[id] - int64(float64(a.Rounded[id])*usual[a.Stack[id]]); less > 0 {
