@@ -31,6 +31,7 @@ type cause struct {
 type lever struct {
 	Name      string `json:"name"`
 	Saves     *int64 `json:"saves_bytes"`
+	Frees     *int64 `json:"frees_bytes"`
 	Fits      *bool  `json:"fits"`
 	Simulated *struct {
 		Conf string `json:"conf"`
@@ -65,6 +66,7 @@ type score struct {
 	place     int    // of the first accepted lever, from 1; 0 for none
 	outcome   string // of that lever, as it was tried; empty for unknown
 	predicted int64  // what it was said to save in bytes; 0 for unknown
+	frees     int64  // what it was said to free at the failed request, where no more is known; 0 for unknown
 	other     bool   // the lever is accepted, and --fixed does something else: the savings are not comparable
 
 	settings []claim // the allocator's settings that were said to finish
@@ -117,6 +119,9 @@ func (s *score) accept(place int, l *lever) {
 	if l.Saves != nil {
 		s.predicted = *l.Saves
 	}
+	if l.Frees != nil {
+		s.frees = *l.Frees
+	}
 	if l.Tried != nil {
 		s.outcome = l.Tried.Outcome
 	}
@@ -124,9 +129,11 @@ func (s *score) accept(place int, l *lever) {
 
 func (s *score) leverRight() bool { return s.place > 0 && s.place <= firstLevers }
 
+// savingClaimed reports whether a saving was predicted that can be compared with what the fix saved.
+func (s *score) savingClaimed() bool { return !s.other && s.predicted > 0 && s.saving > 0 }
+
 func (s *score) savingRight() bool {
-	return !s.other && s.predicted > 0 && s.saving > 0 &&
-		math.Abs(float64(s.predicted-s.saving)) <= tolerance*float64(s.saving)
+	return s.savingClaimed() && math.Abs(float64(s.predicted-s.saving)) <= tolerance*float64(s.saving)
 }
 
 // tableOf returns a Markdown table with a row for each case, and below it the counts.
@@ -145,6 +152,9 @@ func tableOf(scores []score) string {
 		place, saved, predicted := "", "", ""
 		if len(s.answer.Lever) > 0 {
 			place, saved, predicted = placed(s), gib(s.saving), gib(s.predicted)
+		}
+		if s.frees > 0 {
+			predicted = "none, frees " + gib(s.frees)
 		}
 		if s.other {
 			predicted = "of another change"
@@ -181,7 +191,7 @@ func (s *score) broken() []string {
 type counts struct {
 	cases, causes            int
 	fixes, offered, finishes int // of cases with a fix
-	comparable, near, other  int // savings
+	claimed, near, other     int // savings
 	claims, broken           int // settings that were said to finish
 }
 
@@ -197,7 +207,7 @@ func (n *counts) add(s score) {
 	n.offered += count(s.leverRight())
 	n.finishes += count(s.outcome == "finishes")
 	n.other += count(s.other)
-	n.comparable += count(!s.other && s.saving > 0)
+	n.claimed += count(s.savingClaimed())
 	n.near += count(s.savingRight())
 }
 
@@ -205,8 +215,8 @@ func (n *counts) add(s score) {
 func (n *counts) String() string {
 	return fmt.Sprintf("\n- Cause: %d of %d.\n- Fix among the first three levers: %d of %d.\n",
 		n.causes, n.cases, n.offered, n.fixes) +
-		fmt.Sprintf("- Saving within %.0f %%: %d of %d (%d left out: the lever that was offered is not what "+
-			"was run).\n", 100*tolerance, n.near, n.comparable, n.other) +
+		fmt.Sprintf("- Saving within %.0f %%: %d of %d that are claimed and were measured (%d left out: the "+
+			"lever that was offered is not what was run).\n", 100*tolerance, n.near, n.claimed, n.other) +
 		fmt.Sprintf("- Every fix finishes, which was said of %d of %d.\n", n.finishes, n.fixes) +
 		fmt.Sprintf("- Settings of the allocator that were said to finish: %d, of which %d did not.\n",
 			n.claims, n.broken)

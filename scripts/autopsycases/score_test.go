@@ -50,9 +50,9 @@ func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
 		applied []string
 		want    string
 	}{
-		{nil, "Saving within 10 %: 1 of 1 (0 left out"},
-		{[]string{"chunked_loss"}, "Saving within 10 %: 1 of 1 (0 left out"},
-		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 (1 left out"},
+		{nil, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
+		{[]string{"chunked_loss"}, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
+		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 that are claimed and were measured (1 left out"},
 	} {
 		a := answer{Cause: []string{"logits"}, Lever: []string{"smaller_vocabulary", "chunked_loss"}}
 		a.Applied = c.applied
@@ -60,6 +60,19 @@ func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
 		s.compare(said)
 		if got := tableOf([]score{s}); !s.leverRight() || !strings.Contains(got, c.want) {
 			t.Errorf("applied %v: %s, want %q", c.applied, got, c.want)
+		}
+	}
+}
+
+// TestASavingThatIsNotClaimedIsNotCounted: what a lever frees at the failed request is no saving of the run.
+func TestASavingThatIsNotClaimedIsNotCounted(t *testing.T) {
+	s := score{answer: answer{Cause: []string{"logits"}, Lever: []string{"chunked_loss"}}, saving: 1 << 30}
+	s.compare(reportOf(t, found(`{"name":"logits","main":true}`,
+		`{"name":"chunked_loss","saves_bytes":null,"frees_bytes":1073741824}`)))
+	got := tableOf([]score{s})
+	for _, want := range []string{"| none, frees 1.00 |", "Saving within 10 %: 0 of 0 that are claimed"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %q", got, want)
 		}
 	}
 }
