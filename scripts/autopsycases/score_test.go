@@ -52,7 +52,7 @@ func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
 	}{
 		{nil, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
 		{[]string{"chunked_loss"}, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
-		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 that are claimed and were measured (1 left out"},
+		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 that are claimed and were measured (1 left"},
 	} {
 		a := answer{Cause: []string{"logits"}, Lever: []string{"smaller_vocabulary", "chunked_loss"}}
 		a.Applied = c.applied

@@ -107,7 +107,9 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes.Or(0), x.Bytes.Or(0)))
 	})
 	for i := range found {
-		found[i].Main = i == 0
+		if found[i].Main = i == 0; found[i].Main {
+			c.nameKeeper(&found[i])
+		}
 	}
 	return found
 }

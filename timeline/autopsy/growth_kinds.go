@@ -137,8 +137,7 @@ var growthKinds = []growthKind{
 	{
 		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in },
 		cause: "kept_graph", why: "a value that is kept from step to step keeps its graph",
-		fix: "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that " +
-			"line.",
+		fix:       "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept.",
 		certainty: Likely,
 		because:   "several blocks a step outlive the backward; hooks on several modules look the same",
 		elseFix:   "if a cache or a list keeps them on purpose, without a graph, empty it or keep fewer",

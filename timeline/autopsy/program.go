@@ -31,7 +31,7 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 	if !ok {
 		return modeUnknown
 	}
-	if runsBackward(functionText(text, fn, line)) {
+	if slices.ContainsFunc(functionOf(text, fn, line), codeLine.runsBackward) {
 		return modeTraining
 	}
 	for _, id := range path {
@@ -39,7 +39,8 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 			continue
 		}
 		_, file, _ := c.places.FrameText(id)
-		if text, ok := c.file(file); ok && runsBackward(text) || !ok && c.ofUser(id) {
+		text, ok := c.file(file)
+		if ok && slices.ContainsFunc(linesOf(text), codeLine.runsBackward) || !ok && c.ofUser(id) {
 			return modeUnknown
 		}
 	}
@@ -55,67 +56,73 @@ func (c *evidence) file(path string) (string, bool) {
 	return code.File(path)
 }
 
-// runsBackward reports whether Python code runs a backward pass. Comments do not count.
-func runsBackward(text string) bool {
-	for line := range strings.Lines(text) {
-		line, _, _ = strings.Cut(line, "#")
-		if slices.ContainsFunc(differentiating, func(call string) bool { return strings.Contains(line, call) }) {
-			return true
-		}
-	}
-	return false
+// codeLine is a line of Python without its comment.
+type codeLine struct {
+	number int // from 1
+	text   string
 }
 
-// functionText returns the code of the function that a line of a Python file is in, with what is nested in
-// it; of a module, what is outside of its functions and classes. It is empty if the file has no such line.
-func functionText(text, fn string, line int) string {
-	lines := strings.Split(text, "\n")
+// linesOf returns the lines of a file. A # in a string counts as a comment: what follows is of no use here.
+func linesOf(text string) (out []codeLine) {
+	for i, line := range strings.Split(text, "\n") {
+		line, _, _ = strings.Cut(line, "#")
+		out = append(out, codeLine{i + 1, line})
+	}
+	return out
+}
+
+// blank reports whether a line has no code.
+func (l codeLine) blank() bool { return strings.TrimSpace(l.text) == "" }
+
+// indent counts the blanks that a line begins with.
+func (l codeLine) indent() int { return len(l.text) - len(strings.TrimLeft(l.text, " \t")) }
+
+// runsBackward reports whether a line runs a backward pass.
+func (l codeLine) runsBackward() bool {
+	return slices.ContainsFunc(differentiating, func(call string) bool { return strings.Contains(l.text, call) })
+}
+
+// moduleLevel is the name of the function that a module's own code runs in.
+const moduleLevel = "<module>"
+
+// functionOf returns the lines of the function that a line of a Python file is in, with what is nested in it;
+// of a module, those outside of its functions and classes. It is nil if the file has no such line.
+func functionOf(text, fn string, line int) []codeLine {
+	lines := linesOf(text)
 	if line < 1 || line > len(lines) {
-		return ""
+		return nil
 	}
 	if fn == moduleLevel {
 		return outsideOfFunctions(lines)
 	}
 	first := line - 1
 	for ; first >= 0; first-- {
-		words := strings.TrimPrefix(strings.TrimSpace(lines[first]), "async ")
+		words := strings.TrimPrefix(strings.TrimSpace(lines[first].text), "async ")
 		if strings.HasPrefix(words, "def "+fn+"(") {
 			break
 		}
 	}
 	if first < 0 {
-		return ""
+		return nil
 	}
 	end := first + 1
-	for end < len(lines) && (end < line || continues(lines[end], indent(lines[first]))) {
+	for end < len(lines) && (end < line || lines[end].blank() || lines[end].indent() > lines[first].indent()) {
 		end++
 	}
-	return strings.Join(lines[first:end], "\n")
+	return lines[first:end]
 }
 
-// moduleLevel is the name of the function that a module's own code runs in.
-const moduleLevel = "<module>"
-
 // outsideOfFunctions returns the lines of a module that belong to none of its functions and classes.
-func outsideOfFunctions(lines []string) string {
-	var out []string
+func outsideOfFunctions(lines []codeLine) (out []codeLine) {
 	inside := false
 	for _, l := range lines {
-		if indent(l) == 0 && strings.TrimSpace(l) != "" && !strings.HasPrefix(l, ")") {
-			inside = strings.HasPrefix(l, "def ") || strings.HasPrefix(l, "class ") ||
-				strings.HasPrefix(l, "async def ")
+		if l.indent() == 0 && !l.blank() && !strings.HasPrefix(l.text, ")") {
+			inside = strings.HasPrefix(l.text, "def ") || strings.HasPrefix(l.text, "class ") ||
+				strings.HasPrefix(l.text, "async def ")
 		}
 		if !inside {
 			out = append(out, l)
 		}
 	}
-	return strings.Join(out, "\n")
+	return out
 }
-
-// continues reports whether a line belongs to a block that an indentation begins.
-func continues(line string, outer int) bool {
-	return strings.TrimSpace(line) == "" || indent(line) > outer
-}
-
-// indent counts the blanks that a line begins with.
-func indent(line string) int { return len(line) - len(strings.TrimLeft(line, " \t")) }

@@ -1,6 +1,9 @@
 package autopsy
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 const python = `import torch
 
@@ -48,12 +51,33 @@ func TestTheFunctionOfALineIsFoundInPython(t *testing.T) {
 		{"forward", 900, false}, // the file has no such line
 		{"absent", 6, false},
 	} {
-		if got := runsBackward(functionText(python, c.fn, c.line)); got != c.want {
-			t.Errorf("%s, line %d: a backward pass %v, want %v:\n%s", c.fn, c.line, got, c.want,
-				functionText(python, c.fn, c.line))
+		lines := functionOf(python, c.fn, c.line)
+		if got := slices.ContainsFunc(lines, codeLine.runsBackward); got != c.want {
+			t.Errorf("%s, line %d: a backward pass %v, want %v: %v", c.fn, c.line, got, c.want, lines)
 		}
 	}
-	if functionText(python, "ask", 21) == "" || functionText(python, moduleLevel, 29) == "" {
-		t.Error("no text of a function, or of the module's own code")
+	if len(functionOf(python, "ask", 21)) == 0 || len(functionOf(python, moduleLevel, 29)) == 0 {
+		t.Error("no lines of a function, or of the module's own code")
+	}
+}
+
+func TestTheLineThatKeepsATensorIsFound(t *testing.T) {
+	for _, c := range []struct {
+		code string
+		from int
+		want int
+	}{
+		{"loss = step(x)\nlosses.append(loss)", 1, 2},
+		{"loss = step(x)\nlosses.append(loss.item())", 1, 0},
+		{"total += loss", 1, 1},
+		{"steps += 1\ntotal += float(loss)", 1, 0},
+		{"feats = torch.cat([feats, model(x)])", 1, 1},
+		{"seen.append(x)\ny = model(x)", 2, 1},
+		{"names.append(n)\ny = model(x)\nouts.append(y)", 2, 3},
+		{"# outs.append(y)\ny = model(x)", 2, 0},
+	} {
+		if got := keepingLine(linesOf(c.code), c.from); got != c.want {
+			t.Errorf("%q from line %d: line %d, want %d", c.code, c.from, got, c.want)
+		}
 	}
 }
