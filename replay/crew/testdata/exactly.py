@@ -3,8 +3,8 @@
 usage: exactly.py SCRIPT [ARGUMENT...]
 
 A step's line is a digest of all parameters, gradients, buffers and optimizer state after it. STEPS in the
-environment is how many steps to run; without it, steps run until the file named by STOP exists, and leave some
-of the processor to who waits for them. While the file named by HOLD exists, no further step begins. With
+environment is how many steps to run; without it, steps run until the file named by STOP exists, and leave
+some of the processor to others. While the file named by HOLD exists, no further step begins. With
 UNSEEN=1 the last step alone looks at optimizer state.
 """
 import gc
