@@ -11,6 +11,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -133,6 +134,11 @@ func (f *filter) prompt() *dialog.Filter {
 	})
 }
 
+// logits are what the sentences on top call so.
+var logits = sites.Called{Word: "logits", Blocks: func(d *timeline.Device) func(timeline.AllocID) bool {
+	return autopsy.Logits(d, d.Totals.PeakAt)
+}}
+
 // parseQuery parses a filter. Beyond timeline's terms it knows site:N and stack:N, which views create when a
 // call site or one of its stacks is opened: N is a stack, -1 for blocks without one.
 func parseQuery(text string) (sites.Query, error) {
@@ -151,6 +157,7 @@ func parseQuery(text string) (sites.Query, error) {
 		of.Stack, of.BySite, of.ByStack = traces.StackID(id), kind == "site", kind == "stack"
 	}
 	q, err := sites.ParseQuery(strings.Join(rest, " "))
+	q.Called = &logits
 	q.Stack, q.BySite, q.ByStack = of.Stack, of.BySite, of.ByStack
 	return q, err
 }

@@ -136,6 +136,8 @@ type selector struct {
 	stacks     []uint64
 	categories [timeline.NumCategories]uint64
 	byName     uint64 // words that can be part of a printed name
+	called     uint64 // words that Query.Called knows, for the allocations that are has
+	are        func(timeline.AllocID) bool
 }
 
 func newSelector(d *timeline.Device, q Query) *selector {
@@ -152,6 +154,11 @@ func newSelector(d *timeline.Device, q Query) *selector {
 		}
 		if strings.Trim(word, "'_0123456789abcdef") == "" {
 			s.byName |= 1 << w
+		}
+	}
+	if q.Called != nil {
+		if s.called = s.find(q.Called.Word); s.called != 0 {
+			s.are = q.Called.Blocks(d)
 		}
 	}
 	s.readStacks()
@@ -220,6 +227,9 @@ func (s *selector) hasWords(id timeline.AllocID) bool {
 	if st := s.d.Origin(id); st >= 0 && int(st) < len(s.stacks) {
 		got |= s.stacks[st]
 	}
+	if s.are != nil && s.are(id) {
+		got |= s.called
+	}
 	if got&all == all {
 		return true
 	}
@@ -244,8 +254,8 @@ const (
 
 // Query selects allocations. Zero values select everything.
 type Query struct {
-	// Text is found in a frame's function or file, the module, the category or the block's printed name, in
-	// any case.
+	// Text is found in a frame's function or file, the module, the category, the block's printed name or what
+	// it is Called, in any case.
 	Text             string
 	MinSize, MaxSize int64  // rounded bytes; MaxSize 0 is no limit
 	MinLife, MaxLife int64  // nanoseconds; MaxLife 0 is no limit
@@ -257,6 +267,14 @@ type Query struct {
 	Leaked           bool           // never freed within the recording
 	HasAddress       bool           // only allocations that hold Address at any time
 	Address          uint64
+	Called           *Called // nil for none
 	Sort             SortKey
 	Descending       bool
+}
+
+// Called is a word by which the program calls some allocations, although nothing recorded has it.
+type Called struct {
+	Word string // in lower case
+	// Blocks returns which allocations of a device are called so, nil if none are.
+	Blocks func(*timeline.Device) func(timeline.AllocID) bool
 }

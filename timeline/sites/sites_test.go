@@ -1,6 +1,7 @@
 package sites
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -80,5 +81,33 @@ func TestABlockNamesItsLayerAndTheSharedSite(t *testing.T) {
 			Name(d, d.Origin(timeline.AllocID(a))); from != want[0] || site != want[1] {
 			t.Errorf("block %d is from %q of site %q, want %q", a, from, site, want)
 		}
+	}
+}
+
+// A word by which the program calls some blocks finds them together with those that have it in their stack,
+// and other words narrow that down.
+func TestWhatIsCalledByAWordIsFoundByIt(t *testing.T) {
+	d := timelinetest.Text(t, `
+stack a: step /home/u/train.py:10
+stack b: make_logits /home/u/model.py:5
+alloc 0x1000 8 stack=a
+alloc 0x2000 8 stack=a
+alloc 0x3000 8 stack=b
+`).Main()
+	called := &Called{Word: "logits", Blocks: func(*timeline.Device) func(timeline.AllocID) bool {
+		return func(id timeline.AllocID) bool { return id == 1 }
+	}}
+	for text, want := range map[string][]timeline.AllocID{
+		"logits": {1, 2}, "LOGIT": {1, 2}, "logits train": {1}, "logits other": nil, "train": {0, 1},
+	} {
+		got, err := Search(t.Context(), d, Query{Text: text, Called: called})
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, not %v: %v", text, got, want, err)
+		}
+	}
+	called.Blocks = func(*timeline.Device) func(timeline.AllocID) bool { return nil }
+	if got, err := Search(t.Context(), d, Query{Text: "logits", Called: called}); err != nil ||
+		!slices.Equal(got, []timeline.AllocID{2}) {
+		t.Errorf("where nothing is called so: %v %v", got, err)
 	}
 }
