@@ -11,12 +11,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keysDialog lists every key that does something now, by what one wants to do: another view, what the view in
-// front does, and the rest.
+// keysDialog lists every key that does something now, by what one wants to do. What the view in front does
+// comes first: the keys of views are on the screen anyway.
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
-	entries := actions.entries(groupView)
-	entries = append(entries, viewEntries(v, own)...)
-	for _, group := range []string{groupMove, groupLook, groupCompare, groupFind, groupShare, groupApp} {
+	entries := viewEntries(v, own)
+	for _, group := range []string{groupView, groupMove, groupLook, groupCompare, groupFind, groupShare,
+		groupApp} {
 		entries = append(entries, actions.entries(group)...)
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)

@@ -353,7 +353,11 @@ func (x *Iteration) Why(u timeline.Units) string {
 	}
 	var says []string
 	if v.peak != 0 {
-		says = append(says, "peak "+u.Delta(v.peak))
+		name := "peak "
+		if v.warmup { // it begins with less, so its peak may be lower although it rises further
+			name = "rise "
+		}
+		says = append(says, name+u.Delta(v.peak))
 	}
 	if v.churn != 0 {
 		says = append(says, "allocs "+u.Delta(v.churn))

@@ -165,10 +165,10 @@ func TestWhyAStepDiffersNamesTheNewSiteWithTheMostBytes(t *testing.T) {
 		{usual + "|" + usual + "|" + usual + "|a38 b20 c2", []string{"", "", "",
 			"+1 allocations, 1 new call site: site c.py:1"}},
 		{"a40 b20 c3|" + usual + "|" + usual, []string{
-			"warm-up: peak +3.00 MiB, allocs +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
+			"warm-up: rise +3.00 MiB, allocs +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
 			"", ""}},
 		{usual + "|a40 b20 b5|" + usual + "|" + usual, []string{"",
-			"warm-up: peak +5.00 MiB, allocs +5.00 MiB, +1 allocations", "", ""}},
+			"warm-up: rise +5.00 MiB, allocs +5.00 MiB, +1 allocations", "", ""}},
 	} {
 		var b strings.Builder
 		b.WriteString("gpu 0\n")

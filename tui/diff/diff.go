@@ -42,11 +42,11 @@ type shapesKey struct {
 func New() leaf.View {
 	v := &view{sites: table.New(
 		table.Column{Title: "A to B", Width: 10, Right: true},
-		table.Column{Title: "A", Width: 8, Right: true, Drop: 2},
-		table.Column{Title: "B", Width: 8, Right: true, Drop: 1},
+		table.Column{Title: "A", Width: 6, Right: true, Drop: 2},
+		table.Column{Title: "B", Width: 6, Right: true, Drop: 1},
 		table.Column{Title: "blocks", Width: 13, Right: true, Drop: 3},
-		table.Column{Title: "why", Width: 22, Max: 44},
-		table.Column{Title: "call site", Width: 20, Max: 120},
+		table.Column{Title: "why", Width: 26, Max: 44},
+		table.Column{Title: "call site", Width: 18, Max: 120},
 	)}
 	v.keys.swap = key.NewBinding(key.WithKeys("S"), key.WithHelp("S", "swap A and B"))
 	v.keys.align = key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "align at the peaks"))

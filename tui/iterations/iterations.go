@@ -38,6 +38,7 @@ type found struct {
 	it        *steps.Iterations
 	leaks     []steps.Leak
 	nameWidth int // the cells that the longest name takes
+	whyWidth  int // and the longest reason why an iteration differs, without the mark before it
 }
 
 // find looks for a device's iterations. It takes time in proportion to the recording's length.
@@ -45,6 +46,7 @@ func find(d *timeline.Device) *found {
 	f := &found{it: steps.Of(d), leaks: steps.Leaks(d)}
 	for i := range f.it.List {
 		f.nameWidth = max(f.nameWidth, canvas.Width(f.it.List[i].Name))
+		f.whyWidth = max(f.whyWidth, canvas.Width(f.it.List[i].Why(timeline.IEC)))
 	}
 	return f
 }
@@ -63,8 +65,12 @@ const (
 	stretch       // each over the whole axis
 )
 
-// mostNameWidth is the widest that the names of iterations are drawn, in cells: annotations can be long.
-const mostNameWidth = 28
+// Widths in cells. For the usual ones other columns make room: a name such as ProfilerStep#12, and a first
+// clause such as "warm-up: rise +12.4 MiB". Annotations can be long.
+const (
+	leastNameWidth, usualNameWidth, mostNameWidth = 12, 16, 28
+	leastWhyWidth, usualWhyWidth                  = 12, 24
+)
 
 // The columns.
 const (
@@ -82,14 +88,14 @@ const (
 func New() leaf.View {
 	v := &view{
 		table: table.New(
-			table.Column{Title: "iteration", Width: 12, Sortable: true},
+			table.Column{Title: "iteration", Width: leastNameWidth, Sortable: true},
 			table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 			table.Column{Title: "step", Width: 9, Right: true, Drop: 1, Sortable: true},
 			table.Column{Title: "allocs", Width: 9, Right: true, Drop: 3, Sortable: true},
 			table.Column{Title: "blocks", Width: 8, Right: true, Drop: 5, Sortable: true},
 			table.Column{Title: "growth", Width: 11, Right: true, Drop: 2, Sortable: true},
 			table.Column{Title: "new sites", Width: 9, Right: true, Drop: 4, Sortable: true},
-			table.Column{Title: "", Width: 12, Max: 120},
+			table.Column{Title: "", Width: leastWhyWidth, Max: 120},
 		),
 		leaks: table.New(
 			table.Column{Title: "grows by", Width: 12, Right: true},
@@ -185,7 +191,10 @@ func (v *view) settle(s *leaf.State) {
 	}
 	v.of = d
 	v.table.SetRows(len(st.it.List))
-	v.table.Columns[colIndex].Max = min(st.nameWidth, mostNameWidth)
+	name := &v.table.Columns[colIndex]
+	name.Width = min(max(st.nameWidth, leastNameWidth), usualNameWidth)
+	name.Max = min(st.nameWidth, mostNameWidth)
+	v.table.Columns[colWhy].Width = min(max(st.whyWidth, leastWhyWidth), usualWhyWidth)
 	v.leaks.SetRows(len(st.leaks))
 	v.leaks.Select(0)
 	v.focusLeaks(false)

@@ -102,7 +102,7 @@ const (
 		"open yet (7 shows them)."
 	howToRecord = "In PyTorch a recording with events is made by calling these before " +
 		"and after the training: " +
-		"`torch.cuda.memory._record_memory_history(max_entries=1000000)\n" +
+		"`torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n" +
 		dumpSnapshot + "`"
 	noSegments   = "This recording does not say which segments the allocator holds"
 	dumpSnapshot = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"

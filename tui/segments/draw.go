@@ -109,15 +109,18 @@ func (v *view) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	if x+9 < w {
 		x += c.Text(x, 1, s.Theme.Dim, " reserved")
 	}
-	text := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
+	short := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
+	text := short
 	if v.st.Reason != "" {
 		text += ": " + v.st.Reason
 	}
 	switch room := w - x - 3; {
-	case canvas.Width(text) <= room || h < 3 && room > 12:
-		c.TextMax(x+2, 1, room, s.Theme.Dim, text)
+	case canvas.Width(text) <= room:
+		c.Text(x+2, 1, s.Theme.Dim, text)
 	case h >= 3:
 		c.TextMax(1, 2, w-2, s.Theme.Dim, text)
+	case canvas.Width(short) <= room:
+		c.Text(x+2, 1, s.Theme.Dim, short)
 	}
 }
 
