@@ -160,9 +160,6 @@ func fitting(words []string, by string, w int) string {
 	return text
 }
 
-// remainder is the widest text for the parts that do not fit on the line.
-const remainder = " + tensors 1023"
-
 // partsLine lists in one line what the memory consists of: the whole and the largest parts, including what is
 // unexplained.
 func partsLine(u timeline.Units, l *Look, w int) string {
@@ -175,11 +172,15 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 	_, inUnit := u.Column(l.Whole.Bytes)
 	figure := func(n int64) string { return strings.TrimSpace(inUnit(n)) }
 	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + u.Bytes(l.Whole.Bytes) + " ="
-	rest, shown, left := int64(0), 0, "tensors"
+	rest, shown, left := int64(0), 0, "model state"
+	if slices.ContainsFunc(parts[1:], func(p Entry) bool { return !p.Tensors }) {
+		left = "others"
+	}
+	remainder := len(" + " + left + " 1023")
 	for i, p := range parts {
 		name := partName(p)
 		if shown == 0 && len(parts) > 1 { // always show the largest
-			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023"+remainder), 8))
+			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023")-remainder, 8))
 		}
 		word := " " + name + " " + figure(p.Bytes)
 		if shown > 0 {
@@ -187,13 +188,10 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 		}
 		more := 0 // room for the remainder
 		if shown < i || i < len(parts)-1 {
-			more = len(remainder)
+			more = remainder
 		}
 		if shown > 0 && canvas.Width(text)+canvas.Width(word)+more > w {
 			rest += p.Bytes
-			if !p.Tensors {
-				left = "others"
-			}
 			continue
 		}
 		text, shown = text+word, shown+1
