@@ -96,10 +96,10 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 		return list, nil
 	}
 	host, _ := os.Hostname()
-	text := fmt.Sprintf("no command on %s has lost the gmemtop run --join-file %s that started it", host,
-		shellWord(c.join))
+	text := fmt.Sprintf("no gmemtop run --join-file %s was killed on %s and left its command behind",
+		shellWord(c.join), host)
 	if len(others) > 0 {
-		text += fmt.Sprintf(", but one with --join-file %s has", strings.Join(others, " and one with "))
+		text += "; with these files it was: " + strings.Join(others, ", ")
 	}
 	return nil, errors.New(text)
 }

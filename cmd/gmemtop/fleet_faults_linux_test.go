@@ -238,7 +238,7 @@ func TestWhatAKilledGmemtopLeftIsAttachedTo(t *testing.T) {
 	hub := x.hub()
 	watching, learned, ended := x.start()
 	attach := func() *exec.Cmd { return x.command(1, nil, "gmemtop", "attach", "--join-file", x.join) }
-	if out, err := attach().CombinedOutput(); err == nil || !strings.Contains(string(out), "has lost") {
+	if out, err := attach().CombinedOutput(); err == nil || !strings.Contains(string(out), "left its command behind") {
 		t.Errorf("beside the gmemtop that watches it: %v %s", err, out)
 	}
 	var said words

@@ -287,13 +287,18 @@ func childResult(command *pytorch.Job) error {
 	return childError{code}
 }
 
-// summary sums up in one line what was seen, on a terminal or if a file was written.
+// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no step
+// is said even with --quiet.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
-	if c.flags.quiet || !p.Recorded() && !console.IsTerminal(c.Err) {
+	if !p.Recorded() && !console.IsTerminal(c.Err) {
 		return
 	}
+	tell := c.note
+	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
+		tell = c.complain
+	}
 	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
-		c.note("%s", text)
+		tell("%s", text)
 	}
 }
 
