@@ -307,7 +307,11 @@ func (x *Diff) Sentence(u timeline.Units) string {
 		return fmt.Sprintf("%s%s, with the same bytes at every call site.", both, u.Bytes(a))
 	}
 	s := both + u.Bytes(a)
-	if a != b {
+	switch {
+	case a == b:
+	case u.Bytes(a) == u.Bytes(b):
+		s += ", " + u.Bytes(max(a-b, b-a)) + " apart"
+	default:
 		s = fmt.Sprintf("%s goes from %s to %s (%s", subject, u.Bytes(a), u.Bytes(b), u.Delta(b-a))
 		if a > 0 {
 			s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))

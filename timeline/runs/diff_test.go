@@ -1,0 +1,30 @@
+package runs_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
+
+// Peaks that differ by too little to show are not said to go from a figure to the same one.
+func TestPeaksThatHardlyDifferAreSaidToBeTheSame(t *testing.T) {
+	peak := func(size string) *timeline.Device {
+		return timelinetest.Script(t, "gpu 0\nstack s step train.py:1\n+ a 10m s\n+ b "+size+" s\n").Main()
+	}
+	for b, want := range map[string]string{
+		"512": "Both peak at 10.0 MiB, with the same bytes at every call site.",
+		"1k":  "Both peak at 10.0 MiB, 512 B apart. Largest difference: step train.py:1, +512 B, ",
+		"2m":  "The peak goes from 10.0 MiB to 12.0 MiB (+2.00 MiB, +20.0 %)",
+	} {
+		d, err := runs.Compare(t.Context(), peak("512"), peak(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Sentence(timeline.IEC); !strings.HasPrefix(got, want) {
+			t.Errorf("%s: %s", b, got)
+		}
+	}
+}
