@@ -61,6 +61,10 @@ var programs = []program{
 		[]string{cases + "/lightning_net.py", "several"}},
 	loop("timm-vit-ema", "timm, ViT tiny with EMA, mixup and stochastic depth", "timm_ema", "timm"),
 	loop("timm-convnext", "timm, ConvNeXt", "timm_convnext", "timm"),
+	theirs("timm-train", "timm's train.py, ResNet-26 with its augmentations, EMA and checkpoints",
+		"SOURCES/pytorch-image-models/train.py --data-dir pictures --model resnet26 --num-classes 2 "+
+			"--img-size 96 -b 8 -j 1 --device cpu --epochs 100000 --model-ema --mixup 0.2 --seed 0 "+
+			"--model-kwargs channels=(16,32,64,128)", "timm"),
 	loop("torchvision-resnet50", "torchvision, ResNet-50", "torchvision_resnet", "torchvision"),
 	loop("torchvision-fcos", "torchvision detection, FCOS on ResNet-50", "torchvision_detection",
 		"torchvision"),
@@ -108,6 +112,9 @@ var programs = []program{
 	fit("monai", "MONAI, 3D UNet, evaluated by sliding windows", "monai", "monai"),
 	fit("ppo", "stable-baselines3, PPO on a made-up environment", "ppo", "stable_baselines3 gymnasium"),
 	fit("gpytorch", "GPyTorch, an exact Gaussian process", "process", "gpytorch"),
+	fit("pyro", "Pyro, a variational autoencoder by SVI, with an optimizer for each parameter", "pyro", "pyro"),
+	fit("sentence-transformers", "sentence-transformers' Trainer, BERT of 12 layers, its loss of pairs",
+		"sentences", "sentence_transformers datasets"),
 	loop("lstm", "torch, LSTM with packing", "lstm", ""),
 	loop("lstm-lengths", "the same, other lengths in each step", "lstm_lengths", ""),
 	loop("transformer", "torch, TransformerEncoder, 12 layers, dropout", "transformer", ""),

@@ -205,6 +205,85 @@ def process():
         optimizer.step()
 
 
+def pyro():
+    """A variational autoencoder by Pyro's SVI, which has an optimizer of torch for each parameter."""
+    import pyro
+    import pyro.distributions as dist
+    from pyro.infer import SVI, Trace_ELBO
+    from pyro.optim import Adam
+
+    pyro.set_rng_seed(0)
+
+    def layers(*widths, last):
+        pairs = zip(widths, widths[1:])
+        return nn.Sequential(*[m for a, b in pairs for m in (nn.Linear(a, b), nn.Softplus())], last)
+
+    encode = layers(784, *[400] * 6, last=nn.Linear(400, 100))
+    decode = layers(50, *[400] * 6, last=nn.Linear(400, 784))
+
+    def model(x):
+        pyro.module("decode", decode)
+        with pyro.plate("pictures", len(x)):
+            z = pyro.sample("z", dist.Normal(x.new_zeros(len(x), 50), 1).to_event(1))
+            pyro.sample("x", dist.Bernoulli(logits=decode(z)).to_event(1), obs=x)
+
+    def guide(x):
+        pyro.module("encode", encode)
+        with pyro.plate("pictures", len(x)):
+            mean, scale = encode(x).chunk(2, 1)
+            pyro.sample("z", dist.Normal(mean, F.softplus(scale)).to_event(1))
+
+    svi = SVI(model, guide, Adam({"lr": 1e-3}), Trace_ELBO())
+    for _ in itertools.count():
+        svi.step(torch.rand(1024, 784).round())
+
+
+def sentences():
+    """A fit of sentence-transformers with its loss of pairs in a batch, on made-up words."""
+    import tempfile
+
+    import datasets
+    import sentence_transformers as st
+    import tokenizers
+    import transformers
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from sentence_transformers.models import Pooling, Transformer
+
+    os.chdir(tempfile.mkdtemp(prefix="sentences-"))
+    words = {"[PAD]": 0, "[UNK]": 1, **{f"w{i}": i + 2 for i in range(1500)}}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", model_max_length=128
+    ).save_pretrained("model")
+    transformers.BertModel(
+        transformers.BertConfig(
+            vocab_size=len(words),
+            hidden_size=96,
+            intermediate_size=384,
+            num_hidden_layers=12,
+            num_attention_heads=6,
+        )
+    ).save_pretrained("model")
+    word = Transformer("model", max_seq_length=128)
+    model = st.SentenceTransformer(modules=[word, Pooling(96)], device="cpu")
+    r = np.random.default_rng(0)
+    lines = [" ".join(f"w{i}" for i in r.integers(0, 1500, r.integers(40, 120))) for _ in range(4000)]
+    pairs = datasets.Dataset.from_dict({"anchor": lines[::2], "positive": lines[1::2]})
+    arguments = st.SentenceTransformerTrainingArguments(
+        "out",
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=8,
+        report_to="none",
+        save_strategy="no",
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    st.SentenceTransformerTrainer(
+        model=model, args=arguments, train_dataset=pairs, loss=MultipleNegativesRankingLoss(model)
+    ).train()
+
+
 np.random.seed(0)
 torch.manual_seed(0)
 globals()[sys.argv[1]]()

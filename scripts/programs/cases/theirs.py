@@ -20,26 +20,24 @@ def fake_mnist():
         from torchvision import datasets
     except ImportError:
         return
+    from PIL import Image
 
-    class Images(datasets.FakeData):
+    class Images(torch.utils.data.Dataset):
         """Random images, which some scripts ask for one by one and others read all at once."""
 
-        @property
-        def data(self):
+        def __init__(self, root, train=True, download=False, transform=None):
+            n, self.transform = 60000 if train else 10000, transform
             r = torch.Generator().manual_seed(0)
-            return torch.randint(0, 256, (len(self), 28, 28), dtype=torch.uint8, generator=r)
+            self.data = torch.randint(0, 256, (n, 28, 28), dtype=torch.uint8, generator=r)
+            self.targets = torch.randint(0, 10, (n,), generator=r)
 
-        @property
-        def targets(self):
-            return torch.randint(0, 10, (len(self),), generator=torch.Generator().manual_seed(1))
+        def __len__(self):
+            return len(self.data)
 
-    def mnist(root, train=True, download=False, transform=None):
-        return Images(60000 if train else 10000, (1, 28, 28), 10, as_grey(transform))
+        def __getitem__(self, i):
+            return self.transform(Image.fromarray(self.data[i].numpy())), int(self.targets[i])
 
-    def as_grey(transform):
-        return lambda image: transform(image.convert("L").resize((28, 28)))
-
-    datasets.MNIST = mnist
+    datasets.MNIST = Images
 
 
 class Nothing:
@@ -61,8 +59,20 @@ def fake_tensorboard():
     sys.modules[board.__name__] = board
 
 
+def paint(folder, n):
+    """Random pictures of two classes, one folder for each."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.random.default_rng(0)
+    for i in range(n):
+        os.makedirs(f"{folder}/{i % 2}", exist_ok=True)
+        image = Image.fromarray(pixels.integers(0, 256, (96, 96, 3)).astype(np.uint8))
+        image.save(f"{folder}/{i % 2}/{i}.png")
+
+
 def lay_out(script):
-    """Makes what scripts read: words, tokens, waves, and what lies beside them."""
+    """Makes what scripts read: words, tokens, waves, pictures, and what lies beside them."""
     import numpy as np
     import torch
 
@@ -80,6 +90,9 @@ def lay_out(script):
         np.random.default_rng(0).integers(0, 2000, 200_000).astype(np.uint16).tofile(
             f"data/tokens/{name}.bin"
         )
+    if "pictures" in sys.argv:
+        paint("pictures/train", 128)
+        paint("pictures/val", 8)
     x = np.arange(400)[None] + np.random.default_rng(2).integers(-80, 80, (400, 1))
     waves = np.sin(x / 20.0)
     torch.save(waves, "traindata.pt")
