@@ -32,7 +32,7 @@ func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (
 			for _, h := range at[a.Buffer] {
 				x := &s.spans[h]
 				holds := m.gaps[ids[h]].writer == m.writer(a.Buffer, o-1)
-				meet := x.first <= s.spans[k].last && s.spans[k].first <= x.last
+				meet := x.after+1 < s.spans[k].before && s.spans[k].after+1 < x.before
 				if holds && meet && !slices.Contains(inputs, h) {
 					inputs = append(inputs, h)
 				}
@@ -62,11 +62,11 @@ func (s *intervals) pair() {
 	}
 	for k := range s.spans {
 		x := &s.spans[k]
-		if x.decided != madeAgain {
+		if !x.sure() {
 			continue
 		}
 		for _, h := range x.inputs {
-			if y := &s.spans[h]; !y.taken && y.decided != madeAgain {
+			if y := &s.spans[h]; !y.taken && !y.sure() && y.first <= y.last {
 				y.taken = true
 				x.with = append(x.with, h)
 			}
@@ -152,17 +152,21 @@ func (s *intervals) leave(x *span, leaving []course) {
 // making returns what it costs to have a span made again in a phase, with the memory behind it. step is the
 // first of its makings that may apply.
 func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) {
-	if phase%2 == 0 || x.decided == neverMade || phase <= x.first {
-		return c, false
-	}
-	for *step < len(x.makings) && x.makings[*step].last < phase {
+	all := x.open()
+	for *step < len(all) && all[*step].last < phase {
 		*step++
 	}
-	if *step == len(x.makings) {
+	if !s.between[phase] || *step == len(all) || phase < all[*step].first {
 		return c, false
 	}
 	r := &s.rates
-	time := x.makings[*step].time
+	time := all[*step].time
+	for _, y := range all[*step+1:] {
+		if y.first > phase {
+			break
+		}
+		time = min(time, y.time) // positions of both lie in the phase
+	}
 	return course{
 		cost: time*(1-r.out[phase]-r.in[phase]) + x.size*(s.sum[x.last+1]-s.sum[phase+1]),
 		how:  recompute, returns: phase, time: time,
@@ -182,7 +186,7 @@ func (t *presence) in(x *span, phase int32, price float64) (c course, rerun floa
 	if k := int(phase + 1 - x.first); k < len(t.leaving) && t.leaving[k].cost < c.cost {
 		c = t.leaving[k]
 	}
-	if n := len(x.makings); n > 0 && phase <= x.makings[n-1].last {
+	if n := len(x.open()); n > 0 && phase <= x.makings[n-1].last {
 		if p := t.any.cost + x.least*price; p < c.cost {
 			return t.any, x.least
 		}
@@ -200,8 +204,12 @@ func (s *intervals) oneRun(x *span) float64 {
 	for i, h := range x.with {
 		s.courses(&s.spans[h], &all[i])
 	}
-	best, at := math.Inf(1), x.first+1
-	for phase := x.first + 1; phase <= x.makings[len(x.makings)-1].last; phase += 2 {
+	runs := x.open()[x.decided.since:]
+	best, at := math.Inf(1), runs[0].first
+	for phase := at; phase <= runs[len(runs)-1].last; phase++ {
+		if !s.between[phase] {
+			continue
+		}
 		price := 1 - r.out[phase] - r.in[phase]
 		sum := x.least * price
 		for i, h := range x.with {

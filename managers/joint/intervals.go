@@ -27,8 +27,8 @@ import (
 // rerun. Shares make it a relaxation of every plan, of those too that cut buffers into sections.
 //
 // What makes a span again are the ops that [chain.Builder] finds with everything in memory that lives then.
-// Any plan runs at least these. One run can serve several spans, so each pays a part of an op's time: those
-// that the op writes share it, and others only where there is none of them.
+// Any plan runs at least these. One run can serve several spans, so each pays a part of an op's time by its
+// size: those that the op writes share it, and others only where there is none of them.
 //
 // Way chosen: the Lagrangian. With a price on memory at each instant and on each copy engine in each phase,
 // every span finds its cheapest course alone, in time linear in its length, and the sum over all is a bound
@@ -50,8 +50,12 @@ type intervals struct {
 	limit   int64
 	unit    float64 // bytes that count as a nanosecond of copying
 	spans   []span
-	room    []float64 // at each instant, beside what cannot leave, in units
-	rates   rates     // at hand
+	roomOf  []float64 // of each op, beside what cannot leave, in units
+	fixed   []float64 // of each op, its time; 0 where it has variants
+	varied  []int32   // the ops that have
+	phases            // at hand; what follows is by instant and phase of these
+	room    []float64 // at each instant
+	rates   rates
 	slope   rates     // of the value, with respect to the rates
 	sum     []float64 // of rates.memory before each instant
 	delta   []float64 // of what is in memory
@@ -72,21 +76,26 @@ func newRates(n int) rates {
 
 // span is an idle interval that may leave memory.
 type span struct {
-	buffer      plan.BufferID
-	first, last int32 // the instants at which it may be away
-	written     int32 // the phase from which on it can be copied out
-	size        float64
-	out, in     float64 // times of its copies
-	canSwap     bool
-	from        plan.OpID   // the first position at which it may be made again
-	own         []plan.OpID // the ops that write it
-	makings     []making    // what it takes to make it again, position by position
-	least       float64     // of the times in makings
-	decided     decision
-	inputs      []int32 // the spans that hold what its makers read
-	with        []int32 // those of them that are looked at with it
-	taken       bool    // it is looked at with a span that it is an input of
-	reran       float64 // how often the last ascent had it made again
+	buffer        plan.BufferID
+	after, before plan.OpID // the accesses that it lies between
+	writer        plan.OpID // as [gap] has it
+	first, last   int32     // the instants at which it may be away; none where last is below first
+	written       int32     // the phase from which on it can be copied out
+	size          float64   // in units
+	weight        int64     // in bytes
+	out, in       float64   // times of its copies
+	canSwap       bool
+	from          plan.OpID   // the first position at which it may be made again
+	own           []plan.OpID // the ops that write it
+	makings       []making    // what it takes to make it again, position by position
+	least         float64     // of the times in makings
+	decided       decision
+	inputs        []int32 // the spans that hold what its makers read
+	with          []int32 // those of them that are looked at with it
+	taken         bool    // it is looked at with a span that it is an input of
+	reran         float64 // how often the last ascent had it made again
+	unpaid        float64 // the time of this, as far as it is not paid for already
+	latest        int     // the last making of these
 }
 
 // course is what becomes of a span under given rates.
@@ -96,7 +105,14 @@ type course struct {
 	leaves, returns int32   // the instant from which it is away, and the phase in which it comes back
 	copied          int32   // the phase of the copy out
 	time            float64 // of what runs again
+	making          int     // which of the span's
 }
+
+// open are the makings that a branch leaves open.
+func (x *span) open() []making { return x.makings[:x.decided.until] }
+
+// sure reports whether a branch has decided that the span is made again.
+func (x *span) sure() bool { return x.decided.since >= 0 }
 
 // cheapestCopy is the lowest price of a copy out in the phases before one.
 type cheapestCopy struct {
@@ -140,12 +156,11 @@ func newIntervals(b *bounder, limit int64) *intervals {
 		away[x.before] -= x.size
 		ids = append(ids, g)
 		s.spans = append(s.spans, span{
-			buffer: x.buffer, first: 2*int32(x.after) + 2, last: 2*int32(x.before) - 1,
-			written: max(2*int32(x.writer)+1, 0), size: float64(x.size) / s.unit,
-			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap,
+			buffer: x.buffer, after: x.after, before: x.before, writer: x.writer, size: float64(x.size) / s.unit,
+			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap, weight: x.size,
 		})
 	}
-	s.room = make([]float64, 2*m.n)
+	s.roomOf, s.fixed = make([]float64, m.n), make([]float64, m.n)
 	var sum int64
 	for i := range m.n {
 		sum += away[i]
@@ -153,13 +168,48 @@ func newIntervals(b *bounder, limit int64) *intervals {
 		if room < 0 {
 			return nil
 		}
-		s.room[2*i], s.room[2*i+1] = float64(room)/s.unit, float64(room)/s.unit
+		s.roomOf[i] = float64(room) / s.unit
+		if len(m.p.Ops[i].Variants) == 0 {
+			s.fixed[i] = float64(b.dur[i])
+		} else {
+			s.varied = append(s.varied, int32(i))
+		}
 	}
 	s.findReruns(ids)
 	s.findInputs(ids)
-	s.rates, s.slope = newRates(2*m.n), newRates(2*m.n)
-	s.sum, s.delta = make([]float64, 2*m.n+1), make([]float64, 2*m.n+1)
 	return s
+}
+
+// look has the bound look at the memory of some ops only, in place of those before. The rates of what was
+// looked at stay.
+func (s *intervals) look(ops []plan.OpID) {
+	old, rates := s.phases, s.rates
+	s.phases = newPhases(ops, s.fixed)
+	n := len(s.instants)
+	s.rates, s.slope = newRates(n), newRates(n)
+	s.sum, s.delta, s.room = make([]float64, n+1), make([]float64, n+1), make([]float64, n)
+	for k, i := range s.instants {
+		s.room[k] = s.roomOf[i/2]
+		if old.instants == nil {
+			continue
+		}
+		h := old.holder[i]
+		s.rates.out[k], s.rates.in[k] = rates.out[h], rates.in[h]
+		if old.instants[h] == i {
+			s.rates.memory[k] = rates.memory[h]
+		}
+	}
+	for k := range s.spans {
+		x := &s.spans[k]
+		x.first, x.last = s.phases.from(2*int32(x.after)+2), s.holder[2*int32(x.before)-1]
+		x.written = s.holder[max(2*int32(x.writer)+1, 0)]
+		from := x.from
+		for i := range x.makings {
+			y := &x.makings[i]
+			y.first, y.last = s.holder[2*int32(from)-1], s.holder[2*int32(y.until)-1]
+			from = y.until + 1
+		}
+	}
 }
 
 // value returns the Lagrangian for the rates at hand, and leaves its slope.
@@ -169,9 +219,7 @@ func (s *intervals) value() float64 {
 		s.sum[i+1] = s.sum[i] + x
 	}
 	clear(s.delta)
-	clear(g.out)
-	clear(g.in)
-	s.work += int64(2 * s.m.n)
+	s.work += int64(len(s.instants))
 	v := s.runs()
 	for i, x := range r.memory {
 		v -= x * s.room[i]
@@ -180,13 +228,13 @@ func (s *intervals) value() float64 {
 	for k := range s.spans {
 		x := &s.spans[k]
 		// spans that hold the same value can share a copy out
-		if k == 0 || s.spans[k-1].buffer != x.buffer || s.spans[k-1].written != x.written {
+		if k == 0 || s.spans[k-1].buffer != x.buffer || s.spans[k-1].writer != x.writer {
 			out = copiesFrom(x.written)
 		}
-		if x.decided == madeAgain {
+		if x.sure() {
 			v += s.oneRun(x)
 		}
-		if x.taken {
+		if x.taken || x.last < x.first {
 			continue
 		}
 		c := s.cheapest(x, &out)
@@ -217,6 +265,10 @@ func (s *intervals) follow(x *span, c *course) {
 		return
 	}
 	x.reran++
+	if x.sure() && c.time > 0 {
+		x.unpaid += c.time
+		x.latest = max(x.latest, c.making)
+	}
 	g.out[c.returns] -= c.time
 	g.in[c.returns] -= c.time
 }
@@ -224,31 +276,35 @@ func (s *intervals) follow(x *span, c *course) {
 // runs adds up what the ops take, each in its cheapest variant.
 func (s *intervals) runs() (v float64) {
 	r, g := &s.rates, &s.slope
-	for j := range s.m.n {
-		t := 2 * j
-		op := &s.m.p.Ops[j]
-		if len(op.Variants) == 0 {
-			dur := float64(s.bounder.dur[j])
-			v += dur * (1 - r.out[t] - r.in[t])
-			g.out[t], g.in[t] = -dur, -dur
-			continue
+	for t, dur := range s.ops {
+		v += dur * (1 - r.out[t] - r.in[t])
+		g.out[t], g.in[t] = -dur, -dur
+	}
+	for _, j := range s.varied {
+		t := s.holder[2*j]
+		memory := 0.0
+		looked := s.instants[t] == 2*j && s.instants[s.holder[2*j+1]] == 2*j+1
+		if looked {
+			memory = r.memory[t] + r.memory[t+1]
 		}
 		best, dur, extra := math.Inf(1), 0.0, 0.0
-		for k := range op.Variants {
-			d, w := s.m.variantCost(j, k)
+		for k := range s.m.p.Ops[j].Variants {
+			d, w := s.m.variantCost(int(j), k)
 			if s.m.operands[j]-s.m.work[j]+w > s.limit {
 				continue
 			}
 			more := float64(w-s.bounder.least[j]) / s.unit
-			c := float64(d)*(1-r.out[t]-r.in[t]) + more*(r.memory[t]+r.memory[t+1])
-			if c < best {
+			if c := float64(d)*(1-r.out[t]-r.in[t]) + more*memory; c < best {
 				best, dur, extra = c, float64(d), more
 			}
 		}
 		v += best
-		g.out[t], g.in[t] = -dur, -dur
-		s.delta[t] += extra
-		s.delta[t+2] -= extra
+		g.out[t] -= dur
+		g.in[t] -= dur
+		if looked {
+			s.delta[t] += extra
+			s.delta[t+2] -= extra
+		}
 	}
 	return v
 }
@@ -271,20 +327,16 @@ func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 			}
 		}
 	}
-	if x.decided == neverMade {
-		return c
-	}
-	paid := 0.0
-	if x.decided == madeAgain {
-		paid = x.least
-	}
-	t := x.first + 1
-	for k := range x.makings {
-		last, time := x.makings[k].last, x.makings[k].time-paid
-		for ; t <= last; t += 2 {
+	for k := range x.open() {
+		y := &x.makings[k]
+		time := y.time
+		if x.sure() && k >= x.decided.since {
+			time -= x.least // is paid for already
+		}
+		for t := y.first; t <= y.last; t++ {
 			p := time*(1-r.out[t]-r.in[t]) + x.size*(end-s.sum[t+1])
-			if p < c.cost {
-				c.cost, c.how, c.leaves, c.returns, c.time = p, recompute, x.first, t, time
+			if p < c.cost && s.between[t] {
+				c.cost, c.how, c.leaves, c.returns, c.time, c.making = p, recompute, x.first, t, time, k
 			}
 		}
 	}
@@ -306,18 +358,19 @@ func (s *intervals) begin() {
 	if d.value <= 0 || d.serial {
 		return
 	}
-	for t := range s.rates.out {
-		if t < 2*int(d.at) { // rows of writers a with 2a+1 <= t
-			if k, _ := slices.BinarySearch(d.outAt, plan.OpID((t+1)/2)); k > 0 {
+	at := s.holder[2*d.at]
+	for t := range s.instants {
+		i := s.instants[t]
+		if int32(t) < at { // rows of writers a with 2a+1 <= i
+			if k, _ := slices.BinarySearch(d.outAt, plan.OpID((i+1)/2)); k > 0 {
 				s.rates.out[t] = d.out[k-1]
 			}
-		} else { // rows of readers c with 2c-1 >= t
-			if k, _ := slices.BinarySearch(d.inAt, plan.OpID((t+2)/2)); k < len(d.in) {
+		} else { // rows of readers c with 2c-1 >= i
+			if k, _ := slices.BinarySearch(d.inAt, plan.OpID((i+2)/2)); k < len(d.in) {
 				s.rates.in[t] = d.in[k]
 			}
 		}
 	}
-	at := 2 * int(d.at)
 	low, high := 0.0, dearest
 	for range bisections {
 		s.rates.memory[at] = (low + high) / 2

@@ -46,7 +46,7 @@ import (
 //     timing.go has moves for their plans. Where another manager's plan is the best, step times need not
 //     fall.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
-//     near it, intervals.go looks at all moments at once (reruns.go, inputs.go, branches.go).
+//     near it, intervals.go looks at all moments at once (phases.go, reruns.go, inputs.go, branches.go).
 //   - params.go has the numbers that all of this was tuned with, and what moving them does.
 //
 // Budget 0 asks for the smallest footprint without loss of time: the lowest rung that takes no longer than

@@ -1,6 +1,7 @@
 package joint
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 
@@ -17,15 +18,17 @@ import (
 
 // making is the least work that makes a span again, over a stretch of positions.
 type making struct {
-	until plan.OpID   // the last of them
-	last  int32       // the phase before it
-	ops   []plan.OpID // that run
-	time  float64     // the span's part of the time of these, in the branch at hand
+	until       plan.OpID   // the last of them
+	first, last int32       // the phases that they lie in
+	ops         []plan.OpID // that run
+	time        float64     // the span's part of the time of these, in the branch at hand
 }
 
 const (
 	// halvings bounds how often the positions of a span are halved. One more doubles the questions.
 	halvings = 5
+	// sharing is how many instants an op counts for whose time is shared: it is looked for in sorted lists.
+	sharing = 16
 	// longestMaking bounds the ops of an answer. Beyond it the makers alone count.
 	longestMaking = 400
 )
@@ -41,6 +44,7 @@ func (s *intervals) findReruns(ids []int32) {
 			s.spans[k].own = m.producers.of(g)
 			s.spans[k].makings = makings(chains, x, s.spans[k].own)
 		}
+		s.spans[k].decided = decision{until: len(s.spans[k].makings), since: -1}
 	}
 	s.share()
 }
@@ -52,38 +56,45 @@ func (s *intervals) share() {
 	serves := make([]uses, n) // and those that it helps to make
 	for k := range s.spans {
 		x := &s.spans[k]
-		if len(x.makings) == 0 || x.decided == neverMade {
+		all := x.open()
+		if len(all) == 0 {
 			continue
 		}
 		for _, o := range x.own {
-			makes[o].add(x.from, x.makings[len(x.makings)-1].until)
+			makes[o].add(use{k, x.from, all[len(all)-1].until, x.weight})
 		}
 		from := x.from
-		for _, y := range x.makings {
+		for _, y := range all {
 			for _, o := range y.ops {
 				if !slices.Contains(x.own, o) {
-					serves[o].add(from, y.until)
+					serves[o].add(use{k, from, y.until, x.weight})
 				}
 			}
 			from = y.until + 1
 		}
 	}
+	for o := range n {
+		makes[o].sort()
+		serves[o].sort()
+	}
 	for k := range s.spans {
 		x := &s.spans[k]
 		x.least = 0
 		from := x.from
-		for i := range x.makings {
+		for i := range x.open() {
 			y := &x.makings[i]
 			y.time = 0
+			s.work += sharing * int64(len(y.ops))
 			for _, o := range y.ops {
+				part := float64(s.bounder.dur[o]) * float64(x.weight)
 				switch {
 				case slices.Contains(x.own, o):
-					y.time += float64(s.bounder.dur[o]) / max(1, makes[o].meet(from, y.until))
+					y.time += part / float64(makes[o].meet(from, y.until))
 				case makes[o].meet(from, y.until) == 0: // or those that it writes pay for it
-					y.time += float64(s.bounder.dur[o]) / max(1, serves[o].meet(from, y.until))
+					y.time += part / float64(serves[o].meet(from, y.until))
 				}
 			}
-			if i == 0 || y.time < x.least {
+			if i == max(x.decided.since, 0) || i > x.decided.since && y.time < x.least {
 				x.least = y.time
 			}
 			from = y.until + 1
@@ -113,7 +124,7 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 		if n := len(all); n > 0 && slices.Equal(all[n-1].ops, ops) {
 			all = all[:n-1]
 		}
-		all = append(all, making{until: until, last: 2*int32(until) - 1, ops: ops})
+		all = append(all, making{until: until, ops: ops})
 	}
 	var split func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) // positions (low, high]
 	split = func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) {
@@ -139,17 +150,50 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	return all
 }
 
-// uses are the stretches of positions at which spans have use for a run of an op.
-type uses struct{ from, to []plan.OpID }
+// uses are the stretches of positions at which spans have use for a run of an op. Once they are sorted, begins
+// and ends have the positions at which one begins and ends, ascending, and begun and ended the sizes of the
+// first so many of these.
+type uses struct {
+	all          []use
+	begins, ends []plan.OpID
+	begun, ended []int64
+}
 
-func (u *uses) add(from, to plan.OpID) { u.from, u.to = append(u.from, from), append(u.to, to) }
+// use is a stretch of positions at which a span has use for an op.
+type use struct {
+	span     int
+	from, to plan.OpID
+	size     int64 // of the span
+}
 
-// meet returns how many of them have a position in [from, to].
-func (u *uses) meet(from, to plan.OpID) (n float64) {
-	for i := range u.from {
-		if u.from[i] <= to && from <= u.to[i] {
-			n++
-		}
+// add adds a stretch, which begins no sooner than those of the same span before it.
+func (u *uses) add(x use) {
+	if n := len(u.all); n > 0 && u.all[n-1].span == x.span && u.all[n-1].to+1 == x.from {
+		u.all[n-1].to = x.to
+		return
 	}
-	return n
+	u.all = append(u.all, x)
+}
+
+// sort prepares for the questions of meet.
+func (u *uses) sort() {
+	sums := func(at func(*use) plan.OpID) (sizes []int64, positions []plan.OpID) {
+		slices.SortFunc(u.all, func(x, y use) int { return cmp.Compare(at(&x), at(&y)) })
+		sum := int64(0)
+		sizes = append(sizes, 0)
+		for i := range u.all {
+			sum += u.all[i].size
+			sizes, positions = append(sizes, sum), append(positions, at(&u.all[i]))
+		}
+		return sizes, positions
+	}
+	u.begun, u.begins = sums(func(x *use) plan.OpID { return x.from })
+	u.ended, u.ends = sums(func(x *use) plan.OpID { return x.to })
+}
+
+// meet returns the sizes of those that have a position in [from, to].
+func (u *uses) meet(from, to plan.OpID) int64 {
+	begun, _ := slices.BinarySearch(u.begins, to+1)
+	ended, _ := slices.BinarySearch(u.ends, from)
+	return u.begun[begun] - u.ended[ended]
 }

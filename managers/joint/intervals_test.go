@@ -1,0 +1,131 @@
+package joint
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// relaxed returns the relaxation of a random problem on one stream, within the middle of what it can save.
+func relaxed(t *testing.T, seed uint64) *intervals {
+	t.Helper()
+	p := serial(seed, 1)
+	p.Hardware.NoEngines = false
+	m := compile(p, defaults())
+	s := newIntervals(newBounder(m), (m.floor+m.peak)/2)
+	if s == nil {
+		t.Fatalf("seed %d: the relaxation does not apply", seed)
+	}
+	return s
+}
+
+// TestAllOpsDivideAtAllInstants: with every op looked at, each instant begins a phase of its own, and what
+// runs again does so between two ops.
+func TestAllOpsDivideAtAllInstants(t *testing.T) {
+	const n = 7
+	p := newPhases([]plan.OpID{6, 0, 3, 2, 1, 5, 4}, make([]float64, n))
+	for i := range int32(2 * n) {
+		if p.instants[i] != i || p.holder[i] != i || p.from(i) != i || p.between[i] != (i%2 == 1) {
+			t.Errorf("instant %d: %+v", i, p)
+		}
+	}
+}
+
+// decide settles some spans at random.
+func (s *intervals) decide(r *rand.Rand) {
+	for k := range s.spans {
+		x := &s.spans[k]
+		x.decided = decision{until: len(x.makings), since: -1}
+		switch n := len(x.makings); {
+		case n > 0 && r.IntN(3) == 0:
+			x.decided.until = r.IntN(n)
+		case n > 0 && r.IntN(2) == 0:
+			x.decided.since = r.IntN(n)
+		}
+	}
+	s.share()
+}
+
+// TestMoreInstantsNeverLowerTheValue: at the same rates, the program with the memory of more ops is worth as
+// much as that with fewer, or more, whatever a branch has decided.
+func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
+	swapped, remade := 0, 0
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		s := relaxed(t, seed)
+		var looked []plan.OpID
+		for _, j := range r.Perm(s.m.n) {
+			looked = append(looked, plan.OpID(j))
+			s.look(looked)
+			s.decide(r)
+			s.pair()
+			for t := range s.instants {
+				s.rates.memory[t] = dearest * max(0, r.Float64()-0.8)
+				s.rates.out[t], s.rates.in[t] = r.Float64()/2, r.Float64()/2
+			}
+			few := s.value()
+			s.look(append(slices.Clone(looked), plan.OpID(r.IntN(s.m.n))))
+			s.pair()
+			more := s.value()
+			if more < few-1e-6 {
+				t.Errorf("seed %d: %d ops are worth %f, with one more they are worth %f", seed, len(looked),
+					few, more)
+			}
+			for t, dur := range s.ops {
+				if s.slope.in[t] > -dur {
+					swapped++
+				}
+				if s.slope.in[t] < -dur {
+					remade++
+				}
+			}
+		}
+	}
+	if swapped < 1000 || remade < 1000 {
+		t.Errorf("%d phases with copies, %d with reruns: the law was hardly tried", swapped, remade)
+	}
+}
+
+// TestSharesOfARunComeToItsTimeAtMost: however a branch has decided, what the spans pay for one op that runs
+// at a position comes to its time or less.
+func TestSharesOfARunComeToItsTimeAtMost(t *testing.T) {
+	whole, shared := 0, 0
+	for seed := range uint64(100) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		s := relaxed(t, seed)
+		s.decide(r)
+		const time = 1000
+		clear(s.bounder.dur)
+		for o := range s.m.n {
+			s.bounder.dur[o] = time
+			s.share()
+			for position := range plan.OpID(s.m.n) {
+				paid, payers := 0.0, 0
+				for k := range s.spans {
+					from := s.spans[k].from
+					for _, y := range s.spans[k].open() {
+						if from <= position && position <= y.until && y.time > 0 {
+							paid, payers = paid+y.time, payers+1
+						}
+						from = y.until + 1
+					}
+				}
+				if paid > time*(1+1e-9) {
+					t.Errorf("seed %d: for op %d at position %d spans pay %f of %d", seed, o, position, paid, time)
+				}
+				if paid > time*0.99 {
+					whole++
+				}
+				if payers > 1 {
+					shared++
+				}
+			}
+			s.bounder.dur[o] = 0
+		}
+	}
+	if whole < 500 || shared < 500 {
+		t.Errorf("%d runs paid in full, %d by several: the law was hardly tried", whole, shared)
+	}
+}

@@ -1,0 +1,91 @@
+package joint
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// The instants that the bound over intervals looks at, and the phases between them.
+//
+// A turn of the bound is linear in the instants of all spans together: with a thousand ops that is so much
+// that the prices are far from their best when the work is done. The same program with the memory of a few
+// instants alone is a relaxation of it, quick to solve, and its prices are where the larger one goes on. So
+// the ascent begins with the fullest ops and takes in more of them, level by level, as long as there is work
+// left for the next.
+//
+// All instants are numbered as in intervals.go: 2j is the start of op j, 2j+1 its end. What lies between two
+// neighbours of those that are looked at is one phase. Ops in it take their time, what runs again may run
+// where it holds a moment between two ops, and copies may go on during all of it.
+
+// phases divide the iteration at some of its instants.
+type phases struct {
+	instants []int32   // ascending, the first of them 0; of each phase, where it begins
+	holder   []int32   // of each of all instants, the phase that it begins or lies in
+	ops      []float64 // of each phase, the time of its ops that have no variants
+	between  []bool    // of each phase, whether it holds a moment between two ops
+}
+
+// newPhases divides an iteration at the starts and ends of some ops, and at its beginning. dur has the time
+// of each op, 0 for those that are counted elsewhere.
+func newPhases(ops []plan.OpID, dur []float64) phases {
+	p := phases{instants: []int32{0}, holder: make([]int32, 2*len(dur))}
+	for _, j := range ops {
+		p.instants = append(p.instants, 2*int32(j), 2*int32(j)+1)
+	}
+	slices.Sort(p.instants)
+	p.instants = slices.Compact(p.instants)
+	p.ops, p.between = make([]float64, len(p.instants)), make([]bool, len(p.instants))
+	at := int32(-1)
+	for i := range p.holder {
+		if k := int(at) + 1; k < len(p.instants) && p.instants[k] == int32(i) {
+			at++
+		}
+		if p.holder[i] = at; i%2 == 0 {
+			p.ops[at] += dur[i/2]
+		} else {
+			p.between[at] = true
+		}
+	}
+	return p
+}
+
+// from returns the first instant that is looked at, of those from one on; their number where there is none.
+func (p *phases) from(instant int32) int32 {
+	at := p.holder[instant]
+	if p.instants[at] < instant {
+		at++
+	}
+	return at
+}
+
+// levels lists the ops whose memory is looked at, level by level: each level holds the one before it, and the
+// last is all of them. A level has the fullest op of each of so many parts of the iteration.
+func levels(load []int64) (all [][]plan.OpID) {
+	n := len(load)
+	var known []plan.OpID
+	for parts := fewestParts; parts*refined <= n; parts *= refined {
+		for k := range parts {
+			fullest := n * k / parts
+			for j := fullest; j < n*(k+1)/parts; j++ {
+				if load[j] > load[fullest] {
+					fullest = j
+				}
+			}
+			known = append(known, plan.OpID(fullest))
+		}
+		slices.Sort(known)
+		known = slices.Compact(known)
+		all = append(all, slices.Clone(known))
+	}
+	every := make([]plan.OpID, n)
+	for j := range every {
+		every[j] = plan.OpID(j)
+	}
+	return append(all, every)
+}
+
+const (
+	// fewestParts is the ops that the first level looks at, and refined how many times as many the next does.
+	fewestParts, refined = 24, 3
+)
