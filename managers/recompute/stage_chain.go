@@ -50,6 +50,7 @@ type stageChain struct {
 	// of each position, the bytes alive beside the activations: before it, and with what is made there
 	before, during []int64
 	end            plan.OpID // of the backward pass
+	scratch        []int64   // of forward and backward, by op
 }
 
 // mostStages bounds the stages of a chain whose stages differ.
@@ -300,21 +301,18 @@ func (c *stageChain) input(i int) ([]int32, int64) {
 
 // forward returns the most bytes alive while stage i runs first, without its input, where a part of its
 // inside is kept.
-func (c *stageChain) forward(i int, kept []int32) (most int64) {
+func (c *stageChain) forward(i int, kept []int32) int64 {
 	s := &c.stages[i]
 	input, size := c.input(i)
-	for x := s.from; x < s.to; x++ {
-		held := -size
-		for _, list := range [][]int32{input, kept} {
-			for _, k := range list {
-				if c.acts[k].After < x {
-					held += c.acts[k].bytes
-				}
+	held := c.changes(s.from, s.to)
+	for _, list := range [][]int32{input, kept} {
+		for _, k := range list {
+			if a := &c.acts[k]; a.After < s.to-1 {
+				held[max(a.After+1-s.from, 0)] += a.bytes
 			}
 		}
-		most = max(most, c.during[x]+held)
 	}
-	return most
+	return max(0, c.highest(s.from, -size, held))
 }
 
 // backward returns the most bytes alive during the backward pass of stage i, without its input, where a part
@@ -322,9 +320,37 @@ func (c *stageChain) forward(i int, kept []int32) (most int64) {
 func (c *stageChain) backward(i int, kept []int32) int64 {
 	input, size := c.input(i)
 	from, to := c.backwardPass(i)
-	most := -size // where it has no backward pass of its own
-	for x := from; x < to; x++ {
-		most = max(most, c.during[x]+c.heldAt(x, input, kept)-size)
+	held := c.changes(from, to)
+	sum := -size
+	for _, list := range [][]int32{input, kept} {
+		for _, k := range list {
+			a := &c.acts[k]
+			if a.Before > from {
+				sum += a.bytes
+			}
+			if from < a.Before && a.Before < to {
+				held[a.Before-from] -= a.bytes
+			}
+		}
+	}
+	return max(-size, c.highest(from, sum, held)) // where it has no backward pass of its own, the former
+}
+
+// changes returns a slice of zeros for the ops of [from, to), which serves until the next call.
+func (c *stageChain) changes(from, to plan.OpID) []int64 {
+	n := int(max(to-from, 0))
+	c.scratch = slices.Grow(c.scratch[:0], n)[:n]
+	clear(c.scratch)
+	return c.scratch
+}
+
+// highest returns the most bytes alive during ops from one on, where so many are held beside and the bytes
+// held change before each op.
+func (c *stageChain) highest(from plan.OpID, held int64, changes []int64) int64 {
+	most := int64(math.MinInt64)
+	for k, change := range changes {
+		held += change
+		most = max(most, c.during[int(from)+k]+held)
 	}
 	return most
 }
