@@ -3,6 +3,7 @@ package estimate
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -36,35 +37,9 @@ func TestInterpreter(t *testing.T) {
 		if c.text != "" {
 			file(c.name, c.text)
 		}
-		got, err := interpreter(append([]string{c.name}, c.args...))
-		if err != nil || got != c.want {
-			t.Errorf("%s %q: %s (%v), want %s", c.name, c.args, got, err, c.want)
-		}
-	}
-}
-
-// TestDevices: how many cards the machine of a command has.
-func TestDevices(t *testing.T) {
-	t.Setenv("CUDA_VISIBLE_DEVICES", "")
-	visible := []string{"CUDA_VISIBLE_DEVICES=4,5,6,7"}
-	for _, c := range []struct {
-		o    RealOptions
-		want int
-	}{
-		{RealOptions{Options: Options{Argv: []string{"python", "train.py", "--num-processes", "4"}}}, 1},
-		{RealOptions{Options: Options{Argv: []string{"torchrun", "--nproc_per_node=4", "train.py"}}}, 4},
-		{RealOptions{Options: Options{Argv: []string{"accelerate", "launch", "--num_processes", "2",
-			"a.py"}}}, 2},
-		{RealOptions{Options: Options{Argv: []string{"python", "train.py"}, Env: visible}}, 4},
-		{RealOptions{Options: Options{Argv: []string{"env", "CUDA_VISIBLE_DEVICES=0,1", "python",
-			"a.py"}}}, 2},
-		{RealOptions{Options: Options{Argv: []string{"torchrun", "--nproc-per-node", "gpu", "a.py"},
-			Env: visible}}, 4},
-		{RealOptions{Options: Options{Argv: []string{"python", "train.py"}, Processes: 64}}, 8},
-		{RealOptions{Options: Options{Argv: []string{"python", "train.py"}}, Devices: 3}, 3},
-	} {
-		if got := devices(&c.o); got != c.want {
-			t.Errorf("%q with %q: %d cards, want %d", c.o.Argv, c.o.Env, got, c.want)
+		got, certain, err := interpreter(append([]string{c.name}, c.args...))
+		if err != nil || got != c.want || certain != strings.HasPrefix(c.name, "python") {
+			t.Errorf("%s %q: %s, certain %t (%v), want %s", c.name, c.args, got, certain, err, c.want)
 		}
 	}
 }

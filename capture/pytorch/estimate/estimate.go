@@ -12,7 +12,7 @@ package estimate
 
 import (
 	"context"
-	_ "embed"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -32,38 +32,22 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-//go:embed estimate.py
-var source string
+//go:embed *.py
+var files embed.FS
 
-//go:embed engine.py
-var engine string
-
-//go:embed reduction.py
-var reduction string
-
-//go:embed product.py
-var product string
-
-//go:embed convolution.py
-var convolution string
-
-//go:embed recurrent.py
-var recurrent string
-
-//go:embed pace.py
-var pace string
-
-//go:embed pretend.py
-var pretence string
-
-//go:embed training.py
-var training string
-
-//go:embed alive.py
-var stay string
-
-//go:embed sitecustomize.py
-var site string
+// program joins files of this package, named without their endings, into what runs in a process. They share
+// their names.
+func program(names ...string) string {
+	var parts []string
+	for _, name := range names {
+		text, err := files.ReadFile(name + ".py")
+		if err != nil {
+			panic(err) // it is embedded
+		}
+		parts = append(parts, string(text))
+	}
+	return strings.Join(parts, "\n\n")
+}
 
 // Device is the device that the script is told it has. Zero rates make ops take only their launch.
 type Device struct {
@@ -147,9 +131,18 @@ func (e *Failed) Error() string {
 	return "the command ended with code " + strconv.Itoa(e.Code)
 }
 
+// NoKernels is the error about a card that the command's torch has no kernels for, so that it could not train
+// there. It wraps ErrUnsupported.
+type NoKernels struct{ why string }
+
+func (e *NoKernels) Error() string { return fmt.Sprintf("%v: %s", ErrUnsupported, e.why) }
+
+func (e *NoKernels) Unwrap() error { return ErrUnsupported }
+
 // ending is how an estimate ended in a process.
 type ending struct {
 	Torch       string `json:"torch"`
+	NoKernels   string `json:"no_kernels"`
 	Error       string `json:"error"`
 	Unsupported string `json:"unsupported"`
 }
@@ -157,6 +150,8 @@ type ending struct {
 // err returns why there is no estimate, nil where there is one.
 func (e *ending) err() error {
 	switch {
+	case e.NoKernels != "":
+		return &NoKernels{e.NoKernels}
 	case e.Unsupported != "":
 		return fmt.Errorf("%w: %s", ErrUnsupported, e.Unsupported)
 	case e.Error != "":
@@ -231,13 +226,13 @@ func start(ctx context.Context, o *Options, folder string, env []string) (code i
 }
 
 // place writes what the command's Python finds in a folder: a program that takes it over, and its settings.
-func place(folder, program string, settings any) error {
+func place(folder, source string, settings any) error {
 	text, err := json.Marshal(settings)
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": program,
-		"config.json": string(text)} {
+	for name, text := range map[string]string{"sitecustomize.py": program("sitecustomize"),
+		"estimate.py": source, "config.json": string(text)} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			return err
 		}
@@ -254,9 +249,9 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pace, engine,
-		reduction, product, convolution, recurrent, truths, pretence, source}, "\n\n")
-	return place(folder, program, c)
+	text := pytorch.Agent() + "\n\n" + program("world", "training", "alive", "pace", "engine", "reduction",
+		"product", "convolution", "recurrent", "truths", "tensors", "device", "pretend", "estimate")
+	return place(folder, text, c)
 }
 
 // environment is the command's.
@@ -267,11 +262,13 @@ func (o *Options) environment() []string {
 	return o.Env
 }
 
-// environ puts the folder in front of PYTHONPATH and sets the ranks' variables if there are to be several
-// processes.
+// environ puts the folder in front of PYTHONPATH, has trackers keep what was made up to themselves, and sets
+// the ranks' variables if there are to be several processes.
 func environ(o *Options, folder string) []string {
 	env := o.environment()
-	set := map[string]string{"PYTHONPATH": folder}
+	set := map[string]string{"PYTHONPATH": folder, "WANDB_MODE": "disabled", "COMET_MODE": "disabled",
+		"NEPTUNE_MODE": "offline", "SWANLAB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1",
+		"MLFLOW_TRACKING_URI": "sqlite:///" + filepath.Join(folder, "mlflow.db")}
 	if o.Processes > 0 {
 		n := strconv.Itoa(o.Processes)
 		maps.Copy(set, map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": n,
@@ -282,7 +279,8 @@ func environ(o *Options, folder string) []string {
 		name, value, _ := strings.Cut(e, "=")
 		if _, ours := set[name]; !ours {
 			out = append(out, e)
-		} else if name == "PYTHONPATH" && value != "" { // an empty one gets no colon: Python would take what follows it for the current folder
+		} else if name == "PYTHONPATH" && value != "" {
+			// an empty one gets no colon: Python would take what follows it for the current folder
 			set[name] = folder + string(os.PathListSeparator) + value
 		}
 	}

@@ -30,7 +30,11 @@ up.
 import atexit
 import builtins
 import contextlib
+import json
+import os
 import re
+import sys
+import weakref
 
 MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here the rows are all that there is
 SMALL = 65536  # elements of a tensor on the CPU that keeps its values
@@ -397,65 +401,16 @@ class Run(Taken):
         self.excepthook(kind, error, traceback)
 
 
-def _modules_move(torch, fake):
-    """A module that moves gives its parameters other data and keeps the tensors, so that references to them
-    do not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here
-    they move like real ones, and take over what they say of their device."""
-    original = getattr(torch.utils, "swap_tensors", None)
-    if original is None:  # torch 2.2 moves all tensors alike
-        return
-
-    def swap(to, of):
-        if not (isinstance(to, fake) and isinstance(of, fake)):
-            return original(to, of)
-        to.data = of
-        to.fake_device = of.fake_device
-        _now_constant(to, of.constant)
-
-    torch.utils.swap_tensors = swap
-
-
-def _now_constant(t, constant):
-    """A fake tensor has these values, if any, until an op writes to them."""
-    t.constant = constant
-    if constant is not None:
-        t.fake_mode.fake_tensor_converter.add_constant_storage_mapping(t)
-
-
-def _copying(run, fake):
-    """A copy of a fake tensor whose values are known has the same values. torch would copy them as a part of
-    the fake one, which fails under its mode."""
-    original = fake.__deepcopy__
-
-    def deepcopy(t, memo):
-        if id(t) in memo:
-            return memo[id(t)]
-        constant, t.constant = t.constant, None
-        try:
-            out = original(t, memo)
-        finally:
-            t.constant = constant
-        if constant is not None:
-            with run.without():
-                constant = constant.clone()
-        _now_constant(out, constant)
-        return out
-
-    fake.__deepcopy__ = deepcopy
-
-
 def begin(torch, folder):
     """Take the process over; torch has just been imported."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
+    if LAUNCHED in os.environ and os.environ.get("RANK", "0") != "0":
+        os._exit(0)  # the first process stands for all that the launcher started
     run = Run(torch, folder, config)
     stay_with_gmemtop(run, launches())
     if launches():
-        run.unsupported = (
-            "a launcher starts many processes: estimate one of them, "
-            "gmemtop estimate --world-size N -- python train.py"
-        )
-        run.finish(1)
+        return let_launch(run)
     version = tuple(int(x) for x in re.findall(r"\d+", str(torch.__version__))[:2])
     if version < (2, 2):
         run.unsupported = "torch %s: this needs 2.2 or newer" % torch.__version__

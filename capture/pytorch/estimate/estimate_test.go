@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -316,6 +317,40 @@ for step in range(3):
 	}
 }
 
+// TestALauncherIsLetThrough: of the processes that it starts the first is estimated, as one of many. One that
+// waits for other machines is refused, since they never come.
+func TestALauncherIsLetThrough(t *testing.T) {
+	const text = `
+import torch, torch.nn as nn, torch.distributed as dist
+dist.init_process_group("nccl")
+assert dist.get_world_size() == 2 and dist.get_rank() == 0
+model = nn.parallel.DistributedDataParallel(nn.Linear(512, 512).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.randn(16, 512, device="cuda")).sum().backward()
+    optimizer.step()
+`
+	dir := t.TempDir()
+	path := filepath.Join(dir, "train.py")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	launched := func(nodes string) (*estimate.Result, string, error) {
+		return run(t, estimate.Options{Dir: dir}, "-m", "torch.distributed.run", "--nnodes", nodes,
+			"--nproc-per-node", "2", path)
+	}
+	r, said, err := launched("1")
+	if err != nil || r.Steps != 3 || !slices.ContainsFunc(r.Notes, func(n string) bool {
+		return strings.Contains(n, "one process of 2")
+	}) {
+		t.Errorf("%+v, %v\n%s", r, err, said)
+	}
+	_, said, err = launched("2")
+	if !errors.Is(err, estimate.ErrUnsupported) || !strings.Contains(err.Error(), "waits for 2 machines") {
+		t.Errorf("on two machines: %v\n%s", err, said)
+	}
+}
+
 // program writes a Python program and estimates it.
 func program(t *testing.T, o estimate.Options, text string) (*estimate.Result, string, error) {
 	t.Helper()
@@ -374,8 +409,9 @@ for step in range(2):
 // TestWhatAScriptAsksForIsMadeUpAndSaid goes through what depends on values, what writes and what loads.
 func TestWhatAScriptAsksForIsMadeUpAndSaid(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
-import torch, torch.nn as nn
+import os, torch, torch.nn as nn
 from torch.utils.data import DataLoader, TensorDataset
+assert os.environ["WANDB_MODE"] == "disabled" and "gmemtop-estimate" in os.environ["MLFLOW_TRACKING_URI"]
 assert torch.cuda.is_available() and torch.cuda.get_device_properties(0).total_memory == 80 << 30
 model = nn.Linear(8, 8).cuda()
 rates = [x.item() for x in torch.linspace(0, 1, 3)]

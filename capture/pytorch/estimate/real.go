@@ -3,7 +3,6 @@ package estimate
 import (
 	"bytes"
 	"context"
-	_ "embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,27 +25,6 @@ import (
 // runs in the process stands at the top of real.py. The way rejected is to emulate the allocator behind a
 // description of ops, which [Run] does where torch has no CUDA build: it knows no workspaces.
 
-//go:embed real.py
-var realSource string
-
-//go:embed values.py
-var values string
-
-//go:embed truths.py
-var truths string
-
-//go:embed flex.py
-var flex string
-
-//go:embed kernels.py
-var kernels string
-
-//go:embed steps.py
-var steps string
-
-//go:embed world.py
-var world string
-
 // hollow is the size above which copies and fills move nothing. Smaller ones do, since programs read back
 // what they copied: indices, masks, random states.
 const hollow = "1MiB"
@@ -59,8 +37,6 @@ type RealOptions struct {
 	// Memory is what the card has, in bytes, and Outside what of it a process takes beside PyTorch's
 	// allocator. 0 is the card's own.
 	Memory, Outside int64
-	// Devices is how many of them there are; 0 is as many as the command's processes on one machine use.
-	Devices int
 	// AllocConf is put into PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; "" leaves both as they are.
 	AllocConf string
 	// Describe has each process train two more steps and describe them op by op on Device: see
@@ -154,6 +130,7 @@ func (p *Process) Fullest() Peaks {
 
 type realReport struct {
 	ending
+	Python      string        `json:"python"`
 	Rank        int           `json:"rank"`
 	Steps       [][]Peaks     `json:"steps"`
 	Books       []Peaks       `json:"books"`
@@ -173,61 +150,98 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
 	}
-	python, err := interpreter(o.Argv)
-	if err != nil {
-		return nil, err
-	}
 	building := o.Building
 	if building == nil {
 		building = func() {}
 	}
-	lib, err := standin.BuildTelling(ctx, python, building)
+	lib, err := o.library(ctx, building)
 	if err != nil {
 		return nil, err
 	}
+	all, err := o.on(ctx, lib)
+	if other := (*otherTorch)(nil); errors.As(err, &other) {
+		if lib, err = standin.BuildTelling(ctx, other.python, building); err != nil {
+			return nil, err
+		}
+		return o.on(ctx, lib)
+	}
+	return all, err
+}
+
+// library makes the stand-in for the torch that the command probably loads, nil where only the command knows:
+// it then says which one it is, and trains nothing.
+func (o *RealOptions) library(ctx context.Context, building func()) (*standin.Library, error) {
+	python, certain, err := interpreter(o.Argv)
+	if err != nil || python == "" {
+		return nil, err
+	}
+	lib, err := standin.BuildTelling(ctx, python, building)
+	if errors.Is(err, standin.ErrNoCUDATorch) && !certain {
+		return nil, nil
+	}
+	return lib, err
+}
+
+// otherTorch is the error about a command that loads another torch than the one that the stand-in was made
+// for. It could name what the stand-in lacks, so it ended there.
+type otherTorch struct{ torch, python string }
+
+func (e *otherTorch) Error() string {
+	return fmt.Sprintf("%v: the command loads torch %s of %s: name that interpreter, as in gmemtop estimate "+
+		"--allocator real -- %[3]s train.py", ErrUnsupported, e.torch, e.python)
+}
+
+func (e *otherTorch) Unwrap() error { return ErrUnsupported }
+
+// on runs the command on a stand-in, nil for none.
+func (o *RealOptions) on(ctx context.Context, lib *standin.Library) ([]Process, error) {
 	folder, done, err := workplace()
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	if err := prepareReal(folder, &o); err != nil {
+	torch := "none"
+	env := environ(&o.Options, folder)
+	if lib != nil {
+		torch, env = lib.Torch, realEnviron(o, lib, folder)
+	}
+	if err := prepareReal(folder, o, torch); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	code, err := start(ctx, &o.Options, folder, realEnviron(&o, lib, folder))
+	code, err := start(ctx, &o.Options, folder, env)
 	if err != nil {
 		return nil, err
 	}
-	all, err := readReal(ctx, folder, code, o.Snapshots)
-	if err != nil {
-		return nil, err
-	}
-	return all, checkTorch(lib, all)
+	return readReal(ctx, folder, code, torch, o.Snapshots)
 }
 
-func prepareReal(folder string, o *RealOptions) error {
+// prepareReal writes what the command's Python will find. torch is the version that the stand-in was made
+// for, "" for any.
+func prepareReal(folder string, o *RealOptions, torch string) error {
 	c := struct {
+		Torch     string `json:"torch"`
 		Steps     int    `json:"steps"`
 		Processes int    `json:"processes"`
 		Eager     bool   `json:"eager"`
 		Describe  bool   `json:"describe"`
 		Device    Device `json:"device"`
-	}{o.Steps, o.Processes, o.Eager, o.Describe, o.Device}
+	}{torch, o.Steps, o.Processes, o.Eager, o.Describe, o.Device}
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	parts := []string{world, training, stay, truths, values, flex, kernels, realSource}
+	text := program("world", "training", "alive", "truths", "values", "flex", "kernels", "real")
 	if o.Describe {
-		parts = append([]string{pytorch.Agent(), pace, steps}, parts...)
+		text = pytorch.Agent() + "\n\n" + program("pace", "steps") + "\n\n" + text
 	}
-	return place(folder, strings.Join(parts, "\n\n"), c)
+	return place(folder, text, c)
 }
 
 // offline are the switches by which libraries leave the network alone.
 var offline = []string{"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASETS_OFFLINE=1",
-	"HF_HUB_DISABLE_TELEMETRY=1", "WANDB_MODE=disabled", "COMET_MODE=disabled", "NEPTUNE_MODE=offline"}
+	"HF_HUB_DISABLE_TELEMETRY=1"}
 
 func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
-	m := standin.Machine{Model: o.Card, Devices: devices(o), Board: filepath.Join(folder, "board"),
+	m := standin.Machine{Model: o.Card, Board: filepath.Join(folder, "board"),
 		Hollow: hollow, Order: standin.Once}
 	if o.Memory > 0 {
 		m.Memory = strconv.FormatInt(o.Memory, 10)
@@ -235,18 +249,18 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	if o.Outside > 0 {
 		m.Context = strconv.FormatInt(o.Outside, 10)
 	}
-	model := o.Options
-	model.Env = append(lib.EnvironOf(o.environment(), m), offline...)
+	command := o.Options
+	command.Env = append(lib.EnvironOf(o.environment(), m), offline...)
 	if o.AllocConf != "" {
-		model.Env = append(model.Env, "PYTORCH_CUDA_ALLOC_CONF="+o.AllocConf,
+		command.Env = append(command.Env, "PYTORCH_CUDA_ALLOC_CONF="+o.AllocConf,
 			"PYTORCH_ALLOC_CONF="+o.AllocConf)
 	}
-	return environ(&model, folder)
+	return environ(&command, folder)
 }
 
 // readReal reads what the processes left: the reports of all, and the history of the one that stands for
 // them. A rank of a large training leaves hundreds of megabytes.
-func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]Process, error) {
+func readReal(ctx context.Context, folder string, code int, torch string, snapshots bool) ([]Process, error) {
 	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
 		return nil, err
@@ -256,7 +270,7 @@ func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]P
 		if filepath.Base(path) == "config.json" {
 			continue
 		}
-		p, err := readProcess(path)
+		p, err := readProcess(path, torch)
 		if err != nil {
 			return nil, err
 		}
@@ -278,8 +292,9 @@ func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]P
 	return all, Fullest(all).readHistory(ctx, snapshots)
 }
 
-// readProcess reads a process's report, nil where it used no device.
-func readProcess(path string) (*Process, error) {
+// readProcess reads a process's report, nil where it used no device. torch is the version that it should have
+// loaded, "" for any.
+func readProcess(path, torch string) (*Process, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -287,6 +302,9 @@ func readProcess(path string) (*Process, error) {
 	var r realReport
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("what the estimate left behind is damaged: %w", err)
+	}
+	if torch != "" && r.Torch != torch {
+		return nil, &otherTorch{r.Torch, r.Python}
 	}
 	if err := r.err(); err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ class Rehearsal(Taken):
         self.steps, self.depth, self.first, self.seen = [], 0, None, {}
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
         self.final, self.described, self.undescribed = None, None, ""  # once the steps that count are over
+        self.no_kernels = ""
 
     def answered(self, op, what):
         key = (op, self.line())
@@ -95,7 +96,7 @@ class Rehearsal(Taken):
             int(name[3:].rstrip("af")) for name in self.torch.cuda.get_arch_list() if name.startswith("sm_")
         ]
         if built and capability[0] * 10 + capability[1] < min(built):
-            self.unsupported = "torch %s has no kernels for a card of compute capability %d.%d" % (
+            self.no_kernels = "torch %s has no kernels for a card of compute capability %d.%d" % (
                 self.torch.__version__,
                 *capability,
             )
@@ -162,6 +163,7 @@ class Rehearsal(Taken):
                 pickle.dump(self.snapshot, f)
         found = {
             "torch": str(self.torch.__version__),
+            "python": sys.executable,
             "rank": int(os.environ.get("RANK", "0")),
             "steps": self.steps,
             "books": books,
@@ -176,6 +178,7 @@ class Rehearsal(Taken):
             "died": self.died,
             "error": self.error,
             "unsupported": self.unsupported,
+            "no_kernels": self.no_kernels,
             "trains": self.trains(),
         }
         path = os.path.join(self.folder, name + ".json")
@@ -200,9 +203,12 @@ def begin(torch, folder):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Rehearsal(torch, folder, config)
+    if config["torch"] not in ("", str(torch.__version__)):
+        run.finish(1)  # which says where this torch is: the stand-in that is here fits another one
+    _as_many_cards(torch)
     stay_with_gmemtop(run, launches())
     if launches():
-        return  # each of the processes that train comes here
+        return let_launch(run)
     try:
         _prepare(run)
     except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
@@ -210,6 +216,19 @@ def begin(torch, folder):
         run.finish(1)
     run.excepthook, sys.excepthook = sys.excepthook, run.failed
     atexit.register(run.write)
+
+
+def _as_many_cards(torch):
+    """Give the machine a card for each process that a launcher started on it, and for each that the
+    environment names: scripts refuse to train with fewer. The stand-in reads its settings when it is first
+    used."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    wanted = [os.environ.get("STANDIN_DEVICES", "1"), str(visible.count(",") + 1)]
+    wanted += [os.environ.get(name, "1") for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")]
+    os.environ["STANDIN_DEVICES"] = str(max(int(number) for number in wanted))
+    # torch would look for the numbers of CUDA_VISIBLE_DEVICES among all cards of a machine. The stand-in has
+    # only the ones that the command may use.
+    torch.cuda._device_count_nvml = lambda: -1
 
 
 def _prepare(run):
@@ -226,9 +245,6 @@ def _prepare(run):
         torch._C._cuda_attach_out_of_memory_observer(run.ran_out)
 
     torch.cuda._lazy_call(begun)
-    # Where CUDA_VISIBLE_DEVICES is set, torch looks for those numbers among all cards of the machine. The
-    # stand-in has only the ones that the command may use.
-    torch.cuda._device_count_nvml = lambda: -1
     # The script's own recording would end this one.
     torch.cuda.memory._record_memory_history = lambda *args, **kwargs: run.note(
         "the script records its memory itself: that was left out"

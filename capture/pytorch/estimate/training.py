@@ -7,7 +7,9 @@ gets the largest that it could have.
 
 import builtins
 import functools
+import itertools
 import os
+import re
 import sys
 import threading
 
@@ -91,13 +93,32 @@ def end_children():
         child.kill()
 
 
+LAUNCHED = "GMEMTOP_ESTIMATE_LAUNCHED"  # in the environment of what a launcher starts
+
+
 def launches():
     """Whether this process only starts others, which train."""
     launcher = os.path.basename(sys.argv[0] if sys.argv else "")
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     argv = getattr(sys, "orig_argv", [])
     module = spec.name if spec is not None else argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
-    return launcher in ("torchrun", "accelerate", "deepspeed") or module.startswith("torch.distributed")
+    return launcher in ("torchrun", "accelerate", "deepspeed", "fabric") or module.startswith(
+        ("torch.distributed", "accelerate.commands", "deepspeed")
+    )
+
+
+def let_launch(run):
+    """Leave a launcher alone, unless it would wait for other machines: each process that it starts is taken
+    over by itself."""
+    words = list(itertools.takewhile(lambda word: not word.endswith(".py"), sys.argv[1:]))
+    told = re.search(r"--(?:nnodes|num[-_]machines)[ =](\d+)", " ".join(words))
+    if told is not None and int(told[1]) > 1:
+        run.unsupported = (
+            "the launcher waits for %s machines: let it start processes on one, or estimate one process with "
+            "gmemtop estimate --world-size N -- python train.py" % told[1]
+        )
+        run.finish(1)
+    os.environ[LAUNCHED] = "1"
 
 
 def steps_by_hand(run, optimizer):

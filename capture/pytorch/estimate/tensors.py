@@ -1,0 +1,119 @@
+"""Fake tensors where a script treats them like real ones: it asks for their values, copies them, moves
+modules of them, makes others from lists of them.
+"""
+
+import functools
+import sys
+
+
+def _tensors_answer(run, kind):
+    """What Python asks a tensor for its values."""
+    torch = run.torch
+
+    def values(t):
+        if t.constant is not None:
+            return t.constant
+        run.made("values")
+        dtype = torch.float32 if t.dtype == torch.bfloat16 else t.dtype
+        if t.numel() > 1 << 28:
+            raise Unsupported("the script asks for the %d values of a tensor" % t.numel())
+        return torch.zeros(tuple(t.shape), dtype=dtype)
+
+    def tolist(t):
+        with run.without():
+            return values(t).tolist()
+
+    def numpy(t, *, force=False):
+        with run.without():
+            return values(t).detach().numpy()
+
+    def array(t, dtype=None, **kwargs):
+        a = numpy(t)
+        return a if dtype is None else a.astype(dtype)
+
+    def form(t, spec):
+        return (
+            t.item().__format__(spec) if t.dim() == 0 else object.__format__(t, spec) if not spec else repr(t)
+        )
+
+    def data_ptr(t):
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        if caller.partition(".")[0] == "torch":
+            return 0
+        raise Unsupported(
+            "%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: "
+            "there is no memory there" % caller
+        )
+
+    kind.data_ptr = data_ptr
+    kind.tolist, kind.numpy, kind.__array__, kind.__format__ = tolist, numpy, array, form
+    kind.pin_memory = lambda t, device=None: t
+    kind.is_pinned = lambda t, device=None: False
+
+
+def _made_of_tensors(run):
+    """torch.tensor() of a list with tensors in it reads their values below the mode, where CUDA is asked for
+    the device. Their values are read here instead."""
+    torch = run.torch
+
+    def read(x):
+        if isinstance(x, (list, tuple)):
+            return [read(y) for y in x]
+        return x.item() if isinstance(x, run.fake) and x.dim() == 0 else x
+
+    def made(function):
+        @functools.wraps(function)
+        def make(data, *args, **kwargs):
+            return function(read(data) if isinstance(data, (list, tuple)) else data, *args, **kwargs)
+
+        return make
+
+    for name in ("tensor", "as_tensor"):
+        setattr(torch, name, made(getattr(torch, name)))
+
+
+def _modules_move(torch, fake):
+    """A module that moves gives its parameters other data and keeps the tensors, so that references to them
+    do not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here
+    they move like real ones, and take over what they say of their device."""
+    original = getattr(torch.utils, "swap_tensors", None)
+    if original is None:  # torch 2.2 moves all tensors alike
+        return
+
+    def swap(to, of):
+        if not (isinstance(to, fake) and isinstance(of, fake)):
+            return original(to, of)
+        to.data = of
+        to.fake_device = of.fake_device
+        _now_constant(to, of.constant)
+
+    torch.utils.swap_tensors = swap
+
+
+def _now_constant(t, constant):
+    """A fake tensor has these values, if any, until an op writes to them."""
+    t.constant = constant
+    if constant is not None:
+        t.fake_mode.fake_tensor_converter.add_constant_storage_mapping(t)
+
+
+def _copying(run, fake):
+    """A copy of a fake tensor whose values are known has the same values. torch would copy them as a part of
+    the fake one, which fails under its mode."""
+    original = fake.__deepcopy__
+
+    def deepcopy(t, memo):
+        if id(t) in memo:
+            return memo[id(t)]
+        constant, t.constant = t.constant, None
+        try:
+            out = original(t, memo)
+        finally:
+            t.constant = constant
+        if constant is not None:
+            with run.without():
+                constant = constant.clone()
+        _now_constant(out, constant)
+        return out
+
+    fake.__deepcopy__ = deepcopy
