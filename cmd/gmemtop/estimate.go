@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -244,7 +245,7 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 			return e.explain(err)
 		}
 	}
-	if err := e.files(ctx, r.Estimates[0]); err != nil {
+	if err := errors.Join(r.Explain(ctx, e.flags.report.Units), e.files(ctx, r.Estimates[0])); err != nil {
 		return err
 	}
 	if err := e.writeTo("", false, func(w io.Writer) error {
@@ -333,7 +334,10 @@ func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
 	switch {
 	case errors.As(err, &failed):
-		e.showPrinted()
+		if said := e.showPrinted(); e.allocator == "real" && wantsCards.MatchString(said) {
+			e.note("the script wants more than one GPU: CUDA_VISIBLE_DEVICES=0,1 in its environment gives " +
+				"it two")
+		}
 		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}
 	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
@@ -347,21 +351,24 @@ func (e *estimateCommand) explain(err error) error {
 	return err
 }
 
+// wantsCards finds in what a command printed that it missed a GPU: PyTorch's words, and Lightning's.
+var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only has`)
+
 // printedShown is how much of what a failed command printed is shown: a long traceback.
 const printedShown = 16 << 10
 
-// showPrinted prints the end of what a failed command printed, unless that was shown at once.
-func (e *estimateCommand) showPrinted() {
+// showPrinted prints the end of what a failed command printed, unless that was shown at once, and returns it.
+func (e *estimateCommand) showPrinted() string {
 	if e.printed == nil {
-		return
+		return ""
 	}
 	info, err := e.printed.Stat()
 	if err != nil {
-		return // the command's exit code says that it failed
+		return "" // the command's exit code says that it failed
 	}
 	text := make([]byte, min(info.Size(), printedShown))
 	if _, err := e.printed.ReadAt(text, info.Size()-int64(len(text))); err != nil && !errors.Is(err, io.EOF) {
-		return
+		return ""
 	}
 	if info.Size() > printedShown { // the first line is not whole
 		text = text[bytes.IndexByte(text, '\n')+1:]
@@ -369,6 +376,7 @@ func (e *estimateCommand) showPrinted() {
 	for line := range strings.Lines(string(text)) {
 		fmt.Fprintln(e.Err, report.Printable(strings.TrimRight(line, "\r\n")))
 	}
+	return string(text)
 }
 
 // realCards returns the cards that --hardware names for PyTorch's own allocator: one, or all of them,

@@ -2,13 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 )
@@ -53,14 +51,22 @@ func (e *estimateCommand) choose(t *fit.Training, cards []standin.Card, settings
 		"PYTORCH_ALLOC_CONF="+settings)
 }
 
-// onCards runs the command on each card.
+// onCards finds the smallest card that the training fits on.
 func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) error {
-	return e.table(ctx, len(cards), (*fit.Table).WriteCards, func(i int) (fit.Row, *fit.Training) {
+	var all fit.Table
+	for _, c := range cards {
+		all.Rows = append(all.Rows, fit.Row{Name: c.Name, Memory: c.Memory})
+	}
+	err := all.Find(func(i int) (*fit.Report, error) {
 		t := e.Training
 		t.Budget = cards[i].Memory
 		e.choose(&t, cards[i:i+1], e.chosenSettings())
-		return fit.Row{Name: cards[i].Name, Memory: cards[i].Memory}, &t
+		return e.oneOf(ctx, cards[i].Name, &t)
 	})
+	if err != nil {
+		return e.explain(err)
+	}
+	return e.writeTable(&all, all.WriteCards)
 }
 
 // withSettings runs the command with each of several settings of the allocator.
@@ -68,39 +74,35 @@ func (e *estimateCommand) withSettings(ctx context.Context, cards []standin.Card
 	if err := e.oneSize("several --alloc-conf"); err != nil {
 		return usageError{err}
 	}
-	return e.table(ctx, len(e.allocConf), (*fit.Table).WriteSettings, func(i int) (fit.Row, *fit.Training) {
-		t, settings := e.Training, e.allocConf[i]
+	var all fit.Table
+	for _, name := range e.allocConf {
+		t, settings := e.Training, name
 		if settings == asIs {
 			settings = ""
 		}
 		e.choose(&t, cards, settings)
-		return fit.Row{Name: e.allocConf[i]}, &t
-	})
-}
-
-// table runs the command once for each row and writes the table.
-func (e *estimateCommand) table(ctx context.Context, rows int,
-	write func(*fit.Table, io.Writer, fit.Look) error, row func(i int) (fit.Row, *fit.Training)) error {
-	var all fit.Table
-	ran := false // in any row
-	for i := range rows {
-		r, t := row(i)
-		e.note("%s, %d of %d", r.Name, i+1, rows)
-		x, err := t.At(ctx, e.sizes.All()[0])
-		switch {
-		case err == nil:
-			r.Report = &fit.Report{Training: t, Estimates: []*fit.Estimate{x}}
-			ran = true
-		case errors.Is(err, estimate.ErrUnsupported) && (ran || i < rows-1):
-			r.Why = err
-		default:
+		r, err := e.oneOf(ctx, name, &t)
+		if err != nil {
 			return e.explain(err)
 		}
-		all.Rows = append(all.Rows, r)
+		all.Rows = append(all.Rows, fit.Row{Name: name, Report: r})
 	}
-	if err := e.writeTo("", false, func(w io.Writer) error {
-		return write(&all, w, e.look())
-	}); err != nil {
+	return e.writeTable(&all, all.WriteSettings)
+}
+
+// oneOf runs the command for the row of a table.
+func (e *estimateCommand) oneOf(ctx context.Context, name string, t *fit.Training) (*fit.Report, error) {
+	e.note("%s", name)
+	x, err := t.At(ctx, e.sizes.All()[0])
+	if err != nil {
+		return nil, err
+	}
+	return &fit.Report{Training: t, Estimates: []*fit.Estimate{x}}, nil
+}
+
+// writeTable writes a table; the error says what its exit code is.
+func (e *estimateCommand) writeTable(all *fit.Table, write func(io.Writer, fit.Look) error) error {
+	if err := e.writeTo("", false, func(w io.Writer) error { return write(w, e.look()) }); err != nil {
 		return err
 	}
 	switch {

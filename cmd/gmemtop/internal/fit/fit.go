@@ -56,6 +56,9 @@ type Estimate struct {
 	// was emulated.
 	Process   *estimate.Process
 	Processes int
+	// Why says in a sentence why memory ran out and what was found to help, "" where that was not looked
+	// into: see Report.Explain.
+	Why string
 }
 
 // Recording returns what a file for other commands holds: steps op by op where there are some, else the

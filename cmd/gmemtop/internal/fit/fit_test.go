@@ -173,6 +173,7 @@ func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
     activation                 24.0 MiB
     parameter                  8.00 MiB
   reserved                     60.0 MiB  by PyTorch's allocator, emulated
+    above the peak             28.0 MiB  cached or fragmented
   outside of tensors           1.00 MiB  assumed: CUDA, libraries (--outside)
   step 2                       ~3.00 µs  from A100's figures
 
@@ -463,6 +464,56 @@ func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 		if err := r.WriteText(&b, Look{}); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%v: no %q in\n%s", err, want, b.String())
 		}
+	}
+}
+
+// As few cards are run as it takes to find the smallest that fits; cards that the torch has no kernels for
+// say nothing about others.
+func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
+	const cards = 16
+	without := map[int]bool{1: true, 8: true}
+	for smallest := range cards + 1 {
+		var all Table
+		for i := range cards {
+			all.Rows = append(all.Rows, Row{Name: fmt.Sprint("card ", i), Memory: int64(1+i) << 30})
+		}
+		runs := 0
+		err := all.Find(func(i int) (*Report, error) {
+			runs++
+			if without[i] {
+				return nil, fmt.Errorf("run: %w", &estimate.NoKernels{})
+			}
+			p := &estimate.Process{Steps: 3, Died: i < smallest, Books: []estimate.Peaks{{}}}
+			return &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{{Process: p,
+				Fits: !p.Died, Result: &estimate.Result{Steps: 3}}}}, nil
+		})
+		want := smallest
+		for without[want] {
+			want++
+		}
+		answer := "the smallest card that fits: " + fmt.Sprint("card ", want, "\n")
+		if smallest == cards {
+			answer = "it fits on none of these cards\n"
+		}
+		var b strings.Builder
+		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || runs > 6 ||
+			!strings.HasPrefix(b.String(), answer) {
+			t.Errorf("%d runs, %v: no %q in\n%s", runs, err, answer, b.String())
+		}
+		for i, r := range all.Rows {
+			because := "has more memory"
+			if i > want {
+				because = "has less memory"
+			}
+			if said := all.says(i, timeline.IEC); r.Report == nil && r.Why == nil &&
+				!strings.HasSuffix(said, because) {
+				t.Errorf("with %d as the smallest, row %d says %q", want, i, said)
+			}
+		}
+	}
+	none := Table{Rows: make([]Row, 3)}
+	if err := none.Find(func(int) (*Report, error) { return nil, &estimate.NoKernels{} }); err == nil {
+		t.Error("no card has kernels, and that is no error")
 	}
 }
 

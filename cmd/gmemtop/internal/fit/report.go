@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
@@ -30,6 +32,21 @@ func (r *Report) Fits() bool {
 
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
+
+// Explain looks into why memory ran out in PyTorch's own allocator, with sizes in units u.
+func (r *Report) Explain(ctx context.Context, u timeline.Units) error {
+	for _, x := range r.Estimates {
+		if x.Process == nil || !x.Process.Died {
+			continue
+		}
+		found, err := autopsy.Of(ctx, x.Device, u)
+		if err != nil {
+			return fmt.Errorf("looking into why memory ran out: %w", err)
+		}
+		x.Why = strings.TrimPrefix(found.Sentence, "OOM: ")
+	}
+	return nil
+}
 
 // Look says how a report is written as text.
 type Look struct {
@@ -115,6 +132,9 @@ func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 	case !x.Fits && x.Process != nil:
 		fmt.Fprintf(w, "does not fit %s\n", at)
 		l.prose(w, "  ", "because it runs "+fullOf(x.Process, u))
+		if x.Why != "" && !l.Brief {
+			l.prose(w, "  ", x.Why)
+		}
 	case !x.Fits:
 		fmt.Fprintf(w, "%sdoes not fit %s\n", sign, at)
 		l.prose(w, "  ", fmt.Sprintf("because it needs %s of %s", needs, has))
@@ -168,6 +188,9 @@ func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
 		allocator = "by PyTorch " + x.Result.Torch + " itself"
 	}
 	line("reserved", u.Bytes(x.Reserved), allocator)
+	if beyond := x.Reserved - x.Peak; beyond > 0 {
+		line("  above the peak", u.Bytes(beyond), "cached or fragmented")
+	}
 	line("outside of tensors", u.Bytes(t.Outside), "assumed: CUDA, libraries (--outside)")
 	if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil && t.Hardware.BytesPerSecond > 0 {
 		line("step "+strconv.Itoa(n), "~"+timeline.Duration(x.StepTime), "from "+t.Hardware.Name+"'s figures")
@@ -267,6 +290,7 @@ type sizeJSON struct {
 	ByCategory []categoryJSON `json:"by_category"`
 	// Of PyTorch's own allocator alone.
 	OutOfMemory []estimate.OutOfMemory `json:"out_of_memory,omitempty"`
+	Why         string                 `json:"why,omitempty"`
 	Answers     []estimate.RealAnswer  `json:"answers,omitempty"`
 }
 
@@ -291,7 +315,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
 			ByCategory: []categoryJSON{}}
 		if x.Process != nil {
-			s.OutOfMemory, s.Answers = x.Process.OutOfMemory, x.Process.Answers
+			s.OutOfMemory, s.Why, s.Answers = x.Process.OutOfMemory, x.Why, x.Process.Answers
 		}
 		for _, g := range sites.Breakdown(x.Device, x.PeakAt, sites.ByCategory) {
 			s.ByCategory = append(s.ByCategory, categoryJSON{g.Name, g.Bytes, g.Requested})

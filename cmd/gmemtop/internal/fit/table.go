@@ -1,11 +1,13 @@
 package fit
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -20,7 +22,53 @@ type Row struct {
 	Name   string
 	Memory int64   // of the card; 0 in a table of settings
 	Report *Report // nil for none
-	Why    error   // why there is none
+	Why    error   // why there is none; nil where it was not run
+}
+
+// Find runs a training on as few cards as it takes to find the smallest that fits: what fits on one is not
+// run on those with more memory, and what does not is not run on those with less. The rows name the cards,
+// the one with least memory first; run makes a row's report. Errors: run's, but *estimate.NoKernels only if
+// it is that of all cards.
+func (t *Table) Find(run func(i int) (*Report, error)) error {
+	left, why, ran := make([]int, len(t.Rows)), error(nil), false
+	for i := range left {
+		left[i] = i
+	}
+	for len(left) > 0 {
+		at := len(left) / 2
+		row := &t.Rows[left[at]]
+		switch row.Report, row.Why = run(left[at]); {
+		case errors.As(row.Why, new(*estimate.NoKernels)):
+			why, left = row.Why, slices.Delete(left, at, at+1)
+			continue
+		case row.Why != nil:
+			return row.Why
+		case row.seen():
+			left = left[:at]
+		default:
+			left = left[at+1:]
+		}
+		ran = true
+	}
+	if !ran {
+		return why
+	}
+	return nil
+}
+
+// unrun says why a card was not run.
+func (t *Table) unrun(i int) string {
+	for _, r := range t.Rows[:i] {
+		if r.seen() {
+			return fmt.Sprintf("not run: it fits on the %s, which has less memory", r.Name)
+		}
+	}
+	for _, r := range t.Rows[i:] {
+		if r.Report != nil {
+			return fmt.Sprintf("not run: it does not fit on the %s, which has more memory", r.Name)
+		}
+	}
+	return "not run"
 }
 
 // estimate is the row's, nil for none.
@@ -40,6 +88,8 @@ func (r *Row) seen() bool {
 // verdict is whether the training fits there, in a word.
 func (r *Row) verdict() string {
 	switch x := r.estimate(); {
+	case x == nil && r.Why == nil:
+		return "–"
 	case x == nil || x.unseen():
 		return "?"
 	case x.Fits:
@@ -48,10 +98,13 @@ func (r *Row) verdict() string {
 	return "no"
 }
 
-// says is what the row says behind its verdict.
-func (r *Row) says(u timeline.Units) string {
+// says is what a row says behind its verdict.
+func (t *Table) says(i int, u timeline.Units) string {
+	r := &t.Rows[i]
 	x := r.estimate()
 	switch {
+	case x == nil && r.Why == nil:
+		return t.unrun(i)
 	case x == nil:
 		return r.Why.Error()
 	case !x.Fits && x.Process != nil:
@@ -119,9 +172,9 @@ func (t *Table) write(w io.Writer, l Look, answer string) error {
 		}
 		head += fmt.Sprintf("%-4s  ", r.verdict())
 		if x := r.estimate(); x == nil || x.unseen() || !x.Fits && x.Process != nil {
-			l.prose(&b, head, r.says(l.Units))
+			l.prose(&b, head, t.says(i, l.Units))
 		} else {
-			fmt.Fprintln(&b, head+r.says(l.Units))
+			fmt.Fprintln(&b, head+t.says(i, l.Units))
 		}
 		if r.Report != nil {
 			notes = r.Report.notes()
