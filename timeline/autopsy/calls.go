@@ -154,10 +154,18 @@ func betweenSteps(c *evidence, id timeline.AllocID) bool {
 // after it.
 const lastMade = 4
 
+// smallOutput is how many times as large the largest block that a call left must be for another to be too
+// small to tell what they are.
+const smallOutput = 64
+
 // outputStays reports whether, in most calls that left some blocks, these are results: the call's output,
-// which it made last or in the outermost module itself, is among them, and no line left more than one. What a
-// hook keeps comes from the middle of a call, or from every layer.
+// which it made last or in the outermost module itself, is among them, and no line left more than one of a
+// real size. What a hook keeps comes from the middle of a call, or from every layer. Blocks that the request
+// that failed is to join are results, too.
 func (c *evidence) outputStays(ids []timeline.AllocID) bool {
+	if putTogether(c, ids) > 0 {
+		return true
+	}
 	left := map[int]map[timeline.AllocID]bool{}
 	for _, id := range ids {
 		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
@@ -172,9 +180,16 @@ func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	outputs := 0
 	for i, blocks := range left {
 		first, end := c.d.AllocsIn(c.parts[i].First, c.parts[i].End)
-		lines := map[traces.StackID]bool{}
-		n, last := 0, false
+		lines, largest := map[traces.StackID]bool{}, int64(0)
 		for id := range blocks {
+			largest = max(largest, c.d.Allocs.Size[id])
+		}
+		n, large, last := 0, 0, false
+		for id := range blocks {
+			if smallOutput*c.d.Allocs.Size[id] < largest {
+				continue
+			}
+			large++
 			lines[c.d.Origin(id)] = true
 			last = last || c.ofOutermost(c.d.Origin(id))
 		}
@@ -184,7 +199,7 @@ func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 				n++
 			}
 		}
-		if last && len(lines) == len(blocks) {
+		if last && len(lines) == large {
 			outputs++
 		}
 	}

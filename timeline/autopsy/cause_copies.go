@@ -59,6 +59,21 @@ func weightSets(c *evidence) []*weightSet {
 	return out
 }
 
+// setsOfTraining is how many tensors of its size a training has for each weight: itself and two moments. A
+// checkpoint may hold all of them, and they are wanted.
+const setsOfTraining = 3
+
+// setsOf returns how many times a set has all of some sizes: as many as of the one that it has least of.
+func (x *weightSet) setsOf(sizes map[int64]int) int {
+	least := 0
+	for size, n := range sizes {
+		if k := x.sizes[size] / n; least == 0 || k < least {
+			least = k
+		}
+	}
+	return least
+}
+
 // twins returns the blocks of x of which another set has one of the same size, at most as many of a size as
 // that has. Of several sets that x covers each counts.
 func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.AllocID) {
@@ -71,7 +86,7 @@ func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.A
 		}
 	}
 	times := 1 // a place may have made several copies
-	if x.late {
+	if x.late || x.setsOf(has) > setsOfTraining {
 		times = len(x.ids)
 	}
 	used := map[int64]int{}

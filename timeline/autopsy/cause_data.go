@@ -79,11 +79,14 @@ func dataFault(c *evidence) (fault, bool) {
 		s := c.d.Origin(id)
 		n := table.Number(s)
 		size := c.d.Allocs.Size[id]
-		// Before a backward only names tell data from weights that no module made.
-		if n < 0 || gradients[size] || !c.ofData(s) || len(gradients) == 0 && mayBeWeights(c, s) {
+		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+		// Before a backward only names tell data from weights that no module made, unless the model was
+		// called several times beside one block that is most of all: weights are many.
+		dominates := 2*size >= c.total && callsAfter(c, after) >= leastSlices
+		if n < 0 || gradients[size] || !c.ofData(s) ||
+			len(gradients) == 0 && !dominates && mayBeWeights(c, s) {
 			continue
 		}
-		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 		switch {
 		case size >= wholeTimes*most &&
 			(after < 0 || callsAfter(c, after) >= leastSlices || slicedBefore(c, s)):

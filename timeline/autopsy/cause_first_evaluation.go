@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline/steps"
@@ -33,7 +34,7 @@ func firstEvaluation(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	if !hasTrained && callsFrom(c, last.Caller) <= leastForwards {
-		return firstInference(c, &last)
+		return firstInference(c, c.parts)
 	}
 	fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller)
 	named := evaluates(fn) || c.evaluating(&last)
@@ -72,31 +73,40 @@ func firstEvaluation(c *evidence) (fault, bool) {
 }
 
 // firstInference finds an inference whose author forgot no_grad, in its first calls: the program's code, the
-// names of the functions that they come through, or the mode of the modules say that nothing is trained. What looks like
-// it: what explains or attacks a model, which differentiates in evaluation mode and has names that say so; a
-// training that is too large and has neither such a name nor a dropout or a batch_norm, which the lever for
-// first calls leaves open.
-func firstInference(c *evidence, last *steps.Part) (fault, bool) {
+// names of the functions that they come through, or the mode of the modules say that nothing is trained. What
+// looks like it: what explains or attacks a model, which differentiates in evaluation mode and has names that
+// say so; a training that is too large and has neither such a name nor a dropout or a batch_norm, which the
+// lever for first calls leaves open.
+func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
+	last := &calls[len(calls)-1]
 	if purpose(c, last) != modeEvaluation || c.differentiates(last) || keepsLoss(c) {
 		return fault{}, false
 	}
-	kept, made, ok := keepsAll(c, last)
-	if !ok {
+	if _, cached := cacheFault(c); cached { // keys and values stay without a graph
+		return fault{}, false
+	}
+	_, kept := c.forwardBlocks(calls[0].First, c.a.At, c.a.At+1)
+	_, made := c.forwardBlocks(calls[0].First, c.a.At, calls[0].First)
+	if _, _, keeps := keepsAll(c, last); !keeps && !slices.Contains(c.graphs[:len(calls)-1], true) {
 		return fault{}, false
 	}
 	line := c.frameText(c.ownLine(last))
 	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
-		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
-		line)}}
+		"%s of %s that calls of the model made so far, the last at %s, are kept", c.u.Bytes(kept),
+		c.u.Bytes(made), line)}}
 	f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
 		"nothing is trained here.", line, c.u.Bytes(kept))
+	if len(calls) > 1 {
+		f.said = fmt.Sprintf("The model runs with gradients on: its first %d calls, the last of them at %s, "+
+			"keep %s for a backward, and nothing is trained here.", len(calls), line, c.u.Bytes(kept))
+	}
 	f.fix = "Wrap the call in torch.no_grad()."
 	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")
 	switch {
 	case c.namedMode(last) != modeUnknown:
 	case c.codeMode(last) == modeEvaluation:
-		f.sure(Likely, "no file on the way to the call runs a backward pass; hooks that keep outputs look the "+
-			"same")
+		f.sure(Likely, "no file on the way to the call runs a backward pass; hooks that keep outputs look "+
+			"the same")
 	default:
 		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a "+
 			"backward.", line, c.u.Bytes(kept))
@@ -104,7 +114,7 @@ func firstInference(c *evidence, last *steps.Part) (fault, bool) {
 			"fixed looks the same")
 	}
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-		changes: ungraphed(c, []steps.Part{*last})}
+		changes: ungraphed(c, calls)}
 	return f, true
 }
 

@@ -93,7 +93,10 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		}
 	}
 	trained, trains := c.trainedFrom(o.call), c.lastOf(traces.PhaseBackward) >= 0
-	if count < leastForwards && (!trains || trained || len(ids) < graphBlocks*count ||
+	if count < leastForwards && !trains {
+		return firstInference(c, o.parts)
+	}
+	if count < leastForwards && (trained || len(ids) < graphBlocks*count ||
 		!c.evaluating(o.call) && trainedCalls(c) < leastSteps && !ranTrained(c, o.call)) {
 		return fault{}, false
 	}

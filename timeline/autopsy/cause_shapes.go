@@ -14,8 +14,8 @@ import (
 // Batches of different shapes. The pattern: what the same lines of the model allocate differs from step to
 // step, and in the step that failed nearly all of it is larger than ever before, in its blocks or, where a
 // recurrent network runs its loop more often, in their number. What looks like it: the
-// first step with a mode that needs more (only some lines, and the steps before were all alike); a last batch
-// that is smaller; a key-value cache, which is its own line and grows by itself.
+// first step with a mode that needs more (only some lines, or another way to the call); a last batch that is
+// smaller; a key-value cache, which is its own line and grows by itself.
 
 const (
 	// grownShare is the share of the step's bytes that must come from lines that never made as large blocks.
@@ -24,7 +24,7 @@ const (
 	grownBy = 1.1
 	// leastShapes is in how many sizes the steps before must differ, and leastSteps how many there must be.
 	leastShapes = 3
-	// outlier is how many times what it takes in the median step a step must take for two sizes to be
+	// outlier is how many times what it takes in the median step a step must take for fewer sizes to be
 	// enough, and to be the cause beside logits or scores that the steps before had, too.
 	outlier = 2
 )
@@ -69,7 +69,14 @@ func (m *madeOf) outgrew(now made) (usual float64, grew bool) {
 		float64(now.bytes) > grownBy*float64(slices.Max(m.bytes))
 }
 
-func shapesFault(c *evidence) (fault, bool) {
+func shapesFault(c *evidence) (fault, bool) { return largestBatch(c, false) }
+
+// outlierFault is the same of one batch that is far larger than all before, which were alike. Where something
+// else is wrong, a training that fails with a large batch fails for that.
+func outlierFault(c *evidence) (fault, bool) { return largestBatch(c, true) }
+
+// largestBatch finds what shapesFault does, of steps that were all alike or of steps that were not.
+func largestBatch(c *evidence, alike bool) (fault, bool) {
 	all := c.rounds()
 	if len(all) <= leastSteps {
 		return fault{}, false
@@ -119,7 +126,8 @@ func shapesFault(c *evidence) (fault, bool) {
 	}
 	ratio := float64(total) / (float64(total) - less)
 	shapes := max(distinct(before[widest].largest), distinct(before[widest].bytes))
-	if shapes < leastShapes && (shapes < 2 || ratio < outlier) {
+	if shapes < leastShapes && ratio < outlier || alike != (shapes < 2) ||
+		alike && !c.trainedFrom(&c.parts[open.from]) {
 		return fault{}, false
 	}
 	line := c.frameText(c.parts[open.from].Caller)
@@ -130,6 +138,10 @@ func shapesFault(c *evidence) (fault, bool) {
 		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
 	f.sure(Certain, "the same lines made less in all steps before, and not the same in each")
+	if alike {
+		f.sure(Likely, "the same lines made less in all steps before; a part of the training that begins "+
+			"later looks the same")
+	}
 	var changes []Change
 	for _, id := range ids {
 		if less := a.Rounded[id] - int64(float64(a.Rounded[id])*usual[a.Stack[id]]); less > 0 {

@@ -97,7 +97,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
-	for _, detect := range []func(*evidence) (fault, bool){vectorisedFault, copiedNetworkFault,
+	for _, detect := range []func(*evidence) (fault, bool){outlierFault, vectorisedFault, copiedNetworkFault,
 		comparedFault, wideLayerFault, requestFault, functionFault, inferenceFault, moduleFault, loopFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)

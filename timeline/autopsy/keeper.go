@@ -17,14 +17,19 @@ import (
 // prove, and the sentence says so.
 
 // keeping are the faults in which something of the program's own keeps tensors.
-var keeping = []string{"kept_graph", "leak", "collected_outputs", "hook_keeps", "prefetch"}
+var keeping = []string{"kept_graph", "leak", "collected_outputs"}
+
+// nearFunctions is in how many functions around the call the line is looked for: what is further out calls
+// all kinds of things.
+const nearFunctions = 3
 
 var (
 	// keepsTensor matches what puts a value where it stays.
-	keepsTensor = regexp.MustCompile(`\.(?:append|extend|put|push|insert|store)\(|[\w\])]\s*\+=\s*[A-Za-z_(]|` +
-		`=\s*torch\.(?:cat|[vh]?stack|concat)\(`)
-	// keepsNumber matches what makes a number of a tensor, or leaves the GPU, before that.
-	keepsNumber = regexp.MustCompile(`\.(?:item|detach|cpu|numpy|tolist)\(|\b(?:float|int|len|str|print)\(`)
+	keepsTensor = regexp.MustCompile(`\.(?:append|extend|put|push|insert|store)\(|` +
+		`[\w\])]\s*\+=\s*[A-Za-z_(]|=\s*torch\.(?:cat|[vh]?stack|concat)\(`)
+	// keepsNumber matches what makes a number of a tensor, or moves it off the GPU, before that.
+	keepsNumber = regexp.MustCompile(`\.(?:item|detach|cpu|numpy|tolist)\(|` +
+		`\b(?:float|int|len|str|print)\(`)
 )
 
 // nameKeeper adds to a fault the line that may keep its blocks, as far as the program's code shows one.
@@ -32,10 +37,17 @@ func (c *evidence) nameKeeper(f *fault) {
 	if !slices.Contains(keeping, f.Kind) || len(f.lever.changes) == 0 {
 		return
 	}
+	near := nearFunctions
 	for _, id := range c.around(f.lever.changes[len(f.lever.changes)-1].Alloc) {
+		if !c.ofUser(id) {
+			continue
+		}
+		if near--; near < 0 {
+			return
+		}
 		fn, file, line := c.places.FrameText(id)
 		text, ok := c.file(file)
-		if !ok || !c.ofUser(id) {
+		if !ok {
 			continue
 		}
 		if n := keepingLine(functionOf(text, fn, line), line); n > 0 {
@@ -61,10 +73,21 @@ func (c *evidence) around(id timeline.AllocID) []traces.FrameID {
 	return at
 }
 
-// keepingLine returns the number of the line of a function that keeps a tensor, the first from the one that is
-// given on, or the first before it; 0 for none.
+// keepingLine returns the number of the line of a function that keeps a tensor, the first from the one that
+// is given on, or the first before it; 0 for none. Functions that are nested in it do not count.
 func keepingLine(lines []codeLine, from int) (n int) {
-	for _, l := range lines {
+	nested := -1 // the indentation of a nested function
+	for i, l := range lines {
+		switch {
+		case l.blank():
+			continue
+		case nested >= 0 && l.indent() > nested:
+			continue
+		case i > 0 && strings.HasPrefix(strings.TrimSpace(l.text), "def "):
+			nested = l.indent()
+			continue
+		}
+		nested = -1
 		if !keepsTensor.MatchString(l.text) || keepsNumber.MatchString(l.text) {
 			continue
 		}

@@ -2,9 +2,9 @@ package autopsy
 
 import "strings"
 
-// Other ways to let go of what a fault keeps. A recording shows which blocks stay and which line made them. It
-// does not show what the program still wants them for, and that decides between detaching a value, moving it
-// to the CPU and not keeping it. Whoever answers such a question names all of these and says when each is
+// Other ways to let go of what a fault keeps. A recording shows which blocks stay and which line made them.
+// It does not show what the program still wants them for, and that decides between detaching a value, moving
+// it to the CPU and not keeping it. Whoever answers such a question names all of these and says when each is
 // right. So the main fault's lever is followed by others, of which each ends the same blocks at the same
 // moments, so that what it saves is the same. Faults that have only one way out are not listed.
 

@@ -79,7 +79,9 @@ func (l codeLine) indent() int { return len(l.text) - len(strings.TrimLeft(l.tex
 
 // runsBackward reports whether a line runs a backward pass.
 func (l codeLine) runsBackward() bool {
-	return slices.ContainsFunc(differentiating, func(call string) bool { return strings.Contains(l.text, call) })
+	return slices.ContainsFunc(differentiating, func(call string) bool {
+		return strings.Contains(l.text, call)
+	})
 }
 
 // moduleLevel is the name of the function that a module's own code runs in.
@@ -106,7 +108,8 @@ func functionOf(text, fn string, line int) []codeLine {
 		return nil
 	}
 	end := first + 1
-	for end < len(lines) && (end < line || lines[end].blank() || lines[end].indent() > lines[first].indent()) {
+	outer := lines[first].indent()
+	for end < len(lines) && (end < line || lines[end].blank() || lines[end].indent() > outer) {
 		end++
 	}
 	return lines[first:end]

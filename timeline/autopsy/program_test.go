@@ -74,6 +74,7 @@ func TestTheLineThatKeepsATensorIsFound(t *testing.T) {
 		{"feats = torch.cat([feats, model(x)])", 1, 1},
 		{"seen.append(x)\ny = model(x)", 2, 1},
 		{"names.append(n)\ny = model(x)\nouts.append(y)", 2, 3},
+		{"def run():\n  def hook(*a):\n    kept.append(a)\n  model(x)\n  outs.append(y)", 4, 5},
 		{"# outs.append(y)\ny = model(x)", 2, 0},
 	} {
 		if got := keepingLine(linesOf(c.code), c.from); got != c.want {

@@ -16,7 +16,7 @@ import torch
 from nets import UNet
 folder, folds = sys.argv[1], int(sys.argv[2])
 for fold in range(folds):
-    network = UNet(channels=4, classes=4, width=48).cuda()
+    network = UNet(channels=4, classes=4, width=96).cuda()
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-2, momentum=0.99, nesterov=True)
     for p in network.parameters():
         p.grad = torch.zeros_like(p)
@@ -31,7 +31,7 @@ for fold in range(folds):
 
 def load_model_and_checkpoint_files(folder):
     """Returns a network without weights, and those of each fold."""
-    network = UNet(channels=4, classes=4, width=48).cuda()
+    network = UNet(channels=4, classes=4, width=96).cuda()
     where = torch.device("cpu") if FIXED else None
     params = [torch.load(f"{folder}/fold_{i}.model", map_location=where) for i in range(FOLDS)]
     return network, params
@@ -52,5 +52,5 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run([sys.executable, "-c", TRAINING, folder, str(FOLDS)], check=True)
     network, params = load_model_and_checkpoint_files(folder)
     print(os.listdir(folder))
-image = torch.rand(1, 4, 640, 640).cuda()
+image = torch.rand(1, 4, 320, 320).cuda()
 print(predict_case(network, params, image).shape)

@@ -12,7 +12,7 @@ FIXED = "--fixed" in sys.argv
 class Decoder(nn.Module):
     """From [batch, 16, time, height, width] to frames four times as many and eight times as large."""
 
-    def __init__(self, width=64):
+    def __init__(self, width=16):
         super().__init__()
         self.first = nn.Conv3d(16, width, 3, padding=1)
         self.blocks = nn.ModuleList(nn.Conv3d(width, width, 3, padding=1) for _ in range(3))
@@ -45,5 +45,5 @@ class DecodingStage:
 
 
 stage = DecodingStage(Decoder().cuda().eval())
-video = stage.decode(torch.randn(1, 16, 70, 60, 104, device="cuda"))
+video = stage.decode(torch.randn(1, 16, 60, 60, 104, device="cuda"))
 print(video.shape)

@@ -73,7 +73,7 @@ def validate(model, loader):
 model = Detector().cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
 training = Recordings([15 + 10 * i for i in range(48)], most=15)
-validation = Recordings([40, 300, 95, 610, 3600, 1200], most=20 if FIXED else None)
+validation = Recordings([40, 300, 95, 610, 7200, 1200], most=20 if FIXED else None)
 for epoch in range(2):
-    train(model, DataLoader(training, 8), optimizer)
+    train(model, DataLoader(training, 4), optimizer)
     print(epoch, validate(model, DataLoader(validation, 1)))
