@@ -154,9 +154,23 @@ func betweenSteps(c *evidence, id timeline.AllocID) bool {
 // after it.
 const lastMade = 4
 
-// smallOutput is how many times as large the largest block that a call left must be for another to be too
-// small to tell what they are.
+// smallOutput is how many times as large the largest block that calls left must be for another to be too small
+// to tell what they are.
 const smallOutput = 64
+
+// large counts the blocks that are not far smaller than the largest of them.
+func (c *evidence) large(ids []timeline.AllocID) (n int) {
+	largest := int64(0)
+	for _, id := range ids {
+		largest = max(largest, c.d.Allocs.Size[id])
+	}
+	for _, id := range ids {
+		if smallOutput*c.d.Allocs.Size[id] >= largest {
+			n++
+		}
+	}
+	return n
+}
 
 // outputStays reports whether, in most calls that left some blocks, these are results: the call's output,
 // which it made last or in the outermost module itself, is among them, and no line left more than one of a

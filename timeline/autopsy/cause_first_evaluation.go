@@ -85,11 +85,14 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	if _, cached := cacheFault(c); cached { // keys and values stay without a graph
 		return fault{}, false
 	}
-	_, kept := c.forwardBlocks(calls[0].First, c.a.At, c.a.At+1)
-	_, made := c.forwardBlocks(calls[0].First, c.a.At, calls[0].First)
 	if _, _, keeps := keepsAll(c, last); !keeps && !slices.Contains(c.graphs[:len(calls)-1], true) {
 		return fault{}, false
 	}
+	there, kept := c.forwardBlocks(calls[0].First, c.a.At, c.a.At+1)
+	for len(there) > 0 && len(calls) > 1 && c.d.Allocs.Start[there[0]] >= calls[1].First {
+		calls = calls[1:] // of which nothing is there any more
+	}
+	_, made := c.forwardBlocks(calls[0].First, c.a.At, calls[0].First)
 	line := c.frameText(c.ownLine(last))
 	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
 		"%s of %s that calls of the model made so far, the last at %s, are kept", c.u.Bytes(kept),

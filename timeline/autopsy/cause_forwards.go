@@ -104,7 +104,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	o.waits = count >= leastForwards && c.differentiates(o.call) && keepsLoss(c)
 	o.others = c.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
 	switch {
-	case len(ids) < 2*count:
+	case c.large(ids) < 2*count:
 		return o.collected(), true
 	case o.left.known && !o.left.graph && c.outputStays(ids):
 		return collected(c, ids, count, firstsOf(o.parts, caller), caller), true
