@@ -12,11 +12,16 @@ import (
 // model looks the same whether it trains or not; its author knows, and the code says so: a function that
 // calls the model and runs a backward pass trains, and where no file on the way to the call runs one, nothing
 // is trained. Frameworks run the backward in files of their own, which are on the way as well or are started
-// by a call that is known by name.
+// by a call that is known by name. A file that speaks of an optimizer may leave the backward to another file,
+// so that it leaves the question open.
 
 // differentiating are the calls that run a backward pass, or a framework that does.
 var differentiating = []string{".backward(", "autograd.grad(", "value_and_grad(", ".fit(", "trainer.train(",
 	".train_batch(", ".learn("}
+
+// launcher is in the name of the file that runs a script as a whole, such as for a profiler: what is further
+// out is not the script's.
+const launcher = "runpy"
 
 // codeMode returns what the code on the way to a call of the model says that it is for: modeTraining if the
 // innermost function of the user's runs a backward pass, modeEvaluation if no file does.
@@ -39,8 +44,11 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 			continue
 		}
 		_, file, _ := c.places.FrameText(id)
+		if strings.Contains(file, launcher) {
+			break
+		}
 		text, ok := c.file(file)
-		if ok && slices.ContainsFunc(linesOf(text), codeLine.runsBackward) || !ok && c.ofUser(id) {
+		if ok && slices.ContainsFunc(linesOf(text), codeLine.maybeTrains) || !ok && c.ofUser(id) {
 			return modeUnknown
 		}
 	}
@@ -82,6 +90,11 @@ func (l codeLine) runsBackward() bool {
 	return slices.ContainsFunc(differentiating, func(call string) bool {
 		return strings.Contains(l.text, call)
 	})
+}
+
+// maybeTrains reports whether a line runs a backward pass or has to do with an optimizer.
+func (l codeLine) maybeTrains() bool {
+	return l.runsBackward() || strings.Contains(strings.ToLower(l.text), "optim")
 }
 
 // moduleLevel is the name of the function that a module's own code runs in.
