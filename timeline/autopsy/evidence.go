@@ -141,6 +141,9 @@ const newDemand = 1.1
 // as idle, too.
 func (c *evidence) inPieces() bool {
 	asked := c.a.Asked.Or(0)
+	if c.asksForMuch() {
+		return false
+	}
 	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) < asked {
 		return false
 	}
@@ -148,6 +151,23 @@ func (c *evidence) inPieces() bool {
 		return true
 	}
 	return !c.needsMore()
+}
+
+// largeBlock is the share of all that a process could have from which its blocks hardly ever find a hole.
+const largeBlock = 0.25
+
+// asksForMuch reports whether the request that failed and a block that is there are each a real share of all
+// that the process could have, and are of one function or, as a gradient and what it is for, of one size: then
+// their size is to be looked at, and not the holes.
+func (c *evidence) asksForMuch() bool {
+	all := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
+	least := int64(largeBlock * float64(all))
+	fn, file := c.userFunction(c.d.Event(c.a.At).Stack)
+	return c.a.Asked.Or(0) >= least && slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
+		f, in := c.userFunction(c.d.Origin(id))
+		return c.d.Allocs.Rounded[id] >= least &&
+			(c.d.Allocs.Rounded[id] == c.a.Asked.Or(0) || fn != "" && f == fn && in == file)
+	})
 }
 
 // needsMore reports whether the request, with what is allocated, is more than the run needed before the call

@@ -114,10 +114,11 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	return found
 }
 
-// newHeight reports whether the run, with the request, would have needed more memory than ever before.
+// newHeight reports whether the run, with the request, would have needed more memory than ever before, or
+// works on blocks that are a real share of it.
 func newHeight(c *evidence) bool {
 	before := c.d.Allocated.Range(0, c.a.At).Max
-	return c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
+	return c.asksForMuch() || c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
 }
 
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the

@@ -60,12 +60,12 @@ class Trainer:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-        print(len(EvaluationLoop(module).run(batches(60))))
+        print(len(EvaluationLoop(module).run(batches(60, 16))))
 
 
-def batches(number):
+def batches(number, size=4):
     for _ in range(number):
-        yield torch.rand(4, 3, 256, 256), torch.randint(8, (4, 256, 256))
+        yield torch.rand(size, 3, 256, 256), torch.randint(8, (size, 256, 256))
 
 
 Trainer().fit(Segmentation().cuda())
