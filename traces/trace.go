@@ -30,7 +30,7 @@ type Trace struct {
 	Extra  []Setting
 	Losses []Loss
 
-	// Code reads the program's files; nil if they are not known to be on this machine.
+	// Code reads the recorded program's files; nil unless whoever opened the trace attached it.
 	Code Code
 
 	deviceRange []span // rows of each device in Events

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // oomCommand explains why a job ran out of memory.
@@ -78,6 +79,7 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 	if t == nil {
 		return c.logOr(path, readErr)
 	}
+	load.AttachCode(t.Trace)
 	o := c.reportOptions()
 	r, err := report.NewOOM(ctx, t, o)
 	if err != nil {

@@ -129,9 +129,6 @@ func sample(ctx context.Context, path, name string) (*traces.Trace, error) {
 func located(t *traces.Trace, path string, bytes int64) *traces.Trace {
 	if t != nil {
 		t.Source.Path, t.Source.Bytes = path, bytes
-		if info, err := os.Stat(path); err == nil {
-			t.Code = code{recorded: info.ModTime()}
-		}
 	}
 	return t
 }

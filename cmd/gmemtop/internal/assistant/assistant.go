@@ -146,7 +146,6 @@ func (x *server) read(ctx context.Context, name string) (t *timeline.Timeline, n
 	if err != nil {
 		note = fmt.Sprintf("Only the sound part of %s was read: %v\n", name, err)
 	}
-	t.Trace.Code = nil // the user did not name the program's files
 	return t, note, nil
 }
 

@@ -54,6 +54,7 @@ func recordedCause(path string, u timeline.Units) string {
 	if err != nil {
 		return ""
 	}
+	load.AttachCode(tr)
 	t, err := timeline.Build(ctx, tr, nil)
 	if err != nil {
 		return ""

@@ -72,6 +72,7 @@ func loadTimeline(ctx context.Context, path string, o load.Options, p Progress) 
 	if tr == nil {
 		return nil, NoTrace(path, err)
 	}
+	load.AttachCode(tr)
 	t, buildErr := Timeline(ctx, tr, p)
 	if buildErr != nil {
 		return t, buildErr
@@ -106,6 +107,7 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 	}
 	l := tui.Loaded{Run: run, Notice: junk.sentence(len(found))}
 	outlier := slices.IndexFunc(found, func(f load.Found) bool { return f.Path == run.Ranks[0].Path })
+	load.AttachCode(found[outlier].Trace)
 	t, err := timeline.Build(ctx, found[outlier].Trace, nil)
 	if err != nil {
 		return l, err
