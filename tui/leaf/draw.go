@@ -128,8 +128,7 @@ func Lines(s *State) string {
 	path := s.Timeline.Trace.Source.Path
 	switch {
 	case s.Device.Info.Kind != traces.DeviceGPU:
-		return "No lines of code: PyTorch records none for the CPU's memory, but torch.profiler does with " +
-			"with_stack=True."
+		return "No lines of code: for a CPU's memory only torch.profiler records them (with_stack=True)."
 	case path == "" || path == "-": // of a job that is watched
 		return "No lines of code: I in Live captures by allocator history, which has them."
 	}
