@@ -18,7 +18,7 @@ func TestACaptureWithoutLinesSaysHowToGetThem(t *testing.T) {
 	}{
 		"a job":     {traces.DeviceGPU, "described", "-", false, "No lines of code: I in Live captures"},
 		"a file":    {traces.DeviceGPU, "capture", "job.gmt", false, "No lines of code: gmemtop run --depth"},
-		"a CPU":     {traces.DeviceCPU, "described", "", false, "No lines of code: PyTorch records none"},
+		"a CPU":     {traces.DeviceCPU, "described", "", false, "No lines of code: for a CPU's"},
 		"has lines": {traces.DeviceGPU, "capture", "", true, ""},
 	} {
 		m := newMaker()
