@@ -238,7 +238,8 @@ func TestWhatAKilledGmemtopLeftIsAttachedTo(t *testing.T) {
 	hub := x.hub()
 	watching, learned, ended := x.start()
 	attach := func() *exec.Cmd { return x.command(1, nil, "gmemtop", "attach", "--join-file", x.join) }
-	if out, err := attach().CombinedOutput(); err == nil || !strings.Contains(string(out), "left its command behind") {
+	out, err := attach().CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "left its command behind") {
 		t.Errorf("beside the gmemtop that watches it: %v %s", err, out)
 	}
 	var said words
@@ -262,7 +263,7 @@ func TestWhatAKilledGmemtopLeftIsAttachedTo(t *testing.T) {
 		})
 	}
 	captured := filepath.Join(x.dir, "captured")
-	out, err := x.command(0, nil, "gmemtop", "capture", "--join-file", x.join, "--ranks", "all", "-o",
+	out, err = x.command(0, nil, "gmemtop", "capture", "--join-file", x.join, "--ranks", "all", "-o",
 		captured).CombinedOutput()
 	if found, _ := filepath.Glob(filepath.Join(captured, "*.gmt")); err != nil || len(found) != 2 {
 		t.Errorf("capture: %v %s", err, out)

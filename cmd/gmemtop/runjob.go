@@ -287,8 +287,8 @@ func childResult(command *pytorch.Job) error {
 	return childError{code}
 }
 
-// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no step
-// is said even with --quiet.
+// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
+// step is said even with --quiet.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if !p.Recorded() && !console.IsTerminal(c.Err) {
 		return
