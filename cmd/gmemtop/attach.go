@@ -34,7 +34,7 @@ type attachCommand struct {
 func newAttachCommand(a *app) *cobra.Command {
 	c := attachCommand{watcher: watcher{app: a}}
 	cmd := &cobra.Command{
-		Use: "attach [PID | slurm:JOB]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
+		Use: "attach [PID | slurm:JOB | --join-file FILE]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a running PyTorch training",
 		Long: `Shows the steps of a running PyTorch training as they come. A key press captures a step whole,
 op by op.
