@@ -85,6 +85,21 @@ func (h *Host) Bring(_ context.Context, _ int, source string) error {
 	return h.put("bootstrap", []byte(source))
 }
 
+// Pause has the process stay in the middle of its next backward pass, waits until it does, and returns what
+// has it go on.
+func (h *Host) Pause() (resume func()) {
+	h.t.Helper()
+	h.write("pause", nil)
+	await.Until(h.t, "a backward pass stays where it is", func() bool {
+		return strings.Contains(h.Said(), "paused")
+	})
+	return func() {
+		if err := os.Remove(filepath.Join(h.folder, "pause")); err != nil {
+			h.t.Error(err)
+		}
+	}
+}
+
 // Compare tells the process that the agent is gone, waits for its end, and fails the test if anything is not
 // as it was, or if the training learned something else.
 func (h *Host) Compare() {

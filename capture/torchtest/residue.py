@@ -1,5 +1,6 @@
-"""Train. When FOLDER/bootstrap appears, run its code as an attaching program would. When FOLDER/detached
-appears, print how the process differs from before, and what was learnt.
+"""Train. When FOLDER/bootstrap appears, run its code as an attaching program would. While FOLDER/pause is
+there, stay in the middle of a backward pass. When FOLDER/detached appears, print how the process differs from
+before, and what was learnt.
 
 usage: residue.py FOLDER [USER]
 
@@ -36,6 +37,18 @@ def network():
 torch.manual_seed(1)
 model = network()
 optimizer = torch.optim.Adam(model.parameters())
+
+
+def pause(grad):
+    paused = os.path.join(folder, "pause")
+    if os.path.exists(paused):
+        print("paused", flush=True)
+    while os.path.exists(paused) and time.monotonic() < late:
+        time.sleep(0.01)
+
+
+late = time.monotonic() + 600  # the test may have died by then
+model[2].weight.register_hook(pause)
 
 
 def step():
@@ -113,7 +126,7 @@ if len(sys.argv) > 2:
     os.setuid(int(sys.argv[2]))
 before = state()
 print("ready", flush=True)
-watched, late = False, time.monotonic() + 600  # the test may have died by then
+watched = False
 while time.monotonic() < late:
     losses.append(step())
     if not watched and os.path.exists(os.path.join(folder, "bootstrap")):

@@ -3,7 +3,6 @@ package crew
 import (
 	"context"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -50,6 +49,48 @@ func (l *liveTraining) trainsUnder(number int64) {
 	}
 }
 
+// anyPlan returns a plan of a manager's, as the agent takes it.
+func (l *liveTraining) anyPlan(manager string) []byte {
+	l.t.Helper()
+	for _, words := range l.plans(l.problem(), manager) {
+		return words
+	}
+	l.t.Fatalf("%s has no plan to carry out", manager)
+	return nil
+}
+
+// TestDetachingInTheMiddleOfABackwardPassLeavesNothing detaches while tensors that left under a plan are
+// away: some of them return after the viewer has asked the agent to go.
+func TestDetachingInTheMiddleOfABackwardPassLeavesNothing(t *testing.T) {
+	for _, manager := range []string{"sqrt", "vdnn-all"} {
+		t.Run(manager, func(t *testing.T) {
+			h := torchtest.NewHost(t)
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			h.Start(ctx)
+			l, s, _ := visit(t, h)
+			if err := l.Carry(ctx, live.Order{Number: 1, Plan: l.anyPlan(manager)}); err != nil {
+				t.Fatal(err)
+			}
+			l.trainsUnder(1)
+			resume, gone := h.Pause(), make(chan error, 1)
+			go func() { gone <- s.Detach(ctx) }()
+			select {
+			case err := <-gone:
+				resume()
+				t.Fatalf("the agent went while tensors were away: %v", err)
+			case <-time.After(500 * time.Millisecond): // by then it has heard
+			}
+			resume()
+			if err := <-gone; err != nil {
+				t.Error(err)
+			}
+			h.Compare()
+		})
+	}
+}
+
 // TestAPlanEndsWithTheViewerThatTurnedItOn kills viewers while their plans are on: one that has the agent,
 // one that looks on beside it, and one whose plan is to stay. After that the process is as it was.
 func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
@@ -59,16 +100,7 @@ func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
 	defer cancel()
 	h.Start(ctx)
 	l, _, die := visit(t, h)
-	kinds := l.plans(l.problem(), "sqrt")
-	var words []byte
-	for name, x := range kinds {
-		if strings.HasPrefix(name, "sqrt") {
-			words = x
-		}
-	}
-	if words == nil {
-		t.Fatal("there is no plan to carry out")
-	}
+	words := l.anyPlan("sqrt")
 	on := func(l *liveTraining, o live.Order) {
 		t.Helper()
 		if err := l.Carry(ctx, o); err != nil {
