@@ -1,6 +1,7 @@
 """Train a small model with a library that has a loop of its own, as its tutorial does: fit.py NAME"""
 
 import itertools
+import json
 import os
 import sys
 
@@ -211,9 +212,16 @@ def pyro():
     import pyro
     import pyro.distributions as dist
     from pyro.infer import SVI, Trace_ELBO
-    from pyro.optim import Adam
+    from pyro.optim import PyroOptim
 
     pyro.set_rng_seed(0)
+
+    class InOrder(PyroOptim):
+        """Steps parameters in the order of their names. Pyro hands over a set, whose order differs from run
+        to run."""
+
+        def __call__(self, params, *args, **kwargs):
+            super().__call__(sorted(params, key=pyro.get_param_store().param_name), *args, **kwargs)
 
     def layers(*widths, last):
         pairs = zip(widths, widths[1:])
@@ -234,7 +242,7 @@ def pyro():
             mean, scale = encode(x).chunk(2, 1)
             pyro.sample("z", dist.Normal(mean, F.softplus(scale)).to_event(1))
 
-    svi = SVI(model, guide, Adam({"lr": 1e-3}), Trace_ELBO())
+    svi = SVI(model, guide, InOrder(torch.optim.Adam, {"lr": 1e-3}), Trace_ELBO())
     for _ in itertools.count():
         svi.step(torch.rand(512, 784).round())
 
@@ -269,8 +277,11 @@ def sentences():
     word = Transformer("model", max_seq_length=128)
     model = st.SentenceTransformer(modules=[word, Pooling(96)], device="cpu")
     r = np.random.default_rng(0)
-    lines = [" ".join(f"w{i}" for i in r.integers(0, 1500, r.integers(40, 120))) for _ in range(4000)]
-    pairs = datasets.Dataset.from_dict({"anchor": lines[::2], "positive": lines[1::2]})
+    with open("pairs.jsonl", "w") as f:
+        for _ in range(2000):
+            anchor, positive = (" ".join(f"w{i}" for i in r.integers(0, 1500, 80)) for _ in range(2))
+            print(json.dumps({"anchor": anchor, "positive": positive}), file=f)
+    pairs = datasets.load_dataset("json", data_files="pairs.jsonl", split="train", cache_dir="cache")
     arguments = st.SentenceTransformerTrainingArguments(
         "out",
         num_train_epochs=EPOCHS,
