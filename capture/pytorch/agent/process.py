@@ -70,14 +70,19 @@ def stepping() -> bool:
 
 def optimizing() -> bool:
     """Whether this thread is inside of an optimizer's step, which may have begun before the agent came."""
-    return _steps(sys._current_frames().get(threading.get_ident()))
+    return _steps(_here())
 
 
 def nested() -> bool:
     """Whether the optimizer's step whose hook runs lies within another one's, or within one of a class that
     it is derived from."""
-    innermost = _step(sys._getframe())
+    innermost = _step(_here())
     return innermost is not None and _step(innermost.f_back) is not None
+
+
+def _here() -> types.FrameType | None:
+    """The innermost frame of this thread."""
+    return sys._current_frames().get(threading.get_ident())
 
 
 def _steps(frame: types.FrameType | None) -> bool:
