@@ -12,7 +12,7 @@ import (
 // the share that makes the average shortest. Its step is a part of what is missing to the time of a known
 // plan: the part grows while the average points upwards and shrinks where twenty turns have won nothing.
 //
-// It stops where a hundred turns have won next to nothing.
+// It stops where some hundred turns have won next to nothing.
 //
 // It begins with the memory of a few ops (phases.go), and goes on from the rates that it found there with that
 // of more, as long as there is work left for a hundred turns.
@@ -45,6 +45,7 @@ type branch struct {
 // the plan is within enough of it.
 func (s *intervals) prove(known, enough float64, work int64) float64 {
 	done, rootWork := known/(1+enough), work
+	work += s.work // reading the problem does not count
 	if slices.ContainsFunc(s.spans, func(x span) bool { return len(x.makings) > 0 }) {
 		rootWork /= rootPart // there is something to branch on
 	}
@@ -55,6 +56,7 @@ func (s *intervals) prove(known, enough float64, work int64) float64 {
 		left, right := slices.Clone(x.decided), slices.Clone(x.decided)
 		left[x.next].until, right[x.next].since = x.at, x.at
 		for _, decided := range [][]decision{left, right} {
+			s.settle(decided)
 			y := s.branch(decided, x.rates, known, done, min(work-s.work, work/branchPart))
 			y.value = max(y.value, x.value)
 			at, _ := slices.BinarySearchFunc(open, y.value, func(z branch, v float64) int {
@@ -68,6 +70,7 @@ func (s *intervals) prove(known, enough float64, work int64) float64 {
 
 // root bounds the case in which nothing is decided, with the memory of more and more ops.
 func (s *intervals) root(known, done float64, work int64) (x branch) {
+	work += s.work
 	nothing := make([]decision, len(s.spans))
 	for k := range s.spans {
 		nothing[k] = s.spans[k].decided
@@ -98,14 +101,21 @@ func (s *intervals) turn() int64 {
 	return work
 }
 
-// branch bounds a case, from given rates on.
-func (s *intervals) branch(d []decision, from rates, known, done float64, work int64) branch {
+// settle makes a case the one at hand.
+func (s *intervals) settle(d []decision) {
 	for k := range s.spans {
-		x := &s.spans[k]
-		x.decided, x.reran, x.unpaid, x.latest = d[k], 0, 0, 0
+		s.spans[k].decided = d[k]
 	}
 	s.share()
 	s.pair()
+}
+
+// branch bounds the case at hand, from given rates on.
+func (s *intervals) branch(d []decision, from rates, known, done float64, work int64) branch {
+	for k := range s.spans {
+		x := &s.spans[k]
+		x.reran, x.unpaid, x.latest = 0, 0, 0
+	}
 	s.rates.copy(&from)
 	x := branch{decided: d, next: -1}
 	x.value, x.rates = s.ascend(known, done, s.work+work)
@@ -151,8 +161,9 @@ const (
 	// less it follows too late. It is halved every so many turns as review, down to leastShare, once steps
 	// are shorter than the first by the factor settled.
 	newestShare, leastShare, review, settled = 0.2, 1e-4, 100, 5
-	// worthwhile is the part of the bound that so many turns as review have to win.
-	worthwhile = 1e-4
+	// worthwhile is the part of the bound that has to be won within so many turns as patience. It takes some
+	// hundreds to leave a ridge.
+	worthwhile, patience = 1e-4, 500
 )
 
 // ascend improves the rates at hand until the work counted comes to so much, the value to done, or no more is
@@ -185,15 +196,14 @@ func (s *intervals) ascend(known, done float64, work int64) (float64, rates) {
 		} else if lost++; lost >= fallow {
 			lost, step = 0, step*shorter
 		}
-		if turn%review != 0 {
-			continue
-		}
-		if best < reviewed*(1+worthwhile) {
-			break
-		}
-		reviewed = best
-		if step < firstStep/settled {
+		if turn%review == 0 && step < firstStep/settled {
 			share = max(share/2, leastShare)
+		}
+		if turn%patience == 0 {
+			if best < reviewed*(1+worthwhile) {
+				break
+			}
+			reviewed = best
 		}
 	}
 	return best, at
