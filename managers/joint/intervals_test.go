@@ -6,6 +6,9 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // relaxed returns the relaxation of a random problem on one stream, within the middle of what it can save.
@@ -127,5 +130,38 @@ func TestSharesOfARunComeToItsTimeAtMost(t *testing.T) {
 	}
 	if whole < 500 || shared < 500 {
 		t.Errorf("%d runs paid in full, %d by several: the law was hardly tried", whole, shared)
+	}
+}
+
+// TestLargeValuesPayForTheRunThatMakesThemAgain: eight small values come out of the same long chain as a
+// large one. The large one is in the way, and must not be made again for a ninth of the chain's time.
+func TestLargeValuesPayForTheRunThatMakesThemAgain(t *testing.T) {
+	const mib, ms = 1 << 20, 1_000_000
+	b := plantest.New()
+	one := func(name string, size int64) []plan.BufferID {
+		return []plan.BufferID{b.Buffer(name, size*mib, timeline.Activation)}
+	}
+	input := one("input", 1)
+	b.P.Ops[b.Op("input", traces.PhaseForward, 0, nil, input)].Rerunnable = false
+	last := input
+	for range 6 {
+		next := one("scratch", 1)
+		b.Op("layer", traces.PhaseForward, 5*ms, last, next)
+		last = next
+	}
+	values := one("large", 16)
+	for range 8 {
+		values = append(values, one("small", 1)...)
+	}
+	b.Op("split", traces.PhaseForward, 5*ms, last, values)
+	wide := one("wide", 24)
+	b.Op("widen", traces.PhaseForward, ms, nil, wide)
+	b.Op("narrow", traces.PhaseForward, ms, wide, nil)
+	b.Op("end", traces.PhaseBackward, ms, append(input, values...), nil)
+	bounds := newBounder(compile(b.End(), defaults()))
+	// 15 MiB of 24 have to be away, for at least so much of 35 ms or as long as their copies take
+	got := float64(bounds.prove(34*mib, 200, 100*ms, 1_000_000)-bounds.base) / ms
+	if got < 20 || got > 30 {
+		t.Errorf("the bound allows for %.1f ms", got)
 	}
 }
