@@ -10,12 +10,11 @@ import (
 //
 // The volume algorithm moves from the best rates known along an average of slopes, in which the newest has
 // the share that makes the average shortest. Its step is a part of what is missing to the time of a known
-// plan: the part grows while the average points upwards and shrinks where twenty turns have won nothing.
+// plan: the part grows while the average points upwards and shrinks where twenty turns have won nothing. It
+// stops where some hundred turns have won next to nothing.
 //
-// It stops where some hundred turns have won next to nothing.
-//
-// It begins with the memory of a few ops (phases.go), and goes on from the rates that it found there with that
-// of more, as long as there is work left for a hundred turns.
+// It begins with the memory of a few ops (phases.go), and goes on from the rates that it found there with
+// that of more, as long as there is work left for a hundred turns.
 //
 // A branch decides for one span whether anything of it is made again. If so, the ops run once and are paid
 // for in full, and further shares cost nothing more than what later positions add; if not, it only swaps. The

@@ -156,8 +156,9 @@ func newIntervals(b *bounder, limit int64) *intervals {
 		away[x.before] -= x.size
 		ids = append(ids, g)
 		s.spans = append(s.spans, span{
-			buffer: x.buffer, after: x.after, before: x.before, writer: x.writer, size: float64(x.size) / s.unit,
-			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap, weight: x.size,
+			buffer: x.buffer, after: x.after, before: x.before, writer: x.writer,
+			size: float64(x.size) / s.unit, weight: x.size,
+			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap,
 		})
 	}
 	s.roomOf, s.fixed = make([]float64, m.n), make([]float64, m.n)

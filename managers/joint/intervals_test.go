@@ -116,7 +116,8 @@ func TestSharesOfARunComeToItsTimeAtMost(t *testing.T) {
 					}
 				}
 				if paid > time*(1+1e-9) {
-					t.Errorf("seed %d: for op %d at position %d spans pay %f of %d", seed, o, position, paid, time)
+					t.Errorf("seed %d: for op %d at position %d spans pay %f of %d", seed, o, position,
+						paid, time)
 				}
 				if paid > time*0.99 {
 					whole++

@@ -150,9 +150,9 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	return all
 }
 
-// uses are the stretches of positions at which spans have use for a run of an op. Once they are sorted, begins
-// and ends have the positions at which one begins and ends, ascending, and begun and ended the sizes of the
-// first so many of these.
+// uses are the stretches of positions at which spans have use for a run of an op. Once they are sorted,
+// begins and ends have the positions at which one begins and ends, ascending, and begun and ended the sizes
+// of the first so many of these.
 type uses struct {
 	all          []use
 	begins, ends []plan.OpID

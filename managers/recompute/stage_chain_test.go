@@ -41,7 +41,8 @@ func TestTheMostBytesOfAStageAreThoseOfItsFullestOp(t *testing.T) {
 					forward = max(forward, sum)
 				}
 				if got := c.forward(i, kept); got != forward {
-					t.Errorf("seed %d, stage %d: %d bytes while it runs first, and %d are said", seed, i, forward, got)
+					t.Errorf("seed %d, stage %d: %d bytes while it runs first, and %d are said", seed, i,
+						forward, got)
 				}
 				backward := -size
 				from, to := c.backwardPass(i)
