@@ -205,9 +205,8 @@ type params struct {
 	// publicTurns is what [Bound] gets. It changes no plan either.
 	publicTurns int
 	// proofGap is how far above the quick bound a plan may be before the bound over intervals is worth its
-	// time, and proofWork how many instants of spans that one looks at: some tenths of a second. They change
-	// no plan. For PipeDream's AlexNet in the least memory four times as much work tightens the bound by two
-	// percent.
+	// time, and proofWork how many instants of spans that one looks at: about a second. They change no plan.
+	// For PipeDream's AlexNet in the least memory twice as much work tightens the bound by one percent.
 	proofGap  float64
 	proofWork int64
 }
@@ -292,6 +291,6 @@ func defaults() params {
 		proofTurns:  4,
 		publicTurns: 200,
 		proofGap:    0.045,
-		proofWork:   30_000_000,
+		proofWork:   60_000_000,
 	}
 }
