@@ -11,8 +11,8 @@ nanosecond.
 
 What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm
 compared) is 1, a truth what follows from that (truths.py); an op whose result has as many elements as its
-values say (nonzero, a boolean mask) gets the most that it could have. Small tensors on the CPU that do not
-depend on data keep their values.
+values say (nonzero, a boolean mask) gets the most that it could have (of unique values, one). Small tensors
+on the CPU that do not depend on data keep their values.
 
 A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset.
 Two places below Python have to be told as well. The guard that switches devices is torch's own for this
@@ -168,7 +168,7 @@ class Run(Taken):
 
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
-        self.clock, self.made_up, self.largest = Clock(), {}, largest_results(torch)
+        self.clock, self.made_up, self.sized = Clock(), {}, sized_results(torch)
         self.pace, self.factories = Pace(torch, config["device"], self.note), {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
@@ -268,9 +268,9 @@ class Run(Taken):
             return kind(value)
         if name == "aten::equal":
             return True
-        largest = self.largest.get(name.partition("::")[2])
-        if largest is not None:
-            return largest(*args, **kwargs)
+        sized = self.sized.get(name.partition("::")[2])
+        if sized is not None:
+            return sized(*args, **kwargs)
         if name in (
             "aten::index",
             "aten::index_put",

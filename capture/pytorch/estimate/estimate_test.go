@@ -416,6 +416,7 @@ assert torch.cuda.is_available() and torch.cuda.get_device_properties(0).total_m
 model = nn.Linear(8, 8).cuda()
 rates = [x.item() for x in torch.linspace(0, 1, 3)]
 assert rates == [0.0, 0.5, 1.0], rates
+assert len({t.data_ptr() for t in (model.weight, model.weight.view(-1), model.bias, model.weight[1])}) == 3
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 scaler = torch.amp.GradScaler("cuda")
 data = DataLoader(TensorDataset(torch.randn(64, 8), torch.randn(64, 8)), batch_size=16, shuffle=True, num_workers=2, pin_memory=True)
@@ -466,8 +467,9 @@ def op(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 op(torch.randn(3, device="cuda"))
 `, "mine::op"},
-		"pointer": {"import torch\ntorch.randn(3, device='cuda').data_ptr()", "address of a tensor"},
-		"none":    {"print(1)", "loaded no torch"},
+		"pointer": {"import ctypes, torch\nctypes.c_void_p(torch.randn(3, device='cuda').data_ptr())",
+			"address of a tensor"},
+		"none": {"print(1)", "loaded no torch"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, said, err := program(t, estimate.Options{}, c.text)

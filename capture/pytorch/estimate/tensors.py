@@ -37,13 +37,19 @@ def _tensors_answer(run, kind):
         )
 
     def data_ptr(t):
-        caller = sys._getframe(1).f_globals.get("__name__", "")
-        if caller.partition(".")[0] == "torch":
+        """An address by which a script can tell tensors apart, as those that count shared parameters once do.
+        What hands it to a kernel is refused: Triton, and code that uses ctypes."""
+        names = sys._getframe(1).f_globals
+        caller = names.get("__name__", "")
+        package = caller.partition(".")[0]
+        if package == "torch":
             return 0
-        raise Unsupported(
-            "%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: "
-            "there is no memory there" % caller
-        )
+        if package == "triton" or any(getattr(x, "__name__", "") == "ctypes" for x in names.values()):
+            raise Unsupported(
+                "%s takes the address of a tensor, as kernels outside of torch (Triton's, extensions') do: "
+                "there is no memory there" % caller
+            )
+        return (t.untyped_storage()._cdata << 12) + t.storage_offset() * t.element_size()
 
     kind.data_ptr = data_ptr
     kind.tolist, kind.numpy, kind.__array__, kind.__format__ = tolist, numpy, array, form

@@ -2,7 +2,7 @@
 
 Compiled code is left out or refused, the gradient scaler meets no infinity, the ranks that are not there are
 pretended by torch's own process group for that, and an op whose result has as many elements as values say
-gets the largest that it could have.
+gets the largest that it could have, or the one value that is unique.
 """
 
 import builtins
@@ -196,19 +196,23 @@ def pretend_ranks(run, sentence):
     torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
 
 
-def largest_results(torch):
-    """Ops whose result has as many elements as values say: by name, what makes the largest one."""
+def sized_results(torch):
+    """Ops whose result has as many elements as values say: by name, what makes a result without them. It is
+    the largest that there can be. Of unique values there is one, as every number is taken for 1: torchmetrics
+    refuses predictions that have more values than there are classes."""
 
     def long(t, *shape):
         return torch.empty(shape, dtype=torch.int64, device=t.device)
 
     def unique(t, *args, **kwargs):
-        n = t.numel()
+        n = min(t.numel(), 1)
         return t.new_empty((n,)), long(t, *t.shape), long(t, n)
 
     def unique_dim(t, dim=None, *args, **kwargs):
-        n = t.shape[dim] if dim is not None else t.numel()
-        return (t.new_empty((n,)) if dim is None else torch.empty_like(t)), long(t, n), long(t, n)
+        if dim is None:
+            return unique(t)
+        n = min(t.shape[dim], 1)
+        return t.narrow(dim, 0, n).clone(), long(t, t.shape[dim]), long(t, n)
 
     def repeat(repeats, *, output_size=None):
         return long(repeats, repeats.numel() if output_size is None else output_size)

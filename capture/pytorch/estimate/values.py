@@ -9,8 +9,8 @@ were copied from the host, filled in, or computed by one of the ops below from n
 op runs its CUDA kernel first, which allocates as on the card, and then the CPU's kernel in the same memory,
 which the host can reach. What depends on a float, or on an op that is not listed, is not known: a number that
 is read of it, by item() or by a copy to the host, is 1, a truth what follows from that (truths.py), a result
-whose size depends on it the largest possible. Those answers are counted under the line of the script that
-asked. Each listed op costs some microseconds, and nothing is paid for others.
+whose size depends on it the largest possible (of unique values, one). Those answers are counted under the
+line of the script that asked. Each listed op costs some microseconds, and nothing is paid for others.
 
 Rejected: computing all ops (what training on a CPU costs); a TorchDispatchMode (the script's own modes see
 it, and some of torch's choices change under one); answers by the name of the library that asks.
@@ -240,17 +240,19 @@ def _answers(run):
         run.answered("equal", "True")
         return True
 
-    def most(name, result):
+    def sized(name, result):
+        what = "one element" if "unique" in name else "as many elements as there can be"
+
         @functools.wraps(result)
         def answer(*args, **kwargs):
-            run.answered(name, "as many elements as there can be")
+            run.answered(name, what)
             return result(*args, **kwargs)
 
         return answer
 
     answers = {"_local_scalar_dense": scalar, "equal": equal}
-    for name, result in largest_results(run.torch).items():
-        answers[name + (".Tensor" if name == "repeat_interleave" else "")] = most(name, result)
+    for name, result in sized_results(run.torch).items():
+        answers[name + (".Tensor" if name == "repeat_interleave" else "")] = sized(name, result)
     return answers
 
 

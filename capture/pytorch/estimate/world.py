@@ -7,6 +7,7 @@ import ctypes
 import functools
 import io
 import os
+import pathlib
 import pickle
 import shutil
 import socket
@@ -44,7 +45,7 @@ def born(path):
 
 def leave_files_alone(run):
     """Files that were there before stay as they are, and checkpoints are not written."""
-    keep_saved(run)
+    saved = keep_saved(run)
     original, made = builtins.open, set()
     # The clock is the file system's, and all processes of the command have the same beginning.
     began = os.stat(os.path.join(run.folder, "config.json")).st_mtime
@@ -105,12 +106,55 @@ def leave_files_alone(run):
         (shutil, "move"),
     ):
         setattr(module, name, kept("%s.%s" % (module.__name__, name), getattr(module, name)))
+    take_saved_for_files(saved)
+
+
+def take_saved_for_files(saved):
+    """Scripts treat what they saved as files: they move it to its name, copy it, look for it and remove it.
+    There are none, so these functions act on what is kept of it, by path."""
+
+    def key(path):
+        named = bool(saved) and isinstance(path, (str, bytes, os.PathLike))
+        return os.path.abspath(os.fsdecode(path)) if named else None
+
+    def target(at, to):
+        to = key(to)
+        return os.path.join(to, os.path.basename(at)) if os.path.isdir(to) else to
+
+    def move(at, to):
+        to = target(at, to)
+        saved[to] = saved.pop(at)
+        return to
+
+    def copy(at, to):
+        to = target(at, to)
+        saved[to] = saved[at]
+        return to
+
+    def act(on, names, instead):
+        for name in names.split():
+            function = getattr(on, name)
+
+            @functools.wraps(function)
+            def call(path, *args, function=function, **kwargs):
+                at = key(path)
+                return instead(at, *args) if at and at in saved else function(path, *args, **kwargs)
+
+            setattr(on, name, call)
+
+    act(os, "rename replace", move)
+    act(shutil, "move", move)
+    act(os, "link", copy)
+    act(shutil, "copy copy2 copyfile", copy)
+    act(os, "remove unlink", lambda at: saved.pop(at) and None)
+    act(os.path, "exists isfile", lambda at: True)
+    act(pathlib.Path, "exists is_file", lambda at: True)
 
 
 def keep_saved(run):
     """torch.save to a file keeps the objects in memory, and torch.load gives them back. Of a tensor its
     layout is kept and no value, except of a small one on the CPU. What is saved to a buffer, which a library
-    may write to a file and read again, leaves only the key there."""
+    may write to a file and read again, leaves only the key there. Returns what is kept, by path or key."""
     torch, saved = run.torch, {}
     save, load = torch.save, torch.load
     mark = b"gmemtop estimate %s " % os.urandom(8).hex().encode()
@@ -200,10 +244,11 @@ def keep_saved(run):
     try:
         import safetensors.torch as tensors
     except ImportError:
-        return
+        return saved
     tensors.save_file = tensors.save_model = lambda *args, **kwargs: run.note(
         "safetensors was to write a file and wrote nothing: there was nothing real to write"
     )
+    return saved
 
 
 def stay_offline(run):
