@@ -26,10 +26,11 @@ Each program trains on the stand-in, and
 60 and 40 %% of what a step holds at its peak without a plan. PyTorch itself carries out each plan; the
 stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
 
-*Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena,
-*measured* the peak that PyTorch allocated. Managers state no step time of their own: it is the simulator's,
-beside the measured one. Measured under a plan, a step is the median of three. A cause is given where measured
-and planned footprint differ by more than 3 %%, or step times by more than 7 %%.
+*Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena, *measured*
+the peak of a step that the agent described, op by op, while PyTorch carried the plan out. Managers state no
+step time of their own: it is the simulator's, beside the measured one. Measured under a plan, a step is the
+median of three. A cause is given where measured and planned footprint differ by more than 3 %%, or step
+times by more than 7 %%.
 
 The machine: the stand-in's default model, and ` + "`%s`" + `
 (nanoseconds, and bytes a nanosecond). The simulator is told the link's rates and latency, as a calibration
