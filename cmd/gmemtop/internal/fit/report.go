@@ -33,7 +33,8 @@ func (r *Report) Fits() bool {
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
 
-// Explain looks into why memory ran out in PyTorch's own allocator, with sizes in units u.
+// Explain looks into why memory ran out in PyTorch's own allocator, with sizes in units u. It says nothing
+// where what was found lies outside of PyTorch: on a stand-in there is nothing but what --budget left out.
 func (r *Report) Explain(ctx context.Context, u timeline.Units) error {
 	for _, x := range r.Estimates {
 		if x.Process == nil || !x.Process.Died {
@@ -43,9 +44,15 @@ func (r *Report) Explain(ctx context.Context, u timeline.Units) error {
 		if err != nil {
 			return fmt.Errorf("looking into why memory ran out: %w", err)
 		}
-		x.Why = strings.TrimPrefix(found.Sentence, "OOM: ")
+		if !slices.ContainsFunc(found.Causes, isOutside) {
+			x.Why = strings.TrimPrefix(found.Sentence, "OOM: ")
+		}
 	}
 	return nil
+}
+
+func isOutside(c autopsy.Cause) bool {
+	return c.Main && (c.Kind == "outside_pytorch" || c.Kind == "other_process")
 }
 
 // Look says how a report is written as text.
