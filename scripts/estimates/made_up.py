@@ -21,6 +21,7 @@ WORDS = 1000
 LENGTHS = 12, 60  # words of a text, at least and at most
 CONFIGS = {
     "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
+    "gpt2-letters": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
     "bert": {
         "model_type": "bert",
         "architectures": ["BertForSequenceClassification"],
@@ -149,11 +150,8 @@ def write_zeros(model, path):
         f.truncate(8 + len(raw) + at)
 
 
-def make_models(folder):
-    """Models as the Hub would hold them: a configuration, a tokenizer or what prepares images, and weights
-    that are all zero."""
-    import torch
-    import transformers
+def word_tokenizer(transformers):
+    """A tokenizer that knows the words of the made-up texts."""
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -161,7 +159,7 @@ def make_models(folder):
     made = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    tokenizer = transformers.PreTrainedTokenizerFast(
+    return transformers.PreTrainedTokenizerFast(
         tokenizer_object=made,
         pad_token="[PAD]",
         unk_token="[UNK]",
@@ -173,6 +171,27 @@ def make_models(folder):
         model_max_length=512,
         chat_template="{% for m in messages %}{{ m['content'] }} {% endfor %}",
     )
+
+
+def byte_tokenizer(transformers):
+    """A tokenizer of GPT-2's kind, for scripts that load that class: a token for each byte."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    end = "<|endoftext|>"
+    pieces = [*sorted(pre_tokenizers.ByteLevel.alphabet()), end]
+    made = Tokenizer(models.BPE({piece: i for i, piece in enumerate(pieces)}, []))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, bos_token=end, eos_token=end)
+
+
+def make_models(folder):
+    """Models as the Hub would hold them: a configuration, a tokenizer or what prepares images, and weights
+    that are all zero."""
+    import torch
+    import transformers
+
+    words = word_tokenizer(transformers)
+    letters = byte_tokenizer(transformers)
     for name, config in CONFIGS.items():
         place = os.path.join(folder, "models", name)
         os.makedirs(place)
@@ -181,7 +200,7 @@ def make_models(folder):
         if name == "vit":
             transformers.ViTImageProcessor().save_pretrained(place)
         else:
-            tokenizer.save_pretrained(place)
+            (letters if name == "gpt2-letters" else words).save_pretrained(place)
         with torch.device("meta"):
             kind = getattr(transformers, config["architectures"][0])
             model = kind(transformers.AutoConfig.from_pretrained(place))

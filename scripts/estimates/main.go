@@ -70,8 +70,8 @@ func main() {
 type found struct {
 	Date    string `json:"date"` // on which it was made
 	Torch   string `json:"torch"`
-	Seconds int    `json:"seconds"` // of the whole command
-	Steps   int    `json:"steps,omitempty"`
+	Seconds int    `json:"seconds"`         // of the whole command
+	Steps   *int   `json:"steps,omitempty"` // nil for a row that was written by hand
 	Fits    bool   `json:"fits"`
 	// Peaks in bytes, 0 where there are none.
 	Allocated int64 `json:"allocated_bytes,omitempty"`
@@ -246,7 +246,7 @@ func (f *found) read(text []byte) error {
 		Torch   string `json:"torch"`
 		Results []struct {
 			Fits      bool  `json:"fits"`
-			Steps     int   `json:"steps"`
+			Steps     *int  `json:"steps"`
 			Allocated int64 `json:"peak_allocated_bytes"`
 			Reserved  int64 `json:"reserved_bytes"`
 			Answers   []struct {

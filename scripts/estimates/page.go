@@ -90,6 +90,9 @@ func (o *options) table(group string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
+// byHand says that an estimate was written down by hand, before there was this command.
+func (f *found) byHand() bool { return f.Steps == nil && f.Failed == "" }
+
 // sizes are what PyTorch's own allocator says.
 func (r *row) sizes() (allocated, reserved string) {
 	switch f := r.real; {
@@ -168,7 +171,7 @@ func (r *row) date() string {
 	switch {
 	case r.real == nil:
 		return "–"
-	case r.real.Steps == 0 && r.real.Failed == "":
+	case r.real.byHand():
 		return r.real.Date + " ¹"
 	}
 	return r.real.Date
@@ -183,7 +186,7 @@ func (r *row) lines() string {
 	}
 	lines := r.real.Lines
 	switch {
-	case len(lines) == 0 && r.real.Steps == 0:
+	case len(lines) == 0 && r.real.byHand():
 		return "–"
 	case len(lines) == 0:
 		return "none"
@@ -251,7 +254,7 @@ func (o *options) taken() (string, error) {
 		for _, r := range rows {
 			switch {
 			case r.real == nil:
-			case r.real.Steps == 0 && r.real.Failed == "":
+			case r.real.byHand():
 				old++
 			default:
 				ours++

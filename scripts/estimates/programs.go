@@ -78,6 +78,7 @@ var (
 	torchtitan   = checkout{"torchtitan", "pytorch/torchtitan", "b5bcd76c"}
 	peft         = checkout{"peft", "huggingface/peft", "5d602fdb"}
 	torchtune    = checkout{"torchtune", "meta-pytorch/torchtune", "bd2a0fc7"}
+	hydra        = checkout{"hydra", "ashleve/lightning-hydra-template", "bddbc24b"}
 )
 
 const languageModeling = "examples/pytorch/language-modeling/"
@@ -107,6 +108,8 @@ var groups = map[string][]program{
 			"--dtype=bfloat16 --eval_iters=1 --gradient_accumulation_steps=2"),
 		timm.program("timm-vit", "", "train.py", "--data-dir img --model vit_base_patch16_224 "+
 			"--num-classes 2 -b 64 --amp --workers 1 --output out"),
+		timm.program("timm-ddp", "ResNet-50", "train.py", "--data-dir img --model resnet50 --num-classes 2 "+
+			"-b 64 --amp --workers 1 --output out").under(2),
 		checkout{"pytorch-cifar", "kuangliu/pytorch-cifar", "49b7aa97"}.program("cifar", "", "main.py", ""),
 		checkout{"Pytorch-UNet", "milesial/Pytorch-UNet", "21d7850f"}.program("unet", "", "train.py",
 			"--amp"),
@@ -129,6 +132,11 @@ var groups = map[string][]program{
 			"examples/text_to_image/train_text_to_image.py", "--pretrained_model_name_or_path diffusion "+
 				"--train_data_dir captioned --resolution 512 --train_batch_size 4 "+
 				"--gradient_checkpointing --mixed_precision bf16 --use_ema --output_dir out"),
+		diffusers.program("text_to_image_lora", "text_to_image by LoRA, Stable Diffusion 1.5",
+			"examples/text_to_image/train_text_to_image_lora.py",
+			"--pretrained_model_name_or_path diffusion "+
+				"--train_data_dir captioned --resolution 512 --train_batch_size 4 --mixed_precision bf16 "+
+				"--output_dir out"),
 		torchtune.program("torchtune-1b", "full_finetune_single_device, Llama 3.2 1B",
 			"recipes/full_finetune_single_device.py", "--config configs/llama3_2/1B_full_single_device.yaml "+
 				"tokenizer.path=bytes.model dataset.source=json dataset.data_files=instructions.json "+
@@ -148,6 +156,9 @@ var groups = map[string][]program{
 			"--mode both --context_length 200"),
 		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py",
 			""),
+		lightning.program("lightning-cli", "backbone_image_classifier by LightningCLI",
+			"examples/pytorch/basics/backbone_image_classifier.py", "--trainer.max_epochs=50"),
+		hydra.program("hydra-mnist", "Lightning by Hydra", "src/train.py", "trainer=gpu"),
 		lightning.program("fabric-image-classifier", "fabric/image_classifier",
 			"examples/fabric/image_classifier/train_fabric.py", ""),
 		lightning.program("fabric-language-model", "fabric/language_model",
@@ -182,7 +193,7 @@ var groups = map[string][]program{
 				"--per_device_train_batch_size 32 --remove_unused_columns False --output_dir out"),
 		transformers.program("run_generation", "GPT-2, which generates 200 tokens",
 			"examples/pytorch/text-generation/run_generation.py",
-			"--model_type gpt2 --model_name_or_path gpt2 --prompt w1 --length 200"),
+			"--model_type gpt2 --model_name_or_path gpt2-letters --prompt w1 --length 200"),
 		accelerate.program("accelerate-nlp", "nlp_example", "examples/nlp_example.py",
 			"--mixed_precision bf16"),
 		accelerate.program("accelerate-cv", "cv_example", "examples/cv_example.py",
