@@ -14,10 +14,10 @@ import (
 // hook that lets gradients through (enable_input_require_grads) makes that of a network that nobody trains.
 // The pattern: a call keeps the statistics of its layer_norms, as only a graph does, and not one of their
 // outputs, which the linear layer behind a norm saves if its weight gets a gradient (derivatives.yaml: addmm
-// saves mat1 for mat2's gradient). What looks like it: LoRA, whose own linear layers save the norms' outputs;
-// autocast, where a 16-bit copy is saved instead of the output; a norm without a linear layer behind it; a
-// frozen network behind a trained one (textual inversion, prompt tuning), whose activations are needed. The
-// last cannot be told apart, so that the sentence leaves it to the reader.
+// saves mat1 for mat2's gradient). What looks like it: LoRA, whose own linear layers save the norms' outputs,
+// or what a dropout makes of them; autocast, where a 16-bit copy is saved instead of the output; a norm
+// without a linear layer behind it; a frozen network behind a trained one (textual inversion, prompt tuning),
+// whose activations are needed. The last cannot be told apart, so that the sentence leaves it to the reader.
 
 // leastNorms is how many norms a call must have.
 const leastNorms = 4
@@ -39,7 +39,8 @@ func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 		}
 	}
 	var statistics, kept, outputs, keptOutputs int
-	half := map[int64]bool{} // what casts of outputs have, of blocks that are kept
+	half := map[int64]bool{}    // what casts of outputs have, of blocks that are kept
+	dropped := map[int64]bool{} // sizes of what dropouts made, of blocks that are kept
 	sizes := map[int64]bool{}
 	for id := first; id < end; id++ {
 		there := a.Requested[id] > alive
@@ -47,6 +48,7 @@ func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 		switch {
 		case most == 0 && there:
 			half[2*a.Size[id]] = true
+			dropped[a.Size[id]] = dropped[a.Size[id]] || normNamed(c, a.Stack[id], "dropout")
 		case most == 0:
 		case 8*a.Size[id] <= most:
 			statistics++
@@ -62,8 +64,9 @@ func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 		}
 	}
 	for size := range sizes {
-		if half[size] {
-			return false // autocast may have saved copies
+		// Autocast may have saved copies, and a linear layer that is trained what a dropout made of the output.
+		if half[size] || dropped[size] {
+			return false
 		}
 	}
 	// The last norm's output may be in use.
