@@ -154,8 +154,8 @@ func betweenSteps(c *evidence, id timeline.AllocID) bool {
 // after it.
 const lastMade = 4
 
-// smallOutput is how many times as large the largest block that calls left must be for another to be too small
-// to tell what they are.
+// smallOutput is how many times as large the largest block that calls left must be for another to be too
+// small to tell what they are.
 const smallOutput = 64
 
 // large counts the blocks that are not far smaller than the largest of them.

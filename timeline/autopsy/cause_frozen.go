@@ -64,7 +64,7 @@ func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 		}
 	}
 	for size := range sizes {
-		// Autocast may have saved copies, and a linear layer that is trained what a dropout made of the output.
+		// Autocast may have saved copies, and a linear layer that is trained what a dropout made of it.
 		if half[size] || dropped[size] {
 			return false
 		}

@@ -157,8 +157,8 @@ func (c *evidence) inPieces() bool {
 const largeBlock = 0.25
 
 // asksForMuch reports whether the request that failed and a block that is there are each a real share of all
-// that the process could have, and are of one function or, as a gradient and what it is for, of one size: then
-// their size is to be looked at, and not the holes.
+// that the process could have, and are of one function or, as a gradient and what it is for, of one size:
+// then their size is to be looked at, and not the holes.
 func (c *evidence) asksForMuch() bool {
 	all := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
 	least := int64(largeBlock * float64(all))

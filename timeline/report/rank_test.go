@@ -73,7 +73,8 @@ func TestLeversThatNeedMoreDevicesComeAfterThoseForThisOne(t *testing.T) {
 func TestASavingIsOnlyClaimedIfTheStepWasTriedToItsEnd(t *testing.T) {
 	for outcome, claimed := range map[string]bool{Finishes: true, Postpones: true, DoesNotHelp: true,
 		ServesRequest: false} {
-		d := OOMDevice{Levers: []Lever{{Name: "checkpoint", Saves: known(5), Tried: &Tried{Outcome: outcome}}}}
+		checkpoint := Lever{Name: "checkpoint", Saves: known(5), Tried: &Tried{Outcome: outcome}}
+		d := OOMDevice{Levers: []Lever{checkpoint}}
 		d.Rank()
 		l := &d.Levers[0]
 		if (l.Saves != nil) != claimed || (l.Frees != nil) == claimed {
