@@ -50,9 +50,9 @@ func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
 		applied []string
 		want    string
 	}{
-		{nil, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
-		{[]string{"chunked_loss"}, "Saving within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
-		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 that are claimed and were measured (1 left"},
+		{nil, "within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
+		{[]string{"chunked_loss"}, "within 10 %: 1 of 1 that are claimed and were measured (0 left out"},
+		{[]string{"smaller_vocabulary"}, "within 10 %: 0 of 0 that are claimed and were measured (1 left"},
 	} {
 		a := answer{Cause: []string{"logits"}, Lever: []string{"smaller_vocabulary", "chunked_loss"}}
 		a.Applied = c.applied
