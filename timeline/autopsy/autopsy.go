@@ -305,7 +305,9 @@ type Lever struct {
 	// it.
 	Saves     maybe.Int
 	Exactness timeline.Exactness
-	frees     int64 // at the moment of a failure, where Saves is less because the peak is before
+	// Frees is how many bytes of blocks it ends by the moment of a failure.
+	Frees     int64
+	atFailure int64 // what it saves at the moment of a failure; Saves is less where the peak is before
 	beside    int64 // what the run then has beside what was recorded, such as gradients
 	remains   int64 // the least that the run needs with it, where recorded steps show that
 	// Fits says of an out-of-memory whether the failed request would have been served.

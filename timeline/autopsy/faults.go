@@ -106,10 +106,9 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	slices.SortStableFunc(found, func(x, y fault) int {
 		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes.Or(0), x.Bytes.Or(0)))
 	})
-	for i := range found {
-		if found[i].Main = i == 0; found[i].Main {
-			c.nameKeeper(&found[i])
-		}
+	if len(found) > 0 {
+		found[0].Main = true
+		c.nameKeeper(&found[0])
 	}
 	return found
 }

@@ -53,8 +53,6 @@ func (c *evidence) nameKeeper(f *fault) {
 		if n := keepingLine(functionOf(text, fn, line), line); n > 0 {
 			where := place(fn, file, n)
 			f.fix += " Look at " + where + ", which may keep it."
-			command, _, _ := strings.Cut(f.lever.command, placeMark)
-			f.lever.command = at(command, where)
 			return
 		}
 	}

@@ -108,6 +108,9 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	}
 	for i := range all {
 		all[i].Elsewhere = single && all[i].needsRanks()
+		if a.OOM {
+			all[i].Frees = bytesAt(all[i].Effect.Changes, a.At)
+		}
 		if err := c.settle(&all[i]); err != nil {
 			return nil, err
 		}
@@ -206,7 +209,7 @@ func (c *leverCase) serves(asked, extra int64) Fit {
 // there: the peak may now lie before. What comes free at the failure stays, for the request. Where the peak
 // before was as high as what the failure needed, it is left as it is.
 func (c *leverCase) settle(l *Lever) error {
-	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.frees > 0 || !c.d.HasLifetimes() {
+	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.atFailure > 0 || !c.d.HasLifetimes() {
 		return nil
 	}
 	if c.work == nil {
@@ -216,10 +219,10 @@ func (c *leverCase) settle(l *Lever) error {
 	if err != nil {
 		return err
 	}
-	l.frees = l.Saves.Or(0)
+	l.atFailure = l.Saves.Or(0)
 	peak = max(peak, l.remains) + l.beside
 	if n := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0) - peak; n > 0 {
-		l.Saves = maybe.Known(max(min(l.frees-l.beside, n), 0))
+		l.Saves = maybe.Known(max(min(l.atFailure-l.beside, n), 0))
 	}
 	return nil
 }
@@ -420,7 +423,7 @@ func (l *Lever) ofReserved() bool {
 // fitText says that the failed request would have been served with a lever.
 func (l *Lever) fitText(u timeline.Units) string {
 	at := *l
-	at.Saves = maybe.Known(max(l.Saves.Or(0), l.frees))
+	at.Saves = maybe.Known(max(l.Saves.Or(0), l.atFailure))
 	s := fmt.Sprintf("With %s the request would have fit: it frees %s", l.gerund(), at.savesText(u))
 	if l.Exactness == timeline.Inferred {
 		s += " (inferred)"

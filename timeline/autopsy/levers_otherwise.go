@@ -12,24 +12,27 @@ import "strings"
 type way struct {
 	name, command string
 	when          string // a clause that says when it is right, and what to do
+	graphless     bool   // no backward then runs, so that no gradients come
 }
 
 var (
-	withoutGraph = way{"no_grad", "with torch.no_grad():",
-		"if nothing of it is ever differentiated, compute it under torch.no_grad()"}
-	detached = way{"detach_metric", "value = value.detach()",
-		"if only its numbers are used later, detach it before it is kept"}
-	onHost = way{"move_outputs_to_cpu", "kept.append(value.detach().cpu())",
-		"if it is needed later, keep it on the CPU without its graph"}
-	notKept = way{"drop_references", "del value",
-		"if nothing reads it later, do not keep it, or drop it as soon as it was read"}
-	eachBatch = way{"load_each_batch", "batch = batch.to(device, non_blocking=True)",
-		"if it is data, keep it on the CPU and move each batch in the loop"}
-	loadedOnHost = way{"map_location_cpu", "torch.load(path, map_location=\"cpu\")",
-		"if it was loaded from a file, load it to the CPU"}
-	copiedToHost = way{"copy_to_cpu", "{k: v.cpu() for k, v in model.state_dict().items()}",
-		"if it is needed later, keep the copy on the CPU"}
-	copyDropped = way{"drop_copy", "del model", "if it is not needed any more, drop it"}
+	withoutGraph = way{name: "no_grad", command: "with torch.no_grad():", graphless: true,
+		when: "if it is never differentiated, compute it under torch.no_grad()"}
+	detached = way{name: "detach_metric", command: "value = value.detach()", graphless: true,
+		when: "if only its numbers are used later, detach it before it is kept"}
+	onHost = way{name: "move_outputs_to_cpu", command: "kept.append(value.detach().cpu())",
+		when: "if it is needed later, keep it on the CPU without its graph"}
+	notKept = way{name: "drop_references", command: "del value",
+		when: "if nothing reads it later, do not keep it, or drop it as soon as it has been read"}
+	eachBatch = way{name: "load_each_batch", command: "batch = batch.to(device, non_blocking=True)",
+		when: "if it is data, keep it on the CPU and move each batch in the loop"}
+	loadedOnHost = way{name: "map_location_cpu", command: "torch.load(path, map_location=\"cpu\")",
+		when: "if it was loaded from a file, load it to the CPU"}
+	copiedToHost = way{name: "copy_to_cpu",
+		command: "{k: v.cpu() for k, v in model.state_dict().items()}",
+		when:    "if it is needed later, keep the copy on the CPU"}
+	copyDropped = way{name: "drop_copy", command: "del model",
+		when: "if the copy is no longer needed, delete it"}
 )
 
 // otherWays lists the other ways out of a fault by its kind, the more common first.
@@ -44,19 +47,28 @@ var otherWays = map[string][]way{
 	"double_backward":       {detached},
 	"prefetch":              {notKept},
 	"model_copy":            {copyDropped, loadedOnHost, copiedToHost},
-	"checkpoint_saving":     {copyDropped, loadedOnHost},
+	"checkpoint_saving":     {copyDropped},
+}
+
+// alternative is another way out of a fault, and when it is right.
+type alternative struct {
+	remedy
+	when string
 }
 
 // otherwise returns the other ways out of a fault. A fault whose lever cannot be tried has none.
-func (f *fault) otherwise() (out []remedy, texts []string) {
+func (f *fault) otherwise() (out []alternative) {
 	if len(f.lever.changes) == 0 {
-		return nil, nil
+		return nil
 	}
 	_, line, _ := strings.Cut(f.lever.command, placeMark)
 	for _, w := range otherWays[f.Kind] {
 		r := f.lever
 		r.name, r.command = w.name, at(w.command, line)
-		out, texts = append(out, r), append(texts, w.when)
+		if w.graphless {
+			r.beside = 0
+		}
+		out = append(out, alternative{r, w.when})
 	}
-	return out, texts
+	return out
 }

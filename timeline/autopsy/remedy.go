@@ -62,11 +62,10 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	for i := range found {
 		add(&found[i], &found[i].lever, found[i].fix)
 		add(&found[i], &found[i].instead, found[i].elseFix)
-		if i == 0 {
-			ways, texts := found[i].otherwise()
-			for k := range ways {
-				add(&found[i], &ways[k], texts[k])
-			}
+	}
+	for i := range min(len(found), 1) { // the main one's, where no fault has a remedy of the same name
+		for _, w := range found[i].otherwise() {
+			add(&found[i], &w.remedy, w.when)
 		}
 	}
 	return append(out, all...)

@@ -110,8 +110,7 @@ type Lever struct {
 	Command string `json:"command"`
 	// Saves is what it takes off the peak, nil where the recording does not show that.
 	Saves *int64 `json:"saves_bytes"`
-	// Frees is what it frees at the failed request, for a lever of which the recording shows no more: the
-	// rest of the step may need some of it.
+	// Frees is what it frees by the failed request; nil if Saves, which says more, is known.
 	Frees     *int64 `json:"frees_bytes"`
 	Exactness string `json:"exactness"`
 	Fits      *bool  `json:"fits"`
@@ -126,6 +125,8 @@ type Lever struct {
 	Elsewhere bool `json:"-"`
 	// Unsure says that it depends on what the recording does not show.
 	Unsure bool `json:"-"`
+	// frees is what it frees by the failed request, if anything.
+	frees int64
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -191,7 +192,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
 			Exactness: l.Exactness.String(),
-			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect}
+			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits
@@ -337,6 +338,8 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		saves, fits := "saving unknown", ""
 		if l.Saves != nil {
 			saves = "saves " + estimate(l.Exactness) + o.Units.Bytes(*l.Saves)
+		} else if l.Frees != nil {
+			saves = "frees " + estimate(l.Exactness) + o.Units.Bytes(*l.Frees)
 		}
 		if l.Fits != nil && *l.Fits {
 			fits = ": the request would have fitted"

@@ -69,16 +69,27 @@ func TestLeversThatNeedMoreDevicesComeAfterThoseForThisOne(t *testing.T) {
 	}
 }
 
-// How the step goes on after the failed request is not recorded, so that no saving is claimed.
+// How the step goes on after the failed request is not recorded, so that no saving is claimed, but what comes
+// free by then. A setting's saving is of the whole run, which was simulated.
 func TestASavingIsOnlyClaimedIfTheStepWasTriedToItsEnd(t *testing.T) {
 	for outcome, claimed := range map[string]bool{Finishes: true, Postpones: true, DoesNotHelp: true,
 		ServesRequest: false} {
-		checkpoint := Lever{Name: "checkpoint", Saves: known(5), Tried: &Tried{Outcome: outcome}}
-		d := OOMDevice{Levers: []Lever{checkpoint}}
+		d := OOMDevice{Levers: []Lever{
+			{Name: "checkpoint", Saves: known(5), frees: 3, Tried: &Tried{Outcome: outcome}},
+			{Name: "expandable_segments", Saves: known(4), Tried: &Tried{Outcome: outcome},
+				Simulated: &SimulatedSettings{}},
+		}}
 		d.Rank()
-		l := &d.Levers[0]
-		if (l.Saves != nil) != claimed || (l.Frees != nil) == claimed {
-			t.Errorf("%s: saves %v, frees %v", outcome, l.Saves, l.Frees)
+		for _, l := range d.Levers {
+			switch {
+			case l.Simulated != nil:
+				if l.Saves == nil || *l.Saves != 4 || l.Frees != nil {
+					t.Errorf("a setting, %s: saves %v, frees %v", outcome, l.Saves, l.Frees)
+				}
+			case claimed && (l.Saves == nil || l.Frees != nil),
+				!claimed && (l.Saves != nil || l.Frees == nil || *l.Frees != 3):
+				t.Errorf("%s: saves %v, frees %v", outcome, l.Saves, l.Frees)
+			}
 		}
 	}
 }

@@ -188,7 +188,10 @@ func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
 		if l.Tried.Outcome == ServesRequest && l.Simulated == nil {
-			l.Saves, l.Frees = nil, l.Saves
+			l.Saves = nil
+			if l.frees > 0 {
+				l.Frees = &l.frees
+			}
 		}
 	}
 }

@@ -182,10 +182,13 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 		case l.Saves != nil:
 			list[i].saves = estimate(l.Exactness) + u.Bytes(*l.Saves)
 		case l.Frees != nil: // the rest of the step may need some of it
-			list[i].saves = "≤ " + u.Bytes(*l.Frees)
+			list[i].saves = "(" + u.Bytes(*l.Frees) + ")"
 		}
 		if l.Tried != nil {
 			list[i].verdict, list[i].came = cameOf(l.Tried, u)
+		}
+		if l.Frees != nil {
+			list[i].came += fmt.Sprintf(" By then it frees %s%s.", estimate(l.Exactness), u.Bytes(*l.Frees))
 		}
 		if with := partner(row.Together, l.Name); with != "" {
 			list[i].verdict = together
