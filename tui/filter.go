@@ -136,7 +136,7 @@ func (f *filter) prompt() *dialog.Filter {
 
 // logits are what the sentences on top call so.
 var logits = sites.Called{Word: "logits", Blocks: func(d *timeline.Device) func(timeline.AllocID) bool {
-	return autopsy.Logits(d, d.Totals.PeakAt)
+	return autopsy.Logits(d, autopsy.At(d))
 }}
 
 // parseQuery parses a filter. Beyond timeline's terms it knows site:N and stack:N, which views create when a

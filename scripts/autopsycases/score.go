@@ -152,12 +152,12 @@ func tableOf(scores []score) string {
 		place, saved, predicted := "", "", ""
 		if len(s.answer.Lever) > 0 {
 			place, saved, predicted = placed(s), gib(s.saving), gib(s.predicted)
-		}
-		if s.frees > 0 {
-			predicted = "none, frees " + gib(s.frees)
-		}
-		if s.other {
-			predicted = "of another change"
+			switch {
+			case s.other:
+				predicted = "of another change"
+			case s.frees > 0:
+				predicted = "none, frees " + gib(s.frees)
+			}
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, want, s.said, yes(s.right),
 			place, strings.ReplaceAll(s.outcome, "_", " "), saved, predicted, strings.Join(s.broken(), ", "))
@@ -192,6 +192,7 @@ type counts struct {
 	cases, causes            int
 	fixes, offered, finishes int // of cases with a fix
 	claimed, near, other     int // savings
+	unclaimed                int // fixes that were measured, and of which no saving is claimed
 	claims, broken           int // settings that were said to finish
 }
 
@@ -209,14 +210,16 @@ func (n *counts) add(s score) {
 	n.other += count(s.other)
 	n.claimed += count(s.savingClaimed())
 	n.near += count(s.savingRight())
+	n.unclaimed += count(!s.other && s.saving > 0 && s.predicted == 0)
 }
 
 // String lists the sums, each on a line of its own.
 func (n *counts) String() string {
 	return fmt.Sprintf("\n- Cause: %d of %d.\n- Fix among the first three levers: %d of %d.\n",
 		n.causes, n.cases, n.offered, n.fixes) +
-		fmt.Sprintf("- Saving within %.0f %%: %d of %d that are claimed and were measured (%d left out: the "+
-			"lever that was offered is not what was run).\n", 100*tolerance, n.near, n.claimed, n.other) +
+		fmt.Sprintf("- Saving within %.0f %%: %d of %d that are claimed and were measured; of %d that were "+
+			"measured none is claimed (%d left out: the lever that was offered is not what was run).\n",
+			100*tolerance, n.near, n.claimed, n.unclaimed, n.other) +
 		fmt.Sprintf("- Every fix finishes, which was said of %d of %d.\n", n.finishes, n.fixes) +
 		fmt.Sprintf("- Settings of the allocator that were said to finish: %d, of which %d did not.\n",
 			n.claims, n.broken)

@@ -34,18 +34,16 @@ const fullBytes = 1 << 30
 // Of explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It
 // returns the context's error when cancelled.
 func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, error) {
-	a := &Result{At: d.Totals.PeakAt}
-	if at := oomMoment(d); at != timeline.Start {
-		e := d.Event(at)
-		a.OOM, a.At, a.Asked = true, at, maybe.Known(e.Size)
+	a := &Result{At: At(d)}
+	if oomMoment(d) != timeline.Start {
+		e := d.Event(a.At)
+		a.OOM, a.Asked = true, maybe.Known(e.Size)
 		if d.Info.Kind == traces.DeviceGPU {
 			a.Tried = maybe.Known(driverBytes(e.Size))
 		}
 		a.Free = maybe.NonNegative(e.DeviceFree())
-	} else if looksFull(d) {
-		a.Inferred, a.At = true, timeline.Moment(d.Len()-1)
-	} else if !d.HasLifetimes() {
-		a.At = timeline.Moment(d.Len() - 1)
+	} else {
+		a.Inferred = looksFull(d)
 	}
 	state, err := timeline.StateAt(ctx, d, a.At)
 	if err != nil {
@@ -77,6 +75,18 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
 	}
 	return a, nil
+}
+
+// At returns the moment that [Of] explains: the failed request, the end of a recording that looks like one
+// taken after it, or else the peak.
+func At(d *timeline.Device) timeline.Moment {
+	if at := oomMoment(d); at != timeline.Start {
+		return at
+	}
+	if looksFull(d) || !d.HasLifetimes() {
+		return timeline.Moment(d.Len() - 1)
+	}
+	return d.Totals.PeakAt
 }
 
 // RanOut reports whether the recording ends with an out-of-memory, or looks like one taken after it.

@@ -108,8 +108,8 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	switch {
 	case c.namedMode(last) != modeUnknown:
 	case c.codeMode(last) == modeEvaluation:
-		f.sure(Likely, "no file on the way to the call runs a backward pass; hooks that keep outputs look "+
-			"the same")
+		f.sure(Possible, "no file on the way to the call has to do with training; a training that runs its "+
+			"backward pass elsewhere looks the same")
 	default:
 		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a "+
 			"backward.", line, c.u.Bytes(kept))

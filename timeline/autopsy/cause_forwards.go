@@ -105,7 +105,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	o.others = c.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
 	switch {
 	case c.large(ids) < 2*count:
-		return o.collected(), true
+		return o.outputsCollected(), true
 	case o.left.known && !o.left.graph && c.outputStays(ids):
 		return collected(c, ids, count, firstsOf(o.parts, caller), caller), true
 	case o.left.known && !o.left.graph:
@@ -124,8 +124,8 @@ func (o *openCalls) line() string { return o.frameText(o.ownLine(o.call)) }
 // bytes returns in words what the calls left.
 func (o *openCalls) bytes() string { return o.u.Bytes(o.bytesOf(o.ids)) }
 
-// fault returns a fault of these calls without what sets the kinds apart.
-func (o *openCalls) fault(kind string) fault {
+// begun returns a fault with what all kinds share.
+func (o *openCalls) begun(kind string) fault {
 	return fault{Cause: Cause{Kind: kind, Bytes: maybe.Known(o.bytesOf(o.ids)), Text: fmt.Sprintf(
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		o.bytes(), callsWord(o.count), o.line())}}
@@ -146,9 +146,9 @@ func (o *openCalls) removeHook() remedy {
 		changes: nextCall(o.evidence, o.all())}
 }
 
-// collected is the fault of calls that each left one block, their result.
-func (o *openCalls) collected() fault {
-	f, from, line := o.fault("collected_outputs"), "", o.line()
+// outputsCollected is the fault of calls that each left one block, their result.
+func (o *openCalls) outputsCollected() fault {
+	f, from, line := o.begun("collected_outputs"), "", o.line()
 	if id := o.outside(o.call); id >= 0 {
 		from, line = fmt.Sprintf(" (%s)", line), o.frameText(id)
 	}
@@ -163,7 +163,7 @@ func (o *openCalls) collected() fault {
 
 // keptByHooks is the fault of calls that left blocks and no graph.
 func (o *openCalls) keptByHooks() fault {
-	f := o.fault("hook_keeps")
+	f := o.begun("hook_keeps")
 	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
 		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
 	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
@@ -175,7 +175,7 @@ func (o *openCalls) keptByHooks() fault {
 
 // evaluation is the fault of calls that nothing will differentiate, and that left graphs.
 func (o *openCalls) evaluation() fault {
-	f := o.fault("eval_with_grad")
+	f := o.begun("eval_with_grad")
 	f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 		"are kept for a backward that never comes.", o.bytes(), o.line())
 	f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
@@ -198,9 +198,9 @@ func (o *openCalls) evaluation() fault {
 	return f
 }
 
-// unclear is the fault of calls of which a graph or hooks may keep what they left.
+// unclear is the fault of calls whose blocks either a graph or hooks may keep.
 func (o *openCalls) unclear() fault {
-	f := o.fault("leak")
+	f := o.begun("leak")
 	f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
 		"backward.", o.count, o.line(), o.bytes())
 	f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
@@ -219,7 +219,7 @@ func (o *openCalls) unclear() fault {
 
 // oneBackward is the fault of calls that one backward is to differentiate together.
 func (o *openCalls) oneBackward() fault {
-	f := o.fault("one_backward_for_many")
+	f := o.begun("one_backward_for_many")
 	f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", o.count, o.line(),
 		o.bytes())
 	f.sure(Likely, "calls from the line that trains wait for a backward")

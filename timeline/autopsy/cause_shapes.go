@@ -29,40 +29,42 @@ const (
 	outlier = 2
 )
 
-// made is what a line of the model made in a call of it.
-type made struct{ largest, bytes int64 }
+// lineBytes is what a line of the model made in a call of it.
+type lineBytes struct{ largest, bytes int64 }
 
-// atMost returns what is larger of two, figure by figure.
-func (m made) atMost(n made) made { return made{max(m.largest, n.largest), max(m.bytes, n.bytes)} }
+// most returns the larger of each figure.
+func (m lineBytes) most(n lineBytes) lineBytes {
+	return lineBytes{max(m.largest, n.largest), max(m.bytes, n.bytes)}
+}
 
-// madeBy sums what the lines of the model made in calls of it up to a moment, the most of any call for each
-// line.
-func madeBy(c *evidence, calls []steps.Part, until timeline.Moment) map[traces.StackID]made {
-	a, most := &c.d.Allocs, map[traces.StackID]made{}
+// bytesByLine sums what the lines of the model made in calls of it up to a moment, the most of any call for
+// each line.
+func bytesByLine(c *evidence, calls []steps.Part, until timeline.Moment) map[traces.StackID]lineBytes {
+	a, most := &c.d.Allocs, map[traces.StackID]lineBytes{}
 	for i := range calls {
 		if calls[i].Phase != traces.PhaseForward {
 			continue
 		}
-		in := map[traces.StackID]made{}
+		in := map[traces.StackID]lineBytes{}
 		first, end := c.d.AllocsIn(calls[i].First, min(calls[i].End, until))
 		for id := first; id < end; id++ {
 			if s := a.Stack[id]; c.inModel(s) {
-				in[s] = made{max(in[s].largest, a.Size[id]), in[s].bytes + a.Size[id]}
+				in[s] = lineBytes{max(in[s].largest, a.Size[id]), in[s].bytes + a.Size[id]}
 			}
 		}
 		for s, n := range in {
-			most[s] = most[s].atMost(n)
+			most[s] = most[s].most(n)
 		}
 	}
 	return most
 }
 
-// madeOf is what a line made in the rounds before, one figure for each.
-type madeOf struct{ largest, bytes []int64 }
+// lineHistory is what a line made in the rounds before, one figure for each.
+type lineHistory struct{ largest, bytes []int64 }
 
 // outgrew returns the share of what a line makes now that it makes in the median round, and whether it never
 // made as much before: blocks as large or, where a loop runs more often, as many bytes in one call.
-func (m *madeOf) outgrew(now made) (usual float64, grew bool) {
+func (m *lineHistory) outgrew(now lineBytes) (usual float64, grew bool) {
 	usual = min(1, float64(stats.Median(m.largest))/float64(now.largest),
 		float64(stats.Median(m.bytes))/float64(now.bytes))
 	return usual, float64(now.largest) > grownBy*float64(slices.Max(m.largest)) ||
@@ -82,17 +84,17 @@ func largestBatch(c *evidence, alike bool) (fault, bool) {
 		return fault{}, false
 	}
 	a, open := &c.d.Allocs, all[len(all)-1]
-	before := map[traces.StackID]*madeOf{}
+	before := map[traces.StackID]*lineHistory{}
 	for _, r := range all[:len(all)-1] {
-		for s, n := range madeBy(c, c.parts[r.from:r.to], min(r.backward, r.end)) {
+		for s, n := range bytesByLine(c, c.parts[r.from:r.to], min(r.backward, r.end)) {
 			if before[s] == nil {
-				before[s] = &madeOf{}
+				before[s] = &lineHistory{}
 			}
 			before[s].largest = append(before[s].largest, n.largest)
 			before[s].bytes = append(before[s].bytes, n.bytes)
 		}
 	}
-	now := madeBy(c, c.parts[open.from:open.to], c.a.At+1)
+	now := bytesByLine(c, c.parts[open.from:open.to], c.a.At+1)
 	held := map[traces.StackID]int64{}
 	var ids []timeline.AllocID
 	first, end := c.d.AllocsIn(open.first, c.a.At+1)
@@ -137,7 +139,7 @@ func largestBatch(c *evidence, alike bool) (fault, bool) {
 	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
 		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
-	f.sure(Certain, "the same lines made less in all steps before, and not the same in each")
+	f.sure(Likely, "in every earlier step most of these lines made less, and different amounts")
 	if alike {
 		f.sure(Likely, "the same lines made less in all steps before; a part of the training that begins "+
 			"later looks the same")

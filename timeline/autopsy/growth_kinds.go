@@ -25,7 +25,7 @@ type growthKind struct {
 	elseFix   string // what to change if the program means to keep it
 }
 
-// anyGrowth is of what no other kind describes.
+// anyGrowth is what no other kind describes.
 var anyGrowth = growthKind{
 	cause: "leak", why: "they are never freed",
 	fix: "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
@@ -49,8 +49,8 @@ func kindOf(g *growth) growthKind {
 	return anyGrowth
 }
 
-// ofBackward reports whether at least a quarter of what stays is of backward passes: of a graph that is kept,
-// gradients are that much.
+// ofBackward reports whether backward passes made at least a quarter of what stays. Gradients take that share
+// of a graph that is kept.
 func (g *growth) ofBackward() bool { return 4*g.backward >= g.bytes }
 
 // growthKinds lists the kinds, the more specific first.
@@ -85,8 +85,8 @@ var growthKinds = []growthKind{
 		fix: "Set gradients to None as soon as their weights are trained: " +
 			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step.",
 		certainty: Likely,
-		because: "of each weight's size there are no more blocks than weights; gradients with a graph, of " +
-			"which each step of a training leaves a set, are more",
+		because: "there are no more blocks of a size than weights of that size; a graph that is kept would " +
+			"leave a set of gradients for each step",
 	},
 	{
 		holds: func(g *growth) bool {
@@ -101,8 +101,8 @@ var growthKinds = []growthKind{
 	{
 		holds: func(g *growth) bool { return g.ofBackward() && gradOnly(g.evidence) },
 		cause: "kept_graph", why: "a value that is kept from step to step keeps the graph of its gradient",
-		fix: "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
-			"that line; pass create_graph=True only where the result is differentiated.",
+		fix: "Detach what one step hands to the next, and what a list or a history keeps; pass " +
+			"create_graph=True only where the result is differentiated.",
 		certainty: Likely, because: "blocks of torch.autograd.grad stay, and backward() is never called",
 	},
 	{

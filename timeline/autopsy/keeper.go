@@ -24,12 +24,20 @@ var keeping = []string{"kept_graph", "leak", "collected_outputs"}
 const nearFunctions = 3
 
 var (
-	// keepsTensor matches what puts a value where it stays.
-	keepsTensor = regexp.MustCompile(`\.(?:append|extend|put|push|insert|store)\(|` +
-		`[\w\])]\s*\+=\s*[A-Za-z_(]|=\s*torch\.(?:cat|[vh]?stack|concat)\(`)
-	// keepsNumber matches what makes a number of a tensor, or moves it off the GPU, before that.
-	keepsNumber = regexp.MustCompile(`\.(?:item|detach|cpu|numpy|tolist)\(|` +
-		`\b(?:float|int|len|str|print)\(`)
+	// putsAway matches a call that puts its argument where it stays.
+	putsAway = regexp.MustCompile(`(?:^|[^\w.])([\w.\[\]]+)\.(?:append|extend|put|push|insert|store)\((.*)`)
+	// addsTo matches a sum or a list that a value is added to.
+	addsTo = regexp.MustCompile(`([\w.\[\]]+)\s*\+=\s*\[?\s*([A-Za-z_(].*)`)
+	// assigns matches an assignment of an expression to a name.
+	assigns = regexp.MustCompile(`^\s*([A-Za-z_][\w.]*)\s*=\s*([^=].*)`)
+	// joins matches an expression that joins tensors, or adds to one.
+	joins = regexp.MustCompile(`^torch\.(?:cat|[vh]?stack|concat)\(|^[\w.]+\s*\+`)
+	// number matches what makes a number of a tensor, moves it off the GPU, or was a number before.
+	number = regexp.MustCompile(`\.(?:item|detach|cpu|numpy|tolist|size|numel|time)\(|\.shape\b|` +
+		`\b(?:float|int|len|str|print|range|time)\(|^[\d"'.-]`)
+	// counts matches a loop over numbers.
+	counts = regexp.MustCompile(`^\s*for\s+\(?\s*(\w+).*\bin\s+(?:range|enumerate|trange|count)\(`)
+	word   = regexp.MustCompile(`[A-Za-z_]\w*`)
 )
 
 // nameKeeper adds to a fault the line that may keep its blocks, as far as the program's code shows one.
@@ -50,9 +58,8 @@ func (c *evidence) nameKeeper(f *fault) {
 		if !ok {
 			continue
 		}
-		if n := keepingLine(functionOf(text, fn, line), line); n > 0 {
-			where := place(fn, file, n)
-			f.fix += " Look at " + where + ", which may keep it."
+		if n := keepingLine(functionOf(text, fn, line), line, fn == moduleLevel); n > 0 {
+			f.fix += " Look at " + place(fn, file, n) + ", which may keep it."
 			return
 		}
 	}
@@ -72,9 +79,11 @@ func (c *evidence) around(id timeline.AllocID) []traces.FrameID {
 }
 
 // keepingLine returns the number of the line of a function that keeps a tensor, the first from the one that
-// is given on, or the first before it; 0 for none. Functions that are nested in it do not count.
-func keepingLine(lines []codeLine, from int) (n int) {
+// is given on, or the first before it; 0 for none. Functions that are nested in it do not count. What comes
+// before the line in a module's own code does not either: it is mostly imports and settings.
+func keepingLine(lines []codeLine, from int, ofModule bool) (n int) {
 	nested := -1 // the indentation of a nested function
+	numbers := map[string]bool{}
 	for i, l := range lines {
 		switch {
 		case l.blank():
@@ -86,15 +95,36 @@ func keepingLine(lines []codeLine, from int) (n int) {
 			continue
 		}
 		nested = -1
-		if !keepsTensor.MatchString(l.text) || keepsNumber.MatchString(l.text) {
-			continue
+		if m := counts.FindStringSubmatch(l.text); m != nil {
+			numbers[m[1]] = true
 		}
-		if l.number >= from {
+		if m := assigns.FindStringSubmatch(l.text); m != nil {
+			numbers[m[1]] = number.MatchString(m[2])
+		}
+		switch {
+		case !l.keeps(numbers):
+		case l.number >= from:
 			return l.number
-		}
-		if n == 0 {
+		case n == 0 && !ofModule:
 			n = l.number
 		}
 	}
 	return n
+}
+
+// keeps reports whether a line may keep a tensor, in a function that has given some names to numbers.
+func (l codeLine) keeps(numbers map[string]bool) bool {
+	value := func(text string) bool { return !number.MatchString(text) && !numbers[word.FindString(text)] }
+	if m := putsAway.FindStringSubmatch(l.text); m != nil {
+		return m[1] != "sys.path" && value(m[2])
+	}
+	if m := addsTo.FindStringSubmatch(l.text); m != nil {
+		return value(m[2])
+	}
+	m := assigns.FindStringSubmatch(l.text)
+	if m == nil || !joins.MatchString(m[2]) || number.MatchString(m[2]) {
+		return false
+	}
+	used := word.FindAllString(m[2], -1) // it stays if it becomes part of itself
+	return slices.Contains(used, m[1]) && !numbers[m[1]]
 }

@@ -209,7 +209,8 @@ func (c *leverCase) serves(asked, extra int64) Fit {
 // there: the peak may now lie before. What comes free at the failure stays, for the request. Where the peak
 // before was as high as what the failure needed, it is left as it is.
 func (c *leverCase) settle(l *Lever) error {
-	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.atFailure > 0 || !c.d.HasLifetimes() {
+	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.atFailure > 0 ||
+		!c.d.HasLifetimes() {
 		return nil
 	}
 	if c.work == nil {

@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -10,21 +11,25 @@ import (
 
 // What the program's own files say, if they are on this machine. A run that fails in its first call of the
 // model looks the same whether it trains or not; its author knows, and the code says so: a function that
-// calls the model and runs a backward pass trains, and where no file on the way to the call runs one, nothing
-// is trained. Frameworks run the backward in files of their own, which are on the way as well or are started
-// by a call that is known by name. A file that speaks of an optimizer may leave the backward to another file,
-// so that it leaves the question open.
+// calls the model and runs a backward pass trains, and where no file on the way to the call has to do with
+// training, nothing is trained. Frameworks run the backward in files of their own, which are on the way as
+// well or are started by a call such as fit, which others have, too: scikit-learn's estimators learn without
+// a model of torch. Such a call leaves the question open, as does a file that speaks of an optimizer and may
+// leave the backward to another file, or one that cannot be read.
 
-// differentiating are the calls that run a backward pass, or a framework that does.
-var differentiating = []string{".backward(", "autograd.grad(", "value_and_grad(", ".fit(", "trainer.train(",
-	".train_batch(", ".learn("}
+// differentiates matches a call that runs a backward pass.
+var differentiates = regexp.MustCompile(`\.\w*backward\(|\b(?:value_and_grad|vjp|jacobian|hessian)\(|` +
+	`\bautograd\.grad\(|(?:^|[^.\w])grad\(`)
+
+// mayTrain matches what has to do with training: a framework's call, or an optimizer.
+var mayTrain = regexp.MustCompile(`(?i)optim|\.(?:fit\w*|learn|train_batch)\(|trainer\w*\.train\(`)
 
 // launcher is in the name of the file that runs a script as a whole, such as for a profiler: what is further
 // out is not the script's.
 const launcher = "runpy"
 
 // codeMode returns what the code on the way to a call of the model says that it is for: modeTraining if the
-// innermost function of the user's runs a backward pass, modeEvaluation if no file does.
+// innermost function of the user's runs a backward pass, modeEvaluation if no file has to do with training.
 func (c *evidence) codeMode(p *steps.Part) mode {
 	path := c.pathOf(p)
 	innermost := slices.IndexFunc(path, c.ofUser)
@@ -36,7 +41,11 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 	if !ok {
 		return modeUnknown
 	}
-	if slices.ContainsFunc(functionOf(text, fn, line), codeLine.runsBackward) {
+	function := functionOf(text, fn, line)
+	if function == nil { // not the file that was recorded
+		return modeUnknown
+	}
+	if slices.ContainsFunc(function, codeLine.runsBackward) {
 		return modeTraining
 	}
 	for _, id := range path {
@@ -48,7 +57,7 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 			break
 		}
 		text, ok := c.file(file)
-		if ok && slices.ContainsFunc(linesOf(text), codeLine.maybeTrains) || !ok && c.ofUser(id) {
+		if !ok || slices.ContainsFunc(linesOf(text), codeLine.mayTrain) {
 			return modeUnknown
 		}
 	}
@@ -70,8 +79,15 @@ type codeLine struct {
 	text   string
 }
 
-// linesOf returns the lines of a file. A # in a string counts as a comment: what follows is of no use here.
+// docstring matches a string in three quotes.
+var docstring = regexp.MustCompile(`(?s)""".*?"""|'''.*?'''`)
+
+// linesOf returns the lines of a file without what is in strings of three quotes. A # in a string counts as a
+// comment: what follows is of no use here.
 func linesOf(text string) (out []codeLine) {
+	text = docstring.ReplaceAllStringFunc(text, func(s string) string {
+		return strings.Repeat("\n", strings.Count(s, "\n"))
+	})
 	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		out = append(out, codeLine{i + 1, line})
@@ -86,16 +102,10 @@ func (l codeLine) blank() bool { return strings.TrimSpace(l.text) == "" }
 func (l codeLine) indent() int { return len(l.text) - len(strings.TrimLeft(l.text, " \t")) }
 
 // runsBackward reports whether a line runs a backward pass.
-func (l codeLine) runsBackward() bool {
-	return slices.ContainsFunc(differentiating, func(call string) bool {
-		return strings.Contains(l.text, call)
-	})
-}
+func (l codeLine) runsBackward() bool { return differentiates.MatchString(l.text) }
 
-// maybeTrains reports whether a line runs a backward pass or has to do with an optimizer.
-func (l codeLine) maybeTrains() bool {
-	return l.runsBackward() || strings.Contains(strings.ToLower(l.text), "optim")
-}
+// mayTrain reports whether a line runs a backward pass or has to do with training.
+func (l codeLine) mayTrain() bool { return l.runsBackward() || mayTrain.MatchString(l.text) }
 
 // moduleLevel is the name of the function that a module's own code runs in.
 const moduleLevel = "<module>"

@@ -69,16 +69,30 @@ func TestTheLineThatKeepsATensorIsFound(t *testing.T) {
 	}{
 		{"loss = step(x)\nlosses.append(loss)", 1, 2},
 		{"loss = step(x)\nlosses.append(loss.item())", 1, 0},
+		{"value = loss.item()\nlosses.append(value)", 1, 0},
+		{"loss = step(x)\nself.seen[k].append(loss)", 1, 2},
 		{"total += loss", 1, 1},
+		{"total = total + loss", 1, 1},
+		{"total = first + loss", 1, 0},
+		{"outs += [y]", 1, 1},
+		{"for step in range(9):\n    done += step", 1, 0},
+		{"n = x.size(0)\nseen += n", 1, 0},
 		{"steps += 1\ntotal += float(loss)", 1, 0},
 		{"feats = torch.cat([feats, model(x)])", 1, 1},
+		{"batch = torch.stack([x, y])", 1, 0},
+		{"sys.path.append(root)", 1, 0},
 		{"seen.append(x)\ny = model(x)", 2, 1},
 		{"names.append(n)\ny = model(x)\nouts.append(y)", 2, 3},
 		{"def run():\n  def hook(*a):\n    kept.append(a)\n  model(x)\n  outs.append(y)", 4, 5},
 		{"# outs.append(y)\ny = model(x)", 2, 0},
+		{"\"\"\"As in\nouts.append(y)\n\"\"\"\ny = model(x)", 1, 0},
+		{"y = model(x)\ndef keep(m, args, out):\n    kept.append(out)\nlosses.append(y)", 1, 4},
 	} {
-		if got := keepingLine(linesOf(c.code), c.from); got != c.want {
+		if got := keepingLine(linesOf(c.code), c.from, false); got != c.want {
 			t.Errorf("%q from line %d: line %d, want %d", c.code, c.from, got, c.want)
 		}
+	}
+	if got := keepingLine(linesOf("seen.append(x)\ny = model(x)"), 2, true); got != 0 {
+		t.Errorf("in a module's own code, before the call: line %d", got)
 	}
 }

@@ -135,9 +135,9 @@ type selector struct {
 	// stacks records which words each stack has: bit w of stacks[s]. Words beyond 64 are ignored.
 	stacks     []uint64
 	categories [timeline.NumCategories]uint64
-	byName     uint64 // words that can be part of a printed name
-	called     uint64 // words that Query.Called knows, for the allocations that are has
-	are        func(timeline.AllocID) bool
+	byName     uint64                      // words that can be part of a printed name
+	called     uint64                      // words that are Query.Called's
+	isCalled   func(timeline.AllocID) bool // reports whether an allocation goes by them; nil if none does
 }
 
 func newSelector(d *timeline.Device, q Query) *selector {
@@ -157,8 +157,13 @@ func newSelector(d *timeline.Device, q Query) *selector {
 		}
 	}
 	if q.Called != nil {
-		if s.called = s.find(q.Called.Word); s.called != 0 {
-			s.are = q.Called.Blocks(d)
+		for w, word := range s.words {
+			if word == q.Called.Word || word == strings.TrimSuffix(q.Called.Word, "s") {
+				s.called |= 1 << w
+			}
+		}
+		if s.called != 0 {
+			s.isCalled = q.Called.Blocks(d)
 		}
 	}
 	s.readStacks()
@@ -227,7 +232,7 @@ func (s *selector) hasWords(id timeline.AllocID) bool {
 	if st := s.d.Origin(id); st >= 0 && int(st) < len(s.stacks) {
 		got |= s.stacks[st]
 	}
-	if s.are != nil && s.are(id) {
+	if s.isCalled != nil && s.isCalled(id) {
 		got |= s.called
 	}
 	if got&all == all {
@@ -272,7 +277,8 @@ type Query struct {
 	Descending       bool
 }
 
-// Called is a word by which the program calls some allocations, although nothing recorded has it.
+// Called is a word, or its singular, by which gmemtop calls some allocations, although nothing recorded has
+// it.
 type Called struct {
 	Word string // in lower case
 	// Blocks returns which allocations of a device are called so, nil if none are.

@@ -84,7 +84,7 @@ func TestABlockNamesItsLayerAndTheSharedSite(t *testing.T) {
 	}
 }
 
-// A word by which the program calls some blocks finds them together with those that have it in their stack,
+// A word by which gmemtop calls some blocks finds them together with those that have it in their stack,
 // and other words narrow that down.
 func TestWhatIsCalledByAWordIsFoundByIt(t *testing.T) {
 	d := timelinetest.Text(t, `
@@ -99,6 +99,7 @@ alloc 0x3000 8 stack=b
 	}}
 	for text, want := range map[string][]timeline.AllocID{
 		"logits": {1, 2}, "LOGIT": {1, 2}, "logits train": {1}, "logits other": nil, "train": {0, 1},
+		"log": {2}, "git": {2},
 	} {
 		got, err := Search(t.Context(), d, Query{Text: text, Called: called})
 		if err != nil || !slices.Equal(got, want) {
