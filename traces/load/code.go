@@ -18,8 +18,10 @@ const (
 )
 
 // code reads the files of a recorded program from this machine's disk, each at most once. It opens only
-// regular files of Python with absolute names, and nothing of them is shown.
+// regular files of Python, and nothing of them is shown. Names that are not absolute are looked for beside the
+// recording: programs mostly save it in the folder that they run in.
 type code struct {
+	folder   string    // of the recording
 	recorded time.Time // the recording is no older than this
 
 	mu    sync.Mutex
@@ -39,7 +41,7 @@ func AttachCode(t *traces.Trace) {
 			recorded = last
 		}
 	}
-	t.Code = &code{recorded: recorded, files: map[string]string{}}
+	t.Code = &code{folder: filepath.Dir(t.Source.Path), recorded: recorded, files: map[string]string{}}
 }
 
 // File implements traces.Code.
@@ -56,8 +58,11 @@ func (c *code) File(path string) (string, bool) {
 
 // read returns the text of a file, "" if it may not be read.
 func (c *code) read(path string) string {
-	if !filepath.IsAbs(path) || !strings.HasSuffix(path, ".py") {
+	if !strings.HasSuffix(path, ".py") {
 		return ""
+	}
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(c.folder, path)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|noWait, 0)
 	if err != nil {

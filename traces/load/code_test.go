@@ -47,7 +47,14 @@ func TestOnlyFilesOfTheRecordedProgramAreRead(t *testing.T) {
 		t.Logf("no named pipe: %v", err)
 	}
 	train := write("train.py", 10, time.Hour)
-	t.Chdir(dir)
+	elsewhere := t.TempDir()
+	if err := os.WriteFile(filepath.Join(elsewhere, "other.py"), []byte("#"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(elsewhere, "other.py"), now, now.Add(-time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(elsewhere)
 	for _, c := range []struct {
 		path string
 		want bool
@@ -57,7 +64,8 @@ func TestOnlyFilesOfTheRecordedProgramAreRead(t *testing.T) {
 		{write("large.py", 2<<20, time.Hour), false},
 		{write("secret.txt", 10, time.Hour), false},
 		{write("empty.py", 0, time.Hour), false},
-		{"train.py", false}, // which may be another program's
+		{"train.py", true},  // beside the recording
+		{"other.py", false}, // where gmemtop runs, which may be another program's
 		{pipe, false},
 		{dir, false},
 		{filepath.Join(dir, "absent.py"), false},

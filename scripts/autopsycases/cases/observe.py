@@ -56,7 +56,7 @@ def main():
     sys.argv = sys.argv[2:]
     status = 0
     try:
-        runpy.run_path(script, run_name="__main__")
+        runpy.run_path(os.path.abspath(script), run_name="__main__")  # as python names the script it runs
     except torch.OutOfMemoryError as err:
         traceback.print_exc()
         result.update(out_of_memory=True, message=str(err), tried=bytes_of(str(err), "Tried to allocate"))
