@@ -167,7 +167,7 @@ class Agent:
 
     def caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether error is the program's own."""
-        self.tally.calm = 0
+        self.tally.wake()
         self.windows.stop()
         return self.guard.caught(error)
 
@@ -318,7 +318,7 @@ class Agent:
         tally.left = every - tally.produced % every if every else 1 << 62
         tally.calm = now + REST  # before we look: a wish that comes meanwhile ends it
         if not self._calm():
-            tally.calm = 0
+            tally.wake()
 
     def _calm(self) -> bool:
         """Whether the next steps need no more than to be counted."""
@@ -414,6 +414,7 @@ class Agent:
     def _undo(self) -> None:
         """Take everything away that torch or Python holds of the agent."""
         self.guard.dead = True
+        self.tally.wake()
         time.sleep(0.005)  # a fresh turn of the interpreter lock: long enough for the look and the removal
         _wait(lambda: not stepping(), 5, 0.005)
         # until the next step: a minute at most

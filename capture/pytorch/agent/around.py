@@ -55,7 +55,7 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
             if window is not None:
                 window.rooting(False)
             if steps.backward_leaves(here, clock() - begin):
-                tally.calm = 0  # the next one that steps takes it back
+                tally.wake()  # the next one that steps takes it back
                 agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
             _look_for_steps(agent, False)
 

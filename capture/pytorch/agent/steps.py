@@ -105,7 +105,7 @@ class Steps:
         least = min(optimizers, key=lambda o: crossed.get(id(o), sys.maxsize), default=None)
         if least is not None and crossed.get(id(least), 0) < crossed.get(id(first), 0):
             tally.first, tally.others = weakref.ref(least), 0
-            tally.begin = None  # the one that runs ends early
+            tally.half_seen()  # the one that runs ends early
 
     def skipped(self) -> bool:
         """A scaler of gradients was updated. Returns whether a step of training ends with it: the scaler met

@@ -56,6 +56,15 @@ class Tally:
         self.produced = 0  # steps that have ended: the number of the next one
         self.rows: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
 
+    def wake(self) -> None:
+        """Have the next hook do more than count."""
+        self.calm = 0
+
+    def half_seen(self) -> None:
+        """The step that runs was not seen from its beginning, so it gets no row."""
+        self.begin = None
+        self.wake()  # hooks that only count have no way to leave a row out
+
     def forward(self, end: int) -> int:
         """What neither backward passes nor optimizers took of a step that has ended."""
         return 0 if self.begin is None else max(end - self.begin - self.backward - self.optimizer, 0)

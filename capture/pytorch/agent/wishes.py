@@ -32,7 +32,7 @@ class Wishes:
 
     def wake(self) -> None:
         """Have the agent look at what is wanted where the current step ends."""
-        self.tally.calm = 0
+        self.tally.wake()
 
     def due(self, index: int) -> None:
         """Step index begins: what was asked for from this step on is wanted now, and so is what came too

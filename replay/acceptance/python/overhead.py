@@ -110,13 +110,21 @@ def main():
     viewer.stdout.readline()
     agent = space["Agent"](path, False)
     agent.attach()
-    waited = time.monotonic()
-    while not agent.sender.welcome:
-        if time.monotonic() - waited > 60:
+
+    def wait(done, otherwise):
+        late = time.monotonic() + 60
+        while not done():
+            if agent.guard.dead:
+                otherwise = "the agent has switched itself off, so nothing was measured: " + agent.guard.why
+            elif time.monotonic() < late:
+                time.sleep(0.01)
+                continue
             viewer.kill()
             shutil.rmtree(folder, ignore_errors=True)
-            sys.exit("the agent met no viewer within a minute: is the protocol of another version?")
-        time.sleep(0.01)
+            sys.exit(otherwise)
+
+    wait(lambda: agent.sender.welcome,
+         "the agent met no viewer within a minute: is the protocol of another version?")
     sender = time.pthread_getcpuclockid(agent.thread.ident)
     hooks = sys.modules["torch.optim.optimizer"]
 
@@ -128,10 +136,11 @@ def main():
             setattr(owner, name, theirs)
 
     def put_in():
+        take_out()  # two windows with the agent may follow each other
         pre, post = space["counting"](agent.tally, agent.clock, agent._pre, agent._post)
         agent.hooks = [hooks.register_optimizer_step_pre_hook(pre),
                        hooks.register_optimizer_step_post_hook(post)]
-        agent.tally.begin, agent.tally.entered, agent.steps.stack = None, 0, []
+        agent.tally.half_seen()
         for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, ours)
 
@@ -147,6 +156,7 @@ def main():
     try:
         for _ in range(20):
             step()
+        before = agent.tally.produced
         r, ratios, without, sent = random.Random(1), [[], []], [], [0.0, 0.0]
         for _ in range(pairs):
             if r.random() < 0.5:
@@ -157,6 +167,9 @@ def main():
                 ratios[column].append(math.log(b[column] / a[column]))
                 sent[column] += b[2] / b[column]
             without.append(a[0] / steps)
+        wait(lambda: not agent.tally.rows, "the agent's viewer did not get all steps within a minute")
+        if agent.tally.produced - before != pairs * steps:
+            sys.exit("the agent saw %d of %d steps" % (agent.tally.produced - before, pairs * steps))
         out = {"step_ms": round(1e3 * statistics.median(without), 3), "pairs": pairs, "steps_a_window": steps,
                "torch": str(torch.__version__)}
 
