@@ -47,7 +47,7 @@ from .says import Says, told
 from .send import Sender
 from .settings import settings
 from .steps import Steps
-from .tally import Tally, counting, nobody
+from .tally import Tally, counting
 from .totals import SHARE, Totals
 from .unlisted import Unlisted
 from .windows import Windows
@@ -69,11 +69,16 @@ ALONE = 60  # seconds after which an agent that was brought in and has met nobod
 class Agent:
     """Hears of steps, and begins and ends all that the agent is made of."""
 
-    def __init__(self, path: str, launched: bool, tally: Tally | None = None) -> None:
-        torch = sys.modules["torch"]
-        self.torch, self.path, self.launched = torch, path, launched
-        self.pid = os.getpid()
+    def __init__(self, path: str, launched: bool) -> None:
+        self.path, self.launched = path, launched
         self.clock = time.perf_counter_ns
+        self.tally = Tally(self.clock() if launched else None)
+        self._make()
+
+    def _make(self) -> None:
+        """Make all that belongs to one process."""
+        self.torch = torch = sys.modules["torch"]
+        self.pid = os.getpid()
         self.epoch = time.time_ns() - time.perf_counter_ns()
         # coming and going
         self.thread: threading.Thread | None = None  # the sending thread
@@ -84,7 +89,6 @@ class Agent:
         self.hooks: list[Any] = []
         self.patches = Patches()
         self.finalizer: Any = None
-        self.tally = tally or Tally(self.clock() if launched else None)
         self.steps = Steps(self.tally)
         self.unlisted: Unlisted | None = None  # finds steps while no optimizer of torch steps
         # the parts
@@ -104,7 +108,7 @@ class Agent:
         )
         self.lookout = Lookout(torch, self.clock, self.windows, self.patches)
         self.bell = Bell()
-        self.link = Link(path, self.bell)
+        self.link = Link(self.path, self.bell)
         self.sender = Sender(
             torch,
             self.epoch,
@@ -115,7 +119,7 @@ class Agent:
             self.manager,
             self.totals,
         )
-        self.markers = Markers(path)
+        self.markers = Markers(self.path)
 
     # -- coming ----------------------------------------------------------------------------------------------
 
@@ -191,7 +195,7 @@ class Agent:
             if self.thread is None:
                 self._start()
             self.steps.follow()
-            self.steps.optimizer_enters(optimizer, now, bool(self.steps.stack) and nested())
+            self.steps.optimizer_enters(optimizer, now, self.steps.inside() and nested())
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None:
                 window.entering_optimizer(optimizer)
@@ -249,7 +253,8 @@ class Agent:
         """Stop looking for steps of optimizers that torch does not know."""
         if self.unlisted is not None:
             self.unlisted.hook.remove()
-            self.unlisted, self.tally.first = None, nobody
+            self.unlisted = None
+            self.tally.ends_with(None)
 
     def unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
         """A module is entered, and a step of an optimizer that torch does not know has ended. A window or a
@@ -315,8 +320,8 @@ class Agent:
         if window is not None and window is not windows.open and window.crossings and not manager.managed:
             steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
         every = self.wishes.every
-        tally.left = every - tally.produced % every if every else 1 << 62
-        tally.calm = now + REST  # before we look: a wish that comes meanwhile ends it
+        left = every - tally.produced % every if every else 1 << 62
+        tally.rest(now + REST, left)  # before we look: a wish that comes meanwhile ends it
         if not self._calm():
             tally.wake()
 
@@ -451,8 +456,8 @@ class Agent:
         self.manager.off()
         if self.unlisted is not None:
             self.unlisted.hook.remove()
-        self.tally.__init__(None)  # type: ignore[misc]
-        self.__init__(self.path, self.launched, self.tally)  # type: ignore[misc]
+        self.tally.reset(None)
+        self._make()
         self.hooks, self.patches, self.manager.unplanned = kept
         self._expect_the_end()
         self.manager.offload()

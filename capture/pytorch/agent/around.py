@@ -30,22 +30,21 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         begin = clock()
-        if begin < tally.calm and not tally.passing:  # only counted, as in tally.py
-            tally.passing = ident()
+        if begin < tally.calm and not tally.passing and task() == -1:  # only counted, as in tally.py
+            here, passing = ident(), tally.passing
+            passing.add(here)
             try:
                 return original(*args, **kwargs)
             finally:
                 tally.backward += clock() - begin
-                tally.passing = 0
-        agent, here = there(), ident()
-        if agent is None or agent.guard.dead or tally.passing == here:
+                passing.discard(here)
+        agent, here, passing = there(), ident(), tally.passing
+        if agent is None or agent.guard.dead or here in passing or task() != -1:
             return original(*args, **kwargs)
         steps = agent.steps
-        if here in steps.in_backward or task() != -1:
-            return original(*args, **kwargs)
         # Another thread's backward pass says nothing of the ops of the thread that is described.
         window = agent.windows.here() if agent.windows.open is not None else None
-        steps.backward_enters(here)
+        passing.add(here)
         if window is not None:
             window.rooting(True)
         try:
@@ -54,7 +53,8 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         finally:
             if window is not None:
                 window.rooting(False)
-            if steps.backward_leaves(here, clock() - begin):
+            passing.discard(here)
+            if steps.backward_left(clock() - begin):
                 tally.wake()  # the next one that steps takes it back
                 agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
             _look_for_steps(agent, False)

@@ -7,7 +7,7 @@ another's, end none. For optimizers that are not in torch.optim see unlisted.py.
 from __future__ import annotations
 
 import sys
-import weakref
+import threading
 from typing import TYPE_CHECKING
 
 from .tally import FOLLOWED, Tally
@@ -21,67 +21,96 @@ CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 
 
+class Running:
+    """What one thread is inside of."""
+
+    def __init__(self, optimizer: int, begin: int) -> None:
+        # optimizers whose step runs, the outermost first, and closures that they called
+        self.stack = [optimizer]
+        self.begin = begin  # of the outermost one's step
+        self.closure_begin = 0  # of the outermost closure
+
+    def leave(self, what: int) -> bool:
+        """Leave the innermost of these, and all within it that left by an exception. Returns whether it was
+        there."""
+        if what not in self.stack:
+            return False
+        while self.stack.pop() != what:
+            pass
+        return True
+
+
 class Steps:
     """Follows optimizers and backward passes. Times are those of the agent's clock."""
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        # optimizers whose step runs, the outermost first, and closures that they called
-        self.stack: list[int] = []
-        self.opt_start = self.closure_start = 0
-        self.in_backward: set[int] = set()  # threads
+        self.running: dict[int, Running] = {}  # by thread, of those that are inside of an optimizer's step
         self.unstepped = 0  # backward passes since an optimizer stepped
 
     # -- optimizers ------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """What was only counted until now is followed."""
+        """Switch from counting to following."""
         tally = self.tally
         first, entered = tally.first(), tally.entered
         if entered > 0 and first is not None:
-            self.stack, self.opt_start = [id(first)], entered
-        tally.entered = FOLLOWED if self.stack else 0
+            self.running[tally.thread] = Running(id(first), entered)
+        tally.entered = FOLLOWED if self.running else 0
 
     def optimizer_enters(self, optimizer: Optimizer, now: int, within: bool = False) -> None:
-        """An optimizer steps, within another one's step or not. If not, those whose step runs have left by
-        an exception."""
-        if not within:
-            self.stack.clear()
-            self.opt_start = now
-        self.stack.append(id(optimizer))
+        """An optimizer steps, within another one's step or not. If not, those whose step runs in this thread
+        have left by an exception, and so have those of threads that are no more."""
+        here = threading.get_ident()
+        if within:
+            self.running[here].stack.append(id(optimizer))
+        else:
+            self.running.pop(here, None)
+            if self.running:
+                alive = sys._current_frames()
+                for thread in [t for t in list(self.running) if t not in alive]:
+                    self.running.pop(thread, None)
+            self.running[here] = Running(id(optimizer), now)
         self.tally.entered = FOLLOWED
 
     def optimizer_leaves(self, optimizer: Optimizer, now: int) -> bool:
         """An optimizer has stepped. Returns whether that was not inside of another one's step."""
-        key = id(optimizer)
-        while key in self.stack and self.stack.pop() != key:  # one that left by an exception
-            pass
-        if self.stack:
-            return False
-        tally = self.tally
-        tally.entered = 0
-        tally.optimizer += now - self.opt_start
+        here, tally = threading.get_ident(), self.tally
+        running = self.running.get(here)
+        if running is not None:
+            running.leave(id(optimizer))
+            if running.stack:
+                return False
+            del self.running[here]
+            tally.optimizer += now - running.begin
+        tally.entered = FOLLOWED if self.running else 0
         tally.stepped += 1
         return True
 
     def closure_enters(self, now: int) -> None:
         """The optimizer whose step runs calls the program's closure."""
-        if CLOSURE not in self.stack:
-            self.closure_start = now
-        self.stack.append(CLOSURE)
+        running = self.running.get(threading.get_ident())
+        if running is None:
+            return
+        if CLOSURE not in running.stack:
+            running.closure_begin = now
+        running.stack.append(CLOSURE)
 
     def closure_leaves(self, now: int) -> None:
         """The innermost closure has returned or raised. What it took is no optimizer's time."""
-        if CLOSURE not in self.stack:
-            return
-        while self.stack.pop() != CLOSURE:  # an optimizer that left by an exception
-            pass
-        if CLOSURE not in self.stack:
-            self.tally.optimizer -= now - self.closure_start
+        running = self.running.get(threading.get_ident())
+        if running is not None and running.leave(CLOSURE) and CLOSURE not in running.stack:
+            self.tally.optimizer -= now - running.closure_begin
+
+    def inside(self) -> bool:
+        """Whether this thread is inside of an optimizer's step, as far as hooks tell: one that raised is not
+        known to have left."""
+        return threading.get_ident() in self.running
 
     def optimizing(self) -> bool:
-        """Whether an optimizer's own code runs."""
-        return bool(self.stack) and self.stack[-1] != CLOSURE
+        """Whether an optimizer's own code runs in this thread."""
+        running = self.running.get(threading.get_ident())
+        return running is not None and running.stack[-1] != CLOSURE
 
     def heard_again(self) -> bool:
         """An optimizer has stepped. Returns whether none had for so long that it was said."""
@@ -93,7 +122,8 @@ class Steps:
         tally = self.tally
         first = tally.first()
         if first is None or tally.others >= ELSEWHERE:
-            first, tally.first = optimizer, weakref.ref(optimizer)
+            tally.ends_with(optimizer)
+            return True
         tally.others = 0 if first is optimizer else tally.others + 1
         return first is optimizer
 
@@ -104,7 +134,7 @@ class Steps:
         first = tally.first()
         least = min(optimizers, key=lambda o: crossed.get(id(o), sys.maxsize), default=None)
         if least is not None and crossed.get(id(least), 0) < crossed.get(id(first), 0):
-            tally.first, tally.others = weakref.ref(least), 0
+            tally.ends_with(least)
             tally.half_seen()  # the one that runs ends early
 
     def skipped(self) -> bool:
@@ -115,21 +145,12 @@ class Steps:
 
     def next(self, now: int, skipped: bool) -> None:
         """The next step begins."""
-        tally = self.tally
-        tally.begin, tally.stepped = now, 0 if skipped else 1
-        tally.backward = tally.optimizer = tally.spent = 0
+        self.tally.next(now, 0 if skipped else 1)
 
     # -- backward passes -------------------------------------------------------------------------------------
 
-    def backward_enters(self, thread: int) -> None:
-        self.in_backward.add(thread)
-        self.tally.passing = self.tally.passing or thread
-
-    def backward_leaves(self, thread: int, took: int) -> bool:
+    def backward_left(self, took: int) -> bool:
         """A backward pass has returned. Returns whether it is time to say that no optimizer steps."""
-        tally = self.tally
-        self.in_backward.discard(thread)
-        tally.passing = 0 if tally.passing == thread else tally.passing
-        tally.backward += took
+        self.tally.backward += took
         self.unstepped += 1
         return self.unstepped == UNSTEPPED

@@ -1,13 +1,15 @@
 """What hooks touch in every step, and hooks for steps that are only counted.
 
-A training step leaves little of the agent in the processor's caches, so a hook costs the objects that it
-touches rather than what it computes. While a step needs no more than four time stamps and a row, its hooks
+A training step leaves little of the agent in the processor's caches, so the cost of a hook is the objects it
+touches, not what it computes. While a step needs no more than four time stamps and a row, its hooks
 are closures over one small object.
 """
 
 from __future__ import annotations
 
 import collections
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ class Tally:
         "backward",
         "optimizer",
         "entered",
+        "thread",
         "passing",
         "spent",
         "stepped",
@@ -43,11 +46,17 @@ class Tally:
     )
 
     def __init__(self, begin: int | None) -> None:
+        self.reset(begin)
+
+    def reset(self, begin: int | None) -> None:
+        """Forget all steps. The one that runs began then."""
         self.calm = 0  # until when steps are only counted; any wish sets it to 0
         self.begin = begin  # None where the step was half seen
         self.backward = self.optimizer = 0
-        self.entered = 0  # when the optimizer's step began that runs, or FOLLOWED; 0 where none runs
-        self.passing = 0  # the thread whose backward pass is timed, 0 for none
+        # when the running optimizer step began; FOLLOWED if Steps follows it, 0 if none runs
+        self.entered = 0
+        self.thread = 0  # in which it runs, unless Steps follows it
+        self.passing: set[int] = set()  # threads whose backward passes are timed
         self.spent = 0  # by the agent
         self.stepped = 0  # steps of optimizers since the scaler of gradients was updated
         self.first: Callable[[], Any] = nobody  # a reference to the optimizer that ends a step
@@ -55,6 +64,20 @@ class Tally:
         self.left = 0  # steps until one that is captured
         self.produced = 0  # steps that have ended: the number of the next one
         self.rows: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
+
+    def next(self, begin: int, stepped: int) -> None:
+        """A step begins where the one before has ended, with so many steps of optimizers."""
+        self.begin, self.stepped = begin, stepped
+        self.backward = self.optimizer = self.spent = 0
+
+    def ends_with(self, optimizer: Any) -> None:
+        """Have a step end where an optimizer has stepped; with None, where the next one has."""
+        self.first = nobody if optimizer is None else weakref.ref(optimizer)
+        self.others = 0
+
+    def rest(self, until: int, left: int) -> None:
+        """Only count steps until then. After so many, one is captured."""
+        self.left, self.calm = left, until
 
     def wake(self) -> None:
         """Have the next hook do more than count."""
@@ -78,6 +101,7 @@ def counting(
 ) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
     """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
     to enters and leaves."""
+    ident = threading.get_ident
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         now = clock()
@@ -88,6 +112,7 @@ def counting(
             and not kwargs
             and len(args) < 2  # no closure
         ):
+            tally.thread = ident()  # first: another thread's hook may look between the two
             tally.entered = now
             return None
         return enters(optimizer, args, kwargs)

@@ -5,6 +5,7 @@ import os
 import signal
 import struct
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -274,10 +275,7 @@ def test_a_scaler_that_steps_nothing_ends_a_step():
 
 def test_what_is_left_of_a_step_is_its_forward_pass():
     steps, a = Steps(Tally(100)), Optimizer()
-    steps.backward_enters(1)
-    assert steps.in_backward == {1}
-    steps.backward_leaves(1, 30)
-    assert steps.in_backward == set()
+    steps.backward_left(30)
     stepped(steps, a, 160, 170)
     assert steps.tally.forward(180) == 40
     steps.next(180, True)
@@ -286,7 +284,7 @@ def test_what_is_left_of_a_step_is_its_forward_pass():
 
 def test_passes_that_no_step_follows_are_said_once_and_taken_back():
     steps, a = Steps(Tally(0)), Optimizer()
-    assert [steps.backward_leaves(1, 0) for _ in range(UNSTEPPED + 5)].count(True) == 1
+    assert [steps.backward_left(0) for _ in range(UNSTEPPED + 5)].count(True) == 1
     stepped(steps, a, 1, 2)
     assert [steps.heard_again(), steps.heard_again()] == [True, False]
 
@@ -418,10 +416,26 @@ def test_a_backward_pass_of_a_counted_step_counts_once(monkeypatch):
         backward(True)
         c.step(REST // 50)
     rows = json.loads(c.agent.outbox.take())
-    assert passes == 200 and c.agent.steps.in_backward == set()
+    assert passes == 200 and not c.agent.tally.passing
     assert sum(len(row) == 18 for row in rows) > 80
     assert {row[4] for row in rows} == {2 * (REST // 500)}
     assert {row[3] for row in rows} == {REST // 50 - REST // 500}
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_pass_within_one_that_did_not_go_through_torch_autograd_is_part_of_it(monkeypatch, counted):
+    c = Clocked(monkeypatch)
+    c.agent.torch._C = SimpleNamespace(_current_graph_task_id=lambda: 7)
+
+    def original():
+        c.now += 30
+
+    backward = around_backward(c.agent, original)
+    c.count()
+    if not counted:
+        c.agent.tally.wake()
+    backward()
+    assert c.agent.tally.backward == 0
 
 
 def test_a_backward_pass_that_raises_is_over(monkeypatch):
@@ -436,7 +450,7 @@ def test_a_backward_pass_that_raises_is_over(monkeypatch):
         c.agent.tally.calm = calm
         with pytest.raises(ZeroDivisionError):
             backward()
-        assert c.agent.steps.in_backward == set()
+        assert not c.agent.tally.passing
 
 
 @pytest.mark.parametrize("happens", ["nothing", "detached", "compiled"])
@@ -507,7 +521,7 @@ def test_a_step_of_several_optimizers_is_one_among_those_that_are_counted(monkey
     assert [row[0] for row in rows] == [produced, produced + 1]
     assert rows[0][1] == c.agent.epoch + begin and rows[1][1] == rows[0][2]
     assert rows[0][5] == (7 if happens == "it raised before" else 37)
-    assert not c.agent.steps.stack and not c.agent.tally.entered
+    assert not c.agent.steps.running and not c.agent.tally.entered
 
 
 def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
@@ -555,12 +569,43 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
             derived.step()
         derived.raises = False
         other.step()  # within no other
-        assert not agent.steps.stack
+        assert not agent.steps.running
         derived.step()
         assert not agent.guard.why and agent.tally.produced == 6
     finally:
         for handle in handles:
             handle.remove()
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_optimizers_that_step_in_two_threads_at_once_lose_no_step(monkeypatch, counted):
+    c, other = Clocked(monkeypatch), Optimizer()
+    c.count()
+    produced = c.agent.tally.produced
+    if not counted:
+        c.agent.tally.wake()
+    with ThreadPoolExecutor(1) as second:
+        c.pre(c.optimizer, (c.optimizer,), {})
+        c.now += 10
+        second.submit(c.pre, other, (other,), {}).result()
+        c.now += 20
+        c.post(c.optimizer, (c.optimizer,), {})
+        assert c.agent.tally.produced == produced + 1
+        second.submit(c.post, other, (other,), {}).result()
+    assert not c.agent.guard.why and not c.agent.steps.running and not c.agent.tally.entered
+    c.step(REST // 50)
+    rows = json.loads(c.agent.outbox.take())[produced:]
+    assert [row[0] for row in rows] == [produced, produced + 1] and rows[0][5] == 30
+
+
+def test_a_thread_that_died_within_a_step_keeps_none_from_being_counted(monkeypatch):
+    c, other = Clocked(monkeypatch), Optimizer()
+    c.count()
+    with ThreadPoolExecutor(1) as second:
+        second.submit(c.pre, other, (other,), {}).result()
+    assert c.agent.steps.running
+    c.step(REST // 50)
+    assert not c.agent.steps.running and not c.agent.tally.entered
 
 
 def test_a_closure_among_counted_steps_is_followed(monkeypatch):
@@ -581,7 +626,7 @@ def test_a_closure_among_counted_steps_is_followed(monkeypatch):
 def test_a_child_of_fork_counts_with_the_hooks_of_its_parent(monkeypatch):
     c = Clocked(monkeypatch)
     c.count()
-    c.agent.tally.passing = 1  # it was forked in the middle of a backward pass
+    c.agent.tally.passing.add(1)  # it was forked in the middle of a backward pass
     monkeypatch.setattr(c.agent, "_expect_the_end", lambda: None)
     tally, clock = c.agent.tally, c.agent.clock
     c.agent._forked()
