@@ -43,15 +43,15 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// bodyOf returns the start of the body of one of the agent's methods, or of a function where class is empty,
-// and its indentation.
+// bodyOf returns the start of the body of one of the agent's methods, or of a function that another one holds,
+// or of any function where class is empty, and its indentation.
 func bodyOf(t *testing.T, agent, class, name string) (start int, indent string) {
 	t.Helper()
 	begin, outer := 0, ""
 	if class != "" {
-		head := regexp.MustCompile(`(?m)^class ` + class + `\b`).FindStringIndex(agent)
+		head := regexp.MustCompile(`(?m)^(?:class|def) ` + class + `\b`).FindStringIndex(agent)
 		if head == nil {
-			t.Fatalf("the agent has no class %s", class)
+			t.Fatalf("the agent has no %s", class)
 		}
 		begin, outer = head[1], "    "
 	}
@@ -67,25 +67,29 @@ func bodyOf(t *testing.T, agent, class, name string) (start int, indent string) 
 // trains again for each.
 func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 	t.Parallel()
+	const later, counts = "self.outbox.produced >= 3", "clock() < tally.calm"
 	cases := []struct {
 		class, method string
 		guarded       bool // the method's own try is what is put to the test
 		when          string
 		scenario      string // mlp where empty
 	}{
-		{"Agent", "boundary", false, "self.outbox.produced >= 3", ""},
-		{"Agent", "_pre", true, "self.outbox.produced >= 3", ""},
-		{"Totals", "_take_totals", false, "self.outbox.produced >= 3", ""},
-		{"Sender", "_hear", false, "True", ""},
-		{"Storages", "of", false, "len(self.born) > 30", ""},
-		{"Addresses", "look", false, "True", ""},
-		{"Ops", "_ran", false, "len(self.rows.list) > 40", ""},
-		{"Roles", "enter", true, "self.modules.running", ""},
-		{"Storages", "_gone", true, "len(self.rows.list) > 40", ""},
-		{"Ops", "pieces", false, "True", ""},
-		{"", "_look_for_steps", true, "begins", "byhand"},
-		{"", "_look_for_steps", true, "not begins and unlisted", "byhand"},
-		{"Agent", "unlisted_stepped", true, "self.outbox.produced >= 1", "byhand"},
+		{class: "Agent", method: "boundary", when: later},
+		{class: "Agent", method: "_pre", guarded: true, when: later},
+		{class: "counting", method: "pre", guarded: true, when: counts},
+		{class: "counting", method: "post", guarded: true, when: counts},
+		{class: "Totals", method: "_take_totals", when: later},
+		{class: "Sender", method: "_hear", when: "True"},
+		{class: "Storages", method: "of", when: "len(self.born) > 30"},
+		{class: "Addresses", method: "look", when: "True"},
+		{class: "Ops", method: "_ran", when: "len(self.rows.list) > 40"},
+		{class: "Roles", method: "enter", guarded: true, when: "self.modules.running"},
+		{class: "Storages", method: "_gone", guarded: true, when: "len(self.rows.list) > 40"},
+		{class: "Ops", method: "pieces", when: "True"},
+		{method: "_look_for_steps", guarded: true, when: "begins", scenario: "byhand"},
+		{method: "_look_for_steps", guarded: true, when: "not begins and unlisted", scenario: "byhand"},
+		{class: "Agent", method: "unlisted_stepped", guarded: true, when: "self.outbox.produced >= 1",
+			scenario: "byhand"},
 	}
 	names, agents := make([]string, len(cases)), t.TempDir()
 	for i, c := range cases {

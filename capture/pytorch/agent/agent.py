@@ -148,7 +148,7 @@ class Agent:
 
         from torch.optim import optimizer as hooks
 
-        pre, post = counting(self.tally, self.clock, self._pre, self._post)
+        pre, post = counting(self.tally, self.clock, self._pre, self._post, self.caught)
         self.hooks = [
             hooks.register_optimizer_step_pre_hook(pre),
             hooks.register_optimizer_step_post_hook(post),

@@ -10,6 +10,7 @@ from .compat import step_hooks
 from .link import refuse
 from .process import initializing, silent, too_old
 from .says import Says
+from .tally import MARK
 
 
 def reach(path: str) -> None:
@@ -18,7 +19,7 @@ def reach(path: str) -> None:
     torch = sys.modules.get("torch")
     if torch is None or initializing(torch) or silent():
         return
-    if not any(type(getattr(hook, "__self__", None)).__name__ == "Agent" for hook in step_hooks()):
+    if not any(getattr(hook, MARK, None) is True for hook in step_hooks()):
         attach(path)
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
 COUNTED = 6  # figures of a step that was only counted
+MARK = "gmemtop_agent"  # an attribute of the agent's first hook, by which another copy of the agent knows it
 FOLLOWED = -1  # stands in for a time where Steps follows the optimizers
 
 
@@ -98,36 +99,46 @@ def counting(
     clock: Clock,
     enters: Callable[[Optimizer, Any, Any], Any],
     leaves: Callable[[Optimizer, Any, Any], None],
+    caught: Callable[[BaseException], bool],
 ) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
     """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
-    to enters and leaves."""
+    to enters and leaves, which catch their own errors. Of others caught says whether to raise them."""
     ident = threading.get_ident
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        now = clock()
-        if (
-            now < tally.calm
-            and not tally.entered
-            and tally.first() is optimizer
-            and not kwargs
-            and len(args) < 2  # no closure
-        ):
-            tally.thread = ident()  # first: another thread's hook may look between the two
-            tally.entered = now
-            return None
+        try:
+            now = clock()
+            if (
+                now < tally.calm
+                and not tally.entered
+                and tally.first() is optimizer
+                and not kwargs
+                and len(args) < 2  # no closure
+            ):
+                tally.thread = ident()  # first: another thread's hook may look between the two
+                tally.entered = now
+                return None
+        except BaseException as e:
+            if caught(e):
+                raise
         return enters(optimizer, args, kwargs)
 
     def post(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        now, entered = clock(), tally.entered
-        if now < tally.calm and entered > 0 and tally.left > 1:  # entered by the first
-            took = tally.optimizer + now - entered
-            tally.rows.append((tally.produced, tally.begin, now, tally.backward, took, tally.spent))
-            tally.produced += 1
-            tally.left -= 1
-            tally.begin, tally.stepped = now, 1
-            tally.entered = tally.others = tally.backward = tally.optimizer = 0
-            tally.spent = clock() - now
-        else:
-            leaves(optimizer, args, kwargs)
+        try:
+            now, entered = clock(), tally.entered
+            if now < tally.calm and entered > 0 and tally.left > 1:  # entered by the first
+                took = tally.optimizer + now - entered
+                tally.rows.append((tally.produced, tally.begin, now, tally.backward, took, tally.spent))
+                tally.produced += 1
+                tally.left -= 1
+                tally.begin, tally.stepped = now, 1
+                tally.entered = tally.others = tally.backward = tally.optimizer = 0
+                tally.spent = clock() - now
+                return
+        except BaseException as e:
+            if caught(e):
+                raise
+        leaves(optimizer, args, kwargs)
 
+    setattr(pre, MARK, True)
     return pre, post

@@ -80,7 +80,7 @@ def measure(agent, counting, step, steps):
         step()
     for hook in agent.hooks:
         hook.remove()
-    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post)
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
     agent.hooks = [hooks.register_optimizer_step_pre_hook(timed(pre)),
                    hooks.register_optimizer_step_post_hook(timed(post))]
     sender = time.pthread_getcpuclockid(agent.thread.ident)

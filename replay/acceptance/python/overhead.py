@@ -137,7 +137,7 @@ def main():
 
     def put_in():
         take_out()  # two windows with the agent may follow each other
-        pre, post = space["counting"](agent.tally, agent.clock, agent._pre, agent._post)
+        pre, post = space["counting"](agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
         agent.hooks = [hooks.register_optimizer_step_pre_hook(pre),
                        hooks.register_optimizer_step_post_hook(post)]
         agent.tally.half_seen()

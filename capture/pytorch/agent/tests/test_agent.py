@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import around, wire
+from agent import around, arrive, wire
 from agent.agent import REST, Agent
 from agent.around import around_backward
 from agent.carry import Carrier
@@ -354,6 +354,23 @@ def test_nothing_of_an_agent_holds_it(monkeypatch):
     assert [part() for part in parts] == [None] * len(parts)
 
 
+def test_a_process_that_has_an_agents_hooks_is_not_brought_another(monkeypatch):
+    """As a child of fork has, which has no thread of the agent's before its first step."""
+    import sys
+
+    hooks, brought = {}, []
+    optimizer = SimpleNamespace(_global_optimizer_pre_hooks=hooks)
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    monkeypatch.setitem(sys.modules, "torch.optim", SimpleNamespace(optimizer=optimizer))
+    monkeypatch.setattr(arrive, "attach", brought.append)
+    hooks[0] = lambda optimizer, args, kwargs: None  # the program's own
+    arrive.reach("/nowhere")
+    agent = Agent("/nowhere", False)
+    hooks[1], _ = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
+    arrive.reach("/nowhere")
+    assert brought == ["/nowhere"]
+
+
 class Clocked:
     """An agent whose clock we set, and the steps of an optimizer under it."""
 
@@ -368,7 +385,7 @@ class Clocked:
         self.agent.epoch = self.agent.outbox.epoch = 1000
         self.agent.manager.next_work = 1 << 62
         agent = self.agent
-        self.pre, self.post = counting(agent.tally, agent.clock, agent._pre, agent._post)
+        self.pre, self.post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
 
     def step(self, took):
         """One of so many nanoseconds, a tenth of them in the optimizer."""
@@ -554,7 +571,7 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
 
     agent = Agent("/nowhere", False)
     agent.thread = SimpleNamespace(ident=0)
-    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post)
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
     handles = [
         hooks.register_optimizer_step_pre_hook(pre),
         hooks.register_optimizer_step_post_hook(post),
