@@ -132,10 +132,10 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 		l.Refused = err.Error()
 		return ctx.Err()
 	}
-	must := problem.MustReside()
-	l.Problem = trial.Problem{Peak: problem.Held(), Reside: must.Total(), Ops: len(problem.Ops),
+	must := plan.LeastResident(problem)
+	l.Problem = trial.Problem{Peak: problem.Held(), Reside: must, Ops: len(problem.Ops),
 		Notes: problem.Notes}
-	l.Budget = max(int64(share*float64(problem.Held())), int64(aboveFloor*float64(must.Total())))
+	l.Budget = max(int64(share*float64(problem.Held())), int64(aboveFloor*float64(must)))
 	joint, err := managers.Select("joint")
 	if err != nil {
 		return err

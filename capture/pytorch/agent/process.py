@@ -74,8 +74,8 @@ def optimizing() -> bool:
 
 
 def nested() -> bool:
-    """Whether the optimizer's step whose hook runs lies within another one's, or within one of a class that
-    it is derived from."""
+    """Whether the step whose hook is running was called from another optimizer's step, or from a subclass's
+    step that calls it."""
     innermost = _step(_here())
     return innermost is not None and _step(innermost.f_back) is not None
 
