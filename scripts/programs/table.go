@@ -46,7 +46,7 @@ const planHead = `
 A step of each program, described and planned for with joint; no plan was carried out (-plan-only).
 Of %[2]d programs %[1]d have a plan, and %[3]d of them one that fits. Sizes are in MiB. The budget is 70 %%
 of what the step holds, or where what cannot leave is nearly all of that, 5 %% more than what cannot leave:
-parameters, optimizer state and the operands of the op that needs most.
+parameters, the operands of the op that needs most, and optimizer state that cannot wait on the host.
 
 | program | ops | holds | cannot leave | budget | joint predicts | or why not |
 |---|---:|---:|---:|---:|---|---|
