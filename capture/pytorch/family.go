@@ -15,10 +15,11 @@ import (
 // started after the command is the command's
 //
 //   - if its parent is, or was at an earlier look. A number and a start time identify a process forever;
-//   - if its session or process group has one of the command's, and is not this program's own: both are
-//     inherited and can only be entered from within. A command under a screen has a session of its own, which
-//     only setsid(2) leaves; one that shares the terminal with this program shares the session, and as a rule
-//     the group, with programs that have nothing to do with it;
+//   - if its session or process group has one of the command's, and is not that of the gmemtop that started
+//     the command: both are inherited and can only be entered from within. A command under a screen has a
+//     session of its own, which only setsid(2) leaves; one that shares the terminal with its gmemtop shares
+//     the session, and as a rule the group, with programs that have nothing to do with it, and still does
+//     when another gmemtop, in another session, watches it instead;
 //   - if its environment names our socket, which no other command's does: python -I inherits it, too;
 //   - if its output goes to the file that was made for the command's output.
 //
@@ -36,7 +37,7 @@ import (
 type family struct {
 	root    int   // the command
 	started int64 // when it started: a later process may have the same number
-	session int   // this program's own
+	session int   // that of the gmemtop that started the command, which it may share with strangers
 	group   int
 	mark    string // "name=value" in the environment of what the command starts
 	output  string // the file that its output goes to, "" if we did not make one
@@ -51,10 +52,9 @@ type relative struct {
 
 // familyOf returns the family of a job's command.
 func familyOf(j *Job) *family {
-	f := &family{root: j.PID(), mark: envSocket + "=" + j.listener.Path()}
-	root, _ := statOf(f.root)
-	own, _ := statOf(os.Getpid())
-	f.started, f.session, f.group = root.Started, own.Session, own.Group
+	c := &j.command
+	f := &family{root: c.PID, started: c.started, session: c.session, group: c.group,
+		mark: envSocket + "=" + j.listener.Path()}
 	if j.output != nil {
 		// the name under which the kernel shows the file to every process
 		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd())))
@@ -135,9 +135,9 @@ func (f *family) list() []int {
 	return list
 }
 
-// holds reports whether n is in a list and means anything. Our own number does not, nor does 0, which stands
-// for a process outside this program's PID namespace.
-func holds(sorted []int, n, ours int) bool {
+// holds reports whether n is in a list and means anything. The starter's number does not, nor does 0, which
+// stands for a process outside this program's PID namespace.
+func holds(sorted []int, n, starter int) bool {
 	_, ok := slices.BinarySearch(sorted, n)
-	return ok && n != 0 && n != ours
+	return ok && n != 0 && n != starter
 }

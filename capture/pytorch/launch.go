@@ -62,6 +62,7 @@ type Launch struct {
 type Job struct {
 	launch   Launch
 	process  *os.Process
+	command  Orphan // what is left of this job if this program is killed
 	listener *Listener
 	folder   string
 	output   *os.File
@@ -171,7 +172,7 @@ func (j *Job) start(base string) error {
 		return err
 	}
 	j.process = cmd.Process
-	leaveOwner(j.folder, j.PID(), j.launch.Note)
+	j.command = leaveOwner(j.folder, j.PID(), os.Getpid(), j.launch.Note)
 	go func() {
 		awaitEnd(j.PID(), 0, forever) // since Reach cannot attach while Wait waits
 		_ = cmd.Wait()

@@ -18,10 +18,10 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 	}
 	const nobody = 1 << 30 // no system has so many
 	for name, text := range map[string]string{
-		"run-lives":    fmt.Sprintf("%d %d %s", os.Getpid(), self.Started, pidSpace()),
-		"run-ended":    fmt.Sprintf("%d %d %s", nobody, 5, pidSpace()),
-		"run-replaced": fmt.Sprintf("%d %d %s", os.Getpid(), self.Started-1, pidSpace()),
-		"run-inside":   fmt.Sprintf("%d %d %s", nobody, 5, "pid:[1]"),
+		"run-lives":    fmt.Sprintf("%d %d %s 1 1", os.Getpid(), self.Started, pidSpace()),
+		"run-ended":    fmt.Sprintf("%d %d %s 1 1", nobody, 5, pidSpace()),
+		"run-replaced": fmt.Sprintf("%d %d %s 1 1", os.Getpid(), self.Started-1, pidSpace()),
+		"run-inside":   fmt.Sprintf("%d %d %s 1 1", nobody, 5, "pid:[1]"),
 		"run-unsaid":   "",
 	} {
 		folder := filepath.Join(base, name)
@@ -36,7 +36,7 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(base, "run-begins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid(), "")
+	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid(), os.Getpid(), "")
 	sweep(base)
 	left, _ := filepath.Glob(filepath.Join(base, "run-*"))
 	for i := range left {

@@ -20,6 +20,8 @@ type Orphan struct {
 
 	folder  string
 	started int64
+	// session and group are those of the gmemtop that started it.
+	session, group int
 }
 
 // Orphans returns the orphans of this user on this machine, wherever their folders are: a scheduler may have
@@ -51,14 +53,14 @@ func unwatched(socket string) bool {
 // socketOf returns the socket of the run that has a folder.
 func socketOf(folder string) string { return folder + ".sock" }
 
-// Resume watches an orphan from now on. Of l, only Each and Reach count.
+// Resume watches an orphan from now on. It uses only Each and Reach of l.
 func (o Orphan) Resume(l Launch) (*Job, error) {
 	var lister procs.Lister
 	p, err := lister.Look(o.PID)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", o.PID, err)
 	}
-	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach}, folder: o.folder,
+	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach}, folder: o.folder, command: o,
 		exited: make(chan struct{})}
 	if j.process, err = os.FindProcess(o.PID); err != nil {
 		return nil, fmt.Errorf("process %d: %w", o.PID, err)
@@ -74,14 +76,19 @@ func (o Orphan) Resume(l Launch) (*Job, error) {
 }
 
 // A run's folder lives as long as its command, whose children may import torch long after the viewer has
-// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace.
-// The lines after that are the launch's note.
+// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace,
+// followed by the session and process group of the gmemtop that started it. The lines after that are the
+// launch's note.
 const ownerFile = "pid"
 
-func leaveOwner(folder string, pid int, note string) {
+// leaveOwner describes a command in its run's folder for when starter, the gmemtop that started it, is killed.
+func leaveOwner(folder string, pid, starter int, note string) Orphan {
 	s, _ := statOf(pid) // start time 0 if unknown
-	_ = os.WriteFile(filepath.Join(folder, ownerFile),
-		fmt.Appendf(nil, "%d %d %s\n%s", pid, s.Started, pidSpace(), note), 0o600)
+	by, _ := statOf(starter)
+	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s %d %d\n%s", pid, s.Started,
+		pidSpace(), by.Session, by.Group, note), 0o600)
+	return Orphan{PID: pid, Note: note, folder: folder, started: s.Started, session: by.Session,
+		group: by.Group}
 }
 
 // readOwner reads an ownerFile. It reports an error for one of another PID namespace.
@@ -93,7 +100,8 @@ func readOwner(path string) (o Orphan, err error) {
 	first, note, _ := strings.Cut(string(b), "\n")
 	o = Orphan{Note: note, folder: filepath.Dir(path)}
 	var space string
-	if _, err = fmt.Sscan(first, &o.PID, &o.started, &space); err == nil && space != pidSpace() {
+	_, err = fmt.Sscan(first, &o.PID, &o.started, &space, &o.session, &o.group)
+	if err == nil && space != pidSpace() {
 		err = fmt.Errorf("%s is of another PID namespace", path)
 	}
 	return o, err
