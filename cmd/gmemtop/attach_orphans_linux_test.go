@@ -1,0 +1,151 @@
+//go:build !nobus
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+)
+
+// leftBehind is a command whose gmemtop run --join-file was killed, in a session of its own, and the hub.
+type leftBehind struct {
+	t         *testing.T
+	dir, join string
+	late      time.Time
+}
+
+// until waits until something is done.
+func (x *leftBehind) until(what string, done func() bool) {
+	x.t.Helper()
+	for !done() {
+		if time.Now().After(x.late) {
+			x.t.Fatalf("gave up waiting until %s", what)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// start starts a program that ends with the test.
+func (x *leftBehind) start(said *words, argv ...string) *exec.Cmd {
+	x.t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = x.dir, said, said
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		x.t.Fatal(err)
+	}
+	x.t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+		_ = cmd.Wait()
+	})
+	return cmd
+}
+
+// has reports whether a file is there.
+func (x *leftBehind) has(name string) bool {
+	_, err := os.Stat(filepath.Join(x.dir, name))
+	return err == nil
+}
+
+// put writes an empty file.
+func (x *leftBehind) put(name string) {
+	x.t.Helper()
+	if err := os.WriteFile(filepath.Join(x.dir, name), nil, 0o600); err != nil {
+		x.t.Fatal(err)
+	}
+}
+
+// number waits for the number in a file.
+func (x *leftBehind) number(name string) (n int) {
+	x.t.Helper()
+	x.until(name+" is written", func() bool {
+		b, err := os.ReadFile(filepath.Join(x.dir, name))
+		if err != nil || !strings.HasSuffix(string(b), "\n") {
+			return false
+		}
+		n, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		return err == nil
+	})
+	return n
+}
+
+// leaveBehind starts a hub and a command, kills the gmemtop that watches the command, and goes on with the
+// rest of the shell script that started it.
+func leaveBehind(t *testing.T, command, rest string) *leftBehind {
+	t.Helper()
+	x := &leftBehind{t: t, dir: t.TempDir(), late: time.Now().Add(4 * time.Minute)}
+	x.join = filepath.Join(x.dir, "r.join")
+	x.start(new(words), "gmemtop", "hub", "--run", "r", "--join-file", x.join)
+	x.until("the hub has written its keys", func() bool { return x.has("r.join") })
+	script(t, filepath.Join(x.dir, "command"), "touch started\n"+command)
+	script(t, filepath.Join(x.dir, "terminal"), "gmemtop run --headless -q --join-file r.join -- ./command &\n"+
+		"echo $! >watching\nwait\n"+rest)
+	x.start(new(words), filepath.Join(x.dir, "terminal"))
+	pid := x.number("watching")
+	x.until("the command runs", func() bool { return x.has("started") })
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// trainsOn trains until it is killed. With torch loaded it writes its process number to the file that its
+// argument names.
+const trainsOn = `
+import os, sys, time, torch
+with open(sys.argv[1] + ".part", "w") as f:
+    print(os.getpid(), file=f)
+os.rename(sys.argv[1] + ".part", sys.argv[1])
+w = torch.zeros(4, requires_grad=True)
+optimizer = torch.optim.SGD([w], lr=0.1)
+while True:
+    optimizer.zero_grad()
+    (w - 1).square().sum().backward()
+    optimizer.step()
+    time.sleep(0.02)
+`
+
+// In the terminal of a killed gmemtop, another training is started. The gmemtop that takes over, typed at
+// another terminal, leaves it alone, although it attaches to the command's own training, which starts later
+// and has lost gmemtop's environment as well.
+func TestWhoTakesOverLeavesOtherProgramsOfTheTerminalAlone(t *testing.T) {
+	python := torchtest.Python(t)
+	for _, o := range inject.Check(os.Getppid()).Obstacles {
+		if errors.Is(o, inject.ErrNotPermitted) {
+			t.Skip("needs the permission to trace a process of one's own: ", o)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "train.py")
+	if err := os.WriteFile(file, []byte(trainsOn), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	train := fmt.Sprintf("env -i '%s' '%s' ", python, file)
+	x := leaveBehind(t, "until [ -e go ]; do sleep 0.05; done\n"+train+"ours\n", train+"strangers\n")
+	var said words
+	stranger := x.number("strangers")
+	x.start(&said, "gmemtop", "attach", "--join-file", x.join)
+	x.until("it is taken over", func() bool { return strings.Contains(said.String(), "again") })
+	x.put("go")
+	ours := x.number("ours")
+	var seen struct{ Ranks []struct{ PID int } }
+	x.until("a rank is seen", func() bool {
+		out, err := exec.Command("gmemtop", "view", "--json", "--join-file", x.join).Output()
+		return err == nil && json.Unmarshal(out, &seen) == nil && len(seen.Ranks) > 0
+	})
+	if len(seen.Ranks) != 1 || seen.Ranks[0].PID != ours {
+		t.Errorf("the command trains as %d, a stranger as %d, and these are ranks: %+v: %s", ours, stranger,
+			seen.Ranks, &said)
+	}
+}
