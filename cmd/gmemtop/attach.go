@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
@@ -47,8 +49,8 @@ Without PID, choose from this machine's GPUs and processes; without a terminal, 
 
 slurm:JOB watches all ranks of a running Slurm job, on all of its nodes.
 
---join-file goes on for a gmemtop run --join-file that was killed on this machine: what it started sends to
-the hub again.`,
+--join-file takes over from a gmemtop run --join-file that was killed on this machine: its command is watched
+again, and its steps go to the hub.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242\n  " +
 			"gmemtop attach slurm:4242\n  gmemtop attach --join-file /shared/r1.join",
@@ -59,8 +61,8 @@ the hub again.`,
 	c.flags.writing(cmd, "also record what is watched to this native file, for replay")
 	c.flags.screen(cmd)
 	c.probing(cmd)
-	cmd.Flags().StringVar(&c.join, "join-file", "", "send the steps of what a killed gmemtop run left "+
-		"behind to the hub that wrote this `file`")
+	cmd.Flags().StringVar(&c.join, "join-file", "", "take over a command whose gmemtop run was "+
+		"killed; send its steps to the hub that wrote this `file`")
 	cmd.Flags().StringVar(&c.creds, "creds", "", credsUsage)
 	help.Rare(cmd.Flags(), "creds")
 	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+
@@ -75,17 +77,19 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	others := x != nil || c.probes != "" || c.dry || c.flags.output != ""
 	slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 	switch {
-	case c.join != "" && (len(args) > 0 || others):
-		return usagef("attach --join-file finds the processes itself and only watches: leave out " +
-			"the process and the other flags")
+	case c.join != "" && len(args) > 0:
+		return usagef("attach --join-file finds the processes itself: leave out %s", args[0])
 	case c.join != "":
+		if name := besides(cmd, "join-file", "creds"); name != "" {
+			return usagef("attach --join-file only watches: leave out --%s", name)
+		}
 		return c.attachOrphans(ctx)
-	case slurm && others:
-		return usagef("attach slurm:JOB only watches: leave out the other flags")
 	case slurm:
+		if name := besides(cmd); name != "" {
+			return usagef("attach slurm:JOB only watches: leave out --%s", name)
+		}
 		return c.attachSlurm(ctx, args[0])
 	case x != nil && c.probes != "":
 		return usagef("--probes only watches and carries out no plan: leave out --probes, or " +
@@ -107,6 +111,18 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 		return c.attachDry(pid)
 	}
 	return c.run(ctx, pid, x)
+}
+
+// besides returns the first of a command's own flags that is set and not in the list, "" if there is none.
+// Flags for the look of the screen do not count.
+func besides(cmd *cobra.Command, known ...string) (name string) {
+	known = append(known, "theme", "no-mouse", "no-links")
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if name == "" && f.Changed && !slices.Contains(known, f.Name) {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // run shows one process. With a choice, the process trains with that plan meanwhile.

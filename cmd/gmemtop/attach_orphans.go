@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
@@ -17,19 +18,26 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// fleetNote is what gmemtop run leaves beside a command whose steps go to a hub: what the node is called, and
-// where the join file is.
+// fleetNote is what gmemtop run leaves beside a command whose steps go to a hub, in three lines: the name of
+// the machine, that of the node, and the path of the join file.
 func fleetNote(id fleet.Identity, join string) string {
 	path, err := filepath.Abs(join)
 	if err != nil {
 		path = join
 	}
-	return id.NodeName() + "\n" + path
+	return id.Node + "\n" + id.NodeName() + "\n" + path
+}
+
+// readFleetNote reads what fleetNote wrote. The path is "" in the note of a command that sends to no hub.
+func readFleetNote(note string) (machine, name, path string) {
+	machine, rest, _ := strings.Cut(note, "\n")
+	name, path, _ = strings.Cut(rest, "\n")
+	return machine, name, path
 }
 
 // attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, and sends
 // it to the hub in the name of the same nodes. It ends when the commands have ended, or on a signal; then the
-// agents stay, as they did before.
+// agents stay, as they did before. What goes wrong with one command leaves the others alone.
 func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	orphans, err := c.orphans()
 	if err != nil {
@@ -44,37 +52,63 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	conn, join, err := reach.Dial(ctx)
+	var work sync.WaitGroup
+	var failed atomic.Int64
+	for _, o := range orphans {
+		work.Go(func() {
+			if err := c.takeOver(ctx, o, reach); err != nil {
+				failed.Add(1)
+				c.complain("process %d: %v", o.PID, err)
+			}
+		})
+	}
+	work.Wait()
+	if n := failed.Load(); n > 0 {
+		return fmt.Errorf("%d of %d commands could not be taken over or recorded to the end: to try again, "+
+			"type the same command", n, len(orphans))
+	}
+	return nil
+}
+
+// takeOver watches an orphan and sends its steps as the node that it was of, until the command ends or ctx is
+// done.
+func (c *attachCommand) takeOver(ctx context.Context, o pytorch.Orphan, reach fleet.Reach) error {
+	node, run, err := c.nodeOf(ctx, o, reach)
+	if ctx.Err() != nil {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
-	nodes := make([]fleet.NodeOptions, len(orphans))
-	for i, o := range orphans {
-		if nodes[i], err = c.nodeOf(ctx, o, conn); err != nil {
-			return err
-		}
+	ranks := job.New(job.NewWatch(job.Options{}))
+	command, err := o.Resume(pytorch.Launch{Reach: ranks.Injector(),
+		Each: func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }})
+	if err != nil {
+		return errors.Join(err, ranks.Close())
 	}
-	failed := make([]error, len(orphans))
-	var work sync.WaitGroup
-	for i, o := range orphans {
-		c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows it",
-			join.Run, o.PID, shellWord(c.join))
-		work.Go(func() { failed[i] = resume(ctx, o, nodes[i]) })
-	}
-	work.Wait()
-	return errors.Join(failed...)
+	c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows it", run,
+		o.PID, shellWord(c.join))
+	ranks.Run(ctx, command)
+	n := fleet.StartNode(ranks, node)
+	_ = ranks.WaitOver(ctx) // a signal is no error
+	n.Close()
+	return ranks.Close()
 }
 
-// nodeOf returns how to go on for the node that an orphan was of, as the hub knows it.
-func (c *attachCommand) nodeOf(ctx context.Context, o pytorch.Orphan, conn *bus.Conn) (fleet.NodeOptions,
-	error) {
-	name, _, _ := strings.Cut(o.Note, "\n")
-	past, err := fleet.LastWords(ctx, conn, name)
+// nodeOf asks the hub about the node that an orphan was of, and returns how to go on for it, and the run.
+func (c *attachCommand) nodeOf(ctx context.Context, o pytorch.Orphan, reach fleet.Reach) (fleet.NodeOptions,
+	string, error) {
+	conn, join, err := reach.Dial(ctx)
+	if err != nil {
+		return fleet.NodeOptions{}, "", err
+	}
+	defer conn.Close()
 	id := fleet.Identify(c.Env)
-	id.Node, _, _ = strings.Cut(name, ":") // a scheduler may have called it otherwise than this shell does
+	var name string
+	id.Node, name, _ = readFleetNote(o.Note) // a scheduler may have called it otherwise than this shell does
+	past, err := fleet.LastWords(ctx, conn, name)
 	return fleet.NodeOptions{Identity: id, Name: name, Past: past, Join: c.join, Credentials: c.creds,
-		Tell: func(text string) { c.complain("%s", text) }}, err
+		Tell: func(text string) { c.complain("%s", text) }}, join.Run, err
 }
 
 // orphans returns the commands of this machine that a killed gmemtop was sending to the hub of the join file.
@@ -86,9 +120,9 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 	var list []pytorch.Orphan
 	var others []string
 	for _, o := range pytorch.Orphans() {
-		if _, path, sends := strings.Cut(o.Note, "\n"); path == own {
+		if _, _, path := readFleetNote(o.Note); path == own {
 			list = append(list, o)
-		} else if sends && !slices.Contains(others, path) {
+		} else if path != "" && !slices.Contains(others, path) {
 			others = append(others, path)
 		}
 	}
@@ -96,25 +130,10 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 		return list, nil
 	}
 	host, _ := os.Hostname()
-	text := fmt.Sprintf("no gmemtop run --join-file %s was killed on %s and left its command behind",
-		shellWord(c.join), host)
+	text := fmt.Sprintf("nothing to take over on %s: no command is left of a gmemtop run --join-file %s", host,
+		shellWord(c.join))
 	if len(others) > 0 {
-		text += "; with these files it was: " + strings.Join(others, ", ")
+		text += "; there are some of: " + strings.Join(others, ", ")
 	}
 	return nil, errors.New(text)
-}
-
-// resume watches an orphan and sends its steps as a node, until the command ends or ctx is done.
-func resume(ctx context.Context, o pytorch.Orphan, node fleet.NodeOptions) error {
-	ranks := job.New(job.NewWatch(job.Options{}))
-	command, err := o.Resume(pytorch.Launch{Reach: ranks.Injector(),
-		Each: func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }})
-	if err != nil {
-		return errors.Join(err, ranks.Close())
-	}
-	ranks.Run(ctx, command)
-	n := fleet.StartNode(ranks, node)
-	_ = ranks.WaitOver(ctx) // a signal is no error
-	n.Close()
-	return ranks.Close()
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,6 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
@@ -81,14 +85,21 @@ func (x *leftBehind) number(name string) (n int) {
 	return n
 }
 
-// leaveBehind starts a hub and a command, kills the gmemtop that watches the command, and goes on with the
-// rest of the shell script that started it.
-func leaveBehind(t *testing.T, command, rest string) *leftBehind {
+// newLeftBehind starts the hub.
+func newLeftBehind(t *testing.T) *leftBehind {
 	t.Helper()
 	x := &leftBehind{t: t, dir: t.TempDir(), late: time.Now().Add(4 * time.Minute)}
 	x.join = filepath.Join(x.dir, "r.join")
 	x.start(new(words), "gmemtop", "hub", "--run", "r", "--join-file", x.join)
 	x.until("the hub has written its keys", func() bool { return x.has("r.join") })
+	return x
+}
+
+// leaveBehind starts a hub and a command, kills the gmemtop that watches the command, and goes on with the
+// rest of the shell script that started it.
+func leaveBehind(t *testing.T, command, rest string) *leftBehind {
+	t.Helper()
+	x := newLeftBehind(t)
 	script(t, filepath.Join(x.dir, "command"), "touch started\n"+command)
 	script(t, filepath.Join(x.dir, "terminal"), "gmemtop run --headless -q --join-file r.join -- ./command &\n"+
 		"echo $! >watching\nwait\n"+rest)
@@ -147,5 +158,67 @@ func TestWhoTakesOverLeavesOtherProgramsOfTheTerminalAlone(t *testing.T) {
 	if len(seen.Ranks) != 1 || seen.Ranks[0].PID != ours {
 		t.Errorf("the command trains as %d, a stranger as %d, and these are ranks: %+v: %s", ours, stranger,
 			seen.Ranks, &said)
+	}
+}
+
+// Two commands are left behind, and somebody has put a folder in place of the socket of one: the other is
+// watched until it ends, and the error says which one is not. A signal ends taking over without an error.
+func TestACommandThatCannotBeTakenOverLeavesTheOthersAlone(t *testing.T) {
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("needs the program sleep: a command that is left behind")
+	}
+	base := torchtest.Folder(t) // a socket's path has to be short
+	t.Setenv("XDG_RUNTIME_DIR", base)
+	x := newLeftBehind(t)
+	gone, stop := context.WithCancel(t.Context())
+	stop()
+	var commands [2]*pytorch.Job
+	for i := range commands {
+		j, err := pytorch.Start(pytorch.Launch{Argv: []string{"sleep", "600"},
+			Note: fleetNote(fleet.Identity{Node: "rack:7"}, x.join)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = j.Signal(syscall.SIGKILL) })
+		_ = j.Run(gone, capture.NewHistory(capture.Limits{})) // as if this gmemtop were killed
+		if commands[i] = j; i > 0 {
+			continue
+		}
+		folders, _ := filepath.Glob(filepath.Join(base, "*", "run-*"))
+		if len(folders) != 1 {
+			t.Fatalf("the folders of the first run: %q", folders)
+		}
+		if err := os.MkdirAll(filepath.Join(folders[0]+".sock", "in the way"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := attachCommand{watcher: watcher{app: newApp(os.Stdin, os.Stdout, os.Stderr, nil)}, join: x.join}
+	if err := c.attachOrphans(gone); err != nil {
+		t.Errorf("a signal makes it fail: %v", err)
+	}
+	var said words
+	attach := x.start(&said, "gmemtop", "attach", "--join-file", x.join)
+	x.until("one is watched, and the other is not", func() bool {
+		return strings.Contains(said.String(), fmt.Sprintf("process %d: ", commands[0].PID())) &&
+			strings.Contains(said.String(), fmt.Sprintf("watching process %d again", commands[1].PID()))
+	})
+	if err := commands[1].Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := attach.Wait(); err == nil || attach.ProcessState.ExitCode() != 1 ||
+		!strings.Contains(said.String(), "1 of 2 commands") {
+		t.Errorf("it ended with %v: %s", err, &said)
+	}
+}
+
+// A machine keeps its name, whatever characters that has.
+func TestWhatIsLeftBesideACommandNamesItsNode(t *testing.T) {
+	id := fleet.Identity{Node: "rack:7"}
+	machine, name, path := readFleetNote(fleetNote(id, "/shared/a b.join"))
+	if machine != id.Node || name != id.NodeName() || path != "/shared/a b.join" {
+		t.Errorf("machine %q, node %q, join file %q", machine, name, path)
+	}
+	if _, _, path := readFleetNote(""); path != "" {
+		t.Errorf("a command without a hub has the join file %q", path)
 	}
 }

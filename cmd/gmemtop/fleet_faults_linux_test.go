@@ -239,7 +239,7 @@ func TestWhatAKilledGmemtopLeftIsAttachedTo(t *testing.T) {
 	watching, learned, ended := x.start()
 	attach := func() *exec.Cmd { return x.command(1, nil, "gmemtop", "attach", "--join-file", x.join) }
 	out, err := attach().CombinedOutput()
-	if err == nil || !strings.Contains(string(out), "left its command behind") {
+	if err == nil || !strings.Contains(string(out), "nothing to take over") {
 		t.Errorf("beside the gmemtop that watches it: %v %s", err, out)
 	}
 	var said words
