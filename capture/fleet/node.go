@@ -214,14 +214,16 @@ func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 	return s
 }
 
-// attemptOf returns which attempt of its rank a process is.
-func (n *Node) attemptOf(p *job.Process) int {
+// known returns the number by which viewers know a process, and which attempt of its rank it is. ok is false
+// until something of it was collected.
+func (n *Node) known(p *job.Process) (id, attempt int, ok bool) {
 	n.sending.Lock()
 	defer n.sending.Unlock()
-	if s := n.sent[p]; s != nil {
-		return s.attempt
+	s := n.sent[p]
+	if s == nil {
+		return 0, 0, false
 	}
-	return n.options.Identity.Attempt
+	return s.id, s.attempt, true
 }
 
 // newer returns the steps from index next on.

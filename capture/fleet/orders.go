@@ -230,13 +230,17 @@ func (n *Node) obey(ctx context.Context, c *bus.Conn) error {
 		}, refused))
 }
 
-// ready says how far the processes of this node are.
+// ready says how far the processes of this node are that viewers know.
 func (n *Node) ready() ready {
 	r := ready{Ranks: []readyRank{}}
 	for _, p := range n.job.Processes() {
+		id, attempt, ok := n.known(p)
+		if !ok {
+			continue
+		}
 		v := p.History.Snapshot()
 		t := p.Target()
-		x := readyRank{ID: n.idOf(t, p.ID), Attempt: n.attemptOf(p), PID: t.PID, Rank: t.Rank, Step: -1}
+		x := readyRank{ID: id, Attempt: attempt, PID: t.PID, Rank: t.Rank, Step: -1}
 		if k := len(v.Steps); k > 0 {
 			x.Step = v.Steps[k-1].Index
 			times := make([]int64, 0, usualSteps)
@@ -277,7 +281,10 @@ func (n *Node) capture(ctx context.Context, o captureOrder) *progress {
 	for _, id := range ids {
 		r := &rankCapture{order: capture.NewOrderID()}
 		x.ranks[id] = r
-		i := slices.IndexFunc(list, func(p *job.Process) bool { return n.idOf(p.Target(), p.ID) == id })
+		i := slices.IndexFunc(list, func(p *job.Process) bool {
+			own, _, ok := n.known(p)
+			return ok && own == id
+		})
 		if i < 0 {
 			r.refused = "there is no such process on this node"
 			continue

@@ -65,26 +65,16 @@ func (n *Node) inherit(p *Past) {
 		if number, ok := r.Rank.Value(); ok {
 			n.attempts[number] = max(n.attempts[number], r.Attempt-n.options.Identity.Attempt+1)
 		}
-		if r.End == nil && !running(r.PID, r.Started) {
-			r.End = &end{Reason: capture.Exited} // while nobody watched
-		}
 		n.inherited = append(n.inherited, r)
 	}
 }
 
-// idOf returns the number by which viewers know a process of this node, which has the number own in its job.
-func (n *Node) idOf(t capture.Target, own int) int {
-	if r := n.options.Past.rank(t); r != nil {
-		return r.ID
-	}
-	return n.newID + own
-}
-
-// begins returns what is known of a process before this node sends its first step.
+// begins returns what is known of a process before this node sends its first step. The process has the number
+// own in its job.
 func (n *Node) begins(t capture.Target, own int) *sentRank {
-	s := &sentRank{id: n.idOf(t, own), attempt: n.options.Identity.Attempt}
+	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
 	if r := n.options.Past.rank(t); r != nil {
-		s.attempt, s.first, s.dropped, s.lost = r.Attempt, r.First, r.Dropped, r.Lost
+		s.id, s.attempt, s.first, s.dropped, s.lost = r.ID, r.Attempt, r.First, r.Dropped, r.Lost
 	} else if number, ok := t.Rank.Value(); ok {
 		s.attempt += n.attempts[number]
 		n.attempts[number]++
@@ -92,9 +82,15 @@ func (n *Node) begins(t capture.Target, own int) *sentRank {
 	return s
 }
 
-// unheard returns the inherited ranks that have sent nothing to this node.
+// unheard returns the inherited ranks that have sent nothing to this node. One that runs may still do so.
 func (n *Node) unheard() []rank {
-	return slices.DeleteFunc(slices.Clone(n.inherited), func(r rank) bool { return n.byID[r.ID] != nil })
+	list := slices.DeleteFunc(slices.Clone(n.inherited), func(r rank) bool { return n.byID[r.ID] != nil })
+	for i := range list {
+		if r := &list[i]; r.End == nil && !running(r.PID, r.Started) {
+			r.End = &end{Reason: capture.Exited} // while nobody watched
+		}
+	}
+	return list
 }
 
 // counts are those of the ring, and of the past node's.

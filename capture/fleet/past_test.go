@@ -3,8 +3,12 @@
 package fleet
 
 import (
+	"fmt"
+	"os/exec"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
@@ -71,4 +75,56 @@ func TestANodeGoesOnForAnother(t *testing.T) {
 	if dropped := n.counts().Dropped; dropped != 5 {
 		t.Errorf("%d messages dropped", dropped)
 	}
+}
+
+// The number by which viewers know a process stays, whatever its target becomes: the command's first process
+// may later stand for another rank that the node before knew.
+func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
+	past := &Past{hello{Ranks: []rank{{ID: 5, Attempt: 2, PID: 4000, Started: 1},
+		{ID: 6, Attempt: 7, PID: 4001, Started: 1}}}}
+	j, ranks := ranksOf(t, 2, 0)
+	n := newNode(j, NodeOptions{Identity: Identity{Node: "a"}, Past: past})
+	ranks[0].Step(aStep(0))
+	if known := n.ready().Ranks; len(known) != 0 {
+		t.Errorf("viewers do not know %+v yet", known)
+	}
+	n.collect(time.Now())
+	target := ranks[0].Target()
+	target.PID = 4001
+	ranks[0].Begin(target)
+	if list := n.ready().Ranks; len(list) != 1 || list[0].ID != 5 || list[0].Attempt != 2 {
+		t.Errorf("it was sent as attempt 2 of number 5, and is %+v", list)
+	}
+	for id, refused := range map[int]bool{5: false, 6: true} {
+		p := n.capture(t.Context(), captureOrder{ID: fmt.Sprint("c", id), Ranks: map[string][]int{n.name: {id}}})
+		if got := strings.Contains(p.Ranks[0].Why, "no such process"); got != refused {
+			t.Errorf("capturing number %d: %+v", id, p.Ranks[0])
+		}
+	}
+}
+
+// A rank that the node before this one knew may end without having come back. Viewers are told, once it has.
+func TestARankThatNeverComesBackEnds(t *testing.T) {
+	left := exec.Command("sleep", "600")
+	if err := left.Start(); err != nil {
+		t.Skip("needs the program sleep: " + err.Error())
+	}
+	defer func() { _ = left.Wait() }()
+	defer func() { _ = left.Process.Kill() }()
+	if !running(left.Process.Pid, 0) {
+		t.Skip("needs Linux: it looks at processes")
+	}
+	j, _ := ranksOf(t, 1, 0)
+	n := newNode(j, NodeOptions{Past: &Past{hello{Ranks: []rank{{ID: 3, PID: left.Process.Pid}}}}})
+	ended := func() bool {
+		list := n.unheard()
+		return len(list) != 1 || list[0].End != nil
+	}
+	if ended() {
+		t.Error("it ended while it ran")
+	}
+	if err := left.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "viewers are told of its end", ended)
 }
