@@ -2,6 +2,7 @@ package pytorch
 
 import (
 	"os"
+	"os/exec"
 	"slices"
 	"syscall"
 	"testing"
@@ -14,6 +15,9 @@ import (
 func TestACommandWithoutItsViewerIsResumed(t *testing.T) {
 	if _, err := statOf(os.Getpid()); err != nil {
 		t.Skip("needs Linux: " + err.Error())
+	}
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("needs the program sleep: a command that is left behind")
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
