@@ -97,8 +97,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 	return w, w.Record(o)
 }
 
-// tell shows a notice about a watched process: on the screen, or where there is none by say, which is note or
-// complain.
+// tell shows a notice about a watched process: on the screen, or, without one, through say: note or complain.
 func (c *watcher) tell(say func(format string, args ...any), p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.HasScreen() {
 		say("%s", n.Text)
