@@ -96,7 +96,8 @@ func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
 		t.Errorf("it was sent as attempt 2 of number 5, and is %+v", list)
 	}
 	for id, refused := range map[int]bool{5: false, 6: true} {
-		p := n.capture(t.Context(), captureOrder{ID: fmt.Sprint("c", id), Ranks: map[string][]int{n.name: {id}}})
+		p := n.capture(t.Context(), captureOrder{ID: fmt.Sprint("c", id),
+			Ranks: map[string][]int{n.name: {id}}})
 		if got := strings.Contains(p.Ranks[0].Why, "no such process"); got != refused {
 			t.Errorf("capturing number %d: %+v", id, p.Ranks[0])
 		}
@@ -109,8 +110,10 @@ func TestARankThatNeverComesBackEnds(t *testing.T) {
 	if err := left.Start(); err != nil {
 		t.Skip("needs the program sleep: " + err.Error())
 	}
-	defer func() { _ = left.Wait() }()
-	defer func() { _ = left.Process.Kill() }()
+	defer func() {
+		_ = left.Process.Kill()
+		_ = left.Wait()
+	}()
 	if !running(left.Process.Pid, 0) {
 		t.Skip("needs Linux: it looks at processes")
 	}

@@ -81,12 +81,12 @@ func (o Orphan) Resume(l Launch) (*Job, error) {
 // launch's note.
 const ownerFile = "pid"
 
-// leaveOwner describes a command in its run's folder for when starter, the gmemtop that started it, is killed.
+// leaveOwner describes a command in its run's folder. starter is the gmemtop that started it.
 func leaveOwner(folder string, pid, starter int, note string) Orphan {
 	s, _ := statOf(pid) // start time 0 if unknown
 	by, _ := statOf(starter)
-	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s %d %d\n%s", pid, s.Started,
-		pidSpace(), by.Session, by.Group, note), 0o600)
+	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s %d %d\n%s", pid,
+		s.Started, pidSpace(), by.Session, by.Group, note), 0o600)
 	return Orphan{PID: pid, Note: note, folder: folder, started: s.Started, session: by.Session,
 		group: by.Group}
 }

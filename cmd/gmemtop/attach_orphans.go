@@ -64,8 +64,8 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	}
 	work.Wait()
 	if n := failed.Load(); n > 0 {
-		return fmt.Errorf("%d of %d commands could not be taken over or recorded to the end: to try again, "+
-			"type the same command", n, len(orphans))
+		return fmt.Errorf("%d of %d commands could not be taken over: to try again, type the same command",
+			n, len(orphans))
 	}
 	return nil
 }
@@ -130,8 +130,8 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 		return list, nil
 	}
 	host, _ := os.Hostname()
-	text := fmt.Sprintf("nothing to take over on %s: no command is left of a gmemtop run --join-file %s", host,
-		shellWord(c.join))
+	text := fmt.Sprintf("nothing to take over on %s: no command is left of a gmemtop run --join-file %s",
+		host, shellWord(c.join))
 	if len(others) > 0 {
 		text += "; there are some of: " + strings.Join(others, ", ")
 	}

@@ -101,8 +101,8 @@ func leaveBehind(t *testing.T, command, rest string) *leftBehind {
 	t.Helper()
 	x := newLeftBehind(t)
 	script(t, filepath.Join(x.dir, "command"), "touch started\n"+command)
-	script(t, filepath.Join(x.dir, "terminal"), "gmemtop run --headless -q --join-file r.join -- ./command &\n"+
-		"echo $! >watching\nwait\n"+rest)
+	script(t, filepath.Join(x.dir, "terminal"), "gmemtop run --headless -q --join-file r.join -- "+
+		"./command &\necho $! >watching\nwait\n"+rest)
 	x.start(new(words), filepath.Join(x.dir, "terminal"))
 	pid := x.number("watching")
 	x.until("the command runs", func() bool { return x.has("started") })

@@ -122,12 +122,26 @@ func fleetPage(t *testing.T) string {
 	return string(page)
 }
 
+// attachTyped begins the block of docs/fleet.md that takes over from a gmemtop that was killed.
+const attachTyped = "gmemtop attach --join-file"
+
+// attachBlock returns that block.
+func attachBlock(t *testing.T) string {
+	t.Helper()
+	_, others := typedOn(fleetPage(t))
+	i := slices.IndexFunc(others, func(text string) bool { return strings.HasPrefix(text, attachTyped) })
+	if i < 0 {
+		t.Fatalf("the page has no %s", attachTyped)
+	}
+	return others[i]
+}
+
 // Every command of docs/fleet.md is typed by a test, and so are the batch script and the call to Ray.
 func TestEveryBlockOfTheFleetPageIsTyped(t *testing.T) {
 	_, others := typedOn(fleetPage(t))
 	begin := map[string]string{"J=$SLURM_SUBMIT_DIR": "the batch script",
-		"ray.init(":                  "the call to Ray",
-		"gmemtop attach --join-file": "TestWhatAKilledGmemtopLeftIsAttachedTo types it"}
+		"ray.init(": "the call to Ray",
+		attachTyped: "TestWhatAKilledGmemtopLeftIsAttachedTo types it"}
 	for _, text := range others {
 		known := ""
 		for start := range begin {
