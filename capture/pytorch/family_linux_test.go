@@ -3,9 +3,11 @@ package pytorch
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/await"
@@ -154,5 +156,39 @@ func TestAReusedProcessNumberIsNotTheCommand(t *testing.T) {
 			t.Errorf("the command started at %d, process %d at %d: %v",
 				c.started, os.Getpid(), own.Started, found)
 		}
+	}
+}
+
+// TestStrangersInTheSessionOfAKilledGmemtopAreNotTheCommands starts a command and then another program from a
+// shell with a session of its own, which stands for a gmemtop that is killed later. Another one, which is in
+// this session, looks for the command's processes.
+func TestStrangersInTheSessionOfAKilledGmemtopAreNotTheCommands(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("sleep"); err != nil {
+		t.Skip("needs the program sleep: processes to tell apart")
+	}
+	dir := t.TempDir()
+	killed := exec.Command("sh", "-c", `sh -c 'sleep 1000 & echo $! >child; wait' & echo $! >command
+		until [ -e child ]; do sleep 0.01; done
+		sleep 1000 & echo $! >stranger; wait`)
+	killed.Dir, killed.SysProcAttr = dir, &syscall.SysProcAttr{Setsid: true}
+	if err := killed.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-killed.Process.Pid, syscall.SIGKILL)
+		_ = killed.Wait()
+	})
+	command, child := written(t, dir+"/command"), written(t, dir+"/child")
+	stranger := written(t, dir+"/stranger")
+	leaveOwner(dir, command, killed.Process.Pid, "")
+	o, err := readOwner(filepath.Join(dir, ownerFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := familyOf(&Job{command: o, listener: &Listener{path: "/x.sock"}})
+	if found := f.look(); !slices.Equal(found, []int{command, child}) {
+		t.Errorf("the command is %d, its child %d and a stranger %d, and its processes are %v", command, child,
+			stranger, found)
 	}
 }
