@@ -55,7 +55,7 @@ func (e *estimateCommand) choose(t *fit.Training, cards []standin.Card, settings
 func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) error {
 	var all fit.Table
 	for _, c := range cards {
-		all.Rows = append(all.Rows, fit.Row{Name: c.Name, Memory: c.Memory})
+		all.Rows = append(all.Rows, fit.Row{Name: c.Name, Memory: c.Memory, Generation: c.Capability[0]})
 	}
 	err := all.Find(func(i int) (*fit.Report, error) {
 		t := e.Training
@@ -76,16 +76,18 @@ func (e *estimateCommand) withSettings(ctx context.Context, cards []standin.Card
 	}
 	var all fit.Table
 	for _, name := range e.allocConf {
-		t, settings := e.Training, name
+		all.Rows = append(all.Rows, fit.Row{Name: name})
+	}
+	err := all.Each(func(i int) (*fit.Report, error) {
+		t, settings := e.Training, all.Rows[i].Name
 		if settings == asIs {
 			settings = ""
 		}
 		e.choose(&t, cards, settings)
-		r, err := e.oneOf(ctx, name, &t)
-		if err != nil {
-			return e.explain(err)
-		}
-		all.Rows = append(all.Rows, fit.Row{Name: name, Report: r})
+		return e.oneOf(ctx, all.Rows[i].Name, &t)
+	})
+	if err != nil {
+		return e.explain(err)
 	}
 	return e.writeTable(&all, all.WriteSettings)
 }

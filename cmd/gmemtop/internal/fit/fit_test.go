@@ -237,35 +237,6 @@ func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
 	}
 }
 
-// A card on which the script ended before its first step is never said to fit, whatever it allocated.
-func TestNothingFitsWithoutAStep(t *testing.T) {
-	row := func(steps int, died bool) Row {
-		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Peaks{{Reserved: 1 << 20}}}
-		x := &Estimate{Result: &estimate.Result{Steps: steps}, Process: p, Fits: !died, Reserved: 1 << 20}
-		return Row{Name: "Tesla T4",
-			Report: &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{x}}}
-	}
-	for _, c := range []struct {
-		row          Row
-		fits, unseen bool
-		says, never  string
-	}{
-		{row(0, false), false, true, "nothing says whether one fits", "that fits: "},
-		{row(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
-		{row(0, true), false, false, "it fits on none of these cards", "no step was seen"},
-	} {
-		all := Table{Rows: []Row{c.row}}
-		var b strings.Builder
-		if err := all.WriteCards(&b, Look{}); err != nil {
-			t.Fatal(err)
-		}
-		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
-			strings.Contains(b.String(), c.never) {
-			t.Errorf("fits %v, unseen %v:\n%s", all.Fits(), all.Unseen(), b.String())
-		}
-	}
-}
-
 // A script that trains nothing fits if it came to its end, and no step is mentioned.
 func TestAScriptThatTrainsNothingFits(t *testing.T) {
 	x := &Training{Budget: 100 << 20, Hardware: plan.Hardware{Name: "H100", MemoryBytes: 100 << 20}}
@@ -299,38 +270,6 @@ func TestACacheThatIsGivenBackIsNotReserved(t *testing.T) {
 		if err := x.reserve(t.Context(), e, allocator.Settings{}); err != nil || e.Reserved != want {
 			t.Errorf("emptied after %d: %d reserved (%v), expected %d", emptied, e.Reserved, err, want)
 		}
-	}
-}
-
-// Settings are listed in the order in which they were given, and the one that reserves least is named; with
-// the emulated allocator too, which tells no line of an out-of-memory.
-func TestSettingsSideBySide(t *testing.T) {
-	row := func(name string, reserved int64, fits bool, p *estimate.Process) Row {
-		return Row{Name: name, Report: &Report{Training: &Training{Notes: []string{"once"}},
-			Estimates: []*Estimate{{Result: &estimate.Result{Steps: 3}, Peak: 3 << 20, Reserved: reserved,
-				Fits: fits, Process: p}}}}
-	}
-	retried := &estimate.Process{Steps: 3, Books: []estimate.Peaks{{Retries: 2}}}
-	all := Table{Rows: []Row{row("default", 9<<20, true, retried),
-		row("expandable_segments:True", 4<<20, true, nil),
-		row("max_split_size_mb:20", 2<<20, false, nil)}}
-	var b strings.Builder
-	if err := all.WriteSettings(&b, Look{}); err != nil {
-		t.Fatal(err)
-	}
-	want := `least is reserved with expandable_segments:True
-
-settings                  fits  allocated   reserved
-default                   yes    3.00 MiB   9.00 MiB  retries: 2
-expandable_segments:True  yes    3.00 MiB   4.00 MiB
-max_split_size_mb:20      no     3.00 MiB   2.00 MiB
-
-note: retries: how often PyTorch gave its cache back to the driver to meet a
-      request, which costs time
-note: once
-`
-	if got, _, _ := strings.Cut(b.String(), "note: only"); !strings.HasPrefix(got, want) || !all.Fits() {
-		t.Errorf("fits %v:\n%s", all.Fits(), b.String())
 	}
 }
 
@@ -463,98 +402,6 @@ func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 		var b strings.Builder
 		if err := r.WriteText(&b, Look{}); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%v: no %q in\n%s", err, want, b.String())
-		}
-	}
-}
-
-// As few cards are run as it takes to find the smallest that fits; cards that the torch has no kernels for
-// say nothing about others.
-func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
-	const cards = 16
-	without := map[int]bool{1: true, 8: true}
-	for smallest := range cards + 1 {
-		var all Table
-		for i := range cards {
-			all.Rows = append(all.Rows, Row{Name: fmt.Sprint("card ", i), Memory: int64(1+i) << 30})
-		}
-		runs := 0
-		err := all.Find(func(i int) (*Report, error) {
-			runs++
-			if without[i] {
-				return nil, fmt.Errorf("run: %w", &estimate.NoKernels{})
-			}
-			p := &estimate.Process{Steps: 3, Died: i < smallest, Books: []estimate.Peaks{{}}}
-			return &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{{Process: p,
-				Fits: !p.Died, Result: &estimate.Result{Steps: 3}}}}, nil
-		})
-		want := smallest
-		for without[want] {
-			want++
-		}
-		answer := "the smallest card that fits: " + fmt.Sprint("card ", want, "\n")
-		if smallest == cards {
-			answer = "it fits on none of these cards\n"
-		}
-		var b strings.Builder
-		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || runs > 6 ||
-			!strings.HasPrefix(b.String(), answer) {
-			t.Errorf("%d runs, %v: no %q in\n%s", runs, err, answer, b.String())
-		}
-		for i, r := range all.Rows {
-			because := "has more memory"
-			if i > want {
-				because = "has less memory"
-			}
-			if said := all.says(i, timeline.IEC); r.Report == nil && r.Why == nil &&
-				!strings.HasSuffix(said, because) {
-				t.Errorf("with %d as the smallest, row %d says %q", want, i, said)
-			}
-		}
-	}
-	none := Table{Rows: make([]Row, 3)}
-	if err := none.Find(func(int) (*Report, error) { return nil, &estimate.NoKernels{} }); err == nil {
-		t.Error("no card has kernels, and that is no error")
-	}
-}
-
-// The table of cards fits 80 columns, whatever its rows say, and its answer is its first line.
-func TestTheTableOfCardsFitsATerminal(t *testing.T) {
-	row := func(name string, memory int64, p *estimate.Process, why error) Row {
-		if why != nil {
-			return Row{Name: name, Memory: memory, Why: why}
-		}
-		x := &Estimate{Result: &estimate.Result{Steps: 3}, Process: p, Fits: !p.Died, Peak: 22431443456,
-			Reserved: 25316818944}
-		return Row{Name: name, Memory: memory, Report: &Report{Training: &Training{Real: &Real{}},
-			Estimates: []*Estimate{x}}}
-	}
-	full := []estimate.OutOfMemory{{Request: 392 << 20, Step: 1, Line: "/a/resnet.py:154"}}
-	books := []estimate.Peaks{{Retries: 12}}
-	all := Table{Rows: []Row{
-		row("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
-		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
-			"kernels for a card of compute capability 7.0")),
-		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil)}}
-	var b strings.Builder
-	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {
-		t.Fatal(err)
-	}
-	text, _, _ := strings.Cut(b.String(), "\n\nnote: ")
-	const want = `the smallest card that fits: NVIDIA GeForce RTX 4090
-
-card                       memory  fits  allocated   reserved
-Tesla T4                 15.0 GiB  no    out of memory in step 1, asking for 392
-                                         MiB at resnet.py:154
-Tesla V100-SXM2-16GB     16.0 GiB  ?     cannot be estimated: torch 2.15.0+cu132
-                                         has no kernels for a card of compute
-                                         capability 7.0
-NVIDIA GeForce RTX 4090  24.0 GiB  yes    20.9 GiB   23.6 GiB  retries: 12`
-	if text != want {
-		t.Errorf("%s", text)
-	}
-	for line := range strings.Lines(b.String()) {
-		if n := len(strings.TrimRight(line, "\n")); n > 80 {
-			t.Errorf("%d columns: %s", n, line)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,56 +20,79 @@ type Table struct {
 
 // Row is one of them.
 type Row struct {
-	Name   string
-	Memory int64   // of the card; 0 in a table of settings
-	Report *Report // nil for none
-	Why    error   // why there is none; nil where it was not run
+	Name       string
+	Memory     int64   // of the card; 0 in a table of settings
+	Generation int     // the card's, as the major number of its compute capability
+	Report     *Report // nil for none
+	Why        error   // why there is none; nil where it was not run
 }
 
-// Find runs a training on as few cards as it takes to find the smallest that fits: what fits on one is not
-// run on those with more memory, and what does not is not run on those with less. The rows name the cards,
-// the one with least memory first; run makes a row's report. Errors: run's, but *estimate.NoKernels only if
-// it is that of all cards.
+// Find runs a training on as few cards as it takes to find the smallest that fits: see [Table.unneeded]. The
+// rows name the cards, the one with least memory first; run makes a row's report. Errors: run's, but
+// *estimate.NoKernels only if it is that of all cards.
 func (t *Table) Find(run func(i int) (*Report, error)) error {
-	left, why, ran := make([]int, len(t.Rows)), error(nil), false
-	for i := range left {
-		left[i] = i
-	}
-	for len(left) > 0 {
-		at := len(left) / 2
-		row := &t.Rows[left[at]]
-		switch row.Report, row.Why = run(left[at]); {
-		case errors.As(row.Why, new(*estimate.NoKernels)):
-			why, left = row.Why, slices.Delete(left, at, at+1)
-			continue
-		case row.Why != nil:
+	for open := t.open(); len(open) > 0; open = t.open() {
+		i := open[len(open)/2]
+		row := &t.Rows[i]
+		if row.Report, row.Why = run(i); row.Why != nil && !errors.As(row.Why, new(*estimate.NoKernels)) {
 			return row.Why
-		case row.seen():
-			left = left[:at]
-		default:
-			left = left[at+1:]
 		}
-		ran = true
 	}
-	if !ran {
-		return why
-	}
-	return nil
+	return t.unanswered()
 }
 
-// unrun says why a card was not run.
-func (t *Table) unrun(i int) string {
-	for _, r := range t.Rows[:i] {
-		if r.seen() {
-			return fmt.Sprintf("not run: it fits on the %s, which has less memory", r.Name)
+// Each runs a training for every row. Errors: run's, but one that wraps estimate.ErrUnsupported only if it is
+// that of all rows.
+func (t *Table) Each(run func(i int) (*Report, error)) error {
+	for i := range t.Rows {
+		row := &t.Rows[i]
+		if row.Report, row.Why = run(i); row.Why != nil && !errors.Is(row.Why, estimate.ErrUnsupported) {
+			return row.Why
 		}
 	}
-	for _, r := range t.Rows[i:] {
-		if r.Report != nil {
-			return fmt.Sprintf("not run: it does not fit on the %s, which has more memory", r.Name)
+	return t.unanswered()
+}
+
+// unanswered is why a row has no report, nil if any has one.
+func (t *Table) unanswered() (why error) {
+	for i := range t.Rows {
+		if t.Rows[i].Report != nil {
+			return nil
+		}
+		why = cmp.Or(why, t.Rows[i].Why)
+	}
+	return why
+}
+
+// open lists the cards that may still turn out to be the smallest that fits, without those that were run.
+func (t *Table) open() (rows []int) {
+	for i := range t.Rows {
+		if r := &t.Rows[i]; r.Report == nil && r.Why == nil && t.unneeded(i) == "" {
+			rows = append(rows, i)
 		}
 	}
-	return "not run"
+	return rows
+}
+
+// unneeded says why a card need not be run, "" as long as no other card tells. One that fits makes all with
+// more memory needless. One that does not fit speaks for those with less memory, but only if they are of its
+// generation or an older one: for newer ones, PyTorch has kernels that take less, such as flash attention from
+// compute capability 8.0 on.
+func (t *Table) unneeded(i int) string {
+	for j := range t.Rows {
+		other := &t.Rows[j]
+		x := other.estimate()
+		switch {
+		case x == nil:
+		case j < i && other.seen():
+			return fmt.Sprintf("not run: it fits on the %s, which has less memory", other.Name)
+		case j > i && x.unseen():
+			return fmt.Sprintf("not run: no step was seen on the %s, which has more memory", other.Name)
+		case j > i && !x.Fits && t.Rows[i].Generation <= other.Generation:
+			return fmt.Sprintf("not run: it does not fit on the %s, which has more memory", other.Name)
+		}
+	}
+	return ""
 }
 
 // estimate is the row's, nil for none.
@@ -104,7 +128,7 @@ func (t *Table) says(i int, u timeline.Units) string {
 	x := r.estimate()
 	switch {
 	case x == nil && r.Why == nil:
-		return t.unrun(i)
+		return t.unneeded(i)
 	case x == nil:
 		return r.Why.Error()
 	case !x.Fits && x.Process != nil:

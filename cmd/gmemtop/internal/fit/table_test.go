@@ -1,0 +1,230 @@
+package fit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// A card on which the script ended before its first step is never said to fit, whatever it allocated.
+func TestNothingFitsWithoutAStep(t *testing.T) {
+	row := func(steps int, died bool) Row { return Row{Name: "Tesla T4", Report: cardReport(steps, died)} }
+	for _, c := range []struct {
+		row          Row
+		fits, unseen bool
+		says, never  string
+	}{
+		{row(0, false), false, true, "nothing says whether one fits", "that fits: "},
+		{row(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
+		{row(0, true), false, false, "it fits on none of these cards", "no step was seen"},
+	} {
+		all := Table{Rows: []Row{c.row}}
+		var b strings.Builder
+		if err := all.WriteCards(&b, Look{}); err != nil {
+			t.Fatal(err)
+		}
+		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
+			strings.Contains(b.String(), c.never) {
+			t.Errorf("fits %v, unseen %v:\n%s", all.Fits(), all.Unseen(), b.String())
+		}
+	}
+}
+
+// Settings are listed in the order in which they were given, and the one that reserves least is named; with
+// the emulated allocator too, which tells no line of an out-of-memory.
+func TestSettingsSideBySide(t *testing.T) {
+	row := func(name string, reserved int64, fits bool, p *estimate.Process) Row {
+		return Row{Name: name, Report: &Report{Training: &Training{Notes: []string{"once"}},
+			Estimates: []*Estimate{{Result: &estimate.Result{Steps: 3}, Peak: 3 << 20, Reserved: reserved,
+				Fits: fits, Process: p}}}}
+	}
+	retried := &estimate.Process{Steps: 3, Books: []estimate.Peaks{{Retries: 2}}}
+	all := Table{Rows: []Row{row("default", 9<<20, true, retried),
+		row("expandable_segments:True", 4<<20, true, nil),
+		row("max_split_size_mb:20", 2<<20, false, nil)}}
+	var b strings.Builder
+	if err := all.WriteSettings(&b, Look{}); err != nil {
+		t.Fatal(err)
+	}
+	want := `least is reserved with expandable_segments:True
+
+settings                  fits  allocated   reserved
+default                   yes    3.00 MiB   9.00 MiB  retries: 2
+expandable_segments:True  yes    3.00 MiB   4.00 MiB
+max_split_size_mb:20      no     3.00 MiB   2.00 MiB
+
+note: retries: how often PyTorch gave its cache back to the driver to meet a
+      request, which costs time
+note: once
+`
+	if got, _, _ := strings.Cut(b.String(), "note: only"); !strings.HasPrefix(got, want) || !all.Fits() {
+		t.Errorf("fits %v:\n%s", all.Fits(), b.String())
+	}
+}
+
+// As few cards are run as it takes to find the smallest that fits; cards that the torch has no kernels for
+// say nothing about others.
+func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
+	const cards = 16
+	without := map[int]bool{1: true, 8: true}
+	for smallest := range cards + 1 {
+		var all Table
+		for i := range cards {
+			all.Rows = append(all.Rows, Row{Name: fmt.Sprint("card ", i), Memory: int64(1+i) << 30})
+		}
+		runs := 0
+		err := all.Find(func(i int) (*Report, error) {
+			runs++
+			if without[i] {
+				return nil, fmt.Errorf("run: %w", &estimate.NoKernels{})
+			}
+			return cardReport(3, i < smallest), nil
+		})
+		want := smallest
+		for without[want] {
+			want++
+		}
+		answer := "the smallest card that fits: " + fmt.Sprint("card ", want, "\n")
+		if smallest == cards {
+			answer = "it fits on none of these cards\n"
+		}
+		var b strings.Builder
+		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || runs > 6 ||
+			!strings.HasPrefix(b.String(), answer) {
+			t.Errorf("%d runs, %v: no %q in\n%s", runs, err, answer, b.String())
+		}
+		for i, r := range all.Rows {
+			because := "has more memory"
+			if i > want {
+				because = "has less memory"
+			}
+			if said := all.says(i, timeline.IEC); r.Report == nil && r.Why == nil &&
+				!strings.HasSuffix(said, because) {
+				t.Errorf("with %d as the smallest, row %d says %q", want, i, said)
+			}
+		}
+	}
+	none := Table{Rows: make([]Row, 3)}
+	if err := none.Find(func(int) (*Report, error) { return nil, &estimate.NoKernels{} }); err == nil {
+		t.Error("no card has kernels, and that is no error")
+	}
+}
+
+// A card without flash attention says nothing about newer ones with less memory: for every size of the training,
+// the smallest card that fits is found, whatever more it takes on the older ones.
+func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
+	cards := []Row{{Name: "T4", Memory: 15, Generation: 7}, {Name: "L4", Memory: 22, Generation: 8},
+		{Name: "3090", Memory: 24, Generation: 8}, {Name: "5090", Memory: 31, Generation: 12},
+		{Name: "V100", Memory: 32, Generation: 7}, {Name: "A100", Memory: 40, Generation: 8},
+		{Name: "RTX 8000", Memory: 48, Generation: 7}, {Name: "H100", Memory: 80, Generation: 9}}
+	for needs := range int64(82) {
+		fits := func(r Row) bool { return r.Memory >= needs && (r.Generation > 7 || r.Memory >= 2*needs) }
+		all := Table{Rows: slices.Clone(cards)}
+		err := all.Find(func(i int) (*Report, error) { return cardReport(3, !fits(cards[i])), nil })
+		want := "it fits on none of these cards\n"
+		if smallest := slices.IndexFunc(cards, fits); smallest >= 0 {
+			want = "the smallest card that fits: " + cards[smallest].Name + "\n"
+		}
+		var b strings.Builder
+		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || !strings.HasPrefix(b.String(), want) {
+			t.Errorf("with %d needed, %v: no %q in\n%s", needs, err, want, b.String())
+		}
+	}
+}
+
+// Cards that are not run because no step was seen on a larger one do not count as too small.
+func TestACardWithoutAStepIsNotTooSmall(t *testing.T) {
+	all := Table{Rows: []Row{{Name: "T4"}, {Name: "L4"}, {Name: "A100"}}}
+	if err := all.Find(func(i int) (*Report, error) { return cardReport(0, false), nil }); err != nil {
+		t.Fatal(err)
+	}
+	const want = "not run: no step was seen on the L4, which has more memory"
+	if got := all.says(0, timeline.IEC); got != want || !all.Unseen() {
+		t.Errorf("the smallest card says %q, not %q; unseen %v", got, want, all.Unseen())
+	}
+}
+
+// One setting that cannot be estimated leaves the others their rows; only if none can be is that an error, and
+// so is any other error.
+func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
+	unsupported, failed := fmt.Errorf("%w: no such backend", estimate.ErrUnsupported), errors.New("failed")
+	for _, c := range []struct {
+		errs []error
+		want error
+	}{
+		{[]error{unsupported, nil}, nil},
+		{[]error{nil, unsupported}, nil},
+		{[]error{unsupported, unsupported}, unsupported},
+		{[]error{nil, failed}, failed},
+	} {
+		all := Table{Rows: []Row{{Name: "default"}, {Name: "backend:x"}}}
+		err := all.Each(func(i int) (*Report, error) {
+			if c.errs[i] != nil {
+				return nil, c.errs[i]
+			}
+			return cardReport(3, false), nil
+		})
+		if err != c.want {
+			t.Errorf("%v: %v", c.errs, err)
+		}
+		for i := range all.Rows {
+			if said := all.says(i, timeline.IEC); err == nil && c.errs[i] != nil && said != unsupported.Error() {
+				t.Errorf("%v: row %d says %q", c.errs, i, said)
+			}
+		}
+	}
+}
+
+// cardReport is the report of a run on a card.
+func cardReport(steps int, died bool) *Report {
+	p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Peaks{{Reserved: 1 << 20}}}
+	x := &Estimate{Result: &estimate.Result{Steps: steps}, Process: p, Fits: !died, Reserved: 1 << 20}
+	return &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{x}}
+}
+
+// The table of cards fits 80 columns, whatever its rows say, and its answer is its first line.
+func TestTheTableOfCardsFitsATerminal(t *testing.T) {
+	row := func(name string, memory int64, p *estimate.Process, why error) Row {
+		if why != nil {
+			return Row{Name: name, Memory: memory, Why: why}
+		}
+		x := &Estimate{Result: &estimate.Result{Steps: 3}, Process: p, Fits: !p.Died, Peak: 22431443456,
+			Reserved: 25316818944}
+		return Row{Name: name, Memory: memory, Report: &Report{Training: &Training{Real: &Real{}},
+			Estimates: []*Estimate{x}}}
+	}
+	full := []estimate.OutOfMemory{{Request: 392 << 20, Step: 1, Line: "/a/resnet.py:154"}}
+	books := []estimate.Peaks{{Retries: 12}}
+	all := Table{Rows: []Row{
+		row("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
+		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
+			"kernels for a card of compute capability 7.0")),
+		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil)}}
+	var b strings.Builder
+	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {
+		t.Fatal(err)
+	}
+	text, _, _ := strings.Cut(b.String(), "\n\nnote: ")
+	const want = `the smallest card that fits: NVIDIA GeForce RTX 4090
+
+card                       memory  fits  allocated   reserved
+Tesla T4                 15.0 GiB  no    out of memory in step 1, asking for 392
+                                         MiB at resnet.py:154
+Tesla V100-SXM2-16GB     16.0 GiB  ?     cannot be estimated: torch 2.15.0+cu132
+                                         has no kernels for a card of compute
+                                         capability 7.0
+NVIDIA GeForce RTX 4090  24.0 GiB  yes    20.9 GiB   23.6 GiB  retries: 12`
+	if text != want {
+		t.Errorf("%s", text)
+	}
+	for line := range strings.Lines(b.String()) {
+		if n := len(strings.TrimRight(line, "\n")); n > 80 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+}
