@@ -245,7 +245,7 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 			return e.explain(err)
 		}
 	}
-	if err := errors.Join(r.Explain(ctx, e.flags.report.Units), e.files(ctx, r.Estimates[0])); err != nil {
+	if err := errors.Join(r.Explain(ctx, e.look()), e.files(ctx, r.Estimates[0])); err != nil {
 		return err
 	}
 	if err := e.writeTo("", false, func(w io.Writer) error {
@@ -267,7 +267,7 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 
 // look is how the report is written.
 func (e *estimateCommand) look() fit.Look {
-	return fit.Look{Units: e.flags.report.Units, Width: e.Width(), Brief: e.flags.quiet}
+	return fit.Look{Units: e.flags.report.Units, Width: e.Width(), Brief: e.flags.quiet && !e.flags.json}
 }
 
 // files writes the files that were asked for.
@@ -335,8 +335,8 @@ func (e *estimateCommand) explain(err error) error {
 	switch {
 	case errors.As(err, &failed):
 		if said := e.showPrinted(); e.allocator == "real" && wantsCards.MatchString(said) {
-			e.note("the script wants more than one GPU: CUDA_VISIBLE_DEVICES=0,1 in its environment gives " +
-				"it two")
+			e.complain("the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its environment " +
+				"gives it two, 0,1,2,3 four")
 		}
 		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}

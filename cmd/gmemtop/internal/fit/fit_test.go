@@ -405,3 +405,15 @@ func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 		}
 	}
 }
+
+// Why memory ran out is looked into only for reports that say it.
+func TestABriefReportIsNotExplained(t *testing.T) {
+	for _, l := range []Look{{}, {Brief: true}} {
+		x := estimated(t, &Training{Budget: 100 << 20}, Size{}, twoSteps)
+		x.Process = &estimate.Process{Died: true}
+		r := Report{Training: &Training{}, Estimates: []*Estimate{x}}
+		if err := r.Explain(t.Context(), l); err != nil || (x.Why == "") != l.Brief {
+			t.Errorf("%+v: %q, %v", l, x.Why, err)
+		}
+	}
+}

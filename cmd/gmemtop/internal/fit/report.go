@@ -33,14 +33,15 @@ func (r *Report) Fits() bool {
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
 
-// Explain looks into why memory ran out in PyTorch's own allocator, with sizes in units u. It says nothing
-// where what was found lies outside of PyTorch: on a stand-in there is nothing but what --budget left out.
-func (r *Report) Explain(ctx context.Context, u timeline.Units) error {
+// Explain looks into why memory ran out in PyTorch's own allocator, unless l leaves that out. It says nothing
+// where what was found lies outside of PyTorch: on a stand-in there is nothing but what --budget left out. It
+// fails only if ctx is cancelled.
+func (r *Report) Explain(ctx context.Context, l Look) error {
 	for _, x := range r.Estimates {
-		if x.Process == nil || !x.Process.Died {
+		if l.Brief || x.Process == nil || !x.Process.Died {
 			continue
 		}
-		found, err := autopsy.Of(ctx, x.Device, u)
+		found, err := autopsy.Of(ctx, x.Device, l.Units)
 		if err != nil {
 			return fmt.Errorf("looking into why memory ran out: %w", err)
 		}
