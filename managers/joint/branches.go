@@ -40,8 +40,8 @@ type branch struct {
 	at      int // the making to split it at
 }
 
-// prove returns a bound that is as near the time of a known plan as so much work brings it; it is done once
-// the plan is within enough of it.
+// prove returns a bound as close to the known plan's time as this much work gets it. It stops once that plan
+// takes at most the share enough longer than the bound.
 func (s *intervals) prove(known, enough float64, work int64) float64 {
 	done, rootWork := known/(1+enough), work
 	work += s.work // reading the problem does not count
@@ -76,11 +76,12 @@ func (s *intervals) root(known, done float64, work int64) (x branch) {
 	}
 	all := levels(s.bounder.tight)
 	for k, ops := range all {
-		if s.look(ops); k == 0 {
-			s.begin()
-		} else if s.turn()*fewestTurns > work-s.work {
-			s.look(all[k-1])
+		next := newPhases(ops, s.fixed)
+		if k > 0 && s.turn(&next)*fewestTurns > work-s.work {
 			break
+		}
+		if s.look(next); k == 0 {
+			s.begin()
 		}
 		x = s.branch(nothing, s.rates, known, done, (work-s.work)/int64(len(all)-k))
 		s.rates.copy(&x.rates)
@@ -91,11 +92,12 @@ func (s *intervals) root(known, done float64, work int64) (x branch) {
 	return x
 }
 
-// turn returns what a turn of the ascent counts for.
-func (s *intervals) turn() int64 {
-	work := int64(len(s.instants))
+// turn returns what a turn of the ascent over some phases counts for.
+func (s *intervals) turn(p *phases) int64 {
+	work := int64(len(p.instants))
 	for k := range s.spans {
-		work += int64(max(0, s.spans[k].last-s.spans[k].first))
+		first, last := s.spans[k].away(p)
+		work += int64(max(0, last-first))
 	}
 	return work
 }

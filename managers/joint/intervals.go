@@ -13,15 +13,15 @@ import (
 // every rerun find its time beside the ops. In little memory that is far from the truth: two full moments one
 // behind the other leave no room for a copy between them. This bound looks at all moments at once.
 //
-// Time falls into phases: op j runs in phase 2j, and phase 2j+1 lies between op j and op j+1. A phase between
-// two ops is as long as the plan makes it; reruns happen only there. Instant i lies between phases i-1 and i,
-// so that instants 2j and 2j+1 are the start and the end of op j. A span is an idle interval that may leave
-// memory. At each instant a share of it is in memory, and the linear program is
+// Instants 2j and 2j+1 are the start and the end of op j. The instants that the bound looks at divide time into
+// phases (phases.go): a phase begins at one of them and lasts until the next. One that holds a moment between
+// two ops is as long as the plan makes it, and reruns happen only there; any other is part of an op. A span is
+// an idle interval that may leave memory. At each instant a share of it is in memory, and the linear program is
 //
-//	minimise  times of ops + lengths of phases between them
-//	at each instant   sizes of what is in memory <= limit
-//	in each phase     times of copies out <= its length, times of copies in <= its length
-//	in each odd phase times of reruns <= its length
+//	minimise the lengths of all phases
+//	at each instant: sizes of what is in memory <= limit
+//	in each phase:   times of copies out <= its length, times of copies in <= its length
+//	in each phase that holds a moment between two ops: times of its ops and of reruns <= its length
 //
 // where a share of a span leaves, after it was copied out or to be made again, and comes back by a copy or a
 // rerun. Shares make it a relaxation of every plan, of those too that cut buffers into sections.
@@ -94,8 +94,8 @@ type span struct {
 	with          []int32 // those of them that are looked at with it
 	taken         bool    // it is looked at with a span that it is an input of
 	reran         float64 // how often the last ascent had it made again
-	unpaid        float64 // the time of this, as far as it is not paid for already
-	latest        int     // the last making of these
+	unpaid        float64 // the time of these reruns beyond what oneRun pays
+	latest        int     // the latest making used in them
 }
 
 // course is what becomes of a span under given rates.
@@ -181,11 +181,17 @@ func newIntervals(b *bounder, limit int64) *intervals {
 	return s
 }
 
-// look has the bound look at the memory of some ops only, in place of those before. The rates of what was
+// away returns the first and the last of some phases' instants at which the span may be away. The last comes
+// before the first if there are none.
+func (x *span) away(p *phases) (first, last int32) {
+	return p.from(2*int32(x.after) + 2), p.holder[2*int32(x.before)-1]
+}
+
+// look has the bound look at the instants of some phases only, in place of those before. The rates of what was
 // looked at stay.
-func (s *intervals) look(ops []plan.OpID) {
+func (s *intervals) look(at phases) {
 	old, rates := s.phases, s.rates
-	s.phases = newPhases(ops, s.fixed)
+	s.phases = at
 	n := len(s.instants)
 	s.rates, s.slope = newRates(n), newRates(n)
 	s.sum, s.delta, s.room = make([]float64, n+1), make([]float64, n+1), make([]float64, n)
@@ -202,7 +208,7 @@ func (s *intervals) look(ops []plan.OpID) {
 	}
 	for k := range s.spans {
 		x := &s.spans[k]
-		x.first, x.last = s.phases.from(2*int32(x.after)+2), s.holder[2*int32(x.before)-1]
+		x.first, x.last = x.away(&s.phases)
 		x.written = s.holder[max(2*int32(x.writer)+1, 0)]
 		from := x.from
 		for i := range x.makings {

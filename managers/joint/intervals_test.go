@@ -61,7 +61,7 @@ func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
 		var looked []plan.OpID
 		for _, j := range r.Perm(s.m.n) {
 			looked = append(looked, plan.OpID(j))
-			s.look(looked)
+			s.look(newPhases(looked, s.fixed))
 			s.decide(r)
 			s.pair()
 			for t := range s.instants {
@@ -69,7 +69,7 @@ func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
 				s.rates.out[t], s.rates.in[t] = r.Float64()/2, r.Float64()/2
 			}
 			few := s.value()
-			s.look(append(slices.Clone(looked), plan.OpID(r.IntN(s.m.n))))
+			s.look(newPhases(append(slices.Clone(looked), plan.OpID(r.IntN(s.m.n))), s.fixed))
 			s.pair()
 			more := s.value()
 			if more < few-1e-6 {

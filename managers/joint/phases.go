@@ -21,7 +21,7 @@ import (
 // phases divide the iteration at some of its instants.
 type phases struct {
 	instants []int32   // ascending, the first of them 0; of each phase, where it begins
-	holder   []int32   // of each of all instants, the phase that it begins or lies in
+	holder   []int32   // for each instant, the phase that it begins or lies in
 	ops      []float64 // of each phase, the time of its ops that have no variants
 	between  []bool    // of each phase, whether it holds a moment between two ops
 }

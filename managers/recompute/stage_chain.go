@@ -333,7 +333,7 @@ func (c *stageChain) backward(i int, kept []int32) int64 {
 			}
 		}
 	}
-	return max(-size, c.highest(from, sum, held)) // where it has no backward pass of its own, the former
+	return max(-size, c.highest(from, sum, held)) // -size if it has no backward pass of its own
 }
 
 // changes returns a slice of zeros for the ops of [from, to), which serves until the next call.
@@ -344,8 +344,8 @@ func (c *stageChain) changes(from, to plan.OpID) []int64 {
 	return c.scratch
 }
 
-// highest returns the most bytes alive during ops from one on, where so many are held beside and the bytes
-// held change before each op.
+// highest returns the most bytes alive during consecutive ops from `from`: held bytes at the start, and
+// changes[k] more before the k-th of them.
 func (c *stageChain) highest(from plan.OpID, held int64, changes []int64) int64 {
 	most := int64(math.MinInt64)
 	for k, change := range changes {
