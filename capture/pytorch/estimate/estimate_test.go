@@ -335,20 +335,32 @@ while True:
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	launched := func(nodes string) (*estimate.Result, string, error) {
-		return run(t, estimate.Options{Dir: dir}, "-m", "torch.distributed.run", "--nnodes", nodes,
-			"--nproc-per-node", "2", path)
+	launched := func(more ...string) (*estimate.Result, string, error) {
+		return run(t, estimate.Options{Dir: dir}, slices.Concat([]string{"-m", "torch.distributed.run"}, more,
+			[]string{"--nproc-per-node", "2", path})...)
 	}
-	r, said, err := launched("1")
-	if err != nil || r.Steps != 3 || !slices.ContainsFunc(r.Notes, func(n string) bool {
-		return strings.Contains(n, "one process of 2")
-	}) {
-		t.Errorf("%+v, %v\n%s", r, err, said)
+	for _, alone := range [][]string{
+		{"--nnodes", "1"},
+		{"--nnodes", "1:4", "--rdzv-backend", "c10d", "--rdzv-endpoint", "nowhere.invalid:29400"},
+	} {
+		r, said, err := launched(alone...)
+		if err != nil || r.Steps != 3 || !slices.ContainsFunc(r.Notes, func(n string) bool {
+			return strings.Contains(n, "one process of 2")
+		}) {
+			t.Errorf("%q: %+v, %v\n%s", alone, r, err, said)
+		}
 	}
-	_, said, err = launched("2")
-	if !errors.Is(err, estimate.ErrUnsupported) || !strings.Contains(err.Error(), "waits for 2 machines") {
-		t.Errorf("on two machines: %v\n%s", err, said)
+	refused := func(where string, _ *estimate.Result, said string, err error) {
+		t.Helper()
+		if !errors.Is(err, estimate.ErrUnsupported) || !strings.Contains(err.Error(), "waits for 2 machines") {
+			t.Errorf("two machines in its %s: %v\n%s", where, err, said)
+		}
 	}
+	r, said, err := launched("--nnodes", "2")
+	refused("arguments", r, said, err)
+	t.Setenv("PET_NNODES", "2")
+	r, said, err = launched()
+	refused("environment", r, said, err)
 }
 
 // program writes a Python program and estimates it.

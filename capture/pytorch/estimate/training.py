@@ -108,17 +108,35 @@ def launches():
 
 
 def let_launch(run):
-    """Leave a launcher alone, unless it would wait for other machines: each process that it starts is taken
-    over by itself."""
+    """Let a launcher start processes on this machine, each of which is taken over by itself. One that would
+    wait for other machines is refused, whether its command line, its environment or a file says so."""
     words = list(itertools.takewhile(lambda word: not word.endswith(".py"), sys.argv[1:]))
-    told = re.search(r"--(?:nnodes|num[-_]machines)[ =](\d+)", " ".join(words))
-    if told is not None and int(told[1]) > 1:
+    # DeepSpeed's launcher reaches them by ssh, those below by a rendezvous
+    told = re.search(r"--num[-_](?:machines|nodes)[ =](\d+)", " ".join(words))
+    if told is not None:
+        alone(run, int(told[1]))
+    from torch.distributed.launcher import api
+
+    launch = api.launch_agent
+
+    @functools.wraps(launch)
+    def launch_here(config, *args, **kwargs):
+        alone(run, config.min_nodes)
+        config.max_nodes, config.rdzv_backend, config.rdzv_endpoint = 1, "c10d", "localhost:0"
+        return launch(config, *args, **kwargs)
+
+    api.launch_agent = launch_here
+    os.environ[LAUNCHED] = "1"
+
+
+def alone(run, machines):
+    """Refuse a launcher of processes on several machines."""
+    if machines > 1:
         run.unsupported = (
-            "the launcher waits for %s machines: let it start processes on one, or estimate one process with "
-            "gmemtop estimate --world-size N -- python train.py" % told[1]
+            "the launcher waits for %d machines: let it start processes on one, or estimate one process with "
+            "gmemtop estimate --world-size N -- python train.py" % machines
         )
         run.finish(1)
-    os.environ[LAUNCHED] = "1"
 
 
 def steps_by_hand(run, optimizer):
