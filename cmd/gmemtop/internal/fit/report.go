@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -78,8 +79,9 @@ func (l Look) width() int {
 
 // prose writes a sentence behind a head, wrapped; further lines align with its first word.
 func (l Look) prose(w io.Writer, head, sentence string) {
-	indent := "\n" + strings.Repeat(" ", len(head))
-	fmt.Fprintln(w, head+strings.ReplaceAll(report.Wrap(sentence, l.width()-len(head)), "\n", indent))
+	at := utf8.RuneCountInString(head)
+	indent := "\n" + strings.Repeat(" ", at)
+	fmt.Fprintln(w, head+strings.ReplaceAll(report.Wrap(sentence, l.width()-at), "\n", indent))
 }
 
 // notes writes each note.

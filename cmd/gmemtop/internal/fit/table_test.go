@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -204,7 +205,8 @@ func TestTheTableOfCardsFitsATerminal(t *testing.T) {
 		row("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
 		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
 			"kernels for a card of compute capability 7.0")),
-		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil)}}
+		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil),
+		{Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30}}}
 	var b strings.Builder
 	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {
 		t.Fatal(err)
@@ -218,12 +220,14 @@ Tesla T4                 15.0 GiB  no    out of memory in step 1, asking for 392
 Tesla V100-SXM2-16GB     16.0 GiB  ?     cannot be estimated: torch 2.15.0+cu132
                                          has no kernels for a card of compute
                                          capability 7.0
-NVIDIA GeForce RTX 4090  24.0 GiB  yes    20.9 GiB   23.6 GiB  retries: 12`
+NVIDIA GeForce RTX 4090  24.0 GiB  yes    20.9 GiB   23.6 GiB  retries: 12
+NVIDIA A100-SXM4-40GB    40.0 GiB  –     not run: it fits on the NVIDIA GeForce
+                                         RTX 4090, which has less memory`
 	if text != want {
 		t.Errorf("%s", text)
 	}
 	for line := range strings.Lines(b.String()) {
-		if n := len(strings.TrimRight(line, "\n")); n > 80 {
+		if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > 80 {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
