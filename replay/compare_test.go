@@ -164,7 +164,7 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.FromDevice(t.Context(), tl.Devices[0], plan.BuildOptions{Iteration: -1})
+	p, err := plan.FromDevice(t.Context(), tl.Devices[0], plan.BuildOptions{Iteration: plan.SteadyIteration})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -82,7 +82,8 @@ func recorded(t *testing.T) *timeline.Timeline {
 type toggled struct{ network }
 
 func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, error) {
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "gpt2.py"})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.SteadyIteration, Hardware: hw,
+		Name: "gpt2.py"})
 }
 
 var _ shown.Trainer = (*toggled)(nil)

@@ -30,9 +30,8 @@ import (
 
 // BuildOptions say which iteration is taken and on what hardware it is planned.
 type BuildOptions struct {
-	// Iteration is the index of the iteration to take, counted from 0; -1 for the steady one of the highest
-	// peak, and for the second of two that were recorded op by op: only of that one is it known what it takes
-	// over from the one before.
+	// Iteration is the index of the iteration to take, counted from 0, or [SteadyIteration] or
+	// [LastIteration].
 	Iteration int
 	// Period, where its Length is not 0, cuts the window in ops as SmartPool and AutoSwap count them
 	// (allocations, frees, accesses) instead.
@@ -46,6 +45,14 @@ type BuildOptions struct {
 	Align int64
 	Name  string
 }
+
+const (
+	// SteadyIteration takes the steady one with the highest peak or, of two recorded op by op, the second:
+	// only there is it known what was carried over.
+	SteadyIteration = -1
+	// LastIteration takes the last one, of a recording that ends with a whole step.
+	LastIteration = -2
+)
 
 // tick is an event or an access of the recording.
 type tick struct {

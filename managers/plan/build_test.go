@@ -47,7 +47,8 @@ func recordings(t *testing.T, visit func(name string, d *timeline.Device)) {
 func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *testing.T) {
 	planned := 0
 	recordings(t, func(name string, d *timeline.Device) {
-		p, err := plan.FromDevice(context.Background(), d, plan.BuildOptions{Iteration: -1, Align: 1})
+		p, err := plan.FromDevice(context.Background(), d,
+			plan.BuildOptions{Iteration: plan.SteadyIteration, Align: 1})
 		if errors.As(err, new(*plan.Unavailable)) {
 			return
 		}
@@ -88,7 +89,7 @@ func TestAProblemHasThePeakOfItsIterationAndKeepingEverythingIsAValidPlan(t *tes
 // problemOf returns the problem of described steps, in the words of their file.
 func problemOf(t *testing.T, described string) *plan.Problem {
 	t.Helper()
-	return builtFrom(t, described, plan.BuildOptions{Iteration: -1})
+	return builtFrom(t, described, plan.BuildOptions{Iteration: plan.SteadyIteration})
 }
 
 func builtFrom(t *testing.T, described string, opt plan.BuildOptions) *plan.Problem {
@@ -318,7 +319,8 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, err := plan.FromDevice(t.Context(), tl.Devices[0], plan.BuildOptions{Iteration: -1})
+		p, err := plan.FromDevice(t.Context(), tl.Devices[0],
+			plan.BuildOptions{Iteration: plan.SteadyIteration})
 		if err != nil {
 			t.Fatal(err)
 		}

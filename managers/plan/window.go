@@ -101,16 +101,18 @@ func (x *extractor) moment(t tick) timeline.Moment {
 	return timeline.Moment(int(x.tr.Accesses[t.row].Event) - base - 1)
 }
 
-// chooseIteration returns the iteration to plan on: the one asked for, else the steady one of the highest
-// peak, the last one only if there is no other, since a recording often ends within it; -1 where there are
-// none. The agent records two whole steps op by op, of which the second is planned: the first begins with
-// tensors that only the program knows, such as its last output, which it keeps until the next one comes.
+// chooseIteration returns the index of the iteration to plan on, -1 where there are none. The steady one is
+// that of the highest peak, the last one only if there is no other, since a recording often ends within it.
+// The agent records two whole steps op by op, of which the second is planned: the first begins with tensors that
+// only the program knows, such as its last output, which it keeps until the next one comes.
 func chooseIteration(its *steps.Iterations, kind traces.Kind, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):
 		return 0, fmt.Errorf("plan: there is no iteration %d; the recording has %d", asked+1, len(its.List))
 	case asked >= 0:
 		return asked, nil
+	case asked == LastIteration:
+		return len(its.List) - 1, nil
 	case len(its.List) == 2 && its.Source == steps.FromAnnotations && kind == traces.Dataflow:
 		return 1, nil
 	}

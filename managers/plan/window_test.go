@@ -10,40 +10,41 @@ import (
 )
 
 // Iterations are written as their peaks, ! behind one that differs from the steady ones, | before the first
-// steady one. Asked is the iteration that the user names, -1 for none. They are found by what repeats, or
-// where marks is set, marked by who recorded them op by op.
+// steady one. They are found by what repeats or, behind @, marked by who recorded them op by op.
 func TestTheIterationPlannedOnIsTheSteadyOneOfTheHighestPeak(t *testing.T) {
 	for _, c := range []struct {
 		iterations string
 		asked      int
 		want       string
-		marks      bool
 	}{
-		{"", -1, "-1", false},
-		{"", 0, "plan: there is no iteration 1; the recording has 0", false},
-		{"| 5 6 7", 0, "0", false},
-		{"9! | 5 6!", 2, "2", false},
-		{"| 5 6 7", 3, "plan: there is no iteration 4; the recording has 3", false},
-		{"| 5 7 6 9", -1, "1", false},
-		{"| 5 6 7 1", -1, "2", false},       // the last but one counts
-		{"| 5 6 6 9", -1, "1", false},       // the first of equals
-		{"9 8! | 5 8! 6 9", -1, "4", false}, // neither warm-up nor what differs nor the last
-		{"9 | 8! 5", -1, "2", false},        // the last one, where no other is usual
-		{"9! | 8! 7!", -1, "0", false},      // all differ
-		{"4 7 6 |", -1, "1", false},         // none is steady
-		{"| 5 5", -1, "0", false},
-		{"| 5 5", -1, "1", true}, // what the first one takes over was not recorded
-		{"6 5 |", -1, "1", true},
-		{"| 5 5", 0, "0", true},
-		{"| 5 7 6 9", -1, "1", true},
-		{"| 5", -1, "0", true},
+		{"", SteadyIteration, "-1"},
+		{"", 0, "plan: there is no iteration 1; the recording has 0"},
+		{"| 5 6 7", 0, "0"},
+		{"9! | 5 6!", 2, "2"},
+		{"| 5 6 7", 3, "plan: there is no iteration 4; the recording has 3"},
+		{"| 5 7 6 9", SteadyIteration, "1"},
+		{"| 5 6 7 1", SteadyIteration, "2"},       // the last but one counts
+		{"| 5 6 6 9", SteadyIteration, "1"},       // the first of equals
+		{"9 8! | 5 8! 6 9", SteadyIteration, "4"}, // neither warm-up nor what differs nor the last
+		{"9 | 8! 5", SteadyIteration, "2"},        // the last one, where no other is usual
+		{"9! | 8! 7!", SteadyIteration, "0"},      // all differ
+		{"4 7 6 |", SteadyIteration, "1"},         // none is steady
+		{"| 5 5", SteadyIteration, "0"},
+		{"@ | 5 5", SteadyIteration, "1"}, // what the first one takes over was not recorded
+		{"@ 6 5 |", SteadyIteration, "1"},
+		{"@ | 5 5", 0, "0"},
+		{"@ | 5 7 6 9", SteadyIteration, "1"},
+		{"@ | 5", SteadyIteration, "0"},
+		{"@ | 5 7 6", LastIteration, "2"},
+		{"", LastIteration, "-1"},
 	} {
 		its, kind := &steps.Iterations{Source: steps.FromPeriodicity}, traces.Accesses
-		if c.marks {
-			its.Source, kind = steps.FromAnnotations, traces.Dataflow
-		}
 		for f := range strings.FieldsSeq(c.iterations) {
-			if f == "|" {
+			switch f {
+			case "@":
+				its.Source, kind = steps.FromAnnotations, traces.Dataflow
+				continue
+			case "|":
 				its.Steady = len(its.List)
 				continue
 			}

@@ -55,7 +55,7 @@ func chain(t *testing.T) *plan.Problem {
 		t.Fatal(err)
 	}
 	p, err := plan.FromDevice(context.Background(), timelinetest.Built(t, tr),
-		plan.BuildOptions{Iteration: -1,
+		plan.BuildOptions{Iteration: plan.SteadyIteration,
 			EagerOnly: true, Name: "the chain", Hardware: plan.Hardware{Name: "any"}})
 	if err != nil {
 		t.Fatal(err)

@@ -61,15 +61,35 @@ func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
 }
 
 // A training loop keeps a step's output until it has the next one: for a while both are there. What was there
-// when the first step began, only the program knows, so the step behind it is planned.
+// when the first step began, only the program knows, so the last step is planned, however many there are.
 func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
+	for steps := 2; steps <= 3; steps++ {
+		p, err := problem(t.Context(), handedOver(t, steps), Hardware{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const want = "buffer lives longer than an iteration, and is there twice for a part of it"
+		last := fmt.Sprintf("step %d is planned, one of %d", steps, steps)
+		if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) || !strings.Contains(notes, last) {
+			t.Errorf("of the last of %d steps it says %q", steps, notes)
+		}
+	}
+}
+
+// handedOver is a recording of steps that each keep their output until the next one has its own.
+func handedOver(t *testing.T, steps int) *traces.Trace {
+	t.Helper()
 	const mib = 1 << 20
 	var b strings.Builder
+	var marks []string
+	for step := range steps {
+		marks = append(marks, fmt.Sprintf("[%d,%d]", step*40_000_000, (step+1)*40_000_000))
+	}
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,` +
-		`"world_size":-1,"epoch_ns":1,"steps":[[0,40000000],[40000000,80000000]]}`)
+	line(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,`+
+		`"world_size":-1,"epoch_ns":1,"steps":[%s]}`, strings.Join(marks, ","))
 	line(`{"k":"alloc","id":1,"size":%d,"addr":%d,"t":0,"category":"parameter","on":"cpu"}`, mib, mib)
-	for step := range 2 {
+	for step := range steps {
 		begin, id := step*40_000_000, 10+step
 		op := func(after int, name string, r, w int) {
 			line(`{"k":"op","t":%d,"d":1000000,"name":%q,"phase":"forward","module":"head","r":[%d],`+
@@ -91,12 +111,5 @@ func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := problem(t.Context(), tr, Hardware{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const want = "buffer lives longer than an iteration, and is there twice for a part of it"
-	if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) {
-		t.Errorf("of the step that is planned it says %q", notes)
-	}
+	return tr
 }

@@ -127,7 +127,7 @@ func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, er
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d),
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.LastIteration, Hardware: h.on(d),
 		Name: "what the running training allocates"})
 }
 

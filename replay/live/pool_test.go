@@ -91,7 +91,7 @@ func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: -1})
+	p, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: plan.SteadyIteration})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,8 +90,8 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true,
-		Name: "the running training"})
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.LastIteration, Hardware: h.on(d),
+		EagerOnly: true, Name: "the running training"})
 	if err != nil {
 		return nil, err
 	}

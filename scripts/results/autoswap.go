@@ -75,7 +75,7 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 		return err
 	}
 	problem, err := plan.FromDevice(ctx, d,
-		plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "AutoSwap's VGG recording"})
+		plan.BuildOptions{Iteration: plan.SteadyIteration, Hardware: hw, Name: "AutoSwap's VGG recording"})
 	if err != nil {
 		return err
 	}

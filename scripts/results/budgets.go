@@ -163,7 +163,8 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 				return nil, err
 			}
 			return plan.FromDevice(ctx, d,
-				plan.BuildOptions{Iteration: -1, Hardware: link, Name: "AutoSwap's VGG recording"})
+				plan.BuildOptions{Iteration: plan.SteadyIteration, Hardware: link,
+					Name: "AutoSwap's VGG recording"})
 		}})
 	for _, name := range samples.List() {
 		p, err := sample(ctx, name, v100)

@@ -390,5 +390,6 @@ func sample(ctx context.Context, name string, hw plan.Hardware) (*plan.Problem, 
 	if err != nil {
 		return nil, err
 	}
-	return plan.FromDevice(ctx, tl.Main(), plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name})
+	return plan.FromDevice(ctx, tl.Main(), plan.BuildOptions{Iteration: plan.SteadyIteration, Hardware: hw,
+		Name: name})
 }

@@ -139,7 +139,7 @@ func checkDescribed(t *testing.T, p *estimate.Process) {
 	if n := len(p.Described.Marks); n != 2 {
 		t.Fatalf("%d steps are described", n)
 	}
-	problem, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: -1})
+	problem, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: plan.SteadyIteration})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func planned(text []byte) (live.Table, int64, error) {
 	if err != nil {
 		return live.Table{}, 0, err
 	}
-	problem, err := plan.FromDevice(ctx, tl.Main(), plan.BuildOptions{Iteration: -1})
+	problem, err := plan.FromDevice(ctx, tl.Main(), plan.BuildOptions{Iteration: plan.SteadyIteration})
 	if err != nil {
 		return live.Table{}, 0, err
 	}

@@ -314,8 +314,9 @@ func confirm(n int, run func(batch int) (fits bool, err error)) (int, error) {
 
 // problem makes the planning problem of the steady step.
 func (t *Training) problem(ctx context.Context, x *Estimate) (*plan.Problem, error) {
-	p, err := plan.FromDevice(ctx, x.Device, plan.BuildOptions{Iteration: -1, Hardware: t.Hardware,
-		Name: "the script"})
+	p, err := plan.FromDevice(ctx, x.Device, plan.BuildOptions{Iteration: plan.SteadyIteration,
+		Hardware: t.Hardware,
+		Name:     "the script"})
 	if err != nil {
 		return nil, err
 	}

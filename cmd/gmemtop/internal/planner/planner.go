@@ -85,7 +85,8 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 		h = recordedHardware(d.Info.Name)
 	}
 	name := load.Name(d.Timeline().Trace.Source.Path)
-	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h, Name: name})
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.SteadyIteration, Hardware: h,
+		Name: name})
 }
 
 // Compare implements screen.Planner.
