@@ -335,8 +335,8 @@ func (e *estimateCommand) explain(err error) error {
 	switch {
 	case errors.As(err, &failed):
 		if said := e.showPrinted(); e.allocator == "real" && wantsCards.MatchString(said) {
-			e.complain("the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its environment " +
-				"gives it two, 0,1,2,3 four")
+			e.complain("the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its " +
+				"environment gives it two, 0,1,2,3 four")
 		}
 		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}

@@ -13,10 +13,11 @@ import (
 // every rerun find its time beside the ops. In little memory that is far from the truth: two full moments one
 // behind the other leave no room for a copy between them. This bound looks at all moments at once.
 //
-// Instants 2j and 2j+1 are the start and the end of op j. The instants that the bound looks at divide time into
-// phases (phases.go): a phase begins at one of them and lasts until the next. One that holds a moment between
-// two ops is as long as the plan makes it, and reruns happen only there; any other is part of an op. A span is
-// an idle interval that may leave memory. At each instant a share of it is in memory, and the linear program is
+// Instants 2j and 2j+1 are the start and the end of op j. Those that the bound looks at divide time into
+// phases (phases.go): a phase begins at one of them and lasts until the next. One that holds a moment
+// between two ops is as long as the plan makes it, and reruns happen only there; any other is an op. A span
+// is an idle interval that may leave memory. At each instant a share of it is in memory, and the linear
+// program is
 //
 //	minimise the lengths of all phases
 //	at each instant: sizes of what is in memory <= limit
@@ -187,8 +188,8 @@ func (x *span) away(p *phases) (first, last int32) {
 	return p.from(2*int32(x.after) + 2), p.holder[2*int32(x.before)-1]
 }
 
-// look has the bound look at the instants of some phases only, in place of those before. The rates of what was
-// looked at stay.
+// look has the bound look at the instants of some phases only, in place of those before. The rates of what
+// was looked at stay.
 func (s *intervals) look(at phases) {
 	old, rates := s.phases, s.rates
 	s.phases = at

@@ -103,8 +103,8 @@ func (x *extractor) moment(t tick) timeline.Moment {
 
 // chooseIteration returns the index of the iteration to plan on, -1 where there are none. The steady one is
 // that of the highest peak, the last one only if there is no other, since a recording often ends within it.
-// The agent records two whole steps op by op, of which the second is planned: the first begins with tensors that
-// only the program knows, such as its last output, which it keeps until the next one comes.
+// The agent records two whole steps op by op, of which the second is planned: the first begins with tensors
+// that only the program knows, such as its last output, which it keeps until the next one comes.
 func chooseIteration(its *steps.Iterations, kind traces.Kind, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):

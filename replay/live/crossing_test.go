@@ -70,7 +70,8 @@ func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
 		}
 		const want = "buffer lives longer than an iteration, and is there twice for a part of it"
 		last := fmt.Sprintf("step %d is planned, one of %d", steps, steps)
-		if notes := strings.Join(p.Notes, "\n"); !strings.Contains(notes, want) || !strings.Contains(notes, last) {
+		notes := strings.Join(p.Notes, "\n")
+		if !strings.Contains(notes, want) || !strings.Contains(notes, last) {
 			t.Errorf("of the last of %d steps it says %q", steps, notes)
 		}
 	}

@@ -352,7 +352,8 @@ while True:
 	}
 	refused := func(where string, _ *estimate.Result, said string, err error) {
 		t.Helper()
-		if !errors.Is(err, estimate.ErrUnsupported) || !strings.Contains(err.Error(), "waits for 2 machines") {
+		if !errors.Is(err, estimate.ErrUnsupported) ||
+			!strings.Contains(err.Error(), "waits for 2 machines") {
 			t.Errorf("two machines in its %s: %v\n%s", where, err, said)
 		}
 	}

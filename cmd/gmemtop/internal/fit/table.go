@@ -74,10 +74,10 @@ func (t *Table) open() (rows []int) {
 	return rows
 }
 
-// unneeded says why a card need not be run, "" as long as no other card tells. One that fits makes all with
-// more memory needless. One that does not fit speaks for those with less memory, but only if they are of its
-// generation or an older one: for newer ones, PyTorch has kernels that take less, such as flash attention from
-// compute capability 8.0 on.
+// unneeded says why a card need not be run, "" as long as no other card tells. If a training fits on one,
+// those with more memory need no run. If it does not, neither do those with less memory, unless they are of
+// a newer generation, for which PyTorch has kernels that take less, such as flash attention from compute
+// capability 8.0 on.
 func (t *Table) unneeded(i int) string {
 	for j := range t.Rows {
 		other := &t.Rows[j]

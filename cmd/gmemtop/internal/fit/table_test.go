@@ -116,8 +116,8 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 	}
 }
 
-// A card without flash attention says nothing about newer ones with less memory: for every size of the training,
-// the smallest card that fits is found, whatever more it takes on the older ones.
+// A card without flash attention says nothing about newer ones with less memory: for every size of the
+// training, the smallest card that fits is found, however much more it takes on the older ones.
 func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
 	cards := []Row{{Name: "T4", Memory: 15, Generation: 7}, {Name: "L4", Memory: 22, Generation: 8},
 		{Name: "3090", Memory: 24, Generation: 8}, {Name: "5090", Memory: 31, Generation: 12},
@@ -132,7 +132,8 @@ func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
 			want = "the smallest card that fits: " + cards[smallest].Name + "\n"
 		}
 		var b strings.Builder
-		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || !strings.HasPrefix(b.String(), want) {
+		err = errors.Join(err, all.WriteCards(&b, Look{}))
+		if err != nil || !strings.HasPrefix(b.String(), want) {
 			t.Errorf("with %d needed, %v: no %q in\n%s", needs, err, want, b.String())
 		}
 	}
@@ -150,8 +151,8 @@ func TestACardWithoutAStepIsNotTooSmall(t *testing.T) {
 	}
 }
 
-// One setting that cannot be estimated leaves the others their rows; only if none can be is that an error, and
-// so is any other error.
+// One setting that cannot be estimated leaves the others their rows; only if none can be is that an error.
+// Any other error is.
 func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 	unsupported, failed := fmt.Errorf("%w: no such backend", estimate.ErrUnsupported), errors.New("failed")
 	for _, c := range []struct {
@@ -174,7 +175,8 @@ func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 			t.Errorf("%v: %v", c.errs, err)
 		}
 		for i := range all.Rows {
-			if said := all.says(i, timeline.IEC); err == nil && c.errs[i] != nil && said != unsupported.Error() {
+			said := all.says(i, timeline.IEC)
+			if err == nil && c.errs[i] != nil && said != unsupported.Error() {
 				t.Errorf("%v: row %d says %q", c.errs, i, said)
 			}
 		}
