@@ -43,8 +43,8 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// bodyOf returns the start of the body of one of the agent's methods, or of a function that another one holds,
-// or of any function where class is empty, and its indentation.
+// bodyOf returns the start of the body of one of the agent's functions, and its indentation. It stands in a
+// class or a function where class names one.
 func bodyOf(t *testing.T, agent, class, name string) (start int, indent string) {
 	t.Helper()
 	begin, outer := 0, ""
@@ -87,7 +87,8 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 		{class: "Storages", method: "_gone", guarded: true, when: "len(self.rows.list) > 40"},
 		{class: "Ops", method: "pieces", when: "True"},
 		{method: "_look_for_steps", guarded: true, when: "begins", scenario: "byhand"},
-		{method: "_look_for_steps", guarded: true, when: "not begins and unlisted", scenario: "byhand"},
+		{method: "_look_for_steps", guarded: true, when: "not begins and unlisted",
+			scenario: "byhand"},
 		{class: "Agent", method: "unlisted_stepped", guarded: true, when: "self.outbox.produced >= 1",
 			scenario: "byhand"},
 	}
