@@ -108,7 +108,7 @@ func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
 func TestARankThatNeverComesBackEnds(t *testing.T) {
 	left := exec.Command("sleep", "600")
 	if err := left.Start(); err != nil {
-		t.Skip("needs the program sleep: " + err.Error())
+		t.Skip("needs sleep: " + err.Error())
 	}
 	defer func() {
 		_ = left.Process.Kill()

@@ -165,7 +165,7 @@ func TestAReusedProcessNumberIsNotTheCommand(t *testing.T) {
 func TestStrangersInTheSessionOfAKilledGmemtopAreNotTheCommands(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("sleep"); err != nil {
-		t.Skip("needs the program sleep: processes to tell apart")
+		t.Skip("needs sleep: processes to tell apart")
 	}
 	dir := t.TempDir()
 	killed := exec.Command("sh", "-c", `sh -c 'sleep 1000 & echo $! >child; wait' & echo $! >command
@@ -188,7 +188,7 @@ func TestStrangersInTheSessionOfAKilledGmemtopAreNotTheCommands(t *testing.T) {
 	}
 	f := familyOf(&Job{command: o, listener: &Listener{path: "/x.sock"}})
 	if found := f.look(); !slices.Equal(found, []int{command, child}) {
-		t.Errorf("the command is %d, its child %d and a stranger %d, and its processes are %v", command, child,
-			stranger, found)
+		t.Errorf("the command is %d, its child %d and a stranger %d, and its processes are %v",
+			command, child, stranger, found)
 	}
 }

@@ -17,7 +17,7 @@ func TestACommandWithoutItsViewerIsResumed(t *testing.T) {
 		t.Skip("needs Linux: " + err.Error())
 	}
 	if _, err := exec.LookPath("sleep"); err != nil {
-		t.Skip("needs the program sleep: a command that is left behind")
+		t.Skip("needs sleep: a command that is left behind")
 	}
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	t.Setenv("XDG_STATE_HOME", t.TempDir())

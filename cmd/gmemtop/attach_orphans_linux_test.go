@@ -165,7 +165,7 @@ func TestWhoTakesOverLeavesOtherProgramsOfTheTerminalAlone(t *testing.T) {
 // watched until it ends, and the error says which one is not. A signal ends taking over without an error.
 func TestACommandThatCannotBeTakenOverLeavesTheOthersAlone(t *testing.T) {
 	if _, err := exec.LookPath("sleep"); err != nil {
-		t.Skip("needs the program sleep: a command that is left behind")
+		t.Skip("needs sleep: a command that is left behind")
 	}
 	base := torchtest.Folder(t) // a socket's path has to be short
 	t.Setenv("XDG_RUNTIME_DIR", base)

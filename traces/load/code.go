@@ -18,8 +18,8 @@ const (
 )
 
 // code reads the files of a recorded program from this machine's disk, each at most once. It opens only
-// regular files of Python, and nothing of them is shown. Names that are not absolute are looked for beside the
-// recording: programs mostly save it in the folder that they run in.
+// regular files of Python, and nothing of them is shown. Names that are not absolute are looked for beside
+// the recording: programs mostly save it in the folder that they run in.
 type code struct {
 	folder   string    // of the recording
 	recorded time.Time // the recording is no older than this
