@@ -20,6 +20,7 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 	for name, text := range map[string]string{
 		"run-lives":    fmt.Sprintf("%d %d %s 1 1", os.Getpid(), self.Started, pidSpace()),
 		"run-ended":    fmt.Sprintf("%d %d %s 1 1", nobody, 5, pidSpace()),
+		"run-older":    fmt.Sprintf("%d %d %s", nobody, 5, pidSpace()),
 		"run-replaced": fmt.Sprintf("%d %d %s 1 1", os.Getpid(), self.Started-1, pidSpace()),
 		"run-inside":   fmt.Sprintf("%d %d %s 1 1", nobody, 5, "pid:[1]"),
 		"run-unsaid":   "",

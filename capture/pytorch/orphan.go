@@ -36,7 +36,8 @@ func Orphans() (list []Orphan) {
 		owners, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 		for _, path := range owners {
 			o, err := readOwner(path)
-			if err == nil && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
+			// without a session nothing tells its processes from others of the terminal
+			if err == nil && o.session != 0 && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
 				list = append(list, o)
 			}
 		}
@@ -100,7 +101,10 @@ func readOwner(path string) (o Orphan, err error) {
 	first, note, _ := strings.Cut(string(b), "\n")
 	o = Orphan{Note: note, folder: filepath.Dir(path)}
 	var space string
-	_, err = fmt.Sscan(first, &o.PID, &o.started, &space, &o.session, &o.group)
+	n, err := fmt.Sscan(first, &o.PID, &o.started, &space, &o.session, &o.group)
+	if n == 3 { // of an older gmemtop
+		err = nil
+	}
 	if err == nil && space != pidSpace() {
 		err = fmt.Errorf("%s is of another PID namespace", path)
 	}
