@@ -21,10 +21,10 @@ class Closed(object):
 
 def hear(stream, size):
     """Return a sender that received a stream, in pieces of so many bytes, until it hung up."""
-    link = space["Link"]("/nowhere", None)
+    link, tally = space["Link"]("/nowhere", None), space["Tally"](None)
     windows = types.SimpleNamespace(next_ready=lambda: None, ready=[], lasted=0, busy=lambda: False)
     manager = types.SimpleNamespace(offloads=False)
-    s = space["Sender"](None, 0, link, space["Outbox"](), space["Wishes"](), windows, manager, None)
+    s = space["Sender"](None, 0, link, space["Outbox"](tally), space["Wishes"](tally), windows, manager, None)
     link.sock = Closed()
     for at in range(0, len(stream), size):
         if link.sock is not None:

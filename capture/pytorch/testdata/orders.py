@@ -31,7 +31,8 @@ class Manager(space["Manager"]):
     """Receives a second order, as the sending thread may, when it reaches a certain place with the first."""
 
     def __init__(self, place):
-        outbox, wishes, optimizers = space["Outbox"](), space["Wishes"](), space["Optimizers"]()
+        tally, optimizers = space["Tally"](None), space["Optimizers"]()
+        outbox, wishes = space["Outbox"](tally), space["Wishes"](tally)
         space["Manager"].__init__(self, torch, outbox, wishes, optimizers)
         self.link = space["Link"]("", space["Bell"]())
         windows = space["Windows"](torch, None, outbox, wishes, optimizers, self, Totals, None)
