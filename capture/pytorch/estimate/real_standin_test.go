@@ -328,7 +328,7 @@ with open("old.pt", "rb") as f: again = torch.load(f, weights_only=False)
 assert isinstance(again[0].weight, nn.Parameter) and again[0].weight is not tied
 again.load_state_dict(model.state_dict())
 torch.save({"n": 1}, "part.pt")
-os.replace("part.pt", "last.pt"); os.link("last.pt", "best.pt"); shutil.copy("last.pt", "runs")
+os.replace("part.pt", "last.pt"); os.link("last.pt", "best.pt"); shutil.copy("last.pt", dst="runs")
 assert os.path.exists("best.pt") and not os.path.exists("part.pt") and torch.load("runs/last.pt")["n"] == 1
 os.remove("last.pt")
 assert pathlib.Path("best.pt").exists() and not pathlib.Path("last.pt").exists()

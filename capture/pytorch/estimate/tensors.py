@@ -37,7 +37,7 @@ def _tensors_answer(run, kind):
         )
 
     def data_ptr(t):
-        """An address by which a script can tell tensors apart, as those that count shared parameters once do.
+        """An address by which a script can tell tensors apart, for example to count shared parameters once.
         What hands it to a kernel is refused: Triton, and code that uses ctypes."""
         names = sys._getframe(1).f_globals
         caller = names.get("__name__", "")

@@ -241,7 +241,9 @@ def _answers(run):
         return True
 
     def sized(name, result):
-        what = "one element" if "unique" in name else "as many elements as there can be"
+        what = (
+            "one element, where there may be many" if "unique" in name else "as many elements as there can be"
+        )
 
         @functools.wraps(result)
         def answer(*args, **kwargs):

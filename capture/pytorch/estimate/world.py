@@ -80,18 +80,19 @@ def leave_files_alone(run):
 
     def kept(name, function):
         @functools.wraps(function)
-        def change(path, *args, **kwargs):
+        def change(*args, **kwargs):
+            path, to = places(args, kwargs)
             if isinstance(path, (str, bytes, os.PathLike)) and old(os.fsdecode(path)):
                 run.note(
                     "%s of %s was left out: it was there already" % (name, os.path.abspath(os.fsdecode(path)))
                 )
                 return None
-            to = args[0] if name in MOVES and args else None
-            if isinstance(to, (str, bytes, os.PathLike)) and os.path.isfile(to) and old(os.fsdecode(to)):
+            named = name in MOVES and isinstance(to, (str, bytes, os.PathLike))
+            if named and os.path.isfile(to) and old(os.fsdecode(to)):
                 to = os.path.abspath(os.fsdecode(to))
                 run.note("%s was there already: what the script moved there was thrown away" % to)
                 return remove(path)
-            return function(path, *args, **kwargs)
+            return function(*args, **kwargs)
 
         return change
 
@@ -107,6 +108,12 @@ def leave_files_alone(run):
     ):
         setattr(module, name, kept("%s.%s" % (module.__name__, name), getattr(module, name)))
     take_saved_for_files(saved)
+
+
+def places(args, kwargs):
+    """The path that a function of os or shutil is called with, and the one it moves or copies to, or None."""
+    path = args[0] if args else kwargs.get("src", kwargs.get("path"))
+    return path, args[1] if len(args) > 1 else kwargs.get("dst")
 
 
 def take_saved_for_files(saved):
@@ -136,9 +143,12 @@ def take_saved_for_files(saved):
             function = getattr(on, name)
 
             @functools.wraps(function)
-            def call(path, *args, function=function, **kwargs):
+            def call(*args, function=function, **kwargs):
+                path, to = places(args, kwargs)
                 at = key(path)
-                return instead(at, *args) if at and at in saved else function(path, *args, **kwargs)
+                if not at or at not in saved:
+                    return function(*args, **kwargs)
+                return instead(at) if to is None else instead(at, to)
 
             setattr(on, name, call)
 
