@@ -113,12 +113,12 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	return c.run(ctx, pid, x)
 }
 
-// besides returns the first of a command's own flags that is set and not in the list, "" if there is none.
-// Flags for the look of the screen do not count.
+// besides returns the first of a command's own flags that was typed and is not in the list, "" if there is
+// none.
 func besides(cmd *cobra.Command, known ...string) (name string) {
-	known = append(known, "theme", "no-mouse", "no-links")
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if name == "" && f.Changed && !slices.Contains(known, f.Name) {
+		_, untyped := f.Annotations[ofEnvironment]
+		if name == "" && f.Changed && !untyped && !slices.Contains(known, f.Name) {
 			name = f.Name
 		}
 	})

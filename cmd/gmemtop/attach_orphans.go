@@ -58,13 +58,13 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 		work.Go(func() {
 			if err := c.takeOver(ctx, o, reach); err != nil {
 				failed.Add(1)
-				c.complain("process %d: %v", o.PID, err)
+				c.complain("%v", err)
 			}
 		})
 	}
 	work.Wait()
 	if n := failed.Load(); n > 0 {
-		return fmt.Errorf("%d of %d commands could not be taken over: to try again, type the same command",
+		return fmt.Errorf("%d of %d commands were not watched to the end: to go on, type the same command",
 			n, len(orphans))
 	}
 	return nil
@@ -78,7 +78,7 @@ func (c *attachCommand) takeOver(ctx context.Context, o pytorch.Orphan, reach fl
 		return nil
 	}
 	if err != nil {
-		return err
+		return fmt.Errorf("process %d: %w", o.PID, err)
 	}
 	ranks := job.New(job.NewWatch(job.Options{}))
 	command, err := o.Resume(pytorch.Launch{Reach: ranks.Injector(),
@@ -122,7 +122,7 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 	for _, o := range pytorch.Orphans() {
 		if _, _, path := readFleetNote(o.Note); path == own {
 			list = append(list, o)
-		} else if path != "" && !slices.Contains(others, path) {
+		} else if path := shellWord(path); path != shellWord("") && !slices.Contains(others, path) {
 			others = append(others, path)
 		}
 	}
@@ -133,7 +133,7 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 	text := fmt.Sprintf("nothing to take over on %s: no command is left of a gmemtop run --join-file %s",
 		host, shellWord(c.join))
 	if len(others) > 0 {
-		text += "; there are some of: " + strings.Join(others, ", ")
+		text += "; commands are left of a gmemtop run with --join-file " + strings.Join(others, ", ")
 	}
 	return nil, errors.New(text)
 }

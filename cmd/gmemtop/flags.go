@@ -93,6 +93,9 @@ func (f *flags) screen(c *cobra.Command) {
 	help.Rare(p, "theme", "no-mouse", "no-links")
 }
 
+// ofEnvironment annotates a flag that was not typed but set by its environment variable.
+const ofEnvironment = "environment"
+
 // fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and
 // its name in capitals.
 func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error {
@@ -109,7 +112,9 @@ func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error
 			if errors.Unwrap(err) == nil {
 				first = fmt.Errorf("environment variable %s=%q: %w", name, v, err)
 			}
+			return
 		}
+		_ = c.Flags().SetAnnotation(flag.Name, ofEnvironment, nil) // the flag exists
 	})
 	return first
 }

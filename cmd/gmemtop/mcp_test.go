@@ -135,3 +135,23 @@ func TestTheRecordingsOfAFolderAreThoseOfTheMoment(t *testing.T) {
 		t.Errorf("a new one is not listed: %s", text)
 	}
 }
+
+// An assistant's answers come only of what the user named, and the recorded program's files are not that.
+func TestARecordingForAnAssistantBringsNoFilesOfTheProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "problem.csv")
+	if err := os.WriteFile(path, []byte("id,lower,upper,size\na,0,4,100\nb,2,6,50\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	quiet, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer quiet.Close()
+	recorded, err := newApp(nil, quiet, quiet, nil).timeline(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if recorded.Trace.Code != nil {
+		t.Error("what opens recordings for gmemtop mcp attaches the program's files")
+	}
+}
