@@ -217,8 +217,8 @@ func (n *counts) add(s score) {
 func (n *counts) String() string {
 	return fmt.Sprintf("\n- Cause: %d of %d.\n- Fix among the first three levers: %d of %d.\n",
 		n.causes, n.cases, n.offered, n.fixes) +
-		fmt.Sprintf("- Saving within %.0f %%: %d of %d that are claimed and were measured; of %d that were "+
-			"measured none is claimed (%d left out: the lever that was offered is not what was run).\n",
+		fmt.Sprintf("- Saving within %.0f %%: %d of %d that are claimed and were measured; %d more were "+
+			"measured and not claimed (%d left out: the lever that was offered is not what was run).\n",
 			100*tolerance, n.near, n.claimed, n.unclaimed, n.other) +
 		fmt.Sprintf("- Every fix finishes, which was said of %d of %d.\n", n.finishes, n.fixes) +
 		fmt.Sprintf("- Settings of the allocator that were said to finish: %d, of which %d did not.\n",

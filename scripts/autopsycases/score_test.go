@@ -50,12 +50,12 @@ func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
 		applied []string
 		want    string
 	}{
-		{nil, "within 10 %: 1 of 1 that are claimed and were measured; of 0 that " +
-			"were measured none is claimed (0 left out"},
-		{[]string{"chunked_loss"}, "within 10 %: 1 of 1 that are claimed and were measured; of 0 that " +
-			"were measured none is claimed (0 left out"},
-		{[]string{"smaller_vocabulary"}, "within 10 %: 0 of 0 that are claimed and were measured; of " +
-			"0 that were measured none is claimed (1 left"},
+		{nil, "within 10 %: 1 of 1 that are claimed and were measured; 0 more were " +
+			"measured and not claimed (0 left out"},
+		{[]string{"chunked_loss"}, "within 10 %: 1 of 1 that are claimed and were measured; 0 more were " +
+			"measured and not claimed (0 left out"},
+		{[]string{"smaller_vocabulary"}, "within 10 %: 0 of 0 that are claimed and were measured; 0 more " +
+			"were measured and not claimed (1 left"},
 	} {
 		a := answer{Cause: []string{"logits"}, Lever: []string{"smaller_vocabulary", "chunked_loss"}}
 		a.Applied = c.applied

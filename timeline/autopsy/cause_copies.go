@@ -3,6 +3,7 @@ package autopsy
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -65,11 +66,12 @@ const setsOfTraining = 3
 
 // setsOf returns how many times a set has all of some sizes: as many as of the one that it has least of.
 func (x *weightSet) setsOf(sizes map[int64]int) int {
-	least := 0
+	if len(sizes) == 0 {
+		return 0
+	}
+	least := math.MaxInt
 	for size, n := range sizes {
-		if k := x.sizes[size] / n; least == 0 || k < least {
-			least = k
-		}
+		least = min(least, x.sizes[size]/n)
 	}
 	return least
 }

@@ -85,7 +85,8 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	if _, cached := cacheFault(c); cached { // keys and values stay without a graph
 		return fault{}, false
 	}
-	if _, _, keeps := keepsAll(c, last); !keeps && !slices.Contains(c.graphs[:len(calls)-1], true) {
+	before := c.graphs[len(c.parts)-len(calls) : len(c.parts)-1] // of the calls before the last
+	if _, _, keeps := keepsAll(c, last); !keeps && !slices.Contains(before, true) {
 		return fault{}, false
 	}
 	there, kept := c.forwardBlocks(calls[0].First, c.a.At, c.a.At+1)
@@ -100,8 +101,8 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
 		"nothing is trained here.", line, c.u.Bytes(kept))
 	if len(calls) > 1 {
-		f.said = fmt.Sprintf("The model runs with gradients on: its first %d calls, the last of them at %s, "+
-			"keep %s for a backward, and nothing is trained here.", len(calls), line, c.u.Bytes(kept))
+		f.said = fmt.Sprintf("The model runs with gradients on: %d calls, the last of them at %s, keep %s "+
+			"for a backward, and nothing is trained here.", len(calls), line, c.u.Bytes(kept))
 	}
 	f.fix = "Wrap the call in torch.no_grad()."
 	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")

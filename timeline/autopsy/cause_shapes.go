@@ -73,7 +73,7 @@ func (m *lineHistory) outgrew(now lineBytes) (usual float64, grew bool) {
 
 func shapesFault(c *evidence) (fault, bool) { return largestBatch(c, false) }
 
-// outlierFault is the same of one batch that is far larger than all before, which were alike. Where something
+// outlierFault finds one batch that is far larger than all before, which were alike. Where something
 // else is wrong, a training that fails with a large batch fails for that.
 func outlierFault(c *evidence) (fault, bool) { return largestBatch(c, true) }
 

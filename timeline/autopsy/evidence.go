@@ -141,7 +141,7 @@ const newDemand = 1.1
 // as idle, too.
 func (c *evidence) inPieces() bool {
 	asked := c.a.Asked.Or(0)
-	if c.asksForMuch() {
+	if c.likeLargeBlock() {
 		return false
 	}
 	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) < asked {
@@ -156,10 +156,10 @@ func (c *evidence) inPieces() bool {
 // largeBlock is the share of all that a process could have from which its blocks hardly ever find a hole.
 const largeBlock = 0.25
 
-// asksForMuch reports whether the request that failed and a block that is there are each a real share of all
-// that the process could have, and are of one function or, as a gradient and what it is for, of one size:
-// then their size is to be looked at, and not the holes.
-func (c *evidence) asksForMuch() bool {
+// likeLargeBlock reports whether the failed request and some live block each take a quarter of what the
+// process could have, and either come from one function or have one size (a gradient and its tensor). Then
+// their size is the cause, not the holes.
+func (c *evidence) likeLargeBlock() bool {
 	all := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
 	least := int64(largeBlock * float64(all))
 	fn, file := c.userFunction(c.d.Event(c.a.At).Stack)

@@ -117,7 +117,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 // works on blocks that are a real share of it.
 func newHeight(c *evidence) bool {
 	before := c.d.Allocated.Range(0, c.a.At).Max
-	return c.asksForMuch() || c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
+	return c.likeLargeBlock() || c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
 }
 
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the

@@ -3,7 +3,6 @@ package autopsy
 import (
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
@@ -37,7 +36,9 @@ var (
 		`\b(?:float|int|len|str|print|range|time)\(|^[\d"'.-]`)
 	// counts matches a loop over numbers.
 	counts = regexp.MustCompile(`^\s*for\s+\(?\s*(\w+).*\bin\s+(?:range|enumerate|trange|count)\(`)
-	word   = regexp.MustCompile(`[A-Za-z_]\w*`)
+	// begins matches the first line of a function or a class.
+	begins = regexp.MustCompile(`^\s*(?:async\s+def|def|class)\b`)
+	word   = regexp.MustCompile(`[A-Za-z_][\w.]*`)
 )
 
 // nameKeeper adds to a fault the line that may keep its blocks, as far as the program's code shows one.
@@ -88,9 +89,9 @@ func keepingLine(lines []codeLine, from int, ofModule bool) (n int) {
 		switch {
 		case l.blank():
 			continue
-		case nested >= 0 && l.indent() > nested:
+		case nested >= 0 && (l.indent() > nested || l.indent() == nested && l.closes()):
 			continue
-		case i > 0 && strings.HasPrefix(strings.TrimSpace(l.text), "def "):
+		case i > 0 && begins.MatchString(l.text):
 			nested = l.indent()
 			continue
 		}

@@ -31,7 +31,7 @@ var (
 	copiedToHost = way{name: "copy_to_cpu",
 		command: "{k: v.cpu() for k, v in model.state_dict().items()}",
 		when:    "if it is needed later, keep the copy on the CPU"}
-	copyDropped = way{name: "drop_copy", command: "del model",
+	copyDropped = way{name: "drop_copy", command: "del copy",
 		when: "if the copy is no longer needed, delete it"}
 )
 

@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,9 +14,8 @@ import (
 // model looks the same whether it trains or not; its author knows, and the code says so: a function that
 // calls the model and runs a backward pass trains, and where no file on the way to the call has to do with
 // training, nothing is trained. Frameworks run the backward in files of their own, which are on the way as
-// well or are started by a call such as fit, which others have, too: scikit-learn's estimators learn without
-// a model of torch. Such a call leaves the question open, as does a file that speaks of an optimizer and may
-// leave the backward to another file, or one that cannot be read.
+// well or are started by a call such as fit. Other libraries have a fit as well (scikit-learn). So such a
+// call, a file that mentions an optimizer, or one that cannot be read leaves the question open.
 
 // differentiates matches a call that runs a backward pass.
 var differentiates = regexp.MustCompile(`\.\w*backward\(|\b(?:value_and_grad|vjp|jacobian|hessian)\(|` +
@@ -24,19 +24,19 @@ var differentiates = regexp.MustCompile(`\.\w*backward\(|\b(?:value_and_grad|vjp
 // mayTrain matches what has to do with training: a framework's call, or an optimizer.
 var mayTrain = regexp.MustCompile(`(?i)optim|\.(?:fit\w*|learn|train_batch)\(|trainer\w*\.train\(`)
 
-// launcher is in the name of the file that runs a script as a whole, such as for a profiler: what is further
-// out is not the script's.
-const launcher = "runpy"
+// launchers are the files that run a script as a whole, such as for a profiler: what is further out is not
+// the script's.
+var launchers = []string{"runpy.py", "<frozen runpy>"}
 
 // codeMode returns what the code on the way to a call of the model says that it is for: modeTraining if the
 // innermost function of the user's runs a backward pass, modeEvaluation if no file has to do with training.
 func (c *evidence) codeMode(p *steps.Part) mode {
-	path := c.pathOf(p)
-	innermost := slices.IndexFunc(path, c.ofUser)
+	way := c.pathOf(p)
+	innermost := slices.IndexFunc(way, c.ofUser)
 	if innermost < 0 {
 		return modeUnknown
 	}
-	fn, file, line := c.places.FrameText(path[innermost])
+	fn, file, line := c.places.FrameText(way[innermost])
 	text, ok := c.file(file)
 	if !ok {
 		return modeUnknown
@@ -48,12 +48,12 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 	if slices.ContainsFunc(function, codeLine.runsBackward) {
 		return modeTraining
 	}
-	for _, id := range path {
+	for _, id := range way {
 		if c.kinds.Frames[id].Has(frames.KindTorch) || !c.kinds.Frames[id].Has(frames.KindPython) {
 			continue
 		}
 		_, file, _ := c.places.FrameText(id)
-		if strings.Contains(file, launcher) {
+		if slices.Contains(launchers, path.Base(file)) {
 			break
 		}
 		text, ok := c.file(file)
@@ -101,6 +101,9 @@ func (l codeLine) blank() bool { return strings.TrimSpace(l.text) == "" }
 // indent counts the blanks that a line begins with.
 func (l codeLine) indent() int { return len(l.text) - len(strings.TrimLeft(l.text, " \t")) }
 
+// closes reports whether a line ends a list that lines before it began, such as the parameters of a function.
+func (l codeLine) closes() bool { return strings.HasPrefix(strings.TrimSpace(l.text), ")") }
+
 // runsBackward reports whether a line runs a backward pass.
 func (l codeLine) runsBackward() bool { return differentiates.MatchString(l.text) }
 
@@ -142,7 +145,7 @@ func functionOf(text, fn string, line int) []codeLine {
 func outsideOfFunctions(lines []codeLine) (out []codeLine) {
 	inside := false
 	for _, l := range lines {
-		if l.indent() == 0 && !l.blank() && !strings.HasPrefix(l.text, ")") {
+		if l.indent() == 0 && !l.blank() && !l.closes() {
 			inside = strings.HasPrefix(l.text, "def ") || strings.HasPrefix(l.text, "class ") ||
 				strings.HasPrefix(l.text, "async def ")
 		}

@@ -63,9 +63,9 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		add(&found[i], &found[i].lever, found[i].fix)
 		add(&found[i], &found[i].instead, found[i].elseFix)
 	}
-	for i := range min(len(found), 1) { // the main one's, where no fault has a remedy of the same name
-		for _, w := range found[i].otherwise() {
-			add(&found[i], &w.remedy, w.when)
+	if len(found) > 0 { // the main one's, where no fault has a remedy of the same name
+		for _, w := range found[0].otherwise() {
+			add(&found[0], &w.remedy, w.when)
 		}
 	}
 	return append(out, all...)

@@ -189,8 +189,8 @@ func (d *OOMDevice) Rank() {
 		l := &d.Levers[i]
 		if l.Tried.Outcome == ServesRequest && l.Simulated == nil {
 			l.Saves = nil
-			if l.frees > 0 {
-				l.Frees = &l.frees
+			if frees := l.frees; frees > 0 {
+				l.Frees = &frees
 			}
 		}
 	}

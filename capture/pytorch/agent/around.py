@@ -33,8 +33,8 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         # Only counted, as in tally.py. Nothing here raises an error of its own, so nothing guards it.
         if begin < tally.calm and not tally.passing and task() == -1:
             here, passing = ident(), tally.passing
-            passing.add(here)
             try:
+                passing.add(here)
                 return original(*args, **kwargs)
             finally:
                 tally.backward += clock() - begin

@@ -72,7 +72,7 @@ class Tally:
         self.backward = self.optimizer = self.spent = 0
 
     def ends_with(self, optimizer: Any) -> None:
-        """Have a step end where an optimizer has stepped; with None, where the next one has."""
+        """Have a step end where an optimizer has stepped; with None, where the next optimizer steps."""
         self.first = nobody if optimizer is None else weakref.ref(optimizer)
         self.others = 0
 
@@ -102,7 +102,7 @@ def counting(
     caught: Callable[[BaseException], bool],
 ) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
     """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
-    to enters and leaves, which catch their own errors. Of others caught says whether to raise them."""
+    to enters and leaves, which catch their own errors. caught says whether to raise any other error again."""
     ident = threading.get_ident
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
