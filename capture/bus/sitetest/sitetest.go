@@ -102,10 +102,18 @@ func StartCluster(t testing.TB, servers int) *Site {
 		}
 	}
 	s.URL = strings.Join(urls, ",")
+	training, err := s.training.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
 	await.Until(t, "the site's servers are ready", func() bool {
 		leads := servers == 1
 		for _, one := range s.servers {
 			if servers > 1 && !one.JetStreamIsCurrent() {
+				return false
+			}
+			// A server takes up an account when it is first asked for it, and only then its streams.
+			if a, err := one.LookupAccount(training); err != nil || !a.JetStreamEnabled() {
 				return false
 			}
 			leads = leads || one.JetStreamIsLeader()
