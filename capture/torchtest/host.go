@@ -100,6 +100,14 @@ func (h *Host) Pause() (resume func()) {
 	}
 }
 
+// Leaves waits until the agent has heard that it is to leave, while the process is paused.
+func (h *Host) Leaves() {
+	h.t.Helper()
+	await.Until(h.t, "the agent has heard that it is to leave", func() bool {
+		return strings.Contains(h.Said(), "leaves")
+	})
+}
+
 // Compare tells the process that the agent is gone, waits for its end, and fails the test if anything is not
 // as it was, or if the training learned something else.
 func (h *Host) Compare() {

@@ -39,11 +39,21 @@ model = network()
 optimizer = torch.optim.Adam(model.parameters())
 
 
+def leaves():
+    """Whether an agent in this process has heard that it is to leave."""
+    agents = [o for o in gc.get_objects() if type(o).__name__ == "Agent" and hasattr(o, "wishes")]
+    return any(agent.wishes.leaving for agent in agents)
+
+
 def pause(grad):
     paused = os.path.join(folder, "pause")
-    if os.path.exists(paused):
+    heard = not os.path.exists(paused)
+    if not heard:
         print("paused", flush=True)
     while os.path.exists(paused) and time.monotonic() < late:
+        if not heard and leaves():
+            heard = True
+            print("leaves", flush=True)
         time.sleep(0.01)
 
 
