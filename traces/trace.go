@@ -30,7 +30,7 @@ type Trace struct {
 	Extra  []Setting
 	Losses []Loss
 
-	// Code reads the recorded program's files; nil unless whoever opened the trace attached it.
+	// Code reads the recorded program's files; nil until somebody attaches them (load.AttachCode).
 	Code Code
 
 	deviceRange []span // rows of each device in Events

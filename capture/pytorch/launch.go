@@ -53,7 +53,7 @@ type Launch struct {
 	// Reach, unless nil, brings the agent into processes that have loaded torch but did not get the
 	// environment, until an agent has connected.
 	Reach Injector
-	// Note is kept beside the command, for whoever resumes it (Orphan).
+	// Note is stored with the command, for the gmemtop that resumes it (Orphan).
 	Note string
 }
 

@@ -130,10 +130,10 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 		return list, nil
 	}
 	host, _ := os.Hostname()
-	text := fmt.Sprintf("nothing to take over on %s: no command is left of a gmemtop run --join-file %s",
-		host, shellWord(c.join))
+	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
+		"left", host, shellWord(c.join))
 	if len(others) > 0 {
-		text += "; commands are left of a gmemtop run with --join-file " + strings.Join(others, ", ")
+		text += "; commands are left with --join-file " + strings.Join(others, ", ")
 	}
 	return nil, errors.New(text)
 }

@@ -211,7 +211,7 @@ func TestACommandThatCannotBeTakenOverLeavesTheOthersAlone(t *testing.T) {
 	}
 }
 
-// A machine keeps its name, whatever characters that has.
+// Any character may be part of a machine's name.
 func TestWhatIsLeftBesideACommandNamesItsNode(t *testing.T) {
 	id := fleet.Identity{Node: "rack:7"}
 	machine, name, path := readFleetNote(fleetNote(id, "/shared/a b.join"))

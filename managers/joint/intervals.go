@@ -92,8 +92,8 @@ type span struct {
 	least         float64     // of the times in makings
 	decided       decision
 	inputs        []int32 // the spans that hold what its makers read
-	with          []int32 // those of them that are looked at with it
-	taken         bool    // it is looked at with a span that it is an input of
+	with          []int32 // those of them that are considered together with it
+	taken         bool    // it is considered together with a span that it is an input of
 	reran         float64 // how often the last ascent had it made again
 	unpaid        float64 // the time of these reruns beyond what oneRun pays
 	latest        int     // the latest making used in them

@@ -51,8 +51,8 @@ func (s *intervals) decide(r *rand.Rand) {
 	s.share()
 }
 
-// TestMoreInstantsNeverLowerTheValue: at the same rates, the program with the memory of more ops is worth as
-// much as that with fewer, or more, whatever a branch has decided.
+// TestMoreInstantsNeverLowerTheValue: at the same rates, adding the memory of more ops never lowers the
+// program's value, in any branch.
 func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
 	swapped, remade := 0, 0
 	for seed := range uint64(100) {

@@ -8,19 +8,18 @@ import (
 
 // The instants that the bound over intervals looks at, and the phases between them.
 //
-// A turn of the bound is linear in the instants of all spans together: with a thousand ops that is so much
-// that the prices are far from their best when the work is done. The same program with the memory of a few
-// instants alone is a relaxation of it, quick to solve, and its prices are where the larger one goes on. So
-// the ascent begins with the fullest ops and takes in more of them, level by level, as long as there is work
-// left for the next.
+// The time of a turn of the bound grows with the instants of all spans together. With a thousand ops the work
+// runs out long before the prices are good. The same program with the memory of only a few instants is a
+// relaxation: it is quick to solve, and its prices are a good start for the larger one. So the ascent begins
+// with the fullest ops and adds more of them, level by level, while there is work left for the next level.
 //
-// All instants are numbered as in intervals.go: 2j is the start of op j, 2j+1 its end. What lies between two
-// neighbours of those that are looked at is one phase. Ops in it take their time, what runs again may run
-// where it holds a moment between two ops, and copies may go on during all of it.
+// Instants are numbered as in intervals.go: 2j is the start of op j, 2j+1 its end. A phase lies between two
+// neighbouring instants of the level. Its ops take their time, reruns may go where it holds a moment between
+// two ops, and copies may go on during all of it.
 
 // phases divide the iteration at some of its instants.
 type phases struct {
-	instants []int32   // ascending, the first of them 0; of each phase, where it begins
+	instants []int32   // where each phase begins, ascending from 0
 	holder   []int32   // for each instant, the phase that it begins or lies in
 	ops      []float64 // of each phase, the time of its ops that have no variants
 	between  []bool    // of each phase, whether it holds a moment between two ops
@@ -50,7 +49,7 @@ func newPhases(ops []plan.OpID, dur []float64) phases {
 	return p
 }
 
-// from returns the first instant that is looked at, of those from one on; their number where there is none.
+// from returns the index of the level's first instant at or after one; their number if there is none.
 func (p *phases) from(instant int32) int32 {
 	at := p.holder[instant]
 	if p.instants[at] < instant {
@@ -59,8 +58,8 @@ func (p *phases) from(instant int32) int32 {
 	return at
 }
 
-// levels lists the ops whose memory is looked at, level by level: each level holds the one before it, and the
-// last is all of them. A level has the fullest op of each of so many parts of the iteration.
+// levels lists the ops whose memory counts, level by level: each level holds the one before it, and the last
+// is all of them. A level has the fullest op of each of so many parts of the iteration.
 func levels(load []int64) (all [][]plan.OpID) {
 	n := len(load)
 	var known []plan.OpID

@@ -27,7 +27,7 @@ type making struct {
 const (
 	// halvings bounds how often the positions of a span are halved. One more doubles the questions.
 	halvings = 5
-	// sharing is how many instants an op counts for whose time is shared: it is looked for in sorted lists.
+	// sharing is how many instants an op with a shared time counts for: finding it takes a binary search.
 	sharing = 16
 	// longestMaking bounds the ops of an answer. Beyond it the makers alone count.
 	longestMaking = 400

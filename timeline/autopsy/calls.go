@@ -174,8 +174,8 @@ func (c *evidence) large(ids []timeline.AllocID) (n int) {
 
 // outputStays reports whether, in most calls that left some blocks, these are results: the call's output,
 // which it made last or in the outermost module itself, is among them, and no line left more than one of a
-// real size. What a hook keeps comes from the middle of a call, or from every layer. Blocks that the request
-// that failed is to join are results, too.
+// real size. What a hook keeps comes from the middle of a call, or from every layer. Blocks that
+// the failed request was about to join are results as well.
 func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	if putTogether(c, ids) > 0 {
 		return true

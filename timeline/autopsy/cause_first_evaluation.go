@@ -91,7 +91,7 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	}
 	there, kept := c.forwardBlocks(calls[0].First, c.a.At, c.a.At+1)
 	for len(there) > 0 && len(calls) > 1 && c.d.Allocs.Start[there[0]] >= calls[1].First {
-		calls = calls[1:] // of which nothing is there any more
+		calls = calls[1:] // nothing that it made is left
 	}
 	_, made := c.forwardBlocks(calls[0].First, c.a.At, calls[0].First)
 	line := c.frameText(c.ownLine(last))

@@ -97,7 +97,7 @@ func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (i
 	return ids, len(all)
 }
 
-// growth is what steps left behind, and how many of its bytes are of which origin.
+// growth is what steps left behind, and where its bytes come from.
 type growth struct {
 	*evidence
 	ids   []timeline.AllocID

@@ -159,7 +159,7 @@ var growthKinds = []growthKind{
 }
 
 // ofOneCache reports whether the one function of the user's that made some blocks runs in calls of the model
-// before anything else in them, so that none has a graph, and next to nothing of what it made has ended.
+// before anything else in them, so none has a graph, and almost everything that it made is still there.
 func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
 	name, file := c.userFunction(c.d.Origin(ids[0]))
 	of, made := map[traces.StackID]bool{}, int64(0)

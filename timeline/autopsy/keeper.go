@@ -9,11 +9,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Which line of the program keeps what stays. A recording names the lines that made the blocks, often inside
-// of the model, and what a reader has to change is elsewhere: where the loop appends to a list, adds to a sum
-// or joins tensors. With the program's files at hand these lines are looked for in the functions around the
-// call, the innermost first. Which of several it is, or whether it is one of them at all, the code does not
-// prove, and the sentence says so.
+// Which line of the program keeps tensors. A recording names the lines that made the blocks, often inside the
+// model, but the line to change is elsewhere: where the loop appends to a list, adds to a sum or joins
+// tensors. If the program's files are there, we search the functions around the call for such a line, the
+// innermost function first. The code does not prove that it is the right one, and the sentence says "may".
 
 // keeping are the faults in which something of the program's own keeps tensors.
 var keeping = []string{"kept_graph", "leak", "collected_outputs"}
@@ -41,7 +40,7 @@ var (
 	word   = regexp.MustCompile(`[A-Za-z_][\w.]*`)
 )
 
-// nameKeeper adds to a fault the line that may keep its blocks, as far as the program's code shows one.
+// nameKeeper adds to a fault the line that may keep its blocks, if the program's code shows one.
 func (c *evidence) nameKeeper(f *fault) {
 	if !slices.Contains(keeping, f.Kind) || len(f.lever.changes) == 0 {
 		return

@@ -2,17 +2,17 @@ package autopsy
 
 import "strings"
 
-// Other ways to let go of what a fault keeps. A recording shows which blocks stay and which line made them.
-// It does not show what the program still wants them for, and that decides between detaching a value, moving
-// it to the CPU and not keeping it. Whoever answers such a question names all of these and says when each is
-// right. So the main fault's lever is followed by others, of which each ends the same blocks at the same
-// moments, so that what it saves is the same. Faults that have only one way out are not listed.
+// Other ways to free what a fault keeps. A recording shows which blocks stay and which line made them. It
+// does not show what the program still needs them for, which decides between detaching a value, moving it to
+// the CPU and not keeping it. An expert would name all three and say when each is right, and so do we: after
+// the main fault's lever come others that end the same blocks at the same moments, so they save as much.
+// Faults with a single way out are not listed.
 
 // way is another lever of a fault.
 type way struct {
 	name, command string
 	when          string // a clause that says when it is right, and what to do
-	graphless     bool   // no backward then runs, so that no gradients come
+	graphless     bool   // no backward pass follows, so there are no gradients
 }
 
 var (

@@ -55,10 +55,10 @@ func modeOf(c *evidence, p *steps.Part, of func(traces.StackID) bool) mode {
 // anyStack picks all stacks.
 func anyStack(traces.StackID) bool { return true }
 
-// purpose is what a call of the model that nothing was trained by yet is for, as far as the program's code,
-// the names of the functions that it came through and its mode tell. A function that runs a backward pass
-// trains, whatever its name. Then come names, which say what the code is meant to do, and then that no
-// backward pass is anywhere on the way.
+// purpose tells whether a call of the model trains or evaluates, before any training step has shown it. The
+// program's code counts first: a function that runs a backward pass trains, even if its name says otherwise.
+// Then come the names of the functions around the call, then code without any sign of training, and last the
+// mode of the modules.
 func purpose(c *evidence, p *steps.Part) mode {
 	code := c.codeMode(p)
 	if code == modeTraining {

@@ -28,8 +28,8 @@ var mayTrain = regexp.MustCompile(`(?i)optim|\.(?:fit\w*|learn|train_batch)\(|tr
 // the script's.
 var launchers = []string{"runpy.py", "<frozen runpy>"}
 
-// codeMode returns what the code on the way to a call of the model says that it is for: modeTraining if the
-// innermost function of the user's runs a backward pass, modeEvaluation if no file has to do with training.
+// codeMode tells from the code on the way to a call of the model what the call is for: modeTraining if the
+// user's innermost function runs a backward pass, modeEvaluation if no file has to do with training.
 func (c *evidence) codeMode(p *steps.Part) mode {
 	way := c.pathOf(p)
 	innermost := slices.IndexFunc(way, c.ofUser)

@@ -112,7 +112,7 @@ func (c *evidence) afterBackward(at timeline.Moment) timeline.Moment {
 	return timeline.Never
 }
 
-// placeMark is what stands between a command and the place that it is for.
+// placeMark separates a command from the place that it is for.
 const placeMark = "  # "
 
 // at returns the line of a place after a command, as a comment.

@@ -137,7 +137,7 @@ type selector struct {
 	categories [timeline.NumCategories]uint64
 	byName     uint64                      // words that can be part of a printed name
 	called     uint64                      // words that are Query.Called's
-	isCalled   func(timeline.AllocID) bool // reports whether an allocation goes by them; nil if none does
+	isCalled   func(timeline.AllocID) bool // whether they are words for an allocation; nil if there is none
 }
 
 func newSelector(d *timeline.Device, q Query) *selector {

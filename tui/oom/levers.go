@@ -188,7 +188,8 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 			list[i].verdict, list[i].came = cameOf(l.Tried, u)
 		}
 		if l.Frees != nil {
-			list[i].came += fmt.Sprintf(" By then it frees %s%s.", estimate(l.Exactness), u.Bytes(*l.Frees))
+			list[i].came += fmt.Sprintf(" It frees %s%s by that point.", estimate(l.Exactness),
+				u.Bytes(*l.Frees))
 		}
 		if with := partner(row.Together, l.Name); with != "" {
 			list[i].verdict = together

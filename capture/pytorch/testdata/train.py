@@ -136,7 +136,7 @@ def images(n=4, size=16):
 
 
 class ByHand:
-    """An optimizer of which torch knows nothing. It changes parameters in a way that their versions do not
+    """An optimizer that torch does not know. It changes parameters in a way that their versions do not
     count, as fastai's does."""
 
     def __init__(self, params):

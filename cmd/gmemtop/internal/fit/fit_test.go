@@ -406,7 +406,7 @@ func TestTheLargestBatchSaysWhatWasNotRun(t *testing.T) {
 	}
 }
 
-// Why memory ran out is looked into only for reports that say it.
+// Only reports that explain an out-of-memory search for its cause.
 func TestABriefReportIsNotExplained(t *testing.T) {
 	for _, l := range []Look{{}, {Brief: true}} {
 		x := estimated(t, &Training{Budget: 100 << 20}, Size{}, twoSteps)
