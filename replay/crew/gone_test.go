@@ -59,16 +59,23 @@ func (l *liveTraining) anyPlan(manager string) []byte {
 	return nil
 }
 
+// started starts a process that trains, beside other tests, with a time within which a test has to end.
+func started(t *testing.T) (context.Context, *torchtest.Host) {
+	t.Helper()
+	h := torchtest.NewHost(t)
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	t.Cleanup(cancel)
+	h.Start(ctx)
+	return ctx, h
+}
+
 // TestDetachingInTheMiddleOfABackwardPassLeavesNothing detaches while tensors that left under a plan are
 // away: some of them return after the viewer has asked the agent to go.
 func TestDetachingInTheMiddleOfABackwardPassLeavesNothing(t *testing.T) {
 	for _, manager := range []string{"sqrt", "vdnn-all"} {
 		t.Run(manager, func(t *testing.T) {
-			h := torchtest.NewHost(t)
-			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-			defer cancel()
-			h.Start(ctx)
+			ctx, h := started(t)
 			l, s, _ := visit(t, h)
 			if err := l.Carry(ctx, live.Order{Number: 1, Plan: l.anyPlan(manager)}); err != nil {
 				t.Fatal(err)
@@ -95,11 +102,7 @@ func TestDetachingInTheMiddleOfABackwardPassLeavesNothing(t *testing.T) {
 // TestAPlanEndsWithTheViewerThatTurnedItOn kills viewers while their plans are on: one that has the agent,
 // one that looks on beside it, and one whose plan is to stay. After that the process is as it was.
 func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
-	h := torchtest.NewHost(t)
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
-	defer cancel()
-	h.Start(ctx)
+	ctx, h := started(t)
 	l, _, die := visit(t, h)
 	words := l.anyPlan("sqrt")
 	on := func(l *liveTraining, o live.Order) {
