@@ -20,7 +20,8 @@ type Orphan struct {
 
 	folder  string
 	started int64
-	// session and group are those of the gmemtop that started it.
+	// session and group are those of the gmemtop that started it. 0 is a session or group outside its PID
+	// namespace, as in a sandbox, and unknown is one that nobody wrote down.
 	session, group int
 }
 
@@ -36,14 +37,17 @@ func Orphans() (list []Orphan) {
 		owners, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 		for _, path := range owners {
 			o, err := readOwner(path)
-			// without a session nothing tells its processes from others of the terminal
-			if err == nil && o.session != 0 && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
+			// an unknown session may be a terminal's, and then strangers would count as its processes
+			if err == nil && o.session != unknown && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
 				list = append(list, o)
 			}
 		}
 	}
 	return list
 }
+
+// unknown is the session and group of a gmemtop whose ownerFile does not name them.
+const unknown = -1
 
 // unwatched reports whether no viewer listens on a socket: it is only a name, or somebody has removed that.
 func unwatched(socket string) bool {
@@ -85,7 +89,10 @@ const ownerFile = "pid"
 // leaveOwner describes a command in its run's folder. starter is the gmemtop that started it.
 func leaveOwner(folder string, pid, starter int, note string) Orphan {
 	s, _ := statOf(pid) // start time 0 if unknown
-	by, _ := statOf(starter)
+	by, err := statOf(starter)
+	if err != nil {
+		by.Session, by.Group = unknown, unknown
+	}
 	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s %d %d\n%s", pid,
 		s.Started, pidSpace(), by.Session, by.Group, note), 0o600)
 	return Orphan{PID: pid, Note: note, folder: folder, started: s.Started, session: by.Session,
@@ -103,7 +110,7 @@ func readOwner(path string) (o Orphan, err error) {
 	var space string
 	n, err := fmt.Sscan(first, &o.PID, &o.started, &space, &o.session, &o.group)
 	if n == 3 { // of an older gmemtop
-		err = nil
+		o.session, o.group, err = unknown, unknown, nil
 	}
 	if err == nil && space != pidSpace() {
 		err = fmt.Errorf("%s is of another PID namespace", path)

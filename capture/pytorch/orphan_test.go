@@ -1,6 +1,7 @@
 package pytorch
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"slices"
@@ -66,4 +67,27 @@ func TestACommandWithoutItsViewerIsResumed(t *testing.T) {
 		t.Error("the run's folder is left behind")
 	}
 	orphans(0)
+}
+
+// In a PID namespace, as in a sandbox, the session and the process group may be from outside: 0.
+func TestACommandOfAnotherNamespacesSessionIsResumed(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root: to make a PID namespace")
+	}
+	unshare, err := exec.LookPath("unshare")
+	if err != nil {
+		t.Skip("needs unshare: to make a PID namespace")
+	}
+	if _, err := statOf(os.Getpid()); err != nil {
+		t.Skip("needs Linux: " + err.Error())
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), unshare, "--pid", "--fork", "--mount-proc", self,
+		"-test.run=^TestACommandWithoutItsViewerIsResumed$", "-test.v").CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("--- PASS")) {
+		t.Errorf("%v\n%s", err, out)
+	}
 }
