@@ -38,7 +38,8 @@ func Orphans() (list []Orphan) {
 		for _, path := range owners {
 			o, err := readOwner(path)
 			// an unknown session may be a terminal's, and then strangers would count as its processes
-			if err == nil && o.session != unknown && alive(o.PID, o.started) && unwatched(socketOf(o.folder)) {
+			if err == nil && o.session != unknown && alive(o.PID, o.started) &&
+				unwatched(socketOf(o.folder)) {
 				list = append(list, o)
 			}
 		}
