@@ -11,6 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
+// What actions lack where they can do nothing.
+const (
+	noIterations = "this recording has no iterations to go to"
+	noMark       = "no moment is marked: c marks this one"
+	noSearch     = "nothing is searched for: / searches"
+)
+
 // newKeymap makes the table for a model.
 func newKeymap(m *model) keymap {
 	a := actionMaker{m}
@@ -96,11 +103,13 @@ func (a actionMaker) moving() keymap {
 		},
 		{
 			name: "previous iteration", group: groupMove, binding: bind("[", "previous iteration", "["),
-			can: a.hasIterations, do: a.walk(func() string { return at.toIteration(-1) }),
+			can: a.hasIterations, lacks: noIterations,
+			do: a.walk(func() string { return at.toIteration(-1) }),
 		},
 		{
 			name: "next iteration", group: groupMove, binding: bind("]", "next iteration", "]"),
-			can: a.hasIterations, do: a.walk(func() string { return at.toIteration(1) }),
+			can: a.hasIterations, lacks: noIterations,
+			do: a.walk(func() string { return at.toIteration(1) }),
 		},
 		{
 			name: "previous peak", group: groupMove, binding: bind("{", "previous local peak", "{"),
@@ -149,7 +158,7 @@ func (a actionMaker) zooming() keymap {
 		},
 		{
 			name: "this iteration", group: groupLook, binding: bind("Z", "zoom to this iteration", "Z"),
-			can: a.hasIterations, do: a.walk(at.windowIteration),
+			can: a.hasIterations, lacks: noIterations, do: a.walk(at.windowIteration),
 		},
 		{
 			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
@@ -169,12 +178,12 @@ func (a actionMaker) comparing() keymap {
 		},
 		{
 			name: "back to mark", group: groupCompare, binding: bind("'", "jump to the mark and back", "'"),
-			can: a.hasMark, do: a.walk(at.toMark),
+			can: a.hasMark, lacks: noMark, do: a.walk(at.toMark),
 		},
 		{
 			name: "compare", group: groupCompare,
 			binding: bind("d", "compare this moment with the marked one", "d"),
-			can:     a.hasMark, do: a.show(leaf.Peak),
+			can:     a.hasMark, lacks: noMark, do: a.show(leaf.Peak),
 		},
 	}
 }
@@ -185,14 +194,15 @@ func (a actionMaker) opening() keymap {
 	return keymap{
 		{
 			name: "device", group: groupView, binding: bind("D", "another device", "D"),
-			can: a.when(func() bool { return hasDevices(s) }),
+			can: a.when(func() bool { return hasDevices(s) }), lacks: "there is no other device",
 			do: a.open(func() dialog.Dialog {
 				return dialog.NewList("Devices", "type to search", deviceEntries(s))
 			}),
 		},
 		{
 			name: "file", group: groupView, binding: bind("w", "another file or rank", "w"),
-			can: func() bool { return m.loader.idle() && hasFiles(s) },
+			can:   func() bool { return m.loader.idle() && hasFiles(s) },
+			lacks: "no other file is open",
 			do: a.open(func() dialog.Dialog {
 				return dialog.NewList("Files and ranks", "type to search", fileEntries(s))
 			}),
@@ -211,11 +221,11 @@ func (a actionMaker) finding() keymap {
 		},
 		{
 			name: "next match", group: groupFind, binding: bind("n", "next block found", "n"),
-			can: a.hasFilter, do: a.match(1),
+			can: a.hasFilter, lacks: noSearch, do: a.match(1),
 		},
 		{
 			name: "previous match", group: groupFind, binding: bind("N", "previous block found", "N"),
-			can: a.hasFilter, do: a.match(-1),
+			can: a.hasFilter, lacks: noSearch, do: a.match(-1),
 		},
 		{
 			name: "back", group: groupView,
@@ -239,6 +249,7 @@ func (a actionMaker) sharing() keymap {
 				file, _ := sourceOf(m.tabs.view(), s)
 				return file != ""
 			}),
+			lacks: "what is selected has no source line here",
 			do: a.say(func() tea.Msg {
 				file, line := sourceOf(m.tabs.view(), s)
 				return leaf.FollowMsg{File: file, Line: line}
@@ -325,8 +336,8 @@ func (a actionMaker) app() keymap {
 		},
 		{
 			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
-			can: m.screen.hasColors,
-			do:  a.say(func() tea.Msg { return themeMsg{theme.After(s.Theme.Name)} }),
+			can: m.screen.hasColors, lacks: "this terminal shows no colours",
+			do: a.say(func() tea.Msg { return themeMsg{theme.After(s.Theme.Name)} }),
 		},
 		{
 			name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"),

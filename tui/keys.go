@@ -20,7 +20,9 @@ type action struct {
 	first bool
 	// can reports whether it does something now; nil means always.
 	can func() bool
-	do  func() tea.Cmd
+	// lacks says what is missing where it can do nothing, "" where that needs no words.
+	lacks string
+	do    func() tea.Cmd
 }
 
 func bind(help, desc string, keys ...string) key.Binding {

@@ -248,10 +248,7 @@ func (m *model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 		}
 		return a.do()
 	}
-	if own != nil {
-		return v.Update(&m.state, msg)
-	}
-	return nil
+	return m.unanswered(msg)
 }
 
 // onMouse sends the mouse to the dialog on top, else to the zone under it, else to the view.

@@ -1,0 +1,42 @@
+package tui
+
+import (
+	"fmt"
+	"strings"
+
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
+)
+
+// unanswered says why a key does nothing now: what the root lacks for it, or the views that it works in.
+// Keys that people press without expecting anything, such as esc, stay silent.
+func (m *model) unanswered(msg tea.KeyPressMsg) tea.Cmd {
+	if msg.Text == "" || msg.Mod&^tea.ModShift != 0 || !m.loader.idle() {
+		return nil
+	}
+	for i := range m.actions {
+		if a := &m.actions[i]; a.lacks != "" && key.Matches(msg, a.binding) && !a.enabled() {
+			return m.toast.say(a.lacks, false)
+		}
+	}
+	name := msg.Text
+	if name == " " {
+		name = "space"
+	}
+	var views []string
+	for _, v := range m.tabs.views {
+		if ok, _ := v.Available(&m.state); !ok || v == m.tabs.view() {
+			continue
+		}
+		for _, b := range v.Bindings(&m.state) {
+			if key.Matches(msg, b) {
+				views = append(views, fmt.Sprintf("%s (%c)", v.Name(), v.ID()))
+				break
+			}
+		}
+	}
+	if len(views) == 0 {
+		return m.toast.say(name+" does nothing here; ? lists the keys that do", false)
+	}
+	return m.toast.say(name+" does nothing here; it works in "+strings.Join(views, ", "), false)
+}
