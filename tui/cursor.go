@@ -252,7 +252,7 @@ func (c *cursor) toggleAxis() string {
 func (c *cursor) mark() string {
 	c.setMark(c.Cursor)
 	return "marked " + momentText(c.device, c.Window.Axis, c.Mark) +
-		"; go to another moment and press d to compare the two, ' to come back"
+		": go to another moment; d compares, ' comes back"
 }
 
 // toMark jumps to the mark, and from the mark back to where the last jump started.

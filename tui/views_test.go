@@ -28,9 +28,11 @@ func TestThePeakViewComparesWithTheMark(t *testing.T) {
 	if more != 128<<20 {
 		t.Fatalf("the two peaks differ by %d", more)
 	}
-	d.wants("128 MiB less than at the mark", "-128 MiB", "since mark")
+	d.wants("At 8.02 ms, 128 MiB less is allocated than at the mark (29.0 ms)", "-128 MiB", "since mark")
 	d.press("tab")
 	d.wants("by", "since mark")
+	d.press("'")
+	d.wants("as much is allocated as at the mark (29.0 ms), with the same bytes in every row")
 	d.press("d")
 	if s.HasMark || strings.Contains(d.screen(), "since mark") {
 		t.Error("d again does not stop comparing")

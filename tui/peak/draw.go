@@ -80,13 +80,19 @@ func (v *View) sentence(s *leaf.State) string {
 	r := &v.rows[0]
 	if s.HasMark && v.built.okM {
 		d := s.Device.Allocated.At(s.Cursor) - s.Device.Allocated.At(s.Mark)
-		more := "more"
-		if d < 0 {
-			more = "less"
+		than := "as much is allocated as at the mark"
+		switch {
+		case d > 0:
+			than = s.Units.Bytes(d) + " more is allocated than at the mark"
+		case d < 0:
+			than = s.Units.Bytes(-d) + " less is allocated than at the mark"
 		}
-		return fmt.Sprintf("%s %s %s than at the mark (%s): most of the change is %s, %s.",
-			moment(s), s.Units.Bytes(max(d, -d)), more, leaf.When(s, s.Mark), name(r),
-			s.Units.Delta(r.delta()))
+		if r.delta() == 0 {
+			return fmt.Sprintf("%s, %s (%s), with the same bytes in every row.", moment(s), than,
+				leaf.When(s, s.Mark))
+		}
+		return fmt.Sprintf("%s, %s (%s): the largest change is %s, %s.", moment(s), than,
+			leaf.When(s, s.Mark), name(r), s.Units.Delta(r.delta()))
 	}
 	blocks, requested := 0, int64(0)
 	for i := range v.rows {
