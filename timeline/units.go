@@ -119,6 +119,8 @@ func Duration(ns int64) string {
 	}
 	v := float64(ns)
 	switch {
+	case ns == 0:
+		return "0 s"
 	case ns < 1000:
 		return strconv.FormatInt(ns, 10) + " ns"
 	case v < 999.5e3:
