@@ -190,7 +190,7 @@ func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err erro
 	if words == nil {
 		err = t.member.Carry(ctx, Order{})
 	} else {
-		number, err = t.carry(ctx, words, false)
+		number, err = t.tryOut(ctx, words)
 	}
 	if err == nil {
 		steps, err = t.member.Steps(ctx, number, 1+trialSteps)

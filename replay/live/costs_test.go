@@ -68,6 +68,7 @@ type stand struct {
 	tr      *traces.Trace
 	words   []byte
 	carried [][]byte
+	numbers []int64
 	refuse  string
 	step    int64 // nanoseconds of a step, 30 ms where it is 0
 }
@@ -75,7 +76,7 @@ type stand struct {
 func (s *stand) Describe(context.Context, int64) (*traces.Trace, error) { return s.tr, nil }
 
 func (s *stand) Carry(_ context.Context, o Order) error {
-	s.words, s.carried = o.Plan, append(s.carried, o.Plan)
+	s.words, s.carried, s.numbers = o.Plan, append(s.carried, o.Plan), append(s.numbers, o.Number)
 	return nil
 }
 
@@ -159,6 +160,9 @@ func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	}
 	if last := s.carried[len(s.carried)-1]; last != nil {
 		t.Errorf("the plan that was tried is left behind: %s", last)
+	}
+	if slices.Max(s.numbers) > 0 || slices.Min(s.numbers) == 0 {
+		t.Errorf("the plans that were tried have numbers of plans to train with: %v", s.numbers)
 	}
 
 	// A swap of everything costs the step its copies and its hooks, in the simulation as in the training.

@@ -33,7 +33,7 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 		if err != nil {
 			return nil, err
 		}
-		number, err := t.carry(ctx, words, false)
+		number, err := t.tryOut(ctx, words)
 		if err != nil {
 			return nil, err
 		}

@@ -160,8 +160,9 @@ type Step struct {
 	Cost maybe.Int
 	// Retries and OOMs are the allocator's in this step.
 	Retries, OOMs int64
-	// UnderPlan means that a plan was carried out in the step.
-	UnderPlan bool
+	// UnderPlan means that a plan was carried out in the step. Trial means that one was only tried, to learn
+	// what a plan would cost.
+	UnderPlan, Trial bool
 }
 
 // Window is a stretch captured whole: the steps First to Last.

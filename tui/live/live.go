@@ -228,9 +228,7 @@ func (v *View) Status(s *leaf.State) string {
 		return ""
 	}
 	text := v.look.rowName() + " " + leaf.Count(st.Index)
-	if st.UnderPlan {
-		text += " under a plan"
-	}
+	text += st.plan()
 	if d, ok := st.Duration.Value(); ok {
 		text += ": " + timeline.Duration(d)
 	}

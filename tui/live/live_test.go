@@ -176,6 +176,20 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	}
 }
 
+// While a plan is being made the training runs parts of plans, to learn what they cost. None of them is the
+// plan that the user asked for.
+func TestAStepInWhichAPlanIsTriedIsNotUnderAPlan(t *testing.T) {
+	look := running(t, 20)
+	look.Steps[len(look.Steps)-1].Trial = true
+	sc, v, _ := open(t, look)
+	text := sc.Text(120, 36)
+	if want := " while a plan is being made"; !strings.Contains(text, want) ||
+		!strings.Contains(v.Status(sc.State), want) || !strings.Contains(text, "▸ ") ||
+		strings.Contains(text, "under a plan") || strings.Contains(text, "▶") {
+		t.Errorf("status %q, screen\n%s", v.Status(sc.State), text)
+	}
+}
+
 func TestDetachingWarnsAboutPlans(t *testing.T) {
 	for lean, want := range map[string]string{
 		"": "The job goes on; nothing is left in it.",

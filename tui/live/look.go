@@ -128,13 +128,22 @@ func (l *Look) lastStep(name string) string {
 	if l.State != Ended && l.Silence != "" {
 		text = fmt.Sprintf("%s %s, but there was %s; %s", name, verb, l.Silence, row)
 	}
-	if last.UnderPlan {
-		text += " under a plan"
-	}
+	text += last.plan()
 	if d := l.Report.Duration; d > 0 {
 		text += ", " + timeline.Duration(d) + " a " + l.rowName()
 	}
 	return text
+}
+
+// plan says what a step had to do with a plan, behind its number, "" for nothing.
+func (s *Step) plan() string {
+	switch {
+	case s.UnderPlan:
+		return " under a plan"
+	case s.Trial:
+		return " while a plan is being made"
+	}
+	return ""
 }
 
 // memory says what the last step took, and the largest step.

@@ -95,8 +95,11 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		st, _ := l.step(row)
 		switch col {
 		case colStep:
-			if st.UnderPlan { // as the plan is marked in Managers
+			switch { // as the plan is marked in Managers
+			case st.UnderPlan:
 				return table.Cell{Text: "▶ " + leaf.Count(st.Index)}
+			case st.Trial:
+				return table.Cell{Text: "▸ " + leaf.Count(st.Index)}
 			}
 			return table.Cell{Text: leaf.Count(st.Index)}
 		case colWhole:

@@ -297,7 +297,7 @@ func (f *Process) describe(v capture.View) {
 	l.Capture.Lean = ""
 	if n := len(v.Steps); v.Target.Offloads {
 		l.Capture.Lean = "what it saves on the host"
-	} else if n > 0 && v.Steps[n-1].Carried.Plan != 0 {
+	} else if n > 0 && v.Steps[n-1].Carried.Plan > 0 {
 		l.Capture.Lean = "a plan"
 	}
 	l.Parts, l.Whole = nil, live.Entry{}

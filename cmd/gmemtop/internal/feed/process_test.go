@@ -203,12 +203,20 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 	if l.Capture.Lean != "a plan" {
 		t.Errorf("detaching warns that the process trains with %q", l.Capture.Lean)
 	}
+	tried := stepOf(5)
+	tried.Carried.Plan = -1
+	s.Step(tried)
+	x := until(t, f, "a step more", func(l live.Look) bool { return len(l.Steps) == 6 })
+	if x.Steps[5].UnderPlan || !x.Steps[5].Trial || x.Capture.Lean != "" {
+		t.Errorf("a step in which a plan is only tried is %+v, and detaching warns of %q", x.Steps[5],
+			x.Capture.Lean)
+	}
 	s.Begin(capture.Target{PID: 7, Offloads: true})
-	s.Step(stepOf(5))
+	s.Step(stepOf(6))
 	until(t, f, "that saved tensors wait on the host",
 		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
 	s.Begin(capture.Target{PID: 7})
-	s.Step(stepOf(6))
+	s.Step(stepOf(7))
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }
 

@@ -76,8 +76,8 @@ func (f *Process) addSteps(v capture.View) {
 // amongTheirKind takes steps out of a report that stand out only because a plan came or went: those without
 // one hold more than those under it, and those under it may take longer. The report is of the last steps.
 func amongTheirKind(r *steps.Report, last []live.Step) {
-	planned := func(s live.Step) bool { return s.UnderPlan }
-	unplanned := func(s live.Step) bool { return !s.UnderPlan }
+	planned := func(s live.Step) bool { return s.UnderPlan || s.Trial }
+	unplanned := func(s live.Step) bool { return !planned(s) }
 	if !slices.ContainsFunc(last, planned) || !slices.ContainsFunc(last, unplanned) {
 		return
 	}
@@ -94,7 +94,7 @@ func (f *Process) markPlans() {
 		first, _ := slices.BinarySearchFunc(l.Steps, w.First,
 			func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
 		for _, s := range l.Steps[first:] {
-			w.UnderPlan = w.UnderPlan || s.Index <= w.Last && s.UnderPlan
+			w.UnderPlan = w.UnderPlan || s.Index <= w.Last && (s.UnderPlan || s.Trial)
 			if s.Index >= w.Last {
 				break
 			}
@@ -151,7 +151,7 @@ func (f *Process) step(s capture.Step) live.Step {
 		*before = now
 		return n
 	}
-	x.UnderPlan = s.Carried.Plan != 0
+	x.UnderPlan, x.Trial = s.Carried.Plan > 0, s.Carried.Plan < 0
 	x.Retries, x.OOMs = rise(s.Retries, &f.rises.retries), rise(s.OOMs, &f.rises.ooms)
 	return x
 }
