@@ -112,8 +112,8 @@ func (c *compareCommand) run(ctx context.Context) error {
 			"length that it was recorded with")
 	}
 	if len(c.paths) > 1 && !c.maxBatch {
-		return usagef("compare takes one file: %q and later ones are for --max-batch, "+
-			"to show how sizes grow", c.paths[1])
+		return usagef("compare tries memory managers on one file, and takes more only with --max-batch: "+
+			"gmemtop diff says what changed from %q to %q", c.paths[0], c.paths[1])
 	}
 	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
