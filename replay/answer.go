@@ -17,13 +17,17 @@ func (r *Result) runnable() bool {
 }
 
 // Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
-// PyTorch can run today if any of them fits; without one the smallest that costs no time. Ties go to the
-// smaller footprint. ok is false if there is none.
+// PyTorch can run today if any of them fits; without one the smallest that costs no time, or a setting of
+// PyTorch's own allocator that needs hardly more. Ties go to the smaller footprint. ok is false if there is
+// none.
 func (c *Comparison) Answer() (r Result, ok bool) {
 	if c.Budget <= 0 {
-		best := c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
+		best := c.smallest()
 		if best == nil {
 			return Result{}, false
+		}
+		if easy := c.setting(best); easy != nil {
+			best = easy
 		}
 		return *best, true
 	}
@@ -43,6 +47,33 @@ func (c *Comparison) Answer() (r Result, ok bool) {
 		return Result{}, false
 	}
 	return *best, true
+}
+
+// smallest returns the result that needs the least memory of those that cost no time, nil for none.
+func (c *Comparison) smallest() *Result {
+	return c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
+}
+
+// hardly is the share by which a setting of PyTorch's own allocator may need more than a plan and still be
+// the advice: anybody can set it, while a plan needs gmemtop to carry it out.
+const hardly = 0.01
+
+// setting returns the result of the smallest setting of PyTorch's allocator, other than its default, that
+// costs no time and needs hardly more than best; nil for none.
+func (c *Comparison) setting(best *Result) *Result {
+	return c.least(func(r *Result) bool {
+		return r.setting() != "" && r.Overhead <= free &&
+			float64(r.Measurement.Footprint) <= (1+hardly)*float64(best.Measurement.Footprint)
+	})
+}
+
+// setting returns what a result needs in PYTORCH_CUDA_ALLOC_CONF, "" if it is not a setting of PyTorch's
+// allocator.
+func (r *Result) setting() string {
+	if r.Plan == nil || r.Plan.Policy == nil || r.Info.Family != plan.Baseline {
+		return ""
+	}
+	return r.Plan.Policy.Settings
 }
 
 // FitsAsItIs reports whether a training needs no plan: it was recorded on a CPU, where no allocator keeps

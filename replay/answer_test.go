@@ -51,6 +51,49 @@ func TestTheAnswerIsTheFastestThatPyTorchCanRun(t *testing.T) {
 	}
 }
 
+// A setting of PyTorch's allocator is one environment variable. A plan that needs hardly less is not better
+// advice, since gmemtop has to carry it out.
+func TestASettingOfPyTorchIsAdvisedBeforeAPlanThatNeedsHardlyLess(t *testing.T) {
+	const mib = 1 << 20
+	p := told(t, 0).Problem
+	live, _ := p.PeakLive()
+	compared := func(expandable, step int64) *replay.Comparison {
+		allocator := func(name, settings string, footprint, step int64) replay.Result {
+			r := outcome(name, plan.Ideal, footprint, step, true)
+			r.Info.Family = plan.Baseline
+			r.Plan = &plan.Plan{Policy: &plan.Policy{Name: "caching", Settings: settings}}
+			return r
+		}
+		pool := outcome("exact", plan.Ideal, live+1000*mib, 100, true)
+		pool.Info.Family, pool.Plan = plan.Pooling, &plan.Plan{}
+		return &replay.Comparison{Problem: p, Results: []replay.Result{
+			allocator("caching", "", live+1200*mib, 100), pool,
+			allocator("expandable", "expandable_segments:True", expandable, step),
+		}}
+	}
+	for _, c := range []struct {
+		expandable, step int64
+		want             []string
+	}{
+		{live + 1005*mib, 100, []string{"At no cost in step time, expandable needs ",
+			" % less than with PyTorch's defaults (", " of it alive at the peak. ",
+			" To use it, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. " +
+				"exact would need 5.00 MiB less. "}},
+		{live + 1000*mib, 100, []string{"At no cost in step time, expandable needs ",
+			"segments:True. Set a budget"}},
+		{live + 900*mib, 100, []string{"At no cost in step time, expandable needs the least memory: "}},
+		{live + 1100*mib, 100, []string{"At no cost in step time, exact needs the least memory: "}},
+		{live + 1005*mib, 103, []string{"At no cost in step time, exact needs the least memory: "}},
+	} {
+		text := compared(c.expandable, c.step).Sentence(timeline.IEC)
+		for _, want := range c.want {
+			if !strings.Contains(text, want) {
+				t.Errorf("expandable at %d, step %d: %q lacks %q", c.expandable, c.step, text, want)
+			}
+		}
+	}
+}
+
 // TestAMeasurementReplacesThePrediction has a plan predicted to cost nothing and measured to cost 38 %.
 func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	c := told(t, 70)

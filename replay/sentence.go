@@ -183,9 +183,19 @@ func (p prose) leastMemory() string {
 	}
 	live, _ := p.Problem.PeakLive()
 	name, needs := best.Info.Name, p.u.Bytes(best.Measurement.Footprint)
-	s := fmt.Sprintf("At no cost in step time, %s needs the least memory: %s", name, needs)
+	head, tail := "needs the least memory:", ""
+	if setting := best.setting(); setting != "" {
+		tail = fmt.Sprintf(" To use it, set PYTORCH_CUDA_ALLOC_CONF=%s.", setting)
+		if least := p.smallest(); least.Info.Name != name {
+			head = "needs"
+			if more := best.Measurement.Footprint - least.Measurement.Footprint; more > 0 {
+				tail += fmt.Sprintf(" %s would need %s less.", least.Info.Name, p.u.Bytes(more))
+			}
+		}
+	}
+	s := fmt.Sprintf("At no cost in step time, %s %s %s", name, head, needs)
 	if p.anyMeasured() {
-		s = fmt.Sprintf("%s needs the least memory: %s", name, p.figures(&best))
+		s = fmt.Sprintf("%s %s %s", name, head, p.figures(&best))
 	}
 	var clauses []string
 	if best.Measurement.Footprint == live {
@@ -194,32 +204,44 @@ func (p prose) leastMemory() string {
 	if base := p.today(); base != nil && base.Info.Name != best.Info.Name &&
 		base.Measurement.Footprint > best.Measurement.Footprint {
 		share := 100 * (1 - float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint))
-		clause := fmt.Sprintf("%.1f %% below PyTorch's caching allocator", share)
+		than, less := "PyTorch's caching allocator", "below "
+		if best.setting() != "" {
+			than, less = "with PyTorch's defaults", "less than "
+		}
+		clause := fmt.Sprintf("%.1f %% %s%s", share, less, than)
 		if share < 0.05 {
-			clause = "hardly less than PyTorch's caching allocator"
+			clause = "hardly less than " + than
 		}
 		if takes := p.u.Bytes(base.Measurement.Footprint); takes != needs {
 			clause += " (" + takes + ")"
 		}
 		clauses = append(clauses, clause)
 	}
-	if best.Measurement.Footprint > live {
-		clauses = append(clauses, p.u.Bytes(live)+" of it alive at the peak")
+	switch alive := p.u.Bytes(live); {
+	case best.Measurement.Footprint > live && alive == needs:
+		clauses = append(clauses, "hardly more than is alive at the peak")
+	case best.Measurement.Footprint > live:
+		clauses = append(clauses, alive+" of it alive at the peak")
 	}
 	if len(clauses) > 0 {
 		s += ", " + strings.Join(clauses, ", ")
 	}
+	return s + "." + tail + p.lower(&best, live)
+}
+
+// lower says, behind a sentence, what would need less memory than the best result without a budget.
+func (p prose) lower(best *Result, live int64) string {
 	switch {
 	case p.Problem.PackingOnly() && best.Measurement.Footprint == live:
-		return s + ". No packing can need less."
+		return " No packing can need less."
 	case p.Problem.PackingOnly():
-		return s + ". gmemtop pack --work N searches longer for a smaller one."
+		return " gmemtop pack --work N searches longer for a smaller one."
 	case p.Problem.Kind < traces.Accesses:
-		return s + ". To swap or recompute, record whole steps: gmemtop describe -o describe.py."
+		return " To swap or recompute, record whole steps: gmemtop describe -o describe.py."
 	case best.Measurement.Footprint <= plan.LeastResident(p.Problem):
-		return s + ". Nothing can go lower."
+		return " Nothing can go lower."
 	}
-	return s + ". Set a budget to see what going lower would cost."
+	return " Set a budget to see what going lower would cost."
 }
 
 func (p prose) nothingFits() string {
