@@ -95,12 +95,16 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
+// compiles is in the names of the annotations that PyTorch's compiler makes of its own work, such as trying
+// the kernels out.
+const compiles = "(dynamo_timed)"
+
 // fillingRanges looks for an annotation of any name that occurs three times or more, one after another, for
 // at least 80 % of the time.
 func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
 	for name, n := range count {
-		if n >= 3 && !strings.Contains(name, "optimizer") {
+		if n >= 3 && !strings.Contains(name, "optimizer") && !strings.Contains(name, compiles) {
 			names = append(names, name)
 		}
 	}

@@ -62,6 +62,8 @@ func TestStepsAreTheMarksThatNameThem(t *testing.T) {
 				"5 15 scheduler.step, 15 65 scheduler.step", "none"},
 		{"any name that follows itself, for less than four fifths of the time",
 			"5 15 batch, 20 30 batch, 35 45 batch, 52 55 batch", "none"},
+		{"what the compiler times of its own work",
+			"5 15 tune (dynamo_timed), 15 25 tune (dynamo_timed), 25 45 tune (dynamo_timed)", "none"},
 		{"exactly four fifths", "5 15 batch, 17 27 batch, 33 45 batch",
 			"batch 1 [0,1) batch 2 [1,2) batch 3 [3,4)"},
 		{"two ranges are not enough", "5 25 batch, 25 45 batch", "none"},

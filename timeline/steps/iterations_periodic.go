@@ -207,12 +207,28 @@ func (s *allocSequence) moduleStacks() map[traces.StackID]bool {
 	return set
 }
 
-// commonFrames returns how many outermost frames all stacks of a set share.
+// framesOf returns a stack's frames without native ones. In PyTorch's stacks of Python and C++ from Python
+// 3.11 on, C++ frames stand between Python's at a depth that differs from one allocation to the next.
+func (s *allocSequence) framesOf(id traces.StackID) []traces.FrameID {
+	all := s.table.At(id)
+	var own []traces.FrameID
+	for _, frame := range all {
+		if s.kinds.Frames[frame]&(frames.KindPython|frames.KindModule) != 0 {
+			own = append(own, frame)
+		}
+	}
+	if len(own) == 0 {
+		return all
+	}
+	return own
+}
+
+// commonFrames returns how many outermost frames all stacks of a set share, without native ones.
 func (s *allocSequence) commonFrames(set map[traces.StackID]bool) int {
 	var common []traces.FrameID
 	first := true
 	for id := range set {
-		frames := s.table.At(id)
+		frames := s.framesOf(id)
 		if first {
 			common, first = frames, false
 			continue

@@ -96,3 +96,41 @@ func TestWhatRepeatsTooLittleIsNoStep(t *testing.T) {
 		}
 	}
 }
+
+// From Python 3.11 on, PyTorch's stacks of Python and C++ have the C++ frames of the program's start at
+// another depth for each allocation. What a layer of a single forward pass allocates is inside one call of
+// the model all the same.
+func TestLayersAreNoStepsWhereNativeFramesStandAtDifferentDepths(t *testing.T) {
+	const call = "_call_impl torch/nn/modules/module.py:1"
+	python := []string{"main train.py:5", call, "forward model.py:292", call, "forward model.py:249"}
+	for _, native := range []bool{false, true} {
+		var b strings.Builder
+		stack := func(name string, depth int, inner ...string) {
+			var list []string
+			for i, f := range append(slices.Clone(python[:depth]), inner...) { // outermost first
+				list = append(list, f)
+				if native && i == len(name)%2 {
+					list = append(list, "_start ??:0", "Py_RunMain ??:0")
+				}
+			}
+			slices.Reverse(list)
+			fmt.Fprintf(&b, "stack %s %s\n", name, strings.Join(list, " < "))
+		}
+		stack("embed", 2, "forward model.py:280")
+		stack("head", 2, "forward model.py:300")
+		for i := range 12 {
+			stack(strings.Repeat("x", i+1), 5, fmt.Sprintf("op ops.py:%d", i))
+		}
+		b.WriteString("+ e 7m embed\n")
+		for k := range 16 {
+			for i := range 12 {
+				fmt.Fprintf(&b, "+ b%d-%d %dk %s\n", k, i, i+1, strings.Repeat("x", i+1))
+			}
+		}
+		b.WriteString("+ h 9m head\n")
+		if it := steps.Of(timelinetest.Script(t, b.String()).Main()); len(it.List) > 0 {
+			t.Errorf("native frames %v: %d layers are said to be steps, by %v", native, len(it.List),
+				it.Source)
+		}
+	}
+}
