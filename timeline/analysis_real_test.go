@@ -119,7 +119,7 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothSteps(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The peak of a step goes from 1.15 GiB to 934 MiB") {
+	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The highest steady step goes from 1.15 GiB to 934 MiB") {
 		t.Errorf("%q", x.Sentence(timeline.IEC))
 	}
 	if !strings.HasPrefix(x.Note(), "B has its peak in a warm-up step, iteration 1, and A in a steady one") {

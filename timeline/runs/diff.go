@@ -251,9 +251,9 @@ func (x *Diff) measure(ctx context.Context) error {
 func MetricWords(name string) string {
 	switch name {
 	case "iteration_peak":
-		return "usual step peak"
+		return "median step peak"
 	case "step":
-		return "usual step"
+		return "median step"
 	}
 	return strings.ReplaceAll(name, "_", " ")
 }
@@ -300,8 +300,11 @@ func usualStep(d *timeline.Device) (peak, ns int64) {
 func (x *Diff) Sentence(u timeline.Units) string {
 	a, b := x.A.Allocated.At(x.SideA.At), x.B.Allocated.At(x.SideB.At)
 	both, subject := "Both peak at ", "The peak"
-	if x.partial() {
-		both, subject = "Both steps peak at ", "The peak of a step"
+	switch {
+	case x.partial() && x.chosen:
+		both, subject = "Both steps peak at ", "The peak of the step"
+	case x.partial():
+		both, subject = "The highest steady steps both peak at ", "The highest steady step"
 	}
 	if x.same() {
 		return fmt.Sprintf("%s%s, with the same bytes at every call site.", both, u.Bytes(a))
