@@ -255,7 +255,7 @@ func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
 	}
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
-		{"runs", true, 2, func(r *Result) string { return r.runs() }},
+		{"runs", true, 2, func(r *Result) string { return r.Runs() }},
 	}
 	if t.c.Budget > 0 {
 		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})

@@ -208,7 +208,7 @@ func (t *textReport) columns(rows []*Result) []column {
 	}
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
-		{"runs", true, 0, func(r *Result) string { return r.runs() }},
+		{"runs", true, 0, func(r *Result) string { return r.Runs() }},
 	}
 	add := func(there bool, x column) {
 		if there {
@@ -248,15 +248,22 @@ func (t *textReport) columns(rows []*Result) []column {
 	return columns
 }
 
-// runs says for people where the result's plan can be carried out.
-func (r *Result) runs() string {
+// What [Result.Runs] says.
+const (
+	InPyTorch   = "in PyTorch"
+	InACompiler = "in a compiler"
+	InTheory    = "in theory"
+)
+
+// Runs says for people where the result's plan can be carried out.
+func (r *Result) Runs() string {
 	switch {
 	case r.Executor == plan.Reordering:
-		return "in a compiler"
+		return InACompiler
 	case r.runnable():
-		return "in PyTorch"
+		return InPyTorch
 	}
-	return "in theory"
+	return InTheory
 }
 
 // writeTable prints the available results, best first.
@@ -346,7 +353,7 @@ func (t *textReport) writeReasons() {
 		}
 		n := r.Info.Name
 		if r.Executor != plan.Ideal {
-			n += " (" + r.runs() + ")"
+			n += " (" + r.Runs() + ")"
 		}
 		if r.Target != t.c.firstTarget() {
 			n += " on " + r.Target

@@ -132,7 +132,7 @@ func (x *sheet) cell(i, col int) table.Cell {
 		}
 		return table.Cell{Text: text, Style: th.Dim}
 	case colExecutor:
-		return table.Cell{Text: runsOn(r.of), Style: th.Dim}
+		return table.Cell{Text: r.runs(), Style: th.Dim}
 	}
 	if r.result == nil || !r.result.Available {
 		return x.emptyCell(i, col)

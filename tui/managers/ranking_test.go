@@ -53,6 +53,45 @@ func TestARankingPutsTheBestFirstAndChoosesIt(t *testing.T) {
 	}
 }
 
+// Beside plans that PyTorch can run today, one that only an ideal executor could run says so and comes after
+// them, whether or not its manager has another one for PyTorch.
+func TestARankingTellsPlansInTheoryFromThoseOfToday(t *testing.T) {
+	on, p := some()
+	on.toggleAll()
+	moving := func(name string, footprint int64, by ...plan.Executor) (list []result) {
+		for _, e := range by {
+			r := came(name, footprint, 0)[0]
+			r.Executor, r.Plan = e, &plan.Plan{Absences: []plan.Absence{{}}}
+			list = append(list, r)
+		}
+		return list
+	}
+	k := newRanking()
+	a := &answers{by: map[string][]result{
+		"caching": came("caching", 850, 0),
+		"swap":    moving("swap", 800, plan.Ideal, plan.TorchEager),
+		"swift":   moving("swift", 700, plan.Ideal),
+	}}
+	k.refresh(question{&setup{p: p}, 900}, a, on, nil)
+	var labels []string
+	for i := range k.rows[:4] {
+		labels = append(labels, k.rows[i].label())
+	}
+	if want := []string{"caching", "swap", "swift in theory", "swap in theory"}; !slices.Equal(labels, want) {
+		t.Errorf("the rows are %q, not %q", labels, want)
+	}
+	if k.winner != k.rows[1].key() {
+		t.Errorf("%v is the answer", k.winner)
+	}
+	k = newRanking()
+	delete(a.by, "swap")
+	if k.refresh(question{&setup{p: p}, 900}, a, on, nil); slices.ContainsFunc(k.rows, func(r row) bool {
+		return r.m.Info.Name == "swift" && r.label() != "swift"
+	}) {
+		t.Error("where nothing is for PyTorch, there is nothing to tell apart")
+	}
+}
+
 func TestARankingKeepsWhatTheUserChose(t *testing.T) {
 	on, p := some()
 	k := newRanking()

@@ -38,6 +38,7 @@ type row struct {
 	of      plan.Executor
 	mark    rune // its own in the trade-off and in the table, see number
 	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
+	theory  bool // an ideal executor could run it, while PyTorch can run others of the table today
 }
 
 // noPlan says why there is nothing to look into; impossible says that nothing meets the budget.
@@ -59,21 +60,22 @@ func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Av
 
 // label names the row: a manager's name alone is what PyTorch runs today.
 func (r *row) label() string {
-	if !r.stands {
-		return r.m.Info.Name + " " + runsOn(plan.Ideal)
+	if r.theory {
+		return r.m.Info.Name + " " + replay.InTheory
 	}
 	return r.m.Info.Name
 }
 
-// runsOn says for people what can carry a plan out.
-func runsOn(e plan.Executor) string {
-	switch e {
-	case plan.TorchEager:
-		return "PyTorch"
-	case plan.Reordering:
-		return "a compiler"
+// runs says for people where the row's plan can be carried out. A row without a plan says what its manager
+// would come to.
+func (r *row) runs() string {
+	switch {
+	case r.result != nil && r.result.Available:
+		return r.result.Runs()
+	case r.stands:
+		return replay.InPyTorch
 	}
-	return "in theory"
+	return replay.InTheory
 }
 
 // labelOf names the row of a key, "" where there is none.
@@ -122,7 +124,7 @@ func newRanking() ranking {
 		table.Column{Title: "on", Width: 2},
 		table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
 		table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
-		table.Column{Title: "runs on", Width: 11, Drop: 10},
+		table.Column{Title: "runs", Width: 13, Drop: 10},
 		table.Column{Title: "fits", Width: 4},
 		table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
@@ -147,11 +149,7 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 	for i := range all {
 		k.add(i, &all[i], a, q.setup.p.Serve(all[i].Info))
 	}
-	for i := range k.rows {
-		k.rows[i].stands = k.rows[i].of == plan.TorchEager || !slices.ContainsFunc(k.rows, func(r row) bool {
-			return r.manager == k.rows[i].manager && r.of == plan.TorchEager
-		})
-	}
+	k.judge()
 	k.number()
 	k.rank(q.budget > 0)
 	k.sort(more)
@@ -165,6 +163,19 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 		}
 	}
 	k.reselect()
+}
+
+// judge says of each row whether PyTorch can run it today.
+func (k *ranking) judge() {
+	eager := func(r row) bool { return r.of == plan.TorchEager }
+	mixed := slices.ContainsFunc(k.rows, eager)
+	for i := range k.rows {
+		r := &k.rows[i]
+		r.stands = eager(*r) || !slices.ContainsFunc(k.rows, func(x row) bool {
+			return x.manager == r.manager && eager(x)
+		})
+		r.theory = mixed && r.runs() == replay.InTheory
+	}
 }
 
 // add adds the rows of a manager, which the recording does not serve where err says why.
@@ -227,9 +238,9 @@ func (k *ranking) rank(budget bool) {
 // today puts rows that PyTorch can run today before those that an ideal executor could.
 func today(a, b *row) int {
 	switch {
-	case a.stands == b.stands:
+	case a.theory == b.theory:
 		return 0
-	case a.stands:
+	case b.theory:
 		return -1
 	}
 	return 1
