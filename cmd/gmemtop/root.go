@@ -157,14 +157,27 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 			"process", args[0], args[0])
 	}
 	err := unknown(cmd, args[0])
-	if len(cmd.SuggestionsFor(args[0])) == 0 {
+	if meant[strings.ToLower(args[0])] == "" && len(cmd.SuggestionsFor(args[0])) == 0 {
 		err = fmt.Errorf("%w, and there is no file of that name", err)
 	}
 	return err
 }
 
-// unknown says that a word is no command, and which commands are spelled almost like it.
+// meant has words that people type for our commands, from what they want to know and from other tools.
+var meant = map[string]string{
+	"peak": "stats", "summary": "stats", "report": "stats", "analyze": "stats", "analyse": "stats",
+	"show": "replay", "open": "replay", "load": "replay", "ui": "replay",
+	"start": "run", "exec": "run", "launch": "run", "train": "run", "profile": "run",
+	"watch": "attach", "monitor": "attach", "top": "attach", "ps": "attach",
+	"why": "oom", "explain": "oom", "fit": "estimate", "fits": "estimate", "predict": "estimate",
+	"optimize": "compare", "optimise": "compare", "convert": "export", "check": "doctor", "info": "doctor",
+}
+
+// unknown says that a word is no command, and which commands mean that or are spelled almost like it.
 func unknown(root *cobra.Command, word string) error {
+	if name := meant[strings.ToLower(word)]; name != "" {
+		return fmt.Errorf("unknown command %q: did you mean %s?", word, name)
+	}
 	root.SuggestionsMinimumDistance = 2 // wrong letters allowed
 	if near := root.SuggestionsFor(word); len(near) > 0 {
 		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(near, " or "))
