@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"slices"
 
 	"charm.land/bubbles/v2/key"
@@ -118,8 +119,21 @@ var tightNames = map[leaf.ID]string{
 	leaf.Managers:    "Mgrs",
 }
 
+// jobNames all fit beside each other in 80 cells with Live among them.
+var jobNames = map[leaf.ID]string{
+	leaf.Overview:    "Ovr",
+	leaf.Timeline:    "Time",
+	leaf.Segments:    "Seg",
+	leaf.Iterations:  "Iter",
+	leaf.Allocations: "Allo",
+	leaf.Ranks:       "Rank",
+	leaf.Trace:       "Trc",
+	leaf.Managers:    "Mgr",
+}
+
 // names returns the names of the tabs in w cells: full names, short ones except for the view in front, only
-// short ones, names only for views that have something to show, or only for the view in front.
+// short ones, still shorter ones, names only for views that have something to show, or only for the view in
+// front.
 func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
 	short := func(v leaf.View) string {
@@ -128,19 +142,17 @@ func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 		}
 		return v.Name()
 	}
-	tight := func(v leaf.View) string {
-		if n, ok := tightNames[v.ID()]; ok {
-			return n
-		}
-		return v.Name()
+	of := func(names map[leaf.ID]string) func(v leaf.View) string {
+		return func(v leaf.View) string { return cmp.Or(names[v.ID()], v.Name()) }
 	}
+	tight, job := of(tightNames), of(jobNames)
 	open := func(v leaf.View) string { // only views with something to show have names
 		if ok, _ := v.Available(s); ok || v.ID() == t.front {
 			return tight(v)
 		}
 		return ""
 	}
-	for _, name := range []func(leaf.View) string{whole, short, tight, open} {
+	for _, name := range []func(leaf.View) string{whole, short, tight, job, open} {
 		need := 1
 		for _, v := range t.views {
 			text := name(v)
