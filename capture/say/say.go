@@ -250,7 +250,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},
 	LetGo:          {"", "process %d, which captured it, has detached"},
-	NotRead:        {"", "this viewer read too slowly: data is only kept for a while"},
+	NotRead:        {"", "this viewer read too slowly and missed what is no longer kept"},
 
 	WaitsForStep: {"", "waiting for a step to end"},
 	Describes:    {"", "describing"},
@@ -317,7 +317,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	PoolOnlyPlaces: {"", "this plan moves or drops tensors, and the pool only places them"},
 	AddressesOfPolicy: {"", "it leaves addresses to the allocator %s: set that up before the program " +
 		"starts"},
-	PoolServesWhole: {"", "the pool serves whole tensors of plans for the executor %s"},
+	PoolServesWhole: {"", "the pool only serves plans for the executor %s that leave every tensor whole"},
 	HasNoPlace:      {"", "%s has no address"},
 	FewIterations: {"", "the recording has %d whole iterations and the plan spans %d: record more " +
 		"steps"},

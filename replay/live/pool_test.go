@@ -108,11 +108,11 @@ func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 		t.Errorf("%s, %v, not %s", words, err, want)
 	}
 	for want, spoil := range map[string]func(pl *plan.Plan){
-		"moves or drops tensors":     func(pl *plan.Plan) { pl.Absences = []plan.Absence{{}} },
-		"to the allocator caching":   func(pl *plan.Plan) { pl.Policy = &plan.Policy{Name: "caching"} },
-		"has no address":             func(pl *plan.Plan) { pl.Instances[0].Offset = -1 },
-		"whole tensors of plans for": func(pl *plan.Plan) { pl.SectionBytes = 1 << 20 },
-		"for the executor ideal":     func(pl *plan.Plan) { pl.Executor = plan.TorchEager },
+		"moves or drops tensors":   func(pl *plan.Plan) { pl.Absences = []plan.Absence{{}} },
+		"to the allocator caching": func(pl *plan.Plan) { pl.Policy = &plan.Policy{Name: "caching"} },
+		"has no address":           func(pl *plan.Plan) { pl.Instances[0].Offset = -1 },
+		"leave every tensor whole": func(pl *plan.Plan) { pl.SectionBytes = 1 << 20 },
+		"for the executor ideal":   func(pl *plan.Plan) { pl.Executor = plan.TorchEager },
 	} {
 		pl := placed()
 		spoil(pl)
