@@ -395,7 +395,7 @@ func TestIterationsOfAnotherShapeAreNotPlannedAndSaid(t *testing.T) {
 		}
 		return problemOf(t, b.String())
 	}
-	const note = "one other iteration has another shape, and the plan does not speak of it"
+	const note = "one other iteration has another shape, and the plan is not for it"
 	same, other := recorded(-1), recorded(5)
 	if got := noted(same, "shape"); len(got) > 0 {
 		t.Errorf("all of one shape: %q", got)

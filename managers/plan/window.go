@@ -52,13 +52,13 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		}
 	}
 	if len(its.List) > 1 {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%s is planned, one of %d", its.List[k].Name,
-			len(its.List)))
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("the plan is for %s; the recording has %d",
+			its.List[k].Name, len(its.List)))
 	}
 	if odd > 0 {
 		x.p.Notes = append(x.p.Notes, count(odd,
-			"other iteration has another shape, and the plan does not speak of it",
-			"other iterations have another shape, and the plan does not speak of them"))
+			"other iteration has another shape, and the plan is not for it",
+			"other iterations have another shape, and the plan is not for them"))
 	}
 	at := func(m timeline.Moment) int { // the first tick at or behind event m
 		t, _ := slices.BinarySearchFunc(x.ticks, m, func(t tick, m timeline.Moment) int {

@@ -31,7 +31,7 @@ func TestOfTwoCapturedStepsTheSecondIsPlanned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Contains(p.Notes, "step 2 is planned, one of 2") {
+		if !slices.Contains(p.Notes, "the plan is for step 2; the recording has 2") {
 			t.Errorf("%q: %q", path, p.Notes)
 		}
 	}
