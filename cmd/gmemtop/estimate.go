@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,6 +42,7 @@ type estimateCommand struct {
 	snapshot  string   // the file for PyTorch's own snapshot
 	sizes     fit.Sizes
 	printed   *os.File // what the command prints, nil if --verbose shows it
+	stderr    tail     // the end of what --verbose shows of its standard error
 
 	fit.Training
 }
@@ -137,7 +139,9 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	e.noteVariants(cards)
 	e.Options = estimate.Options{Env: e.Environ, Stdin: e.In, Stdout: e.Err, Stderr: e.Err, CPU: e.cpu,
 		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
-	if !e.flags.verbose {
+	if e.flags.verbose {
+		e.Options.Stderr = io.MultiWriter(e.Err, &e.stderr)
+	} else {
 		discard, err := e.keepPrinted()
 		if err != nil {
 			return err
@@ -357,10 +361,31 @@ var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only ha
 // printedShown is how much of what a failed command printed is shown: a long traceback.
 const printedShown = 16 << 10
 
+// tail keeps the end of what is written to it. It is safe for concurrent use: what a command left behind may
+// still write.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, p...)
+	t.kept = t.kept[max(0, len(t.kept)-printedShown):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.kept)
+}
+
 // showPrinted prints the end of what a failed command printed, unless that was shown at once, and returns it.
 func (e *estimateCommand) showPrinted() string {
 	if e.printed == nil {
-		return ""
+		return e.stderr.String()
 	}
 	info, err := e.printed.Stat()
 	if err != nil {

@@ -1,6 +1,7 @@
 package estimate
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,5 +42,31 @@ func TestInterpreter(t *testing.T) {
 		if err != nil || got != c.want || certain != strings.HasPrefix(c.name, "python") {
 			t.Errorf("%s %q: %s, certain %t (%v), want %s", c.name, c.args, got, certain, err, c.want)
 		}
+	}
+}
+
+// lines hands over what is written to it.
+type lines chan string
+
+func (l lines) Write(p []byte) (int, error) {
+	l <- string(p)
+	return len(p), nil
+}
+
+// TestWhatACommandLeavesBehindHoldsNothingUp: a process that outlives the command still has its standard
+// error, which the caller gets through a pipe. It ends only after Run has returned.
+func TestWhatACommandLeavesBehindHoldsNothingUp(t *testing.T) {
+	stop := filepath.Join(t.TempDir(), "stop")
+	said := make(lines, 1)
+	_, err := Run(t.Context(), Options{Stderr: said, Argv: []string{"sh", "-c",
+		`(while [ ! -e "$0" ]; do sleep 0.1; done) & echo here >&2`, stop}})
+	if !errors.Is(err, ErrUnsupported) { // no torch was loaded
+		t.Errorf("the command ended well, and the error is %v", err)
+	}
+	if got := <-said; got != "here\n" {
+		t.Errorf("standard error is %q", got)
+	}
+	if err := os.WriteFile(stop, nil, 0o666); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -66,9 +67,11 @@ type Device struct {
 type Options struct {
 	Argv, Env []string // Env nil is this process's
 	Dir       string
-	// Stdin, Stdout and Stderr are the command's.
-	Stdin, Stdout, Stderr *os.File
-	Device                Device
+	// Stdin, Stdout and Stderr are the command's. Stderr may be any writer; the command itself gets a pipe if
+	// it is no file.
+	Stdin, Stdout *os.File
+	Stderr        io.Writer
+	Device        Device
 	// CPU hides CUDA devices from the script, so that it trains on the CPU.
 	CPU bool
 	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states,
@@ -201,11 +204,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return read(ctx, folder, code)
 }
 
+// pipeStays is how long a pipe is read on after the command has ended: a process that it left behind may hold
+// it open for good.
+const pipeStays = time.Second
+
 // start runs a command to its end in an environment, and returns its exit code.
 func start(ctx context.Context, o *Options, folder string, env []string) (code int, err error) {
 	defer telling(folder, o.Tell)()
 	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
-	cmd.Dir, cmd.Env = o.Dir, env
+	cmd.Dir, cmd.Env, cmd.WaitDelay = o.Dir, env, pipeStays
 	if o.Stdin != nil { // a nil *os.File is not a nil io.Reader
 		cmd.Stdin = o.Stdin
 	}
@@ -219,7 +226,7 @@ func start(ctx context.Context, o *Options, folder string, env []string) (code i
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
-	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+	if err != nil && !errors.As(err, new(*exec.ExitError)) && !errors.Is(err, exec.ErrWaitDelay) {
 		return 0, err
 	}
 	return cmd.ProcessState.ExitCode(), nil
