@@ -5,9 +5,10 @@
 //		[-budgets PERCENT,...] [-managers NAME,...] [-page FILE] > docs/predictions.md
 //
 // Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
-// budget. Each comparison is kept in the folder of results, so that a run that was ended goes on where it
-// was; -table only writes the page again. All programs are compared at the first budget before any is at the
-// second, so that a run that is ended early has seen every program.
+// budget, while counted.py writes down what PyTorch's allocator and the stand-in's events say. Each
+// comparison is kept in the folder of results, so that a run that was ended goes on where it was; -table only
+// writes the page again. All programs are compared at the first budget before any is at the second, so that a
+// run that is ended early has seen every program.
 package main
 
 import (
@@ -20,6 +21,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -81,9 +83,10 @@ var budgets = []string{"80", "60", "40"}
 const methods = "vdnn-all,autoswap,sqrt,rotor,dtr,checkmate,capuchin,delta,home,joint"
 
 type options struct {
-	python, packages, results, only, budgets, managers, page string
-	limit, planning                                          time.Duration
-	table                                                    bool
+	python, packages, results, only, budgets, managers, page, gmemtop string
+
+	limit, planning time.Duration
+	table           bool
 }
 
 func main() {
@@ -94,6 +97,7 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
 	flag.StringVar(&o.budgets, "budgets", "60,80,40", "the budgets to run at, in this order")
 	flag.StringVar(&o.managers, "managers", methods, "as compare --managers")
+	flag.StringVar(&o.gmemtop, "gmemtop", "", "a gmemtop that is built already")
 	flag.DurationVar(&o.planning, "planning", 2*time.Minute, "the most time for planning with one manager")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "the most time for one comparison")
 	flag.StringVar(&o.page, "page", "", "a copy of an earlier page, for the comparisons that are not kept")
@@ -141,9 +145,11 @@ func (o *options) measure(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	gmemtop, err := trial.Build(ctx, dir)
-	if err != nil {
-		return err
+	gmemtop := o.gmemtop
+	if gmemtop == "" {
+		if gmemtop, err = trial.Build(ctx, dir); err != nil {
+			return err
+		}
 	}
 	for budget := range strings.SplitSeq(o.budgets, ",") {
 		for _, p := range programs {
@@ -171,7 +177,9 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	defer cancel()
 	m := standin.Machine{Clock: standin.Program, Hollow: "1MiB", Rates: rates(),
 		Board: filepath.Join(dir, "board")}
-	training := exec.CommandContext(ctx, o.python, p.args...)
+	counted := filepath.Join(dir, p.name+"-"+budget+".counted")
+	training := exec.CommandContext(ctx, o.python,
+		append([]string{"scripts/predictions/counted.py", counted}, p.args...)...)
 	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1"), m)
 	training.Stderr = os.Stderr
 	t, err := trial.Start(training)
@@ -182,11 +190,11 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	if err := t.Await(ctx, 3); err != nil {
 		return err
 	}
-	text, err := trial.Compare(ctx, gmemtop, t, "--budget", budget+"%", "--iterations", "3",
+	text, err := trial.Compare(ctx, gmemtop, t, "--budget", budget+"%", "--iterations", strconv.Itoa(timed),
 		"--results", "any", "--hardware", o.hardware(), "--limit", o.planning.String(),
 		"--managers", o.managers)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(o.path(p, budget), text, 0o666)
+	return keep(o.path(p, budget), text, counted)
 }

@@ -1,0 +1,51 @@
+"""Run a training script, and write down what PyTorch says of each step:
+
+    counted.py FILE SCRIPT [ARGUMENT ...]
+
+A step ends where an optimizer has stepped. FILE gets a line for each, of three numbers: that of the plan that
+the step ran under, 0 for none; the most bytes that were allocated in it, as PyTorch's allocator counts them
+(torch.cuda.max_memory_allocated); and its length in nanoseconds, between two events that the device recorded.
+gmemtop's agent is asked for the plan's number and for nothing else.
+"""
+
+import inspect
+import runpy
+import sys
+
+import torch
+from torch.optim import optimizer
+
+
+def plan():
+    """The number of the plan that gmemtop's agent carries out now, 0 for none."""
+    for hook in optimizer._global_optimizer_pre_hooks.values():
+        if getattr(hook, "gmemtop_agent", False):
+            return inspect.getclosurevars(hook).nonlocals["enters"].__self__.manager.managed
+    return 0
+
+
+class Counted:
+    """Hears of each step's end before the agent does: this hook is older than the agent's."""
+
+    def __init__(self, file):
+        self.file = file
+        self.began = None  # an event, at the beginning of the step that runs
+        self.last = None  # the step before it: its plan, its peak, the event at its beginning
+
+    def __call__(self, *_):
+        peak = torch.cuda.max_memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        if self.last is not None:
+            number, most, began = self.last
+            self.began.synchronize()  # it is over: the script has read a loss since
+            print(number, most, round(began.elapsed_time(self.began) * 1e6), file=self.file, flush=True)
+        now = torch.cuda.Event(enable_timing=True)
+        now.record()
+        self.last = None if self.began is None else (plan(), peak, self.began)
+        self.began = now
+
+
+if __name__ == "__main__":
+    file, sys.argv = sys.argv[1], sys.argv[2:]
+    optimizer.register_optimizer_step_post_hook(Counted(open(file, "w")))
+    runpy.run_path(sys.argv[0], run_name="__main__")
