@@ -195,6 +195,7 @@ func (o *options) prepare(ctx context.Context, p *program) error {
 	making := exec.CommandContext(ctx, o.python, "scripts/estimates/made_up.py", "make", o.data)
 	making.Env = append(os.Environ(), "PYTHONPATH="+o.packages)
 	if said, err := making.CombinedOutput(); err != nil {
+		_ = os.RemoveAll(o.data) // half of it would pass for all of it in the next run
 		return fmt.Errorf("making up data: %w: %s", err, lastLine(said))
 	}
 	return nil

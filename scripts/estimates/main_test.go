@@ -131,6 +131,17 @@ func TestSourcesAreThoseOfTheirCommit(t *testing.T) {
 	check(other, "not at 0123abcd")
 	write("train(less=True)\n")
 	check(right, "not as it was committed")
+
+	// data of which only a part could be made are not left for the next run
+	write("train()\n")
+	o.data, o.python = filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(o.python, []byte("#!/bin/sh\nmkdir \"$3\"\nexit 1\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	check(right, "making up data")
+	if _, err := os.Stat(o.data); !os.IsNotExist(err) {
+		t.Errorf("what was made of the data is still there: %v", err)
+	}
 }
 
 // TestEveryProgramHasItsOwnName, since what is found is kept under it.
