@@ -93,6 +93,11 @@ def make_texts(folder):
         for _ in range(500):
             prompt = [{"role": "user", "content": text(r)}]
             f.write(json.dumps({"prompt": prompt, "solution": "1"}) + "\n")
+    os.makedirs(os.path.join(folder, "preferences"))
+    with open(os.path.join(folder, "preferences", "train.jsonl"), "w") as f:
+        for _ in range(500):
+            row = {"prompt": text(r), "chosen": text(r), "rejected": text(r)}
+            f.write(json.dumps(row) + "\n")
 
 
 def make_tokens(folder):
@@ -333,6 +338,31 @@ def fake_lightning():
     words.download = staticmethod(download)
 
 
+def fake_geometric():
+    """A graph as large as Cora."""
+    try:
+        import torch
+        from torch_geometric import data, datasets
+    except ImportError:
+        return
+
+    class Planetoid(data.InMemoryDataset):
+        def __init__(self, root, name, split="public", transform=None, **_):
+            super().__init__(None, transform)
+            nodes, r = 2708, torch.Generator().manual_seed(0)
+            order = torch.randperm(nodes, generator=r)
+            graph = data.Data(
+                x=torch.randint(2, (nodes, 1433), generator=r).float(),
+                edge_index=torch.randint(nodes, (2, 10556), generator=r),
+                y=torch.randint(7, (nodes,), generator=r),
+            )
+            for mask, at in (("train", order[:140]), ("val", order[140:640]), ("test", order[-1000:])):
+                graph[mask + "_mask"] = torch.zeros(nodes, dtype=torch.bool).index_fill(0, at, True)
+            self.data, self.slices = self.collate([graph])
+
+    datasets.Planetoid = Planetoid
+
+
 def lie_beside(folder):
     """Makes what is in a folder available in the current one."""
     for name in os.listdir(folder):
@@ -360,6 +390,8 @@ def run(folder, argv):
             fake_hub(folder)
         if any("lightning" in line for line in heads(script)):
             fake_lightning()
+        if any("torch_geometric" in line for line in heads(script)):
+            fake_geometric()
         if module:
             runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
         else:

@@ -78,6 +78,7 @@ var (
 	torchtitan   = checkout{"torchtitan", "pytorch/torchtitan", "b5bcd76c"}
 	peft         = checkout{"peft", "huggingface/peft", "5d602fdb"}
 	torchtune    = checkout{"torchtune", "meta-pytorch/torchtune", "bd2a0fc7"}
+	geometric    = checkout{"pytorch_geometric", "pyg-team/pytorch_geometric", "5c6461b2"}
 	hydra        = checkout{"hydra", "ashleve/lightning-hydra-template", "bddbc24b"}
 )
 
@@ -158,6 +159,7 @@ var groups = map[string][]program{
 			""),
 		lightning.program("lightning-cli", "backbone_image_classifier by LightningCLI",
 			"examples/pytorch/basics/backbone_image_classifier.py", "--trainer.max_epochs=50"),
+		geometric.program("pyg-gcn", "a graph convolutional network", "examples/gcn.py", ""),
 		hydra.program("hydra-mnist", "Lightning by Hydra", "src/train.py", "trainer=gpu"),
 		lightning.program("fabric-image-classifier", "fabric/image_classifier",
 			"examples/fabric/image_classifier/train_fabric.py", ""),
@@ -200,6 +202,8 @@ var groups = map[string][]program{
 			"--data_dir img --mixed_precision bf16"),
 		trl.program("trl-sft", "SFT", "trl/scripts/sft.py", "--model_name_or_path gpt2 --dataset_name texts "+
 			"--per_device_train_batch_size 4 --logging_steps 1 --output_dir out"),
+		trl.program("trl-dpo", "DPO", "trl/scripts/dpo.py", "--model_name_or_path gpt2 "+
+			"--dataset_name preferences --per_device_train_batch_size 4 --logging_steps 1 --output_dir out"),
 		peft.program("peft-sft", "sft, LoRA on a Llama of 1.2 billion parameters", "examples/sft/train.py",
 			loraOnLlama),
 		peft.program("peft-qlora", "the same with weights of 4 bits by bitsandbytes", "examples/sft/train.py",
