@@ -85,6 +85,18 @@ while True:
 `, 1<<20, 15)
 }
 
+// TestModelAllocatesTheMaskOfADropoutFirst, as PyTorch's code for CUDA does.
+func TestModelAllocatesTheMaskOfADropoutFirst(t *testing.T) {
+	beside(t, `
+import torch
+w = torch.ones(8, 1 << 20, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+while True:
+    torch.nn.functional.dropout(w).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`, 1<<20, 9)
+}
+
 // TestStepsByHand end with each backward pass, where the script makes no optimizer of torch's.
 func TestStepsByHand(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
