@@ -71,9 +71,9 @@ class SetCriterion(nn.Module):
 model, criterion = Detector().cuda(), SetCriterion()
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
 for step in range(3):
-    images = torch.rand(8, 3, 320, 320).cuda()
-    labels = torch.randint(CLASSES, (8, OBJECTS)).cuda().repeat(1, GROUPS)
-    wanted = torch.rand(8, OBJECTS, 4).cuda().repeat(1, GROUPS, 1)
+    images = torch.rand(16, 3, 320, 320).cuda()
+    labels = torch.randint(CLASSES, (16, OBJECTS)).cuda().repeat(1, GROUPS)
+    wanted = torch.rand(16, OBJECTS, 4).cuda().repeat(1, GROUPS, 1)
     loss = criterion(model(images), labels, wanted)
     optimizer.zero_grad()
     loss.backward()
