@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/fidelity"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Would a change of the training have helped? What it does to the allocations is known (autopsy.Effect), and
@@ -54,6 +55,7 @@ type trial struct {
 const (
 	followingSteps = 3    // played after the failed request
 	lastingSteps   = 2000 // a lever that lasts for so many is taken to last
+	evenGrowth     = 8    // a request grows evenly if two steps of it differ by no more than this part
 )
 
 // errNotRecorded is wrapped by Try's error where the recording does not show what a lever changes.
@@ -184,7 +186,10 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		}
 	default:
 		r.Verdict = finishes
-		if grows := w.grows(); grows > 0 {
+		n, asked := t.d.Begun(t.failed)-t.period, t.actions[t.request].Size
+		// The peak rises by what the request does, too, where it replaces another that is held until then.
+		rises := e.asks(n, asked+t.requestSwells()) - e.asks(n, asked)
+		if grows := w.grows() + rises; grows > 0 {
 			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
 			if r.Steps < lastingSteps {
 				r.Verdict = postpones
@@ -374,7 +379,8 @@ func (w *writer) following() (ends []int) {
 			s := x.Step
 			switch {
 			case i == t.request:
-				s.Kind, s.Size = fidelity.Malloc, w.e.asks(n-t.period, asked)
+				s.Kind = fidelity.Malloc
+				s.Size = w.e.asks(n-t.period, asked+int64(k+1)*t.requestSwells())
 				w.image(n+shift, s)
 			case x.alloc == timeline.NoAlloc || x.alloc < old:
 			case s.Kind == fidelity.Malloc:
@@ -385,7 +391,11 @@ func (w *writer) following() (ends []int) {
 					continue
 				}
 				sameBatch = sameBatch && cat != timeline.Input
-				if sameBatch && !kept {
+				swells := t.swells(x.alloc, a.Stack[x.alloc], a.Size[x.alloc])
+				switch {
+				case swells > 0:
+					s.Size += int64(k+1) * swells
+				case sameBatch && !kept:
 					s.Size = w.e.scaled(int64(float64(s.Size) * float64(asked) / float64(before)))
 				}
 				s.Size = w.e.size(x.alloc, s.Size)
@@ -409,6 +419,29 @@ func (t *trials) grew(id timeline.AllocID) bool {
 	a, before := &t.d.Allocs, id-t.period
 	return before >= t.d.Begun(timeline.Start) && a.Stack[before] == a.Stack[id] &&
 		a.Size[before] == a.Size[id] && a.Requested[before] == timeline.Never
+}
+
+// requestSwells is swells of the request that failed.
+func (t *trials) requestSwells() int64 {
+	if t.again < 0 {
+		return 0
+	}
+	return t.swells(t.d.Begun(t.failed), t.d.Event(t.failed).Stack, t.actions[t.request].Size)
+}
+
+// swells returns by how many bytes a request grows from step to step, 0 if it does not do so evenly over the
+// last three: results that are joined with those before, a cache that takes one more token. What follows asks
+// for more again, so that room for one more step is no room for all.
+func (t *trials) swells(id timeline.AllocID, stack traces.StackID, size int64) int64 {
+	a, one, two := &t.d.Allocs, id-t.period, id-2*t.period
+	if two < t.d.Begun(timeline.Start) || a.Stack[one] != stack || a.Stack[two] != stack {
+		return 0
+	}
+	last, before := size-a.Size[one], a.Size[one]-a.Size[two]
+	if last <= 0 || before <= 0 || max(last-before, before-last) > last/evenGrowth {
+		return 0
+	}
+	return last
 }
 
 func sortedFrom(moves []move, m timeline.Moment) int {

@@ -232,3 +232,34 @@ func TestTheEndOfALongRecordingIsEnough(t *testing.T) {
 		}
 	}
 }
+
+// Results are joined with those before in each step: the request grows, and room for this one is no room for
+// the next.
+func TestARequestThatGrowsEachStepGoesOnGrowing(t *testing.T) {
+	r := newRecorder()
+	run := func(format string, args ...any) {
+		if err := r.run(fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("capacity 200m")
+	for step := 0; len(r.refused) == 0; step++ {
+		run("at hidden")
+		run("malloc hidden%d 20m", step)
+		run("at joined")
+		run("malloc joined%d %dm", step, 5*(step+3))
+		run("free hidden%d", step)
+		if step > 0 && len(r.refused) == 0 {
+			run("free joined%d", step-1)
+		}
+	}
+	tl, err := timeline.Build(context.Background(), r.trace(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, _ := tried(t, tl.Devices[0], map[string]autopsy.Effect{"more_memory": {Driver: 120 << 20}})
+	// Each step takes 10 MiB more, for the old tensor and the new one.
+	if got := out["more_memory"]; got.Outcome != report.Postpones || got.Steps < 3 || got.Steps > 12 {
+		t.Errorf("120 MiB more: %s, %d steps", got.Outcome, got.Steps)
+	}
+}
