@@ -15,11 +15,11 @@ import (
 // A loop outside of the model whose every iteration keeps tensors for the backward: the soft skeleton of a
 // loss, iterations of a solver, steps of a renderer. The pattern: since the last backward, one function of
 // the user's, which no module is part of, made most of what is there, in many blocks of one size, and most of
-// what it made stays. A module that the training calls after its network may have the loop, too, in code of
-// its own: a loss over the images of a batch. What looks like it: a model that is written without modules,
-// whose layers are such a loop, and for which the same advice holds; data in a list, which is there before
-// the model runs; a loop without a graph, whose iterations free what those before made. Where another
-// detector finds something, this one is not asked.
+// what it made stays, or a part of what each iteration made. A module that the training calls after its
+// network may have the loop, too, in code of its own: a loss over the images of a batch. What looks like it:
+// a model that is written without modules, whose layers are such a loop, and for which the same advice holds;
+// data in a list, which is there before the model runs; a loop without a graph, whose iterations free what
+// those before made. Where another detector finds something, this one is not asked.
 
 // leastIterations is how many blocks of one size the function must have left.
 const leastIterations = 16
@@ -51,6 +51,7 @@ func loopFault(c *evidence) (fault, bool) {
 		}
 		for _, m := range functions {
 			m.all += a.Rounded[id]
+			m.made = append(m.made, a.Requested[id] > c.a.At)
 			if a.Requested[id] > c.a.At {
 				m.ids, m.bytes = append(m.ids, id), m.bytes+a.Rounded[id]
 				m.sizes[a.Size[id]]++
@@ -59,12 +60,13 @@ func loopFault(c *evidence) (fault, bool) {
 	}
 	best := innermost(found)
 	if best == nil || float64(best.bytes) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
-		float64(best.bytes) < keptByCall*float64(best.all) {
+		float64(best.bytes) < keptByCall*float64(best.all) && !best.throughout() {
 		return fault{}, false
 	}
 	most, size := 0, int64(0)
 	for n, k := range best.sizes {
-		if k > most || k == most && n > size {
+		more := cmp.Or(cmp.Compare(int64(k)*n, int64(most)*size), cmp.Compare(n, size))
+		if k >= leastIterations && more > 0 {
 			most, size = k, n
 		}
 	}
@@ -83,6 +85,8 @@ func loopFault(c *evidence) (fault, bool) {
 		"blocks, %d of them of %s.", line, c.u.Bytes(best.bytes), len(best.ids), most, c.u.Bytes(size))
 	f.fix = "Do fewer iterations, give it a smaller input (a crop, or a lower resolution), or checkpoint " +
 		"each iteration."
+	f.elseFix = "if it goes on until nothing changes, as Sinkhorn's and other fixed points do, run all " +
+		"iterations but the last under torch.no_grad(): the gradient at the end needs no others"
 	f.sure(Likely, "most of what the function made stays until the backward; layers of a model that is "+
 		"written without modules look the same")
 	var changes []Change
@@ -91,12 +95,14 @@ func loopFault(c *evidence) (fault, bool) {
 	}
 	f.lever = remedy{name: "smaller_input", command: at("iterations //= 2", line), changes: changes,
 		scale: 0.5}
+	f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+		changes: untilNext(c, best.ids), unsure: true}
 	return f, true
 }
 
 // behindNetwork returns when the last of some calls, which is under way, began if it is of a module that runs
-// after the network whose output it gets: another line called that before, and they have no module in common.
-// It is Never where that is not so.
+// after the network whose output it gets: another line called that before, or the same line that alone, and
+// they have no module in common. It is Never where that is not so.
 func behindNetwork(c *evidence, open []steps.Part) timeline.Moment {
 	if len(open) == 0 || open[len(open)-1].Phase != traces.PhaseForward {
 		return timeline.Never
@@ -105,8 +111,8 @@ func behindNetwork(c *evidence, open []steps.Part) timeline.Moment {
 	own := modulesOf(c, last)
 	for i := range open[:len(open)-1] {
 		p := &open[i]
-		if p.Phase != traces.PhaseForward || p.Caller == last.Caller || !c.keptGraph(p) {
-			continue
+		if p.Phase != traces.PhaseForward || p.Caller == last.Caller && len(open) > 2 || !c.keptGraph(p) {
+			continue // a line that calls more than a network and its loss calls layers
 		}
 		common := false
 		for id := range modulesOf(c, p) {
@@ -129,6 +135,36 @@ type loopMade struct {
 	ids        []timeline.AllocID
 	bytes, all int64         // what is there, and with what has ended
 	sizes      map[int64]int // blocks that are there, by size
+	made       []bool        // whether each block that it made is there, in their order
+}
+
+// throughoutShare is the share of what a function made that must be there if its operators take more than
+// they return, as logsumexp does.
+const throughoutShare = 0.125
+
+// throughout reports whether something of all iterations is there: of the first ones as well as of the last.
+// Without a graph an iteration frees what those before made.
+func (m *loopMade) throughout() bool {
+	var most int64 // bytes of one size: layers of a model that is written without modules differ in theirs
+	for size, n := range m.sizes {
+		most = max(most, int64(n)*size)
+	}
+	if float64(m.bytes) < throughoutShare*float64(m.all) || 2*most < m.bytes {
+		return false
+	}
+	const quarters = 4
+	for q := range quarters {
+		part, there := m.made[q*len(m.made)/quarters:(q+1)*len(m.made)/quarters], 0
+		for _, live := range part {
+			if live {
+				there++
+			}
+		}
+		if 2*quarters*there < len(m.ids) {
+			return false
+		}
+	}
+	return true
 }
 
 // innermost returns the function that holds about as much as any does and has the fewest blocks: the one with

@@ -29,6 +29,8 @@ type remedy struct {
 	remains int64
 	// beside is what the run then has beside what was recorded.
 	beside int64
+	// unsure says that it depends on what the recording does not show.
+	unsure bool
 }
 
 // faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
@@ -49,7 +51,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 		all = slices.DeleteFunc(all, named)
 		l := Lever{Name: r.name, Command: r.command,
-			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main}
+			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main, Unsure: r.unsure}
 		if n, _ := c.saves(r.changes); n+r.request > 0 {
 			l.Saves, l.Fits = maybe.Known(n+r.request), c.serves(c.f.asked-r.request, n)
 		}
