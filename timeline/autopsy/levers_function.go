@@ -17,8 +17,11 @@ import (
 const (
 	// leverShare is the share of all memory that the function must hold or ask for.
 	leverShare = 0.3
-	// mostLarge is how many blocks it may hold: one that holds more is of a layer, which the model repeats.
-	mostLarge = 16
+	// mostLarge is how many blocks it may hold: one that holds more is of a layer, which the model repeats. A
+	// helper whose blocks are outsized times as large as any other's may be called again and hold mostCalled.
+	mostLarge  = 16
+	outsized   = 4
+	mostCalled = 64
 )
 
 // functionHeld is what one function holds.
@@ -27,6 +30,8 @@ type functionHeld struct {
 	ids   []timeline.AllocID
 	bytes int64 // with the request that failed, if the function made that
 	asked int64
+	most  int64          // its largest block
+	whole bool           // it is called by the module that the training calls, which may have no others
 	stack traces.StackID // of its largest block, or of the request
 }
 
@@ -41,11 +46,15 @@ func largestFunction(c *evidence) (best functionHeld, ok bool) {
 	add := func(s traces.StackID, bytes int64) *functionHeld {
 		const others = frames.KindStep | frames.KindOptimizer | frames.KindModuleInit |
 			frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
-		if s < 0 || c.kinds.Of(s).Has(others) || c.inModel(s) && c.ofOutermost(s) {
-			return nil // the code of the module that the training calls is the whole model
+		if s < 0 || c.kinds.Of(s).Has(others) {
+			return nil
 		}
 		name, file := c.userFunction(s)
 		f := userFunction{name, file}
+		whole := c.inModel(s) && c.ofOutermost(s)
+		if whole && name == "forward" {
+			return nil // the code of the module that the training calls is the whole model
+		}
 		if name == "" || runsModel(c, name, file) { // on a batch, or on all that there is
 			return nil
 		}
@@ -53,6 +62,7 @@ func largestFunction(c *evidence) (best functionHeld, ok bool) {
 			found[f] = &functionHeld{userFunction: f, stack: s}
 		}
 		found[f].bytes += bytes
+		found[f].most, found[f].whole = max(found[f].most, bytes), found[f].whole || whole
 		return found[f]
 	}
 	for _, id := range c.live {
@@ -67,13 +77,27 @@ func largestFunction(c *evidence) (best functionHeld, ok bool) {
 	if x := add(s, asked); x != nil {
 		x.asked, x.stack = asked, s
 	}
-	for _, x := range found {
-		if len(x.ids) > 0 && len(x.ids) <= mostLarge && float64(x.bytes) >= leverShare*all && (!ok || cmp.Or(
+	for f, x := range found {
+		few := len(x.ids) > 0 && len(x.ids) <= mostLarge && !x.whole
+		if !few && len(x.ids) > 0 && len(x.ids) <= mostCalled && x.name != "forward" {
+			few = x.most >= outsized*largestOfOthers(c, f)
+		}
+		if few && float64(x.bytes) >= leverShare*all && (!ok || cmp.Or(
 			cmp.Compare(x.bytes, best.bytes), cmp.Compare(best.name+best.file, x.name+x.file)) > 0) {
 			best, ok = *x, true
 		}
 	}
 	return best, ok
+}
+
+// largestOfOthers returns the size of the largest live block that is not of a function of the user's.
+func largestOfOthers(c *evidence, f userFunction) (most int64) {
+	for _, id := range c.live {
+		if name, file := c.userFunction(c.d.Origin(id)); name != f.name || file != f.file {
+			most = max(most, c.d.Allocs.Size[id])
+		}
+	}
+	return most
 }
 
 func functionLever(c *leverCase, of *evidence) (Lever, bool) {
