@@ -13,7 +13,8 @@ import (
 //
 // Layers repeat, too, and a layer is no step. All requests of a loop over layers are made inside one call of
 // PyTorch's (a module, the backward pass, an optimizer's step); those of a step are not. A loop of the user's
-// in a loss, or in what prepares the data, is no step either: a step runs the model.
+// in a loss, or in what prepares the data, is no step either: a step runs the model. Nor are layers that a
+// model is built of, or moved in.
 //
 // The match lengths are the Z function of the reversed sequence: O(n) for n requests.
 //
@@ -31,7 +32,8 @@ func period(d *timeline.Device, failed timeline.Moment) (requests int) {
 		stacks = append(stacks, d.Allocs.Stack[a])
 	}
 	least := stepLength(d, stacks)
-	if least == 0 || stacks[0] == traces.NoStack {
+	const makes = frames.KindModuleInit | frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
+	if least == 0 || stacks[0] == traces.NoStack || d.Timeline().Kinds().Of(stacks[0]).Has(makes) {
 		return 0
 	}
 	least = max(least, modelRun(d, stacks))

@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -85,6 +86,9 @@ func weightsFault(c *evidence) (fault, bool) {
 	if f, ok := alikeFault(c, ids); ok {
 		return f, true
 	}
+	if f, ok := tablesOfLayers(c, ids); ok {
+		return f, true
+	}
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of weights in %d blocks were there when %s asked for the next, before the model ever ran",
 		c.u.Bytes(bytes), len(ids), line)}}
@@ -94,5 +98,68 @@ func weightsFault(c *evidence) (fault, bool) {
 		"before it is moved) or quantised; or divide them over several GPUs (device_map=\"auto\")."
 	f.sure(Certain, "modules that are built or moved made nearly all that is there, and no model has run")
 	f.lever = remedy{name: "smaller_weights", command: at("model.to(torch.bfloat16).to(\"cuda\")", line)}
+	return f, true
+}
+
+// A table that each layer makes for itself, such as the mask of the longest possible context
+// (TransformerLens issue 479): one line of a constructor of the user's made half of all there is, in blocks
+// of one size, and in making each something larger that ended, as the tensor is that a comparison or .bool()
+// makes small. What looks like it: weights that are cast to a smaller type where they are made, so that the
+// advice begins with an "if".
+
+const (
+	leastTables = 4
+	tablesShare = 0.5
+	// madeShare is how many times as large as the table that must be which it is made from.
+	madeShare = 1.5
+)
+
+func tablesOfLayers(c *evidence, ids []timeline.AllocID) (fault, bool) {
+	type kind struct {
+		stack traces.StackID
+		size  int64
+	}
+	alike, a := map[kind][]timeline.AllocID{}, &c.d.Allocs
+	var best kind
+	for _, id := range ids {
+		const torchs = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
+		if s := c.d.Origin(id); !c.kinds.Of(s).Has(torchs) {
+			k := kind{s, a.Size[id]}
+			if alike[k] = append(alike[k], id); len(alike[k]) > len(alike[best]) && k.size >= best.size {
+				best = k
+			}
+		}
+	}
+	tables := alike[best]
+	if len(tables) < leastTables || float64(c.bytesOf(tables)) < tablesShare*float64(c.total) {
+		return fault{}, false
+	}
+	larger := 0
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if a.Stack[id] == best.stack && a.Requested[id] <= c.a.At &&
+			float64(a.Size[id]) >= madeShare*float64(best.size) {
+			larger++
+		}
+	}
+	if larger < len(tables) {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(tables), c.userLine(best.stack)
+	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %d blocks of %s each came from %s before the model ever ran, each made from something larger",
+		c.u.Bytes(bytes), len(tables), c.u.Bytes(best.size), line)}}
+	f.said = fmt.Sprintf("%d layers made a table of %s each at %s before the model ever ran: %s.",
+		len(tables), c.u.Bytes(best.size), line, c.u.Bytes(bytes))
+	f.fix = "If it is a mask or another table for the longest possible input, make one that all layers " +
+		"share, or one of the length that is in use when they run; or lower that length."
+	f.sure(Likely, "one line made equal blocks, each from something larger; weights that are cast where "+
+		"they are made look the same")
+	f.lever = remedy{name: "smaller_input", command: at("mask = mask_of(x.shape[1])", line),
+		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
+	for _, id := range tables[1:] {
+		f.lever.changes = append(f.lever.changes, life(c.d, id, a.Rounded[id]))
+	}
+	f.elseFix = "if they are weights, load them in a smaller type or divide them over several GPUs"
+	f.instead = remedy{name: "smaller_weights", command: at("model.to(torch.bfloat16).to(\"cuda\")", line)}
 	return f, true
 }
