@@ -70,7 +70,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
 		concatenatedFault, windowsFault, heldFault, idleFault,
 		cacheFault,
-		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
+		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault, firstDeviceFault,
 		blasWorkspacesFault, convolutionFault,
