@@ -194,8 +194,9 @@ class Agent:
         try:
             if self.thread is None:
                 self._start()
-            self.steps.follow()
-            self.steps.optimizer_enters(optimizer, now, self.steps.inside() and nested())
+            within = self.steps.inside() and nested()
+            self.steps.follow(within)
+            self.steps.optimizer_enters(optimizer, now, within)
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None:
                 window.entering_optimizer(optimizer)
@@ -222,7 +223,7 @@ class Agent:
         if self.guard.dead:
             return self._let_go()
         try:
-            steps.follow()
+            steps.follow(self.tally.call is kwargs)
             outermost = steps.optimizer_leaves(optimizer, now)
             window = self.windows.here() if self.windows.open is not None else None
             if window is not None and not steps.optimizing():

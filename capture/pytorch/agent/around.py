@@ -7,17 +7,21 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import types
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import compiled_graphs, graph_task
-from .process import optimizing
+from .process import optimizing, runs_twice
 from .says import Says
 from .steps import UNSTEPPED
+from .tally import Tally
 from .unlisted import SILENT, Unlisted
 
 if TYPE_CHECKING:
     from .agent import Agent
+
+UNSEEN = 0  # stands in for a thread among those whose passes are followed
 
 
 def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -25,27 +29,25 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
     # torch lists its functions once, for good, when something first asks which can be overridden: what is
     # found there then must not keep the agent.
     there, clock, task = weakref.ref(agent), agent.clock, graph_task(agent.torch)
-    tally, ident = agent.tally, threading.get_ident
+    tally = agent.tally
 
-    @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         begin = clock()
         # Only counted, as in tally.py. Nothing here raises an error of its own, so nothing guards it.
-        if begin < tally.calm and not tally.passing and task() == -1:
-            here, passing = ident(), tally.passing
+        if begin < tally.calm and not tally.passing:
+            tally.passing = True
             try:
-                passing.add(here)
                 return original(*args, **kwargs)
             finally:
                 tally.backward += clock() - begin
-                passing.discard(here)
-        agent, here, passing = there(), ident(), tally.passing
-        if agent is None or agent.guard.dead or here in passing or task() != -1:
+                tally.passing = tally.passes
+        agent, here, passes = there(), threading.get_ident(), tally.passes
+        if agent is None or agent.guard.dead or _within_another(tally, here, task, code):
             return original(*args, **kwargs)
         steps = agent.steps
         # Another thread's backward pass says nothing of the ops of the thread that is described.
         window = agent.windows.here() if agent.windows.open is not None else None
-        passing.add(here)
+        passes.add(here)
         if window is not None:
             window.rooting(True)
         try:
@@ -54,13 +56,28 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         finally:
             if window is not None:
                 window.rooting(False)
-            passing.discard(here)
+            passes.discard(here)
             if steps.backward_left(clock() - begin):
                 tally.wake()  # the next one that steps takes it back
                 agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
             _look_for_steps(agent, False)
 
-    return backward
+    code = backward.__code__
+    return functools.wraps(original)(backward)
+
+
+def _within_another(tally: Tally, here: int, task: Callable[[], int], code: types.CodeType) -> bool:
+    """Whether a backward pass that begins in this thread is part of one that runs. code is the function's
+    that stands around both."""
+    if here in tally.passes:
+        return True
+    if task() != -1:
+        if not tally.passing:
+            # That one did not go through torch.autograd.backward. Others like it will, so none is only
+            # counted any more.
+            tally.passes.add(UNSEEN)
+        return True
+    return tally.passing is True and runs_twice(code)
 
 
 def _look_for_steps(agent: Agent, begins: bool) -> None:

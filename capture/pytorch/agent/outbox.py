@@ -41,8 +41,7 @@ class Outbox:
         return self.tally.produced
 
     def step(self, row: tuple[Any, ...]) -> None:
-        self.tally.rows.append(row)
-        self.tally.produced += 1
+        self.tally.add(row)
 
     def say(self, text: str, key: str) -> None:
         """Tell people. An empty text takes back what was said under the key."""
@@ -70,9 +69,9 @@ class Outbox:
         """
         untaken = ",".join(map(str, NOT_TAKEN[0] + self.known))
         rows: list[str] = []
-        waiting, epoch = self.tally.rows, self.epoch
-        while waiting and len(rows) < AT_ONCE:
-            row = waiting.popleft()
+        taken, epoch = self.tally.rows[:AT_ONCE], self.epoch
+        del self.tally.rows[: len(taken)]
+        for row in taken:
             if len(row) == COUNTED:
                 index, begin, end, backward, optimizer, spent = row
                 forward = max(end - begin - backward - optimizer, 0)

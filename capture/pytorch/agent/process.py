@@ -64,8 +64,13 @@ def importing(torch: Any) -> bool:
 def stepping() -> bool:
     """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its
     tables of hooks."""
-    here = threading.get_ident()
-    return any(_steps(top) for ident, top in list(sys._current_frames().items()) if ident != here)
+    return bool(stepping_threads())
+
+
+def stepping_threads() -> set[int]:
+    """The threads other than this one that are inside of an optimizer's step."""
+    here, frames = threading.get_ident(), sys._current_frames()
+    return {ident for ident, top in frames.items() if ident != here and _steps(top)}
 
 
 def optimizing() -> bool:
@@ -78,6 +83,15 @@ def nested() -> bool:
     step that calls it."""
     innermost = _step(_here())
     return innermost is not None and _step(innermost.f_back) is not None
+
+
+def runs_twice(code: types.CodeType) -> bool:
+    """Whether this thread is inside of two calls of a function, one within the other."""
+    frame, calls = _here(), 0
+    while frame is not None and calls < 2:
+        calls += frame.f_code is code
+        frame = frame.f_back
+    return calls == 2
 
 
 def _here() -> types.FrameType | None:

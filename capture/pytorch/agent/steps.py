@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING
 
+from .process import stepping_threads
 from .tally import FOLLOWED, Tally
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # backward passes without a step after which that is said: more than gradients are accumulated over
 UNSTEPPED = 200
+UNKNOWN = 0  # stands in for a thread: that of a counted step, which is not noted
 CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 
@@ -50,38 +52,55 @@ class Steps:
 
     # -- optimizers ------------------------------------------------------------------------------------------
 
-    def follow(self) -> None:
-        """Switch from counting to following."""
+    def follow(self, here: bool) -> None:
+        """Switch from counting to following. here says whether this thread is in the step that is counted."""
         tally = self.tally
         first, entered = tally.first(), tally.entered
         if entered > 0 and first is not None:
-            self.running[tally.thread] = Running(id(first), entered)
+            self.running[threading.get_ident() if here else UNKNOWN] = Running(id(first), entered)
+        tally.call = None
         tally.entered = FOLLOWED if self.running else 0
 
     def optimizer_enters(self, optimizer: Optimizer, now: int, within: bool = False) -> None:
         """An optimizer steps, within another one's step or not. If not, those whose step runs in this thread
-        have left by an exception, and so have those of threads that are no more."""
+        have left by an exception, and so have those of threads that are in no step."""
         here = threading.get_ident()
-        if within:
-            self.running[here].stack.append(id(optimizer))
+        if within and here not in self.running and UNKNOWN in self.running:
+            self.running[here] = self.running.pop(UNKNOWN)
+        outer = self.running.get(here) if within else None
+        if outer is not None:
+            outer.stack.append(id(optimizer))
         else:
             self.running.pop(here, None)
             if self.running:
-                alive = sys._current_frames()
-                for thread in [t for t in list(self.running) if t not in alive]:
-                    self.running.pop(thread, None)
+                self._forget_those_that_raised()
             self.running[here] = Running(id(optimizer), now)
         self.tally.entered = FOLLOWED
+
+    def _forget_those_that_raised(self) -> None:
+        """Forget the steps of other threads that no hook says the end of."""
+        inside = stepping_threads()
+        if not inside.difference(self.running):
+            self.running.pop(UNKNOWN, None)
+        for thread in list(self.running):
+            if thread != UNKNOWN and thread not in inside:
+                self.running.pop(thread, None)
 
     def optimizer_leaves(self, optimizer: Optimizer, now: int) -> bool:
         """An optimizer has stepped. Returns whether that was not inside of another one's step."""
         here, tally = threading.get_ident(), self.tally
         running = self.running.get(here)
+        if running is None and UNKNOWN in self.running:
+            counted = self.running.pop(UNKNOWN)
+            if counted.stack[0] == id(optimizer):
+                running = self.running[here] = counted
+            else:
+                self.running[UNKNOWN] = counted
         if running is not None:
             running.leave(id(optimizer))
             if running.stack:
                 return False
-            del self.running[here]
+            self.running.pop(here, None)
             tally.optimizer += now - running.begin
         tally.entered = FOLLOWED if self.running else 0
         tally.stepped += 1
@@ -103,9 +122,9 @@ class Steps:
             self.tally.optimizer -= now - running.closure_begin
 
     def inside(self) -> bool:
-        """Whether this thread is inside of an optimizer's step, as far as hooks tell: one that raised is not
-        known to have left."""
-        return threading.get_ident() in self.running
+        """Whether this thread may be inside of an optimizer's step, as far as hooks tell: one that raised is
+        not known to have left, and of one that is counted the thread is not known."""
+        return self.tally.entered > 0 or UNKNOWN in self.running or threading.get_ident() in self.running
 
     def optimizing(self) -> bool:
         """Whether an optimizer's own code runs in this thread."""

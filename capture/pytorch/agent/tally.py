@@ -7,8 +7,6 @@ are closures over one small object.
 
 from __future__ import annotations
 
-import collections
-import threading
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -35,13 +33,15 @@ class Tally:
         "backward",
         "optimizer",
         "entered",
-        "thread",
+        "call",
         "passing",
+        "passes",
         "spent",
         "stepped",
         "first",
+        "same",
         "others",
-        "left",
+        "last",
         "produced",
         "rows",
     )
@@ -56,15 +56,16 @@ class Tally:
         self.backward = self.optimizer = 0
         # when the running optimizer step began; FOLLOWED if Steps follows it, 0 if none runs
         self.entered = 0
-        self.thread = 0  # in which it runs, unless Steps follows it
-        self.passing: set[int] = set()  # threads whose backward passes are timed
+        # the keyword arguments of that step, if it is counted: torch gives one object to both hooks
+        self.call: Any = None
+        self.passes: set[int] = set()  # threads whose backward passes are followed
+        self.passing: bool | set[int] = self.passes  # True while one is only counted
         self.spent = 0  # by the agent
         self.stepped = 0  # steps of optimizers since the scaler of gradients was updated
-        self.first: Callable[[], Any] = nobody  # a reference to the optimizer that ends a step
-        self.others = 0  # steps of other optimizers since the first one's
-        self.left = 0  # steps until one that is captured
+        self.ends_with(None)
+        self.last = 0  # the number of the step that is not only counted, whatever the time
         self.produced = 0  # steps that have ended: the number of the next one
-        self.rows: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
+        self.rows: list[tuple[Any, ...]] = []
 
     def next(self, begin: int, stepped: int) -> None:
         """A step begins where the one before has ended, with so many steps of optimizers."""
@@ -73,12 +74,21 @@ class Tally:
 
     def ends_with(self, optimizer: Any) -> None:
         """Have a step end where an optimizer has stepped; with None, where the next optimizer steps."""
-        self.first = nobody if optimizer is None else weakref.ref(optimizer)
-        self.others = 0
+        self.first: Callable[[], Any] = nobody if optimizer is None else weakref.ref(optimizer)
+        self.same: Any = None if optimizer is None else weakref.proxy(optimizer)  # equal to that optimizer
+        self.others = 0  # steps of other optimizers since the first one's
 
     def rest(self, until: int, left: int) -> None:
         """Only count steps until then. After so many, one is captured."""
-        self.left, self.calm = left, until
+        self.last, self.calm = self.produced + left - 1, until
+
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Append the row of a step that has ended. If too many wait, the oldest ones go: those that a hook
+        which counts has appended since the last call are few."""
+        self.rows.append(row)
+        self.produced += 1
+        if len(self.rows) > MAX_STEPS:
+            del self.rows[: len(self.rows) - MAX_STEPS]
 
     def wake(self) -> None:
         """Have the next hook do more than count."""
@@ -102,43 +112,47 @@ def counting(
     caught: Callable[[BaseException], bool],
 ) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
     """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
-    to enters and leaves, which catch their own errors. caught says whether to raise any other error again."""
-    ident = threading.get_ident
+    to enters and leaves, which catch their own errors. caught says whether to raise any other error again.
+
+    Between two of its steps a program leaves none of this in the processor's caches, so each function that is
+    called and each object that is looked at takes a microsecond or more. That is why nothing here asks for
+    the thread, for the length of a tuple, or for what a weak reference refers to."""
+    rest = enters, leaves, caught
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         try:
             now = clock()
             if (
                 now < tally.calm
-                and not tally.entered
-                and tally.first() is optimizer
+                and tally.same == optimizer
                 and not kwargs
-                and len(args) < 2  # no closure
+                and args[-1] is optimizer  # no closure
+                and not tally.entered  # last: from here on no other thread gets its turn
             ):
-                tally.thread = ident()  # first: another thread's hook may look between the two
+                tally.call = kwargs
                 tally.entered = now
                 return None
         except BaseException as e:
-            if caught(e):
+            gone = isinstance(e, ReferenceError) and tally.first() is None  # the first optimizer
+            if not gone and rest[2](e):
                 raise
-        return enters(optimizer, args, kwargs)
+        return rest[0](optimizer, args, kwargs)
 
     def post(optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         try:
-            now, entered = clock(), tally.entered
-            if now < tally.calm and entered > 0 and tally.left > 1:  # entered by the first
-                took = tally.optimizer + now - entered
+            now = clock()
+            if tally.call is kwargs and now < tally.calm and tally.produced < tally.last:
+                took = tally.optimizer + now - tally.entered
                 tally.rows.append((tally.produced, tally.begin, now, tally.backward, took, tally.spent))
                 tally.produced += 1
-                tally.left -= 1
-                tally.begin, tally.stepped = now, 1
+                tally.begin, tally.stepped, tally.call = now, 1, None
                 tally.entered = tally.others = tally.backward = tally.optimizer = 0
                 tally.spent = clock() - now
                 return
         except BaseException as e:
-            if caught(e):
+            if rest[2](e):
                 raise
-        leaves(optimizer, args, kwargs)
+        rest[1](optimizer, args, kwargs)
 
     setattr(pre, MARK, True)
     return pre, post

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import struct
+import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -33,6 +34,7 @@ class Optimizer:
     def __init__(self, device=None):
         p = SimpleNamespace(device=device, grad=None)
         self.param_groups, self.state = [{"params": [p]}], {}
+        self.call = {}  # the keyword arguments of its step, which both hooks are given
 
 
 class Manager:
@@ -390,9 +392,9 @@ class Clocked:
     def step(self, took):
         """One of so many nanoseconds, a tenth of them in the optimizer."""
         self.now += took - took // 10
-        self.pre(self.optimizer, (self.optimizer,), {})
+        self.pre(self.optimizer, (self.optimizer,), self.optimizer.call)
         self.now += took // 10
-        self.post(self.optimizer, (self.optimizer,), {})
+        self.post(self.optimizer, (self.optimizer,), self.optimizer.call)
         assert not self.agent.guard.why
 
     def count(self):
@@ -448,6 +450,7 @@ def test_a_pass_within_one_that_did_not_go_through_torch_autograd_is_part_of_it(
         c.now += 30
 
     backward = around_backward(c.agent, original)
+    backward()  # from which it is known that there are such passes
     c.count()
     if not counted:
         c.agent.tally.wake()
@@ -517,22 +520,22 @@ def test_a_step_of_several_optimizers_is_one_among_those_that_are_counted(monkey
     c.count()
     begin, produced = c.agent.tally.begin, c.agent.tally.produced
     if happens == "it raised before":
-        c.pre(c.optimizer, (c.optimizer,), {})
+        c.pre(c.optimizer, (c.optimizer,), c.optimizer.call)
         c.now += 300
     if happens == "another before it":
-        c.pre(other, (other,), {})
+        c.pre(other, (other,), other.call)
         c.now += 30
-        c.post(other, (other,), {})
-    c.pre(c.optimizer, (c.optimizer,), {})
+        c.post(other, (other,), other.call)
+    c.pre(c.optimizer, (c.optimizer,), c.optimizer.call)
     if happens == "another inside of it":
         c.now += 30
-        c.pre(other, (other,), {})
+        c.pre(other, (other,), other.call)
         c.now += 5
-        c.post(other, (other,), {})
+        c.post(other, (other,), other.call)
         assert c.agent.tally.produced == produced
         c.now -= 5
     c.now += 7
-    c.post(c.optimizer, (c.optimizer,), {})
+    c.post(c.optimizer, (c.optimizer,), c.optimizer.call)
     c.step(REST // 50)
     rows = [row for row in json.loads(c.agent.outbox.take()) if row[0] >= produced]
     assert [row[0] for row in rows] == [produced, produced + 1]
@@ -546,9 +549,9 @@ def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
     monkeypatch.setattr("agent.agent.nested", lambda: True)
     c.count()
     produced = c.agent.tally.produced
-    c.pre(other, (other,), {})
+    c.pre(other, (other,), other.call)
     c.step(70)
-    c.post(other, (other,), {})
+    c.post(other, (other,), other.call)
     assert c.agent.tally.produced == produced
     c.step(REST // 50)
     assert c.agent.tally.produced == produced + 1
@@ -596,30 +599,123 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
 
 @pytest.mark.parametrize("counted", [True, False])
 def test_optimizers_that_step_in_two_threads_at_once_lose_no_step(monkeypatch, counted):
-    c, other = Clocked(monkeypatch), Optimizer()
+    c, other, here = Clocked(monkeypatch), Optimizer(), threading.get_ident()
+    monkeypatch.setattr("agent.steps.stepping_threads", lambda: {here} - {threading.get_ident()})
     c.count()
     produced = c.agent.tally.produced
     if not counted:
         c.agent.tally.wake()
     with ThreadPoolExecutor(1) as second:
-        c.pre(c.optimizer, (c.optimizer,), {})
+        c.pre(c.optimizer, (c.optimizer,), c.optimizer.call)
         c.now += 10
-        second.submit(c.pre, other, (other,), {}).result()
+        second.submit(c.pre, other, (other,), other.call).result()
         c.now += 20
-        c.post(c.optimizer, (c.optimizer,), {})
+        c.post(c.optimizer, (c.optimizer,), c.optimizer.call)
         assert c.agent.tally.produced == produced + 1
-        second.submit(c.post, other, (other,), {}).result()
+        second.submit(c.post, other, (other,), other.call).result()
     assert not c.agent.guard.why and not c.agent.steps.running and not c.agent.tally.entered
     c.step(REST // 50)
     rows = json.loads(c.agent.outbox.take())[produced:]
     assert [row[0] for row in rows] == [produced, produced + 1] and rows[0][5] == 30
 
 
+@pytest.mark.parametrize("same", [False, True])
+def test_optimizers_whose_hooks_overlap_get_one_row_a_step(monkeypatch, same):
+    """Another thread enters a step while the hook of this one decides whether to count."""
+    c = Clocked(monkeypatch)
+    other = c.optimizer if same else Optimizer()
+    inside, theirs = {threading.get_ident()}, {}
+    monkeypatch.setattr("agent.steps.stepping_threads", lambda: inside - {threading.get_ident()})
+    c.count()
+    produced = c.agent.tally.produced
+    with ThreadPoolExecutor(1) as second:
+        inside.add(second.submit(threading.get_ident).result())
+
+        class Keywords(dict):
+            asked = False
+
+            def __len__(self):
+                if not self.asked:
+                    self.asked = True
+                    second.submit(c.pre, other, (other,), theirs).result()
+                return 0
+
+        ours = Keywords()
+        c.pre(c.optimizer, (c.optimizer,), ours)
+        assert ours.asked
+        c.now += 10
+        second.submit(c.post, other, (other,), theirs).result()
+        c.now += 20
+        c.post(c.optimizer, (c.optimizer,), ours)
+    assert c.agent.tally.produced == produced + (2 if same else 1)
+    assert not c.agent.guard.why and not c.agent.steps.running and not c.agent.tally.entered
+    rows = json.loads(c.agent.outbox.take())[produced:]
+    assert [row[5] for row in rows] == ([10, 30] if same else [10 + 30])
+
+
+def test_a_counted_step_beside_one_that_is_followed_keeps_its_beginning(monkeypatch):
+    """Where Python has no interpreter lock, a hook may count although a step has been entered meanwhile."""
+    c, other, inside = Clocked(monkeypatch), Optimizer(), {threading.get_ident()}
+    monkeypatch.setattr("agent.steps.stepping_threads", lambda: inside - {threading.get_ident()})
+    c.count()
+    produced, tally = c.agent.tally.produced, c.agent.tally
+    with ThreadPoolExecutor(1) as second:
+        inside.add(second.submit(threading.get_ident).result())
+        second.submit(c.pre, other, (other,), other.call).result()
+        tally.entered, tally.call = c.now, c.optimizer.call
+        c.now += 10
+        second.submit(c.post, other, (other,), other.call).result()
+        assert tally.produced == produced
+        c.now += 20
+        c.post(c.optimizer, (c.optimizer,), c.optimizer.call)
+    assert tally.produced == produced + 1 and not c.agent.steps.running and not tally.entered
+    assert json.loads(c.agent.outbox.take())[-1][5] == 10 + 30
+
+
+def test_a_step_that_raised_in_a_thread_that_lives_on_keeps_none_from_being_counted():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    from torch.optim import optimizer as hooks
+
+    class Raises(torch.optim.SGD):
+        def step(self, closure=None):
+            raise ZeroDivisionError
+
+    parameters = [torch.nn.Parameter(torch.ones(2))]
+    first, raises = torch.optim.SGD(parameters), Raises(parameters)
+    agent = Agent("/nowhere", False)
+    agent.thread = SimpleNamespace(ident=0)
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
+    handles = [
+        hooks.register_optimizer_step_pre_hook(pre),
+        hooks.register_optimizer_step_post_hook(post),
+    ]
+    try:
+        first.step()
+        with ThreadPoolExecutor(1) as pool:
+            with pytest.raises(ZeroDivisionError):
+                pool.submit(raises.step).result()
+            assert agent.steps.running
+            first.step()
+            assert not agent.guard.why and not agent.steps.running and not agent.tally.entered
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def test_a_first_optimizer_that_is_no_more_disarms_nothing(monkeypatch):
+    c = Clocked(monkeypatch)
+    c.count()
+    produced, c.optimizer = c.agent.tally.produced, Optimizer()
+    c.agent.optimizers.known.clear()
+    c.step(REST // 50)  # which asserts that the agent lives
+    assert c.agent.tally.first() is c.optimizer and c.agent.tally.produced == produced + 1
+
+
 def test_a_thread_that_died_within_a_step_keeps_none_from_being_counted(monkeypatch):
     c, other = Clocked(monkeypatch), Optimizer()
     c.count()
     with ThreadPoolExecutor(1) as second:
-        second.submit(c.pre, other, (other,), {}).result()
+        second.submit(c.pre, other, (other,), other.call).result()
     assert c.agent.steps.running
     c.step(REST // 50)
     assert not c.agent.steps.running and not c.agent.tally.entered
@@ -632,10 +728,10 @@ def test_a_closure_among_counted_steps_is_followed(monkeypatch):
     def closure():
         c.now += 40
 
-    args, _ = c.pre(c.optimizer, (c.optimizer, closure), {})
+    args, kwargs = c.pre(c.optimizer, (c.optimizer, closure), {})
     c.now += 5
     args[1]()
-    c.post(c.optimizer, args, {})
+    c.post(c.optimizer, args, kwargs)
     rows = json.loads(c.agent.outbox.take())
     assert rows[-1][5] == 5
 
@@ -693,8 +789,8 @@ def test_a_child_of_fork_notices_and_another_optimizer_ends_no_step(monkeypatch)
     for _ in range(20):
         c.step(REST // 50)
     other, seen = Optimizer(), c.agent.outbox.produced
-    c.pre(other, (other,), {})
-    c.post(other, (other,), {})
+    c.pre(other, (other,), other.call)
+    c.post(other, (other,), other.call)
     assert c.agent.outbox.produced == seen
     forked = []
     monkeypatch.setattr(c.agent, "_forked", lambda: forked.append(c.agent.outbox.produced))
