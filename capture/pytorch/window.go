@@ -23,6 +23,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
+// WindowDamaged is the name of the loss of a window that is damaged: the part before that place is kept. The
+// detail of the loss says where that is.
+const WindowDamaged = "window_damaged"
+
 // assembly is a window that arrives in pieces.
 type assembly struct {
 	head   windowHead
@@ -95,7 +99,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 		return w, errors.Join(errProtocol, err)
 	}
 	if err != nil {
-		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1,
+		tr.Losses = append(tr.Losses, traces.Loss{Name: WindowDamaged, Severity: traces.Fault, Count: 1,
 			Detail: err.Error()})
 	}
 	if a.head.How == capture.HowOps {

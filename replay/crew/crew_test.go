@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
@@ -238,5 +239,10 @@ func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	if _, err := done(7, 0); !errors.Is(err, errGivenUp) {
 		t.Errorf("the plan ended before the steps arrived: %v", err)
+	}
+	mine.Losses = []traces.Loss{{Name: pytorch.WindowDamaged, Detail: "line 5 is damaged"}}
+	if tr, err := done(0, 0); tr != nil || err == nil ||
+		err.Error() != "its steps cannot be described: line 5 is damaged" {
+		t.Errorf("what arrived is damaged: %v, %v", tr, err)
 	}
 }

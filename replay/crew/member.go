@@ -142,6 +142,12 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	case err != nil:
 		return nil, err
 	}
+	// The intact part of the steps would show less than they do, and none of what plans are made from.
+	for _, lost := range w.Trace.Losses {
+		if lost.Name == pytorch.WindowDamaged {
+			return nil, errors.New(say.NotDescribed.Text(lost.Detail))
+		}
+	}
 	return w.Trace, nil
 }
 
