@@ -71,6 +71,26 @@ counts = pytest.mark.skipif(
 
 
 @counts
+def test_what_has_gone_with_its_graph_is_not_named_again():
+    """A program that leaves a result unused, such as BERT's pooled output, drops that part of the graph."""
+    first, second, third = layers(3)
+
+    def unused(x):
+        a = first(x)
+        second(a)
+        return third(a).sum()
+
+    there = set()
+    for row in described(lambda: unused(torch.ones(2, 4)).backward()):
+        if row["k"] == "alloc":
+            there.add(row["id"])
+        elif row["k"] == "free":
+            there.remove(row["id"])
+        else:
+            assert there.issuperset(row["r"] + row["w"] + row["m"]), row
+
+
+@counts
 def test_a_tensor_with_a_name_is_held_until_its_function_returns():
     first, second, third = layers(3)
 
