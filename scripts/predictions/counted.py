@@ -20,7 +20,7 @@ def plan():
     """The number of the plan that gmemtop's agent carries out now, 0 for none."""
     for hook in optimizer._global_optimizer_pre_hooks.values():
         if getattr(hook, "gmemtop_agent", False):
-            return inspect.getclosurevars(hook).nonlocals["enters"].__self__.manager.managed
+            return inspect.getclosurevars(hook).nonlocals["rest"][0].__self__.manager.managed
     return 0
 
 
