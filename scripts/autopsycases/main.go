@@ -358,8 +358,9 @@ func (r *runner) run(ctx context.Context, a answer, program string, args ...stri
 	m := standin.Machine{Model: a.Card, Memory: a.Memory, Devices: a.Devices}
 	m.Board = filepath.Join(board, "board")
 	c.Env = append(r.lib.Environ(m), "PYTHONPATH="+root)
+	c.WaitDelay = patience // a child that it leaves behind may hold the other end of the pipe for ever
 	output, err := c.CombinedOutput()
-	if err != nil && !bytes.Contains(output, []byte("OutOfMemoryError")) {
+	if err != nil && !errors.Is(err, exec.ErrWaitDelay) && !bytes.Contains(output, []byte("OutOfMemoryError")) {
 		return fmt.Errorf("run %s %v: %w\n%s", program, args, err, output)
 	}
 	return nil
