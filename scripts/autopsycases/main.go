@@ -360,7 +360,10 @@ func (r *runner) run(ctx context.Context, a answer, program string, args ...stri
 	c.Env = append(r.lib.Environ(m), "PYTHONPATH="+root)
 	c.WaitDelay = patience // a child that it leaves behind may hold the other end of the pipe for ever
 	output, err := c.CombinedOutput()
-	if err != nil && !errors.Is(err, exec.ErrWaitDelay) && !bytes.Contains(output, []byte("OutOfMemoryError")) {
+	if errors.Is(err, exec.ErrWaitDelay) || bytes.Contains(output, []byte("OutOfMemoryError")) {
+		err = nil
+	}
+	if err != nil {
 		return fmt.Errorf("run %s %v: %w\n%s", program, args, err, output)
 	}
 	return nil
