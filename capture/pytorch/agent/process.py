@@ -69,8 +69,9 @@ def stepping() -> bool:
 
 def stepping_threads() -> set[int]:
     """The threads other than this one that are inside of an optimizer's step."""
-    here, frames = threading.get_ident(), sys._current_frames()
-    return {ident for ident, top in frames.items() if ident != here and _steps(top)}
+    here = threading.get_ident()
+    # No local keeps the frames: this function's is among them, and would keep itself and all that called it.
+    return {i for i, top in list(sys._current_frames().items()) if i != here and _steps(top)}
 
 
 def optimizing() -> bool:
