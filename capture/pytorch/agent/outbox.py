@@ -69,6 +69,7 @@ class Outbox:
         """
         untaken = ",".join(map(str, NOT_TAKEN[0] + self.known))
         rows: list[str] = []
+        self.tally.trim()
         taken, epoch = self.tally.rows[:AT_ONCE], self.epoch
         del self.tally.rows[: len(taken)]
         for row in taken:

@@ -83,10 +83,14 @@ class Tally:
         self.last, self.calm = self.produced + left - 1, until
 
     def add(self, row: tuple[Any, ...]) -> None:
-        """Append the row of a step that has ended. If too many wait, the oldest ones go: those that a hook
-        which counts has appended since the last call are few."""
+        """Append the row of a step that has ended."""
         self.rows.append(row)
         self.produced += 1
+        self.trim()
+
+    def trim(self) -> None:
+        """If too many rows wait, the oldest ones go. A hook that counts does not ask: what it appends until
+        somebody does is little."""
         if len(self.rows) > MAX_STEPS:
             del self.rows[: len(self.rows) - MAX_STEPS]
 
