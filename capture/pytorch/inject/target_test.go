@@ -232,7 +232,7 @@ func (p *process) inject(m Mechanism, source string) Report {
 // told to stop: whatever gdb did must not have disturbed it.
 func (p *process) gdbWorks() bool {
 	p.t.Helper()
-	_, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{GDB}})
+	_, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: "pass\n", Mechanisms: []Mechanism{GDB}})
 	if errors.Is(err, ErrUnsupported) {
 		p.t.Log(err)
 		p.finish(Ptrace)
