@@ -67,7 +67,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	a.Sentence, a.Advice = wording{d, u}.autopsy(a, f)
 	a.Sentence += a.Advice
 	if len(found) > 0 {
-		a.Advice, a.Named = "", nil
+		a.Advice, a.Named, a.Savings = "", nil, nil
 		if name := found[0].lever.name; name != "" {
 			a.Named = []string{name}
 		}
@@ -206,23 +206,42 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			return s, " " + l.fitText(w.units)
 		}
 	}
+	a.Savings = w.savings(a)
+	if len(a.Savings) > 0 {
+		a.Named = []string{a.Savings[0].Lever}
+		return s, a.Savings[0].Text + peak
+	}
+	return s + peak, ""
+}
+
+// Saving is a lever as the sentence speaks of it.
+type Saving struct {
+	Lever string
+	Bytes int64
+	// Text is a sentence, after a blank.
+	Text string
+}
+
+// savings returns what may be called the biggest saving, in the order of the levers.
+func (w wording) savings(a *Result) (list []Saving) {
 	most := " Biggest saving: "
 	for _, l := range a.Levers {
 		switch {
 		case l.Saves.Or(0) <= 0, l.Unsure, a.OOM && l.ofReserved():
-			// It would not have served the request, or the loop above had returned.
+			// It would not have served the request, or the sentence would say that it does.
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
 			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
 		default:
+			head := most
 			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves.Or(0) > l.Saves.Or(0) }
 			if slices.ContainsFunc(a.Levers, smaller) {
-				most = " Biggest saving without a smaller batch: "
+				head = " Biggest saving without a smaller batch: "
 			}
-			a.Named = []string{l.Name}
-			return s, most + l.gerund() + ", " + l.savesText(w.units) + "." + peak
+			list = append(list, Saving{Lever: l.Name, Bytes: l.Saves.Or(0),
+				Text: head + l.gerund() + ", " + l.savesText(w.units) + "."})
 		}
 	}
-	return s + peak, ""
+	return list
 }
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.
@@ -284,6 +303,9 @@ type Result struct {
 	Sentence string
 	// Advice is what the sentence says at its end of levers that were not tried, "" for nothing.
 	Advice string
+	// Savings are what the sentence may call the biggest saving, as far as is known before anything is tried.
+	// Where there are some, Advice begins with the first.
+	Savings []Saving
 	// Named are the names of the levers that Sentence tells the reader to try.
 	Named   []string
 	Causes  []Cause

@@ -48,6 +48,8 @@ type OOMDevice struct {
 	Together *Together `json:"together"`
 	// advice is the end of Sentence, about levers.
 	advice string
+	// savings are what may be called the biggest saving; where there are some, advice begins with the first.
+	savings []autopsy.Saving
 	// Named are the names of the levers that Sentence tells the reader to try.
 	Named []string `json:"-"`
 }
@@ -173,7 +175,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	row := OOMDevice{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence,
 		OOM:    a.OOM,
-		advice: a.Advice, Named: a.Named,
+		advice: a.Advice, savings: a.Savings, Named: a.Named,
 		Inferred: a.Inferred, oneMoment: d.Timeline().Trace.OneMoment(),
 		Event: eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
 		Stats: newMemoryStats(d, a), Causes: []Cause{},

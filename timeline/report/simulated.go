@@ -98,10 +98,42 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 			told = l
 		}
 	}
+	d.correctSaving(told)
 	if told != nil && !d.faulty() {
 		d.name(told.Name)
 		d.advise("%s", d.simulatedSentence(told.Simulated, u))
 	}
+}
+
+// correctSaving has the sentence name another lever as the biggest saving, or none, if the one that it names
+// does something else in the simulation. told is the simulated lever that the sentence is to name, nil for
+// none.
+func (d *OOMDevice) correctSaving(told *Lever) {
+	if len(d.savings) == 0 || !strings.HasPrefix(d.advice, d.savings[0].Text) {
+		return
+	}
+	lever := func(name string) *Lever {
+		i := slices.IndexFunc(d.Levers, func(l Lever) bool { return l.Name == name })
+		if i < 0 {
+			return nil
+		}
+		return &d.Levers[i]
+	}
+	if l := lever(d.savings[0].Lever); l != nil && l.Simulated == nil {
+		return
+	}
+	advice := strings.TrimPrefix(d.advice, d.savings[0].Text)
+	d.Named = nil
+	for _, next := range d.savings[1:] {
+		l := lever(next.Lever)
+		if l != nil && l.Simulated == nil && (told == nil || next.Bytes > told.saves()) {
+			advice = next.Text + advice
+			d.Named = []string{next.Lever}
+			break
+		}
+	}
+	d.Sentence = strings.TrimSuffix(d.Sentence, d.advice) + advice
+	d.advice, d.savings = advice, nil
 }
 
 // rank puts settings that served the failed request in the simulation before everything else.

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 )
 
 const mib = 1 << 20
@@ -177,5 +178,44 @@ func TestNextToAFaultOnlyLeversThatFinishAreNamed(t *testing.T) {
 				t.Errorf("%s: fits %t", outcome, fits)
 			}
 		}
+	}
+}
+
+// The sentence calls a setting the biggest saving, by its holes, and the simulation finds less.
+func TestTheBiggestSavingIsNotOneThatTheSimulationCorrects(t *testing.T) {
+	half := []autopsy.Saving{{Lever: "micro_batch", Bytes: 40 * mib, Text: " Half."}}
+	reserves := func(mib string) string {
+		return " Simulated, it would reserve " + mib + " instead of 100 MiB with expandable_segments:True."
+	}
+	for _, c := range []struct {
+		name   string
+		peak   int64 // with the setting, of 100 MiB
+		others []autopsy.Saving
+		want   string
+		named  string
+	}{
+		{"nothing else is known to save", 90, nil,
+			"Why. The peak." + reserves("90.0"),
+			"expandable_segments"},
+		{"another saves more", 90, half,
+			"Why. Half. The peak." + reserves("90.0"), "micro_batch expandable_segments"},
+		{"another saves less", 55, half,
+			"Why. The peak." + reserves("55.0"),
+			"expandable_segments"},
+		{"the setting saves nothing", 100, half,
+			"Why. Half. The peak.", "micro_batch"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := offered(false)
+			d.savings = append([]autopsy.Saving{{Lever: "expandable_segments", Bytes: 60 * mib,
+				Text: " Pages."}}, c.others...)
+			d.Named = []string{"expandable_segments"}
+			d.advise("Pages. The peak.")
+			d.Simulate(simulationOf(0, simulatedOf("expandable_segments", "expandable_segments:True", c.peak,
+				60, 0)), timeline.IEC)
+			if named := strings.Join(d.Named, " "); d.Sentence != c.want || named != c.named {
+				t.Errorf("%q, which names %s", d.Sentence, named)
+			}
+		})
 	}
 }
