@@ -16,7 +16,7 @@ for module in "${modules[@]}"; do
 	first=
 	[ ! -d "$module/cmd" ] || first="./cmd/... ./replay/crew"
 	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
-		--jsonfile "$events" -- ${RACE:-} -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -timeout 45m "$@" \
+		--jsonfile "$events" -- ${RACE:-} -p $(($(getconf _NPROCESSORS_ONLN) + 1)) -timeout 70m "$@" \
 		${PACKAGES:-$first ./...}) || status=1
 	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
 	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
