@@ -7,6 +7,7 @@ import struct
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -557,10 +558,20 @@ def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
     assert c.agent.tally.produced == produced + 1
 
 
+@contextmanager
+def hooked():
+    """An agent that hears of torch's optimizers by its own two hooks, and by nothing else."""
+    from torch.optim import optimizer
+
+    agent = Agent("/nowhere", False)
+    agent.thread = SimpleNamespace(ident=0)
+    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
+    with optimizer.register_optimizer_step_pre_hook(pre), optimizer.register_optimizer_step_post_hook(post):
+        yield agent
+
+
 def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
     torch = pytest.importorskip("torch", reason="needs torch")
-    from torch.optim import optimizer as hooks
-
     parameters = [torch.nn.Parameter(torch.ones(2))]
     torch.optim.SGD(parameters)  # torch puts its hooks around the base class's step
 
@@ -572,14 +583,7 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
             if self.raises:
                 raise ZeroDivisionError
 
-    agent = Agent("/nowhere", False)
-    agent.thread = SimpleNamespace(ident=0)
-    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
-    handles = [
-        hooks.register_optimizer_step_pre_hook(pre),
-        hooks.register_optimizer_step_post_hook(post),
-    ]
-    try:
+    with hooked() as agent:
         derived, other = Derived(parameters), torch.optim.Adam(parameters)
         for _ in range(6):
             derived.step()
@@ -592,9 +596,6 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
         assert not agent.steps.running
         derived.step()
         assert not agent.guard.why and agent.tally.produced == 6
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @pytest.mark.parametrize("counted", [True, False])
@@ -674,7 +675,6 @@ def test_a_counted_step_beside_one_that_is_followed_keeps_its_beginning(monkeypa
 
 def test_a_step_that_raised_in_a_thread_that_lives_on_keeps_none_from_being_counted():
     torch = pytest.importorskip("torch", reason="needs torch")
-    from torch.optim import optimizer as hooks
 
     class Raises(torch.optim.SGD):
         def step(self, closure=None):
@@ -682,14 +682,7 @@ def test_a_step_that_raised_in_a_thread_that_lives_on_keeps_none_from_being_coun
 
     parameters = [torch.nn.Parameter(torch.ones(2))]
     first, raises = torch.optim.SGD(parameters), Raises(parameters)
-    agent = Agent("/nowhere", False)
-    agent.thread = SimpleNamespace(ident=0)
-    pre, post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
-    handles = [
-        hooks.register_optimizer_step_pre_hook(pre),
-        hooks.register_optimizer_step_post_hook(post),
-    ]
-    try:
+    with hooked() as agent:
         first.step()
         with ThreadPoolExecutor(1) as pool:
             with pytest.raises(ZeroDivisionError):
@@ -697,9 +690,6 @@ def test_a_step_that_raised_in_a_thread_that_lives_on_keeps_none_from_being_coun
             assert agent.steps.running
             first.step()
             assert not agent.guard.why and not agent.steps.running and not agent.tally.entered
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def test_a_first_optimizer_that_is_no_more_disarms_nothing(monkeypatch):
