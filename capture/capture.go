@@ -153,8 +153,8 @@ type Step struct {
 
 // Carried is what carrying out a plan did in one step.
 type Carried struct {
-	// Plan is the plan's number, 0 if none was carried out, negative if one was only tried to learn what
-	// copies and recomputes cost, or how large the steps are.
+	// Plan is the plan's number: 0 if none was carried out, negative for a trial, which measures what copies
+	// and recomputes cost or how large the steps are.
 	Plan int64
 	// Out and In are the bytes copied to the host and back.
 	Out, In int64

@@ -18,7 +18,7 @@ func (r *Result) runnable() bool {
 
 // Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
 // PyTorch can run today if any of them fits; without one the smallest that costs no time, or a setting of
-// PyTorch's own allocator that needs hardly more. Ties go to the smaller footprint. ok is false if there is
+// PyTorch's own allocator that needs little more. Ties go to the smaller footprint. ok is false if there is
 // none.
 func (c *Comparison) Answer() (r Result, ok bool) {
 	if c.Budget <= 0 {
@@ -54,16 +54,16 @@ func (c *Comparison) smallest() *Result {
 	return c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
 }
 
-// hardly is the share by which a setting of PyTorch's own allocator may need more than a plan and still be
-// the advice: anybody can set it, while a plan needs gmemtop to carry it out.
-const hardly = 0.01
+// littleMore is how much more than the best plan, as a share, a setting of PyTorch's allocator may need and
+// still be the advice: anyone can set it, while a plan needs gmemtop.
+const littleMore = 0.01
 
 // setting returns the result of the smallest setting of PyTorch's allocator, other than its default, that
-// costs no time and needs hardly more than best; nil for none.
+// costs no time and needs little more than best; nil for none.
 func (c *Comparison) setting(best *Result) *Result {
 	return c.least(func(r *Result) bool {
 		return r.setting() != "" && r.Overhead <= free &&
-			float64(r.Measurement.Footprint) <= (1+hardly)*float64(best.Measurement.Footprint)
+			float64(r.Measurement.Footprint) <= (1+littleMore)*float64(best.Measurement.Footprint)
 	})
 }
 

@@ -229,7 +229,7 @@ func (p prose) leastMemory() string {
 	return s + "." + tail + p.lower(&best, live)
 }
 
-// lower says, behind a sentence, what would need less memory than the best result without a budget.
+// lower says how to get below the best result of a comparison without a budget.
 func (p prose) lower(best *Result, live int64) string {
 	switch {
 	case p.Problem.PackingOnly() && best.Measurement.Footprint == live:

@@ -248,7 +248,7 @@ func (t *textReport) columns(rows []*Result) []column {
 	return columns
 }
 
-// What [Result.Runs] says.
+// The answers of [Result.Runs].
 const (
 	InPyTorch   = "in PyTorch"
 	InACompiler = "in a compiler"

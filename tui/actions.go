@@ -11,11 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// What actions lack where they can do nothing.
+// Why an action can do nothing now.
 const (
 	noIterations = "this recording has no iterations to go to"
 	noMark       = "no moment is marked: c marks this one"
-	noSearch     = "nothing is searched for: / searches"
+	noSearch     = "no search: / starts one"
 )
 
 // newKeymap makes the table for a model.

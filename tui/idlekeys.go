@@ -8,8 +8,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// unanswered says why a key does nothing now: what the root lacks for it, or the views that it works in.
-// Keys that people press without expecting anything, such as esc, stay silent.
+// unanswered says why a key does nothing: what is missing, or in which views it works. It says nothing of
+// keys such as esc, which people press without expecting anything.
 func (m *model) unanswered(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.Text == "" || msg.Mod&^tea.ModShift != 0 || !m.loader.idle() {
 		return nil

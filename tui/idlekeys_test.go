@@ -17,7 +17,7 @@ func TestAKeyThatDoesNothingSaysSo(t *testing.T) {
 		{"that no view has", []string{"1", "K"}, "K does nothing here; ? lists the keys that do"},
 		{"of another view", []string{"1", "V"}, "V does nothing here; it works in Timeline (2)"},
 		{"that needs a mark", []string{"6", "d"}, "no moment is marked: c marks this one"},
-		{"that needs a search", []string{"6", "n"}, "nothing is searched for: / searches"},
+		{"that needs a search", []string{"6", "n"}, "no search: / starts one"},
 		{"that needs another file", []string{"1", "w"}, "no other file is open"},
 		{"in a view that is empty", []string{"7", "r"}, "r does nothing here"},
 	} {

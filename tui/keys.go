@@ -20,7 +20,7 @@ type action struct {
 	first bool
 	// can reports whether it does something now; nil means always.
 	can func() bool
-	// lacks says what is missing where it can do nothing, "" where that needs no words.
+	// lacks says why it can do nothing now, "" if that is obvious.
 	lacks string
 	do    func() tea.Cmd
 }

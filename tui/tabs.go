@@ -119,7 +119,7 @@ var tightNames = map[leaf.ID]string{
 	leaf.Managers:    "Mgrs",
 }
 
-// jobNames all fit beside each other in 80 cells with Live among them.
+// jobNames fit side by side in 80 cells, Live included.
 var jobNames = map[leaf.ID]string{
 	leaf.Overview:    "Ovr",
 	leaf.Timeline:    "Time",

@@ -20,8 +20,8 @@ type Orphan struct {
 
 	folder  string
 	started int64
-	// session and group are those of the gmemtop that started it. 0 is a session or group outside its PID
-	// namespace, as in a sandbox, and unknown is one that nobody wrote down.
+	// session and group are those of the gmemtop that started it. 0 means outside its PID namespace, as in a
+	// sandbox; unknown means that the ownerFile does not say.
 	session, group int
 }
 
@@ -37,7 +37,7 @@ func Orphans() (list []Orphan) {
 		owners, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 		for _, path := range owners {
 			o, err := readOwner(path)
-			// an unknown session may be a terminal's, and then strangers would count as its processes
+			// the session may be a terminal's: other programs there would be taken for the command's
 			if err == nil && o.session != unknown && alive(o.PID, o.started) &&
 				unwatched(socketOf(o.folder)) {
 				list = append(list, o)

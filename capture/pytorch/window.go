@@ -23,8 +23,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// WindowDamaged is the name of the loss of a window that is damaged: the part before that place is kept. The
-// detail of the loss says where that is.
+// WindowDamaged is the name of the loss of a damaged window, of which the part before the damage is kept. The
+// loss's detail says where the damage is.
 const WindowDamaged = "window_damaged"
 
 // assembly is a window that arrives in pieces.

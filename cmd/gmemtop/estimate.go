@@ -42,7 +42,7 @@ type estimateCommand struct {
 	snapshot  string   // the file for PyTorch's own snapshot
 	sizes     fit.Sizes
 	printed   *os.File // what the command prints, nil if --verbose shows it
-	stderr    tail     // the end of what --verbose shows of its standard error
+	stderr    tail     // the end of its standard error, under --verbose
 
 	fit.Training
 }
@@ -361,8 +361,8 @@ var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only ha
 // printedShown is how much of what a failed command printed is shown: a long traceback.
 const printedShown = 16 << 10
 
-// tail keeps the end of what is written to it. It is safe for concurrent use: what a command left behind may
-// still write.
+// tail keeps the end of what is written to it. It is safe for concurrent use: a process that the command left
+// behind may still write.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte

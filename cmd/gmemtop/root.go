@@ -163,7 +163,7 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// meant has words that people type for our commands, from what they want to know and from other tools.
+// meant maps words that people try, from other tools or from what they want to know, to our commands.
 var meant = map[string]string{
 	"peak": "stats", "summary": "stats", "report": "stats", "analyze": "stats", "analyse": "stats",
 	"show": "replay", "open": "replay", "load": "replay", "ui": "replay",
@@ -173,7 +173,8 @@ var meant = map[string]string{
 	"optimize": "compare", "optimise": "compare", "convert": "export", "check": "doctor", "info": "doctor",
 }
 
-// unknown says that a word is no command, and which commands mean that or are spelled almost like it.
+// unknown returns the error for a word that is no command. It names the commands that mean the same or are
+// spelled alike.
 func unknown(root *cobra.Command, word string) error {
 	if name := meant[strings.ToLower(word)]; name != "" {
 		return fmt.Errorf("unknown command %q: did you mean %s?", word, name)

@@ -142,7 +142,7 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	case err != nil:
 		return nil, err
 	}
-	// The intact part of the steps would show less than they do, and none of what plans are made from.
+	// Part of the steps is missing, so a plan made from the rest would be wrong.
 	for _, lost := range w.Trace.Losses {
 		if lost.Name == pytorch.WindowDamaged {
 			return nil, errors.New(say.NotDescribed.Text(lost.Detail))

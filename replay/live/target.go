@@ -43,7 +43,7 @@ type Member interface {
 
 // Order is a plan for a process to carry out; the zero value is none.
 type Order struct {
-	// Number is the plan's in the steps that run under it, 0 for none, negative for one that is only tried.
+	// Number identifies the plan in the steps that run under it: 0 for none, negative for a trial.
 	Number int64
 	// Plan is in the agent's words, nil for none.
 	Plan []byte
@@ -308,8 +308,8 @@ func (t *Target) carry(ctx context.Context, words []byte, stays bool) (int64, er
 	return number, t.member.Carry(ctx, Order{Number: number, Plan: words, Stays: stays})
 }
 
-// tryOut turns on a plan that is only tried, from the next step, and returns the number that it gave it: a
-// negative one, by which viewers tell its steps from those of a plan that somebody trains with.
+// tryOut turns a plan on from the next step, only to measure it, and returns its number. That is negative, so
+// viewers can tell a trial from a plan that somebody turned on.
 func (t *Target) tryOut(ctx context.Context, words []byte) (int64, error) {
 	number := -t.next
 	t.next++

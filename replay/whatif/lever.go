@@ -187,7 +187,8 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 	default:
 		r.Verdict = finishes
 		n, asked := t.d.Begun(t.failed)-t.period, t.actions[t.request].Size
-		// The peak rises by what the request does, too, where it replaces another that is held until then.
+		// The request grows, too. If it replaces a block that is held until then, the peak rises by that as
+		// well.
 		rises := e.asks(n, asked+t.requestSwells()) - e.asks(n, asked)
 		if grows := w.grows() + rises; grows > 0 {
 			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
@@ -421,7 +422,7 @@ func (t *trials) grew(id timeline.AllocID) bool {
 		a.Size[before] == a.Size[id] && a.Requested[before] == timeline.Never
 }
 
-// requestSwells is swells of the request that failed.
+// requestSwells is swells for the request that failed.
 func (t *trials) requestSwells() int64 {
 	if t.again < 0 {
 		return 0
@@ -429,9 +430,9 @@ func (t *trials) requestSwells() int64 {
 	return t.swells(t.d.Begun(t.failed), t.d.Event(t.failed).Stack, t.actions[t.request].Size)
 }
 
-// swells returns by how many bytes a request grows from step to step, 0 if it does not do so evenly over the
-// last three: results that are joined with those before, a cache that takes one more token. What follows asks
-// for more again, so that room for one more step is no room for all.
+// swells returns by how many bytes a request grows from step to step, or 0 if it did not grow evenly over the
+// last three. Results that are concatenated with earlier ones do, and so does a cache that takes one more
+// token. Such a request goes on growing, so room for one more step is not enough.
 func (t *trials) swells(id timeline.AllocID, stack traces.StackID, size int64) int64 {
 	a, one, two := &t.d.Allocs, id-t.period, id-2*t.period
 	if two < t.d.Begun(timeline.Start) || a.Stack[one] != stack || a.Stack[two] != stack {

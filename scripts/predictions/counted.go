@@ -33,7 +33,7 @@ const warm, timed = 3, 3
 
 type step struct{ plan, peak, took int64 }
 
-// readSteps reads what counted.py wrote. The last line may not be whole: the training was killed.
+// readSteps reads what counted.py wrote. The last line may be cut: the training was killed.
 func readSteps(r io.Reader) ([]step, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -73,7 +73,7 @@ func stretches(steps []step) (under []stretch, without stretch) {
 	return under, without
 }
 
-// sum returns what some steps of a run come to.
+// sum summarises a run by the steps of it that count.
 func sum(run, count []step) stretch {
 	s := stretch{Plan: run[0].plan, Steps: len(run)}
 	var times []int64
@@ -85,8 +85,8 @@ func sum(run, count []step) stretch {
 	return s
 }
 
-// keep writes a comparison and what PyTorch counted to a file. Plans are told apart by their order, so the
-// two have to have the same number of plans.
+// keep writes a comparison and what PyTorch counted to a file. Plans are matched by their order, so both must
+// have the same number.
 func keep(path string, comparison []byte, counted string) error {
 	var k kept
 	if err := json.Unmarshal(comparison, &k.Comparison); err != nil {

@@ -25,7 +25,7 @@ def plan():
 
 
 class Counted:
-    """Hears of each step's end before the agent does: this hook is older than the agent's."""
+    """Runs at the end of each step, before the agent's hook, which is registered later."""
 
     def __init__(self, file):
         self.file = file

@@ -65,7 +65,7 @@ const bold = "**"
 const agents = "From an earlier page. *Measured* is what gmemtop's agent said; PyTorch's counter was not " +
 	"asked. Plans above the budget were carried out, too."
 
-// page is what is written of all comparisons.
+// page collects the text and the totals of all comparisons.
 type page struct {
 	text                    strings.Builder
 	rows, footprints, times int
@@ -168,7 +168,7 @@ func (o *options) earlier() (map[string]string, error) {
 	return sections, nil
 }
 
-// countRows takes the rows of a section into the sums.
+// countRows adds a section's rows to the totals.
 func (g *page) countRows(text string) error {
 	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
@@ -188,7 +188,7 @@ func (g *page) countRows(text string) error {
 	return nil
 }
 
-// count takes a plan into the sums: by how much its footprint and its step time are off, as shares.
+// count adds a plan to the totals: by how much its footprint and its step time are off, as shares.
 func (g *page) count(footprint, time float64) {
 	if g.rows == 0 {
 		g.least, g.most = footprint, footprint

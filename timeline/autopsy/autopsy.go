@@ -214,11 +214,11 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	return s + peak, ""
 }
 
-// Saving is a lever as the sentence speaks of it.
+// Saving is a lever that the sentence may call the biggest saving.
 type Saving struct {
 	Lever string
 	Bytes int64
-	// Text is a sentence, after a blank.
+	// Text says so, in a sentence that begins with a space.
 	Text string
 }
 
@@ -228,7 +228,7 @@ func (w wording) savings(a *Result) (list []Saving) {
 	for _, l := range a.Levers {
 		switch {
 		case l.Saves.Or(0) <= 0, l.Unsure, a.OOM && l.ofReserved():
-			// It would not have served the request, or the sentence would say that it does.
+			// no saving, or not for the request that failed
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
 			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
 		default:

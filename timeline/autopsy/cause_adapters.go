@@ -11,17 +11,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Weights beside low-rank adapters that get gradients. Who adds adapters means to train them alone; a base
-// that is not frozen gets gradients all the same, as large as itself (TUDB-Labs/mLoRA issue 90). The pattern,
-// in a first step, when no optimizer shows what it has: weights that come in pairs of r x in and out x r, for
-// base weights of out x in, and a backward that made gradients of the base weights' sizes. What looks like
-// it: a training of both, and layers that a model factorises by itself beside full ones.
+// Weights beside low-rank adapters that get gradients. Adapters are there to be trained alone, but a base
+// that is not frozen gets gradients too, as large as itself (TUDB-Labs/mLoRA issue 90). The pattern, in a
+// first step, when no optimizer shows what it has: weights that come in pairs of r x in and out x r, for base
+// weights of out x in, and a backward that made gradients of the base weights' sizes. What looks like it: a
+// training of both, and layers that a model factorises by itself beside full ones.
 
 const (
 	leastAdapters = 4
-	// leastRank is above what the weight and the bias of a norm look like, which are a pair of rank 1.
+	// leastRank leaves out the weight and the bias of a norm, which look like a pair of rank 1.
 	leastRank, mostRank = 4, 256
-	// baseTimes is how many times as large as its adapters a base weight is at least.
+	// baseTimes is how many times larger than its adapters a base weight must be.
 	baseTimes = 16
 )
 
@@ -41,8 +41,8 @@ func rankOf(down, up, base int64) int64 {
 	return 0
 }
 
-// adapted returns how many pairs of adapters have the rank that most have, and the sizes of the base weights
-// that they may be for.
+// adapted returns the number of pairs of adapters of the commonest rank, and the sizes of the base weights
+// that they may belong to.
 func adapted(c *evidence) (pairs int, bases map[int64]bool) {
 	sizes, _ := c.weights()
 	var weights []int64 // in the order in which they were made

@@ -135,15 +135,15 @@ type loopMade struct {
 	ids        []timeline.AllocID
 	bytes, all int64         // what is there, and with what has ended
 	sizes      map[int64]int // blocks that are there, by size
-	made       []bool        // whether each block that it made is there, in their order
+	made       []bool        // for each block that it made, in order: whether it is live
 }
 
-// throughoutShare is the share of what a function made that must be there if its operators take more than
-// they return, as logsumexp does.
+// throughoutShare is the share of what a function made that must be live, where its operators also need
+// temporaries, as logsumexp does.
 const throughoutShare = 0.125
 
-// throughout reports whether something of all iterations is there: of the first ones as well as of the last.
-// Without a graph an iteration frees what those before made.
+// throughout reports whether blocks of all iterations are live, of the first as well as of the last. Without
+// a graph, each iteration frees what the one before it made.
 func (m *loopMade) throughout() bool {
 	var most int64 // bytes of one size: layers of a model that is written without modules differ in theirs
 	for size, n := range m.sizes {

@@ -8,16 +8,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What calls of the model pass on from one to the next, kept with the results: the keys and values of a
-// generation in an output that a program stores for each answer (generative-computing/mellea pull request
+// State that each call of the model hands to the next, kept with the results: the keys and values of a
+// generation, in an output that a program stores for each answer (generative-computing/mellea pull request
 // 544). The pattern: calls without a graph left blocks, and in the call before, the same lines made as many
 // blocks that were a little smaller and ended. So the last call of each generation left what it would have
-// passed on. What looks like it: a hook or an attribute that collects, which leaves something of every call.
+// handed on. What looks like it: a hook or an attribute that collects, which leaves something of every call.
 
 // passedShare is how large a block must be beside the one that takes its place.
 const passedShare = 0.5
 
-// passedOn reports whether most of what calls of the model left took the place of what those before had made.
+// passedOn reports whether most of what the calls left replaced something that the call before had made.
 func passedOn(c *evidence, calls []steps.Part, ids []timeline.AllocID) bool {
 	type of struct {
 		call  int
@@ -55,7 +55,7 @@ func passedOn(c *evidence, calls []steps.Part, ids []timeline.AllocID) bool {
 	return 2*bytes > c.bytesOf(ids)
 }
 
-// passed is the fault of calls that left what they would have passed on.
+// passed is the fault of calls that left behind what they would have handed on.
 func (o *openCalls) passed() fault {
 	f := o.begun("collected_outputs")
 	f.said = fmt.Sprintf("What the model passes on from call to call at %s, such as keys and values, stays "+

@@ -101,16 +101,16 @@ func weightsFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// A table that each layer makes for itself, such as the mask of the longest possible context
-// (TransformerLens issue 479): one line of a constructor of the user's made half of all there is, in blocks
-// of one size, and in making each something larger that ended, as the tensor is that a comparison or .bool()
-// makes small. What looks like it: weights that are cast to a smaller type where they are made, so that the
+// A table that each layer makes for itself, such as the mask of the longest possible context (TransformerLens
+// issue 479): one line in a constructor of the user's made half of what is allocated, in blocks of one size.
+// Making each took a larger block that was freed: the tensor that a comparison or .bool() turned into a
+// smaller one. What looks like it: weights that are cast to a smaller type where they are made, so that the
 // advice begins with an "if".
 
 const (
 	leastTables = 4
 	tablesShare = 0.5
-	// madeShare is how many times as large as the table that must be which it is made from.
+	// madeShare is how many times larger than the table the block must be that it was made from.
 	madeShare = 1.5
 )
 

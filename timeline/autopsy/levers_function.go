@@ -17,8 +17,9 @@ import (
 const (
 	// leverShare is the share of all memory that the function must hold or ask for.
 	leverShare = 0.3
-	// mostLarge is how many blocks it may hold: one that holds more is of a layer, which the model repeats. A
-	// helper whose blocks are outsized times as large as any other's may be called again and hold mostCalled.
+	// mostLarge is how many blocks the function may hold: with more it belongs to a layer, which the model
+	// repeats. A helper whose blocks are outsized times larger than all others may run again, and hold
+	// mostCalled.
 	mostLarge  = 16
 	outsized   = 4
 	mostCalled = 64

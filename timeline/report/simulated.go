@@ -105,9 +105,9 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 	}
 }
 
-// correctSaving has the sentence name another lever as the biggest saving, or none, if the one that it names
-// does something else in the simulation. told is the simulated lever that the sentence is to name, nil for
-// none.
+// correctSaving acts where the simulation contradicts what the sentence calls the biggest saving. The
+// sentence then names the next lever that saves more than told, or none. told is the simulated lever that the
+// sentence will name at its end, nil for none.
 func (d *OOMDevice) correctSaving(told *Lever) {
 	if len(d.savings) == 0 || !strings.HasPrefix(d.advice, d.savings[0].Text) {
 		return

@@ -95,8 +95,7 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
-// compiles is in the names of the annotations that PyTorch's compiler makes of its own work, such as trying
-// the kernels out.
+// compiles marks the annotations in which PyTorch's compiler times its own work, such as autotuning.
 const compiles = "(dynamo_timed)"
 
 // fillingRanges looks for an annotation of any name that occurs three times or more, one after another, for

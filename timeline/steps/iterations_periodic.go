@@ -208,7 +208,7 @@ func (s *allocSequence) moduleStacks() map[traces.StackID]bool {
 }
 
 // framesOf returns a stack's frames without native ones. In PyTorch's stacks of Python and C++ from Python
-// 3.11 on, C++ frames stand between Python's at a depth that differs from one allocation to the next.
+// 3.11 on, C++ frames appear among Python's at a depth that differs from one allocation to the next.
 func (s *allocSequence) framesOf(id traces.StackID) []traces.FrameID {
 	all := s.table.At(id)
 	var own []traces.FrameID

@@ -135,7 +135,7 @@ func (l *Look) lastStep(name string) string {
 	return text
 }
 
-// plan says what a step had to do with a plan, behind its number, "" for nothing.
+// plan returns what to say of a step's plan after its number, "" for none.
 func (s *Step) plan() string {
 	switch {
 	case s.UnderPlan:

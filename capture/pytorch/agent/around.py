@@ -21,7 +21,7 @@ from .unlisted import SILENT, Unlisted
 if TYPE_CHECKING:
     from .agent import Agent
 
-UNSEEN = 0  # stands in for a thread among those whose passes are followed
+UNSEEN = 0  # in the place of a thread: a pass that we did not see begin
 
 
 def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,14 +67,13 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
 
 
 def _within_another(tally: Tally, here: int, task: Callable[[], int], code: types.CodeType) -> bool:
-    """Whether a backward pass that begins in this thread is part of one that runs. code is the function's
-    that stands around both."""
+    """Whether the backward pass that begins here is nested in another one. code is our wrapper's."""
     if here in tally.passes:
         return True
     if task() != -1:
         if not tally.passing:
-            # That one did not go through torch.autograd.backward. Others like it will, so none is only
-            # counted any more.
+            # The outer pass did not call torch.autograd.backward. More like it will come, so from now on
+            # every pass is followed.
             tally.passes.add(UNSEEN)
         return True
     return tally.passing is True and runs_twice(code)

@@ -375,8 +375,8 @@ class Ops(Window):
             self.rows.stop(e)
 
     def _held(self, numbers: list[int]) -> None:
-        """The program itself held these until now, but for those that have gone meanwhile: with them went the
-        part of the graph that had saved them."""
+        """The program itself held these until now. Freed ones are left out: they went with the part of the
+        graph that had saved them."""
         numbers = [number for number in numbers if number not in self.storages.freed]
         if numbers:
             self.rows.add(

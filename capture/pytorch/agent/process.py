@@ -70,7 +70,8 @@ def stepping() -> bool:
 def stepping_threads() -> set[int]:
     """The threads other than this one that are inside of an optimizer's step."""
     here = threading.get_ident()
-    # No local keeps the frames: this function's is among them, and would keep itself and all that called it.
+    # Keep the frames in no local: this function's own is among them, and would keep itself and its callers
+    # alive.
     return {i for i, top in list(sys._current_frames().items()) if i != here and _steps(top)}
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 # backward passes without a step after which that is said: more than gradients are accumulated over
 UNSTEPPED = 200
-UNKNOWN = 0  # stands in for a thread: that of a counted step, which is not noted
+UNKNOWN = 0  # in the place of a thread: that of a counted step, which nobody looked up
 CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 
@@ -53,7 +53,7 @@ class Steps:
     # -- optimizers ------------------------------------------------------------------------------------------
 
     def follow(self, here: bool) -> None:
-        """Switch from counting to following. here says whether this thread is in the step that is counted."""
+        """Switch from counting to following. here: whether the counted step runs in this thread."""
         tally = self.tally
         first, entered = tally.first(), tally.entered
         if entered > 0 and first is not None:
@@ -78,7 +78,7 @@ class Steps:
         self.tally.entered = FOLLOWED
 
     def _forget_those_that_raised(self) -> None:
-        """Forget the steps of other threads that no hook says the end of."""
+        """Forget steps of other threads that ended without their hook."""
         inside = stepping_threads()
         if not inside.difference(self.running):
             self.running.pop(UNKNOWN, None)
@@ -122,8 +122,8 @@ class Steps:
             self.tally.optimizer -= now - running.closure_begin
 
     def inside(self) -> bool:
-        """Whether this thread may be inside of an optimizer's step, as far as hooks tell: one that raised is
-        not known to have left, and of one that is counted the thread is not known."""
+        """Whether this thread may be inside of an optimizer's step. Only hooks tell: a step that raised looks
+        as if it still ran, and the thread of a counted step is unknown."""
         return self.tally.entered > 0 or UNKNOWN in self.running or threading.get_ident() in self.running
 
     def optimizing(self) -> bool:

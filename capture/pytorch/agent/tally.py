@@ -56,14 +56,14 @@ class Tally:
         self.backward = self.optimizer = 0
         # when the running optimizer step began; FOLLOWED if Steps follows it, 0 if none runs
         self.entered = 0
-        # the keyword arguments of that step, if it is counted: torch gives one object to both hooks
+        # the keyword arguments of that step, if it is counted: torch gives both hooks the same object
         self.call: Any = None
         self.passes: set[int] = set()  # threads whose backward passes are followed
         self.passing: bool | set[int] = self.passes  # True while one is only counted
         self.spent = 0  # by the agent
         self.stepped = 0  # steps of optimizers since the scaler of gradients was updated
         self.ends_with(None)
-        self.last = 0  # the number of the step that is not only counted, whatever the time
+        self.last = 0  # the number of the next step that is followed, whatever the time
         self.produced = 0  # steps that have ended: the number of the next one
         self.rows: list[tuple[Any, ...]] = []
 
@@ -75,7 +75,7 @@ class Tally:
     def ends_with(self, optimizer: Any) -> None:
         """Have a step end where an optimizer has stepped; with None, where the next optimizer steps."""
         self.first: Callable[[], Any] = nobody if optimizer is None else weakref.ref(optimizer)
-        self.same: Any = None if optimizer is None else weakref.proxy(optimizer)  # equal to that optimizer
+        self.same: Any = None if optimizer is None else weakref.proxy(optimizer)  # equals that optimizer
         self.others = 0  # steps of other optimizers since the first one's
 
     def rest(self, until: int, left: int) -> None:
@@ -89,8 +89,7 @@ class Tally:
         self.trim()
 
     def trim(self) -> None:
-        """If too many rows wait, the oldest ones go. A hook that counts does not ask: what it appends until
-        somebody does is little."""
+        """If too many rows wait, drop the oldest. Hooks that only count skip this; they add few rows."""
         if len(self.rows) > MAX_STEPS:
             del self.rows[: len(self.rows) - MAX_STEPS]
 
@@ -119,8 +118,8 @@ def counting(
     to enters and leaves, which catch their own errors. caught says whether to raise any other error again.
 
     Between two of its steps a program leaves none of this in the processor's caches, so each function that is
-    called and each object that is looked at takes a microsecond or more. That is why nothing here asks for
-    the thread, for the length of a tuple, or for what a weak reference refers to."""
+    called and each object that is looked at takes a microsecond or more. That is why the hooks look up no
+    thread, no length of a tuple and no weak reference."""
     rest = enters, leaves, caught
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -131,7 +130,7 @@ def counting(
                 and tally.same == optimizer
                 and not kwargs
                 and args[-1] is optimizer  # no closure
-                and not tally.entered  # last: from here on no other thread gets its turn
+                and not tally.entered  # checked last: from here on no other thread can run
             ):
                 tally.call = kwargs
                 tally.entered = now

@@ -204,8 +204,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return read(ctx, folder, code)
 }
 
-// pipeStays is how long a pipe is read on after the command has ended: a process that it left behind may hold
-// it open for good.
+// pipeStays is how long we go on reading the pipe after the command has ended. A process that it left behind
+// may hold it open for ever.
 const pipeStays = time.Second
 
 // start runs a command to its end in an environment, and returns its exit code.

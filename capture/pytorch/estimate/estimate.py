@@ -38,8 +38,8 @@ import weakref
 
 MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here the rows are all that there is
 SMALL = 65536  # elements of a tensor on the CPU that keeps its values
-# the result that PyTorch's code for CUDA allocates before the others, where that is not the first: the order
-# decides which cached block each of them gets (ATen/native/cuda/Dropout.cu)
+# ops whose CUDA code does not allocate the first result first, and the one that it does. The order decides
+# which cached block each of them gets (ATen/native/cuda/Dropout.cu)
 ALLOCATED_FIRST = {"aten::native_dropout": 1}
 
 

@@ -143,7 +143,7 @@ def mode_raising():  # a handler that raises, as a timeout does; the main thread
     signal.signal(signal.SIGALRM, alarm)
     news = b"handlers set\n"
     while True:
-        try:  # what is written asks for the next signal, so it is written in here
+        try:  # whoever reads this sends the next signal, so it is written in here
             if news:
                 now, news = news, b""
                 os.write(1, now)
