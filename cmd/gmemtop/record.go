@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -80,8 +79,7 @@ gmemtop attach PID shows what is being recorded.`,
 		},
 	}
 	c.live.add(cmd)
-	every := cmd.Flags().Lookup("every")
-	every.Usage = strings.Replace(every.Usage, "; 0", fmt.Sprintf(" (default %d); 0", recordEvery), 1)
+	cmd.Flags().Lookup("every").Usage = everyUsage(fmt.Sprintf(" (default %d)", recordEvery))
 	c.flags.writing(cmd, "record to this native file (default gmemtop-DATE-TIME.gmt)")
 	c.probing(cmd)
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,

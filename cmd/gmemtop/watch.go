@@ -45,11 +45,15 @@ type liveFlags struct {
 	keep          int
 }
 
+// everyUsage is the help of --every. A command whose default is not 0 says so.
+func everyUsage(byDefault string) string {
+	return "capture one step in `n` op by op" + byDefault + "; 0 captures two at first, then on request"
+}
+
 // add adds the flags that all of them have.
 func (f *liveFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
-	p.IntVar(&f.every, "every", 0,
-		"capture one step in `n` op by op; 0 captures two at first, then on request")
+	p.IntVar(&f.every, "every", 0, everyUsage(""))
 	p.StringVar(&f.depth, "depth", "",
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
