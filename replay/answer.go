@@ -17,17 +17,25 @@ func (r *Result) runnable() bool {
 }
 
 // Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
-// PyTorch can run today if any of them fits; without one the smallest that costs no time, or a setting of
-// PyTorch's own allocator that needs little more. Ties go to the smaller footprint. ok is false if there is
-// none.
+// PyTorch can run today if any of them fits; without one the smallest that costs no time, or PyTorch's own
+// allocator, with a setting or as it is, if that needs little more. Ties go to the smaller footprint. ok is
+// false if there is none.
 func (c *Comparison) Answer() (r Result, ok bool) {
 	if c.Budget <= 0 {
 		best := c.smallest()
 		if best == nil {
 			return Result{}, false
 		}
-		if easy := c.setting(best); easy != nil {
-			best = easy
+		within := func(r *Result, share float64, of *Result) bool {
+			return float64(r.Measurement.Footprint) <= (1+share)*float64(of.Measurement.Footprint)
+		}
+		setting, today := c.setting(best), c.today()
+		if today != nil && today.Overhead <= free && within(today, littleMore, best) &&
+			(setting == nil || within(today, noMore, setting)) {
+			return *today, true
+		}
+		if setting != nil {
+			best = setting
 		}
 		return *best, true
 	}
@@ -57,6 +65,9 @@ func (c *Comparison) smallest() *Result {
 // littleMore is how much more than the best plan, as a share, a setting of PyTorch's allocator may need and
 // still be the advice: anyone can set it, while a plan needs gmemtop.
 const littleMore = 0.01
+
+// noMore is how much more than the advice, as a share, PyTorch's defaults may need and still be as good.
+const noMore = 0.001
 
 // setting returns the result of the smallest setting of PyTorch's allocator, other than its default, that
 // costs no time and needs little more than best; nil for none.

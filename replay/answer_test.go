@@ -57,7 +57,7 @@ func TestASettingOfPyTorchIsAdvisedBeforeAPlanThatNeedsHardlyLess(t *testing.T) 
 	const mib = 1 << 20
 	p := told(t, 0).Problem
 	live, _ := p.PeakLive()
-	compared := func(expandable, step int64) *replay.Comparison {
+	compared := func(caching, expandable, step int64) *replay.Comparison {
 		allocator := func(name, settings string, footprint, step int64) replay.Result {
 			r := outcome(name, plan.Ideal, footprint, step, true)
 			r.Info.Family = plan.Baseline
@@ -67,28 +67,36 @@ func TestASettingOfPyTorchIsAdvisedBeforeAPlanThatNeedsHardlyLess(t *testing.T) 
 		pool := outcome("exact", plan.Ideal, live+1000*mib, 100, true)
 		pool.Info.Family, pool.Plan = plan.Pooling, &plan.Plan{}
 		return &replay.Comparison{Problem: p, Results: []replay.Result{
-			allocator("caching", "", live+1200*mib, 100), pool,
+			allocator("caching", "", caching, 100), pool,
 			allocator("expandable", "expandable_segments:True", expandable, step),
 		}}
 	}
+	high, low := live+1200*mib, live+1002*mib
 	for _, c := range []struct {
-		expandable, step int64
-		want             []string
+		caching, expandable, step int64
+		want                      []string
 	}{
-		{live + 1005*mib, 100, []string{"At no cost in step time, expandable needs ",
+		{high, live + 1005*mib, 100, []string{"At no cost in step time, expandable needs ",
 			" % less than with PyTorch's defaults (", " of it alive at the peak. ",
 			" To use it, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. " +
 				"exact would need 5.00 MiB less. "}},
-		{live + 1000*mib, 100, []string{"At no cost in step time, expandable needs ",
+		{high, live + 1000*mib, 100, []string{"At no cost in step time, expandable needs ",
 			"segments:True. Set a budget"}},
-		{live + 900*mib, 100, []string{"At no cost in step time, expandable needs the least memory: "}},
-		{live + 1100*mib, 100, []string{"At no cost in step time, exact needs the least memory: "}},
-		{live + 1005*mib, 103, []string{"At no cost in step time, exact needs the least memory: "}},
+		{high, live + 900*mib, 100, []string{"At no cost in step time, expandable needs the least memory: "}},
+		{high, live + 1100*mib, 100, []string{"At no cost in step time, exact needs the least memory: "}},
+		{high, live + 1005*mib, 103, []string{"At no cost in step time, exact needs the least memory: "}},
+		{low, low - 4096, 100, []string{"PyTorch's defaults need ",
+			". At no cost in step time, no setting needs noticeably less; exact would need 2.00 MiB less. " +
+				"Set"}},
+		{live + 1008*mib, low, 100, []string{"At no cost in step time, expandable needs "}},
+		{low, live + 1001*mib, 103, []string{"PyTorch's defaults need "}}, // expandable costs time
+		{live + 1000*mib, live + 1000*mib, 100, []string{"no setting needs noticeably less. Set"}},
 	} {
-		text := compared(c.expandable, c.step).Sentence(timeline.IEC)
+		text := compared(c.caching, c.expandable, c.step).Sentence(timeline.IEC)
 		for _, want := range c.want {
 			if !strings.Contains(text, want) {
-				t.Errorf("expandable at %d, step %d: %q lacks %q", c.expandable, c.step, text, want)
+				t.Errorf("caching at %d, expandable at %d, step %d: %q lacks %q", c.caching, c.expandable,
+					c.step, text, want)
 			}
 		}
 	}
