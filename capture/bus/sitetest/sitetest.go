@@ -14,6 +14,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"math/big"
+	mathrand "math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -92,8 +93,8 @@ func StartCluster(t testing.TB, servers int) *Site {
 		site.Start()
 		t.Cleanup(func() { site.Shutdown(); site.WaitForShutdown() })
 		s.servers = append(s.servers, site)
-		if !site.ReadyForConnections(10 * time.Second) {
-			t.Fatal("one of the site's servers does not start")
+		if !site.ReadyForConnections(time.Minute) {
+			t.Fatalf("the site's server %d of %d does not start", i+1, servers)
 		}
 		urls[i] = fmt.Sprintf("tls://127.0.0.1:%d", o.Port)
 		if i == 0 {
@@ -149,15 +150,19 @@ func (s *Site) Stop(i int) {
 	s.servers[i].WaitForShutdown()
 }
 
-// freePort returns a port that nothing listens on.
+// freePort finds a port that nothing listens on. It is below those that a system hands out by itself (32768 and
+// above on Linux), so that no connection takes it before the server does.
 func freePort(t testing.TB) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 20_000 + mathrand.IntN(12_000)
+		if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	t.Fatal("a hundred ports are taken")
+	return 0
 }
 
 // User makes the credentials of a user of the same account as Credentials, who may publish and subscribe to
