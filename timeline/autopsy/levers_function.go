@@ -79,19 +79,22 @@ func largestFunction(c *evidence) (best functionHeld, ok bool) {
 		x.asked, x.stack = asked, s
 	}
 	for f, x := range found {
+		if float64(x.bytes) < leverShare*all {
+			continue
+		}
 		few := len(x.ids) > 0 && len(x.ids) <= mostLarge && !x.whole
 		if !few && len(x.ids) > 0 && len(x.ids) <= mostCalled && x.name != "forward" {
 			few = x.most >= outsized*largestOfOthers(c, f)
 		}
-		if few && float64(x.bytes) >= leverShare*all && (!ok || cmp.Or(
-			cmp.Compare(x.bytes, best.bytes), cmp.Compare(best.name+best.file, x.name+x.file)) > 0) {
+		if few && (!ok || cmp.Or(cmp.Compare(x.bytes, best.bytes),
+			cmp.Compare(best.name+best.file, x.name+x.file)) > 0) {
 			best, ok = *x, true
 		}
 	}
 	return best, ok
 }
 
-// largestOfOthers returns the size of the largest live block that is not of a function of the user's.
+// largestOfOthers returns the size of the largest live block that another function than f made.
 func largestOfOthers(c *evidence, f userFunction) (most int64) {
 	for _, id := range c.live {
 		if name, file := c.userFunction(c.d.Origin(id)); name != f.name || file != f.file {

@@ -95,15 +95,15 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
-// compiles marks the annotations in which PyTorch's compiler times its own work, such as autotuning.
-const compiles = "(dynamo_timed)"
+// compilerTimed marks the annotations in which PyTorch's compiler times its own work, such as autotuning.
+const compilerTimed = "(dynamo_timed)"
 
 // fillingRanges looks for an annotation of any name that occurs three times or more, one after another, for
 // at least 80 % of the time.
 func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
 	for name, n := range count {
-		if n >= 3 && !strings.Contains(name, "optimizer") && !strings.Contains(name, compiles) {
+		if n >= 3 && !strings.Contains(name, "optimizer") && !strings.Contains(name, compilerTimed) {
 			names = append(names, name)
 		}
 	}
