@@ -34,3 +34,12 @@ func TestAKeyThatDoesNothingSaysSo(t *testing.T) {
 			d.screen(), before)
 	}
 }
+
+func TestAMessageAboutAViewGoesWithTheView(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 24)
+	d.press("1", "K")
+	d.wants("K does nothing here")
+	if d.press("2"); strings.Contains(d.screen(), "does nothing here") {
+		t.Errorf("the next view shows what was said in the one before:\n%s", d.screen())
+	}
+}

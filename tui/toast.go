@@ -58,6 +58,13 @@ func (t *toaster) dropNotice() {
 	}
 }
 
+// leave removes a message about the view that the user leaves; errors stay their time.
+func (t *toaster) leave() {
+	if !t.bad {
+		t.text = ""
+	}
+}
+
 // draw draws the toast and reports whether there is one.
 func (t *toaster) draw(th *theme.Theme, c *canvas.Canvas) bool {
 	if t.text == "" {

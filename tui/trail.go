@@ -49,6 +49,7 @@ func (m *model) show(id leaf.ID) bool {
 	if id == from {
 		return true
 	}
+	m.toast.leave()
 	t := &m.trail
 	last := t.before
 	last.view = from
