@@ -434,14 +434,14 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	}
 	switch {
 	case p.stopped:
-		so = "Stopped with " + so + "; r goes on"
+		so = "Stopped with " + so + "; r resumes"
 	case moving:
-		so = fmt.Sprintf("Budget %s: planning begins when it rests", u.Bytes(q.budget))
+		so = fmt.Sprintf("Budget %s: planning starts once you stop changing it", u.Bytes(q.budget))
 	}
 	if done == 0 || text == "" {
 		return so + "."
 	}
-	return so + ". So far: " + lowerFirst(text)
+	return so + ". So far: " + text
 }
 
 // underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
@@ -461,13 +461,6 @@ func (p *planning) underWay(names []string) string {
 		return ""
 	}
 	return strings.TrimSpace(list[0].name + " " + list[0].String())
-}
-
-func lowerFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
 }
 
 // problemText says why no manager can plan, and from which budget on one can.

@@ -88,7 +88,7 @@ func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
 		t.Fatal("esc does not stop planning")
 	}
 	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") ||
-		!strings.Contains(text, "r goes on") {
+		!strings.Contains(text, "r resumes") {
 		t.Errorf("the sentence is %q", text)
 	}
 	waitFor(t, func() bool { _, n := f.Asked(); return n == 1 })
@@ -139,7 +139,7 @@ func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
 	if after, _ := f.Asked(); len(after) != len(before) || !v.Moving() {
 		t.Errorf("ten steps of the budget ask %d questions", len(after)-len(before))
 	}
-	if text := v.Headline(s); !strings.Contains(text, "planning begins when it rests") {
+	if text := v.Headline(s); !strings.Contains(text, "planning starts once you stop changing it") {
 		t.Errorf("meanwhile it says %q", text)
 	}
 }
