@@ -156,6 +156,9 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches that "+
 			"process", args[0], args[0])
 	}
+	if strings.ContainsAny(args[0], "./") {
+		return fmt.Errorf("%s: no such file", args[0])
+	}
 	err := unknown(cmd, args[0])
 	if meant[strings.ToLower(args[0])] == "" && len(cmd.SuggestionsFor(args[0])) == 0 {
 		err = fmt.Errorf("%w, and there is no file of that name", err)
@@ -179,7 +182,7 @@ func unknown(root *cobra.Command, word string) error {
 	if name := meant[strings.ToLower(word)]; name != "" {
 		return fmt.Errorf("unknown command %q: did you mean %s?", word, name)
 	}
-	root.SuggestionsMinimumDistance = 2 // wrong letters allowed
+	root.SuggestionsMinimumDistance = min(2, len(word)/3) // wrong letters allowed
 	if near := root.SuggestionsFor(word); len(near) > 0 {
 		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(near, " or "))
 	}

@@ -79,7 +79,7 @@ func listRun(paths []string) ([]runFile, error) {
 		}
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("load: %w", err)
+			return nil, fmt.Errorf("%s: %w", p, errors.Unwrap(err)) // without the name of the system call
 		}
 		if !info.IsDir() {
 			files = append(files, runFile{p, true})
