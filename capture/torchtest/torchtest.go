@@ -23,10 +23,6 @@ func Python(t testing.TB) string {
 	return p
 }
 
-// Whole has the trainings of a test binary use all of torch. Those of .ci/run otherwise start without the
-// parts that only compiled code and tensors without memory need (.ci/lean_torch.py).
-func Whole() { _ = os.Unsetenv("GMEMTOP_TEST_LEAN_TORCH") }
-
 // version asks the interpreter for torch's version without importing it, which takes seconds.
 var version = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command(os.Getenv("GMEMTOP_TORCH"), "-c",

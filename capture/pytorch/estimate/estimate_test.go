@@ -25,8 +25,6 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-func init() { torchtest.Whole() } // sizes are computed on tensors without memory
-
 // python returns the interpreter that has torch.
 var python = torchtest.Python
 
