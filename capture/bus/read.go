@@ -59,7 +59,7 @@ type reader struct {
 	take   func(m Message)
 	caught func()
 
-	fresh bool // what was there at the beginning is skipped
+	fresh bool // skip what existed at the beginning
 
 	done bool      // caught was called
 	made time.Time // when the stream was made: a hub that lost its store has a new one

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Where no port can be reached, a program leads to the hub: ssh, srun or kubectl exec starts gmemtop at the
-// far end, and what passes through its standard input and output is the connection. The far end begins with a
-// line that says which hub it is, logs in with the keys that it has there, and passes everything on. So keys
-// stay where they are, but for the operator's, which signs orders.
+// If no port can be reached, a program connects to the hub: ssh, srun or kubectl exec starts gmemtop at the
+// far end, and its standard input and output are the connection. The far end begins with a line that says
+// which hub it is, logs in with the keys that it has there, and passes everything on. So keys stay where they
+// are, except the operator's, which signs orders.
 
 // relayed begins the far end's first line. What a shell's start-up files print before it is skipped.
 const relayed = "gmemtop-relay 1 "
@@ -208,7 +208,7 @@ func (p *pipe) conn() net.Conn {
 	return ours
 }
 
-// end ends the program. One whose input has ended ends by itself, or is stuck.
+// end ends the program. A program whose input has ended should end by itself; otherwise it is stuck.
 func (p *pipe) end() {
 	_ = p.in.Close()
 	late := time.AfterFunc(dialWait, func() { _ = p.cmd.Process.Kill() })

@@ -162,8 +162,7 @@ func (x *operator) prepare(ctx context.Context) error {
 		x.options.Tell(fmt.Sprintf("%s does not answer: none of its ranks is captured", node))
 	}
 	if len(missing) > 0 {
-		// The others have gone on while we waited: the first step is only right if it is known where they
-		// are.
+		// The other ranks went on while we waited: to choose the first step we must know where they are now.
 		nodes := slices.DeleteFunc(slices.Clone(x.options.Nodes),
 			func(n string) bool { return slices.Contains(missing, n) })
 		if len(nodes) > 0 {

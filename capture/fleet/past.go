@@ -44,7 +44,7 @@ func running(pid int, started int64) bool {
 	return err == nil && !s.Ended() && (started == 0 || s.Started == started)
 }
 
-// rank returns what was known of a process when the node ended, nil if it is not one of its ranks.
+// rank returns what was known about a process when the node ended, nil if it is not one of its ranks.
 func (p *Past) rank(t capture.Target) *rank {
 	if p == nil {
 		return nil
@@ -69,8 +69,8 @@ func (n *Node) inherit(p *Past) {
 	}
 }
 
-// begins returns what is known of a process before this node sends its first step. The process has the number
-// own in its job.
+// begins returns what is known about a process before this node sends its first step. own is the number of
+// the process in its job.
 func (n *Node) begins(t capture.Target, own int) *sentRank {
 	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
 	if r := n.options.Past.rank(t); r != nil {

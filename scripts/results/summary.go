@@ -94,7 +94,7 @@ func summary(text string) []string {
 	return found
 }
 
-// part is a section as it stands in a page: its heading, and its text with it.
+// part is a section of a page: its heading, and its text including the heading.
 type part struct{ heading, text string }
 
 // split returns the sections of a page, without what stands before the first.
