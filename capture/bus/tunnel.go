@@ -99,7 +99,7 @@ func (t *Tunnel) Join() Join {
 	return t.join
 }
 
-// Close ends a program that was started for nothing.
+// Close ends a program that was started but not used.
 func (t *Tunnel) Close() {
 	t.mu.Lock()
 	p := t.ready
@@ -166,13 +166,14 @@ func readRelayed(r *bufio.Reader) (Join, error) {
 	return Join{}, fmt.Errorf("%w, but prints other things", errNoRelay)
 }
 
-// dialer connects by a tunnel to the hub that has a certificate.
+// dialer connects through a tunnel to the hub with this certificate.
 type dialer struct {
 	tunnel      *Tunnel
 	certificate string
 }
 
-// Dial implements nats.CustomDialer. Another hub at the far end is left for the one who then connects to it.
+// Dial implements nats.CustomDialer. If another hub is at the far end, its program stays ready for whoever
+// connects to that hub.
 func (d *dialer) Dial(string, string) (net.Conn, error) {
 	t := d.tunnel
 	t.mu.Lock()

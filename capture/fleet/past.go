@@ -21,7 +21,7 @@ type Past struct{ hello hello }
 // lookWait is how long the hub may take to send the newest hello of each node.
 const lookWait = 10 * time.Second
 
-// LastWords returns what the hub knows of a node, nil if it has never heard of it.
+// LastWords returns what the hub knows about a node, nil if it does not know the node.
 func LastWords(ctx context.Context, c *bus.Conn, node string) (past *Past, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, lookWait, fmt.Errorf("the hub did not say within %s which "+
 		"nodes it knows: check that gmemtop hub still runs, then try again", lookWait))

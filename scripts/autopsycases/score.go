@@ -112,7 +112,7 @@ func (s *score) compare(said report) {
 	}
 }
 
-// accept fills in what was said of the first accepted lever.
+// accept fills in what was said about the first accepted lever.
 func (s *score) accept(place int, l *lever) {
 	s.place = place
 	s.other = !slices.Contains(s.answer.applied(), l.Name)
