@@ -125,8 +125,8 @@ func (s *History) Wait(ctx context.Context, version uint64) (View, error) {
 	}
 }
 
-// Until hands f the view of now and each newer one, until f reports that it is done or returns an error, or
-// ctx is done. The views in between two calls of f may be skipped.
+// Until calls f with the current view and each newer one, until f reports that it is done or returns an
+// error, or ctx is done. Views between two calls of f may be skipped.
 func (s *History) Until(ctx context.Context, f func(v *View) (done bool, err error)) error {
 	for v := s.Snapshot(); ; {
 		done, err := f(&v)

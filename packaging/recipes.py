@@ -79,7 +79,7 @@ about:
 
 
 def checksums(text: str) -> dict[str, str]:
-    """The sums of a SHA256SUMS file, by file."""
+    """The checksums in a SHA256SUMS file, by file name."""
     sums = {}
     for line in text.splitlines():
         m = re.fullmatch(r"([0-9a-f]{64}) [ *](\S+)", line)
@@ -90,14 +90,14 @@ def checksums(text: str) -> dict[str, str]:
 
 
 def find(sums: dict[str, str], name: str) -> str:
-    """The sum of a file."""
+    """The checksum of a file."""
     if name not in sums:
         raise Unfit("SHA256SUMS has no %s: build it with packaging/release.sh" % name)
     return sums[name]
 
 
 def url(described: str, name: str) -> str:
-    """Where a file of a release is found."""
+    """The URL of a file of a release."""
     return "%s/releases/download/%s/%s" % (HOME, described, name)
 
 

@@ -20,8 +20,8 @@ import zipfile
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-# What runs a binary of each target. A static binary needs no C library, neither glibc nor musl, of whatever
-# version: these are the oldest that pip looks for. Go 1.26 needs macOS 12.
+# The platforms that can run the binary of each target. A static binary needs no C library of any version,
+# neither glibc nor musl: these are the oldest that pip looks for. Go 1.26 needs macOS 12.
 PLATFORMS = {
     "linux-amd64": ("manylinux2014_x86_64", "manylinux_2_17_x86_64", "musllinux_1_1_x86_64"),
     "linux-arm64": ("manylinux2014_aarch64", "manylinux_2_17_aarch64", "musllinux_1_1_aarch64"),
@@ -49,7 +49,7 @@ ENTRY_POINTS = "[pytest11]\ngmemtop = gmemtop.pytest_plugin\n"
 
 
 class Unfit(Exception):
-    """A wheel cannot be made of this."""
+    """No wheel can be made from this."""
 
 
 def version_of(described: str) -> str:
@@ -79,8 +79,8 @@ def version_of(described: str) -> str:
 
 
 def check_binary(target: str, program: bytes) -> None:
-    """Refuse a binary that the tags would not be true of: one of another machine, or one that needs a C
-    library of Linux."""
+    """Refuse a binary that does not match the tags: one for another machine, or one that needs a C library of
+    Linux."""
     system, machine = target.split("-")
     if system == "linux":
         number = int.from_bytes(program[18:20], "little")
@@ -134,7 +134,7 @@ def write_wheel(
 
 
 def digest(content: bytes) -> str:
-    """The hash of a file as RECORD has it."""
+    """The hash of a file in the format of RECORD."""
     return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
 
 

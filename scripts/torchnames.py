@@ -55,7 +55,7 @@ PYTHON = {
     "__tensor_flatten__": (["torch/utils/_python_dispatch.py"], r"__tensor_flatten__"),
 }
 
-# Names in C++, and names that a release may lack, with what the agent does without.
+# Names in C++, and names that a release may lack, with what the agent does without them.
 C = [
     "torch._C._len_torch_dispatch_stack",
     "torch._C._get_dispatch_stack_at",
@@ -110,7 +110,7 @@ class Source:
             return b""
 
     def seen(self) -> dict[str, str]:
-        """The names that were found, each with what showed it."""
+        """The names that were found, each with the evidence for it."""
         out = {}
         for name, (files, pattern) in PYTHON.items():
             if any(re.search(pattern.encode(), self.read(f), re.M) for f in files):

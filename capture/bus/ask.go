@@ -15,7 +15,7 @@ import (
 )
 
 // Serve answers orders of one kind until the connection is closed. f gets what the operator sent and returns
-// the answer. An order that is forged or comes again is dropped without an answer, and refused is told.
+// the answer. An order that is forged or repeated is dropped without an answer, and refused is called.
 func (c *Conn) Serve(v Verb, f func(data json.RawMessage) any, refused func(error)) error {
 	if !v.known() {
 		return fmt.Errorf("%q is no order that a node carries out", v)
@@ -42,8 +42,8 @@ type reply struct {
 	Data any    `json:"data"`
 }
 
-// Ask gives an order to all nodes and hands f each node's answer, until f reports that it has enough or ctx
-// is done.
+// Ask gives an order to all nodes and calls f with each node's answer, until f reports that it has enough or
+// ctx is done.
 func (c *Conn) Ask(ctx context.Context, v Verb, data any, f func(node string,
 	answer json.RawMessage) bool) error {
 	seed := c.access.Seeds[Operator]

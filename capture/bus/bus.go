@@ -45,7 +45,7 @@ type limits struct {
 	bytes int64
 	// each is how many messages of a node are kept, 0 for as many as the bytes allow.
 	each int64
-	// age is how long a message is kept, 0 for ever.
+	// age is how long a message is kept, 0 for no limit.
 	age time.Duration
 	// part divides the room that the disk has for a stream; 0 is 1.
 	part int64

@@ -21,8 +21,8 @@ type Conn struct {
 
 	mu     sync.Mutex
 	failed error // the newest error that the server reported by itself
-	// link is done when the hub is reached again after it was lost. What waits for an answer waits in vain
-	// then.
+	// link is done when the hub is reached again after it was lost. Requests that still wait for an answer
+	// then wait in vain.
 	link   context.Context
 	relink context.CancelFunc
 }

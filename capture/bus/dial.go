@@ -23,7 +23,7 @@ type Access struct {
 	Role Role
 	// Name is what the hub's statistics call this connection, such as the node.
 	Name string
-	// Patient keeps trying where nothing answers yet, and never gives up.
+	// Patient keeps trying while nothing answers, and never gives up.
 	Patient bool
 	// Tunnel, unless nil, is the program that leads to the hub. It logs in.
 	Tunnel *Tunnel

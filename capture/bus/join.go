@@ -165,7 +165,7 @@ func parseJoin(text []byte, now time.Time) (Join, error) {
 	return j, nil
 }
 
-// checkAddress reports an error for what is not HOST:PORT.
+// checkAddress returns an error unless the address is HOST:PORT.
 func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "/@? ,") {
@@ -174,8 +174,8 @@ func checkAddress(address string) error {
 	return nil
 }
 
-// checkURL reports an error for what is not a list of a site's servers. Only TLS is good enough for them, and
-// their key comes from a file: a URL is visible to everybody who can list processes.
+// checkURL returns an error unless the text is a list of a site's servers. They must use TLS, and their key
+// must come from a file: a URL is visible to everybody who can list processes.
 func checkURL(urls string) error {
 	for _, text := range strings.Split(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))

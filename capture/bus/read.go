@@ -10,15 +10,16 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// Read hands take all messages of some kinds that the hub has and that come later, each kind in order, until
-// ctx is done. It waits for a hub that is gone to come back. caught, unless nil, is called once for each
-// kind, when everything that the hub had at the beginning was taken. Neither is called while the other or
-// itself runs.
+// Read calls take for all messages of some kinds, those that the hub has and those that come later, each kind
+// in order, until ctx is done. If the hub is gone, Read waits until it is back. caught, unless nil, is called
+// once for each kind, when everything that the hub had at the beginning was taken. Calls of take and caught
+// never overlap.
 func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
 	c.read(ctx, false, take, caught, kinds)
 }
 
-// ReadNew is Read without what the hub had at the beginning: caught says from when on nothing is missed.
+// ReadNew is Read without the messages that the hub had at the beginning: after caught is called, nothing is
+// missed.
 func (c *Conn) ReadNew(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
 	c.read(ctx, true, take, caught, kinds)
 }
@@ -59,7 +60,7 @@ type reader struct {
 	take   func(m Message)
 	caught func()
 
-	fresh bool // what was there at the beginning is skipped
+	fresh bool // skip what existed at the beginning
 
 	done bool      // caught was called
 	made time.Time // when the stream was made: a hub that lost its store has a new one

@@ -120,7 +120,7 @@ func logIn(fromHub *bufio.Reader, toHub io.Writer, fromUs *bufio.Reader, toUs io
 	return writeVerb(toHub, "CONNECT", connect)
 }
 
-// readVerb reads a line of NATS: a verb and what it says.
+// readVerb reads a line of NATS: a verb and its arguments.
 func readVerb(r *bufio.Reader, verb string) (map[string]json.RawMessage, error) {
 	line, err := r.ReadSlice('\n')
 	if err != nil {

@@ -47,7 +47,7 @@ type RingLimits struct {
 
 // Counts are what a ring has done so far.
 type Counts struct {
-	// Put is how many messages were put in, but for those that a newer one replaced. Sent is how many the
+	// Put is how many messages were put in, without those that a newer one replaced. Sent is how many the
 	// hub has confirmed.
 	Put, Sent int64
 	// Again is how many of those confirmed had been stored by an earlier attempt.

@@ -158,7 +158,7 @@ func (c *Conn) stream(ctx context.Context, k Kind) (jetstream.JetStream, jetstre
 	return f.js, f.stream, f.err
 }
 
-// openSite makes the streams of a run on a site's servers where they are missing.
+// openSite makes the streams of a run on a site's servers if they are missing.
 func (h *Hub) openSite() error {
 	o := h.options
 	if o.Listen != "" || o.Socket != "" || o.Store != "" || o.Work {

@@ -17,10 +17,10 @@ import (
 	"time"
 )
 
-// Where no port can be reached, a program leads to the hub: ssh, srun or kubectl exec starts gmemtop at the
-// far end, and what passes through its standard input and output is the connection. The far end begins with a
-// line that says which hub it is, logs in with the keys that it has there, and passes everything on. So keys
-// stay where they are, but for the operator's, which signs orders.
+// If no port can be reached, a program connects to the hub: ssh, srun or kubectl exec starts gmemtop at the
+// far end, and its standard input and output are the connection. The far end begins with a line that says
+// which hub it is, logs in with the keys that it has there, and passes everything on. So keys stay where they
+// are, except the operator's, which signs orders.
 
 // relayed begins the far end's first line. What a shell's start-up files print before it is skipped.
 const relayed = "gmemtop-relay 1 "
@@ -99,7 +99,7 @@ func (t *Tunnel) Join() Join {
 	return t.join
 }
 
-// Close ends a program that was started for nothing.
+// Close ends a program that was started but not used.
 func (t *Tunnel) Close() {
 	t.mu.Lock()
 	p := t.ready
@@ -166,13 +166,14 @@ func readRelayed(r *bufio.Reader) (Join, error) {
 	return Join{}, fmt.Errorf("%w, but prints other things", errNoRelay)
 }
 
-// dialer connects by a tunnel to the hub that has a certificate.
+// dialer connects through a tunnel to the hub with this certificate.
 type dialer struct {
 	tunnel      *Tunnel
 	certificate string
 }
 
-// Dial implements nats.CustomDialer. Another hub at the far end is left for the one who then connects to it.
+// Dial implements nats.CustomDialer. If another hub is at the far end, its program stays ready for whoever
+// connects to that hub.
 func (d *dialer) Dial(string, string) (net.Conn, error) {
 	t := d.tunnel
 	t.mu.Lock()
@@ -208,7 +209,7 @@ func (p *pipe) conn() net.Conn {
 	return ours
 }
 
-// end ends the program. One whose input has ended ends by itself, or is stuck.
+// end ends the program. A program whose input has ended should end by itself; otherwise it is stuck.
 func (p *pipe) end() {
 	_ = p.in.Close()
 	late := time.AfterFunc(dialWait, func() { _ = p.cmd.Process.Kill() })

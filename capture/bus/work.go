@@ -14,8 +14,8 @@ import (
 )
 
 // A hub can hand out units of work instead of carrying the steps of a run. A unit stays in the hub until a
-// worker has reported that its result is stored. A worker that dies or is cut off holds its units for workerWait
-// at most, then others get them. A unit that ends its workers is not tried for ever.
+// worker has reported that its result is stored. A worker that dies or is cut off holds its units for
+// workerWait at most, then others get them. A unit that kills its workers is given up after some tries.
 
 const (
 	// workers is the name under which the hub remembers who has which unit.
@@ -104,7 +104,8 @@ func (w *Work) Offer(ctx context.Context, id string, data []byte) error {
 	return nil
 }
 
-// Results hands take the results that are there and those that come, until ctx is done. Some may come twice.
+// Results calls take for each result, those that have arrived and those that follow, until ctx is done. Some
+// may come twice.
 func (w *Work) Results(ctx context.Context, take func(id string, data []byte)) error {
 	c := w.conn
 	consumer, err := c.js.OrderedConsumer(ctx, c.names.results(), jetstream.OrderedConsumerConfig{})

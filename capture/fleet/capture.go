@@ -34,7 +34,7 @@ type CaptureOptions struct {
 	Dir func(first int64) string
 	// Wait is how long to wait beyond the time that the steps should take.
 	Wait time.Duration
-	// Tell is given what happens.
+	// Tell is called with progress messages.
 	Tell func(text string)
 
 	lead, answer time.Duration // see lead and answerWait; tests shorten them
@@ -85,7 +85,7 @@ const (
 	askEvery = 500 * time.Millisecond
 	// captureSlows is how many times longer a step may take while it is captured.
 	captureSlows = 20
-	// fetchWait is how long no part of a trace may come.
+	// fetchWait is how long to wait for the next part of a trace.
 	fetchWait = 30 * time.Second
 )
 
@@ -123,7 +123,7 @@ func Capture(ctx context.Context, c *bus.Conn, o CaptureOptions) (Captured, erro
 	asked := slices.DeleteFunc(slices.Clone(x.chosen),
 		func(r *chosen) bool { return r.state != captureWaits })
 	for _, r := range asked {
-		// The newest step that was heard of is over, the next was under way, and more have passed meanwhile.
+		// The newest reported step is over, the next was under way, and more have passed meanwhile.
 		took := max(r.time, int64(time.Millisecond))
 		passed := int64(time.Since(r.heard) + o.lead)
 		done.First = max(done.First, r.step+2+(passed+took-1)/took)
@@ -162,8 +162,7 @@ func (x *operator) prepare(ctx context.Context) error {
 		x.options.Tell(fmt.Sprintf("%s does not answer: none of its ranks is captured", node))
 	}
 	if len(missing) > 0 {
-		// The others have gone on while we waited: the first step is only right if it is known where they
-		// are.
+		// The other ranks went on while we waited: to choose the first step we must know where they are now.
 		nodes := slices.DeleteFunc(slices.Clone(x.options.Nodes),
 			func(n string) bool { return slices.Contains(missing, n) })
 		if len(nodes) > 0 {

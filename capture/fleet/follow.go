@@ -29,8 +29,8 @@ func (r Reach) Dial(ctx context.Context) (*bus.Conn, bus.Join, error) {
 	return c, join, err
 }
 
-// Follow is Run for as long as ctx lasts, whatever becomes of the hub: another one that takes its place is
-// read from its first message on, and what is known already is skipped. It closes c.
+// Follow is like Run, but lasts until ctx is done, whatever happens to the hub: if another hub takes its
+// place, Follow reads it from its first message on and skips what is already known. It closes c.
 func (w *Watch) Follow(ctx context.Context, c *bus.Conn, join bus.Join, r Reach) {
 	for {
 		reading, stop := context.WithCancel(ctx)

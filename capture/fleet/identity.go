@@ -8,7 +8,7 @@ import (
 
 // Identity is which run and which machine a process belongs to, as the environment says.
 type Identity struct {
-	// Run is "" where the environment names none.
+	// Run is "" if the environment names none.
 	Run string
 	// Attempt counts from 0 how often the scheduler has started the run again.
 	Attempt int

@@ -7,8 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 )
 
-// Losses counts the steps that nodes had to drop because the hub took nothing. The zero value has heard of
-// none.
+// Losses counts the steps that nodes had to drop because the hub took nothing. The zero value is ready.
 type Losses struct {
 	mu    sync.Mutex
 	nodes map[string]lossesOf

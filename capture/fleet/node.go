@@ -25,11 +25,11 @@ type NodeOptions struct {
 	Join string
 	// Credentials is the file with the key for a site's own servers, where those carry the run.
 	Credentials string
-	// Name is what viewers call the node, "" for Identity.NodeName. Past, unless nil, is what is known of the
-	// node that had this name before.
+	// Name is what viewers call the node, "" for Identity.NodeName. Past, unless nil, is what is known about
+	// the node that had this name before.
 	Name string
 	Past *Past
-	// Tell is given what people should know, once for each problem: the training goes on in any case.
+	// Tell is called with messages for people, once for each problem. The training goes on in any case.
 	Tell func(text string)
 
 	limits bus.RingLimits
@@ -140,7 +140,7 @@ func (n *Node) collect(now time.Time) {
 	var own []rank
 	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
-		v.Target = p.Target() // which is known before the process has said it itself
+		v.Target = p.Target() // known before the process has reported it itself
 		s := n.of(p, &v)
 		fresh := newer(v.Steps, s.next)
 		if len(fresh) > 0 && !s.first.IsKnown() {
@@ -202,7 +202,7 @@ func (n *Node) put(k bus.Kind, message []byte) {
 	}
 }
 
-// of returns what was sent of a process.
+// of returns what was sent about a process.
 func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 	n.sending.Lock()
 	defer n.sending.Unlock()

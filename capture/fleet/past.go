@@ -21,7 +21,7 @@ type Past struct{ hello hello }
 // lookWait is how long the hub may take to send the newest hello of each node.
 const lookWait = 10 * time.Second
 
-// LastWords returns what the hub knows of a node, nil if it has never heard of it.
+// LastWords returns what the hub knows about a node, nil if it does not know the node.
 func LastWords(ctx context.Context, c *bus.Conn, node string) (past *Past, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, lookWait, fmt.Errorf("the hub did not say within %s which "+
 		"nodes it knows: check that gmemtop hub still runs, then try again", lookWait))
@@ -44,7 +44,7 @@ func running(pid int, started int64) bool {
 	return err == nil && !s.Ended() && (started == 0 || s.Started == started)
 }
 
-// rank returns what was known of a process when the node ended, nil if it is not one of its ranks.
+// rank returns what was known about a process when the node ended, nil if it is not one of its ranks.
 func (p *Past) rank(t capture.Target) *rank {
 	if p == nil {
 		return nil
@@ -69,8 +69,8 @@ func (n *Node) inherit(p *Past) {
 	}
 }
 
-// begins returns what is known of a process before this node sends its first step. The process has the number
-// own in its job.
+// begins returns what is known about a process before this node sends its first step. own is the number of
+// the process in its job.
 func (n *Node) begins(t capture.Target, own int) *sentRank {
 	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
 	if r := n.options.Past.rank(t); r != nil {

@@ -42,7 +42,7 @@ type WatchOptions struct {
 	now    func() time.Time
 }
 
-// node is what is known of a node.
+// node is what is known about a node.
 type node struct {
 	host    string
 	ranks   map[int]*member
@@ -81,7 +81,7 @@ const (
 	endGrace = 2 * time.Second
 )
 
-// NewWatch returns the watch of a run that nothing is known of yet.
+// NewWatch returns the watch of a run about which nothing is known yet.
 func NewWatch(o WatchOptions) *Watch {
 	if o.now == nil {
 		o.now = time.Now
@@ -220,8 +220,8 @@ func (m *member) lose(steps int64) {
 	m.process.Lose("steps", steps, "they never reached the hub")
 }
 
-// countFirst counts what the node dropped before the first step that is here. Nothing else tells that these
-// were ever taken: what is older than the first step is usually what the hub no longer has.
+// countFirst counts the steps that the node dropped before the first one here. Nothing else shows that they
+// ever existed: steps older than the first one are usually those that the hub no longer has.
 func (m *member) countFirst() {
 	if m.taken == 0 {
 		return // any of them may still come

@@ -267,7 +267,7 @@ func (c *cursor) row(buffer []int64) ([]int64, error) {
 	return buffer, nil
 }
 
-// readBatches hands f each process of a message. What stands before a damaged part is handed over.
+// readBatches calls f for each process in a message, up to a damaged part.
 func readBatches(data []byte, f func(batch)) error {
 	if len(data) == 0 || data[0] != wireVersion {
 		return fmt.Errorf("%w: another version: use the same gmemtop on all nodes", errWire)

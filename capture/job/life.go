@@ -12,12 +12,12 @@ type life struct {
 
 	mu      sync.Mutex
 	target  capture.Target
-	stepped int  // the number of its first step, 0 where it has not stepped
-	ended   int  // the number of its end, 0 where it has not ended
+	stepped int  // the number of its first step, 0 if it has not stepped
+	ended   int  // the number of its end, 0 if it has not ended
 	left    bool // the agent left it before it ended
 }
 
-// Target returns what is known of the process.
+// Target returns what is known about the process.
 func (l *life) Target() capture.Target {
 	l.mu.Lock()
 	defer l.mu.Unlock()

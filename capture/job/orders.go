@@ -135,7 +135,7 @@ func (o *orders) Capture(ctx context.Context, steps int) error {
 	return nil
 }
 
-// CaptureEvery asks for one step in so many whole, 0 for none.
+// CaptureEvery asks to capture one step in this many whole, 0 for none.
 func (o *orders) CaptureEvery(ctx context.Context, steps int) error {
 	if err := o.Order(ctx, capture.Order{Do: capture.Every, Steps: steps}); err != nil {
 		return err

@@ -39,7 +39,7 @@ const (
 var errNotSteppingTogether = errors.New("it takes no orders, or no steps")
 
 // Together captures the same steps of some processes of a job and returns once all have captured them or said
-// why not. tell is given what happens.
+// why not. tell is called with progress messages.
 func (j *Job) Together(ctx context.Context, list []*Process, steps int, tell func(text string)) []Taken {
 	out := make([]Taken, len(list))
 	views := make([]capture.View, len(list))

@@ -118,7 +118,7 @@ func ranksOf(j *job.Job) map[place]capture.View {
 	newest := map[place]capture.View{}
 	for _, p := range j.Processes() {
 		v := p.History.Snapshot()
-		v.Target = p.Target() // which is known before the process has said it itself
+		v.Target = p.Target() // known before the process has reported it itself
 		if v.Target.PID == 0 && !v.Target.Rank.IsKnown() {
 			continue // there is no process yet
 		}

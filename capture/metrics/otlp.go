@@ -34,7 +34,7 @@ type OTLPOptions struct {
 	Headers map[string]string
 	// Every is the time from one export to the next; 0 for 15 seconds.
 	Every time.Duration
-	// Tell is given what goes wrong, once for each problem, and nil when all is well again.
+	// Tell is called with each problem once, and with nil when all is well again.
 	Tell func(err error)
 }
 

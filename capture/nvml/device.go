@@ -26,7 +26,7 @@ type Source interface {
 	Read(index int) (Reading, error)
 }
 
-// Driver is what is installed.
+// Driver describes the installed driver.
 type Driver struct {
 	Version string // such as 570.86.15; "" where NVML refuses
 	NVML    string
@@ -148,11 +148,11 @@ type Reading struct {
 	// NVLinkSent and NVLinkReceived are payload bytes since the driver started counting, all links together:
 	// see [Reading.NVLinkRate].
 	NVLinkSent, NVLinkReceived maybe.Int
-	// Corrected and Uncorrected are memory errors since the driver was loaded; ECC is 1 where it is on.
+	// Corrected and Uncorrected are memory errors since the driver was loaded; ECC is 1 if it is on.
 	ECC, Corrected, Uncorrected maybe.Int
 	// RowsCorrected and RowsUncorrected are rows of memory remapped for errors of the kind. RemapPending is 1
-	// where a reset is needed for a remapping to take effect, RemapFailed is 1 where one was impossible: the
-	// device should be replaced.
+	// if a reset is needed for a remapping to take effect. RemapFailed is 1 if a remapping was impossible:
+	// the device should then be replaced.
 	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed maybe.Int
 	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false if NVML
 	// refused the list, so that "none" differs from "unknown".

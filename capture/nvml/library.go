@@ -136,7 +136,7 @@ func (l *Library) Close() error {
 
 var errClosed = errors.New("NVML is closed: open it again")
 
-// Driver returns what is installed.
+// Driver returns the installed driver.
 func (l *Library) Driver() Driver { return l.driver }
 
 // exports reports, without a call, whether the loaded library has a function in any of its versions; go-nvml

@@ -345,7 +345,7 @@ func (l *Library) readShares(t *tally, q *inquiry, dev nvml.Device) {
 	since := uint64(time.Now().Add(-time.Second).UnixMicro())
 	var samples []nvml.ProcessUtilizationSample
 	if !q.ask("processes' shares", "nvmlDeviceGetProcessUtilization", func() (ret nvml.Return) {
-		// The binding slices its buffer by the count of the second of two calls; where a process came in
+		// The binding slices its buffer by the count of the second of two calls; if a process appeared in
 		// between, that is out of range.
 		defer func() {
 			if recover() != nil {

@@ -51,11 +51,11 @@ const (
 	PendingFree    EntryName = "pending free"             // freed, and another stream still uses it
 	PrivatePool    EntryName = "private pools"            // free bytes of pools of CUDA graphs and of users
 	Cached         EntryName = "cached"                   // held by the allocator and used by nothing
-	AllReserved    EntryName = "reserved by PyTorch"      // where nothing finer is known of it
+	AllReserved    EntryName = "reserved by PyTorch"      // if no finer figures are known
 	Context        EntryName = "CUDA context"             // of the process
 	ContextOrLess  EntryName = "CUDA context, at most"    // an upper bound of it
 	Libraries      EntryName = "libraries"                // what the process holds besides: NCCL, cuBLAS, ...
-	OutsidePyTorch EntryName = "context and libraries"    // where the two cannot be told apart
+	OutsidePyTorch EntryName = "context and libraries"    // if the two cannot be told apart
 	OtherProcesses EntryName = "other processes"          // on the same device
 	DriverReserve  EntryName = "reserved by the driver"   // not part of used memory
 	Unexplained    EntryName = "unexplained"              // the rest

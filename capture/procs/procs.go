@@ -88,7 +88,7 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 	return list, nil
 }
 
-// Look returns what is known of one process. The error wraps fs.ErrNotExist if there is no such process.
+// Look returns what is known about one process. The error wraps fs.ErrNotExist if there is no such process.
 func (l *Lister) Look(pid int) (*Process, error) {
 	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
 	s, err := ReadStat(dir)

@@ -35,8 +35,8 @@ func ReadStat(dir string) (Stat, error) {
 	return s, nil
 }
 
-// Resident returns the bytes of a process that are in memory. It knows none of a process that has ended, nor
-// of another one that has its number by now; started is in clock ticks since boot, 0 if it is not known.
+// Resident returns the bytes of a process that are in memory. ok is false if the process has ended, even if
+// another one has its number by now; started is in clock ticks since boot, 0 if unknown.
 func Resident(pid int, started int64) (int64, bool) {
 	s, ok := statOf(pid, started)
 	return s.Pages * int64(os.Getpagesize()), ok

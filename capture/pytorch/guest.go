@@ -68,8 +68,8 @@ func (g *guest) hear(ctx context.Context) {
 	}
 }
 
-// endPlan ends the plan that the guest ordered, unless that has ended: to the agent, which only knows this
-// viewer, nobody has gone.
+// endPlan ends the plan that the guest ordered, unless it has already ended. The agent knows only this
+// viewer, so it does not notice that the guest has gone.
 func (g *guest) endPlan() {
 	if g.plan.ID == 0 {
 		return

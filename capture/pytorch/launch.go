@@ -237,7 +237,7 @@ func outputFile(run string) (*os.File, error) {
 // PID returns the command's process number.
 func (j *Job) PID() int { return j.process.Pid }
 
-// OutputPath returns the file that holds what the command writes, "" where that goes elsewhere.
+// OutputPath returns the file that holds what the command writes, "" if that goes elsewhere.
 func (j *Job) OutputPath() string {
 	if j.output == nil {
 		return ""

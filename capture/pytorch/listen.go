@@ -25,7 +25,7 @@ type Listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	shaking  sync.WaitGroup
-	place    place // of the socket; the zero value where it need not be closed
+	place    place // of the socket; the zero value if it need not be closed
 
 	mu     sync.Mutex
 	relays map[int]*Relay // share processes with other viewers; 0 is for those not in the map

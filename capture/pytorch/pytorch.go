@@ -12,7 +12,7 @@
 //
 // # What the agent may do
 //
-// Training is sacred: agent/agent.py opens with the rules that keep it so, and the tests of this package
+// Training comes first: agent/agent.py opens with the rules that ensure it, and the tests of this package
 // train real networks with and without it and compare every bit of what they learn.
 //
 // docs/wire.md describes the protocol between agent and viewer. Each treats the other's messages as hostile

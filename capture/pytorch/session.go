@@ -193,7 +193,7 @@ func (r *receiver) take(ctx context.Context, k kind, payload []byte) error {
 	return nil
 }
 
-// hello takes what a process says of itself, which it repeats when that changes.
+// hello takes what a process says about itself. The process repeats it when something changes.
 func (r *receiver) hello(payload []byte) error {
 	h, err := read[hello](payload)
 	if err != nil {

@@ -42,7 +42,7 @@ type Machine struct {
 	ECC     bool     // NVML reports uncorrected memory errors
 	Compute bool     // ops compute true numbers
 	Report  string   // a folder for reports; "" for none
-	// the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
+	// the driver's version, such as 12040; 0 for the CUDA version that the library was built for
 	Driver  int
 	Mode    int    // compute mode: 0 any number of processes, 2 none, 3 one
 	Granule string // what device memory is handed out in; "" for 2 MiB, as real devices do
@@ -57,7 +57,7 @@ type Machine struct {
 	RefusePageable bool
 }
 
-// settings returns what the environment has to say, without what is left at its default.
+// settings returns the machine's environment variables, without those at their defaults.
 func (m Machine) settings() [][2]string {
 	var all [][2]string
 	set := func(name, value string) {

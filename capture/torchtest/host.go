@@ -85,8 +85,8 @@ func (h *Host) Bring(_ context.Context, _ int, source string) error {
 	return h.put("bootstrap", []byte(source))
 }
 
-// Pause has the process stay in the middle of its next backward pass, waits until it does, and returns what
-// has it go on.
+// Pause stops the process in the middle of its next backward pass, waits until it has stopped, and returns a
+// function that lets it continue.
 func (h *Host) Pause() (resume func()) {
 	h.t.Helper()
 	h.write("pause", nil)

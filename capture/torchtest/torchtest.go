@@ -76,7 +76,7 @@ func Learned(out []byte) string {
 }
 
 // Torchrun is the command of a training on two GPUs, one rank each, over NCCL: cmd/gmemtop's
-// testdata/ranks.py, wrapped in ddp or fsdp, for so many steps.
+// testdata/ranks.py, wrapped in ddp or fsdp, for the given number of steps.
 func Torchrun(t testing.TB, script, wrap string, steps int) []string {
 	t.Helper()
 	return []string{Python(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",

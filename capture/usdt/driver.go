@@ -20,12 +20,12 @@ const (
 type function struct {
 	name string
 	does action
-	// addr is the address or handle that the call is about; where out is set, a pointer to where the function
+	// addr is the address or handle that the call is about; if out is set, a pointer to where the function
 	// stores it.
 	addr string
 	out  bool
-	// size is in bytes; where pitch is set it counts rows, and pitch points to where the function stores the
-	// bytes of one.
+	// size is in bytes. If pitch is set, it counts rows, and pitch points to where the function stores the
+	// bytes of a row.
 	size, pitch    string
 	stream, device string
 }

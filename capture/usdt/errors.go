@@ -39,7 +39,7 @@ type host struct {
 	release      string // of the kernel, such as 6.1.0-18-amd64
 	capabilities uint64
 	unprivileged string // kernel.unprivileged_bpf_disabled
-	lockdown     string // the kernel's lockdown mode in brackets, "" where there is none
+	lockdown     string // the kernel's lockdown mode in brackets, "" if there is none
 }
 
 // thisHost reads the host; what it cannot read stays empty.

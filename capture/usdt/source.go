@@ -122,7 +122,7 @@ var lossText = [lossKinds]struct {
 	{"stacks_missing", traces.Info, "stacks that could not be recorded; their events are there"},
 }
 
-// tracer is what is attached to a process, in the kernel.
+// tracer is the set of probes attached to a process in the kernel.
 type tracer interface {
 	// read calls take with each event that comes within d, in order, and returns once there is a pause or
 	// take returns false.

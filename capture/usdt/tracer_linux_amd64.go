@@ -48,7 +48,7 @@ func tryLoading(h host) error {
 // wakeupBytes is how full the ring buffer is when the reader is woken early.
 const wakeupBytes = 1 << 16
 
-// kernelTracer is what is attached. The links are kept: one that is garbage collected detaches.
+// kernelTracer holds the attached probes. It keeps their links, since a garbage-collected link detaches.
 type kernelTracer struct {
 	maps   map[string]*ebpf.Map
 	links  []link.Link

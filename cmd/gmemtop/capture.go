@@ -80,10 +80,10 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 // captureWait is how long to wait beyond the time that steps should take.
 const captureWait = time.Minute
 
-// Bounds of what is captured unasked.
+// Limits of what is captured unasked.
 const (
 	mostOutliers = 8
-	mostCaptured = 1000 // steps; the agent has the same bound
+	mostCaptured = 1000 // steps; the agent has the same limit
 )
 
 func (c *captureCommand) run(ctx context.Context, place string) error {
@@ -228,8 +228,8 @@ func parseRanks(text string) (c rankChoice, err error) {
 	return c, nil
 }
 
-// of returns the chosen ranks. A number that no rank has is chosen too, so that somebody can say so; of a
-// range, those that run are.
+// of returns the chosen ranks. A single number is chosen even if no rank has it, so that the caller can say
+// so; of a range, only running ranks are.
 func (c *rankChoice) of(running, outliers []int64) ([]int64, error) {
 	chosen := map[int64]bool{}
 	for _, r := range running {

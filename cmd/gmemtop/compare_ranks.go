@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// described returns the iteration to plan. For a folder it is that of the fullest rank, and ranks are all of
-// them. With a problem it may also return what was wrong with the rest of the input.
+// described returns the iteration to plan. For a folder that is the fullest rank's iteration, and ranks has
+// all ranks. With a problem it may also return what was wrong with the rest of the input.
 func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p *plan.Problem, readErr,
 	err error) {
 	if c.plan.Network != "" || !input.AnyFolder(c.paths) {

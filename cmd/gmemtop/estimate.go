@@ -200,7 +200,7 @@ func (e *estimateCommand) chooseMemory(cards []standin.Card) (err error) {
 	return nil
 }
 
-// noteVariants adds a note where the name of the hardware could mean several cards.
+// noteVariants adds a note if the name of the hardware could mean several cards.
 func (e *estimateCommand) noteVariants(cards []standin.Card) {
 	asked := e.plan.Hardware
 	if asked == "" && len(cards) == 1 {
@@ -211,7 +211,8 @@ func (e *estimateCommand) noteVariants(cards []standin.Card) {
 	}
 }
 
-// keepPrinted has what the command prints go to a file, which is shown if the command fails. discard ends it.
+// keepPrinted sends what the command prints to a file, which is shown if the command fails. discard removes
+// the file.
 func (e *estimateCommand) keepPrinted() (discard func(), err error) {
 	f, err := os.CreateTemp("", "gmemtop-estimate-")
 	if err != nil {

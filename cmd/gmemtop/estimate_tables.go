@@ -22,7 +22,7 @@ func (e *estimateCommand) chosenSettings() string {
 	return e.allocConf[0]
 }
 
-// oneSize returns an error where a table is asked for together with what reports of one size cannot have.
+// oneSize returns an error if a table is asked for together with flags for reports of a single size.
 func (e *estimateCommand) oneSize(table string) error {
 	if e.flags.json || e.maxBatch || e.flags.output != "" || e.snapshot != "" || len(e.sizes.All()) > 1 {
 		return fmt.Errorf("%s is a table of one size: leave --json, --max-batch, -o, --snapshot and further "+
@@ -31,8 +31,8 @@ func (e *estimateCommand) oneSize(table string) error {
 	return nil
 }
 
-// choose has a training run on a card, or with the emulated allocator where there is none, with settings of
-// the allocator.
+// choose makes a training run on a card, or with the emulated allocator if there is none, with the given
+// allocator settings.
 func (e *estimateCommand) choose(t *fit.Training, cards []standin.Card, settings string) {
 	if len(cards) > 0 {
 		t.Real = &fit.Real{Card: cards[0], AllocConf: settings, Building: func() {

@@ -21,7 +21,7 @@ type flags struct {
 	force, quiet, json, ascii, noMouse, noLinks, noCache bool
 	verbose, helpAll                                     bool
 	top                                                  int
-	report                                               report.Options // what check made of the others
+	report                                               report.Options // the result of check on the others
 }
 
 // persistent adds the flags that every command has.

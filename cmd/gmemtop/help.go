@@ -18,7 +18,7 @@ import (
 // people need are in gmemtop COMMAND --help-all. Long texts, and texts that several commands share, are
 // topics of their own: gmemtop help managers.
 
-// helpTexts adds the topics to the root command, and has all commands print their help by package help.
+// helpTexts adds the topics to the root command, and makes all commands print their help with package help.
 func helpTexts(a *app, root *cobra.Command) {
 	root.AddCommand(topics()...)
 	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
@@ -87,8 +87,8 @@ func managersTopic() string {
 	return b.String()
 }
 
-// helpWidth is the width of help texts: the terminal's, up to a width that reads well, and that of a usual
-// terminal where the text goes into a pager.
+// helpWidth is the width of help texts: the terminal's, up to a width that reads well; the usual width of a
+// terminal if the text goes into a pager.
 func helpWidth(a *app) int {
 	const usual, widest = 80, 100
 	if w := a.width(); w > 0 {

@@ -204,7 +204,7 @@ func (c *hubCommand) open() (h *bus.Hub, end func(), err error) {
 		}
 		return h, h.Close, nil
 	}
-	// A socket's path may not be long, so it is not beside the join file.
+	// The socket is not beside the join file, since a socket's path must be short.
 	dir, err := os.MkdirTemp("", "gmemtop-hub-*")
 	if err != nil {
 		return nil, nil, err
@@ -292,7 +292,7 @@ func (c *hubCommand) tellLosses(h *bus.Hub) (leave func(), err error) {
 	}, nil
 }
 
-// metricsRanks is how many ranks the metrics reckon with: they need no more than each one's newest steps.
+// metricsRanks is how many ranks the metrics expect: they need only the newest steps of each.
 const metricsRanks = 1024
 
 // measure offers the figures of all ranks to Prometheus and sends them to OpenTelemetry, until leave is

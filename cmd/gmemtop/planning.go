@@ -41,8 +41,8 @@ func (f *planFlags) add(c *cobra.Command) {
 	help.Rare(p, "network", "sequence")
 }
 
-// addTaskFlags adds the flags that planning and sweeping share: what a plan has to fit beside its budget, on
-// which hardware, which iteration it is of, and how managers search.
+// addTaskFlags adds the flags that planning and sweeping share: what a plan must fit besides its budget, the
+// hardware, the iteration, and how managers search.
 func addTaskFlags(p *pflag.FlagSet, t *planner.Task) {
 	p.StringVar(&t.Margin, "margin", "", "memory to keep free within the budget (default none)")
 	p.StringVar(&t.Outside, "outside", "",
@@ -57,7 +57,7 @@ func addTaskFlags(p *pflag.FlagSet, t *planner.Task) {
 	help.Rare(p, "margin", "outside", "iteration", "seed", "work")
 }
 
-// tracesOrNetwork takes up to most files, or none where --network is given.
+// tracesOrNetwork takes at most `most` files, and none if --network is given.
 func (f *planFlags) tracesOrNetwork(most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {

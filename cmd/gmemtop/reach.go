@@ -54,7 +54,7 @@ func isPlace(text string) bool {
 var errPlace = errors.New("write ssh://[USER@]HOST[:PORT]/RUN, ssh://HOST/slurm:JOB, slurm:JOB, " +
 	"k8s://NAMESPACE/JOB or k8s://NAMESPACE/pod/NAME")
 
-// way is how to reach a hub: by the join file of a run that is known here, or through a program such as ssh.
+// way is how to reach a hub: through the join file of a run that is known here, or a program such as ssh.
 type way struct {
 	run          string
 	here         bool

@@ -105,7 +105,7 @@ Exits with 3 if nothing fits any budget.`,
 	return cmd
 }
 
-// run plans what is missing of a sweep, or of a shard of it.
+// run plans the missing units of a sweep, or of a shard of it.
 func (c *sweepCommand) run(ctx context.Context) error {
 	path, err := c.place()
 	if err != nil {

@@ -70,7 +70,7 @@ gmemtop run -o or gmemtop record wrote there.
 	return cmd
 }
 
-// catchUp is how long a hub may take to send what it has.
+// catchUp is how long a hub may take to send everything it has.
 const catchUp = time.Minute
 
 // prints reports whether text is asked for, or an error if neither that nor the screen is possible.

@@ -60,7 +60,7 @@ func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
 	}
 }
 
-// captureRanks has the nodes of a run capture, and waits for their traces.
+// captureRanks makes the nodes of a run capture steps, and waits for their traces.
 func captureRanks(ctx context.Context, orders ordersTo, o fleet.CaptureOptions) (fleet.Captured, error) {
 	var none fleet.Captured
 	reach, leave, err := orders(ctx)

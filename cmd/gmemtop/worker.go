@@ -217,7 +217,7 @@ func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		return err
 	}
 	defer func() {
-		if err == nil { // workers go; otherwise they wait for the sweep to go on
+		if err == nil { // workers leave; otherwise they wait for the sweep to continue
 			_ = os.Remove(c.joinFile)
 		}
 	}()

@@ -6,8 +6,8 @@
 // Each case is a script of ours that fails on the stand-in GPU as its report says, and that finishes with
 // --fixed, which applies the accepted answer. A case is run once in each way unless DIR already has its
 // recordings, and once more under each setting of the allocator that is said to finish. The table of the set
-// goes to standard output, or with -o into its section of that file. Of the cases to judge by only the counts
-// are written: who reads what was said of each of them would write detectors for them.
+// goes to standard output, or with -o into its section of that file. For the cases to judge by, only counts
+// are written: whoever read the details would write detectors for these very cases.
 package main
 
 import (
@@ -125,12 +125,12 @@ type answer struct {
 	Card    string   `json:"card"`
 	Memory  string   `json:"memory"` // of each device; empty for the card's
 	Devices int      `json:"devices"`
-	Cause   []string `json:"cause"` // names of which each is right; none where nothing is wrong
+	Cause   []string `json:"cause"` // names, each of which is right; none if nothing is wrong
 	Lever   []string `json:"lever"`
 	// Applied are the accepted levers that are what --fixed does; none for all of them.
 	Applied []string `json:"applied"`
 	Fix     string   `json:"fix"`
-	Read    string   `json:"read"` // how much of the thread could be read, where that was not all of it
+	Read    string   `json:"read"` // how much of the thread could be read, if not all of it
 }
 
 func (a *answer) applied() []string {
@@ -163,7 +163,7 @@ type result struct {
 type runner struct {
 	python, gmemtop, recordings string
 	live, failing               bool
-	saved                       map[string]int64 // savings of a page by case, where a fix is not run again
+	saved                       map[string]int64 // a page's savings by case, if fixes are not run again
 	lib                         *standin.Library
 }
 
@@ -192,8 +192,8 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 	return s, r.test(ctx, &s)
 }
 
-// savingOf returns what a case's fix saved. With only the failing runs it is that of a run with the fix that
-// is recorded, or what the page says.
+// savingOf returns what a case's fix saved. If only failing runs are made, it comes from a recorded run with
+// the fix, or from the page.
 func (r *runner) savingOf(set, name string, failed, fixed result) int64 {
 	if r.failing {
 		fixed = result{}
@@ -272,8 +272,8 @@ func allocatedIn(message string) (int64, bool) {
 	return int64(n * unit), err == nil
 }
 
-// peakBy returns the peak of a device in the run with the fix, up to the same step as that of the failure:
-// what comes later the other run never reached. Without optimizers it is that of the whole run.
+// peakBy returns the peak of a device in the run with the fix, up to the step of the failure, since the other
+// run never got further. Without optimizers it is the peak of the whole run.
 func peakBy(failed, fixed result) int64 {
 	f := failed.Failed[0]
 	rows, k := fixed.Steps.Began, f.Began
@@ -286,8 +286,8 @@ func peakBy(failed, fixed result) int64 {
 	return fixed.Devices[f.Device].PeakAllocated
 }
 
-// savingOf returns what the fix saved on the device that ran out: what was allocated and asked for when it
-// did, less the peak of the run with the fix up to there.
+// savingOf returns what the fix saved on the device that ran out: the bytes allocated and requested at that
+// moment, minus the peak of the run with the fix up to there.
 func savingOf(failed, fixed result) int64 {
 	if len(failed.Failed) == 0 {
 		return 0
@@ -369,7 +369,7 @@ func (r *runner) run(ctx context.Context, a answer, program string, args ...stri
 	return nil
 }
 
-// ask returns what gmemtop oom says of a recording. Exit code 3 means that it found an out-of-memory.
+// ask returns what gmemtop oom says about a recording. Exit code 3 means that it found an out-of-memory.
 func (r *runner) ask(ctx context.Context, recording string) (report, error) {
 	var said report
 	ctx, cancel := context.WithTimeout(ctx, patience)

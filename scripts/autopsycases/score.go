@@ -46,7 +46,7 @@ func (l *lever) finishes() bool {
 	return l.Fits != nil && *l.Fits || l.Tried != nil && l.Tried.Outcome == "finishes"
 }
 
-// conf returns the allocator's settings that the lever is, if it is nothing else.
+// conf returns the lever's allocator settings, if the lever is nothing else.
 func (l *lever) conf() string {
 	if l.Simulated == nil {
 		return ""
@@ -54,7 +54,7 @@ func (l *lever) conf() string {
 	return l.Simulated.Conf
 }
 
-// score is what gmemtop said about one case, and what was right of it.
+// score is what gmemtop said about one case, and what of it was right.
 type score struct {
 	set    string
 	name   string
@@ -65,9 +65,9 @@ type score struct {
 	right     bool
 	place     int    // of the first accepted lever, from 1; 0 for none
 	outcome   string // of that lever, as it was tried; empty for unknown
-	predicted int64  // what it was said to save in bytes; 0 for unknown
-	frees     int64  // what it was said to free at the failed request, where no more is known; 0 for unknown
-	other     bool   // the lever is accepted, and --fixed does something else: the savings are not comparable
+	predicted int64  // the predicted saving in bytes; 0 for unknown
+	frees     int64  // bytes it was said to free at the failed request, if no more is known; 0 for unknown
+	other     bool   // the lever is accepted, but --fixed does something else: the savings are not comparable
 
 	settings []claim // the allocator's settings that were said to finish
 }
@@ -112,7 +112,7 @@ func (s *score) compare(said report) {
 	}
 }
 
-// accept fills in what was said of the first accepted lever.
+// accept fills in what was said about the first accepted lever.
 func (s *score) accept(place int, l *lever) {
 	s.place = place
 	s.other = !slices.Contains(s.answer.applied(), l.Name)
@@ -192,7 +192,7 @@ type counts struct {
 	cases, causes            int
 	fixes, offered, finishes int // of cases with a fix
 	claimed, near, other     int // savings
-	unclaimed                int // fixes that were measured, and of which no saving is claimed
+	unclaimed                int // measured fixes for which no saving is claimed
 	claims, broken           int // settings that were said to finish
 }
 
@@ -213,7 +213,7 @@ func (n *counts) add(s score) {
 	n.unclaimed += count(!s.other && s.saving > 0 && s.predicted == 0)
 }
 
-// String lists the sums, each on a line of its own.
+// String lists the sums, one per line.
 func (n *counts) String() string {
 	return fmt.Sprintf("\n- Cause: %d of %d.\n- Fix among the first three levers: %d of %d.\n",
 		n.causes, n.cases, n.offered, n.fixes) +
@@ -255,8 +255,8 @@ func count(b bool) int {
 
 var errNoSection = errors.New("the page has no section of the set")
 
-// savingsIn returns the savings that a set's table in a page has, bytes to a hundredth of a GiB. They are
-// what the cases' own runs needed, whatever gmemtop says of them.
+// savingsIn returns the savings in a set's table on a page, in bytes, to a hundredth of a GiB. They come from
+// the cases' own runs, whatever gmemtop says about them.
 func savingsIn(page, set string) (map[string]int64, error) {
 	b, err := os.ReadFile(page)
 	if err != nil {

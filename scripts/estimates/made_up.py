@@ -3,9 +3,9 @@
     made_up.py make FOLDER                        writes the data; once, outside of any estimate
     made_up.py run FOLDER SCRIPT [ARGUMENT ...]   runs a script on them, or -m MODULE
 
-A script runs in a folder of its own that holds the data and what lies beside the script. torchvision's data
-sets, and what would come from the Hugging Face Hub, are made up as well: names that the script has built in
-lead to the data here. Nothing of the script itself is changed.
+A script runs in its own folder, which has the data and the files beside the script. torchvision's data sets,
+and everything that would come from the Hugging Face Hub, are made up too: names that are fixed in the script
+lead to the data here. The script itself is not changed.
 """
 
 import base64
@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 WORDS = 1000
-LENGTHS = 12, 60  # words of a text, at least and at most
+LENGTHS = 12, 60  # the fewest and the most words of a text
 CONFIGS = {
     "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
     "gpt2-letters": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
@@ -140,7 +140,7 @@ def make_images(folder):
 
 
 def write_zeros(model, path):
-    """A file of weights for a model without memory. All are zero, and take no place on the disk."""
+    """A file of weights for a model without memory. All are zero and take no space on the disk."""
     header, at, tied = {}, 0, set(getattr(model, "_tied_weights_keys", None) or ())
     for key, t in model.state_dict().items():
         if key in tied:
@@ -179,7 +179,7 @@ def word_tokenizer(transformers):
 
 
 def byte_tokenizer(transformers):
-    """A tokenizer of GPT-2's kind, for scripts that load that class: a token for each byte."""
+    """A tokenizer like GPT-2's, for scripts that load that class: a token for each byte."""
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     end = "<|endoftext|>"
@@ -190,8 +190,8 @@ def byte_tokenizer(transformers):
 
 
 def make_models(folder):
-    """Models as the Hub would hold them: a configuration, a tokenizer or what prepares images, and weights
-    that are all zero."""
+    """Models in the Hub's format: a configuration, a tokenizer or image processor, and weights that are all
+    zero."""
     import torch
     import transformers
 
@@ -213,7 +213,7 @@ def make_models(folder):
 
 
 def make_diffusion(folder):
-    """Stable Diffusion 1.5 without what it learned, in the folders of its parts."""
+    """Stable Diffusion 1.5 without its trained weights, in the folders of its parts."""
     import diffusers
     import torch
     import transformers
@@ -289,7 +289,7 @@ def fake_torchvision():
 
 
 def fake_hub(folder):
-    """Names that a script has built in lead to what was made up."""
+    """Make names that are fixed in a script lead to the made-up data."""
     os.environ.setdefault("HF_HOME", os.path.join(tempfile.gettempdir(), "gmemtop-made-up-hub"))
     try:
         import datasets
@@ -308,7 +308,7 @@ def fake_hub(folder):
         return load(path, *args, **kwargs)
 
     class Accuracy:
-        """Stands in for a metric, which is code of the Hub's."""
+        """Stands in for a metric, whose code is on the Hub."""
 
         def compute(self, *args, **kwargs):
             return {"accuracy": 0.5, "f1": 0.5}
@@ -321,7 +321,7 @@ def fake_hub(folder):
 
 
 def fake_lightning():
-    """The text that its examples download, and its own copy of MNIST."""
+    """Provide the text that its examples download, and its own copy of MNIST."""
     try:
         from lightning.pytorch.demos import mnist_datamodule, transformer
         from torchvision import datasets
@@ -339,7 +339,7 @@ def fake_lightning():
 
 
 def fake_geometric():
-    """A graph as large as Cora."""
+    """Provide a graph as large as Cora."""
     try:
         import torch
         from torch_geometric import data, datasets
@@ -364,7 +364,7 @@ def fake_geometric():
 
 
 def lie_beside(folder):
-    """Makes what is in a folder available in the current one."""
+    """Make the content of a folder available in the current one."""
     for name in os.listdir(folder):
         if not os.path.lexists(name):
             os.symlink(os.path.join(folder, name), name)
@@ -399,7 +399,7 @@ def run(folder, argv):
 
 
 def heads(script):
-    """The lines by which a script imports, wherever they stand."""
+    """All import lines of a script."""
     if script is None:
         return []
     with open(script) as f:

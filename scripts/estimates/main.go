@@ -4,10 +4,10 @@
 //	go run ./scripts/estimates -python PYTHON [-sources DIR] [-data DIR] [-results DIR] [-only NAME,...] \
 //		[-allocators real,model] [-packages DIR] > docs/estimate.md
 //
-// Scripts come from checkouts in the folder of sources, each at the commit that programs.go names; nothing of
-// them is in this repository. Their data are made up by made_up.py, once, in the folder of data. Each
-// estimate is kept in the folder of results: a run that was ended goes on where it was, and one whose file is
-// removed is made again. -table only writes the page again.
+// Scripts come from checkouts in the folder of sources, each at the commit that programs.go names; none of
+// their code is in this repository. made_up.py makes their data, once, in the folder of data. Each estimate
+// is kept in the folder of results: an interrupted run continues where it was; remove an estimate's file to
+// make it again. -table only writes the page again.
 package main
 
 import (
@@ -66,21 +66,21 @@ func main() {
 	}
 }
 
-// found is what is kept of one estimate.
+// found is the kept result of one estimate.
 type found struct {
 	Date    string `json:"date"` // on which it was made
 	Torch   string `json:"torch"`
 	Seconds int    `json:"seconds"`         // of the whole command
 	Steps   *int   `json:"steps,omitempty"` // nil for a row that was written by hand
 	Fits    bool   `json:"fits"`
-	// Peaks in bytes, 0 where there are none.
+	// Peaks in bytes, 0 if there are none.
 	Allocated int64 `json:"allocated_bytes,omitempty"`
 	Reserved  int64 `json:"reserved_bytes,omitempty"`
 	// Lines are those that read values, as file:line.
 	Lines []string `json:"lines,omitempty"`
 	// Failed is why there are no figures.
 	Failed string `json:"failed,omitempty"`
-	// Printed holds the two sizes of an estimate of which only the printed text is known.
+	// Printed holds the two sizes of an estimate if only its printed text is known.
 	Printed []string `json:"printed,omitempty"`
 }
 
@@ -91,7 +91,7 @@ func (o *options) path(name, allocator string) string {
 	return filepath.Join(o.results, name+"-"+allocator+".json")
 }
 
-// kept returns what is kept of an estimate, nil for nothing.
+// kept returns the kept result of an estimate, nil if there is none.
 func (o *options) kept(name, allocator string) (*found, error) {
 	text, err := os.ReadFile(o.path(name, allocator))
 	if os.IsNotExist(err) {
@@ -162,7 +162,7 @@ func (o *options) measure(ctx context.Context) error {
 				err = o.estimate(ctx, &p, allocator)
 			}
 			if err != nil {
-				// the others are still worth their estimates; the page says what is missing
+				// continue with the others; the page says what is missing
 				fmt.Fprintf(os.Stderr, "estimates: %s with --allocator %s: %v\n", p.name, allocator, err)
 			}
 		}
@@ -277,7 +277,7 @@ func lastLine(text []byte) string {
 	return strings.TrimPrefix(lines[len(lines)-1], "gmemtop: ")
 }
 
-// write writes the page from what is kept.
+// write writes the page from the kept results.
 func (o *options) write(w io.Writer) error {
 	page, err := o.page()
 	if err != nil {

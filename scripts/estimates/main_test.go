@@ -38,7 +38,7 @@ func keep(t *testing.T, o *options, name, allocator string, f found) {
 	}
 }
 
-// TestTheTableSaysWhatIsTooFarOff from estimates that are kept, and what is missing, failed or older.
+// TestTheTableSaysWhatIsTooFarOff writes it from kept estimates; it also says what is missing, failed or old.
 func TestTheTableSaysWhatIsTooFarOff(t *testing.T) {
 	o := options{results: t.TempDir()}
 	steps := 3
@@ -132,7 +132,7 @@ func TestSourcesAreThoseOfTheirCommit(t *testing.T) {
 	write("train(less=True)\n")
 	check(right, "not as it was committed")
 
-	// data of which only a part could be made are not left for the next run
+	// incomplete data are not left for the next run
 	write("train()\n")
 	o.data, o.python = filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "python")
 	if err := os.WriteFile(o.python, []byte("#!/bin/sh\nmkdir \"$3\"\nexit 1\n"), 0o777); err != nil {
@@ -144,7 +144,7 @@ func TestSourcesAreThoseOfTheirCommit(t *testing.T) {
 	}
 }
 
-// TestEveryProgramHasItsOwnName, since what is found is kept under it.
+// TestEveryProgramHasItsOwnName, under which its results are kept.
 func TestEveryProgramHasItsOwnName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, p := range all() {

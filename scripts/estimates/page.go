@@ -46,13 +46,13 @@ func (o *options) output(name string) (string, error) {
 	return strings.TrimSuffix(b.String(), "\n"), nil
 }
 
-// row is a program with what is kept of it; either may be nil.
+// row is a program with its kept results; either may be nil.
 type row struct {
 	p           program
 	real, model *found
 }
 
-// rows are those of a group.
+// rows returns the rows of a group.
 func (o *options) rows(group string) ([]row, error) {
 	programs, ok := groups[group]
 	if !ok {
@@ -109,8 +109,8 @@ func (r *row) sizes() (allocated, reserved string) {
 	}
 }
 
-// apart are the shares by which the emulated allocator is above PyTorch's own; ok says that both are known to
-// the byte.
+// apart returns the shares by which the emulated allocator is above PyTorch's own; ok says that both are
+// known to the byte.
 func (r *row) apart() (allocated, reserved float64, ok bool) {
 	if r.real == nil || r.model == nil || r.real.Allocated == 0 || r.model.Allocated == 0 {
 		return 0, 0, false
@@ -123,7 +123,7 @@ func far(allocated, reserved float64) bool {
 	return max(allocated, -allocated) > mostAllocated || max(reserved, -reserved) > mostReserved
 }
 
-// beside is how near the emulated allocator comes.
+// beside says how close the emulated allocator comes.
 func (r *row) beside() string {
 	a, b, ok := r.apart()
 	switch {
@@ -166,7 +166,7 @@ func (r *row) seconds() string {
 	return strings.Join(words, ", ")
 }
 
-// date is when PyTorch's own allocator was asked, marked where the row is older than this command.
+// date is when PyTorch's own allocator was asked, marked if the row is older than this command.
 func (r *row) date() string {
 	switch {
 	case r.real == nil:
@@ -197,7 +197,7 @@ func (r *row) lines() string {
 	return strings.Join(lines, ", ")
 }
 
-// failures lists the programs of which there is no estimate, with the reason.
+// failures lists the programs without an estimate, with the reason.
 func (o *options) failures() (string, error) {
 	var b strings.Builder
 	for _, g := range order {

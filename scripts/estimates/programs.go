@@ -6,7 +6,7 @@ import "strings"
 type program struct {
 	name   string // of the files that hold what was found
 	title  string // what the page calls it
-	folder string // of the sources that the script lies in; "" for an example of ours
+	folder string // the folder of sources that has the script; "" for one of our examples
 	commit string // which the folder has to be at
 	script string // in the folder; "-m MODULE" in its place runs a module
 	args   string
@@ -32,7 +32,7 @@ func (p *program) command() string {
 	return words
 }
 
-// example is one of ours.
+// example is one of our examples.
 func example(name string) program {
 	return program{name: name, title: name, script: "examples/" + name + ".py"}
 }
@@ -228,7 +228,7 @@ var groups = map[string][]program{
 	},
 }
 
-// order is that of the groups.
+// order is the order of the groups.
 var order = []string{"examples", "scripts", "huggingface", "large"}
 
 // all are the programs of all groups.

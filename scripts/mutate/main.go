@@ -85,7 +85,7 @@ type pkg struct {
 	Module          struct{ Path, Dir string }
 }
 
-// mutate changes one package: "./sim", or "./sim=./sim,./replay" where the tests of replay reach it as well.
+// mutate changes one package: "./sim", or "./sim=./sim,./replay" if the tests of replay reach it too.
 func (r *run) mutate(ctx context.Context, path string) error {
 	path, by, _ := strings.Cut(path, "=")
 	p, err := list(ctx, path)

@@ -1,11 +1,11 @@
-"""Run a training script, and write down what PyTorch says of each step:
+"""Run a training script, and record PyTorch's figures for each step:
 
     counted.py FILE SCRIPT [ARGUMENT ...]
 
-A step ends where an optimizer has stepped. FILE gets a line for each, of three numbers: that of the plan that
-the step ran under, 0 for none; the most bytes that were allocated in it, as PyTorch's allocator counts them
+A step ends where an optimizer has stepped. FILE gets a line of three numbers for each step: the number of the
+plan that it ran under, 0 for none; its peak of allocated bytes, as PyTorch's allocator counts them
 (torch.cuda.max_memory_allocated); and its length in nanoseconds, between two events that the device recorded.
-gmemtop's agent is asked for the plan's number and for nothing else.
+gmemtop's agent is asked only for the plan's number.
 """
 
 import inspect
@@ -29,7 +29,7 @@ class Counted:
 
     def __init__(self, file):
         self.file = file
-        self.began = None  # an event, at the beginning of the step that runs
+        self.began = None  # an event at the beginning of the running step
         self.last = None  # the step before it: its plan, its peak, the event at its beginning
 
     def __call__(self, *_):

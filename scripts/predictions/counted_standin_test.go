@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestPyTorchIsAskedAboutEachStep trains for six steps, of which the third needs 64 MiB more. The first and
-// the last have no event at one of their ends.
+// TestPyTorchIsAskedAboutEachStep trains for six steps; the third needs 64 MiB more. The first and the last
+// step each lack the event at one end.
 func TestPyTorchIsAskedAboutEachStep(t *testing.T) {
 	lib, python := standintest.Library(t), standintest.Interpreter(t)
 	dir := t.TempDir()

@@ -17,15 +17,15 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// twin is one plan, which the simulator and the stand-in carry out each on its own. The stand-in is given the
-// plan as calls of CUDA's runtime; its clock knows neither the problem nor the simulator.
+// twin is one plan that the simulator and the stand-in carry out independently. The stand-in gets the plan as
+// calls of CUDA's runtime; its clock knows neither the problem nor the simulator.
 type twin struct {
 	p  *plan.Problem
 	pl *plan.Plan
 }
 
-// swapped returns a training of so many layers in which each activation that can leave the device does, and
-// is fetched at its place. Sizes are in bytes, times in nanoseconds.
+// swapped returns a training with this many layers, in which each activation that can leave the device does,
+// and is fetched at its place. Sizes are in bytes, times in nanoseconds.
 func swapped(t *testing.T, layers int, size, opTime, launch int64, together float64,
 	fetch func(g plan.Gap) plan.OpID) *twin {
 	t.Helper()

@@ -1,14 +1,14 @@
-// Command predictions sets what plans are predicted to take beside what PyTorch took under them, in virtual
-// time on the stand-in GPU:
+// Command predictions compares the predictions for plans with what PyTorch took under them, in virtual time
+// on the stand-in GPU:
 //
 //	go run ./scripts/predictions -python PYTHON [-packages DIR] [-results DIR] [-only NAME,...] \
 //		[-budgets PERCENT,...] [-managers NAME,...] [-page FILE] > docs/predictions.md
 //
 // Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
-// budget, while counted.py writes down what PyTorch's allocator and the stand-in's events say. Each
-// comparison is kept in the folder of results, so that a run that was ended goes on where it was; -table only
-// writes the page again. All programs are compared at the first budget before any is at the second, so that a
-// run that is ended early has seen every program.
+// budget, while counted.py records the figures of PyTorch's allocator and of the stand-in's events. Each
+// comparison is kept in the folder of results, so that an interrupted run continues where it was; -table only
+// writes the page again. All programs are compared at the first budget before any at the second, so that a
+// run that ends early has covered every program.
 package main
 
 import (
@@ -170,7 +170,7 @@ func (o *options) measure(ctx context.Context) error {
 	return nil
 }
 
-// compare has plans carried out in a training of its own, which a plan may end.
+// compare carries plans out in a separate training, which a plan may end.
 func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemtop string, p program,
 	budget string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)

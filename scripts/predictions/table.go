@@ -58,7 +58,7 @@ const (
 	mostBeside    = 0.01 // between PyTorch's figure and the agent's: above it, both are shown
 )
 
-// bold marks what is counted above a budget.
+// bold marks counted figures above a budget.
 const bold = "**"
 
 // agents is the sentence in a section of an earlier page whose figures are the agent's own.
@@ -69,9 +69,9 @@ const agents = "From an earlier page. *Measured* is what gmemtop's agent said; P
 type page struct {
 	text                    strings.Builder
 	rows, footprints, times int
-	least, most             float64             // of what is counted above what is planned, as a share
+	least, most             float64             // counted above planned, as a share
 	old, byAgent            []string            // comparisons of the earlier page; by the agent's figures
-	missing                 map[string][]string // programs, by the budgets at which nothing is known of them
+	missing                 map[string][]string // programs, by the budgets at which they have no results
 }
 
 func (o *options) write(w io.Writer) error {
@@ -116,8 +116,8 @@ func (o *options) write(w io.Writer) error {
 	return err
 }
 
-// add adds the section of a comparison that is kept, or else the earlier page's. It returns whether there was
-// one.
+// add adds the section of a kept comparison, or otherwise the earlier page's section. It returns whether
+// there was one.
 func (o *options) add(g *page, p program, budget string, earlier map[string]string) (known bool, err error) {
 	title := heading(p.name, budget)
 	data, err := os.ReadFile(o.path(p, budget))
@@ -245,8 +245,7 @@ func section(g *page, name, budget string, c *kept) {
 	})
 }
 
-// row writes one line of a table: a plan that was carried out, as the simulator has it and as PyTorch counted
-// it.
+// row writes one line of a table: a plan that was carried out, as simulated and as PyTorch counted it.
 func row(w io.Writer, c *kept, r, s *trial.Row, of stretch) {
 	footprint := off(of.Peak, r.Predicted) > mostFootprint
 	time := off(of.StepTime, s.StepTime) > mostTime

@@ -126,7 +126,7 @@ func TestTheSimulatorIsToldTheMachinesLink(t *testing.T) {
 	}
 }
 
-// TestStepsUnderAPlanCount finds the plans that lasted in what a training wrote, and what they took.
+// TestStepsUnderAPlanCount finds, in a training's output, the plans that lasted and what they took.
 func TestStepsUnderAPlanCount(t *testing.T) {
 	lines := strings.Join([]string{
 		"0 900 50", "0 100 10", "0 100 30", "0 100 20", // the last three before the first plan

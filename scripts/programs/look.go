@@ -21,10 +21,10 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// aboveFloor is the least budget, as a share of what cannot leave a step, where that is most of it.
+// aboveFloor is the smallest budget, as a share of the bytes that cannot leave, if those are most of a step.
 const aboveFloor = 1.05
 
-// looked is what is known of a program whose step was described and planned: nothing was carried out.
+// looked is the result for a program whose step was only described and planned for.
 type looked struct {
 	// Missing and Failed are those of a result.
 	Missing string `json:"missing,omitempty"`
@@ -42,7 +42,7 @@ type looked struct {
 	Unplanned string `json:"unplanned,omitempty"`
 }
 
-// look attaches to a program, has a step described and plans for a share of what it holds.
+// look attaches to a program, lets it describe a step, and plans for a share of what the step holds.
 func (o *options) look(ctx context.Context, p *program) (l looked) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
@@ -59,7 +59,7 @@ func (o *options) look(ctx context.Context, p *program) (l looked) {
 	return l
 }
 
-// lookedAt returns what is kept of an earlier look at a program, nil where there is none.
+// lookedAt returns the kept result of an earlier look at a program, nil if there is none.
 func (o *options) lookedAt(p *program) (*looked, error) {
 	data, err := os.ReadFile(o.planPath(p))
 	if os.IsNotExist(err) {

@@ -1,14 +1,14 @@
-// Command programs has plans carried out in programs that people run, and writes docs/programs.md:
+// Command programs carries plans out in programs that people run, and writes docs/programs.md:
 //
 //	go run ./scripts/programs -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] \
 //		[-only NAME,...] [-plan-only] > docs/programs.md
 //
-// Each program is code of its library, with a model built from a configuration and made-up data; a script in
-// cases only builds it. It trains on a CPU, and gmemtop compare --target live: carries plans out in it while
-// it does. Then the same program trains without gmemtop: after each step both must have the same weights, to
-// the bit. That takes minutes; with -plan-only a step of each is only described and planned for, which takes
-// seconds. What was found is kept in the folder of results: a run that was ended goes on where it was, and a
-// program whose file is removed is measured again. -table only writes the page again.
+// Each program is a library's own code, with a model built from a configuration, and made-up data; a script
+// in cases only builds it. It trains on a CPU, and gmemtop compare --target live: carries plans out in it
+// meanwhile. Then the same program trains without gmemtop: after each step both must have bit-identical
+// weights. That takes minutes; with -plan-only a step of each program is only described and planned for,
+// which takes seconds. Results are kept in the folder of results: an interrupted run continues where it was;
+// remove a program's file to measure it again. -table only writes the page again.
 package main
 
 import (
@@ -47,7 +47,7 @@ type options struct {
 
 	limit    time.Duration
 	table    bool
-	planOnly bool // plans are made and not carried out
+	planOnly bool // only make plans, without carrying them out
 	unpooled bool // nothing that chooses addresses is tried
 }
 
@@ -86,7 +86,7 @@ func (o *options) run(ctx context.Context, w io.Writer) error {
 	return o.write(w)
 }
 
-// result is what was found of a program.
+// result is the result for a program.
 type result struct {
 	// Missing names what the program needs and this machine lacks.
 	Missing string `json:"missing,omitempty"`
@@ -140,7 +140,7 @@ type found struct {
 	missing, said string
 }
 
-// eachOf looks at each program that was asked for of which nothing is kept, and keeps what was found.
+// eachOf runs f on each wanted program that has no kept result, and keeps its result.
 func (o *options) eachOf(path func(*program) string, f func(*program) found) error {
 	for i := range programs {
 		p := &programs[i]
@@ -164,7 +164,7 @@ func (o *options) eachOf(path func(*program) string, f func(*program) found) err
 	return nil
 }
 
-// keep writes what was found to a file.
+// keep writes a result to a file.
 func keep(path string, what any) error {
 	text, err := json.MarshalIndent(what, "", " ")
 	if err != nil {
@@ -218,7 +218,7 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 			continue
 		}
 		flags := []string{"--iterations", "3", "--managers", c.managers}
-		if c.managers != pooling { // which takes nothing off what is alive
+		if c.managers != pooling { // pooling does not lower what is alive
 			flags = append(flags, "--budget", budget)
 		}
 		if o.hardware != "" {
@@ -229,7 +229,7 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 			c.to.Impossible = string(refused)
 			continue
 		}
-		if ctx.Err() != nil && len(r.Moving.Results) > 0 { // what was found of the others counts
+		if ctx.Err() != nil && len(r.Moving.Results) > 0 { // keep the results of the others
 			c.to.Impossible = fmt.Sprintf("there was no time left for it in %v", o.limit)
 			return t.Steps(), nil
 		}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// program is one that people run: what it is, what it needs, and the script in the cases that builds it.
+// program is a program that people run: what it is, what it needs, and the script in cases that builds it.
 type program struct {
 	name, what string
 	needs      string // packages, or SOURCES/ and a script; separated by spaces

@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
-	// What gmemtop is made of: go test runs the test again where that has changed.
+	// Packages of gmemtop: if they change, go test runs the test again.
 	_ "github.com/gmemtop/gmemtop/capture/pytorch"
 	_ "github.com/gmemtop/gmemtop/managers"
 	_ "github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
-// TestProgramsOfTorchAloneComeDown runs small editions of programs that need no library: under some manager
-// each holds less, as was predicted, and its weights are bit-identical. A plan for the largest of batches
-// that vary serves smaller ones, which hold less, and the steps of a GAN end where none of its graphs waits;
-// steps of other ops are refused by the name of their cause.
+// TestProgramsOfTorchAloneComeDown runs small versions of programs that need no library. Under some manager
+// each holds less, as predicted, and its weights are bit-identical. A plan for the largest of varying batches
+// also serves smaller ones, which hold less. The steps of a GAN end where none of its graphs waits. Steps
+// with different ops are refused, and the message names the cause.
 func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 	python := os.Getenv("GMEMTOP_TORCH")
 	if python == "" {

@@ -39,7 +39,7 @@ that were read back from an older page are rounded.
 // mostOff is how far a footprint may be off its prediction.
 const mostOff = 0.03
 
-// planHead stands above the table of what was only planned.
+// planHead is the text above the table of programs that were only planned for.
 const planHead = `
 ## What would leave
 
@@ -124,14 +124,14 @@ func (t *table) write(w io.Writer) error {
 	return err
 }
 
-// add adds the row of a program, and below the table what was said about it.
+// add adds the row of a program, and below the table the remarks about it.
 func (t *table) add(p *program, r *result) {
 	t.programs++
 	fmt.Fprintf(&t.sentences, "\n## %s\n\n%s.\n", p.name, upper(p.what))
 	if r.Failed != "" {
 		fmt.Fprintf(&t.sentences, "\nFailed: %s.\n", flat(r.Failed))
 	}
-	if r.Failed != "" && len(r.Moving.Results) == 0 { // what was found before is shown
+	if r.Failed != "" && len(r.Moving.Results) == 0 { // otherwise show the earlier results
 		fmt.Fprintf(&t.rows, "| %s | | |%s |\n", p.name, strings.Repeat(" |", len(columns)))
 		return
 	}
@@ -200,7 +200,7 @@ func (t *table) plan(p *program, l *looked) {
 		size(l.Problem.Reside), size(l.Budget), predicted, strings.Join(why, "; "))
 }
 
-// cell is what a manager made of a program.
+// cell is a manager's result for a program.
 func (t *table) cell(c *trial.Comparison, live, sim *trial.Row) string {
 	t.carried++
 	mark := ""
@@ -224,7 +224,7 @@ func varies(c *trial.Comparison) bool {
 	})
 }
 
-// said adds what gmemtop said of plans that it did not carry out, each sentence once.
+// said adds what gmemtop said about plans that it did not carry out, each sentence once.
 func (t *table) said(r *result) {
 	for _, c := range []*trial.Comparison{&r.Moving, &r.Pooling} {
 		if c.Impossible != "" {
@@ -270,7 +270,7 @@ func notes(all []string) string {
 	return strings.Join(kept, " ")
 }
 
-// find returns the row of a manager on a target, of any executor where that is "".
+// find returns the row of a manager on a target, for any executor if that is "".
 func find(c *trial.Comparison, manager, target, executor string) (trial.Row, bool) {
 	for _, r := range c.Results {
 		if r.Manager == manager && r.Target == target && r.Available &&

@@ -47,7 +47,7 @@ func (b *bench) opened(body *page) *page {
 	return p
 }
 
-// chooseSections returns those of the given names, all where there is none.
+// chooseSections returns the sections with the given names, all if there is none.
 func chooseSections(only string) ([]section, error) {
 	if only == "" {
 		return sections, nil

@@ -12,13 +12,13 @@
 //	go run ./scripts/results -only pools,autoswap,vdnn,tvdnn,missing > b.md
 //	go run ./scripts/results -join a.md,b.md > docs/results.md
 //
-// Or one section of the page is made again: -join docs/results.md,c.md. The files here:
+// To make only one section of the page again: -join docs/results.md,c.md. The files here:
 //
 //   - main.go: flags, the order of the sections;
-//   - join.go: a page made of parts; summary.go: what stands at its beginning;
+//   - join.go: a page made of parts; summary.go: the lines at its beginning;
 //   - page.go: Markdown;
 //   - measure.go: one manager on one problem, and many side by side;
-//   - problems.go, pipedream.go, recordings.go: what is planned;
+//   - problems.go, pipedream.go, recordings.go: the problems to plan for;
 //   - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
 package main
 

@@ -219,7 +219,7 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 	return nil
 }
 
-// rounded writes a time in ms to two digits, a dash where it is not known.
+// rounded writes a time in ms to two digits, a dash if it is unknown.
 func rounded(d time.Duration) string {
 	v, unit := d.Milliseconds(), int64(1)
 	if d == 0 {

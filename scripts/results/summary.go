@@ -94,10 +94,10 @@ func summary(text string) []string {
 	return found
 }
 
-// part is a section as it stands in a page: its heading, and its text with it.
+// part is a section of a page: its heading, and its text including the heading.
 type part struct{ heading, text string }
 
-// split returns the sections of a page, without what stands before the first.
+// split returns the sections of a page, without the text before the first.
 func split(text string) (parts []part) {
 	for i, s := range strings.Split("\n"+text, "\n## ") {
 		if i > 0 {

@@ -262,8 +262,8 @@ type identity struct {
 	roots  []byte
 }
 
-// certificate returns the identity of all sites of a process, which reads SSL_CERT_FILE only once. It is that
-// of this machine, and of one called nats.site.
+// certificate returns the identity of all sites of a process, which reads SSL_CERT_FILE only once. It is
+// valid for this machine, and for one called nats.site.
 var certificate = sync.OnceValues(func() (identity, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

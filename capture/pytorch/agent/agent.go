@@ -1,5 +1,5 @@
 // Package agent is the Python package that lives in a training process. The other files of this folder are
-// its modules; [Bundle] puts them together for a process, in which nothing of them may be found by import.
+// its modules; [Bundle] joins them into one file, so that a process has no module of them to import.
 package agent
 
 import (
@@ -20,9 +20,9 @@ var (
 	relative  = regexp.MustCompile(`(?m)^from \.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
 )
 
-// Bundle returns some modules, and all that they import of the package, as one file for Python 3.8 and newer:
-// each module behind those that it imports, without the imports between them. They share one name space, so
-// no two of them define the same name.
+// Bundle returns some modules, and all modules of the package that they import, as one file for Python 3.8
+// and newer: each module after those that it imports, without the imports between them. They share one
+// namespace, so no two of them may define the same name.
 func Bundle(names ...string) string {
 	var b strings.Builder
 	b.WriteString("from __future__ import annotations\n")
@@ -36,11 +36,11 @@ func Bundle(names ...string) string {
 	return b.String()
 }
 
-// noSentences is the line of says.py that a program without a viewer needs filled in.
+// noSentences is the line of says.py that has to be filled in for a program without a viewer.
 const noSentences = "SENTENCES: dict[str, str] = {}"
 
-// WithSentences returns a bundle that says whole sentences, rather than a code and values for a viewer. It
-// gets those of the sentences, by code, that it says.
+// WithSentences returns a bundle that says whole sentences instead of a code and values for a viewer. It adds
+// those sentences, by code, that the bundle uses.
 func WithSentences(bundle string, sentences map[string]string) string {
 	said := map[string]string{}
 	for _, found := range says.FindAllStringSubmatch(bundle, -1) {
@@ -52,7 +52,7 @@ func WithSentences(bundle string, sentences map[string]string) string {
 	return strings.Replace(bundle, noSentences, strings.TrimSuffix(noSentences, "{}")+string(quoted), 1)
 }
 
-// order returns modules and all that they import, each once and behind those that it imports.
+// order returns modules and all modules that they import, each once and after those that it imports.
 func order(names []string) []string {
 	var out []string
 	seen := map[string]bool{}
@@ -82,7 +82,7 @@ func imports(name string) []string {
 func read(name string) string {
 	text, err := modules.ReadFile(name + ".py")
 	if err != nil {
-		panic(err) // one module imports another that is not there, which the tests find
+		panic(err) // a module imports one that does not exist; the tests find that
 	}
 	return string(text)
 }

@@ -1,24 +1,24 @@
-"""The agent itself: it lives in a training process, tells a viewer of every step, and captures steps when
+"""The agent itself: it lives in a training process, reports every step to a viewer, and captures steps when
 asked.
 
-torch calls global hooks before and after the step of every optimizer, also of optimizers that exist already.
-A training step ends where the first optimizer of the period has stepped. Everything else follows from three
-rules.
+torch calls global hooks before and after each step of every optimizer, even of optimizers made before the
+hooks. A training step ends where the first optimizer of the period has stepped. Everything else follows from
+three rules.
 
-Training is sacred. Every way from torch into the agent is guarded: if anything goes wrong, the agent disarms
-itself for good and training goes on. An exception raised by a signal handler of the program while the agent
-happened to run belongs to the program and is passed on. The training thread takes no lock, writes to no
-socket and waits for nothing: it appends to a bounded deque, and a daemon thread sends what it finds there
-about twice a second. The agent measures what it costs; whatever costs more than 1/400 of the time between two
-of its turns gets fewer turns.
+Training comes first. Every entry from torch into the agent is guarded: if anything goes wrong, the agent
+disarms itself for good and training goes on. If one of the program's signal handlers raises while the agent
+happens to run, the exception belongs to the program and is passed on. The training thread takes no lock,
+writes to no socket and waits for nothing: it appends to a bounded queue, and a daemon thread sends what it
+finds there about twice a second. The agent measures its own cost; whatever costs more than 1/400 of the time
+between two of its runs is run less often.
 
-Things change in their own thread. A dispatch mode belongs to a thread, so the hook that ends a step opens and
-closes windows. torch's tables of hooks must not change while a thread iterates over them, so hooks come and
-go while no thread is inside an optimizer's step.
+Things change on their own thread. A dispatch mode belongs to a thread, so the hook that ends a step opens and
+closes windows. torch's tables of hooks must not change while a thread iterates over them, so hooks are added
+and removed only while no thread is inside an optimizer's step.
 
-It can go. Detaching removes the hooks, the wrapped functions, the thread, the socket, the files and the
-finalizer. That is why os.register_at_fork is not used: what it is given can never be taken back. A forked
-child notices by its process number.
+The agent can leave. Detaching removes the hooks, the wrapped functions, the thread, the socket, the files and
+the finalizer. That is why os.register_at_fork is not used: its callbacks cannot be removed. A forked child
+notices that its process id has changed.
 """
 
 from __future__ import annotations
@@ -56,18 +56,18 @@ from .wishes import Wishes
 if TYPE_CHECKING:
     from .kinds import Module, Optimizer
 
-WARM = 2  # steps before those that are described unasked
-# milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
+WARM = 2  # steps before the ones described unasked
+# milliseconds between two checks for something to send: SHARE times what the last one took, within these
 TICK, SLOWEST = 500, 2000
-LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
+LAST = 60.0  # seconds that an ending process waits at most for a viewer that reads
 # nanoseconds for which steps are only counted; the step after them reads memory, does what viewers asked for,
 # and notices a fork
 REST = 250000000
-ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
+ALONE = 60  # seconds after which an attached agent leaves if no viewer has ever connected
 
 
 class Agent:
-    """Hears of steps, and begins and ends all that the agent is made of."""
+    """Is told of steps, and starts and stops all parts of the agent."""
 
     def __init__(self, path: str, launched: bool) -> None:
         self.path, self.launched = path, launched
@@ -76,16 +76,16 @@ class Agent:
         self._make()
 
     def _make(self) -> None:
-        """Make all that belongs to one process."""
+        """Make everything that belongs to one process."""
         self.torch = torch = sys.modules["torch"]
         self.pid = os.getpid()
         self.epoch = time.time_ns() - time.perf_counter_ns()
-        # coming and going
+        # starting and leaving
         self.thread: threading.Thread | None = None  # the sending thread
         self.guard = Guard()
         self.gone = False
-        self.exit: dict[str, Any] | None = None  # the last word of a process that ends
-        self.left: list[str] = []  # what could not be taken away
+        self.exit: dict[str, Any] | None = None  # the goodbye of a process that ends
+        self.left: list[str] = []  # what could not be removed
         self.hooks: list[Any] = []
         self.patches = Patches()
         self.finalizer: Any = None
@@ -124,18 +124,18 @@ class Agent:
     # -- coming ----------------------------------------------------------------------------------------------
 
     def launch(self) -> None:
-        """Begin in a process that has just imported torch."""
+        """Start in a process that has just imported torch."""
         why = too_old(self.torch)
         if why:
             return refuse(self.path, why)
         self._arm()
         self.manager.offload()
-        if not silent():  # or until it steps an optimizer
+        if not silent():  # otherwise start when an optimizer steps
             self.lookout.launched()
             self._start()
 
     def attach(self) -> None:
-        """Begin in a process that runs: the hooks come once no thread is inside of an optimizer's step."""
+        """Start in a running process. The hooks follow once no thread is inside an optimizer's step."""
         self._start()
 
     def _start(self) -> None:
@@ -157,12 +157,12 @@ class Agent:
         scalers = sys.modules.get("torch.amp.grad_scaler") or sys.modules.get("torch.cuda.amp.grad_scaler")
         if scalers is not None:
             self.patches.put(scalers.GradScaler, "update", functools.partial(around_update, self))
-        util.register_after_fork(self, Agent._in_child)  # by a weak reference: it goes with the agent
+        util.register_after_fork(self, Agent._in_child)  # a weak reference: it goes away with the agent
         self._expect_the_end()
 
     def _expect_the_end(self) -> None:
-        """Be called when the process ends. Unlike atexit, this is called in the children of
-        multiprocessing as well."""
+        """Register a function for the end of the process. Unlike atexit, multiprocessing also calls it in its
+        children."""
         from multiprocessing import util
 
         self.finalizer = util.Finalize(None, self._at_exit, exitpriority=100)
@@ -176,7 +176,7 @@ class Agent:
         return self.guard.caught(error)
 
     def _let_go(self) -> None:
-        """Disarmed: leave the mode of a window that was open, which only its own thread can, and at a
+        """The agent is disarmed: leave the mode of an open window. Only its own thread can do that, at a
         step's end."""
         try:
             self.windows.let_go()
@@ -201,7 +201,7 @@ class Agent:
             if window is not None:
                 window.entering_optimizer(optimizer)
             own = None
-            if kwargs or len(args) > 1:  # a closure, perhaps
+            if kwargs or len(args) > 1:  # perhaps a closure
                 own = around_closure(
                     args, kwargs, functools.partial(in_closure, weakref.ref(self), weakref.ref(optimizer))
                 )
@@ -211,7 +211,7 @@ class Agent:
             return own
         except BaseException as e:
             if isinstance(e, self.torch.cuda.OutOfMemoryError):
-                raise  # of state that is brought back: the step itself would have met it
+                raise  # bringing state back ran out of memory: the step itself would have, too
             ours = not self.caught(e)
             self._let_go()
             if not ours:
@@ -241,7 +241,7 @@ class Agent:
                 raise
 
     def _stepped(self, optimizer: Optimizer, now: int) -> None:
-        """An optimizer has stepped, and not within the step of another."""
+        """An optimizer has stepped, not inside another one's step."""
         if self.steps.heard_again():
             self.outbox.say("", "steps")
         if self.optimizers.add(optimizer):
@@ -258,15 +258,15 @@ class Agent:
             self.tally.ends_with(None)
 
     def unlisted_stepped(self, optimizer: Unlisted, module: Module, inputs: Any) -> None:
-        """A module is entered, and a step of an optimizer that torch does not know has ended. A window or a
-        plan that begins here hears of the module from us: torch had already collected its hooks."""
+        """A module is entered, and a step of an optimizer that torch does not know has ended. If a window or
+        a plan begins here, we tell it about the module, since torch had already collected its hooks."""
         if self.guard.dead:
             return self._let_go()
         try:
             if self.thread is None:
                 self._start()
             window, carrier = self.windows.open, self.manager.carrier
-            # a carrier whose hook runs before ours has entered the module, and the step's end undoes that
+            # a carrier whose hook runs before ours has entered the module; the end of the step undoes that
             entered = isinstance(carrier, Carrier) and carrier.region.depth > 0
             self._stepped(optimizer, self.clock())
             if self.windows.open is not None and self.windows.open is not window:
@@ -309,9 +309,9 @@ class Agent:
                 + manager.worked
             )
             if self.outbox.produced == 1:
-                self.bell.ring()  # who has just come sees it at once
+                self.bell.ring()  # a viewer that has just connected sees it at once
             if settings.first and self.outbox.produced == WARM and not self.wishes.want:
-                # a short program would be over before a viewer has asked
+                # a short program would end before a viewer asks
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
         windows.step_ended(tally.begin, now)
         if windows.open is None:
@@ -322,12 +322,12 @@ class Agent:
             steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
         every = self.wishes.every
         left = every - tally.produced % every if every else 1 << 62
-        tally.rest(now + REST, left)  # before we look: a wish that comes meanwhile ends it
+        tally.rest(now + REST, left)  # before we check: a wish that comes meanwhile ends it
         if not self._calm():
             tally.wake()
 
     def _calm(self) -> bool:
-        """Whether the next steps need no more than to be counted."""
+        """Whether the next steps only need to be counted."""
         wishes, manager = self.wishes, self.manager
         return (
             self.windows.open is None
@@ -362,7 +362,7 @@ class Agent:
                     self.sender.exchange(wait)
                     self.lookout.look(self.tally.begin, self.outbox.produced, windows.lasted)
                     wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
-        except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
+        except BaseException as e:  # on this thread nobody else would catch one that is no Exception
             self.caught(e)
             self.sender.sending = None
             windows.drop()
@@ -371,14 +371,14 @@ class Agent:
             if inside:
                 self._last_word()
                 while self.exit is None and self._inside():
-                    time.sleep(0.02)  # until a step ends, on whose thread the window's mode is left
+                    time.sleep(0.02)  # until a step ends: its thread leaves the window's mode
             try:
                 if self.exit is None:
                     self._undo()
             except Exception as e:
                 self.caught(e)
             if not inside:
-                self._unmark()  # a viewer that reads the goodbye may attach again at once
+                self._unmark()  # first, since a viewer that reads the goodbye may attach again at once
                 self._last_word()
         except Exception:
             pass
@@ -387,7 +387,7 @@ class Agent:
             self._unmark()
             if self.exit is None:
                 windows.drop()
-                self.bell.close()  # a process that ends may ring still
+                self.bell.close()  # not at exit: an ending process may still ring it
             try:
                 link.close()
             except OSError:
@@ -397,7 +397,7 @@ class Agent:
             self.thread = None
 
     def _inside(self) -> bool:
-        """Whether something stands in the program that only its own thread can take away."""
+        """Whether something is installed that only its own thread can remove."""
         return self.windows.open is not None or self.manager.carrier is not None
 
     def _unmark(self) -> None:
@@ -414,16 +414,16 @@ class Agent:
         }
         if self.left:
             end = dict(end, left=self.left, left_says=[told(what) for what in self.left])
-        # The process waits for this where it ends: its last window may be large, and says what it died of.
+        # An ending process waits for this: its last window may be large, and shows why it died.
         self.sender.last_word(end, 5.0 if self.exit is None else LAST)
 
     def _undo(self) -> None:
-        """Take everything away that torch or Python holds of the agent."""
+        """Remove everything of the agent that torch or Python holds."""
         self.guard.dead = True
         self.tally.wake()
-        time.sleep(0.005)  # a fresh turn of the interpreter lock: long enough for the look and the removal
+        time.sleep(0.005)  # a fresh turn of the interpreter lock: enough time to check and remove
         _wait(lambda: not stepping(), 5, 0.005)
-        # until the next step: a minute at most
+        # until the next step, at most a minute
         _wait(lambda: not getattr(self.windows.open, "bound", False), 60, 0.1)
         for hook in self.hooks:
             hook.remove()
@@ -445,7 +445,7 @@ class Agent:
         self.windows.stop()
 
     def _forked(self) -> None:
-        """A child of fork trains: it speaks for itself, over a connection of its own."""
+        """A forked child trains: it gets its own agent, with its own connection."""
         self.link.close()  # the parent's stays open
         self.totals.close()
         self.bell.close()
@@ -482,7 +482,7 @@ class Agent:
             self.bell.ring()
             thread, last = self.thread, time.monotonic() + LAST
             thread.join(1.0)
-            # a viewer is there, and one that does not read is given up
+            # only while a viewer is connected: the sending thread gives up on one that does not read
             while thread.is_alive() and self.link.sock is not None and time.monotonic() < last:
                 thread.join(0.1)
         except Exception:
@@ -490,7 +490,7 @@ class Agent:
 
 
 def _wait(done: Callable[[], bool], longest: float, nap: float) -> None:
-    """Wait until something is done, so many seconds at most."""
+    """Wait until something is done, at most `longest` seconds."""
     late = time.monotonic() + longest
     while not done() and time.monotonic() < late:
         time.sleep(nap)

@@ -26,8 +26,8 @@ UNSEEN = 0  # in the place of a thread: a pass that we did not see begin
 
 def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[..., Any]:
     """Time backward passes, and look for steps after them that no hook reports."""
-    # torch lists its functions once, for good, when something first asks which can be overridden: what is
-    # found there then must not keep the agent.
+    # torch lists its functions once, for good, when something first asks which can be overridden. If our
+    # wrapper is in that list, it must not keep the agent alive.
     there, clock, task = weakref.ref(agent), agent.clock, graph_task(agent.torch)
     tally = agent.tally
 
@@ -45,7 +45,7 @@ def around_backward(agent: Agent, original: Callable[..., Any]) -> Callable[...,
         if agent is None or agent.guard.dead or _within_another(tally, here, task, code):
             return original(*args, **kwargs)
         steps = agent.steps
-        # Another thread's backward pass says nothing of the ops of the thread that is described.
+        # Another thread's backward pass says nothing about the ops of the described thread.
         window = agent.windows.here() if agent.windows.open is not None else None
         passes.add(here)
         if window is not None:
@@ -84,7 +84,7 @@ def _look_for_steps(agent: Agent, begins: bool) -> None:
     steps, unlisted = agent.steps, agent.unlisted
     try:
         if agent.guard.dead:
-            return  # detached during the pass: nobody would take away a hook that is put up now
+            return  # detached during the pass: nobody would remove a hook that is installed now
         if compiled_graphs() > 0:
             agent.forget_unlisted()  # torch.compile traces module hooks, and compiles again when one changes
         elif unlisted is not None and begins:
@@ -122,7 +122,7 @@ def around_update(agent: Agent, original: Callable[..., Any]) -> Callable[..., A
 
 
 def in_closure(there: weakref.ref[Agent], of: weakref.ref[Any], on: bool) -> None:
-    """An optimizer calls the program's closure, or that has returned."""
+    """An optimizer calls the program's closure, or the closure has returned."""
     agent = there()
     if agent is None or agent.guard.dead:
         return

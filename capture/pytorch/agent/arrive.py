@@ -1,4 +1,4 @@
-"""Begins in a process: the agent's entry, by which viewers bring it in."""
+"""The agent's entry point: viewers start the agent in a process through it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .tally import MARK
 
 
 def reach(path: str) -> None:
-    """Begin in a process to which the environment may not have brought the agent, unless it is still
-    importing torch, would be silent or has an agent. The viewer asks again."""
+    """Start in a process that may have missed the agent at launch. Do nothing if it is still importing torch,
+    does not train or already has an agent; the viewer asks again."""
     torch = sys.modules.get("torch")
     if torch is None or initializing(torch) or silent():
         return
@@ -24,7 +24,7 @@ def reach(path: str) -> None:
 
 
 def attach(path: str) -> None:
-    """Begin in a running process, on whatever thread this runs."""
+    """Start in a running process, on any thread."""
     if "torch" not in sys.modules:
         refuse(path, Says("torch_not_loaded"))
     elif too_old(sys.modules["torch"]):

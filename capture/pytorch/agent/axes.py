@@ -1,7 +1,7 @@
-"""Where this process stands in a training that is split over ranks, as the libraries that split it say.
+"""Where this process stands in a training that is split over ranks, according to the library that splits it.
 
-Nothing is imported here, and none of these calls talks to other ranks. What a library does not know yet
-raises an error, and such an axis is left out.
+Nothing is imported here, and none of these calls talks to other ranks. If a library does not know an axis
+yet, it raises an error, and the axis is left out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from .kinds import Tensor
 
 MAX_AXES = 8
-LOOKED_AT = 8  # parameters, for the mesh that they are spread over
+LOOKED_AT = 8  # how many parameters to search for a mesh
 
-# the usual names of a mesh's dimensions, as people write them
+# the usual names of a mesh's dimensions, and what people call them
 MESH_NAMES = {
     "dp": "data",
     "dp_replicate": "data",
@@ -31,7 +31,7 @@ MESH_NAMES = {
 
 
 def axes(parameters: Iterable[Tensor]) -> list[dict[str, Any]]:
-    """Where the process stands along each axis: its name, the place from 0, and how many places there are."""
+    """The position of this process along each axis: the axis's name, the position from 0, and the size."""
     for found in (_megatron, _deepspeed, lambda: _mesh(parameters)):
         try:
             there = found()
@@ -45,7 +45,7 @@ def axes(parameters: Iterable[Tensor]) -> list[dict[str, Any]]:
 def _known(
     name: str, at: Callable[[], Any] | None, of: Callable[[], Any] | None
 ) -> list[tuple[str, int, int]]:
-    """An axis, nothing where the library does not know it."""
+    """A list with the axis, empty if the library does not know it."""
     try:
         return [(name, int(at()), int(of()))] if at is not None and of is not None else []
     except Exception:  # its group is not there
@@ -93,7 +93,7 @@ def _deepspeed() -> list[tuple[str, int, int]]:
 
 
 def _mesh(parameters: Iterable[Tensor]) -> list[tuple[str, int, int]]:
-    """The axes of the DeviceMesh that parameters are spread over, or of the larger one that it is part of."""
+    """The axes of the DeviceMesh that parameters are sharded over, or of the larger mesh it is part of."""
     for _, p in zip(range(LOOKED_AT), parameters):
         mesh = getattr(p, "device_mesh", None)
         if mesh is None:

@@ -1,26 +1,28 @@
-"""Carries a plan out while the program trains.
+"""Runs a plan while the program trains.
 
-A plan speaks of the tensors that autograd saves in the forward pass for the backward pass: some wait on the
-host (swap), some are dropped and made again by running ops once more (drop). Hooks on saved tensors see each
+A plan is about the tensors that autograd saves in the forward pass for the backward pass: some wait on the
+host (swap), some are dropped and recomputed by rerunning ops (drop). Hooks on saved tensors see each tensor
 when it is saved and when it is needed. A dispatch mode, used only if something is dropped, notes how it was
 made. Both are active from the entry of the outermost module to its exit, only on the training thread.
 
 Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
 name. Both counts start at a step's end and cover the forward pass of modules. A tensor that is smaller or
-larger than in the plan goes as planned, since batches differ in shape; one that cannot be made again stays in
-memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time but changes
-no result: an op only runs again on exactly the bytes that it read, and never if it draws random numbers.
+larger than in the plan leaves as planned, since batches differ in shape. A tensor that cannot be recomputed
+stays in memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time
+but changes no result: an op is rerun only on exactly the bytes that it read, and never if it draws random
+numbers.
 
 While hooks are on saved tensors, autograd does not check whether one was changed in place between its two
 uses, so the check is made here.
 
-In a plan's first iterations, and in some later ones, what returns is compared with what left (Same).
+In a plan's first iterations, and in some later ones, tensors that come back are compared with what left (see
+Same).
 
-A plan speaks of one stream, the one on which modules first run; what another stream saves stays.
+A plan applies to one stream, the one on which modules first run; what another stream saves stays.
 
-Rejected: wrapping forward() in torch.utils.checkpoint. It runs whole modules again where a plan wants single
-ops, keeps the generator's state for each, counts running statistics twice, and is visible to the program's
-own hooks.
+Rejected: wrapping forward() in torch.utils.checkpoint. It reruns whole modules, but a plan wants single ops.
+It also keeps the generator's state for each module, updates running statistics twice, and is visible to the
+program's own hooks.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ if TYPE_CHECKING:
     from .kinds import DType, Entry, Module, Moved, Plan, Tensor, UntypedStorage
     from .rerun import _Call
 
-STALE = 3  # iterations in a row that a plan does not fit before it is given up
-# what returns is compared in this many iterations, and in one of this many later ones
+STALE = 3  # a plan that does not fit this many iterations in a row is given up
+# tensors are compared in this many first iterations, and then in one of this many
 COMPARED_FIRST, COMPARED_EVERY = 3, 50
 REPLAYS = Says("graphs_replay")
 CAPTURES = Says("graph_captured")
@@ -58,35 +60,34 @@ class Iteration:
     def __init__(self, carrier: Carrier) -> None:
         self.carrier, self.plan = carrier, carrier.plan
         self.saved = self.loaded = self.missed = self.out = self.back = self.again = 0
-        # of copies that the training thread makes itself, nanoseconds of its processor time
+        # nanoseconds of processor time that the training thread spent on copies
         self.out_took = self.back_took = 0
         self.checks = carrier.iterations < COMPARED_FIRST or carrier.iterations % COMPARED_EVERY == 0
         self.seen: dict[str, int] = {}
         self.values: dict[int, weakref.ref[Value]] = {}
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
-        self.over: set[int] = set()  # groups that have run again, some before all of their ops were seen
-        self.resized = ""  # some tensor was smaller or larger than in the plan, and which
-        self.larger = False  # that one was larger
+        self.over: set[int] = set()  # groups that have been rerun, some before all of their ops were seen
+        self.resized = ""  # which tensor was smaller or larger than in the plan, if any
+        self.larger = False  # it was larger
         self.why = ""
         self.lock = threading.RLock()
 
     def known(self, storage: UntypedStorage) -> Value | None:
-        """What stands for a storage, where something does."""
+        """The value of a storage, None if it has none."""
         there = self.values.get(address_of(storage))
         found = None if there is None else there()
         return found if found is not None and found.storage() is storage else None
 
     def value(self, storage: UntypedStorage) -> Value:
-        """Have something stand for a storage."""
+        """Make a value for a storage."""
         value = Value(storage)
         self.values[address_of(storage)] = weakref.ref(value)
         return value
 
 
 class Carrier:
-    """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved
-    and loaded."""
+    """Runs one plan. An empty plan keeps everything. watch, if set, is told what is saved and loaded."""
 
     offloads = False  # tensors leave without an entry in the plan
 
@@ -104,11 +105,11 @@ class Carrier:
         self.graph_task = graph_task(torch)
         self.slab: Tensor = None
         self.owners: dict[int, weakref.ref[Value]] = {}
-        # what left and is still needed, and in which iteration
+        # the values that have left and are still needed, and their iterations
         self.away: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
         self.patches = Patches()
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
-        self.took = 0, 0  # of the last step
+        self.took = 0, 0  # in the last step
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
         self.sizes = Sizes(torch, plan)
         self.leaves: Callable[[], bool] = _stays
@@ -121,26 +122,26 @@ class Carrier:
 
     @property
     def thread(self) -> int:
-        """The thread that it belongs to, 0 before that is known."""
+        """The thread that the plan runs on, 0 if not known yet."""
         return self.region.thread
 
     # -- coming and going, at a step's end on the training thread --------------------------------------------
 
     def begin(self) -> None:
-        """Take the host's memory and stand at the modules. What it raises is out of memory or torch's
-        refusal of a hook; remove() then undoes what was done."""
+        """Allocate the host memory and hook the modules. Raises if memory runs out or torch refuses a hook;
+        remove() then undoes what was done."""
         torch, device = self.torch, self.torch.device(self.plan.get("device", "cpu"))
         if self.plan.get("slab"):
             if device.type == "cuda":
-                # or torch would take the slab of a plan before for in use still, and have the host pin as
-                # much again
+                # otherwise torch would consider an earlier plan's slab still in use, and pin the same amount
+                # again
                 torch.cuda.synchronize(device)
             with torch.inference_mode(False):  # a step may end where an evaluation in that mode begins
                 pinned = device.type == "cuda"
                 self.slab = torch.empty(self.plan["slab"], dtype=torch.uint8, pin_memory=pinned)
             self.streams.open(device)
         if device.type == "cuda" and self.entries:
-            # what the plan saves shall be seen from outside, and be free for other processes
+            # make the saved memory visible from outside and free for other processes
             torch.cuda.empty_cache()
         self.region.mode = self.mode()
         if self.entries and hasattr(torch.cuda, "CUDAGraph"):
@@ -150,18 +151,18 @@ class Carrier:
         self.region.stand()
 
     def mode(self) -> Any:
-        """The mode that sees ops, None where the plan has none run again."""
+        """The mode that sees ops, None if the plan reruns none."""
         if not self.rerun.wanted:
             return None
         op = self.rerun.op
         return dispatch_mode(lambda func, args, kwargs: op(self.now, func, args, kwargs))
 
     def next(self) -> Moved:
-        """A step has ended: count from the start. Returns what happened in it: bytes out and back,
-        nanoseconds of ops that ran again, what was missed, how many tensors were compared with what had
-        left, and how many of them were others."""
+        """A step has ended: restart the counts. Returns what happened in it: bytes out and back, nanoseconds
+        of rerun ops, misses, how many tensors were compared with what had left, and how many of them
+        differed."""
         self.region.unwind()
-        # the optimizer's step: nothing may wait for the device, nor be asked of it
+        # if the optimizer's step is being captured, nothing may wait for the device or query it
         captures = capturing(self.torch)
         if captures and self.entries:
             self.end(self.now, CAPTURES)
@@ -172,7 +173,7 @@ class Carrier:
         if was.resized and not alike:
             was.why = was.why or Says("other_saves", was.saved, self.plan["saves"])
         self.sizes.next(alike)
-        if was.larger and not self.sizes.known:  # a plan for one shape
+        if was.larger and not self.sizes.known:  # the plan is for one shape
             was.why = was.why or was.resized
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
@@ -180,7 +181,7 @@ class Carrier:
         return (was.out, was.back, was.again, was.missed) + ((0, 0) if captures else self._verdict())
 
     def remove(self) -> None:
-        """Be gone. What was saved under the plan and is needed still is found by its handles."""
+        """End the plan. Tensors saved under it that are still needed are found through their handles."""
         self.region.unwind()
         self.region.remove()
         self.patches.undo()
@@ -195,7 +196,7 @@ class Carrier:
     def entering(
         self, module: Module | None
     ) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]] | None:
-        """The outermost module is entered. Returns the hooks on what it saves, None for none."""
+        """The outermost module is entered. Returns the hooks for what it saves, None for no hooks."""
         if self.leaves() or self._evaluates():
             return None
         if capturing(self.torch):
@@ -206,8 +207,8 @@ class Carrier:
         return functools.partial(pack, self, self.now), unpack
 
     def _evaluates(self) -> bool:
-        """Whether an evaluation begins that the plan does not know: a pass without gradients, where no
-        recorded step had one. It runs as if there were no plan, and its ops do not count as the step's."""
+        """Whether an evaluation begins that the plan does not know: a pass without gradients, though no
+        recorded step had one. It runs as if there were no plan, and its ops do not count."""
         if self.torch.is_grad_enabled():
             return False
         if self.watch is not None:
@@ -215,7 +216,8 @@ class Carrier:
         return bool(self.plan.get("trained"))
 
     def left(self) -> None:
-        """It is left: what was to go behind the last save goes now, or it would stay up to the first load."""
+        """The outermost module is left. Release what should leave after the last save; otherwise it would
+        stay until the first load."""
         try:
             if not capturing(self.torch):
                 self._due(self.now, self.now.saved)
@@ -223,13 +225,13 @@ class Carrier:
             self.broke(self.now, e)
 
     def skip(self, why: str) -> None:
-        """Nothing is seen of this iteration."""
+        """The plan skips this iteration."""
         self.now.why = self.now.why or why
         if not self.entries:
             self.why = self.why or self.now.why
 
     def end(self, it: Iteration, why: str) -> None:
-        """From here on nothing more leaves, and with the step the plan ends."""
+        """From here on no tensor leaves, and the plan ends with the step."""
         it.why = it.why or why
         self.why = self.why or why
 
@@ -259,8 +261,8 @@ class Carrier:
         return capture_begin
 
     def _all_back(self) -> None:
-        """Bring back what has left before a graph is captured, or the copies would become part of it. If
-        there is no memory for that, there would be none without the plan either."""
+        """Bring back everything that has left before a graph is captured, or the copies would become part of
+        it. If there is no memory for that, there would be none without the plan either."""
         self.end(self.now, CAPTURES)
         for value, made in sorted(self.away.items(), key=lambda x: x[0].entry["save"]):
             it = made()
@@ -278,7 +280,7 @@ class Carrier:
         if self.sizes.known:
             self.sizes.saved(n, t)
         entry = self.entries.get(n) if not it.why else None
-        if entry is None and not it.values:  # most of them, in most plans
+        if entry is None and not it.values:  # most saves, in most plans
             return Kept(it, t)
         if not movable(t, self.plain, self.strided):
             return Kept(it, t)
@@ -294,7 +296,7 @@ class Carrier:
             it.missed += 1
             return Kept(it, t)
         size = storage.nbytes()
-        if size != entry["bytes"] and not it.larger:  # of another batch as many tensors are saved
+        if size != entry["bytes"] and not it.larger:  # a batch of another shape saves as many tensors
             it.resized = Says("other_iteration", n + 1, size, entry["bytes"])
             it.larger = size > entry["bytes"]
         if str(storage.device) != self.plan["device"]:
@@ -304,7 +306,7 @@ class Carrier:
         if entry["how"] == "swap":
             there = self.owners.get(entry["slot"])
             owner = None if there is None else there()
-            if owner is not None and owner.base is None:  # an earlier graph still has its bytes there
+            if owner is not None and owner.base is None:  # an earlier graph still has bytes there
                 it.missed += 1
                 return Kept(it, t)
             if size > entry["bytes"] and self.sizes.place(entry["slot"], size) is None:
@@ -318,7 +320,7 @@ class Carrier:
             or entry["group"] not in (value.groups or ())
             or entry["group"] in it.over
         ):
-            it.missed += 1  # it came another way than was recorded
+            it.missed += 1  # it was made in another way than in the recording
             return Kept(it, t)
         value.entry = entry
         value.changed(t)
@@ -328,12 +330,12 @@ class Carrier:
         return Handle(it, value, t).watch(self.torch, t)
 
     def _anew(self, it: Iteration, value: Value, storage: UntypedStorage) -> None:
-        """Part of a storage has changed since it was first saved, and is saved now: so are its new bytes."""
+        """Part of a storage has changed since it was first saved and is saved again: save the new bytes."""
         if value.entry["how"] == "swap":
             if value in it.leaving:
                 it.leaving.remove(value)
             self._out(it, value, storage, value.entry)
-        elif value.spoiled or value.base is not None:  # an op that does not run again has changed it
+        elif value.spoiled or value.base is not None:  # an op that is not rerun has changed it
             value.base, value.sum = bytes_of(self.torch, storage, self.torch.uint8), None
             it.missed += 1
         if value.sum is not None:
@@ -360,13 +362,13 @@ class Carrier:
         it.out += value.bytes
 
     def _due(self, it: Iteration, n: int) -> None:
-        """Give back what was to go before save n."""
+        """Release the memory that should leave before save n."""
         while it.leaving and it.leaving[0].entry["release"] <= n:
             self.streams.release(it.leaving.pop(0))
 
     def _verdict(self) -> tuple[int, int]:
-        """How many tensors were compared, and how many were others, which ends the plan unless it says that
-        they may be."""
+        """How many tensors were compared, and how many differed. A difference ends the plan unless the plan
+        allows it."""
         compared, others = self.same.verdict()
         if others and not self.plan.get("may_differ"):
             self.differs = True
@@ -394,7 +396,7 @@ class Carrier:
                     try:
                         self._back(it, owner, self.torch.uint8)
                     except self.torch.cuda.OutOfMemoryError:
-                        it.missed += 1  # it is fetched when it is needed
+                        it.missed += 1  # it will be fetched when it is needed
                     except Exception as e:
                         self.broke(it, e)
             if isinstance(packed, Kept):
@@ -414,11 +416,11 @@ class Carrier:
         return h.seen_in(self.torch, base)
 
     def _base(self, it: Iteration, value: Value, dtype: DType) -> Tensor:
-        """The bytes of a value as a flat tensor, from where they are."""
+        """The bytes of a value as a flat tensor, fetched from wherever they are."""
         if value.base is None:
             there = value.storage()
             if there is not None and not value.spoiled:
-                return bytes_of(self.torch, there, dtype)  # somebody else has it still
+                return bytes_of(self.torch, there, dtype)  # somebody else still has it
             if value.host is not None:
                 self._back(it, value, dtype)
             else:
@@ -429,7 +431,7 @@ class Carrier:
             try:
                 if not self.streams.elsewhere():
                     self.same.compare(value)
-            except self.torch.cuda.OutOfMemoryError:  # then it is not compared
+            except self.torch.cuda.OutOfMemoryError:  # so it is not compared
                 pass
             except Exception as e:
                 self.broke(it, e)
@@ -454,14 +456,14 @@ class Carrier:
 
 
 def _stays() -> bool:
-    """The default of Carrier.leaves: no plan ends where a module is entered."""
+    """The default of Carrier.leaves: the plan does not end when a module is entered."""
     return False
 
 
 def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:
     if carrier.graph_task() != -1:
         return Kept(it, t)
-    if capturing(carrier.torch):  # begun inside of a module
+    if capturing(carrier.torch):  # the capture began inside a module
         carrier.end(it, CAPTURES)
         return Kept(it, t)
     try:

@@ -1,7 +1,7 @@
-"""The closure that a program hands to an optimizer's step.
+"""The closure that a program passes to an optimizer's step.
 
-The optimizer calls it, but what runs there is the program's: forward and backward passes. Lightning always
-trains in one, and LBFGS runs several in a step.
+The optimizer calls it, but it runs the program's forward and backward passes. Lightning always trains in a
+closure, and LBFGS calls its closure several times per step.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Callable
 
 def around_closure(args: Any, kwargs: Any, inside: Callable[[bool], None]) -> tuple[Any, Any] | None:
     """The arguments of an optimizer's step, with its closure replaced by one that calls inside(True) before
-    it and inside(False) behind it, however it ends. None where there is no closure."""
+    it and inside(False) after it, however it ends. None if there is no closure."""
     given = kwargs.get("closure")
     if callable(given):
         return args, dict(kwargs, closure=_wrapped(given, inside))

@@ -1,7 +1,7 @@
-"""The private names of torch that the agent needs, and nowhere else in it.
+"""The private names of torch that the agent needs. No other module of the agent uses any.
 
-docs/torch-names.md says in which releases each was seen; scripts/torchnames.py reads it from their wheels. A
-name that only some releases have is asked for with getattr.
+docs/torch-names.md lists the releases in which each was found; scripts/torchnames.py reads them from the
+wheels. Names that only some releases have are looked up with getattr.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, Callable
 if TYPE_CHECKING:
     from .kinds import Op, Tensor
 
-# The C++ object of a storage by its address: what a storage is known by as long as it lives.
+# The address of a storage's C++ object, which identifies the storage while it lives.
 address_of = attrgetter("_cdata")
 # How often a tensor was changed in place.
 version_of = attrgetter("_version")
-# What an op takes, returns and writes.
+# The schema of an op: what it takes, returns and writes.
 schema_of = attrgetter("_schema")
 # The number that autograd gave a node: one more than that of the node made before it.
 sequence_of = methodcaller("_sequence_nr")
 
 
 def storage_references(torch: Any) -> Callable[[int], int] | None:
-    """The function that counts the references to a storage by the address of its C++ object, those of tensors
-    above all; None in builds without it, which are older ones without CUDA."""
+    """The function that counts the references to a storage, mostly those of tensors, by the address of its
+    C++ object. None in builds without it: older ones without CUDA."""
     return getattr(torch._C, "_storage_Use_Count", None)
 
 
 def written_arguments(func: Op) -> list[tuple[int, str]]:
-    """Position and name of the arguments that an op changes, as its schema says."""
+    """Position and name of the arguments that an op changes, according to its schema."""
     return [
         (k, a.name)
         for k, a in enumerate(schema_of(func).arguments)
@@ -53,15 +53,15 @@ def step_hooks() -> list[Any]:
 
 
 def dispatch_mode(on_op: Callable[[Op, Any, Any], Any]) -> Any:
-    """A mode that hands every op to a function, with its arguments. A wrapper such as DTensor first becomes
-    ops on what it wraps."""
+    """A mode that passes every op and its arguments to a function. An op on a wrapper such as DTensor first
+    becomes ops on what it wraps."""
     return mode_class()(on_op)
 
 
 @functools.lru_cache(1)
 def mode_class() -> Any:
-    """One class for all modes: a class refers to itself, so only the garbage collector frees it, and with it
-    what its methods enclose."""
+    """The one class for all modes. A class refers to itself, so only the garbage collector would free it and
+    what its methods refer to."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
@@ -70,7 +70,7 @@ def mode_class() -> Any:
             self.on_op = on_op
 
         @classmethod
-        def _should_skip_dynamo(cls) -> bool:  # or the first op would import all of the compiler
+        def _should_skip_dynamo(cls) -> bool:  # or the first op would import the whole compiler
             return False
 
         def __torch_dispatch__(self, func: Op, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -88,28 +88,28 @@ def dispatch_modes(torch: Any) -> int:
 
 
 def is_innermost(torch: Any, mode: Any) -> bool:
-    """Whether a mode can be left: it is this thread's innermost one."""
+    """Whether a mode can be left, because it is this thread's innermost one."""
     count = torch._C._len_torch_dispatch_stack()
     return count > 0 and torch._C._get_dispatch_stack_at(count - 1) is mode
 
 
 def without_dispatch(torch: Any) -> Any:
-    """Ops reach no mode and no subclass meanwhile."""
+    """A guard: while it lives, ops reach no mode and no subclass."""
     return torch._C._DisableTorchDispatch()
 
 
 def without_functions(torch: Any) -> Any:
-    """Subclasses of tensors do not hear of calls meanwhile."""
+    """A guard: while it lives, calls do not reach subclasses of tensors."""
     return torch._C.DisableTorchFunctionSubclass()
 
 
 def without_autocast(torch: Any) -> Any:
-    """Ops run in the precision of their arguments meanwhile."""
+    """A guard: while it lives, ops run in the precision of their arguments."""
     return torch._C._DisableAutocast()
 
 
 def without_versions(torch: Any) -> Any:
-    """Changes in place are not counted meanwhile."""
+    """A guard: while it lives, changes in place are not counted."""
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.ADInplaceOrView)
     return torch._C._ExcludeDispatchKeyGuard(keys)
 
@@ -118,25 +118,25 @@ def without_versions(torch: Any) -> Any:
 
 
 def graph_task(torch: Any) -> Callable[[], int]:
-    """The function that says which backward pass runs on this thread, -1 for none."""
+    """The function that returns the number of the backward pass on this thread, -1 for none."""
     task: Callable[[], int] = torch._C._current_graph_task_id
     return task
 
 
 def autograd_node(torch: Any) -> Callable[[], Any]:
-    """The function that says which node of a backward pass runs on this thread."""
+    """The function that returns the node that a backward pass is running on this thread."""
     node: Callable[[], Any] = torch._C._current_autograd_node
     return node
 
 
 def next_sequence(torch: Any) -> Callable[[], int]:
-    """The function that says which number autograd gives the next node of this thread."""
+    """The function that returns the number that autograd will give this thread's next node."""
     number: Callable[[], int] = torch.autograd._get_sequence_nr
     return number
 
 
 def saved_hooks(torch: Any) -> Any:
-    """What holds the functions around default hooks on saved tensors. DISABLE is one of them."""
+    """The namespace of the functions for default hooks on saved tensors. DISABLE is one of them."""
     return torch._C._autograd
 
 
@@ -152,7 +152,7 @@ def pop_saved_hooks(torch: Any) -> None:
 
 
 def saved_hooks_disabled(torch: Any) -> str | None:
-    """Why no hooks may be pushed, None where they may."""
+    """Why no hooks may be pushed, None if they may."""
     why: str | None = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()
     return why
 
@@ -174,7 +174,7 @@ def is_wrapper(kind: type) -> bool:
 
 
 def local_shard(t: Tensor) -> Tensor:
-    """What a distributed tensor holds on this rank; any other tensor itself."""
+    """The part of a distributed tensor on this rank; any other tensor itself."""
     return getattr(t, "_local_tensor", t)
 
 
@@ -187,7 +187,7 @@ def sparse_parts(t: Tensor) -> list[Tensor]:
 
 
 def memory_stats(torch: Any) -> Callable[[int], Any]:
-    """The function that returns the figures of a device's allocator, nested."""
+    """The function that returns the figures of a device's allocator, as nested dictionaries."""
     stats: Callable[[int], Any] = torch._C._cuda_memoryStats
     return stats
 
@@ -200,22 +200,22 @@ def records_history(torch: Any) -> bool:
 def record_history(torch: Any) -> Callable[..., None]:
     """The function that turns the history on and off."""
     record: Callable[..., None] = torch.cuda.memory._record_memory_history
-    return getattr(record, "original", record)  # below what the lookout put in its place
+    return getattr(record, "original", record)  # the original, if the lookout replaced it
 
 
 def with_cuda(torch: Any, begins: Callable[[], None]) -> None:
-    """Have a function called once when the program first needs a GPU."""
+    """Call a function once, when the program first needs a GPU."""
     torch.cuda._lazy_call(begins)
 
 
 def memory_snapshot(torch: Any) -> dict[str, Any]:
-    """The history and all segments."""
+    """The allocator's history and all its segments."""
     snapshot: dict[str, Any] = torch.cuda.memory._snapshot()
     return snapshot
 
 
 def is_rmm(torch: Any) -> bool:
-    """Whether RMM serves the memory of GPUs."""
+    """Whether RMM serves GPU memory."""
     ours = getattr(sys.modules.get("rmm.allocators.torch"), "rmm_torch_allocator", None)
     rmm = getattr(ours, "_allocator", None)
     return rmm is not None and rmm is torch._C._cuda_getAllocator()

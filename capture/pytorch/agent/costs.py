@@ -1,9 +1,9 @@
-"""Measures what carrying plans out costs in this process, by trying it.
+"""Measures what running a plan costs in this process, by trying it.
 
-On a CPU the training thread itself copies what a plan swaps, and an op that runs again calls Python more than
-once. Both are timed with the code that a plan uses, Carrier, on tensors of our own and outside of modules: no
-hook of the program's sees it, no random number is drawn, no gradient of the program's is touched. It happens
-after a described step and takes some tens of milliseconds, once.
+On a CPU the training thread itself copies what a plan swaps, and rerunning an op calls Python more than once.
+Both are timed with the code that a plan uses, Carrier, on our own tensors and outside modules: no hook of the
+program sees it, no random number is drawn, and no gradient of the program is touched. This happens once,
+after a described step, and takes some tens of milliseconds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from .says import Refused, Says
 if TYPE_CHECKING:
     from .kinds import Plan, Row, Tensor
 
-SMALL, MOST = 4096, 8 << 20  # bytes: of a small tensor, of all copies of a round each way
-ROUNDS, CHAIN = 3, 24  # how often each is tried, ops
+SMALL, MOST = 4096, 8 << 20  # bytes of a small tensor, and of all copies of a round in each direction
+ROUNDS, CHAIN = 3, 24  # how often each is tried, and how many ops are in a chain
 
 
 def _median(figures: list[int]) -> int:
@@ -28,8 +28,8 @@ def _median(figures: list[int]) -> int:
 
 
 def carrying_costs(torch: Any, rows: list[Row]) -> dict[str, Any]:
-    """What carrying out a plan takes that is made of a described step: as much is copied as half of what the
-    step saves lies in tensors of at least that size."""
+    """The cost of running a plan for the described step. Copies are timed at the size for which half of the
+    saved bytes are in tensors at least that large."""
     there = {row[1]: row[2] for row in rows if row[0] == "a"}
     saved: set[int] = set()
     for row in rows:
@@ -43,16 +43,15 @@ def carrying_costs(torch: Any, rows: list[Row]) -> dict[str, Any]:
 
 
 class Costs:
-    """Measures. Figures are in nanoseconds; all of one kind are taken in turn with those that they are
-    compared with."""
+    """Takes the measurements, in nanoseconds. What is compared is measured alternately."""
 
     def __init__(self, torch: Any) -> None:
-        # what others do meanwhile on the processor does not count
+        # time that the processor spends on other threads does not count
         self.torch, self.clock = torch, time.thread_time_ns
 
     def measure(self, size: int) -> dict[str, Any]:
-        """What a swap of a tensor of so many bytes takes, out and back, and a small one's beside it; and
-        an op that runs again beyond its own time."""
+        """The time of swapping `size` bytes out and back, and of swapping a small tensor; and the overhead of
+        rerunning an op, beyond the op's own time."""
         torch, size = self.torch, max(size, 16 * SMALL)
         with torch.enable_grad(), without_autocast(torch):
             small, large = self._copies(SMALL, 16), self._copies(size, min(max(MOST // size, 1), 8))
@@ -64,7 +63,7 @@ class Costs:
             }
 
     def _carrier(self, plan: Plan) -> Carrier:
-        """A Carrier that stands at no module."""
+        """A Carrier that hooks no module."""
         carrier = Carrier(self.torch, plan)
         carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
         carrier.region.thread = threading.get_ident()
@@ -106,19 +105,19 @@ class Costs:
                 if carrier.now.missed or carrier.why:
                     raise Refused(carrier.why or Says("copies_untimed"))
                 carrier.next()
-        # Behind the first round the memory on the host has been touched, as in a plan's later steps.
+        # After the first round the memory on the host has been touched, as in a plan's later steps.
         return [max(_median(a[count:]) - _median(b[count:]), 1) for a, b in zip(taken[swaps], taken[keeps])]
 
     def _again(self) -> int:
-        """An op that runs again, with noting it beforehand and without its own time. Both are tried in a
-        chain of small ones."""
+        """The overhead of rerunning an op: with noting it beforehand, but without its own time. Measured on a
+        chain of small ops, with and without rerunning them."""
         torch = self.torch
         name, func = "aten::mul", torch.ops.aten.mul.Tensor
         x, w = (torch.full((64,), 1.0, dtype=torch.float32, device="cpu").requires_grad_() for _ in range(2))
 
         def chain(carrier: Carrier) -> int:
             begin = self.clock()
-            try:  # a signal's handler may raise in here, and the program survive that
+            try:  # a signal handler may raise in here, and the program may survive that
                 carrier.region.push()
                 y = x
                 for _ in range(CHAIN):
@@ -128,7 +127,7 @@ class Costs:
             torch.autograd.grad(y.sum(), w)
             return self.clock() - begin
 
-        saves: list[int] = []  # the numbers of the tensors that are made in the chain
+        saves: list[int] = []  # the save numbers of the tensors made in the chain
         spy = self._carrier({})
         spy.watch = _Spy(saves, {address_of(x.untyped_storage()), address_of(w.untyped_storage())})
         chain(spy)
@@ -152,11 +151,11 @@ class Costs:
                 for _ in range(CHAIN):
                     func(x, w)
                 own.append(self.clock() - begin)
-        return max(min(takes[1]) - min(takes[0]) - min(own), 0) // CHAIN  # whatever else happens adds to it
+        return max(min(takes[1]) - min(takes[0]) - min(own), 0) // CHAIN  # disturbances only add to it
 
 
 class _Spy:
-    """Notes which of the tensors that autograd saves are none of those that were there."""
+    """Notes the saved tensors that did not exist before."""
 
     def __init__(self, saves: list[int], there: set[int]) -> None:
         self.saves, self.there, self.n = saves, there, 0

@@ -1,8 +1,8 @@
 """Whether a call of an op draws random numbers, or does something else that may happen only once.
 
-torch tags the ops that may draw. Attention is one, because it may drop weights, but it is mostly asked to
-drop none: the call draws, not the op. If attention never ran again, a transformer could not be trained on
-recompute at all.
+torch tags the ops that may draw. Attention is one, because it can apply dropout to its weights, but most
+calls do not: the call draws, not the op. If attention could never run again, no transformer could be trained
+with recompute.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from .compat import schema_of, without_dispatch
 if TYPE_CHECKING:
     from .kinds import Chance, Device, Op, Tensor
 
-# Ops that draw nothing, and give the same bits each time, where their chance to drop a weight is 0
+# Ops that draw nothing and give the same bits each time if their dropout probability is 0
 # (aten/src/ATen/native/transformers in torch's sources).
 ATTENTION = {
     "aten::_scaled_dot_product_" + kind
     for kind in ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 }
 
-# What these ops return and write only where they drop weights: of no use to their backward pass otherwise,
-# and uninitialised memory on a GPU (attention.cu, same folder).
+# Outputs that these ops write only if they apply dropout. Otherwise their backward pass does not use them,
+# and on a GPU they are uninitialised memory (attention.cu, same folder).
 UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"}
 
-# Ops that change running statistics among their arguments and do not say so: of SyncBatchNorm, which gathers
-# in the forward pass what all ranks have.
+# Ops that update running statistics among their arguments though their schemas do not say so. SyncBatchNorm
+# uses them to gather the statistics of all ranks in the forward pass.
 ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
 
 
 def chance_of(func: Op, torch: Any) -> Chance:
-    """None for an op that never draws, () for one that may at any call or may run but once, and otherwise
-    the argument that is 0 where it does not: position, name, default."""
+    """None for an op that never draws; () for one that may draw at any call or may run only once; otherwise
+    the argument that is 0 if the call does not draw: position, name, default."""
     if schema_of(func).name in ONCE:
         return ()
     if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -45,7 +45,7 @@ def chance_of(func: Op, torch: Any) -> Chance:
 
 
 def draws(chance: Chance, args: Any, kwargs: Any) -> bool:
-    """Whether such a call draws."""
+    """Whether a call with these arguments draws."""
     if not chance:
         return chance is not None
     at, name, default = chance
@@ -53,8 +53,8 @@ def draws(chance: Chance, args: Any, kwargs: Any) -> bool:
 
 
 def unwritten(torch: Any, func: Op, out: Any) -> Sequence[Tensor]:
-    """The tensors among what a call of attention returned that hold whatever their memory held before. The
-    call dropped nothing."""
+    """The outputs of an attention call without dropout that were never written, so they hold whatever was in
+    memory."""
     if schema_of(func).name not in ATTENTION:
         return ()
     return [
@@ -64,7 +64,7 @@ def unwritten(torch: Any, func: Op, out: Any) -> Sequence[Tensor]:
 
 @contextlib.contextmanager
 def undrawn(torch: Any, device: Device) -> Iterator[None]:
-    """Has whatever runs leave the device's generator as it was, should it count the call."""
+    """Restore the state of the device's generator afterwards, in case the op counts the call."""
     with without_dispatch(torch):
         generator = (
             torch.cuda.default_generators[device.index] if device.type == "cuda" else torch.default_generator

@@ -1,4 +1,4 @@
-"""What happens to an error of the agent's: it disarms the agent for good, and training goes on."""
+"""Handles errors of the agent: an error disarms the agent for good, and training goes on."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from .says import why_of
 class Guard:
     def __init__(self) -> None:
         self.dead = False  # the agent is disarmed, or has gone
-        self.why = ""  # of the first error
+        self.why = ""  # the first error
 
     def caught(self, error: BaseException) -> bool:
-        """Disarm. Returns whether the error is the program's own, and to be raised again."""
+        """Disarm. Returns whether the error is the program's own and must be raised again."""
         self.dead = True
         self.why = self.why or why_of(error)
         return not isinstance(error, Exception) or _raised_by_a_handler(error)
 
     def broke(self, error: BaseException) -> None:
-        """Disarm, and raise what is the program's own."""
+        """Disarm, and raise the error again if it is the program's own."""
         if self.caught(error):
             raise error
 
 
 def _raised_by_a_handler(error: BaseException) -> bool:
-    """Whether a handler of the program's, of a signal that came while the agent ran, raised the error."""
+    """Whether one of the program's signal handlers raised the error while the agent ran."""
     handlers = set()
     for number in range(1, signal.NSIG):
         try:

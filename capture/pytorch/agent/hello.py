@@ -1,4 +1,4 @@
-"""What the agent says of the process that it lives in."""
+"""What the agent tells a viewer about its process."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .wire import VERSION
 if TYPE_CHECKING:
     from .kinds import Device
 
-MAX_GPUS = 64  # that are described
+MAX_GPUS = 64  # how many are described at most
 WAITING = Says("first_step")
 
 
 def hello(
     torch: Any, device: Device | None, how: str, offloads: bool, room: int, waiting: bool
 ) -> dict[str, Any]:
-    """The payload of a hello. The device and its room are those of the parameters, how is by which means
-    windows are captured, offloads says whether saved tensors wait on the host."""
+    """The payload of a hello. device and room are those of the parameters, how is the way windows are
+    captured, and offloads says whether saved tensors wait on the host."""
     rank = environment_number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
     world = environment_number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     dist = sys.modules.get("torch.distributed")
@@ -54,12 +54,12 @@ def hello(
 
 
 def _gpus(torch: Any) -> list[dict[str, Any]]:
-    """The GPUs that the process sees, for planning; none before it has used one."""
+    """The GPUs that the process sees, for planning; empty before it has used one."""
     try:
         cuda = torch.cuda
         if not cuda.is_initialized():
             return []
         every = [(k, cuda.get_device_properties(k)) for k in range(min(cuda.device_count(), MAX_GPUS))]
         return [{"ordinal": k, "name": p.name, "bytes": p.total_memory} for k, p in every]
-    except Exception:  # a device that is lost
+    except Exception:  # the device is lost
         return []

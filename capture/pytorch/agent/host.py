@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 
-# of the host memory that is available: more than that is not asked for, or the system might end a process
+# the share of the available host memory to ask for: beyond it, the system might kill a process
 HOST_SHARE = 0.9
 
-# Where control groups of version 2 and 1 are, and what they call their limit, what is used, and the part of
-# that which the kernel gives back when it has to.
+# For cgroups v2 and v1: where they are mounted, and what they call the limit, the usage, and the part of the
+# usage that the kernel can reclaim.
 GROUPS = (
     ("/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"),
     ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -16,8 +16,8 @@ GROUPS = (
 
 
 def host_room(root: str = "") -> int | None:
-    """The bytes that may be had on this host, by the system's word and by that of the process's control
-    group and all above it; None where nobody says."""
+    """The bytes that this process can still get on this host, by the system's figures and by the limits of
+    its cgroup and all cgroups above; None if neither says."""
 
     def text(path: str) -> str:
         with open(root + path) as f:
@@ -38,7 +38,7 @@ def host_room(root: str = "") -> int | None:
             continue
         mount, limit, used, idle = GROUPS[1 if kind else 0]
         parts = [part for part in path.split("/") if part]
-        for n in range(len(parts) + 1):  # in a container only some of them may be there
+        for n in range(len(parts) + 1):  # in a container, some of them may be missing
             group = "/".join([mount] + parts[:n]) + "/"
             try:
                 stat = dict(line.split() for line in text(group + "memory.stat").splitlines())

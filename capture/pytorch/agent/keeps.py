@@ -1,9 +1,9 @@
-"""Until when the program itself keeps what autograd saved.
+"""How long the program itself keeps what autograd saved.
 
-A saved tensor that waits on the host, or is to be made again, frees its memory only once nobody else refers
-to it. The program often does: a function keeps each tensor that it gave a name until it returns, a loop its
-result until the next one comes. While a window describes a step, the only references that autograd has are
-those of the tensors that the hooks keep. So the program has let go where no reference is left beside these.
+If a plan swaps or drops a saved tensor, its memory is freed only once nobody else refers to it. The program
+often does: a function keeps each tensor that it named until it returns, and a loop keeps its result until the
+next one comes. While a window describes a step, autograd's only references are the tensors that the hooks
+keep. So once no other reference is left, the program has let go.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class Keeps:
-    """Counts, for each storage of which autograd saved something, the references to it that are not
-    autograd's. Where torch does not count references, nothing is known."""
+    """Counts the references to each saved storage that are not autograd's. If torch cannot count references,
+    nothing is known."""
 
     def __init__(self, torch: Any) -> None:
-        # by number: the storage, and how many tensors the hooks keep of it; None for no longer known
+        # by number: the storage, and how many tensors of it the hooks keep; None if no longer known
         self.saved: dict[int, tuple[weakref.ref[UntypedStorage], int] | None] = {}
         self.references: Callable[[int], int] | None = storage_references(torch)
-        self.own = 0  # references that counting adds, which differs between releases
+        self.own = 0  # references that counting itself adds; differs between releases
         if self.references is not None:
             with without_dispatch(torch):
                 one = torch.empty(1)
@@ -38,8 +38,8 @@ class Keeps:
         return self.references(address_of(storage))
 
     def save(self, number: int, storage: weakref.ref[UntypedStorage], stays: bool) -> None:
-        """Something of a storage was saved. stays says that a hook keeps a tensor of its own for it: any
-        other stand-in may refer to the storage or not, and nothing is known of that one from here on."""
+        """Part of a storage was saved. stays says that a hook keeps its own tensor of it. Any other stand-in
+        may or may not refer to the storage, so nothing is known about the storage from here on."""
         if self.references is None:
             return
         if not stays:
@@ -50,7 +50,7 @@ class Keeps:
             self.saved[number] = known[0], known[1] + 1
 
     def let_go(self) -> list[int]:
-        """The numbers of the storages that the program has dropped since this was last asked, in order."""
+        """The numbers of the storages that the program has dropped since the last call, in order."""
         gone = []
         for number, known in list(self.saved.items()):
             if known is not None and self._count(known[0]) <= self.own + known[1]:
@@ -59,5 +59,5 @@ class Keeps:
         return sorted(gone)
 
     def need(self, number: int) -> bool:
-        """Autograd needs a storage again. Whether the program keeps it still."""
+        """Autograd needs a storage again. Returns whether the program still keeps it."""
         return self.saved.pop(number, None) is not None

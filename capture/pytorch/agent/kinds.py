@@ -1,7 +1,7 @@
-"""Names for the types of what is torch's, and for tuples that several modules hand to each other.
+"""Names for torch's types, and for tuples that modules exchange.
 
-Only type checkers read this module: it is in no bundle. torch is not there where the agent is checked, so
-what the agent asks of torch's types stands here. A tensor answers to so much that it is Any.
+Only type checkers read this module: it is in no bundle. The agent is type-checked without torch installed, so
+what it needs from torch's types is declared here. A tensor has so many attributes that it is Any.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ DType = Any
 
 class Device(Protocol):
     type: str
-    index: int  # of a GPU
+    index: int  # the number of a GPU
 
 
 class UntypedStorage(Protocol):
@@ -39,13 +39,13 @@ class Optimizer(Protocol):
 
 
 class Carries(Protocol):
-    """What carries a plan out, where a step ends and on the training thread."""
+    """Runs a plan. Called at the end of a step, on the training thread."""
 
-    why: str  # it is to end, "" where it is not
-    differs: bool  # something came back that was not the same
-    took: tuple[int, int]  # nanoseconds that the copies of the last step took, out and back
-    watch: Any  # is told of what is saved and loaded
-    window: Any  # is told of what waits on the host
+    why: str  # why the plan must end, "" if it need not
+    differs: bool  # something came back with different bytes
+    took: tuple[int, int]  # nanoseconds that the last step's copies took, out and back
+    watch: Any  # is told what is saved and loaded
+    window: Any  # is told what waits on the host
 
     @property
     def thread(self) -> int: ...
@@ -54,16 +54,16 @@ class Carries(Protocol):
     def remove(self) -> None: ...
 
 
-Op = Any  # an OpOverload, as a dispatch mode is handed it
+Op = Any  # an OpOverload, as passed to a dispatch mode
 
 Clock = Callable[[], int]  # nanoseconds
-Row = Tuple[Any, ...]  # of a recording, see lines.py
+Row = Tuple[Any, ...]  # a row of a recording, see rows.py
 Look = Tuple[str, int, int, int, int]  # device, its index, bytes ever asked for, bytes held, bytes that came
-Timer = Tuple[Any, Any, Any]  # the event before a kernel, the one behind it, their stream
+Timer = Tuple[Any, Any, Any]  # the event before a kernel, the one after it, their stream
 Chance = Union[None, Tuple[()], Tuple[int, str, Any]]  # see chance_of
 Info = Tuple[str, Any, List[Tuple[int, str]], Chance]  # see Rerun._info
 Plan = Dict[str, Any]
-Entry = Dict[str, Any]  # what a plan says of one saved tensor
+Entry = Dict[str, Any]  # what a plan says about one saved tensor
 Moved = Tuple[int, int, int, int, int, int]  # see Carrier.next
-# means, steps, whether saves are told of, the pool's library, orders
+# how to capture, steps, whether to note saves, the pool's library, orders
 Wish = Tuple[str, int, bool, str, List[int]]

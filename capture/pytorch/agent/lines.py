@@ -1,8 +1,7 @@
-"""How a captured stretch of training becomes text: the JSON lines that gmemtop's package traces/described
-documents.
+"""Writes a captured window as text: the JSON lines that gmemtop's package traces/described documents.
 
-The sending thread does this, for which nobody waits. Only now are categories, labels and the device's times
-looked up.
+This runs on the sending thread, where nobody waits for it. Categories, labels and the device's times are
+looked up only now.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ if TYPE_CHECKING:
 def lines(
     head: dict[str, Any], steps: list[tuple[int, int]], rows: Rows, storages: Storages, uses: Uses
 ) -> Iterator[str]:
-    """A window as text, some hundred kilobytes at a time. head is what its first line says beyond what is
-    known here; its epoch_ns is the Unix time of the clock's zero. The device must be done with all that it
-    times."""
+    """A window as text, some hundred kilobytes at a time. head adds fields to its first line; its epoch_ns is
+    the Unix time of the clock's zero. The device must have finished everything that it times."""
     steps = rows.device_times(steps)
     storages.untouched()
     head = dict(

@@ -12,7 +12,7 @@ from typing import Any, Iterator, Mapping
 from .says import told
 from .wire import BYE, MAX_FRAME, VERSION
 
-PIECE = 1 << 18  # bytes that are written at once
+PIECE = 1 << 18  # how many bytes to write at once
 
 
 class Bell:
@@ -27,18 +27,18 @@ class Bell:
             os.set_blocking(end, False)
 
     def ring(self) -> None:
-        """Have the thread look at once."""
+        """Make the thread look at once."""
         for end in self.ends[1:]:
             try:
                 os.write(end, b"!")
             except OSError:
-                pass  # it rings already
+                pass  # it is ringing already
 
     def hush(self) -> None:
         os.read(self.ends[0], 4096)
 
     def sleep(self, milliseconds: int) -> None:
-        """Sleep until it rings, so long at most."""
+        """Sleep until it rings, at most this long."""
         poll = select.poll()
         poll.register(self.ends[0], select.POLLIN)
         if poll.poll(milliseconds):
@@ -58,7 +58,7 @@ class Link:
 
     def __init__(self, path: str, bell: Bell) -> None:
         self.path, self.bell = path, bell
-        self.sock: Any = None  # of the viewer, None while there is none
+        self.sock: Any = None  # the viewer's, None while there is none
         self.poll: Any = None
         self.out = bytearray()
         self.unread = bytearray()
@@ -91,21 +91,21 @@ class Link:
         self.out += struct.pack("<IB", len(payload) + 1, kind) + payload
 
     def write(self) -> bool:
-        """Write what can be written, and say whether that was all. Raises OSError if the viewer has gone."""
+        """Write what can be written. Returns whether that was all. Raises OSError if the viewer has gone."""
         try:
             while self.out:
-                # A copy: a view that somebody holds who goes through all objects there are (gc.get_objects)
-                # would keep what is left from being cut.
+                # A copy: if somebody who lists all objects (gc.get_objects) held a view, the buffer could not
+                # be cut.
                 n = self.sock.send(self.out[:PIECE])
                 del self.out[:n]
                 self.written += n
             return True
         except (BlockingIOError, InterruptedError):
-            return False  # the viewer does not read as fast as we write
+            return False  # the viewer reads more slowly than we write
 
     def read(self, wait: int) -> bool:
-        """Wait so many milliseconds for bytes, for room to write or for the bell. Returns whether bytes have
-        come. Raises OSError if the viewer has gone."""
+        """Wait up to `wait` milliseconds for bytes, for room to write or for the bell. Returns whether bytes
+        have come. Raises OSError if the viewer has gone."""
         came = False
         self.poll.modify(self.sock, select.POLLIN | (select.POLLOUT if self.out else 0))
         for fd, event in self.poll.poll(wait):
@@ -123,7 +123,8 @@ class Link:
         return came
 
     def frames(self) -> Iterator[tuple[int, bytes]]:
-        """The frames that have come whole, as kind and payload. Raises ValueError for what is no frame."""
+        """The frames that have arrived completely, as kind and payload. Raises ValueError for anything else
+        than a frame."""
         while len(self.unread) >= 5:
             size, kind = struct.unpack_from("<IB", self.unread)
             if size < 1 or size > MAX_FRAME:
@@ -136,7 +137,7 @@ class Link:
 
 
 def refuse(path: str, why: str, code: str = "") -> None:
-    """Tell the viewer at a socket why no agent begins here."""
+    """Tell the viewer at a socket why no agent can start here."""
     payload = json.dumps(
         {
             "version": VERSION,

@@ -1,12 +1,12 @@
-"""Has the allocator keep its history while an out-of-memory would be seen by nothing else.
+"""Turns the allocator's history on when nothing else would see an out-of-memory error.
 
-Windows begin where a step ends. A program that dies in its first step, one that never steps an optimizer, and
-one that dies in an evaluation between two steps would leave no request that failed. So the history is on from
-the first call of CUDA to the end of the first step, in programs that were started with the agent, and in
-stretches that last much longer than steps do. Usual steps cost nothing. The allocations of a long stretch
-that came before it was noticed have no stacks.
+Windows begin where a step ends. So if a program dies in its first step, never steps an optimizer, or dies in
+an evaluation between two steps, no window would show the request that failed. Therefore the history is on
+from the first CUDA call to the end of the first step, in programs that were started with the agent, and in
+stretches that last much longer than a step. Ordinary steps cost nothing. Allocations made in a long stretch
+before it was noticed have no stacks.
 
-Rejected: to leave it on. It takes microseconds for each allocation, which is more than the agent may.
+Rejected: leaving it on. It takes microseconds per allocation, more than the agent is allowed to cost.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from .patch import Patches
     from .windows import Windows
 
-LONG = 3  # times the newest step after which a stretch is a long one
-SHORTEST_LONG = 5e8  # nanoseconds that it lasts at least
-LONGEST_WAIT = 600.0  # seconds for which the history is on before a first step
+LONG = 3  # a stretch is long after this many times the newest step
+SHORTEST_LONG = 5e8  # the shortest long stretch, in nanoseconds
+LONGEST_WAIT = 600.0  # seconds that the history stays on before a first step
 
 
 class Lookout:
-    """Turns the history on and off. Its thread is the training's or the sending one: torch locks."""
+    """Turns the history on and off, on the training thread or the sending thread: torch locks."""
 
     def __init__(self, torch: Any, clock: Clock, windows: Windows, patches: Patches) -> None:
         self.torch, self.clock, self.windows = torch, clock, windows
         self.pid = os.getpid()
         self.history: History | None = None
-        self.theirs = True  # the program may keep a history of its own, unseen
-        self.until = 0.0  # when it goes off if no step ends
+        self.theirs = True  # the program may keep its own history, which we would not see
+        self.until = 0.0  # when to turn it off if no step ends
         self.patches = patches
 
     def launched(self) -> None:
-        """Begin with CUDA, in a program that has just imported torch."""
+        """In a program that has just imported torch: begin when it first uses CUDA."""
         there = weakref.ref(self)
         self.theirs = False
 
@@ -72,7 +72,7 @@ class Lookout:
         return record
 
     def begin(self) -> None:
-        """Turn the history on, unless somebody has or nobody can."""
+        """Turn the history on, unless it is already on or cannot be turned on."""
         busy = self.history is not None or self.theirs or self.windows.open is not None
         if busy or self.windows.unfinished is not None or foreign(self.torch) is not None:
             return
@@ -83,7 +83,7 @@ class Lookout:
         self.history, self.until = history, time.monotonic() + LONGEST_WAIT
 
     def look(self, begin: int | None, produced: int, lasted: int) -> None:
-        """The sending thread's turn: begin in a stretch that is long, and end where no step comes."""
+        """Called by the sending thread: begin in a long stretch, and end if no step comes."""
         if self.history is not None:
             if not produced and time.monotonic() > self.until:
                 self.end()
@@ -92,13 +92,13 @@ class Lookout:
                 self.begin()
 
     def end(self) -> None:
-        """Turn it off: a step has ended."""
+        """A step has ended: turn the history off."""
         history, self.history = self.history, None
         if history is not None:
             history.unhook()
 
     def last(self, produced: int) -> None:
-        """The program ends: hand the history over as its last window if memory ran out."""
+        """The program ends: if memory ran out, hand the history over as its last window."""
         history, self.history = self.history, None
         if history is None:
             return

@@ -1,11 +1,11 @@
-"""Plans begin and end between two steps.
+"""Starts and ends plans, between two steps.
 
-An order is a plan with a number, or none. It takes effect where a step ends, on the training thread, and
-never while a window is open. Each step's row says which plan it ran under and what that moved. A plan that
-cannot begin, or that does not fit three iterations in a row, is given up with a notice.
+An order is a plan with a number, or no plan. It takes effect at the end of a step, on the training thread,
+and never while a window is open. Each step's row says which plan it ran under and what the plan moved. A plan
+that cannot begin, or that does not fit three iterations in a row, is given up with a notice.
 
-Without a plan the program's memory is left alone, unless its viewer said that it may not fit: then
-saved tensors wait on the host.
+Without a plan the program's memory is left alone, unless its viewer said that it may not fit: then saved
+tensors wait on the host.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ if TYPE_CHECKING:
     from .pool import Pool
     from .wishes import Wishes
 
-# without plans, the processor time is asked at most every WORK_SHARE times as long as that takes, which is
-# taken to be so many nanoseconds at most
+# reading the processor time takes t nanoseconds, at most WORK_MOST: without a plan, it is done at most once
+# every WORK_SHARE * t
 WORK_SHARE, WORK_MOST = 1000, 20000
 
 
 def unplannable(device: Device | None) -> str:
-    """Why no plan can be carried out where the parameters are, "" where one can."""
+    """Why no plan can run on the parameters' device, "" if one can."""
     if device is None or device.type in ("cpu", "cuda"):
         return ""
     return Says("device_without_plans", str(device))
 
 
 class Manager:
-    """Has plans carried out."""
+    """Starts and ends plans."""
 
     def __init__(self, torch: Any, outbox: Outbox, wishes: Wishes, optimizers: Optimizers) -> None:
         self.torch, self.outbox, self.wishes, self.optimizers = torch, outbox, wishes, optimizers
@@ -56,21 +56,21 @@ class Manager:
         self.carrier: Carries | None = None
         self.managed = 0
         self.happened: tuple[int, ...] = WITHOUT[1:]  # what the carrier moved in its last step
-        self.was = 0  # the number of the plan before
-        self.plan_order = 0  # the order that began the plan
+        self.was = 0  # the number of the previous plan
+        self.plan_order = 0  # the order that started the plan
         self.unplanned: tuple[str, ...] = settings.unplanned
-        self.offloads = False  # what is saved waits on the host, as viewers are told
+        self.offloads = False  # saved tensors wait on the host, as viewers are told
         self.worked: tuple[int, ...] = UNTIMED
-        # the thread that a step ended on, its processor time then, and the number of the next step
+        # the thread on which a step ended, its processor time then, and the number of the next step
         self.since = 0, 0, 0
-        self.next_work = 0  # when it is asked again
-        self.exact = False  # it is asked at each step's end, since a plan is made or was on
-        self.pool: Pool | None = None  # that was used last
-        # the room on the host when this was described last: before any rank took its part
+        self.next_work = 0  # when to read the processor time again
+        self.exact = False  # read it at each step's end, since a plan is being made or has run
+        self.pool: Pool | None = None  # the last pool used
+        # the free memory on the host at the last description, before any rank took its part
         self.before: int | None = None
 
     def step_ended(self, now: int, index: int) -> tuple[int, ...]:
-        """A step has ended, of that index. Returns the number of its plan, and what that moved."""
+        """Step index has ended. Returns the number of its plan, and what the plan moved."""
         carrier = self.carrier
         if carrier is None and now < self.next_work:
             self.worked = UNTIMED
@@ -82,20 +82,20 @@ class Manager:
         known = self.since[0] == thread and self.since[2] == index
         self.worked = (worked - self.since[1] if known else -1,) + took
         self.since = thread, worked, index + 1
-        # a step is known by two answers
+        # two readings are needed to know a step
         rest = 2 * WORK_SHARE * min(time.perf_counter_ns() - begin, WORK_MOST)
         self.next_work = now + rest if known and not self.exact else 0
         return (self.managed,) + self.happened
 
     def calm(self) -> bool:
-        """Whether the next steps need nothing of the manager."""
+        """Whether the next steps need nothing from the manager."""
         return self.carrier is None and self.next_work > 0 and not self.unplanned
 
     def manage(self) -> None:
-        """Take up an order. At a step's end, on the training thread, with no window open."""
+        """Execute an order. Called at a step's end, on the training thread, with no window open."""
         if not (self.wishes.plans or self.unplanned or self.carrier is not None):
             return
-        # a step that becomes a graph: what begins or ends a plan waits for the next one
+        # the step is being captured into a graph: wait for the next one before starting or ending a plan
         if capturing(self.torch):
             return
         carrier = self.carrier
@@ -143,7 +143,7 @@ class Manager:
         self.offload()
 
     def _ended(self, reason: str, text: str) -> None:
-        """Say to who ordered the plan that it is over."""
+        """Tell whoever ordered the plan that it has ended."""
         self.outbox.answer([self.plan_order], ENDED, reason, text)
         self.plan_order = 0
 
@@ -197,7 +197,7 @@ class Manager:
         return True
 
     def offload(self) -> None:
-        """Have what is saved wait on the host where there is no plan and that was asked for."""
+        """Move saved tensors to the host, if that was asked for and there is no plan."""
         if not self.unplanned or self.carrier is not None or self.wishes.leaving:
             return
         room = host_room()
@@ -222,12 +222,12 @@ class Manager:
         self.offloads = offloads
 
     def connected(self) -> None:
-        """A viewer has come, who has not heard it."""
+        """A viewer has connected: tell it whether saved tensors wait on the host."""
         if isinstance(self.carrier, Offload):
             self._say_where()
 
     def _kept(self, why: str) -> None:
-        """From now on what is saved stays where it is, where there is no plan."""
+        """From now on, saved tensors stay where they are while there is no plan."""
         self.unplanned = ()
         if self.carrier is not None and self.managed == 0:
             self.off()
@@ -242,14 +242,14 @@ class Manager:
             self.pool = carrier.pool
 
     def let_go(self) -> None:
-        """End what is carried out on this thread: the agent is disarmed."""
+        """The agent is disarmed: end what runs on this thread."""
         if self.carrier is not None and self.carrier.thread in (0, threading.get_ident()):
             self.off()
 
     def settle(self, lasted: int) -> str:
-        """Wait for what a pool has served and training still holds: gradients above all, which the next
-        step lets go of. Returns what is left, "" for nothing. On the sending thread, before the agent
-        goes; a step lasts so many nanoseconds."""
+        """Wait until training releases what the pool served: mainly gradients, which the next step frees.
+        Returns what is left, "" for nothing. Called on the sending thread before the agent leaves; lasted is
+        the duration of a step in nanoseconds."""
         deadline = time.monotonic() + min(max(1.0, 3e-9 * lasted), 60.0)
         while self.pool is not None and self.pool.left() and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -278,7 +278,7 @@ class Manager:
         ranks, room = local_ranks(), host_room()
         slab = plan.get("slab", 0) + plan.get("state", 0)
         if room is not None and slab <= room * HOST_SHARE and self.before is not None:
-            room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
+            room = max(room, self.before)  # the sum below already includes what other ranks have taken by now
         if room is not None and slab * ranks > room * HOST_SHARE:
             takes, free = slab * ranks >> 20, room >> 20
             return (
@@ -287,8 +287,8 @@ class Manager:
         return ""
 
     def watch(self, window: Ops, saves: bool) -> None:
-        """Have a window told of what is saved, where that is wished for, by a carrier that keeps
-        everything where there is none; and of what is offloaded in any case."""
+        """Let a window see what is saved, if that was asked for; without a plan, a carrier that keeps
+        everything reports it. The window is always told what is offloaded."""
         if saves:
             self.exact, self.before = True, host_room()
         if saves and self.carrier is None:
@@ -300,7 +300,7 @@ class Manager:
             self.carrier.window = window
 
     def unwatch(self, window: Any) -> None:
-        """A window closes."""
+        """A window closes: stop telling it."""
         carrier = self.carrier
         if carrier is None:
             return

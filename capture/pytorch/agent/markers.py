@@ -1,4 +1,4 @@
-"""The files by which viewers find the agent."""
+"""Marker files, by which viewers find the agent."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .wire import VERSION
 
 
 def started() -> int:
-    """When this process began, in the kernel's ticks; 0 if unknown."""
+    """When this process started, in kernel ticks; 0 if unknown."""
     try:
         with open("/proc/self/stat") as f:
             return int(f.read().rpartition(")")[2].split()[19])
@@ -18,8 +18,8 @@ def started() -> int:
 
 
 class Markers:
-    """Word of where a viewer finds the agent, in folders that only its user can enter: one of its own, and
-    the one that the socket is in."""
+    """Files that tell viewers where the agent is, in two folders that only its user can enter: the agent's
+    own, and the one that the socket is in."""
 
     def __init__(self, socket_path: str) -> None:
         self.socket_path = socket_path
@@ -31,7 +31,7 @@ class Markers:
         for folder in sorted({own, os.path.dirname(self.socket_path)}):
             try:
                 if folder == own and not os.path.isdir(folder):
-                    os.mkdir(folder, 0o700)  # the other is the viewer's to make
+                    os.mkdir(folder, 0o700)  # the viewer makes the other one
                 if os.lstat(folder).st_uid != os.getuid() or os.path.islink(folder):
                     continue
                 path = os.path.join(folder, "%d.json" % pid)
@@ -41,10 +41,10 @@ class Markers:
                 os.replace(path + ".part", path)
                 self.paths.append(path)
             except OSError:
-                pass  # without it the agent is not found again; it is no reason to trouble the training
+                pass  # nobody finds the agent again without it, but that is no reason to disturb training
 
     def remove(self) -> None:
-        """Viewers no longer find this agent, and another may start in this process."""
+        """Remove the files: viewers no longer find this agent, and another may start in this process."""
         while self.paths:
             try:
                 os.unlink(self.paths.pop())

@@ -1,19 +1,19 @@
-"""Keeps a training within its memory until there is a plan: everything that autograd saves waits on the host
-until it is needed.
+"""Makes a training fit into its memory until there is a plan: every saved tensor waits on the host until it
+is needed.
 
-A plan is made from two steps that ran, and a training that does not fit runs none. So if a plan is wanted
-from the start, this stands in for it from the first forward pass on, and again whenever a plan has ended. It
-is slow, since compute waits for each copy, and takes as little memory as is possible without knowing what
-comes: parameters, what is being computed, and one saved tensor at a time.
+A plan is made from two steps that ran, but a training that does not fit runs none. So if a plan is wanted
+from the start, this replaces it from the first forward pass on, and again whenever a plan has ended. It is
+slow, since compute waits for each copy. But it uses as little memory as possible without knowing what comes:
+parameters, what is being computed, and one saved tensor at a time.
 
 It is a Carrier without a plan, so the same things are checked: changes in place, graphs that are kept or
-never run backward, tensors that return different.
+never run backward, tensors that come back different.
 
-A step that is described meanwhile must read as if everything had stayed, since plans are made from it. So the
-window is told which storages go and where their bytes come back, and shows one storage that was there all the
-time. The time that compute waited is taken out of its clock.
+A step described meanwhile must look as if every tensor had stayed, since plans are made from it. So the
+window is told which storages leave and where their bytes come back, and shows a single storage that was there
+all the time. The time that compute waited is subtracted from the window's clock.
 
-The host memory is not pinned: torch's cache would keep what is pinned for a few steps.
+The host memory is not pinned: torch's cache would keep pinned memory for a few steps.
 
 Rejected: describing a smaller batch and scaling it (a running program cannot be asked for one); fake tensors
 in the real process (its optimizer, data and kernels differ there; gmemtop estimate does this separately);
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from .kinds import Device, DType, Entry, Module, Moved, Tensor, UntypedStorage
     from .storages import Storages
 
-LEAST = 1 << 12  # bytes: what is smaller stays
+LEAST = 1 << 12  # bytes: smaller tensors stay
 
 
 class _Waiting(Value):
-    """A value of which a window may think that it never went."""
+    """A value that a window may show as if it had never left."""
 
     __slots__ = ("carrier", "storages", "number")
 
@@ -58,8 +58,8 @@ class _Waiting(Value):
 
 
 class Offload(Carrier):
-    """Has what is saved on devices of some types wait on the host, of which it takes at most so many
-    bytes; None is any number. A window that describes ops meanwhile is told where bytes are."""
+    """Moves saved tensors of the given device types to the host, up to `room` bytes at a time; None is no
+    limit. If a window describes ops meanwhile, it is told where the bytes are."""
 
     offloads = True
 
@@ -71,14 +71,14 @@ class Offload(Carrier):
         self.room = room
         self.least = least
         self.window = None
-        self.held = 0  # bytes that wait now
-        # modules by id, and the storages of their parameters and buffers, which are there in any case
+        self.held = 0  # bytes on the host now
+        # ids of modules, and the storages of their parameters and buffers, which stay on the device anyway
         self.met: set[int] = set()
         self.staying: set[int] = set()
 
     def begin(self) -> None:
         Carrier.begin(self)
-        self.region.thread = 0  # the first to enter a module: that may be the thread that imported torch
+        self.region.thread = 0  # the first to enter a module; the thread that imported torch need not be it
 
     def next(self) -> Moved:
         if self.region.depth == 0:
@@ -121,10 +121,10 @@ class Offload(Carrier):
                 "device": storage.device,
             }
             try:
-                if it.checks and self.window is None:  # what is described shall not take longer for it
+                if it.checks and self.window is None:  # a check would make a described step longer
                     value.sum = self.same.sum(storage)
                 self._out(it, value, storage, value.entry)
-            except RuntimeError:  # the host, or the device for the sum's sake, has no memory for it
+            except RuntimeError:  # no memory on the host, or on the device for the sum
                 it.missed += 1
                 return Kept(it, t)
             it.values[address_of(storage)] = weakref.ref(value)
@@ -168,8 +168,8 @@ class Offload(Carrier):
             value.storages.comes_back(value.number, base.untyped_storage())
 
     def _idle(self, device: Device) -> int:
-        """The time, once the device has done what it was given: what is waited for from here on is the
-        copy and not compute."""
+        """The time, after waiting for the device's work if a window is open: any wait from here on is for the
+        copy, not for compute."""
         if self.window is not None and device.type == "cuda":
             self.torch.cuda.current_stream(device).synchronize()
         return time.perf_counter_ns()

@@ -1,18 +1,18 @@
 """Captures what a stretch of training does, op by op.
 
 An Ops watches the ops of one thread, and of the autograd threads that work for it, from begin() to end(),
-through a TorchDispatchMode. It is made of parts, each with a state of its own:
+through a TorchDispatchMode. It has parts, each with its own state:
 
-    Rows      what is noted, in order, with its times
-    Storages  which memory there is: it notes when that comes and goes
+    Rows      what is recorded, in order, with its times
+    Storages  which memory exists, and when it is allocated and freed
     Phases    which phase of the step the thread is in
-    Roles     modules and optimizers, and what the tensors that they hold are
-    Uses      what ops did with storages, from which the other categories follow
-    Within    memory that no storage shows
+    Roles     modules and optimizers, and what their tensors are
+    Uses      what ops did with storages, which gives the remaining categories
+    Within    memory that belongs to no storage
 
 Rejected, for learning what autograd saved: a pair of default saved-tensor hooks. While one is pushed,
-torch.func raises in the user's code and autograd's version check is off. What backward ops read says the same
-and costs training nothing.
+torch.func raises in the user's code and autograd's version check is off. What backward ops read tells the
+same and costs training nothing.
 
 Nothing here may change a result: no op runs on the user's tensors, no random number is drawn, nothing waits
 for a device.
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 
 def _ascending(numbers: Collection[int]) -> tuple[int, ...]:
-    """Numbers in ascending order, each once. Tuples of numbers cost the garbage collector nothing, as lists
-    would: it stops looking at them."""
+    """Numbers in ascending order, each once. A tuple, because the garbage collector stops tracking tuples of
+    numbers, so they cost it nothing; lists would."""
     return tuple(numbers) if len(numbers) < 2 else tuple(sorted(set(numbers)))
 
 
 class Ops(Window):
-    """One window. Only end() of it is called from a thread other than the training's."""
+    """One window. Of its methods, only end() is called from a thread other than the training thread."""
 
-    make_storages, make_within = Storages, Within  # an estimate has its own
+    make_storages, make_within = Storages, Within  # an estimate uses its own classes
     crossings: Crossings  # every description has them
 
     def __init__(
@@ -75,7 +75,7 @@ class Ops(Window):
         self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses, self._returns)
         self.crossings = Crossings()
         self.keeps = Keeps(torch)
-        self.funcs: dict[int, Traits] = {}  # by id: the hash of an op is a function of Python's
+        self.funcs: dict[int, Traits] = {}  # by id: hashing an op would run a Python function
         self.mode: Any = None
         self.patches = Patches()
         for optimizer in optimizers:
@@ -94,12 +94,12 @@ class Ops(Window):
         self.mode.__enter__()
 
     def on_top(self) -> bool:
-        """Whether the dispatch mode can be left: it is the thread's innermost one."""
+        """Whether the dispatch mode can be left, because it is the thread's innermost one."""
         return is_innermost(self.torch, self.mode)
 
     def leave(self) -> bool:
-        """Leave the dispatch mode, and say whether it is left. What the program has put inside of it has
-        to go first."""
+        """Leave the dispatch mode. Returns whether that worked: modes that the program entered inside it must
+        be left first."""
         if self.mode is not None and self.on_top():
             self.mode.__exit__(None, None, None)
             self.mode = None
@@ -110,12 +110,11 @@ class Ops(Window):
         return self.rows.stopped
 
     def stop(self) -> None:
-        """Note nothing any more. What is on the mode's stack stays there, passing ops on, until the next
-        boundary."""
+        """Stop recording. The mode stays on the stack and passes ops through until the next boundary."""
         self.rows.stopped = True
 
     def end(self) -> None:
-        """Leave the mode, remove the hooks, let go of every storage."""
+        """Leave the mode, remove the hooks, forget every storage."""
         self.stop()
         self.leave()
         self.unhook()
@@ -174,7 +173,7 @@ class Ops(Window):
             if kwargs:
                 storages.tensors(kwargs.values(), inputs)
             phase = self.phases.now()
-            # what a checkpoint that runs its forward pass again makes is what backward will read
+            # if a checkpoint reruns its forward pass, backward will read what it makes
             again = phase == BACKWARD and self.roles.forward_again()
             module = self.roles.module(phase, again)
             read = storages.read(inputs)
@@ -197,7 +196,7 @@ class Ops(Window):
                 timer[1].record(timer[2])
             if looked is not None:
                 seen = looked, self.within.look(looked[1])
-            # memory went inside of the op, as an argument's does where set_ puts another in its place
+            # the op freed memory, for example an argument's that set_ replaced
             if freed != len(storages.freed):
                 read = [number for number in read if number not in storages.freed]
             self._ran(info, args, kwargs, out, inputs, read, phase, again, module, start, stop, timer, seen)
@@ -207,12 +206,12 @@ class Ops(Window):
         return out
 
     def _timer(self, inputs: Any, kwargs: Any) -> Timer | None:
-        """Two events around a kernel, on the stream that it will run on; none while a graph is captured,
-        whose events are not real.
+        """Two events around a kernel, on the stream that it will run on. None while a graph is captured,
+        since events in a graph measure nothing.
 
-        An op that reads nothing on a GPU may be told to make something there. A copy from memory that is not
-        pinned holds up the host until the GPU has done all that came before, which the host's clock would
-        count as the copy's time."""
+        An op that reads nothing on a GPU may still make something there, if its device argument says so. A
+        copy from unpinned memory blocks the host until the GPU has finished all earlier work, which the
+        host's clock would count as the copy's time."""
         cuda = self.torch.cuda
         device = next((t.device for t in inputs if t.is_cuda), kwargs.get("device"))
         if device is None or device.type != "cuda" or cuda.is_current_stream_capturing():
@@ -238,15 +237,15 @@ class Ops(Window):
         timer: Timer | None,
         looked: tuple[Look, tuple[int, int]] | None,
     ) -> None:
-        """Note an op that has run. again says whether a checkpoint runs it again in a backward pass, and
-        looked is what the allocator said before it and after it."""
+        """Record an op that has run. again says whether a checkpoint reruns it in a backward pass, and looked
+        has the allocator's figures before and after it."""
         rows, storages, uses = self.rows, self.storages, self.uses
         uses.runs(phase)
         born = FORWARD if again else phase
         written = self._written(info, args, kwargs) if info.written else set()
         made: Collection[int] = storages.made(out, read, start, born)
         if not made and not written:
-            return  # a view, or a question about sizes: no bytes are touched
+            return  # a view or a query about sizes: it touches no bytes
         reads = () if info.shapes else _ascending(read)
         if written:
             if (
@@ -295,8 +294,8 @@ class Ops(Window):
         if own and not kept:
             rows.last = max(rows.last, stop)
             rows.add(("f", own[0], rows.last))
-        # an op of its own changes them, so that the normalisation, which makes nothing of them while one
-        # trains, can run again
+        # record their change as a separate op, so that the normalisation, which does not use them in
+        # training, can be rerun
         if running:
             rows.add(
                 (
@@ -316,7 +315,7 @@ class Ops(Window):
             )
 
     def _written(self, info: Traits, args: Any, kwargs: Any) -> set[int]:
-        """The numbers of the storages that an op changed, as its schema says."""
+        """The numbers of the storages that an op changed, according to its schema."""
         written = set()
         for k, name in info.written:
             value = args[k] if k < len(args) else kwargs.get(name)
@@ -324,8 +323,8 @@ class Ops(Window):
         return written
 
     def _own(self, info: Traits, looked: tuple[Look, tuple[int, int]]) -> tuple[tuple[int, ...], bool]:
-        """Note the bytes that an op took for itself, if any. Returns the number that they go by, and
-        whether the op keeps them."""
+        """Note the bytes that an op took for itself, if any. Returns their number, and whether the op keeps
+        them."""
         was, now = looked
         took, kept = self.within.took(was, now)
         if took == 0:
@@ -335,14 +334,14 @@ class Ops(Window):
     # -- what else is seen of a step -------------------------------------------------------------------------
 
     def saved_one(self, t: Tensor, stays: bool) -> None:
-        """Autograd saves t; stays says that a hook keeps it. Such rows are there where a plan that is to be
-        carried out is made of the window."""
+        """Autograd saves t; stays says that a hook keeps it. Only windows from which a plan is made to be run
+        have such rows."""
         for number in self._touched(t, "gmemtop::save", FORWARD):
             self.crossings.save(number)
             try:
                 if number not in self.roles.parameters:
                     known = self.storages.known(t.untyped_storage())
-                    if known is not None and known.number == number:  # a wrapper's is none of its parts'
+                    if known is not None and known.number == number:  # not so for a wrapper
                         self.keeps.save(number, known, stays)
             except Exception as e:
                 self.rows.stop(e)
@@ -360,8 +359,7 @@ class Ops(Window):
                 self._held([number])
 
     def _returns(self, inputs: Any) -> None:
-        """A module returns. What of its inputs autograd saved was held by the call until now, whatever took
-        its place in backward."""
+        """A module returns. The call held its inputs until now, even if a stand-in was saved for backward."""
         if self.rows.stopped or not self.crossings.saved:
             return
         try:
@@ -375,8 +373,8 @@ class Ops(Window):
             self.rows.stop(e)
 
     def _held(self, numbers: list[int]) -> None:
-        """The program itself held these until now. Freed ones are left out: they went with the part of the
-        graph that had saved them."""
+        """The program itself held these storages until now. Freed ones are left out: they were freed with the
+        part of the graph that had saved them."""
         numbers = [number for number in numbers if number not in self.storages.freed]
         if numbers:
             self.rows.add(
@@ -384,7 +382,7 @@ class Ops(Window):
             )
 
     def _touched(self, t: Tensor, name: str, phase: str) -> list[int]:
-        """Note a row, and return the numbers of the storages."""
+        """Record a row about a tensor, and return the numbers of its storages."""
         if self.rows.stopped:
             return []
         try:
@@ -418,8 +416,8 @@ class Ops(Window):
         self.phases.outside = FORWARD if on else OPTIMIZER
 
     def look(self, optimizers: list[Optimizer]) -> None:
-        """Take note of gradients and states that came since: at a window's end, before storages are let go
-        of."""
+        """Note gradients and optimizer state that are new, at the end of a window, before storages are
+        forgotten."""
         if not self.rows.stopped:
             for optimizer in optimizers:
                 self.roles.optimizer(optimizer)

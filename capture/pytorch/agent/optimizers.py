@@ -1,5 +1,4 @@
-"""The optimizers of the program, as far as they have stepped. They are known weakly: the program may drop
-them."""
+"""The optimizers of the program that have stepped, as weak references: the program may drop them."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ class Optimizers:
         self.known: list[weakref.ref[Any]] = []
 
     def add(self, optimizer: Optimizer) -> bool:
-        """Note one that steps, and say whether it is new."""
+        """Note an optimizer that steps. Returns whether it is new."""
         for there in self.known:
             if there() is optimizer:
                 return False
@@ -31,5 +30,5 @@ class Optimizers:
                 yield from group["params"]
 
     def device(self) -> Device | None:
-        """Where the first parameter is, None before there is one."""
+        """The device of the first parameter, None if there is none yet."""
         return next((p.device for p in self.parameters()), None)

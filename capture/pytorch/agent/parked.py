@@ -1,11 +1,11 @@
 """A plan under which optimizer state waits on the host while no optimizer steps.
 
-It leaves when the outermost step of an optimizer has ended, and comes back when it is used (Waiting). Where
-an optimizer goes through its parameters one by one, as on a CPU, the state of one is there at a time: that of
-the parameters before it leaves again. Kernels that take lists of parameters (foreach, fused) look at their
-tensors without asking, so for these all of it is brought back ahead of the step.
+State leaves when the outermost optimizer step has ended, and comes back when it is used (see Waiting). If an
+optimizer goes through its parameters one by one, as on a CPU, only one parameter's state is on the device at
+a time: the state of earlier parameters leaves again. Kernels that take lists of parameters (foreach, fused)
+read their tensors without calling Waiting, so for these all state is brought back before the step.
 
-What leaves is a plain tensor on the device that trains whose bytes nothing else refers to.
+Only plain tensors leave that are on the training device and whose storage nothing else refers to.
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ if TYPE_CHECKING:
     from .optimizers import Optimizers
 
 SLAB_ALIGN = 512
-LEAST_STATE = 1 << 12  # bytes: what is smaller stays
-# how often a tensor comes back in an optimizer's step: more than once where hooks of the program's look at it
+LEAST_STATE = 1 << 12  # bytes: smaller tensors stay
+# how often a tensor may come back in an optimizer's step: more than once if the program's hooks look at it
 MOST_RETURNS = 3
-ENOUGH = 0.97  # the share of what the plan counts on that has to be able to leave
+ENOUGH = 0.97  # the share of the plan's bytes that must be able to leave
 
 
 class Rack:
-    """The places of all that may wait, and what of it is on the device."""
+    """The places of all tensors that may wait, and which of these are on the device now."""
 
     def __init__(self, torch: Any, carrier: Parked) -> None:
         self.torch, self.clock = torch, time.thread_time_ns
         self.carrier = weakref.ref(carrier)
         self.places: dict[int, tuple[weakref.ref[Tensor], Place]] = {}  # by the tensor's id
         self.present: list[tuple[weakref.ref[Tensor], Place]] = []
-        self.one_by_one = False  # the state of one parameter at a time
-        self.thrashes = False  # an optimizer that goes back and forth between its parameters
-        self.thread = 0  # whose optimizers step
+        self.one_by_one = False  # keep only one parameter's state on the device at a time
+        self.thrashes = False  # the optimizer goes back and forth between its parameters
+        self.thread = 0  # the thread on which optimizers step
         self.slab: Tensor = None  # the memory of most places, and how much of it is taken
         self.taken = 0
 
     def room(self, size: int, pinned: bool) -> Tensor:
-        """Memory on the host. All that a plan begins with lies in one slab: torch would round each piece of
-        pinned memory up to a power of two."""
+        """Memory on the host. All state that exists when the plan begins shares one slab, since torch would
+        round each piece of pinned memory up to a power of two."""
         if self.slab is not None and self.taken + size <= self.slab.numel():
             host = self.slab[self.taken : self.taken + size]
             self.taken += -(-size // SLAB_ALIGN) * SLAB_ALIGN
@@ -56,7 +56,7 @@ class Rack:
         return self.torch.empty(size, dtype=self.torch.uint8, device="cpu", pin_memory=pinned)
 
     def make_room(self, wanted: list[Tensor], used: list[Tensor]) -> None:
-        """Some tensors are about to come back, for a call that uses others as well."""
+        """Some tensors are about to come back, for a call that uses other tensors too. Send away the rest."""
         if not self.one_by_one or self.thrashes or threading.get_ident() != self.thread:
             return
         owners = {t.__dict__[PLACE].owner for t in wanted}
@@ -86,17 +86,17 @@ class Rack:
 
 
 class Parked(Carrier):
-    """Carries a plan out that has optimizer state wait on the host."""
+    """Runs a plan that keeps optimizer state on the host."""
 
     def __init__(self, torch: Any, plan: Plan, optimizers: Optimizers) -> None:
         Carrier.__init__(self, torch, plan)
         self.optimizers, self.rack = optimizers, Rack(torch, self)
         self.on = torch.device(plan["device"])
         self.references = storage_references(torch)
-        self.alone = 0  # references to a storage that one tensor has
+        self.alone = 0  # references to a storage that only one tensor uses
         self.elsewhere: set[int] = set()  # ids of optimizers that step on other threads: their state stays
         self.lock = threading.RLock()
-        self.waited = self.differed = 0  # tensors that were compared in this step, and that differ
+        self.waited = self.differed = 0  # tensors compared in this step, and how many of them differ
 
     def begin(self) -> None:
         Carrier.begin(self)
@@ -147,7 +147,7 @@ class Parked(Carrier):
             self._returns(optimizer)
 
     def closure_left(self, optimizer: Optimizer) -> None:
-        """The closure has returned, and the optimizer goes on."""
+        """The closure has returned, and the optimizer continues."""
         if not self.rack.one_by_one:
             self._returns(optimizer)
 
@@ -171,7 +171,7 @@ class Parked(Carrier):
                     bring_back(t)
 
     def _stays(self, optimizer: Optimizer) -> None:
-        """Bring the state of an optimizer back for good: another thread uses it at any time."""
+        """Bring the state of an optimizer back for good: another thread may use it at any time."""
         for state in optimizer.state.values():
             for t in state.values() if isinstance(state, dict) else ():
                 there = self.rack.places.get(id(t))
@@ -182,7 +182,7 @@ class Parked(Carrier):
     # -- going and coming ------------------------------------------------------------------------------------
 
     def _all_leave(self) -> int:
-        """Have all state wait that can. Returns how many bytes of it do."""
+        """Send away all state that can wait. Returns the bytes that wait."""
         rack, left = self.rack, 0
         rack.places = {key: x for key, x in rack.places.items() if x[0]() is not None}
         for owner, t in self._state():
@@ -194,7 +194,7 @@ class Parked(Carrier):
         return left
 
     def _state(self) -> Iterator[tuple[int, Tensor]]:
-        """What optimizers keep for their parameters, each with the number of its parameter."""
+        """The state that optimizers keep for their parameters, each with the number of its parameter."""
         owner = 0
         for optimizer in self.optimizers.alive():
             if id(optimizer) in self.elsewhere:
@@ -205,7 +205,7 @@ class Parked(Carrier):
                     yield owner, t
 
     def send(self, t: Tensor, owner: int) -> int:
-        """Have a tensor wait, and return its bytes; 0 where it cannot."""
+        """Send a tensor to the host. Returns its bytes, 0 if it cannot wait."""
         if not self._can_wait(t):
             return 0
         begin, rack = self.rack.clock(), self.rack

@@ -1,4 +1,4 @@
-"""Puts functions of ours in the place of torch's, and torch's back."""
+"""Replaces functions of torch with ours, and restores them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 
 class Patches:
-    """What was put in whose place."""
+    """The functions that were replaced."""
 
     def __init__(self) -> None:
         self.list: list[tuple[Any, str, Any, Any]] = []
 
     def put(self, owner: Any, name: str, make: Callable[[Any], Any]) -> Any:
-        """Put in the place of a function what make returns of it, and return the function."""
+        """Replace a function with make(function). Returns the original function."""
         theirs, original = owner.__dict__.get(name), getattr(owner, name)
         ours = make(original)
         setattr(owner, name, ours)
@@ -26,8 +26,8 @@ class Patches:
         return original
 
     def undo(self) -> list[str]:
-        """Take ours away, and return the names of those that somebody has wrapped since: they stay
-        underneath, and pass calls on."""
+        """Restore the originals. Returns the names of our functions that somebody has wrapped since: these
+        stay underneath and pass calls through."""
         left = []
         for owner, name, ours, theirs in reversed(self.list):
             if owner.__dict__.get(name) is not ours:
@@ -40,8 +40,8 @@ class Patches:
         return left
 
     def subclassing(self, torch: Any) -> None:
-        """Have tensors become subclasses under a dispatch mode, as newer torch does by itself: to older
-        torch one that comes out of a mode has its type for good, and as_subclass raises."""
+        """Let tensors become subclasses under a dispatch mode, as newer torch does by itself. In older torch,
+        a tensor that comes out of a mode keeps its type for good, and as_subclass raises."""
         if tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (2, 6):
             self.put(torch.Tensor, "as_subclass", lambda original: _without_dispatch(torch, original))
 

@@ -11,11 +11,11 @@ FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 class Phases:
-    """The phase that the thread which made this is in, and the autograd threads that work for it."""
+    """The phase of the thread that made this object, and of the autograd threads that work for it."""
 
     def __init__(self, torch: Any) -> None:
-        self.outside = FORWARD  # of a backward pass: OPTIMIZER while one steps
-        self.rooting = False  # backward() has been called, and its graph does not run yet
+        self.outside = FORWARD  # the phase outside a backward pass: OPTIMIZER while an optimizer steps
+        self.rooting = False  # backward() has been called, but its graph does not run yet
         self.thread = threading.get_ident()
         self.graph_task = graph_task(torch)
 
@@ -23,6 +23,6 @@ class Phases:
         return BACKWARD if self.rooting or self.graph_task() != -1 else self.outside
 
     def elsewhere(self) -> bool:
-        """Whether the current thread trains beside this one: hooks on modules run there too. An autograd
-        thread does not: it belongs to the pass that it works for."""
+        """Whether the current thread is another training thread, on which module hooks run too. An autograd
+        thread is not: it belongs to the pass that it works for."""
         return threading.get_ident() != self.thread and self.graph_task() == -1

@@ -1,9 +1,8 @@
-"""The pool in a training process: torch's allocator serves planned allocations from one block, at planned
-places.
+"""The pool in a training process: it serves torch's planned allocations from one block, at planned offsets.
 
-It is the Python half of pool.c, which says how that works; this half finds torch's allocator, makes sure that
-it is the one we know, takes the memory from it, and hands plans and figures over. Nothing here is raised into
-training: what goes wrong is the sentence that a method returns.
+This is the Python half of pool.c, which explains how it works. This half finds torch's allocator, makes sure
+that it is one we know, takes the memory from it, and passes plans and figures on. Nothing here raises into
+training: if something goes wrong, the method returns a sentence that says what.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ NOT_ARMED = (
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
-    """Have a method return a sentence where it would raise. In a forked child it does nothing."""
+    """Make a method return a sentence instead of raising. In a forked child the method does nothing."""
 
     def call(self: Pool, *args: Any) -> str:
         if os.getpid() != self.pid:
@@ -92,8 +91,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
 
 
 class Pool:
-    """The pool of one device. record, arm and step belong to the training thread, at the end of a step;
-    the rest may be called from another."""
+    """The pool of one device. Call record, arm and step on the training thread at the end of a step; the
+    other methods may be called on any thread."""
 
     def __init__(self, torch: Any, library_path: str, device: object = None) -> None:
         self.torch = torch
@@ -108,7 +107,7 @@ class Pool:
         self.thread = 0
 
     def refusal(self) -> str:
-        """Why this process cannot have a pool, as a sentence; "" where it can."""
+        """Why this process cannot have a pool, as a sentence; "" if it can."""
         try:
             self._check()
         except Exception as e:
@@ -170,8 +169,8 @@ class Pool:
         return library
 
     def _calls(self) -> Any:
-        """What pool.c calls of CUDA: addresses, in its order. dlsym of libc10_cuda finds the CUDA runtime
-        that it was linked with; a library that is preloaded comes before that, as it does for libc10_cuda
+        """The addresses of the CUDA functions that pool.c calls, in its order. dlsym on libc10_cuda finds the
+        CUDA runtime that it was linked with; a preloaded library takes precedence, as it does for libc10_cuda
         itself."""
         libraries = []
         for path in os.environ.get("LD_PRELOAD", "").replace(" ", ":").split(":") + [
@@ -179,7 +178,7 @@ class Pool:
         ]:
             try:
                 libraries += [ctypes.CDLL(path)] if path else []
-            except OSError:  # one that was not preloaded either
+            except OSError:  # it is not loaded
                 pass
         names = ("_ZN3c104cuda20getCurrentCUDAStreamEa", "_ZNK3c104cuda10CUDAStream6streamEv") + RUNTIME
 
@@ -212,7 +211,7 @@ class Pool:
 
     @_guarded
     def record(self, room: int = MAX_EVENTS) -> None:
-        """Begin to write allocations and frees down, up to room of them."""
+        """Start to record allocations and frees, at most `room` of them."""
         if self.kind != "cpu":
             raise Refused(Says("records_itself"))
         self._install()
@@ -221,13 +220,13 @@ class Pool:
         self.thread = threading.get_ident()
 
     def events(self) -> dict[str, Any] | None:
-        """End the recording. Returns {device, thread, lost, events}, an event being [kind, size, stream,
-        thread, address, time] with kind 0 for an allocation, 1 for a free, 2 for the end of a step; None
-        where nothing was recorded."""
+        """End the recording. Returns {device, thread, lost, events}, None if nothing was recorded. An event
+        is [kind, size, stream, thread, address, time], with kind 0 for an allocation, 1 for a free, 2 for the
+        end of a step."""
         if not self.installed or os.getpid() != self.pid:
             return None
         try:
-            into = ctypes.c_void_p()  # no type of ours: ctypes keeps those for good
+            into = ctypes.c_void_p()  # not a type of our own: ctypes never frees those
             n = self.library.pool_events(ctypes.byref(into))
             events = struct.iter_unpack(
                 EVENT, ctypes.string_at(into, n * struct.calcsize(EVENT)) if n else b""
@@ -251,7 +250,7 @@ class Pool:
     @_guarded
     def arm(self, plan: dict[str, Any]) -> None:
         """Serve from a plan from now on: {arena: bytes, entries: [[size, offset, stream], ...], steps: 1}.
-        Offset -1 is torch's."""
+        torch serves entries with offset -1."""
         entries, arena, steps = plan["entries"], int(plan["arena"]), int(plan.get("steps", 1))
         if not 0 < len(entries) <= MAX_ENTRIES or arena <= 0:
             raise Refused(Says("entries_many", len(entries), arena, MAX_ENTRIES))
@@ -261,7 +260,7 @@ class Pool:
                 self.device if ":" in self.device else self.torch.cuda.current_device()
             ):
                 self.torch.cuda.synchronize()
-                self.torch.cuda.empty_cache()  # the arena takes the place of what is cached
+                self.torch.cuda.empty_cache()  # make room for the arena
                 return self._arm(entries, arena, steps, self.torch.cuda.current_stream().cuda_stream)
         return self._arm(entries, arena, steps, 0)
 
@@ -271,7 +270,7 @@ class Pool:
         self.library.pool_adopt(arena)
         try:
             block = self.torch.empty(arena, dtype=self.torch.uint8, device=self.device)
-            del block  # pool.c has the memory
+            del block  # pool.c keeps the memory
         finally:
             self.library.pool_adopt(0)
         code = self.library.pool_arm(
@@ -282,13 +281,13 @@ class Pool:
             raise Refused(NOT_ARMED[code - 1])
 
     def step(self) -> None:
-        """Say that a step has ended: what comes is matched from the plan's beginning."""
+        """A step has ended: match allocations from the plan's beginning again."""
         if self.installed and os.getpid() == self.pid:
             self.library.pool_step()
 
     @_guarded
     def disarm(self) -> None:
-        """Serve nothing any more. The arena goes back to torch with its last block."""
+        """Stop serving. The arena goes back to torch when its last block is freed."""
         if self.installed:
             self.library.pool_disarm()
 
@@ -298,7 +297,7 @@ class Pool:
         return dict(zip(FIGURES, figures))
 
     def counters(self) -> dict[str, Any]:
-        """Figures since the pool was armed, and why it serves nothing."""
+        """The figures since the pool was armed, and why it has stopped serving."""
         if self.library is None or os.getpid() != self.pid:
             return dict(dict.fromkeys(FIGURES, 0), why=self.error)
         figures: dict[str, Any] = dict(self._figures())
@@ -315,8 +314,7 @@ class Pool:
         return self.left()
 
     def left(self) -> str:
-        """What is left of a pool that was removed, "" for nothing: it goes with the last tensor
-        that the pool served."""
+        """What is left of a removed pool, "" for nothing. It goes away with the last tensor it served."""
         if self.library is None or os.getpid() != self.pid:
             return ""
         figures = self._figures()

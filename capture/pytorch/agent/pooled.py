@@ -1,8 +1,8 @@
-"""A plan that chooses addresses: the pool serves it in a Carrier's place.
+"""A plan that chooses addresses: the pool runs it instead of a Carrier.
 
-It begins and ends where a step ends, on the training thread: its first entry is the first allocation after
-the place where its recording began, so a plan that began anywhere else would not fit. The pool exists as long
-as somebody needs it; then torch's own table is back.
+It begins and ends at the end of a step, on the training thread. Its first entry is the first allocation after
+the point where its recording began, so a plan that began anywhere else would not fit. The pool exists as long
+as somebody needs it; then torch's own table is restored.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 
 class Pooled:
-    """Carries out a plan that chooses addresses. What is saved for backward stays where it is, so that a
-    window may be told of it meanwhile."""
+    """Runs a plan that chooses addresses. Saved tensors stay where they are, so a window can be told of them
+    meanwhile."""
 
-    differs = False  # nothing is made again
-    took = 0, 0  # nor copied
+    differs = False  # nothing is recomputed
+    took = 0, 0  # nothing is copied
     window: Any = None
 
     def __init__(self, torch: Any, plan: Plan) -> None:
@@ -40,8 +40,7 @@ class Pooled:
         self.thread = threading.get_ident()
 
     def next(self) -> Moved:
-        """A step has ended. What a Carrier moves, a pool does not; missed are the allocations that torch
-        had to serve."""
+        """A step has ended. A pool moves nothing; the misses are the allocations that torch had to serve."""
         self.pool.step()
         if self.watcher is not None:
             self.watcher.next()

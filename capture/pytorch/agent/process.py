@@ -1,4 +1,4 @@
-"""What the agent asks of the process that it lives in."""
+"""What the agent asks about its process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 
 from .says import Refused, Says
 
-OLDEST = 2, 2  # of torch: what the agent calls came with it
+OLDEST = 2, 2  # the oldest torch that has all that the agent calls
 
 
 def too_old(torch: Any) -> str:
-    """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being
-    imported, or calls itself something else, nothing is known."""
+    """Why the agent cannot start with this torch, "" if nothing speaks against it. Nothing is known about a
+    torch that is still being imported or whose version is not a number."""
     version = str(getattr(torch, "__version__", ""))
     try:
         if tuple(int(n) for n in version.split(".")[:2]) >= OLDEST:
@@ -26,7 +26,7 @@ def too_old(torch: Any) -> str:
 
 
 def environment_number(*names: str) -> int:
-    """The first of some environment variables that is a number, -1 if none is."""
+    """The first of these environment variables that is a number, -1 if none is."""
     for name in names:
         if os.environ.get(name, "").isdecimal():
             return int(os.environ[name])
@@ -39,8 +39,8 @@ def initializing(module: Any) -> bool:
 
 
 def silent() -> bool:
-    """Whether this process does not train: it is a child of multiprocessing (a data loader's or a compiler's
-    worker) or a launcher."""
+    """Whether this process does not train: it is a multiprocessing child (a worker of a data loader or a
+    compiler) or a launcher."""
     import multiprocessing
 
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
@@ -53,8 +53,8 @@ def silent() -> bool:
 
 
 def importing(torch: Any) -> bool:
-    """Whether torch is being imported: two threads that import parts of it wait for each other, and Python
-    ends that by giving one of them half a module."""
+    """Whether torch is still being imported. If two threads import parts of it, they wait for each other, and
+    Python breaks the deadlock by giving one of them half a module."""
     there = sys.modules.get("torch")
     if there is not torch:
         raise Refused(Says("torch_import_failed"))
@@ -62,33 +62,32 @@ def importing(torch: Any) -> bool:
 
 
 def stepping() -> bool:
-    """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its
-    tables of hooks."""
+    """Whether another thread is inside an optimizer's step, where torch iterates over its tables of hooks."""
     return bool(stepping_threads())
 
 
 def stepping_threads() -> set[int]:
-    """The threads other than this one that are inside of an optimizer's step."""
+    """The other threads that are inside an optimizer's step."""
     here = threading.get_ident()
-    # Keep the frames in no local: this function's own is among them, and would keep itself and its callers
-    # alive.
+    # Do not keep the frames in a local variable: this function's own frame is among them, and would keep
+    # itself and its callers alive.
     return {i for i, top in list(sys._current_frames().items()) if i != here and _steps(top)}
 
 
 def optimizing() -> bool:
-    """Whether this thread is inside of an optimizer's step, which may have begun before the agent came."""
+    """Whether this thread is inside an optimizer's step, which may have begun before the agent started."""
     return _steps(_here())
 
 
 def nested() -> bool:
-    """Whether the step whose hook is running was called from another optimizer's step, or from a subclass's
-    step that calls it."""
+    """Whether the step whose hook is running was called from another optimizer's step, for example from a
+    subclass's."""
     innermost = _step(_here())
     return innermost is not None and _step(innermost.f_back) is not None
 
 
 def runs_twice(code: types.CodeType) -> bool:
-    """Whether this thread is inside of two calls of a function, one within the other."""
+    """Whether this thread is inside two nested calls of a function."""
     frame, calls = _here(), 0
     while frame is not None and calls < 2:
         calls += frame.f_code is code
@@ -102,12 +101,12 @@ def _here() -> types.FrameType | None:
 
 
 def _steps(frame: types.FrameType | None) -> bool:
-    """Whether a frame lies within the step of one of torch's optimizers."""
+    """Whether a frame is inside the step of one of torch's optimizers."""
     return _step(frame) is not None
 
 
 def _step(frame: types.FrameType | None) -> types.FrameType | None:
-    """The innermost frame of torch's around the step of an optimizer, from a frame outwards."""
+    """The innermost frame of torch's optimizer step, searching outwards from a frame."""
     while frame is not None:
         if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
             return frame

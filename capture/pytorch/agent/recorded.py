@@ -1,9 +1,9 @@
-"""Windows that torch or its allocator records, for what a description op by op cannot show.
+"""Windows recorded by torch or its allocator, for programs that cannot be described op by op.
 
-Under a dispatch mode, code made by torch.compile would run as eager ops: the description would show something
-other than what trains. Allocations and frees can still be had: on a GPU from the caching allocator's history,
-with Python stacks; on a CPU from torch's profiler, which names the op of each allocation, or from the pool.
-None of them says who uses what.
+Under a dispatch mode, code made by torch.compile would run as eager ops, so the description would not show
+the code that trains. Allocations and frees can still be recorded: on a GPU by the caching allocator's
+history, with Python stacks; on a CPU by torch's profiler, which names the op of each allocation, or by the
+pool. None of them says which op uses which memory.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ LOG_LEVEL = "KINETO_LOG_LEVEL"
 
 
 class Recorded(Window):
-    """A window where torch does the watching."""
+    """A window that torch records."""
 
     def __init__(self, torch: Any, now: int, library: str, device: Device | None) -> None:
         self.torch = torch
         self.start = now
         self.steps: list[tuple[int, int]] = []
         self.cost = 0
-        self.idle = False  # its time is over
+        self.idle = False  # recording has stopped
         self.lost = 0
         self.graphs = 0
         self.library, self.device = library, device
@@ -60,8 +60,8 @@ class History(Recorded):
             "context": "alloc",
             "stacks": "python",
             "max_entries": HISTORY_ENTRIES,
-            # torch's note of a thread can be taken back by that thread alone, and it is the sending one
-            # that ends this
+            # torch's setting for one thread can be undone only by that thread, but the sending thread ends
+            # the recording
             "global_record_annotations": True,
         }
         known = inspect.signature(record).parameters
@@ -69,7 +69,7 @@ class History(Recorded):
         record(**{k: v for k, v in wanted.items() if k in known})
 
     def end(self) -> None:
-        pass  # the sending thread takes the snapshot, unless take is called before, and ends it then
+        pass  # the sending thread takes the snapshot and then ends the recording, unless take() did so before
 
     def unhook(self) -> None:
         if self.on:
@@ -96,8 +96,8 @@ class History(Recorded):
 
 
 def allocator_rules(torch: Any) -> dict[str, Any]:
-    """What the allocator's decisions depend on: which allocator it is, its settings in the environment,
-    torch's release, and of each device its size and the share of it that the program may have."""
+    """What the allocator's decisions depend on: which allocator it is, its environment variables, torch's
+    release, and for each device its size and the share of it that the program may use."""
     try:
         cuda = torch.cuda
         devices: dict[str, dict[str, float]] = {}
@@ -105,7 +105,7 @@ def allocator_rules(torch: Any) -> dict[str, Any]:
         backend = cuda.get_allocator_backend() if cuda.device_count() else ""
         for i in range(cuda.device_count()):
             devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
-            # older releases do not tell it, and an allocator of the program's own has none
+            # older releases cannot tell, and the program's own allocator has no such share
             if hasattr(cuda, "get_per_process_memory_fraction") and backend != "pluggable":
                 devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
         rules: dict[str, Any] = {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
@@ -116,12 +116,11 @@ def allocator_rules(torch: Any) -> dict[str, Any]:
                 rules[name] = os.environ[name]
         return rules
     except Exception:
-        return {}  # the recording is worth having without
+        return {}  # the recording is useful without them
 
 
 class Profile(Recorded):
-    """A window of torch's profiler. What it needs for good is torch's own: from the first on, one idle
-    thread."""
+    """A window of torch's profiler. After the first one, an idle thread of torch stays in the process."""
 
     bound = True
     runs = False
@@ -132,7 +131,7 @@ class Profile(Recorded):
         self.profile, self.runs = profile(activities=[ProfilerActivity.CPU], profile_memory=True), True
         ours = LOG_LEVEL not in os.environ
         if ours:
-            os.environ[LOG_LEVEL] = "99"  # or it would tell the program's standard error about itself
+            os.environ[LOG_LEVEL] = "99"  # or the profiler would log to the program's standard error
         try:
             self.profile.start()
         finally:
@@ -149,7 +148,7 @@ class Profile(Recorded):
         return True
 
     def unhook(self) -> None:
-        pass  # a profiler ends on the thread that began it
+        pass  # a profiler must end on the thread that began it
 
     def pieces(self, head: dict[str, Any]) -> Iterator[bytes]:
         handle, path = tempfile.mkstemp(prefix="gmemtop-", suffix=".json")
@@ -169,7 +168,7 @@ class Profile(Recorded):
 
 
 class Events(Recorded):
-    """A window of the allocator's own calls, which the pool writes down."""
+    """A window of the allocator's calls, recorded by the pool."""
 
     def begin(self) -> str:
         self.pool = Pool(self.torch, self.library, self.device)
@@ -193,7 +192,7 @@ class Events(Recorded):
         heard, self.heard = self.heard or {"events": []}, None
         rows = heard.pop("events")
         yield json.dumps(heard)[:-1] + ',"events":[' if heard else '{"events":['
-        # a piece at a time: training waits for the interpreter meanwhile
+        # in small pieces, since training waits for the interpreter lock meanwhile
         for at in range(0, len(rows), 1000):
             yield ("," if at else "") + json.dumps(rows[at : at + 1000], separators=(",", ":"))[1:-1]
         yield "]}"

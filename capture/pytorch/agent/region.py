@@ -1,7 +1,7 @@
-"""Where a plan sees what is saved: from the entry of the outermost module to its exit.
+"""The region where a plan sees what is saved: from the entry of the outermost module to its exit.
 
-There hooks on saved tensors stand, and a dispatch mode where ops are to be seen as well: on the thread that
-trains and nowhere else.
+There we push hooks on saved tensors, and a dispatch mode if the plan must see ops too, only on the training
+thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COMPILED = Says("compiled_plan")
 
 
 class Region:
-    """Stands at the modules. A Carrier says what is pushed, and hears when the region begins and ends."""
+    """Hooks the modules. A Carrier says what to push, and is told when the region begins and ends."""
 
     def __init__(self, carrier: Carrier) -> None:
         self.carrier, self.torch = carrier, carrier.torch
@@ -40,7 +40,7 @@ class Region:
         self.disable = getattr(saved_hooks(self.torch), DISABLE)
         self.hooks: list[Any] = []
         self.patches = Patches()
-        self.mode: Any = None  # that is entered with the region, if any
+        self.mode: Any = None  # the dispatch mode to enter with the region, if any
         self.thread = 0  # 0 until a thread enters a module
         self.depth = 0
         self.pushed = False
@@ -48,8 +48,7 @@ class Region:
         self.gone = False
 
     def stand(self) -> None:
-        """Stand at the modules. What it raises is torch's refusal of a hook; remove() then undoes what was
-        done."""
+        """Install the hooks on modules. Raises if torch refuses one; remove() then undoes what was done."""
         from torch.nn.modules import module as hooks
 
         self.thread = threading.get_ident()
@@ -71,8 +70,8 @@ class Region:
             self.mode = None
 
     def unwind(self) -> None:
-        """A step has ended. An exception that does not derive from Exception leaves modules without a
-        word."""
+        """A step has ended. Undo what is still entered: an exception that does not derive from Exception
+        leaves modules without calling hooks."""
         if (self.depth or self.entered) and threading.get_ident() == self.thread:
             self.depth = 0
             self.pop()
@@ -81,7 +80,7 @@ class Region:
         """A module is entered."""
         here = threading.get_ident()
         if (
-            self.gone  # torch had listed the hooks before they went
+            self.gone  # torch had listed the hooks before they were removed
             or self.graph_task() != -1
             or here != self.thread
             and (self.thread or not self.torch.is_grad_enabled())
@@ -89,7 +88,7 @@ class Region:
             return
         self.thread = here
         self.depth += 1
-        # of torch.compile, which leaves what runs under a dispatch mode as it is
+        # made by torch.compile, which does not compile code that runs under a dispatch mode
         if type(module).__name__ == "OptimizedModule":
             self.carrier.end(self.carrier.now, COMPILED)
             self._quit()
@@ -111,7 +110,7 @@ class Region:
         hooks = self.carrier.entering(module)
         if hooks is None:
             return
-        if self._others():  # what they make of a tensor is learnt with, and ours would go before them
+        if self._others():  # training needs what they make of a tensor, and ours would replace them
             return self.carrier.skip(Says("hooks_of_its_own"))
         try:
             push_saved_hooks(self.torch, *hooks)
@@ -135,10 +134,10 @@ class Region:
             self.entered = False
 
     def _others(self) -> bool:
-        """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled
-        while there are any."""
+        """Whether there are hooks on saved tensors that are not ours. torch refuses to disable hooks while
+        there are any."""
         if saved_hooks_disabled(self.torch) is not None:
-            return False  # then there are none
+            return False  # so there are none
         try:
             self.disable("gmemtop looks")
             return False
@@ -148,8 +147,8 @@ class Region:
             enable_saved_hooks(self.torch)
 
     def _disabling(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the
-        module saves from there on is kept by torch."""
+        """torch.func raises if there are hooks on saved tensors. So we remove ours before it looks, and torch
+        keeps what the module saves from there on."""
         region = self
 
         @functools.wraps(original)

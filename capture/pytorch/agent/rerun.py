@@ -1,13 +1,13 @@
-"""Makes dropped tensors again, by the very ops that made them. Carrier decides which.
+"""Recomputes dropped tensors by rerunning the ops that made them. Carrier decides which.
 
-An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. A tensor
-among the arguments is kept as a handle of a value, so that only what the plan keeps holds memory. What an op
-reads and nobody makes again is held. Before an op that is not noted changes something in place, everything
-that depends on the old bytes is made.
+An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. Tensor
+arguments are kept as handles of values, so they hold no memory beyond what the plan keeps. If an op reads
+something that is not recomputed, it is held. Before an op that is not noted changes something in place,
+everything that depends on the old bytes is recomputed.
 
-What runs again goes straight to those ops: no module's code, no hook of the program's and no random draw runs
-a second time. An op that may draw runs again only where it was asked not to draw. A normalisation runs again
-without its running statistics, which it would otherwise update twice.
+Rerunning calls the ops directly: no module code, no hook of the program and no random draw runs a second
+time. An op that may draw is rerun only if the call did not draw. A normalisation is rerun without its running
+statistics, which it would otherwise update twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .streams import Streams
     from .values import Value
 
-# which arguments they are
+# the positions of the running statistics among the arguments
 STATISTICS = {
     "aten::native_batch_norm": (3, 4),
     "aten::cudnn_batch_norm": (3, 4),
@@ -35,24 +35,24 @@ STATISTICS = {
 
 
 def updated(name: str, args: Sequence[Any]) -> tuple[int, ...]:
-    """Which arguments of a call are running statistics that it updates. Of another op any argument may be a
-    tensor, which is neither true nor false."""
+    """Which arguments of a call are running statistics that it updates. The name is checked first: any
+    argument of another op may be a tensor, which is neither true nor false."""
     return STATISTICS[name] if name in STATISTICS and len(args) > 5 and args[5] else ()
 
 
 class _Call:
-    """How an op was called. Tensors among the arguments are handles."""
+    """A call of an op. Tensors among the arguments are handles."""
 
     __slots__ = ("func", "args", "kwargs", "outs", "seeded")
     func: Op
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
-    outs: list[Value | None]  # None for what it was given
+    outs: list[Value | None]  # None for an output that is one of its arguments
     seeded: bool  # it may draw random numbers
 
 
 class Rerun:
-    """Notes ops and has them run again. tensor makes a tensor of a handle, and broke is told of errors."""
+    """Notes ops and reruns them. tensor makes a tensor from a handle, and broke is told of errors."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Rerun:
         broke: Callable[[Iteration, BaseException], None],
     ) -> None:
         self.torch, self.streams, self.tensor, self.broke = torch, streams, tensor, broke
-        self.wanted = wanted  # by name and number of an op, the groups that need it
+        self.wanted = wanted  # the groups that need an op, by its name and number
         self.plain, self.strided = (torch.Tensor, torch.nn.Parameter), torch.strided
         self.graph_task = graph_task(torch)
         self.infos: dict[Op, Info] = {}
@@ -110,8 +110,8 @@ class Rerun:
         return out
 
     def _info(self, func: Op) -> Info:
-        """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
-        writes, by which it draws random numbers."""
+        """What is known about an op: its name, which calls of it are wanted, which arguments it writes, and
+        which argument makes it draw random numbers."""
         schema = schema_of(func)
         info = self.infos[func] = (
             schema.name,
@@ -131,8 +131,8 @@ class Rerun:
         written: Sequence[Tensor],
         groups: list[int],
     ) -> _Call | None:
-        """Take down a call, or return None where it cannot be repeated: it changes what another than its
-        own group has made, or runs on another stream than the plan's."""
+        """Note a call, or return None if it cannot be rerun: it changes something that its own group did not
+        make, or runs on a stream other than the plan's."""
         if self.streams.elsewhere():
             return None
         for t in written:
@@ -142,7 +142,7 @@ class Rerun:
         for t in self._tensors((args, tuple(kwargs.values())), []):
             value = it.known(t.untyped_storage()) if movable(t, self.plain, self.strided) else None
             if value is not None and value.spoiled and value.entry is not None:
-                return None  # it stands for other bytes than the op reads
+                return None  # the value has other bytes than those that the op reads
         call, statistics = _Call(), updated(name, args)
         call.func, call.seeded = func, self.infos[func][3] is not None
         call.args = tuple(None if k in statistics else self._held(it, a, groups) for k, a in enumerate(args))
@@ -150,22 +150,22 @@ class Rerun:
         return call
 
     def _held(self, it: Iteration, x: Any, groups: list[int]) -> Any:
-        """An argument of an op that some groups run again. A tensor is held, unless it leaves by the plan or
-        each of these groups makes it itself. In a step that differs from the planned one, a group that does
-        not run again may have made it."""
+        """An argument, in the form in which a noted call keeps it. A tensor is held, unless the plan makes it
+        leave or each of these groups makes it itself. If a step differs from the planned one, another group
+        may have made the tensor."""
         if isinstance(x, self.torch.Tensor):
             if not movable(x, self.plain, self.strided):
                 with without_dispatch(self.torch):
                     return x.detach()
             storage = x.untyped_storage()
             value = it.known(storage)
-            # what another op has changed since is not what its group makes
+            # if another op has changed it since, its group no longer makes these bytes
             if value is None or value.spoiled:
                 value = it.value(storage)
             made = value.groups is not None and set(groups).issubset(value.groups)
             if value.entry is None and not made and value.base is None:
-                value.base = bytes_of(self.torch, storage, x.dtype)  # what reads it again holds it
-            return Handle(None, value, x)  # of no iteration, which holds the calls
+                value.base = bytes_of(self.torch, storage, x.dtype)  # held for the call that rereads it
+            return Handle(None, value, x)  # without the iteration, which already holds the calls
         if isinstance(x, (list, tuple)):
             return type(x)(self._held(it, y, groups) for y in x)
         return x
@@ -199,9 +199,9 @@ class Rerun:
         return out
 
     def _spoil(self, it: Iteration, written: list[Tensor]) -> None:
-        """Tensors are about to be changed by an op that is not noted: what is to be made from them is made
-        now. Where that fails, a copy of them is kept to make it from; if there is no memory for one
-        either, the op does not run, rather than that something is made of the wrong bytes."""
+        """An op that is not noted is about to change tensors: everything that depends on their bytes is
+        recomputed now. If that fails, a copy of them is kept for later. If there is no memory for a copy
+        either, this raises and the op does not run, since recomputing would use the wrong bytes."""
         for t in written:
             value = (
                 it.known(t.untyped_storage())
@@ -219,13 +219,13 @@ class Rerun:
                 with without_dispatch(self.torch), self.torch.no_grad():
                     value.base = bytes_of(self.torch, t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
-        self.streams.follow()  # the change waits for what was just made of the bytes
+        self.streams.follow()  # the change waits for what was just computed from the bytes
 
     def _reads(self, call: _Call, value: Value) -> bool:
         return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
 
     def again(self, it: Iteration, value: Value) -> None:
-        """Make a value that was dropped, and with it all that its group makes."""
+        """Recompute a dropped value, and with it everything that its group makes."""
         self._run(it, value.entry["group"] if value.entry is not None else None, value)
         if value.base is None:
             raise RuntimeError(
@@ -265,7 +265,7 @@ class Rerun:
                     else:
                         del env[value]
         it.calls.pop(group, None)
-        it.over.add(group)  # what its ops make from now on stays: their earlier results are gone
+        it.over.add(group)  # its later ops cannot be rerun, as their inputs are gone: what they make stays
         it.again += time.thread_time_ns() - begin
 
     def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What the tensors of modules and optimizers are, and which module runs."""
+"""Finds out what the tensors of modules and optimizers are, and which module runs."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 def _ignore(inputs: Any) -> None:
-    """Nobody is told any more."""
+    """Stands in for the callback once nobody listens."""
 
 
 class Roles:
-    """Hears of modules and optimizers, and gives the storages that they hold categories and names."""
+    """Is told of modules and optimizers, and gives their storages categories and names."""
 
     def __init__(
         self,
@@ -32,17 +32,17 @@ class Roles:
         returns: Callable[[Any], None],
     ) -> None:
         self.torch, self.rows, self.phases = torch, rows, phases
-        self.returns = returns  # is told the inputs of a module that returns
+        self.returns = returns  # is called with the inputs of a module that returns
         self.storages, self.uses = storages, uses
         self.modules = Modules(torch)
         self.grad_enabled = torch.is_grad_enabled
-        self.parameters: set[int] = set()  # and buffers, by number
-        self.inner: set[int] = set()  # numbers that an op of a module made
-        self.again = -1  # the number of the newest node for which a checkpoint ran modules again
+        self.parameters: set[int] = set()  # numbers of parameters and buffers
+        self.inner: set[int] = set()  # numbers of storages that a module's op made
+        self.again = -1  # the number of the newest node for which a checkpoint reran modules
         self.hooks: list[Any] = []
 
     def hook(self) -> None:
-        """Be told when modules run."""
+        """Install the hooks that tell when modules run."""
         from torch.nn.modules import module as module_hooks
 
         self.hooks.append(module_hooks.register_module_forward_pre_hook(self.enter))
@@ -54,22 +54,22 @@ class Roles:
         self.hooks = []
 
     def forget(self) -> None:
-        """Drop the modules, and the window that is told when they return: it owns these roles."""
+        """Drop the modules and the callback: it belongs to the window, which owns these roles."""
         self.modules.forget()
         self.returns = _ignore
 
     # -- modules ---------------------------------------------------------------------------------------------
 
     def module(self, phase: str, again: bool = False) -> str:
-        """The name of the module that an op of a phase belongs to, "" for none. again is what
-        forward_again() says of a backward pass."""
+        """The name of the module that an op of a phase belongs to, "" for none. again is the result of
+        forward_again() in a backward pass."""
         if phase == OPTIMIZER:
             return ""
         return self.modules.behind() if phase == BACKWARD and not again else self.modules.current()
 
     def forward_again(self) -> bool:
-        """Whether, in a backward pass, a checkpoint runs its forward pass again: modules run, or gradients
-        are on for the node for which modules ran, as between the modules of a checkpointed block."""
+        """Whether, in a backward pass, a checkpoint reruns its forward pass. This is so if modules run, or if
+        gradients are on in the node for which modules ran, as between the modules of a checkpointed block."""
         if not self.grad_enabled():
             return False
         node = self.modules.behind_number()
@@ -78,7 +78,7 @@ class Roles:
         return self.again == node != -1 or bool(self.modules.running)
 
     def makes(self, made: Iterable[int]) -> None:
-        """An op of a forward pass has made some."""
+        """An op of a forward pass has made these storages."""
         if self.modules.running:
             self.inner.update(made)
 
@@ -93,7 +93,7 @@ class Roles:
             if not self.modules.running:
                 for t in self.storages.tensors(inputs, []):
                     for number in self.storages.of(t, known=True) if t.grad_fn is None else ():
-                        # what one module made is no input of the next, a loss for one
+                        # what a module made is not an input of the next one, for example of a loss
                         if number not in self.inner:
                             self.storages.category.setdefault(number, "input")
             self.modules.running.append(name)
@@ -107,7 +107,7 @@ class Roles:
                 self.returns(inputs)
 
     def _root(self, module: Module) -> str:
-        """Name a module that no other holds, and all that it holds."""
+        """Name a root module and all its submodules, parameters and buffers."""
         named = self.modules.name(module)
         for tensors in (module.named_parameters(), module.named_buffers()):
             for name, t in tensors:
@@ -119,7 +119,7 @@ class Roles:
     # -- optimizers ------------------------------------------------------------------------------------------
 
     def optimizer(self, optimizer: Optimizer) -> None:
-        """Take note of an optimizer's parameters, their gradients and its state, which are there."""
+        """Note an optimizer's parameters, their gradients and its state, as far as they exist."""
         for group in optimizer.param_groups:
             for p in group["params"]:
                 numbers = self.storages.of(p, "parameter", known=True)
@@ -130,7 +130,7 @@ class Roles:
         self.state(optimizer, known=True)
 
     def state(self, optimizer: Optimizer, known: bool = False) -> None:
-        """Take note of an optimizer's state, which it may just have made."""
+        """Note an optimizer's state, which it may have just made."""
         for state in optimizer.state.values():
             for t in self.storages.tensors((state,), []):
                 self.storages.of(t, "optimizer_state", known=known)

@@ -2,8 +2,8 @@
 
 Rows are tuples, as small as possible while training runs:
 
-    "a", number, size, time, address                                 a storage came
-    "f", number, time                                                a storage went
+    "a", number, size, time, address                                 a storage was allocated
+    "f", number, time                                                a storage was freed
     "o", time, duration, name, phase, module, reads, makes, writes, whether it can run again, stream, whether
         a checkpoint runs it again here
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Callable
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Row, Timer
 
-# Rows of one window. A step of a model of a hundred layers has some ten thousand; what would go beyond is
+# Rows of one window. A step of a model with a hundred layers has some ten thousand; rows beyond the limit are
 # counted as lost.
 MAX_ROWS = 300000
 TIME_AT = {"a": 3, "f": 2, "o": 1}  # where a row of each kind holds its time
@@ -28,19 +28,19 @@ TIME_AT = {"a": 3, "f": 2, "o": 1}  # where a row of each kind holds its time
 def _one_clock(
     rows: list[Row], ran: dict[int, tuple[Device, int, int]], steps: list[tuple[int, int]]
 ) -> list[tuple[int, int]]:
-    """Put rows and steps on one clock that never steps back, in the order in which the host issued them.
+    """Put rows and steps on one clock that never runs backwards, in the order in which the host issued them.
     Changes rows in place and returns the steps' new bounds.
 
-    rows are in the host's order and hold its times. ran has device, start and duration of the ops that a
-    device timed, by the index of their row; steps are pairs of host times. All times are in nanoseconds.
+    rows are in the host's order and hold its times. ran has the device, start and duration of each op that a
+    device timed, by the index of its row; steps are pairs of host times. All times are in nanoseconds.
 
-    A device runs an op later than the host issues it, by however far the host is ahead: at a step's end
-    half of the step may still be to come. If ops stood where the device ran them and everything else where
-    the host was, an op would come after the free of what it reads, or fall into the next step. Memory goes
-    by the host's order, as the allocator does. So the order is the host's, and the clock is that of the
-    stream with the most ops: what is issued between two of its ops lies between them, and a step ends when
-    its last op has ended. Ops of other streams keep their durations and lose the moment at which they
-    began.
+    A device runs an op later than the host issues it, by however far the host is ahead: when the host ends
+    a step, half of the step may not have run yet. If ops were placed where the device ran them, and
+    everything else where the host was, an op could come after the free of what it reads, or fall into the
+    next step. The allocator, and so memory, follows the host's order. So we keep the host's order and use
+    the clock of the stream with the most ops: what is issued between two of its ops is placed between them,
+    and a step ends when its last op has ended. Ops of other streams keep their durations but not their
+    starting times.
     """
     streams: dict[Device, dict[int, int]] = {}
     for at, (device, _, _) in ran.items():
@@ -52,7 +52,7 @@ def _one_clock(
     now, ends = -1, 0
 
     def place() -> int:
-        """The next bound, behind all before it; a step begins where the one before it ends."""
+        """The next bound, later than all before it; a step begins where the previous one ends."""
         k = len(placed)
         return placed[-1] if k > 0 and bounds[k] == bounds[k - 1] else max(now + 1, ends, bounds[k])
 
@@ -78,7 +78,7 @@ def _one_clock(
 
 
 class Rows:
-    """What a window notes, row by row."""
+    """What a window records, row by row."""
 
     limit = MAX_ROWS
 
@@ -86,22 +86,22 @@ class Rows:
         self.clock, self.start, self.broke = clock, start, broke
         self.list: list[Row] = []
         self.lost = 0  # rows for which there was no room
-        self.stopped = False  # nothing is noted any more
-        self.last = start  # when memory came or went last
-        # ops that a device times: their row, device and two events. newest has the last event of each stream.
+        self.stopped = False  # recording has stopped
+        self.last = start  # when memory was last allocated or freed
+        # ops timed by a device: their row, device and two events. newest has the last event of each stream.
         self.timed: list[tuple[int, Device, Any, Any]] = []
         self.newest: dict[Any, Any] = {}
-        # when training went on after it was held up, and for how long it had been until then
+        # when training continued after each pause, and the total length of all pauses until then
         self.pauses: list[int] = []
         self.slept: list[int] = []
 
     def stop(self, error: BaseException) -> None:
-        """Note nothing more, because of an error of ours."""
+        """Stop recording, because of an error of ours."""
         self.stopped = True
         self.broke(error)
 
     def add(self, row: Row) -> None:
-        """Add a row. With the first one that finds no room, the window stops."""
+        """Add a row. The window stops at the first row that does not fit."""
         if len(self.list) < self.limit:
             self.list.append(row)
         else:
@@ -109,7 +109,8 @@ class Rows:
             self.stopped = True
 
     def came(self, number: int, size: int, address: int) -> None:
-        """Memory comes, when rows.last says. It is noted even if the rows are full: others name it."""
+        """Memory was allocated at the time in rows.last. Added even if the rows are full: other rows refer to
+        it."""
         self.list.append(("a", number, size, self.last, address))
 
     def timing(self, timer: Timer) -> None:
@@ -119,28 +120,28 @@ class Rows:
             self.newest[timer[2]] = timer[1]
 
     def paused(self, begin: int, end: int) -> None:
-        """From begin to end training stood still for the agent's sake: no time passes there."""
+        """The agent held training up from begin to end: that time does not count."""
         self.slept.append((self.slept[-1] if self.slept else 0) + end - begin)
         self.pauses.append(end)
 
     def at(self, t: int) -> int:
-        """Nanoseconds from the start to a moment, pauses left out."""
+        """Nanoseconds from the start to a time, without pauses."""
         k = bisect.bisect_right(self.pauses, t)
         return t - self.start - (self.slept[k - 1] if k else 0)
 
     def settled(self) -> bool:
-        """Whether the device has done all that it times, so that times can be read without waiting for it."""
+        """Whether the device has finished all timed ops, so their times can be read without waiting."""
         return all(event.query() for event in self.newest.values())
 
     def device_times(self, steps: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Give ops the device's times in place of the host's, and put all rows on one clock. Returns the
+        """Replace the host's times of ops with the device's, and put all rows on one clock. Returns the
         bounds of the steps on it. Events must have settled."""
         if not self.timed:
             return steps
         origins: dict[Device, tuple[int, Any]] = {}
         ran = {}
         for at, device, begin, end in self.timed:
-            # events of two devices have no time between them
+            # torch cannot measure the time between events of two devices
             first, origin = origins.setdefault(device, (self.list[at][1], begin))
             ran[at] = (
                 device,

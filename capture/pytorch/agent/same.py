@@ -1,7 +1,7 @@
-"""Whether what returns is what left.
+"""Checks that a tensor comes back with the bytes that it left with.
 
-The sum of a tensor's 64-bit words is taken before it goes and again before it is used, which needs no memory.
-The sums stay on the device until the step's end, so nothing waits for them.
+It sums a tensor's 64-bit words before the tensor leaves and again before it is used, which needs no memory.
+The sums stay on the device until the end of the step, so nothing waits for them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Same:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
-        # since the last step's end: the number of a saved tensor, and whether it came back as another
+        # since the end of the last step: the number of a saved tensor, and whether it came back different
         self.compared: list[tuple[int, Tensor]] = []
 
     def sum(self, storage: UntypedStorage) -> Tensor:
@@ -31,18 +31,17 @@ class Same:
             return total + flat[8 * words :].sum() if storage.nbytes() % 8 else total
 
     def compare(self, value: Value) -> None:
-        """A value has returned."""
+        """A value has come back."""
         with without_dispatch(self.torch), self.torch.no_grad():
             other = self.sum(value.base.untyped_storage()) != value.sum
             self.compared.append((value.entry["save"], other))
 
     def verdict(self) -> tuple[int, list[int]]:
-        """How many values have returned since this was asked last, and the numbers of those that were not
-        the same."""
+        """How many values have come back since the last call, and the numbers of those that differ."""
         compared, self.compared = self.compared, []
         if not compared:
             return 0, []
-        # a window that is open describes the program and not this
+        # hidden from an open window, which describes the program and not the agent
         with without_dispatch(self.torch), self.torch.no_grad():
             differ = self.torch.stack([other for _, other in compared]).tolist()
         return len(compared), [n for (n, _), other in zip(compared, differ) if other]

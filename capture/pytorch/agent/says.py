@@ -1,15 +1,15 @@
-"""What the agent tells people: a code and the values that fill the gaps of its sentence.
+"""What the agent tells people: a code, and the values that fill the gaps of its sentence.
 
-The sentences are gmemtop's, in its package capture/say, so that all that people read is written in one place.
-A viewer that does not know a code shows the text, which is the code and the values as they are.
+The sentences themselves are in gmemtop's package capture/say, so that everything people read is in one place.
+A viewer that does not know a code shows the plain text: the code and the values.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-# By code, the sentences with %s for gaps, where there is no viewer to know them: gmemtop fills this in in a
-# file that carries a plan out by itself.
+# The sentences by code, with %s for gaps, for use without a viewer: gmemtop fills this in when it writes a
+# file that runs a plan by itself.
 SENTENCES: dict[str, str] = {}
 
 
@@ -27,7 +27,7 @@ class Says(str):
 
 
 class Refused(Exception):
-    """What cannot be done, and why."""
+    """Raised when something cannot be done; says why."""
 
     def __init__(self, why: str) -> None:
         Exception.__init__(self, why)
@@ -35,12 +35,12 @@ class Refused(Exception):
 
 
 def why_of(error: BaseException) -> str:
-    """Describe an error to people: the sentence of one of ours, else its type and message."""
+    """Describe an error to people: our sentence if it is a Refused, else its type and message."""
     return error.why if isinstance(error, Refused) else "%s: %s" % (type(error).__name__, error)
 
 
 def told(text: str) -> dict[str, Any]:
-    """A text as the wire has it: {} for one that is no sentence of ours."""
+    """A text in its form on the wire, {} unless it is a Says."""
     if not isinstance(text, Says):
         return {}
     values = [told(v) if isinstance(v, Says) else v for v in text.values]

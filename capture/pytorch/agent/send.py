@@ -1,9 +1,9 @@
-"""Talks to a viewer: says who the agent is, sends what training produced, takes orders.
+"""Talks to a viewer: introduces the agent, sends what training produced, takes orders.
 
-The agent connects, says who it is and waits for the welcome. While nobody listens it tries again every
-second, so a viewer that died can come back. The thread looks for something to send about twice a second, at
-once after the first step, and more often while a window is made. What waits is bounded: steps by number (see
-Outbox), windows by number, frames by bytes.
+The agent connects, sends a hello and waits for the welcome. While nobody listens it tries again every second,
+so a viewer that died can come back. The thread looks for something to send about twice a second, at once
+after the first step, and more often while a window is made. Everything that waits is bounded: steps by number
+(see Outbox), windows by number, frames by bytes.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
     from .windows import Windows
     from .wishes import Wishes
 
-MAX_UNSENT = 8 << 20  # bytes that wait for a viewer that does not read
+MAX_UNSENT = 8 << 20  # bytes that may wait for a viewer that does not read
 SOON = 20  # milliseconds between two looks while something is expected
 
 
 def number_of(told: dict[str, Any], name: str) -> int:
-    """A number of an order, 0 where it has none. Viewers read 64 bits."""
+    """A number in an order, 0 if it is missing. Viewers read 64 bits."""
     n = int(told.get(name, 0))
     if not -(1 << 63) <= n < 1 << 63:
         raise ValueError("%s takes more than 64 bits" % name)
@@ -73,10 +73,10 @@ class Sender:
         self.torch, self.epoch, self.link, self.outbox = torch, epoch, link, outbox
         self.wishes, self.windows, self.manager, self.totals = wishes, windows, manager, totals
         self.welcome = False
-        self.met = False  # a viewer was there once
-        self.told: Any = None  # what the viewer was last told of what may change
+        self.met = False  # a viewer has connected before
+        self.told: Any = None  # the changing parts of the hello, as the viewer last got them
         self.sending: Iterator[bool] | None = None  # the window that is being sent
-        self.hurry = 0.0  # until when a viewer checks whether a plan has begun
+        self.hurry = 0.0  # a viewer waits until then to see whether a plan has begun
 
     def connect(self) -> bool:
         if not self.link.connect():
@@ -87,7 +87,7 @@ class Sender:
         return True
 
     def exchange(self, wait: int) -> None:
-        """Write what can be written and read what comes, waiting for it at most so many milliseconds."""
+        """Write what can be written and read what comes, waiting at most `wait` milliseconds for it."""
         try:
             self._fill()
             if self.link.write():
@@ -99,7 +99,7 @@ class Sender:
             self._lost_viewer()
 
     def last_word(self, end: dict[str, Any], last: float) -> None:
-        """Part from the viewer, who hears why whatever stands in the way."""
+        """Say goodbye to the viewer. Even if something fails, it is told why."""
         try:
             self._part(end, last)
         except Exception as e:
@@ -110,8 +110,8 @@ class Sender:
                 self.link.sock.sendall(self.link.out)
 
     def _part(self, end: dict[str, Any], last: float) -> None:
-        """Send what waits and the last word. A viewer that takes nothing for a second is given up. One
-        that reads has so many seconds."""
+        """Send what waits, then the goodbye. Give up on a viewer that reads nothing for a second; one that
+        reads has `last` seconds."""
         begin = time.monotonic()
         deadline, last = begin + 1.0, begin + last
         sent = False
@@ -122,7 +122,7 @@ class Sender:
             elif sent and not self.link.out:
                 break
             began, before = time.monotonic(), self.link.written
-            self._fill()  # a history may take seconds to put together, in which nobody waits for the viewer
+            self._fill()  # building a history may take seconds, which do not count against the viewer
             deadline = min(deadline + time.monotonic() - began, last)
             self.exchange(SOON)
             if self.link.written != before:
@@ -142,7 +142,7 @@ class Sender:
             return 0
         if self.windows.busy() or time.monotonic() < self.hurry:
             return SOON
-        if self.wishes.every:  # a window is to be found before two more are
+        if self.wishes.every:  # send a window before two more are ready
             return max(SOON, self.wishes.every * self.windows.lasted // 2000000)
         return 1 << 30
 
@@ -152,7 +152,7 @@ class Sender:
         try:
             for kind, payload in self.link.frames():
                 if kind not in (WELCOME, ORDER, DETACH):
-                    continue  # of a later version
+                    continue  # from a later version
                 heard = json.loads(payload.decode() or "{}")
                 if kind == WELCOME:
                     self.welcome = heard.get("version") == VERSION
@@ -194,7 +194,7 @@ class Sender:
                 raise TypeError("the plan is not a JSON object")
             of = number_of(heard, "number")
             if do == "carry" and plan is None and of not in (0, wishes.newest):
-                return answer([number], DONE)  # the plan to turn off has made way for another already
+                return answer([number], DONE)  # another plan has already replaced the one to turn off
             answer([number], ACCEPTED)
             try:
                 older = [wishes.plans.popleft()["order"]]
@@ -212,7 +212,7 @@ class Sender:
         return self.welcome and bool(self.outbox or self.windows.ready or self.sending is not None)
 
     def _introduce(self) -> None:
-        """Send the hello, and remember the parts of it that may change."""
+        """Send the hello, and remember the parts of it that can change."""
         now = self._changing()
         totals, (how, offloads, waiting) = self.totals, now
         said = hello(self.torch, totals.device, how, offloads, totals.room, waiting)
@@ -224,7 +224,7 @@ class Sender:
         return self.wishes.how, self.manager.offloads, self.outbox.produced == 0
 
     def _fill(self) -> None:
-        """Put frames together while there is room: notices, steps, and then a window, piece by piece."""
+        """Build frames while there is room: notices, steps, and then a window, piece by piece."""
         if not self.welcome:
             return
         link, outbox = self.link, self.outbox
@@ -273,7 +273,7 @@ class Sender:
                     frame(DATA, data)
                 yield True
         finally:
-            self.windows.finished(window)  # also where the viewer has gone meanwhile
+            self.windows.finished(window)  # even if the viewer has gone meanwhile
         frame(DATA, pack.flush())
         frame(WHOLE, {"cost": window.cost, "lost": window.lost})
         self.outbox.answer(window.orders, DONE)

@@ -1,15 +1,15 @@
-"""What the agent does by itself in a program that was started under it."""
+"""What the agent does unasked in a program that was launched with it."""
 
 from __future__ import annotations
 
 
 class Settings:
-    """Lines that set these fields follow the agent in the file that a launched program runs. They belong to
-    the class, since an object of ours would outlive the agent's end."""
+    """In the file that a launched program runs, lines after the agent set these fields. They are set on the
+    class, since an instance would outlive the agent."""
 
-    first = 0  # steps that are described unasked
-    depth = "ops"  # how windows are captured until a viewer says otherwise
-    # types of devices on which what autograd saves waits on the host while there is no plan
+    first = 0  # steps to describe unasked
+    depth = "ops"  # how to capture windows until a viewer says otherwise
+    # device types whose saved tensors wait on the host while there is no plan
     unplanned: tuple[str, ...] = ()
 
 

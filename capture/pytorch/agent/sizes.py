@@ -1,10 +1,10 @@
-"""Saved tensors that are larger than in the plan: batches of other shapes, as where they are padded.
+"""Saved tensors that are larger than in the plan, since batches differ in shape, for example in padding.
 
-Whether a tensor leaves, and when, depends on no size. Only its place on the host does: a larger tensor gets a
-place of its own there, which is kept for the next ones.
+Whether and when a tensor leaves does not depend on its size. Only its place on the host does: a larger tensor
+gets its own place there, which is kept for the next ones.
 
-Where a plan has the sizes of all that is saved, the larger ones are noted, so that a viewer can plan again
-for the largest step that was seen.
+If a plan lists the sizes of all saved tensors, larger ones are noted, so that a viewer can plan again for the
+largest step seen.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 class Sizes:
     def __init__(self, torch: Any, plan: Plan) -> None:
         self.torch, self.pinned = torch, plan.get("device", "cpu") != "cpu"
-        # the most bytes of each save, -1 for one that is not compared; [] where the plan is for one shape
+        # the most bytes of each save, -1 if it is not compared; [] if the plan is for one shape
         self.known: list[int] = list(plan.get("sizes", ()))
-        self.steps = 0  # that had something larger
-        self.news = False  # there was one since this was last told
-        self.now: dict[int, int] = {}  # what is larger in this step
-        self.places: dict[int, Tensor] = {}  # on the host, by the place in the slab that is too small
+        self.steps = 0  # steps that had a larger tensor
+        self.news = False  # there was such a step since the last report
+        self.now: dict[int, int] = {}  # the larger tensors of this step
+        self.places: dict[int, Tensor] = {}  # places on the host, by the slot in the slab that is too small
 
     def saved(self, n: int, t: Tensor) -> None:
-        """A tensor is saved, as number n."""
+        """A tensor is saved as number n."""
         if n < len(self.known) and t.layout == self.torch.strided:
             size = t.untyped_storage().nbytes()
             if 0 <= self.known[n] < size:
                 self.now[n] = size
 
     def next(self, alike: bool) -> None:
-        """A step has ended. alike says that it saved as many tensors as the plan has."""
+        """A step has ended. alike says whether it saved as many tensors as the plan has."""
         now, self.now = self.now, {}
         if now and alike:
             for n, size in now.items():
@@ -44,8 +44,8 @@ class Sizes:
             self.steps, self.news = self.steps + 1, True
 
     def place(self, slot: int, size: int) -> Tensor:
-        """A place on the host for a tensor that is larger than its own in the slab, None where no memory is
-        left for one."""
+        """A place on the host for a tensor that does not fit its slot in the slab, None if there is no memory
+        for one."""
         there = self.places.get(slot)
         if there is None or len(there) < size:
             room = host_room()

@@ -1,11 +1,11 @@
-"""Where the functions that the pool exchanges are in torch's allocators.
+"""Finds the functions that the pool replaces in torch's allocators.
 
-What is known of an allocator is its table of virtual functions. Which slot holds which function differs
-from version to version, so it is not assumed: each slot of the table in this process is looked up among
-the symbols of the library that it lies in, and the functions that are exchanged have to have the exact
-names, arguments included, that pool.c is written for. They also have to be where SLOTS has them, by device
-and version; -1 stands for a function that is missing or left alone. SLOTS names the versions that this
-serves, as read from each release of torch for Linux (pool/testdata/slots.py).
+All that we have of an allocator is its table of virtual functions. Which slot holds which function differs
+between versions, so we do not assume it: each slot of the table in this process is looked up among the
+symbols of its library, and the functions to replace must have the exact names, arguments included, that
+pool.c is written for. They must also be where SLOTS has them, by device and version; -1 stands for a function
+that is missing or left alone. SLOTS lists the supported versions, as read from each release of torch for
+Linux (pool/testdata/slots.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SLOTS = {
     },
 }
 CPU, CUDA = "3c1019DefaultCPUAllocatorE", "3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
-NAMES = {  # the names that the symbols of HOOKED have
+NAMES = {  # the symbol names of HOOKED
     "cpu": (
         ("_ZN3c1019DefaultCPUAllocator8allocateEm", "_ZNK3c1019DefaultCPUAllocator8allocateEm"),
         ("_ZNK3c1019DefaultCPUAllocator11raw_deleterEv",),
@@ -73,12 +73,12 @@ NAMES = {  # the names that the symbols of HOOKED have
         )
     ),
 }
-ABSENT = ("shareIpcHandle",)  # from torch before 2.5
+ABSENT = ("shareIpcHandle",)  # missing in torch before 2.5
 
 
 class Symbols:
-    """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF,
-    which is what torch's wheels for Linux are."""
+    """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF, the
+    format of torch's wheels for Linux."""
 
     def __init__(self, name: str) -> None:
         self.path, self.base = "", 0
@@ -119,13 +119,13 @@ class Symbols:
         return names
 
     def at(self, address: int) -> list[tuple[str, int]]:
-        """Names and sizes of what begins at the address."""
+        """The names and sizes of the symbols at the address."""
         return self.names.get(address - self.base, [])
 
 
 def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[int, ...]]:
-    """The address of torch's allocator for the device, how many slots its table has, and where HOOKED are
-    in it. theirs tells from its address which table it had before ours."""
+    """The address of torch's allocator for the device, how many slots its table has, and the slots of HOOKED.
+    theirs(address) is the table that the allocator had before ours."""
     symbols = Symbols("libc10.so" if device == "cpu" else "libc10_cuda.so")
     library = ctypes.CDLL(symbols.path)
     if device == "cpu":

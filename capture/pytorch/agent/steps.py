@@ -1,7 +1,7 @@
-"""Where a step of training ends, and how long its parts took.
+"""Finds where a training step ends, and how long its parts took.
 
-A step ends where the first optimizer of the period has stepped. Another one's step, and one inside of
-another's, end none. For optimizers that are not in torch.optim see unlisted.py.
+A step ends where the first optimizer of the period has stepped. Steps of other optimizers, and steps inside
+another optimizer's step, end none. For optimizers that are not in torch.optim see unlisted.py.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from .tally import FOLLOWED, Tally
 if TYPE_CHECKING:
     from .kinds import Optimizer
 
-# backward passes without a step after which that is said: more than gradients are accumulated over
+# report that nothing steps after this many backward passes: more than programs accumulate gradients over
 UNSTEPPED = 200
-UNKNOWN = 0  # in the place of a thread: that of a counted step, which nobody looked up
-CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
-ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
+UNKNOWN = 0  # stands in for a thread: the thread of a counted step, which nobody looked up
+CLOSURE = 0  # stands in for an optimizer's id while its closure runs
+ELSEWHERE = 64  # after this many steps of other optimizers, the first one counts as out of use
 
 
 class Running:
-    """What one thread is inside of."""
+    """What one thread is inside."""
 
     def __init__(self, optimizer: int, begin: int) -> None:
-        # optimizers whose step runs, the outermost first, and closures that they called
+        # optimizers whose step runs, outermost first, and the closures that they called
         self.stack = [optimizer]
-        self.begin = begin  # of the outermost one's step
-        self.closure_begin = 0  # of the outermost closure
+        self.begin = begin  # when the outermost step began
+        self.closure_begin = 0  # when the outermost closure began
 
     def leave(self, what: int) -> bool:
-        """Leave the innermost of these, and all within it that left by an exception. Returns whether it was
-        there."""
+        """Leave the innermost entry of this kind, and everything inside it, which an exception ended. Returns
+        whether there was one."""
         if what not in self.stack:
             return False
         while self.stack.pop() != what:
@@ -47,13 +47,13 @@ class Steps:
 
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.running: dict[int, Running] = {}  # by thread, of those that are inside of an optimizer's step
+        self.running: dict[int, Running] = {}  # by thread, for threads inside an optimizer's step
         self.unstepped = 0  # backward passes since an optimizer stepped
 
     # -- optimizers ------------------------------------------------------------------------------------------
 
     def follow(self, here: bool) -> None:
-        """Switch from counting to following. here: whether the counted step runs in this thread."""
+        """Switch from counting to following. here says whether the counted step runs in this thread."""
         tally = self.tally
         first, entered = tally.first(), tally.entered
         if entered > 0 and first is not None:
@@ -62,8 +62,9 @@ class Steps:
         tally.entered = FOLLOWED if self.running else 0
 
     def optimizer_enters(self, optimizer: Optimizer, now: int, within: bool = False) -> None:
-        """An optimizer steps, within another one's step or not. If not, those whose step runs in this thread
-        have left by an exception, and so have those of threads that are in no step."""
+        """An optimizer begins to step; within says whether it is inside another one's step. If it is not, an
+        exception must have ended the steps still noted for this thread. The same is true of threads that are
+        no longer in a step."""
         here = threading.get_ident()
         if within and here not in self.running and UNKNOWN in self.running:
             self.running[here] = self.running.pop(UNKNOWN)
@@ -78,7 +79,7 @@ class Steps:
         self.tally.entered = FOLLOWED
 
     def _forget_those_that_raised(self) -> None:
-        """Forget steps of other threads that ended without their hook."""
+        """Forget steps of other threads that ended without calling the hook."""
         inside = stepping_threads()
         if not inside.difference(self.running):
             self.running.pop(UNKNOWN, None)
@@ -87,7 +88,7 @@ class Steps:
                 self.running.pop(thread, None)
 
     def optimizer_leaves(self, optimizer: Optimizer, now: int) -> bool:
-        """An optimizer has stepped. Returns whether that was not inside of another one's step."""
+        """An optimizer has stepped. Returns whether its step was the outermost one."""
         here, tally = threading.get_ident(), self.tally
         running = self.running.get(here)
         if running is None and UNKNOWN in self.running:
@@ -107,7 +108,7 @@ class Steps:
         return True
 
     def closure_enters(self, now: int) -> None:
-        """The optimizer whose step runs calls the program's closure."""
+        """The running optimizer step calls the program's closure."""
         running = self.running.get(threading.get_ident())
         if running is None:
             return
@@ -116,14 +117,14 @@ class Steps:
         running.stack.append(CLOSURE)
 
     def closure_leaves(self, now: int) -> None:
-        """The innermost closure has returned or raised. What it took is no optimizer's time."""
+        """The innermost closure has returned or raised. Its time does not count as the optimizer's."""
         running = self.running.get(threading.get_ident())
         if running is not None and running.leave(CLOSURE) and CLOSURE not in running.stack:
             self.tally.optimizer -= now - running.closure_begin
 
     def inside(self) -> bool:
-        """Whether this thread may be inside of an optimizer's step. Only hooks tell: a step that raised looks
-        as if it still ran, and the thread of a counted step is unknown."""
+        """Whether this thread may be inside an optimizer's step. We know only what hooks tell: a step that
+        raised still seems to run, and the thread of a counted step is unknown."""
         return self.tally.entered > 0 or UNKNOWN in self.running or threading.get_ident() in self.running
 
     def optimizing(self) -> bool:
@@ -132,12 +133,12 @@ class Steps:
         return running is not None and running.stack[-1] != CLOSURE
 
     def heard_again(self) -> bool:
-        """An optimizer has stepped. Returns whether none had for so long that it was said."""
+        """An optimizer has stepped. Returns whether we had reported that none steps."""
         silent, self.unstepped = self.unstepped >= UNSTEPPED, 0
         return silent
 
     def ends(self, optimizer: Optimizer) -> bool:
-        """Whether a step of training ends with this one of an optimizer."""
+        """Whether a training step ends with this optimizer step."""
         tally = self.tally
         first = tally.first()
         if first is None or tally.others >= ELSEWHERE:
@@ -147,18 +148,17 @@ class Steps:
         return first is optimizer
 
     def end_elsewhere(self, crossed: dict[int, int], optimizers: list[Optimizer]) -> None:
-        """Have steps end with the optimizer across whose step the fewest bytes wait for their backward pass,
-        of those that stepped."""
+        """Let steps end with the optimizer that steps while the fewest bytes wait for their backward pass."""
         tally = self.tally
         first = tally.first()
         least = min(optimizers, key=lambda o: crossed.get(id(o), sys.maxsize), default=None)
         if least is not None and crossed.get(id(least), 0) < crossed.get(id(first), 0):
             tally.ends_with(least)
-            tally.half_seen()  # the one that runs ends early
+            tally.half_seen()  # the running step ends early
 
     def skipped(self) -> bool:
-        """A scaler of gradients was updated. Returns whether a step of training ends with it: the scaler met
-        an infinity and did not step the optimizer."""
+        """A gradient scaler was updated. Returns whether a training step ends with it: the scaler found an
+        infinity and skipped the optimizer's step."""
         tally = self.tally
         return tally.stepped == 0 and tally.first() is not None and tally.begin is not None
 
@@ -169,7 +169,7 @@ class Steps:
     # -- backward passes -------------------------------------------------------------------------------------
 
     def backward_left(self, took: int) -> bool:
-        """A backward pass has returned. Returns whether it is time to say that no optimizer steps."""
+        """A backward pass has returned. Returns whether it is time to report that no optimizer steps."""
         self.tally.backward += took
         self.unstepped += 1
         return self.unstepped == UNSTEPPED

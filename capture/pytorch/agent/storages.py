@@ -1,15 +1,14 @@
-"""Which memory there is, and when it comes and goes.
+"""Tracks which memory exists, and when it is allocated and freed.
 
-A Python storage object lives exactly as long as the memory, so a weak reference to it says when the memory
-goes. Its C++ address identifies it while it lives; later the address may be used again. A storage that is
-resized in place (FSDP empties and refills gathered parameters this way) counts as one that goes and one that
-comes.
+A Python storage object lives exactly as long as its memory, so a weak reference to it tells when the memory
+is freed. Its C++ address identifies it while it lives; later the address may be reused. A storage that is
+resized in place (FSDP empties and refills gathered parameters this way) counts as a free and an allocation.
 
-What was there before. An op's output appears with the op. Data made from an array, a list or another
-process's memory appears without one and is first seen where an op reads it, just like a table made years ago.
-So a window begins by noting, weakly, the storages of all tensors that Python holds. What the forward pass
-meets beyond those has come since; what only the backward pass or an optimizer meets (a reducer's buckets,
-which C++ holds) was there.
+Which storages are older than the window? An op's output appears with the op. But data made from an array, a
+list or another process's memory appears without one, and is first seen when an op reads it, just like a table
+made years ago. So a window begins with weak references to the storages of all tensors that Python holds. Any
+other storage that the forward pass meets is newer; one that only the backward pass or an optimizer meets is
+older (a reducer's buckets, which C++ holds).
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ if TYPE_CHECKING:
     from .within import Within
 
 
-LOOKS = 100  # looking for all tensors is done at most every LOOKS times as long as it takes
+LOOKS = 100  # finding all tensors takes t: it is done at most once every LOOKS * t
 
-# What an argument of an op may be.
+# The kinds of arguments of an op.
 OTHER, PLAIN, WRAPPER, SEQUENCE, MAPPING = range(5)
 
 
 class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none here
-    """A storage that is alive: where it is found and what it is called."""
+    """A weak reference to a live storage, with its address and number."""
 
     __slots__ = ("key", "number", "size", "address")
     key: int
@@ -49,18 +48,18 @@ class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none h
 
 
 class Addresses:
-    """What one window knows from those before it: made-up addresses, which stay with a storage as far as its
-    C++ address and its size say that it is the same; the storages that Python held, and the parameters of
-    modules among them, weakly."""
+    """What windows pass on to later ones: made-up addresses, which a storage keeps as long as its C++ address
+    and size stay the same; and weak references to the storages that Python held, with the parameters of
+    modules among them."""
 
     def __init__(self) -> None:
         self.next = 1 << 20
         self.last: dict[int, tuple[int, int]] = {}
         self.there: dict[int, Any] = {}
-        # storages of parameters, by C++ address: not the parameters, since torch.utils.swap_tensors refuses
-        # a tensor with weak references
+        # storages of parameters, by C++ address. Not the parameters themselves: torch.utils.swap_tensors
+        # refuses a tensor with weak references
         self.parameters: dict[int, weakref.ref[UntypedStorage]] = {}
-        self.looked = self.cost = 0  # when that was done last, and how long it took
+        self.looked = self.cost = 0  # when look() last ran, and how long it took
 
     def of(self, key: int, size: int) -> int:
         known = self.last.get(key)
@@ -74,9 +73,9 @@ class Addresses:
         return address
 
     def look(self, torch: Any, clock: Clock, share: int = LOOKS) -> dict[int, Any]:
-        """Weak references to the storages of the tensors that Python holds, by C++ address. Looking through
-        all objects takes tens of milliseconds: it is done at most every share times as long as it took, and
-        what the windows since have seen is added."""
+        """Weak references to the storages of the tensors that Python holds, by C++ address. Going through all
+        objects takes tens of milliseconds, so after taking t it is done again only after share * t. Until
+        then, what later windows have seen is added."""
         now = clock()
         if self.looked and now < self.looked + share * self.cost:
             return self.there
@@ -93,51 +92,50 @@ class Addresses:
                     if isinstance(t, torch.nn.Parameter):
                         storage = local_shard(t).untyped_storage()
                         self.parameters[address_of(storage)] = weakref.ref(storage)
-                except Exception:  # it has no storage of its own: its parts are tensors, or it has no memory
+                except Exception:  # no storage of its own: its parts are tensors, or it has no memory
                     pass
         self.looked = clock()
         self.cost = self.looked - now
         return self.there
 
     def expire(self) -> None:
-        """Have the next look look at once."""
+        """Make the next look() search again."""
         self.looked = 0
 
     def remember(self, alive: list[Storage]) -> None:
-        """Keep what a window that ends knows."""
+        """A window ends: keep what it knows."""
         held = [(s, s()) for s in alive]
         self.last = {s.key: (s.address, s.size) for s, _ in held}
         self.there.update((s.key, weakref.ref(storage)) for s, storage in held if storage is not None)
 
 
 class Storages:
-    """Numbers the storages of a window, notes when they come and go, and keeps what is known of each."""
+    """Numbers the storages of a window, and notes when they come and go and what is known about each."""
 
     def __init__(self, torch: Any, rows: Rows, phases: Phases, addresses: Addresses, within: Within) -> None:
         self.torch, self.tensor = torch, torch.Tensor
         self.rows, self.phases, self.addresses, self.within = rows, phases, addresses, within
         self.alive: dict[int, Storage] = {}  # by C++ address
-        self.before: list[Row] = []  # rows of what was there when the window began
-        self.held: dict[int, Any] = {}  # what Python held then
+        self.before: list[Row] = []  # rows of storages that existed when the window began
+        self.held: dict[int, Any] = {}  # the storages that Python held then
         self.freed: set[int] = set()
         self.refilled: set[int] = set()  # numbers whose size changed
-        self.idle: set[int] = set()  # numbers of parameters that no module had run when they came
-        # by number, storages whose bytes wait on the host and come back as others; whether they have gone
+        self.idle: set[int] = set()  # numbers of parameters that were seen before any module ran them
+        # by number: storages whose bytes wait on the host and come back in another storage; None until freed
         self.away: dict[int, Storage | None] = {}
-        # by number: the phase that made it, None for none; where it lies; its category and name, as far as
-        # they are known
+        # by number: the phase that made it, None for none; its device; its category and name, if known
         self.born: list[str | None] = []
         self.where: dict[int, str] = {}
         self.category: dict[int, str] = {}
         self.label: dict[int, str] = {}
-        self.device = "cpu"  # where the newest lies that is not on the CPU
-        self.kinds: dict[type, int] = {}  # what values of each type are
+        self.device = "cpu"  # the device of the newest storage that is not on the CPU
+        self.kinds: dict[type, int] = {}  # the kind of each type
 
     # -- tensors ---------------------------------------------------------------------------------------------
 
     def kind(self, of: type) -> int:
-        """What values of a type are. Types are few and ops are many: a question that Python answers slowly,
-        such as whether a number is a tensor, is asked once for each type."""
+        """The kind of a type. Types are few and ops are many, so slow checks, such as whether a type is a
+        tensor's, are made once for each type."""
         kind = self.kinds.get(of)
         if kind is None:
             if issubclass(of, self.tensor):
@@ -171,8 +169,8 @@ class Storages:
         return out
 
     def read(self, tensors: list[Tensor]) -> list[int]:
-        """The numbers of the storages that an op is about to read. Nearly all of them are known, and cost
-        no call of of()."""
+        """The numbers of the storages that an op is about to read. Nearly all of them are known, which saves
+        the call of of()."""
         out, alive, kinds = [], self.alive, self.kinds
         for t in tensors:
             if kinds.get(type(t)) == PLAIN:
@@ -183,13 +181,13 @@ class Storages:
                         out.append(found.number)
                         continue
                 except (NotImplementedError, RuntimeError):
-                    pass  # a sparse tensor, whose parts have storages
+                    pass  # a sparse tensor: its parts have storages
             out += self.of(t, known=True)
         return out
 
     def made(self, out: Any, read: list[int], at: int, born: str) -> list[int]:
-        """The numbers of the storages that an op made, which are those of what it returned that it has not
-        read. at is when it began, and born the phase that they belong to."""
+        """The numbers of the storages that an op made: those that it returned without having read them. at is
+        when it began, and born is the phase that they belong to."""
         tensors = [out] if self.kinds.get(type(out)) == PLAIN else self.tensors((out,), [])
         if not tensors:
             return []
@@ -201,7 +199,7 @@ class Storages:
         return made
 
     def sizes(self, tensors: list[Tensor]) -> dict[int, int]:
-        """The bytes of the storages of some tensors, by their numbers; of those alone that have one each."""
+        """The sizes of the storages of some tensors, by number. Only for tensors with exactly one storage."""
         found: dict[int, int] = {}
         for t in tensors:
             numbers = self.of(t, known=True)
@@ -217,9 +215,9 @@ class Storages:
         at: int = 0,
         born: str | None = None,
     ) -> list[int]:
-        """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one
-        each, and those without memory. known says that no op has just made it; otherwise it came at a time,
-        in a phase."""
+        """The numbers of the storages of t: one for a plain tensor, one per part for a sparse tensor or a
+        wrapper, none without memory. known says that no op has just made it; otherwise it was made at time
+        `at`, in phase `born`."""
         try:
             if (self.kinds.get(type(t)) or self.kind(type(t))) != PLAIN:
                 raise NotImplementedError
@@ -238,11 +236,11 @@ class Storages:
                 self.before.append(("a", found.number, found.size, 0, found.address))
                 self.born.append(None)
                 if category is None and t.grad_fn is not None:
-                    category = "activation"  # of a step before, and kept: a loss that is looked at late
+                    category = "activation"  # kept from an earlier step, such as a loss that is read late
                 elif category is None and self._of_parameter(key, storage):
                     self.idle.add(found.number)
             else:
-                # memory that went while the op ran went before its outputs came
+                # memory freed while the op ran was freed before its outputs were allocated
                 now = at or self.rows.clock()
                 if now > self.rows.last:
                     self.rows.last = now
@@ -257,16 +255,16 @@ class Storages:
         return [found.number]
 
     def lies(self, t: Tensor, storage: UntypedStorage) -> str:
-        """The device of a tensor's storage. A fake tensor's says meta where the tensor's own does not."""
+        """The device of a tensor's storage. A fake tensor's storage says meta; the tensor itself does not."""
         return "cpu" if t.is_cpu else str(storage.device)
 
     def has_come(self, key: int, storage: UntypedStorage) -> bool:
-        """Whether a storage that an op reads and none made has come since the window began."""
+        """Whether a storage that an op reads, but no op made, is newer than the window's start."""
         held = self.held.get(key)
         return (held is None or held() is not storage) and self.phases.now() == FORWARD
 
     def _of_parameter(self, key: int, storage: UntypedStorage) -> bool:
-        """Whether a storage was a parameter's when Python's tensors were last looked for."""
+        """Whether a storage was a parameter's at the last search for tensors."""
         there = self.addresses.parameters.get(key)
         return there is not None and there() is storage
 
@@ -290,7 +288,7 @@ class Storages:
             return [t.ccol_indices(), t.row_indices(), t.values()]
         flatten = getattr(t, "__tensor_flatten__", None)
         parts = [] if flatten is None else [getattr(t, name) for name in flatten()[0]]
-        # a distributed tensor's mesh is named there as well
+        # the names include a distributed tensor's mesh
         return [part for part in parts if isinstance(part, self.tensor)]
 
     # -- coming and going ------------------------------------------------------------------------------------
@@ -305,11 +303,11 @@ class Storages:
         self.alive.clear()
 
     def there(self) -> list[int]:
-        """The numbers of those whose bytes still exist, if only on the host."""
+        """The numbers of storages whose bytes still exist, even if only on the host."""
         return [s.number for s in list(self.alive.values())] + list(self.away)
 
     def known(self, storage: UntypedStorage) -> Storage | None:
-        """What is kept of a storage, None where nothing is noted of it."""
+        """What is known about a storage, None if nothing is recorded about it."""
         return None if self.rows.stopped else self.alive.get(address_of(storage))
 
     def _gone(self, storage: Storage) -> None:
@@ -334,7 +332,7 @@ class Storages:
         rows.add(("f", number, now))
 
     def resized(self, found: Storage, storage: UntypedStorage) -> None:
-        """A storage has, or may have, another size than before."""
+        """The size of a storage may have changed."""
         size, now = storage.nbytes(), self.rows.clock()
         self.rows.last = now
         if size != found.size:
@@ -346,7 +344,7 @@ class Storages:
             self.within.add(self.where[found.number], size)
 
     def workspace(self, op: str, on: str, size: int, kept: int) -> int:
-        """Note bytes that an op took for itself, of which it keeps some, and return their number."""
+        """Note bytes that an op took for itself, and return their number. It keeps `kept` of them."""
         number = len(self.born)
         self.born.append(None)
         self.where[number], self.category[number] = on, "temporary"
@@ -359,8 +357,8 @@ class Storages:
     # -- bytes that wait on the host -------------------------------------------------------------------------
 
     def goes(self, storage: UntypedStorage) -> int | None:
-        """The bytes of a storage are about to wait on the host. Returns the number by which to say what
-        becomes of them; None where it is not known."""
+        """The bytes of a storage are about to move to the host. Returns the number to pass to comes_back() or
+        let_go(), None if the storage is not known."""
         found = self.known(storage)
         if found is None:
             return None
@@ -368,7 +366,7 @@ class Storages:
         return found.number
 
     def comes_back(self, number: int, storage: UntypedStorage) -> None:
-        """They are in another storage from now on, and were there all the time."""
+        """The bytes are in another storage from now on. The window shows them as if they had never left."""
         was = self.away.pop(number, None)
         if was is None or self.rows.stopped:
             return
@@ -382,7 +380,7 @@ class Storages:
         self.alive[found.key] = found
 
     def let_go(self, number: int) -> None:
-        """Nobody needs them any more."""
+        """Nobody needs the bytes any more."""
         was = self.away.pop(number, None)
         if was is not None and not self.rows.stopped:
             self._frees(number)
@@ -390,7 +388,8 @@ class Storages:
     # -- at the end ------------------------------------------------------------------------------------------
 
     def untouched(self) -> None:
-        """Add what was there when the window began and no storage showed, and say when it goes."""
+        """Add the memory that was allocated when the window began but belongs to no storage, and when it is
+        freed."""
         there: dict[str, int] = {}
         frees = []
         for _, number, size, _, _ in self.before:
@@ -408,6 +407,6 @@ class Storages:
                 if at is not None:
                     frees.append((at, number))
         rows = self.rows.list
-        for at, number in sorted(frees, reverse=True):  # from behind, so that the places of the others stay
+        for at, number in sorted(frees, reverse=True):  # from the end, so the other positions stay valid
             row = rows[min(at, len(rows) - 1)]
             rows.insert(at, ("f", number, row[TIME_AT[row[0]]]))

@@ -1,8 +1,8 @@
 """What hooks touch in every step, and hooks for steps that are only counted.
 
-A training step leaves little of the agent in the processor's caches, so the cost of a hook is the objects it
-touches, not what it computes. While a step needs no more than four time stamps and a row, its hooks
-are closures over one small object.
+A training step evicts most of the agent from the processor's caches, so a hook costs the objects it touches,
+not what it computes. While a step needs no more than four time stamps and a row, its hooks are closures over
+one small object.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import TYPE_CHECKING, Any, Callable
 if TYPE_CHECKING:
     from .kinds import Clock, Optimizer
 
-MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
-COUNTED = 6  # figures of a step that was only counted
+MAX_STEPS = 20000  # how many steps are kept until a viewer comes, about 5 MiB
+COUNTED = 6  # how many figures a step has that was only counted
 MARK = "gmemtop_agent"  # an attribute of the agent's first hook, by which another copy of the agent knows it
 FOLLOWED = -1  # stands in for a time where Steps follows the optimizers
 
 
 def nobody() -> None:
-    """A reference to no optimizer."""
+    """Stands in for a dead weak reference: there is no optimizer."""
 
 
 class Tally:
-    """Sums of the step that runs, in nanoseconds, and the rows of steps that have ended. Times are those of
-    the agent's clock. It keeps nothing of the agent, and in a child of fork the hooks stay with it."""
+    """Sums for the running step, in nanoseconds, and the rows of steps that have ended. Times are those of
+    the agent's clock. It does not refer to the agent, and in a forked child the hooks keep using it."""
 
     __slots__ = (
         "calm",
@@ -50,17 +50,17 @@ class Tally:
         self.reset(begin)
 
     def reset(self, begin: int | None) -> None:
-        """Forget all steps. The one that runs began then."""
+        """Forget all steps. The running step started at begin."""
         self.calm = 0  # until when steps are only counted; any wish sets it to 0
-        self.begin = begin  # None where the step was half seen
+        self.begin = begin  # None if we did not see the start of the step
         self.backward = self.optimizer = 0
         # when the running optimizer step began; FOLLOWED if Steps follows it, 0 if none runs
         self.entered = 0
         # the keyword arguments of that step, if it is counted: torch gives both hooks the same object
         self.call: Any = None
         self.passes: set[int] = set()  # threads whose backward passes are followed
-        self.passing: bool | set[int] = self.passes  # True while one is only counted
-        self.spent = 0  # by the agent
+        self.passing: bool | set[int] = self.passes  # True while a backward pass is only counted
+        self.spent = 0  # time spent by the agent
         self.stepped = 0  # steps of optimizers since the scaler of gradients was updated
         self.ends_with(None)
         self.last = 0  # the number of the next step that is followed, whatever the time
@@ -68,18 +68,18 @@ class Tally:
         self.rows: list[tuple[Any, ...]] = []
 
     def next(self, begin: int, stepped: int) -> None:
-        """A step begins where the one before has ended, with so many steps of optimizers."""
+        """A step begins where the previous one ended; stepped optimizer steps already belong to it."""
         self.begin, self.stepped = begin, stepped
         self.backward = self.optimizer = self.spent = 0
 
     def ends_with(self, optimizer: Any) -> None:
-        """Have a step end where an optimizer has stepped; with None, where the next optimizer steps."""
+        """Let steps end when this optimizer has stepped; with None, when the next optimizer steps."""
         self.first: Callable[[], Any] = nobody if optimizer is None else weakref.ref(optimizer)
         self.same: Any = None if optimizer is None else weakref.proxy(optimizer)  # equals that optimizer
         self.others = 0  # steps of other optimizers since the first one's
 
     def rest(self, until: int, left: int) -> None:
-        """Only count steps until then. After so many, one is captured."""
+        """Only count steps until the time `until`, or until `left` steps have ended, when one is captured."""
         self.last, self.calm = self.produced + left - 1, until
 
     def add(self, row: tuple[Any, ...]) -> None:
@@ -94,16 +94,16 @@ class Tally:
             del self.rows[: len(self.rows) - MAX_STEPS]
 
     def wake(self) -> None:
-        """Have the next hook do more than count."""
+        """Make the next hook do more than count."""
         self.calm = 0
 
     def half_seen(self) -> None:
-        """The step that runs was not seen from its beginning, so it gets no row."""
+        """We did not see the start of the running step, so it gets no row."""
         self.begin = None
         self.wake()  # hooks that only count have no way to leave a row out
 
     def forward(self, end: int) -> int:
-        """What neither backward passes nor optimizers took of a step that has ended."""
+        """The time of a step that ended at `end`, without its backward passes and optimizers."""
         return 0 if self.begin is None else max(end - self.begin - self.backward - self.optimizer, 0)
 
 
@@ -114,12 +114,13 @@ def counting(
     leaves: Callable[[Optimizer, Any, Any], None],
     caught: Callable[[BaseException], bool],
 ) -> tuple[Callable[[Optimizer, Any, Any], Any], Callable[[Optimizer, Any, Any], None]]:
-    """Hooks for before and after the step of an optimizer. They count what needs no more, and leave all else
-    to enters and leaves, which catch their own errors. caught says whether to raise any other error again.
+    """Hooks for before and after an optimizer's step. They handle steps that only need counting, and leave
+    everything else to enters and leaves, which catch their own errors. caught says whether to raise any other
+    error again.
 
-    Between two of its steps a program leaves none of this in the processor's caches, so each function that is
-    called and each object that is looked at takes a microsecond or more. That is why the hooks look up no
-    thread, no length of a tuple and no weak reference."""
+    Between two steps, the program evicts all of this from the processor's caches, so each function called and
+    each object touched takes a microsecond or more. That is why the hooks look up no thread, no length of a
+    tuple and no weak reference."""
     rest = enters, leaves, caught
 
     def pre(optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
@@ -130,7 +131,7 @@ def counting(
                 and tally.same == optimizer
                 and not kwargs
                 and args[-1] is optimizer  # no closure
-                and not tally.entered  # checked last: from here on no other thread can run
+                and not tally.entered  # checked last: no other thread can run from here on
             ):
                 tally.call = kwargs
                 tally.entered = now

@@ -1,9 +1,8 @@
-"""The figures that come with each step, taken as often as they are cheap.
+"""The figures that come with each step; the cheaper a figure, the more often it is taken.
 
-A figure that takes long is taken rarely. How long it takes is measured, and on a busy machine a measurement
-is often too long because the thread was off its processor. So that one such measurement counts for little, a
-figure is never taken to cost more than twice what it cost before, nor the first one more than twice what is
-expected.
+How long a figure takes is measured. On a busy machine the measured time is often too long, because the thread
+was off its processor. To limit the effect of such a measurement, the estimated cost of a figure at most
+doubles each time, and the first estimate is at most twice the expected cost.
 """
 
 from __future__ import annotations
@@ -26,23 +25,21 @@ if TYPE_CHECKING:
     from .outbox import Outbox
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
-SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
-RSS_SHARE = 2000  # the same for the process's memory, where that is the only one of a step
-# private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many
+SHARE = 400  # a figure that takes t is taken at most once every SHARE * t
+RSS_SHARE = 2000  # the same for the process's memory, if it is a step's only figure
+# counting private pools takes t: it is done at most once every POOLS_SHARE * t and every POOLS_REST
 # nanoseconds
 POOLS_SHARE, POOLS_REST = 2000, 2000000000
-LOOKS_SHARE = 2000  # parameters that no optimizer has are looked for at most every so many times as long
+LOOKS_SHARE = 2000  # the same for looking for parameters that no optimizer has
 
 
 def _cost(took: int, before: int) -> int:
-    """Nanoseconds that something costs which took so long now and was taken to cost so much before, 0 for
-    nothing yet."""
+    """The new cost estimate in nanoseconds, from the latest time and the previous estimate, 0 for none."""
     return min(took, 2 * (before or EXPECTED))
 
 
 def foreign(torch: Any) -> Says | None:
-    """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing
-    does."""
+    """The name of the allocator that serves GPU memory instead of torch's own; None if torch's own does."""
     name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
     if name == "native":
         return None
@@ -52,19 +49,19 @@ def foreign(torch: Any) -> Says | None:
 
 
 class Pools:
-    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free for nobody but
-    their owners.
+    """What private pools (of CUDA graphs, of torch.cuda.MemPool) hold and no tensor uses: free only for their
+    owners.
 
-    Of the allocator's figures none tells it, only the list of all its segments, which is made block by
-    block: too dear for each step. Written from torch's sources, and never run on a GPU by its authors.
+    None of the allocator's figures tells it. It takes the list of all segments, which is built block by block
+    and too expensive for each step. Written from torch's sources, and never run on a GPU by its authors.
     """
 
     def __init__(self) -> None:
-        # bytes, and when that was, in nanoseconds of Unix time
+        # the bytes, and when they were counted, in nanoseconds of Unix time
         self.seen, self.next, self.cost = (-1, -1), 0, 0
 
     def take(self, torch: Any, index: int, clock: Clock) -> None:
-        """Count, where that is cheap: a list that holds the program's own history of allocations is not."""
+        """Count, if that is cheap. It is not if the list includes the program's own allocation history."""
         try:
             begin, snapshot = clock(), torch.cuda.memory_snapshot
             how = (
@@ -76,7 +73,7 @@ class Pools:
                 self.count(snapshot(**how), index)
             self.cost = _cost(clock() - begin, self.cost)
             self.next = begin + max(POOLS_REST, POOLS_SHARE * self.cost)
-        except Exception:  # an allocator that keeps no list: cudaMallocAsync, one of the program's own
+        except Exception:  # an allocator without such a list: cudaMallocAsync, or the program's own
             self.seen, self.next = (-1, -1), 1 << 62
 
     def count(self, segments: list[dict[str, Any]], index: int) -> None:
@@ -91,7 +88,7 @@ class Pools:
 
 
 class Totals:
-    """Looks at memory as a whole."""
+    """Takes the memory figures of the process."""
 
     def __init__(self, torch: Any, clock: Clock, optimizers: Optimizers, outbox: Outbox) -> None:
         self.torch, self.clock, self.optimizers, self.outbox = torch, clock, optimizers, outbox
@@ -103,18 +100,18 @@ class Totals:
         self.pools, self.addresses = Pools(), Addresses()
         self.cost_totals = self.cost_known = 0
         self.counts = True  # the allocator says how much it holds
-        self.room = -1  # bytes of the device that the program may have, as its first step found it
+        self.room = -1  # bytes of the device that the program may use, as found in its first step
 
     def step_ended(self, now: int, watched: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The figures of a step, and finer ones, as take_totals returns them. watched says whether a viewer
-        is there."""
+        """The figures of a step, and finer ones, as _take_totals returns them. watched says whether a viewer
+        is connected."""
         totals = self._take_totals(now, watched) if now >= self.next_totals else NOT_TAKEN
         if now >= self.next_known:
             self._take_known(now)
         return totals[0] + self.outbox.known, totals[1]
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open file."""
         statm, self.statm = self.statm, -1
         if statm >= 0:
             try:
@@ -123,8 +120,8 @@ class Totals:
                 pass
 
     def _take_totals(self, now: int, watched: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """What the allocator and the system hold, and finer: what was asked for, what is in use, what
-        private pools keep free and when that was counted; -1 where there is none."""
+        """The figures of the allocator and the system, and finer ones: the bytes asked for, the bytes in use,
+        the free bytes of private pools and when they were counted; -1 for an unknown figure."""
         device = self.device
         if device is None or device.type != "cuda":
             device = self.device = self.optimizers.device()
@@ -163,8 +160,8 @@ class Totals:
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 
     def _counted(self, index: int) -> Any:
-        """The figures of a device's allocator; None where the program has put one in torch's place that
-        counts nothing."""
+        """The figures of a device's allocator; None if the program has replaced torch's with one that counts
+        nothing."""
         if not self.counts:
             return None
         try:
@@ -177,8 +174,8 @@ class Totals:
             return None
 
     def _room(self, device: Device, reserved: int) -> int:
-        """What the allocator holds of the device and what is free there, within the share that the program
-        allows itself; 0 where torch does not say."""
+        """What the allocator holds of the device plus what is free there, limited to the share that the
+        program allows itself; 0 if torch does not say."""
         cuda = self.torch.cuda
         try:
             free, total = cuda.mem_get_info(device)
@@ -188,8 +185,8 @@ class Totals:
             return 0
 
     def _take_known(self, now: int) -> None:
-        """The bytes of parameters, gradients and optimizer state, each storage once. Parameters include those
-        that no optimizer has, on its device: frozen ones, and copies of a model."""
+        """Take the bytes of parameters, gradients and optimizer state, each storage once. Parameters include
+        those on the same device that no optimizer has: frozen ones, and copies of a model."""
         self.addresses.look(self.torch, self.clock, LOOKS_SHARE)
         begin, sums = self.clock(), [0, 0, 0]
         seen: set[int] = set()
@@ -213,7 +210,7 @@ class Totals:
         self.next_known = now + max(1000000000, 5 * SHARE * self.cost_known)
 
     def _bytes_of(self, t: Tensor, seen: set[int]) -> int:
-        """The bytes of a tensor's storages that have not been seen."""
+        """The bytes of a tensor's storages that are not in seen; adds them to it."""
         t, held = local_shard(t), 0  # a distributed tensor holds its shard
         if t.layout == self.torch.sparse_coo:
             indices, t = sparse_parts(t)

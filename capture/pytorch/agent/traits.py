@@ -1,4 +1,4 @@
-"""What there is to know of an op before it runs."""
+"""What is known about an op before it runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from .draws import chance_of
 if TYPE_CHECKING:
     from .kinds import Op
 
-# Ops that give the whole tensor a new value, whatever it held.
+# Ops that overwrite the whole tensor.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
-# Ops that change their running statistics, which their schemas do not say.
+# Ops that update running statistics, though their schemas do not say so.
 NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
 
 
@@ -33,7 +33,7 @@ class Traits:
     )
 
     def __init__(self, func: Op, torch: Any) -> None:
-        self.func = func  # for as long as it is known by its id
+        self.func = func  # keeps it alive, since it is looked up by its id
         schema = schema_of(func)
         space, _, name = schema.name.partition("::")
         self.name = name if space == "aten" else schema.name
@@ -46,5 +46,5 @@ class Traits:
             self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
         self.running = name in NORMALISATIONS
         self.cast = name == "_to_copy"
-        # asks a tensor for its shape and reads none of its bytes
+        # takes a tensor's shape, but reads none of its bytes
         self.shapes = name.endswith("_like") or name.startswith("new_")

@@ -1,4 +1,4 @@
-"""What storages are used for, concluded from the ops that read and write them."""
+"""Works out what storages are used for, from the ops that read and write them."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ class Uses:
     def __init__(self, storages: Storages) -> None:
         self.storages = storages
         self.gradient_of: dict[int, int] = {}  # the parameter's number by the gradient's
-        self.in_backward = False  # the newest op outside of optimizers was a backward pass's
+        self.in_backward = False  # the newest op outside optimizers belonged to a backward pass
         self.touched_forward: set[int] = set()
         self.changed_backward: set[int] = set()
         self.read_backward: set[int] = set()
-        # by ops that no module and no optimizer ran: read beside a parameter of their size, and changed
+        # for ops outside modules and optimizers: storages used with a parameter of the same size, and changed
         self.beside_parameters: set[int] = set()
         self.changed_between: set[int] = set()
-        self.saved: set[int] = set()  # made in a forward pass, and there when a backward pass began
+        self.saved: set[int] = set()  # made in a forward pass, and still alive when a backward pass began
 
     def runs(self, phase: str) -> None:
-        """An op of a phase has run. With the first one of a backward pass, what the forward pass has left
-        is what was saved for it."""
+        """An op of a phase has run. At the first op of a backward pass, what is left of the forward pass is
+        what was saved for backward."""
         if phase == FORWARD:
             self.in_backward = False
         elif phase == BACKWARD and not self.in_backward:
@@ -43,8 +43,8 @@ class Uses:
         reads: Iterable[int],
         changed: Iterable[int],
     ) -> None:
-        """An op of a phase touched, read and changed some. born is the phase that what it makes belongs to:
-        FORWARD where a checkpoint runs its forward pass again in a backward pass."""
+        """An op touched, read and changed some storages. born is the phase of what the op makes: FORWARD if a
+        checkpoint reruns its forward pass in a backward pass."""
         if phase == BACKWARD:
             self.changed_backward.update(changed)
             if born == BACKWARD:
@@ -53,8 +53,8 @@ class Uses:
             self.touched_forward.update(touched)
 
     def between(self, sizes: dict[int, int], parameters: set[int], changed: Iterable[int]) -> None:
-        """An op that no module and no optimizer ran has touched storages of these sizes, parameters perhaps
-        among them, and changed some."""
+        """An op outside modules and optimizers has touched storages of these sizes, possibly parameters, and
+        changed some."""
         of_parameters = {size for number, size in sizes.items() if number in parameters}
         self.beside_parameters.update(n for n, size in sizes.items() if size in of_parameters)
         self.changed_between.update(changed)
@@ -70,12 +70,12 @@ class Uses:
             if number in self.changed_backward and number not in self.touched_forward:
                 return "gradient"  # a reducer's bucket
             if number in self.storages.refilled:
-                return "temporary"  # parameters that FSDP gathers for as long as they are used
+                return "temporary"  # parameters that FSDP gathers while they are used
             return "parameter" if number in self.storages.idle else "input"
         if number in self.saved or (born == FORWARD and number in self.read_backward):
             return "activation"
         return "autograd_detail" if born == BACKWARD else "temporary"
 
     def label(self, number: int) -> str | None:
-        """The name of a storage; a gradient has its parameter's."""
+        """The name of a storage; a gradient has the name of its parameter."""
         return self.storages.label.get(self.gradient_of.get(number, number))

@@ -1,5 +1,4 @@
-"""What stands for a saved tensor until it is needed: where its bytes are, and how the tensor looks at
-them."""
+"""The stand-ins for a saved tensor until it is needed: where its bytes are, and how the tensor views them."""
 
 from __future__ import annotations
 
@@ -19,13 +18,13 @@ CHANGED = (
 
 
 def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
-    """Raise as autograd does without hooks, where a saved tensor was changed."""
+    """Raise the error that autograd raises without hooks if a saved tensor was changed."""
     if version >= 0 and version_of(witness) != version:
         raise RuntimeError(CHANGED % (list(shape), version_of(witness), version))
 
 
 def movable(t: Tensor, plain: tuple[type, ...], strided: Any) -> bool:
-    """Whether a tensor is no more than its bytes, so that one made of the same bytes can take its place."""
+    """Whether a tensor is nothing but its bytes, so another tensor with the same bytes can replace it."""
     return (
         type(t) in plain
         and t.layout == strided
@@ -42,7 +41,7 @@ def bytes_of(torch: Any, storage: UntypedStorage, dtype: DType) -> Tensor:
 
 
 def space_for(torch: Any, size: int, dtype: DType, device: Any) -> Tensor:
-    """A flat tensor of so many bytes, of a type if they are a multiple of its."""
+    """A flat tensor of `size` bytes. Its type is dtype if size is a multiple of its item size, else uint8."""
     each = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
     if size % each == 0:
         return torch.empty(size // each, dtype=dtype, device=device)
@@ -50,8 +49,9 @@ def space_for(torch: Any, size: int, dtype: DType, device: Any) -> Tensor:
 
 
 class Kept:
-    """A saved tensor that stays. What torch hands over may be what an op returned, which holds the op,
-    which holds what is saved: only a detached one is gone with a graph that nobody goes through backward."""
+    """A saved tensor that stays. It is kept detached: torch may pass in the output of an op, which refers to
+    its autograd node, and the node to what it saved. If the graph never ran backward, such a cycle would
+    never be freed."""
 
     __slots__ = ("iteration", "tensor", "version")
 
@@ -66,12 +66,12 @@ class Kept:
 
 
 class Handle:
-    """A tensor whose bytes are a value's."""
+    """A tensor whose bytes are in a Value."""
 
     __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
 
     def __init__(self, iteration: Iteration | None, value: Value, t: Tensor) -> None:
-        self.iteration: Any = iteration  # None for one that a call holds, which outlives no iteration
+        self.iteration: Any = iteration  # None if a call holds this handle: calls do not outlive an iteration
         self.value = value
         self.dtype = t.dtype
         self.size = t.size()
@@ -81,7 +81,7 @@ class Handle:
         self.version = -1
 
     def watch(self, torch: Any, t: Tensor) -> Handle:
-        """Keep of a saved tensor what counts its changes, and not its bytes."""
+        """Keep a saved tensor's version counter, but not its bytes."""
         with without_dispatch(torch):
             self.witness = t.detach()
             with without_versions(torch):
@@ -90,7 +90,7 @@ class Handle:
         return self
 
     def seen_in(self, torch: Any, base: Tensor) -> Tensor:
-        """The tensor, of bytes that are back."""
+        """The tensor as a view of base, its bytes that have come back."""
         if base.dtype == self.dtype:
             return base.as_strided(self.size, self.stride, self.offset)
         with without_dispatch(torch):
@@ -100,7 +100,7 @@ class Handle:
 
 
 class Value:
-    """The bytes of one storage: here, on the host, or to be made again."""
+    """The bytes of one storage: on the device, on the host, or to be recomputed."""
 
     __slots__ = (
         "storage",
@@ -123,24 +123,24 @@ class Value:
         self.storage = weakref.ref(storage)
         self.base: Tensor = None
         self.bytes = storage.nbytes()
-        # groups are those whose calls make it, where they were noted
-        self.entry: Any = None  # what the plan says of it
+        # groups: the ones whose calls make it, if the calls were noted
+        self.entry: Any = None  # what the plan says about it
         self.groups: list[int] | None = None
         self.spoiled = False
-        self.unwritten = False  # the op that made it left its bytes as they were, and two runs need not agree
-        # stream is whose memory base is, where that may be read on another
+        self.unwritten = False  # the op that made it did not write its bytes, so two runs need not agree
+        # stream: the stream that owns base's memory, if another stream may read it
         self.host: Tensor = None
         self.done: Any = None
         self.arrived: Any = None
         self.stream: Any = None
         self.sum: Tensor = None
-        self.shown: set[Any] | None = None  # what was saved of bytes that were changed in place
+        self.shown: set[Any] | None = None  # the views that were saved of bytes changed in place
 
     def changed(self, t: Tensor) -> bool:
-        """Whether a tensor that is saved now shows bytes that may have changed since its storage was first
-        saved. Views without a common version counter (torch.unsafe_chunk, of which torch's LSTM makes its
-        gates) are changed one after the other, each saved before the next one changes. A counter of 0 tells
-        of no change, and the same view with the same count was saved with the bytes that it has."""
+        """Whether the bytes of a tensor that is saved now may have changed since its storage was first saved.
+        Views without a common version counter (torch.unsafe_chunk, with which torch's LSTM makes its gates)
+        change one after the other, each saved before the next one changes. A counter of 0 means no change;
+        and a view that was already saved with the same count still has the same bytes."""
         version = version_of(t)
         if version == 0:
             return False
@@ -153,6 +153,6 @@ class Value:
         return True
 
     def __del__(self) -> None:
-        # fetched and never used: what takes the memory next has to wait for the copy
+        # fetched but never used: the next user of the memory has to wait for the copy
         if self.arrived is not None:
             self.stream.wait_event(self.arrived)

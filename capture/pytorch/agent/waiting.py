@@ -1,13 +1,13 @@
-"""Tensors whose bytes wait on the host while nobody uses them: optimizer state, above all.
+"""Tensors whose bytes wait on the host while nobody uses them, mainly optimizer state.
 
-A tensor that waits is the same object as before. Its bytes are on the host, and its type is Waiting, a
-subclass of Tensor that torch asks before it does anything with it. So its first user, the optimizer's
-step or a checkpoint, finds it back on its device. Code that does not ask reads the right bytes on the host.
+A waiting tensor is the same object as before. Its bytes are on the host, and its type is Waiting, a subclass
+of Tensor that torch calls before it does anything with the tensor. So its first user, the optimizer's step or
+a checkpoint, finds it back on its device. Code that bypasses that call reads the right bytes on the host.
 
-It needs no agent to come back.
+A tensor comes back without the agent.
 
 Rejected: hooks around the optimizer's step alone, since programs look at optimizer state between steps; a
-storage of size 0, which is a crash where torch is not asked first; other tensors in the optimizer's
+storage of size 0, which would crash code that bypasses torch's call; other tensors in the optimizer's
 dictionary, since code that holds the old ones would not see them.
 """
 
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     from .kinds import Device, Tensor
     from .parked import Rack
 
-PLACE = "gmemtop_place"  # the attribute of a tensor that waits
+PLACE = "gmemtop_place"  # the attribute of a waiting tensor
 
 
 class Place:
-    """Where the bytes of one tensor wait."""
+    """The place where the bytes of one tensor wait."""
 
     __slots__ = ("rack", "owner", "device", "host", "offset", "sum", "returned", "closed")
 
     def __init__(self, rack: Rack, device: Device, host: Tensor) -> None:
         self.rack, self.device, self.host = rack, device, host
-        self.offset = 0  # of the tensor in its storage, in elements
+        self.offset = 0  # the tensor's offset in its storage, in elements
         self.owner = 0  # the number of the parameter whose state it is
-        self.sum: Tensor = None  # of its bytes, where they are compared
-        self.closed = False  # nothing goes here any more
-        self.returned = 0  # how often it came back since the last step of an optimizer ended
+        self.sum: Tensor = None  # the sum of its bytes, if they are compared
+        self.closed = False  # no tensor goes here any more
+        self.returned = 0  # how often it came back since the last optimizer step ended
 
 
 @functools.lru_cache(1)
 def waiting_class(tensor: type) -> Any:
-    """One class for all: a class refers to itself, so only the garbage collector frees it."""
+    """The one class for all waiting tensors. A class refers to itself, so only the garbage collector frees
+    it; making more would leave garbage."""
 
     class Waiting(tensor):  # type: ignore[misc]
         waits_on_host = True
@@ -63,7 +64,7 @@ def waits(kind: type) -> bool:
 
 
 def all_back(kind: type, tree: Iterable[Any]) -> None:
-    """Bring back what waits of some arguments."""
+    """Bring back the waiting tensors among some arguments."""
     used: list[Tensor] = []
     _collect(tree, used)
     waiting = [t for t in used if type(t) is kind]
@@ -91,10 +92,11 @@ _bringing = threading.RLock()
 
 
 def bring_back(t: Tensor) -> None:
-    """Have a tensor that waits on its device again. What it raises is out of memory: then it waits on."""
+    """Bring a waiting tensor back to its device. It can raise out of memory; the tensor then stays on the
+    host."""
     with _bringing:
         place = t.__dict__.get(PLACE)
-        if place is None:  # another thread was first
+        if place is None:  # another thread was faster
             return
         torch = place.rack.torch
         with torch.inference_mode(False), torch.no_grad():
@@ -111,7 +113,7 @@ def bring_back(t: Tensor) -> None:
 
 
 def send_away(t: Tensor, place: Place) -> None:
-    """Have a tensor wait at a place."""
+    """Move a tensor's bytes to a place on the host."""
     torch = place.rack.torch
     with torch.inference_mode(False), torch.no_grad(), without_dispatch(torch):
         storage = t.untyped_storage()
@@ -124,5 +126,5 @@ def send_away(t: Tensor, place: Place) -> None:
 
 
 def _shown(torch: Any, t: Tensor, storage: Any, offset: int) -> Tensor:
-    """A tensor that looks at another storage as t does at its own."""
+    """A view of another storage with t's type, shape and strides."""
     return torch.empty(0, dtype=t.dtype, device=storage.device).set_(storage, offset, t.size(), t.stride())

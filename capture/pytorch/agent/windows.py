@@ -1,4 +1,4 @@
-"""Opens and closes windows, where a step ends and on the training thread. At most one is open."""
+"""Opens and closes windows at the end of a step, on the training thread. At most one is open."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .window import Window
     from .wishes import Wishes
 
-MAX_READY = 2  # windows that wait to be sent
+MAX_READY = 2  # how many windows may wait to be sent
 
 
 class Windows:
@@ -44,19 +44,20 @@ class Windows:
         self.optimizers, self.manager, self.broke = optimizers, manager, broke
         self.pools, self.addresses = totals.pools, totals.addresses
         self.open: Window | None = None
-        self.thread = 0  # where it was opened
-        self.wanted = 0  # its steps
+        self.thread = 0  # the thread that opened it
+        self.wanted = 0  # how many steps it should have
         self.ready: collections.deque[Window] = collections.deque()  # to be sent
-        self.unfinished: Window | None = None  # a history that the sending thread has still to take out
-        self.lasted = 0  # nanoseconds of the newest step
+        self.unfinished: Window | None = None  # a history whose snapshot the sending thread must still take
+        self.lasted = 0  # the duration of the newest step, in nanoseconds
 
     def here(self) -> Window | None:
         """The window that is open on this thread."""
         return self.open if self.open is not None and threading.get_ident() == self.thread else None
 
     def step_ended(self, begin: int | None, now: int) -> None:
-        """A step has ended, which has a beginning unless it was half seen."""
-        # a step that is described lasts longer than those that follow, and so may any one
+        """A step has ended. begin is None if its beginning was not seen."""
+        # A described step lasts longer than the next ones, and any step may be slow: grow by a quarter at
+        # most.
         if begin is not None and (self.open is None or self.wishes.every == 1):
             self.lasted = min(now - begin, self.lasted + self.lasted // 4 if self.lasted else now)
         window = self.here() if self.open is not None else None
@@ -69,8 +70,8 @@ class Windows:
             self.close(False)
 
     def _goes_on(self, window: Window) -> bool:
-        """Whether a history of every step stays open for another one: the viewer has not taken those
-        before, so that there is no room for a next."""
+        """Whether a history of every step stays open for another step: the viewer has not taken the earlier
+        ones, so there is no room for the next."""
         return window.how == "history" and self.wishes.every == 1 and len(self.ready) >= MAX_READY - 1
 
     # -- opening ---------------------------------------------------------------------------------------------
@@ -93,7 +94,7 @@ class Windows:
             self.addresses.expire()
         device = self.optimizers.device()
         other = self._not_eager() if how == "ops" else ""
-        if other and saves:  # for a plan, which nothing but ops serves
+        if other and saves:  # it is for a plan, which needs ops
             text = COMPILED if compiled_graphs() > 0 else Says("mode_around_steps")
             return self._refuse(text, "ops", orders)
         if other:
@@ -124,7 +125,7 @@ class Windows:
         window.cost += self.clock() - begin
 
     def _not_eager(self) -> str:
-        """Why a description of ops would show other code than what trains, "" where it would not."""
+        """Why a description of ops would not show the code that trains, "" if it would."""
         if compiled_graphs() > 0:
             return Says("compiled")
         if dispatch_modes(self.torch) > 0:
@@ -132,7 +133,7 @@ class Windows:
         return ""
 
     def _elsewise(self, why: str, device: Device | None, orders: list[int]) -> str:
-        """Take another means from now on, and say so."""
+        """Capture in another way from now on, and say so."""
         self.wishes.how = "history" if device is not None and device.type == "cuda" else "profile"
         history = self.wishes.how == "history"
         text = Says("history_instead", why) if history else Says("profile_instead", why)
@@ -140,7 +141,7 @@ class Windows:
         return self.wishes.how
 
     def _refusal(self, how: str, device: Device | None) -> str:
-        """Why no window can be opened by some means, "" where one can."""
+        """Why no window can be captured in this way, "" if one can."""
         if how == "profile" and profiler_enabled(self.torch):
             return Says("profiler_busy")
         if how != "history":
@@ -164,12 +165,12 @@ class Windows:
     # -- closing ---------------------------------------------------------------------------------------------
 
     def close(self, partial: bool) -> None:
-        """Close the window that is open; partial is one in which training ended."""
+        """Close the open window. partial says that training ended within it."""
         window, wishes = self.open, self.wishes
         if window is None:
             return
         if not window.on_top():
-            window.stop()  # a mode of the program's own stands inside of ours: wait for it to leave
+            window.stop()  # a mode of the program is inside ours: wait for it to leave
             return
         begin = self.clock()
         window.look(self.optimizers.alive())
@@ -177,7 +178,7 @@ class Windows:
         window.end()
         self.open = None
         if window.how == "history" and wishes.every == 1 and not partial and not wishes.leaving:
-            window.take()  # so that the next begins at once: the request that fails must be in one of them
+            window.take()  # so the next can begin at once: one of them must have the request that fails
         window.cost += self.clock() - begin
         window.facts = self._facts(window)
         if wishes.leaving and not partial:
@@ -197,9 +198,8 @@ class Windows:
         self.ready.append(window)
 
     def _facts(self, window: Any) -> dict[str, Any]:
-        """What a planner has to know of a window: whether it shows a pass without gradients, and what
-        carrying out a plan costs here. On a GPU copies run beside compute, and calibration has their
-        figures."""
+        """What a planner needs to know about a window: whether it shows a pass without gradients, and what
+        running a plan costs here. On a GPU copies run beside compute, and calibration measures them."""
         if not window.watched:
             return {}
         known: dict[str, Any] = {"evaluates": window.evaluates}
@@ -213,12 +213,12 @@ class Windows:
         return known
 
     def stop(self) -> None:
-        """The window notes nothing any more. It stands until its own thread closes it."""
+        """Stop recording. The window stays open until its own thread closes it."""
         if self.open is not None:
             self.open.stop()
 
     def let_go(self) -> None:
-        """Leave what was open on this thread, and keep nothing of it."""
+        """Leave the window that is open on this thread, and drop it."""
         window = self.here()
         if window is not None and window.leave():
             window.unhook()
@@ -227,24 +227,24 @@ class Windows:
     # -- the sending thread's --------------------------------------------------------------------------------
 
     def busy(self) -> bool:
-        """Whether a window is made or waits: it is to be sent before the next is made."""
+        """Whether a window is wanted, open or waiting to be sent. It is sent before the next one is made."""
         return bool(self.open is not None or self.wishes.want or self.ready)
 
     def next_ready(self) -> Window | None:
-        """The next window that can be sent without waiting for a device."""
+        """Take the next window, if it can be sent without waiting for a device."""
         return self.ready.popleft() if self.ready and self.ready[0].settled() else None
 
     def finished(self, window: Window) -> None:
-        """A window is taken out, or nobody wants it any more: the allocator records no longer for it."""
+        """A window is complete, or nobody wants it any more: the allocator stops recording for it."""
         try:
             if window.how == "history":
                 window.unhook()
         except Exception:
-            pass  # a device that is lost
+            pass  # the device is lost
         if self.unfinished is window:
             self.unfinished = None
 
     def drop(self) -> None:
-        """Give up the windows that wait."""
+        """Drop the windows that wait."""
         while self.ready:
             self.finished(self.ready.popleft())

@@ -1,6 +1,6 @@
-"""What viewers want of the agent.
+"""What viewers want from the agent.
 
-The sending thread writes it down, and the training thread takes it up where a step ends.
+The sending thread writes it down, and the training thread picks it up at the end of a step.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 class Wishes:
     def __init__(self, tally: Tally) -> None:
         self.tally = tally
-        self.leaving = False  # the agent is to go
+        self.leaving = False  # the agent must leave
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
-        # windows that begin where a certain step does
+        # windows that begin at a given step
         self.later: collections.deque[tuple[int, Wish]] = collections.deque(maxlen=100)
-        self.every = 0  # one step in so many is captured, 0 for none
-        self.how = settings.depth  # by which means, where a wish names none
-        # an order to carry out a plan or none: the newest counts
+        self.every = 0  # capture one step in this many, 0 for none
+        self.how = settings.depth  # how to capture, if a wish does not say
+        # an order to run a plan, or to run none: the newest counts
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
         self.newest = 0  # the number of the newest plan, 0 for none
-        self.stays = True  # keep the newest plan when its viewer has gone
+        self.stays = True  # the newest plan stays on when its viewer leaves
         self.abandoned = False  # the viewer who ordered the newest plan has gone, so it must end
 
     def wake(self) -> None:
-        """Have the agent look at what is wanted where the current step ends."""
+        """Make the agent look at what is wanted when the current step ends."""
         self.tally.wake()
 
     def due(self, index: int) -> None:
-        """Step index begins: what was asked for from this step on is wanted now, and so is what came too
-        late for its own step."""
+        """Step index begins. Windows asked for at this step are wanted now, and so are those whose request
+        came too late for their step."""
         for _ in range(len(self.later)):
             try:
-                first, wish = self.later.popleft()  # which the sending thread may empty meanwhile
+                first, wish = self.later.popleft()  # the sending thread may empty it meanwhile
             except IndexError:
                 return
             if first <= index:
@@ -48,13 +48,13 @@ class Wishes:
                 self.later.append((first, wish))
 
     def asked(self) -> Wish | None:
-        """What is to be captured now: all at once that was asked for by the means of the first who asked;
-        None where nothing is."""
+        """What to capture now, None for nothing. Merges all wishes that are captured in the same way as the
+        first; the others wait."""
         first: Wish | None = None
         others: list[Wish] = []
         while True:
             try:
-                # which the sending thread may empty meanwhile
+                # the sending thread may empty it meanwhile
                 how, steps, saves, library, orders = self.want.popleft()
             except IndexError:
                 self.want.extend(others)
@@ -67,20 +67,20 @@ class Wishes:
                 others.append((how, steps, saves, library, orders))
 
     def ordered(self) -> dict[str, Any] | None:
-        """Take up the newest order to carry out a plan or none; None where there is none."""
+        """Take the newest order about a plan; None if there is none."""
         try:
-            return self.plans.popleft()  # which the sending thread may replace meanwhile
+            return self.plans.popleft()  # the sending thread may replace it meanwhile
         except IndexError:
             return None
 
     def carry(self, order: int, number: int, plan: Any, keep: bool, stays: bool) -> None:
-        """Have a plan carried out, or none, from the next step on."""
+        """Run a plan, or none, from the next step on."""
         self.stays, self.abandoned = stays or not plan, False
         self.newest = number if plan else 0
         self.plans.append({"order": order, "id": number, "plan": plan, "keep": keep})
 
     def viewer_left(self) -> None:
-        """No viewer is left to take windows or to judge a plan, so the plan ends unless it is to stay."""
+        """No viewer is left to take windows or to judge a plan. The plan ends unless ordered to stay."""
         self.every = 0
         self.want.clear()
         self.later.clear()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Place is where a process of the command is.
+// Place is the progress of a process of the command.
 type Place struct {
 	Rank int `json:"rank"`
 	// Steps is how many it has trained.
@@ -21,11 +21,12 @@ type Place struct {
 	Line string `json:"line"`
 }
 
-// tellEvery is how long a command runs between two reports of where it is.
+// tellEvery is the time between two reports of a command's progress.
 const tellEvery = 10 * time.Second
 
-// workplace makes a folder for the command's processes and this one. It holds a lock by which they know that
-// this process lives: done ends those that are left, and so does the end of this process, however it comes.
+// workplace makes a folder for the command's processes and this one, and holds a lock there, by which they
+// know that this process lives. done ends those that are left; so does the end of this process, for whatever
+// reason.
 func workplace() (folder string, done func(), err error) {
 	folder, err = os.MkdirTemp("", "gmemtop-estimate-")
 	if err != nil {
@@ -46,7 +47,7 @@ func workplace() (folder string, done func(), err error) {
 	return folder, done, nil
 }
 
-// places reads where the processes are, by rank. One that has not imported torch yet says nothing.
+// places reads the progress of the processes, by rank. One that has not imported torch yet reports nothing.
 func places(folder string) []Place {
 	files, err := filepath.Glob(filepath.Join(folder, "*.at"))
 	if err != nil {
@@ -63,7 +64,7 @@ func places(folder string) []Place {
 	return all
 }
 
-// telling calls tell with where the command is, until stop is called.
+// telling calls tell with the command's progress, until stop is called.
 func telling(folder string, tell func(ran time.Duration, at []Place)) (stop func()) {
 	if tell == nil {
 		return func() {}

@@ -1,7 +1,7 @@
-"""A thread that ends a process once the gmemtop that estimates it is gone, and until then says where it is.
+"""A thread that ends the process once the gmemtop that estimates it is gone, and reports progress until then.
 
-gmemtop holds a lock on a file as long as it lives, which its kernel lets go however it ends. A launcher's
-children are not gmemtop's own, so each process looks for itself.
+gmemtop holds a lock on a file while it lives; the kernel releases it however gmemtop ends. A launcher's
+children are not gmemtop's children, so each process checks for itself.
 """
 
 import fcntl
@@ -14,11 +14,11 @@ LOOK_EVERY = 1.0  # seconds
 
 
 def stay_with_gmemtop(run, launches):
-    """Begin to look. A launcher says nothing of where it is."""
+    """Start the thread. A launcher reports no progress."""
     try:
         lock = os.open(os.path.join(run.folder, "alive"), os.O_RDONLY)
     except OSError:
-        return  # what started this process holds no lock
+        return  # whatever started this process holds no lock
     tidy, replace = shutil.rmtree, os.replace
     threading.Thread(target=_look, args=(run, lock, tidy, None if launches else replace), daemon=True).start()
 
@@ -43,5 +43,5 @@ def _look(run, lock, tidy, replace):
                     json.dump(now, f)
                 replace(path + ".part", path)
             except OSError:
-                pass  # the estimate has come to its end
+                pass  # the estimate has ended
         wait.wait(LOOK_EVERY)

@@ -19,7 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// estimating, where a test starts itself as one, is a program that estimates a command until it is killed.
+// estimating is set if this test starts itself as a program that estimates a command until it is killed.
 const estimating = "GMEMTOP_TEST_ESTIMATING"
 
 func TestMain(m *testing.M) {
@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A launcher's children are no children of the process that estimates, and end with it all the same: each
-// opens a named pipe for writing, whose reader is told when the last of them has gone.
+// A launcher's children are not children of the estimating process, but they end with it too: each opens a
+// named pipe for writing, and its reader notices when the last of them is gone.
 func TestRealProcessesEndWithTheOneThatEstimates(t *testing.T) {
 	standintest.Library(t)
 	dir := t.TempDir()
@@ -70,14 +70,14 @@ func TestRealProcessesEndWithTheOneThatEstimates(t *testing.T) {
 	for lines.Scan() { // until nobody has the pipe open for writing
 		t.Errorf("after the end: %s", lines.Text())
 	}
-	// The launcher may have gone last.
+	// The launcher may be the last to go.
 	left, err := filepath.Glob(filepath.Join(dir, "gmemtop-estimate-*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v %v", left, err)
 	}
 }
 
-// A command that takes long says where it is: the script goes on once it has been told of.
+// A slow command reports its progress: the script continues once the report has arrived.
 func TestRealTellsWhereTheScriptIs(t *testing.T) {
 	dir := t.TempDir()
 	told := filepath.Join(dir, "told")

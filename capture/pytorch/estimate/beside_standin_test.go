@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// large are the sizes of a trace's allocations of at least so many bytes on a GPU, in their order, rounded up
-// to 512.
+// large returns the sizes of a trace's GPU allocations of at least `least` bytes, in order, rounded up to
+// 512.
 func large(tr *traces.Trace, least int64) (sizes []int64) {
 	for e := range tr.Events.Len() {
 		ev := tr.Events.At(e)
@@ -22,8 +22,8 @@ func large(tr *traces.Trace, least int64) (sizes []int64) {
 	return sizes
 }
 
-// beside checks that a script allocates the same blocks of at least so many bytes under both allocators, and
-// that there are so many of them.
+// beside checks that a script allocates the same blocks of at least `least` bytes under both allocators, and
+// how many there are.
 func beside(t *testing.T, script string, least int64, blocks int) {
 	t.Helper()
 	got, want, said := sizes(t, script, least)
@@ -33,8 +33,8 @@ func beside(t *testing.T, script string, least int64, blocks int) {
 	}
 }
 
-// sizes are those of the blocks of at least so many bytes that a script allocates, with fake tensors and with
-// PyTorch's own allocator, and what it printed.
+// sizes returns the sizes of the blocks of at least `least` bytes that a script allocates, with fake tensors
+// and with PyTorch's own allocator, and what it printed.
 func sizes(t *testing.T, script string, least int64) (model, own []int64, said string) {
 	t.Helper()
 	p, said := one(t, estimate.RealOptions{Card: "h100"}, script)
@@ -45,8 +45,8 @@ func sizes(t *testing.T, script string, least int64) (model, own []int64, said s
 	return large(r.Trace, least), large(p.Trace, least), said
 }
 
-// TestQuickModelKnowsConvolutions and what they take, in any order: plain, transposed, in groups and tried
-// first; and copies to the host.
+// TestQuickModelKnowsConvolutions checks what convolutions take: plain, transposed, in groups and with
+// benchmarking; and what copies to the host take.
 func TestQuickModelKnowsConvolutions(t *testing.T) {
 	got, want, said := sizes(t, `
 import torch, torch.nn as nn
@@ -70,7 +70,7 @@ train([nn.Conv2d(16, 64, 3), nn.Conv2d(64, 64, 3)])
 	}
 }
 
-// TestQuickModelFillsZerosInTheirPlace in the formulas of max and gather.
+// TestQuickModelFillsZerosInTheirPlace covers the formulas of max and gather.
 func TestQuickModelFillsZerosInTheirPlace(t *testing.T) {
 	beside(t, `
 import torch
@@ -97,7 +97,7 @@ while True:
 `, 1<<20, 9)
 }
 
-// TestStepsByHand end with each backward pass, where the script makes no optimizer of torch's.
+// TestStepsByHand: if the script makes no optimizer of torch, each backward pass ends a step.
 func TestStepsByHand(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
 import torch
@@ -114,7 +114,8 @@ for _ in range(9):
 	}
 }
 
-// TestTheCacheIsGivenBack by the script and by cuDNN's trials, after as many blocks as there were.
+// TestTheCacheIsGivenBack: the script and cuDNN's benchmarking empty the cache after the right number of
+// blocks.
 func TestTheCacheIsGivenBack(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
 import torch, torch.nn as nn
@@ -136,7 +137,7 @@ optimizer.step()
 	}
 }
 
-// TestQuickModelAllocatesAsReal where gradients meet: fresh ones, ones that something else holds, and views.
+// TestQuickModelAllocatesAsReal adds up gradients: fresh ones, ones that something else holds, and views.
 func TestQuickModelAllocatesAsReal(t *testing.T) {
 	beside(t, `
 import torch, torch.nn as nn
@@ -154,7 +155,7 @@ while True:
 `, 1<<20, 30)
 }
 
-// TestQuickModelKnowsReductions along each dimension and all, of each width of numbers.
+// TestQuickModelKnowsReductions reduces along each dimension and all of them, with each width of numbers.
 func TestQuickModelKnowsReductions(t *testing.T) {
 	beside(t, `
 import torch
@@ -171,8 +172,8 @@ while True: w.sum().backward(); optimizer.step()
 `, 4097, 100)
 }
 
-// TestQuickModelKnowsMatrixProducts with a bias and without, of each width of numbers, and where nothing is
-// launched.
+// TestQuickModelKnowsMatrixProducts multiplies with and without a bias, with each width of numbers, and with
+// sizes for which nothing is launched.
 func TestQuickModelKnowsMatrixProducts(t *testing.T) {
 	beside(t, `
 import torch, torch.nn.functional as F
@@ -191,8 +192,8 @@ while True: (w @ w).square().sum().backward(); optimizer.step()
 `, 1<<20, 50)
 }
 
-// TestQuickModelKnowsRecurrentNetworks of each kind, in both directions, with projections, with the batch
-// first, with sequences of several lengths, of half precision, and evaluated.
+// TestQuickModelKnowsRecurrentNetworks runs each kind: in both directions, with projections, batch-first,
+// with sequences of several lengths, in half precision, and in evaluation mode.
 func TestQuickModelKnowsRecurrentNetworks(t *testing.T) {
 	beside(t, `
 import torch, torch.nn as nn
@@ -217,8 +218,8 @@ while True: w.sum().backward(); optimizer.step()
 `, 1<<18, 60)
 }
 
-// TestQuickModelKnowsRecurrentNetworksUnderAutocast of either type, which copies weights each time, with what
-// is left of it for the backward pass.
+// TestQuickModelKnowsRecurrentNetworksUnderAutocast runs both types of autocast, which copies weights each
+// time, and checks what stays for the backward pass.
 func TestQuickModelKnowsRecurrentNetworksUnderAutocast(t *testing.T) {
 	beside(t, `
 import torch, torch.nn as nn
@@ -239,7 +240,7 @@ while True: w.sum().backward(); optimizer.step()
 `, 1<<18, 60)
 }
 
-// TestQuickModelReadsTensorsInLists, as torch.tensor([loss, loss]) does.
+// TestQuickModelReadsTensorsInLists calls torch.tensor([loss, loss]).
 func TestQuickModelReadsTensorsInLists(t *testing.T) {
 	beside(t, `
 import torch

@@ -11,9 +11,9 @@ import (
 )
 
 // interpreter finds the Python that a command probably starts, whose torch the stand-in has to fit: the
-// command itself; what its script names, as torchrun's and accelerate's do; a later word, as behind env or
-// nice; else the one on PATH, "" for none. Only the first is certain: uv and poetry choose one of their own,
-// and a shell script may name any.
+// command itself; the one that its script names, as the scripts of torchrun and accelerate do; a later word,
+// as after env or nice; otherwise the one on PATH, "" for none. Only the first is certain: uv and poetry
+// choose their own, and a shell script may name any.
 func interpreter(argv []string) (python string, certain bool, err error) {
 	path, err := exec.LookPath(argv[0])
 	if err != nil {
@@ -45,8 +45,8 @@ func interpreter(argv []string) (python string, certain bool, err error) {
 
 func isPython(path string) bool { return strings.HasPrefix(filepath.Base(path), "python") }
 
-// scripted returns the Python that a script's first lines name, "" for none. Where its path is too long for
-// the first line, pip writes a script for the shell whose second line executes Python.
+// scripted returns the Python that a script's first lines name, "" for none. If its path is too long for the
+// first line, pip writes a shell script whose second line executes Python.
 func scripted(path string) (python string, err error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -45,7 +45,7 @@ func TestInterpreter(t *testing.T) {
 	}
 }
 
-// lines hands over what is written to it.
+// lines passes on what is written to it.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {

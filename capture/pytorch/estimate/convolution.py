@@ -1,28 +1,28 @@
-"""What convolutions, and copies between a device and the host, take while they run.
+"""The memory that convolutions, and copies from the device to the host, take while they run.
 
-A convolution's workspace is cuDNN's own choice, which depends on the card and the release, and no table says
-what it is. The stand-in GPU asks for what one documented algorithm keeps (the indices of its matrix product,
-four bytes for each step of the inner dimension), and this follows the same rule, so that both allocators
-agree. Fast kernels on a card often ask for more.
+cuDNN chooses the workspace of a convolution by card and release, and no table documents its choice. The
+stand-in GPU requests what one documented algorithm needs (the indices of its matrix product, four bytes for
+each step of the inner dimension). We use the same rule, so that both allocators agree. Fast kernels on a real
+card often request more.
 
-A copy to the host needs its source as the host's tensor lies, which is made on the device first.
+A copy to the host needs its source in the layout of the host's tensor, so the device makes that first.
 
 Source: capture/standin/src/cudnn.cpp; ATen/native/cudnn/Conv_v8.cpp; copy_requires_temporaries in
 ATen/native/cuda/Copy.cu.
 """
 
 INDEX = 4
-EMPTIED = -1  # in the place of a size: the allocator's cache is given back
+EMPTIED = -1  # instead of a size: the allocator's cache is emptied
 
 
 class Convolutions(object):
-    """What convolutions take. PyTorch has kernels of its own for those of one channel a group."""
+    """The memory that convolutions take. PyTorch has its own kernels for those with one channel per group."""
 
     def __init__(self, torch):
         self.cudnn, self.tried = torch.backends.cudnn, set()
 
     def taken(self, name, args):
-        """Bytes that the op of this name takes for itself, one pass after the other, not rounded."""
+        """The bytes that this op takes for itself, one pass after the other, not rounded."""
         if not self.cudnn.enabled or name not in ("aten::convolution", "aten::convolution_backward"):
             return ()
         if name == "aten::convolution":
@@ -42,14 +42,14 @@ class Convolutions(object):
         return self._tried(args[4:10], passes)
 
     def _tried(self, settings, passes):
-        """With torch.backends.cudnn.benchmark, a pass over new shapes runs once more to be timed. PyTorch
-        gives the allocator's cache back to the driver then."""
+        """With torch.backends.cudnn.benchmark, a pass over new shapes runs an extra time to be timed. PyTorch
+        then returns the allocator's cache to the driver."""
         taken = []
         for name, x, w, inner in passes:
             key = str((name, x.shape, x.dtype, x.stride(), w.shape, settings))
             if self.cudnn.benchmark and key not in self.tried:
                 taken += [INDEX * inner, EMPTIED]
-            self.tried.add(key)  # what ran without a trial keeps its plan
+            self.tried.add(key)  # a shape that ran without a trial keeps its plan
             taken.append(INDEX * inner)
         return tuple(taken)
 
@@ -78,7 +78,7 @@ def _positions(y):
 
 
 def taken_by_copy(name, args, out):
-    """Bytes that a copy from the device to the host takes on the device, before they are rounded."""
+    """The bytes that a copy from the device to the host takes on the device, not rounded."""
     if name == "aten::copy_":
         into, source = args[0], args[1]
     elif name == "aten::_to_copy":

@@ -1,4 +1,4 @@
-"""A CUDA device that is not there, as torch.cuda and torch.accelerator tell of it."""
+"""A CUDA device that does not exist, as torch.cuda and torch.accelerator describe it."""
 
 import sys
 import types
@@ -9,7 +9,7 @@ def _nothing(*args, **kwargs):
 
 
 class _Nothing(object):
-    """A stream, an event, a graph's capture, a device's scope: it takes any call and does nothing."""
+    """A stream, an event, a graph capture or a device scope that accepts any call and does nothing."""
 
     cuda_stream = stream_id = device_index = priority = 0
     device_type = 1  # CUDA's
@@ -66,7 +66,7 @@ def _cuda(run):
     )
 
     def figures(*args, **kwargs):
-        """torch.cuda.memory_stats: what is held is known, what is cached is not."""
+        """torch.cuda.memory_stats: we know what is allocated, but not what is cached."""
         out = {}
         for unit in ("allocated", "active", "reserved", "requested"):
             for pool in ("all", "large_pool", "small_pool"):

@@ -1,16 +1,16 @@
-"""What the backward engine does to tensors with memory, and not to fake ones.
+"""What the backward engine does to real tensors but not to fake ones.
 
-Where two gradients of one tensor meet, the engine adds the second to the first in its place, if nothing else
-refers to the first. It never does so to a subclass of Tensor, as fake ones are: the sum would take a block
-more than on a device. So the engine's own sums are made in place here under the same conditions.
+If a tensor gets two gradients, the engine adds the second to the first in place, provided nothing else refers
+to the first. It never does so for a subclass of Tensor, such as a fake one: the sum would take one more block
+than on a device. So here we make the engine's own sums in place under the same conditions.
 
-They are recognised by their place: in a backward pass, called by no Python code but torch's own entry. Of
-sums inside of a node's formula that cannot be told apart, so that one of two temporaries counts as made in
-place too. What the counts of references are where nothing else refers to a gradient is measured on a graph of
-four nodes, as it depends on what dispatch itself holds.
+We recognise them by where they run: in a backward pass, called by no Python code except torch's own entry
+point. A sum inside a node's formula looks the same, so a sum of two temporaries counts as made in place too.
+What the reference counts of a gradient are when nothing else refers to it depends on the references that
+dispatch itself holds, so we measure them on a graph of four nodes.
 
-The formulas of gather, of indexing and of reductions that choose a value (max, median) fill zeros in their
-place, and copy them first for a subclass. These are made in place as well.
+The formulas of gather, of indexing and of reductions that choose a value (max, median) write into zeros in
+place, but copy the zeros first for a subclass. We make these in place as well.
 
 Source: can_accumulate_inplace and accumulate in torch/csrc/autograd/input_buffer.cpp;
 areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp.
@@ -33,7 +33,7 @@ class Sums(object):
         }
         self.entry = torch.autograd.graph.__file__
         if not hasattr(torch.Tensor, "_use_count"):
-            return  # torch 2.2 does not say how many refer to a tensor: its sums stay as they are
+            return  # torch 2.2 cannot count the references to a tensor: its sums stay as they are
         sums = self
 
         class Look(TorchDispatchMode):
@@ -48,7 +48,7 @@ class Sums(object):
             (y * 3 + y * 4).sum().backward()
 
     def of_engine(self):
-        """Whether the op that is being dispatched is the engine's own."""
+        """Whether the op being dispatched is the engine's own."""
         if self.torch._C._current_graph_task_id() == -1:
             return False
         frame = sys._getframe(1)
@@ -63,10 +63,10 @@ class Sums(object):
         return t._use_count(), self.torch._C._storage_Use_Count(t.untyped_storage()._cdata)
 
     def in_place(self, func, args):
-        """The op in the place of func: the sum in place where the engine would make it so."""
+        """The op to run instead of func: the in-place one if the engine would sum in place."""
         fill = self.fills.get(func)
         if fill is not None and not self.torch.is_grad_enabled() and self.of_engine():
-            # without accumulation it is index_put's own formula, which keeps what it is given
+            # without accumulation it is index_put's own formula, which keeps its input
             return fill if func is not self.torch.ops.aten.index_put.default or args[3:] == (True,) else func
         if func is not self.add or self.alone is None or not self.of_engine():
             return func
@@ -75,7 +75,7 @@ class Sums(object):
 
 
 def dense(t):
-    """Whether a tensor's elements lie side by side in some order of its dimensions."""
+    """Whether a tensor's elements are contiguous in some order of its dimensions."""
     wanted = 1
     for stride, size in sorted((s, n) for n, s in zip(t.shape, t.stride()) if n != 1):
         if stride != wanted:

@@ -36,8 +36,8 @@ import (
 //go:embed *.py
 var files embed.FS
 
-// program joins files of this package, named without their endings, into what runs in a process. They share
-// their names.
+// program joins files of this package, named without their endings, into the source that runs in a process.
+// They share one namespace.
 func program(names ...string) string {
 	var parts []string
 	for _, name := range names {
@@ -55,7 +55,7 @@ type Device struct {
 	Name           string  `json:"name"`
 	MemoryBytes    int64   `json:"memory_bytes"`
 	FlopsPerSecond float64 `json:"flops_per_second"`
-	// what FlopsPerSecond counts: fp32, or tf32, twice of which half precision reaches
+	// what FlopsPerSecond counts: fp32, or tf32; half precision reaches twice the latter
 	FlopsType      string  `json:"flops_type"`
 	BytesPerSecond float64 `json:"bytes_per_second"`
 	LaunchGap      int64   `json:"launch_ns"`
@@ -65,7 +65,7 @@ type Device struct {
 
 // Options say what to run and on what.
 type Options struct {
-	Argv, Env []string // Env nil is this process's
+	Argv, Env []string // a nil Env is this process's
 	Dir       string
 	// Stdin, Stdout and Stderr are the command's. Stderr may be any writer; the command itself gets a pipe if
 	// it is no file.
@@ -74,37 +74,37 @@ type Options struct {
 	Device        Device
 	// CPU hides CUDA devices from the script, so that it trains on the CPU.
 	CPU bool
-	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states,
-	// the second is the first of the steady ones.
+	// Steps is the number of steps to train, 0 for 3. The first step makes gradients and optimizer states;
+	// the second is the first steady one.
 	Steps int
-	// Processes is how many processes the script is told train together, as torchrun would; 0 leaves the
-	// environment unchanged.
+	// Processes is the number of processes that the script is told train together, as torchrun would tell it;
+	// 0 leaves the environment unchanged.
 	Processes int
-	// Tell is called every ten seconds with how long the command has run and where its processes are; nil for
-	// nobody.
+	// Tell, unless nil, is called every ten seconds with how long the command has run and the progress of its
+	// processes.
 	Tell func(ran time.Duration, at []Place)
-	// Eager leaves torch.compile out instead of refusing it.
+	// Eager skips torch.compile instead of refusing it.
 	Eager bool
 }
 
-// Answer is a kind of value that the script asked for and that was made up.
+// Answer is a kind of value that the script read and that was made up.
 type Answer struct {
 	Op    string
 	Count int64
 }
 
-// Result is what a script would do.
+// Result is what a script would do to memory.
 type Result struct {
 	// Trace begins empty, with the process, and ends with the last step. Its times are estimated.
 	Trace *traces.Trace
 	Torch string
-	// Steps is how many were trained; fewer than asked for if the script ended before.
+	// Steps is the number of steps trained; fewer than asked for if the script ended earlier.
 	Steps  int
 	MadeUp []Answer
-	// Whole says that the script trains nothing, such as one that generates text, and was seen to its end.
+	// Whole says that the script trains nothing, such as one that generates text, and ran to its end.
 	Whole bool
-	// Emptied are the times at which the allocator's cache was given back to the driver: after how many of
-	// the GPU's allocations, in ascending order.
+	// Emptied says when the allocator's cache was returned to the driver: after how many of the GPU's
+	// allocations, in ascending order.
 	Emptied []int64
 	// Notes say, in sentences, what the script did that an estimate leaves out.
 	Notes []string
@@ -123,7 +123,7 @@ func (r *Result) Asked() int64 {
 // the reason.
 var ErrUnsupported = errors.New("cannot be estimated")
 
-// Failed is the error about a command that ended with a code other than 0, or by a signal, which is -1. The
+// Failed is the error about a command that ended with a code other than 0; -1 stands for a signal. The
 // command itself has printed why.
 type Failed struct{ Code int }
 
@@ -134,7 +134,7 @@ func (e *Failed) Error() string {
 	return "the command ended with code " + strconv.Itoa(e.Code)
 }
 
-// NoKernels is the error about a card that the command's torch has no kernels for, so that it could not train
+// NoKernels is the error about a card for which the command's torch has no kernels, so it could not train
 // there. It wraps ErrUnsupported.
 type NoKernels struct{ why string }
 
@@ -150,7 +150,7 @@ type ending struct {
 	Unsupported string `json:"unsupported"`
 }
 
-// err returns why there is no estimate, nil where there is one.
+// err returns why there is no estimate, nil if there is one.
 func (e *ending) err() error {
 	switch {
 	case e.NoKernels != "":
@@ -170,7 +170,7 @@ type report struct {
 	Notes  []string         `json:"notes"`
 	Lost   int64            `json:"lost"`
 	Trains bool             `json:"trains"`
-	// Emptied are the times at which the allocator's cache was given back, as numbers of blocks before.
+	// Emptied says when the allocator's cache was returned: after how many blocks.
 	Emptied []int64 `json:"emptied"`
 }
 
@@ -183,8 +183,8 @@ type config struct {
 
 const defaultSteps = 3
 
-// Run runs a command to its end or to the last step asked for. Errors: [Failed], [ErrUnsupported], those of
-// starting it, ctx's.
+// Run runs a command to its end or to the last step asked for. The error is [Failed], [ErrUnsupported], that
+// of starting the command, or ctx's.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
@@ -204,8 +204,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	return read(ctx, folder, code)
 }
 
-// pipeStays is how long we go on reading the pipe after the command has ended. A process that it left behind
-// may hold it open for ever.
+// pipeStays is how long we continue to read the pipe after the command has ended. A process that it left
+// behind may hold it open forever.
 const pipeStays = time.Second
 
 // start runs a command to its end in an environment, and returns its exit code.
@@ -232,7 +232,8 @@ func start(ctx context.Context, o *Options, folder string, env []string) (code i
 	return cmd.ProcessState.ExitCode(), nil
 }
 
-// place writes what the command's Python finds in a folder: a program that takes it over, and its settings.
+// place writes the files that the command's Python finds in a folder: a program that takes it over, and its
+// settings.
 func place(folder, source string, settings any) error {
 	text, err := json.Marshal(settings)
 	if err != nil {
@@ -247,7 +248,7 @@ func place(folder, source string, settings any) error {
 	return nil
 }
 
-// prepare writes what the command's Python will find.
+// prepare writes the files that the command's Python will find.
 func prepare(folder string, o *Options) error {
 	c := config{Steps: o.Steps, Kind: "cuda", Eager: o.Eager, Device: o.Device}
 	if c.Steps <= 0 {
@@ -269,8 +270,8 @@ func (o *Options) environment() []string {
 	return o.Env
 }
 
-// environ puts the folder in front of PYTHONPATH, has trackers keep what was made up to themselves, and sets
-// the ranks' variables if there are to be several processes.
+// environ puts the folder in front of PYTHONPATH, keeps experiment trackers offline, since values are made
+// up, and sets the ranks' variables if there are to be several processes.
 func environ(o *Options, folder string) []string {
 	env := o.environment()
 	set := map[string]string{"PYTHONPATH": folder, "WANDB_MODE": "disabled", "COMET_MODE": "disabled",
@@ -287,7 +288,7 @@ func environ(o *Options, folder string) []string {
 		if _, ours := set[name]; !ours {
 			out = append(out, e)
 		} else if name == "PYTHONPATH" && value != "" {
-			// an empty one gets no colon: Python would take what follows it for the current folder
+			// an empty one gets no colon: Python would take the empty entry after it for the current folder
 			set[name] = folder + string(os.PathListSeparator) + value
 		}
 	}
@@ -297,7 +298,7 @@ func environ(o *Options, folder string) []string {
 	return out
 }
 
-// read reads what the process wrote.
+// read reads the files that the process wrote.
 func read(ctx context.Context, folder string, code int) (*Result, error) {
 	b, err := os.ReadFile(filepath.Join(folder, "report.json"))
 	switch {

@@ -1,30 +1,28 @@
-"""What takes a training script over once it has imported torch: the script runs on, unchanged, on tensors
-that have sizes and no memory.
+"""Takes over a training script once it has imported torch. The script then runs unchanged on tensors that
+have sizes but no memory.
 
-The problem is to say what a training will take on a device that is not there, without computing anything. The
-way chosen is torch's own FakeTensorMode, entered for the whole process: every op computes shapes, aliases and
-autograd's graph, and nothing else. Above it stands the dispatch mode of the agent (Ops, whose source stands
-before this one), which describes each op as it does on a real device, with two differences: a fake tensor's
-storage says that it lies on no device, so the tensor is asked; and the clock is a made-up one, which each op
-puts forward by what it would take. The same script therefore gives the same trace, to the byte and the
-nanosecond.
+The goal is to find out how much memory a training will take on a device that is not present, without
+computing anything. We enter torch's own FakeTensorMode for the whole process: each op computes shapes,
+aliases and autograd's graph, and nothing else. Above it is the agent's dispatch mode (Ops, whose source
+precedes this one), which describes each op as on a real device, with two differences. A fake tensor's storage
+has no device, so we ask the tensor. And the clock is simulated: each op advances it by the time that it would
+take. So the same script gives the same trace, to the byte and the nanosecond.
 
-What cannot be known is answered and counted. A value that the script asks for (a loss printed, a norm
-compared) is 1, a truth what follows from that (truths.py); an op whose result has as many elements as its
-values say (nonzero, a boolean mask) gets the most that it could have (of unique values, one). Small tensors
-on the CPU that do not depend on data keep their values.
+What cannot be known is made up and counted. A value that the script reads (a loss printed, a norm compared)
+is 1, and a truth value is what follows from that (truths.py). If the values decide how many elements a result
+has (nonzero, a boolean mask), it gets the most that it could have (one, for unique values). Small tensors on
+the CPU that do not depend on data keep their values.
 
-A CUDA device is pretended to be there: the functions of torch.cuda that ask about it answer from the preset.
-Two places below Python have to be told as well. The guard that switches devices is torch's own for this
-purpose. The backward engine asks CUDA which devices have a context, and a build for CUDA without a device
-raises there: so the entry of that question in the table of virtual functions is replaced in this process, its
-place taken from the header that torch ships.
+We pretend that there is a CUDA device: the functions of torch.cuda that ask about it answer from the preset.
+Two places below Python need the same. The guard that switches devices is one that torch has for this purpose.
+The backward engine asks CUDA which devices have a context, which raises in a CUDA build without a device. So
+we replace that function in the table of virtual functions in this process; the header that torch ships gives
+its position.
 
-Rejected: the meta device (the script would have to say it, and CUDA's choices of ops would not be made);
-tracing with torch.export (data dependent Python is refused, and the optimizer is not in it).
+Rejected: the meta device (the script would have to ask for it, and torch would not choose CUDA's ops);
+tracing with torch.export (it refuses data-dependent Python, and leaves the optimizer out).
 
-Nothing that the script writes is let through onto a file that was there before: its contents would be made
-up.
+The script cannot overwrite existing files, since what it writes would be made up.
 """
 
 import atexit
@@ -36,15 +34,16 @@ import re
 import sys
 import weakref
 
-MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here the rows are all that there is
-SMALL = 65536  # elements of a tensor on the CPU that keeps its values
-# ops whose CUDA code does not allocate the first result first, and the one that it does. The order decides
-# which cached block each of them gets (ATen/native/cuda/Dropout.cu)
+MAX_ROWS = 1500000  # the agent's limit is meant for a process that trains; here the rows are all there is
+SMALL = 65536  # the most elements of a CPU tensor that keeps its values
+# ops whose CUDA code allocates another result first, and its index. The order decides which cached block each
+# result gets (ATen/native/cuda/Dropout.cu)
 ALLOCATED_FIRST = {"aten::native_dropout": 1}
 
 
 class _Timed(object):
-    """An op as Ops sees it: the real one, its questions about values answered, putting the clock forward."""
+    """An op as Ops sees it: the real one, but its questions about values are answered and it advances the
+    clock."""
 
     __slots__ = ("func", "_schema", "tags", "run", "flops", "whole")
 
@@ -61,17 +60,17 @@ class _Timed(object):
 
 
 class Nothing(Addresses):
-    """Of what was there before the training nothing is known."""
+    """Nothing is known about what existed before the training."""
 
     def look(self, torch, clock, share=0):
         return {}
 
 
 class Pretended(Within):
-    """Counts what the pretended device holds."""
+    """Counts the bytes that the pretended device holds."""
 
     bytes, peak = 0, 0
-    taking = ()  # what the op that runs takes for itself, one block after the other
+    taking = ()  # what the running op takes for itself, one block after the other
 
     def before(self, inputs, rows):
         self.taking = ()
@@ -94,8 +93,8 @@ class Pretended(Within):
 
 
 class FakeStorages(Storages):
-    """Storages of fake tensors, and of real ones on the CPU. Nothing was there before: what is met first
-    as an op's input came into being without an op just now, as data does."""
+    """Storages of fake tensors, and of real ones on the CPU. Nothing is older than the recording: a storage
+    first seen as an op's input has just been made without an op, as data is."""
 
     settled_below = 0
 
@@ -109,8 +108,8 @@ class FakeStorages(Storages):
         return Storages.of(self, t, category, known and category is None, at, born)
 
     def settle(self):
-        """At a step's end: what has outlived a whole step was there before those that follow, as an agent
-        that begins here would say."""
+        """A step ends: storages that have outlived a whole step count as older than the next steps, as for an
+        agent that begins here."""
         for s in list(self.alive.values()):
             if s.number < self.settled_below and self.category.get(s.number) is None:
                 self.born[s.number] = None
@@ -135,7 +134,7 @@ class Recorder(Ops):
             proxy = self.proxies[func] = _Timed(func, self.run)
         if (
             func in self.run.lifts and not self.stopped
-        ):  # torch.tensor: the tensor with the values is not one that the script ever holds
+        ):  # torch.tensor: the script never holds the tensor with the values
             out = proxy(*args, **kwargs)
             self.storages.of(out, at=self.clock())
             return out
@@ -145,7 +144,7 @@ class Recorder(Ops):
         return None
 
     def empties(self):
-        """The allocator's cache is given back to the driver: note after how many of its blocks."""
+        """The allocator's cache is returned to the driver: note after how many blocks."""
         at, blocks = self.counted
         for row in self.rows.list[at:]:
             blocks += row[0] == "a" and self.storages.where[row[1]] != "cpu"
@@ -153,7 +152,7 @@ class Recorder(Ops):
         self.emptied.append(blocks)
 
     def _own(self, info, looked):
-        """Each block that the op takes for itself goes before the next comes."""
+        """Each block that the op takes for itself is freed before the next is allocated."""
         last = ()
         for taken in self.within.taking:
             if last:
@@ -163,7 +162,7 @@ class Recorder(Ops):
                 self.empties()
                 continue
             last = (self.storages.workspace(info.name, looked[0][0], taken, 0),)
-        return last, False  # the op of the row that follows has the last one
+        return last, False  # the op in the next row has the last one
 
 
 class Run(Taken):
@@ -193,7 +192,7 @@ class Run(Taken):
     # -- ops -------------------------------------------------------------------------------------------------
 
     def answer(self, op, args, kwargs):
-        """Run an op on fake tensors, or say what it might return."""
+        """Run an op on fake tensors, or make up what it might return."""
         func = op.func
         if kwargs.get("pin_memory"):  # there is no device to pin it for
             kwargs = dict(kwargs, pin_memory=False)
@@ -205,7 +204,7 @@ class Run(Taken):
         if network is not None and args[0].device.type == "cuda":
             return network(self.torch, Blocks(self.recorder, func._schema.name), *args)
         if func._schema.name == "aten::to" and getattr(args[0], "constant", None) is not None:
-            # in inference mode; fake tensors would compute it as it is, and ask CUDA
+            # in inference mode; fake tensors would not decompose it, and would ask CUDA
             return func.decompose(*args, **kwargs)
         try:
             out = func(*args, **kwargs)
@@ -222,7 +221,7 @@ class Run(Taken):
             return out
 
     def _taken_for(self, x):
-        """The number or truth that x is taken for where it is compared; None where nothing follows."""
+        """The number or truth value to assume for x in a comparison; None if there is none."""
         if not isinstance(x, self.torch.Tensor):
             return x if isinstance(x, (bool, int, float)) else None
         constant = getattr(x, "constant", None)
@@ -235,8 +234,8 @@ class Run(Taken):
         return None if x.dtype == self.torch.bool else 1
 
     def _suppose(self, op, args, out):
-        """Note what the result of an op is taken for: a truth, a number that came from the host, or none
-        where it is drawn at random."""
+        """Note what to assume for the result of an op: a truth value, a number from the host, or nothing if
+        it is drawn at random."""
         if not isinstance(out, self.torch.Tensor):
             return
         name = op._schema.name.partition("::")[2]
@@ -249,7 +248,7 @@ class Run(Taken):
             value = None
         else:
             return
-        out.taken_for = value, version_of(out) + name.endswith("_")  # which counts once the op has ended
+        out.taken_for = value, version_of(out) + name.endswith("_")  # counted once the op has ended
 
     def _small(self, op, args, kwargs):
         device = kwargs.get("device")
@@ -265,7 +264,7 @@ class Run(Taken):
         torch = self.torch
         name = func._schema.name
         t = args[0]
-        if name in ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero"):  # of inference mode
+        if name in ("aten::_local_scalar_dense", "aten::item", "aten::is_nonzero"):  # in inference mode
             value = self._taken_for(t)
             if t.dtype == torch.bool or name == "aten::is_nonzero":
                 return self.told(bool(value))
@@ -297,7 +296,7 @@ class Run(Taken):
         return NotImplemented
 
     def takes(self, op, args, kwargs, out):
-        """Say what the op takes for itself, as far as that is known."""
+        """Note what the op takes for itself, as far as we know it."""
         tensor, name = self.torch.Tensor, op._schema.name
         if self.reductions is None or not args or not isinstance(args[0], tensor):
             return
@@ -356,7 +355,7 @@ class Run(Taken):
         self.done = True
         recorder, report = self.recorder, os.path.join(self.folder, "report.json")
         if self.steps == 0 and not self.unsupported and os.path.exists(report):
-            return  # another process of the command was the training
+            return  # the training was another process of the command
         with self.without() if self.mode is not None else contextlib.nullcontext():
             if recorder is not None:
                 recorder.stop()
@@ -408,11 +407,11 @@ class Run(Taken):
 
 
 def begin(torch, folder):
-    """Take the process over; torch has just been imported."""
+    """Take over the process. torch has just been imported."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     if LAUNCHED in os.environ and os.environ.get("RANK", "0") != "0":
-        os._exit(0)  # the first process stands for all that the launcher started
+        os._exit(0)  # the first process stands for all that the launcher starts
     run = Run(torch, folder, config)
     stay_with_gmemtop(run, launches())
     if launches():
@@ -427,7 +426,7 @@ def begin(torch, folder):
         run.unsupported = str(e)
         run.recorder = None
         run.finish(1)
-    except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
+    except Exception as e:  # a torch whose internals differ from those this was tested with
         run.broke(e)
         run.recorder = None
         run.finish(1)
@@ -459,7 +458,7 @@ def _prepare(run):
         def avoid_device_init(self):
             return True
 
-        def __deepcopy__(self, memo):  # a copied tensor brings its mode along, and belongs to this one
+        def __deepcopy__(self, memo):  # a copied tensor copies its mode too, but must keep this one
             return self
 
     run.mode = Mode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
@@ -485,12 +484,12 @@ def _prepare(run):
         _cuda(run)
     else:
         torch.cuda.is_available = lambda: False
-    # The backward engine's own threads would not be in the mode.
+    # The mode would not apply on the backward engine's own threads.
     run.alone = torch.autograd.set_multithreading_enabled(False)
     run.alone.__enter__()
     optimizers.register_optimizer_step_pre_hook(run.pre)
     optimizers.register_optimizer_step_post_hook(run.post)
     run.mode.__enter__()
-    run.sums = Sums(torch)  # which runs a backward pass of its own
+    run.sums = Sums(torch)  # this runs its own backward pass
     steps_by_hand(run, optimizers.Optimizer)
     run.recorder.begin()

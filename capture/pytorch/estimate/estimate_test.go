@@ -54,7 +54,7 @@ func run(t *testing.T, o estimate.Options, args ...string) (*estimate.Result, st
 	return r, string(said), err
 }
 
-// version returns 100*major + minor of the torch that is tested with, without importing it.
+// version returns 100*major + minor of the tests' torch, without importing it.
 func version(t *testing.T) int {
 	t.Helper()
 	out, err := exec.Command(python(t), "-c",
@@ -81,7 +81,7 @@ type step struct {
 	categories map[string]int64
 }
 
-// peaks are those of a trace's marked steps.
+// peaks returns the peaks of a trace's marked steps.
 func peaks(t *testing.T, tr *traces.Trace) []step {
 	t.Helper()
 	tl, err := timeline.Build(t.Context(), tr, nil)
@@ -211,7 +211,7 @@ func watched(t *testing.T, script, name string) []step {
 	}
 }
 
-// TestAPretendedGPU trains on a CUDA device that is not there, twice: the traces are the same to the
+// TestAPretendedGPU trains twice on a CUDA device that does not exist: the traces are the same to the
 // nanosecond.
 func TestAPretendedGPU(t *testing.T) {
 	python(t)
@@ -235,7 +235,7 @@ func TestAPretendedGPU(t *testing.T) {
 }
 
 // TestAttentionTakesTheKernelThatADeviceWould: flash for half precision, memory-efficient for float32 and for
-// masks, plain mathematics for what neither can.
+// masks, plain mathematics if neither works.
 func TestAttentionTakesTheKernelThatADeviceWould(t *testing.T) {
 	r, said, err := program(t, estimate.Options{Steps: 1}, `
 import torch, torch.nn.functional as F
@@ -275,8 +275,8 @@ o.step()
 	}
 }
 
-// TestProcessesThatTrainTogether pretends the others: gradients have buckets beside them, and a sharded model
-// holds its share.
+// TestProcessesThatTrainTogether pretends that there are other ranks: gradients also have buckets, and a
+// sharded model holds only its shard.
 func TestProcessesThatTrainTogether(t *testing.T) {
 	const text = `
 import sys, torch, torch.nn as nn, torch.distributed as dist
@@ -317,8 +317,8 @@ for step in range(3):
 	}
 }
 
-// TestALauncherIsLetThrough: of the processes that it starts the first is estimated, as one of many. One that
-// waits for other machines is refused, since they never come.
+// TestALauncherIsLetThrough: the first process that a launcher starts is estimated, as one of many. A
+// launcher that waits for other machines is refused, since they never come.
 func TestALauncherIsLetThrough(t *testing.T) {
 	const text = `
 import torch, torch.nn as nn, torch.distributed as dist
@@ -419,7 +419,7 @@ for step in range(2):
 	t.Logf("%.1f G parameters: peak %d bytes, %d MiB resident", parameters/1e9, got[1].peak, rss>>10)
 }
 
-// TestWhatAScriptAsksForIsMadeUpAndSaid goes through what depends on values, what writes and what loads.
+// TestWhatAScriptAsksForIsMadeUpAndSaid covers code that depends on values, writes files or loads data.
 func TestWhatAScriptAsksForIsMadeUpAndSaid(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
 import os, torch, torch.nn as nn
@@ -468,7 +468,7 @@ for epoch in range(3):
 	}
 }
 
-// TestWhatCannotBeFollowedIsReported and why.
+// TestWhatCannotBeFollowedIsReported checks that the report says why.
 func TestWhatCannotBeFollowedIsReported(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"compiled": {"import torch\ntorch.compile(torch.nn.Linear(2, 2))", "--eager"},

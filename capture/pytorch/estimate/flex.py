@@ -1,10 +1,10 @@
-"""Flex attention as its compiled kernels hold memory.
+"""Flex attention with the memory use of its compiled kernels.
 
-torch's flex_attention is written to be compiled: run as it stands it makes the whole matrix of scores. What
-the compiled kernels make is known without them: forward the output and two numbers for each row of queries;
-backward one more number for each row, then the gradients. The tensors are torch's own description of that,
-its functions for fake tensors, called here with real ones. A compiled create_block_mask makes tables
-of blocks without the mask itself, which has a byte for each pair of query and key.
+torch's flex_attention is meant to be compiled: uncompiled, it makes the whole score matrix. We know what the
+compiled kernels allocate without running them. Forward: the output and two numbers for each row of queries.
+Backward: one more number for each row, then the gradients. torch describes these tensors itself in its
+functions for fake tensors, which we call with real ones. A compiled create_block_mask makes tables of blocks
+but not the mask itself, which has one byte for each pair of query and key.
 
 Source: torch/_higher_order_ops/flex_attention.py, torch/_inductor/kernel/flex/flex_attention.py.
 """
@@ -13,9 +13,9 @@ import importlib
 
 
 def take_flex_attention(run):
-    """Put the tensors of the compiled kernels in place of the ones of the written-out mathematics, as soon as
-    something imports the module, which takes half a second. run.kernels_known then has the functions that a
-    script may compile, with what stands in for each."""
+    """Replace the uncompiled formulas by the tensors of the compiled kernels as soon as something imports the
+    module (importing it takes half a second). run.kernels_known then maps the functions that a script may
+    compile to their replacements."""
 
     def take(flex):
         run.kernels_known.update(_described(run.torch, flex))
@@ -24,8 +24,8 @@ def take_flex_attention(run):
 
 
 def _described(torch, flex):
-    """Have torch's module make what its own functions for fake tensors describe. Returns what stands in for
-    the functions that a script may compile, nothing for a release that describes them otherwise."""
+    """Make torch's module allocate what its own functions for fake tensors describe. Returns the replacements
+    of the functions that a script may compile; empty for a release that describes them differently."""
     try:  # by name, since the package has a function of the module's name
         ops = importlib.import_module("torch._higher_order_ops.flex_attention")
     except ImportError:
@@ -50,7 +50,7 @@ def _described(torch, flex):
         )
         return flex._create_sparse_block_from_block_mask((some, whole), mask_mod, (Q_LEN, KV_LEN), *size)
 
-    flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True  # or it compiles itself
+    flex._FLEX_ATTENTION_DISABLE_COMPILE_DEBUG = True  # otherwise it compiles itself
     ops.flex_attention.py_kernels[torch._C.DispatchKey.CUDA] = forward
     ops.flex_attention_backward.py_kernels[torch._C.DispatchKey.CUDA] = backward
     return {flex.flex_attention: flex.flex_attention, flex.create_block_mask: block_mask}

@@ -1,5 +1,5 @@
-"""Triton's kernels, which a script or a library launches itself: they are neither compiled nor launched.
-Their arguments are tensors that somebody has allocated, and a launch allocates nothing.
+"""Triton kernels that a script or a library launches itself: we neither compile nor launch them. Their
+arguments are tensors that are already allocated, and a launch allocates nothing.
 
 Source: triton/runtime/jit.py, KernelInterface.__getitem__.
 """
@@ -8,7 +8,7 @@ import sys
 
 
 def leave_triton_out(run):
-    """Triton's kernels do nothing, from triton's import on."""
+    """Make Triton's kernels do nothing, once triton is imported."""
 
     def no_launch(kernel, grid):
         def launch(*args, **kwargs):
@@ -26,7 +26,7 @@ def leave_triton_out(run):
 
 
 def after_import(name, act):
-    """Call a function with a module: at once where it has been imported, else as soon as it is."""
+    """Call a function with a module: at once if it has been imported, otherwise as soon as it is."""
     if name in sys.modules:
         act(sys.modules[name])
     else:

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 )
 
-// TestAModelMovesToTheHostAndBack after a step, while other code refers to its parameters, as trainers do at
-// their end.
+// TestAModelMovesToTheHostAndBack moves it after a step, while other code refers to its parameters, as
+// trainers do at the end.
 func TestAModelMovesToTheHostAndBack(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
 import torch, torch.nn as nn
@@ -40,8 +40,8 @@ step()
 	}
 }
 
-// TestCopiesOfTensors take memory on the device of what they are copies of, and have its values where these
-// are known.
+// TestCopiesOfTensors: a copy takes memory on the device of its original, and has its values if they are
+// known.
 func TestCopiesOfTensors(t *testing.T) {
 	_, said, err := program(t, estimate.Options{}, `
 import copy, torch, torch.nn as nn
@@ -89,7 +89,7 @@ optimizer.load_state_dict(torch.load("new.ckpt")["optimizer"])
 	}
 }
 
-// TestLightning trains by it for fewer steps than are estimated, so that it saves, and ends by itself.
+// TestLightning trains for fewer steps than are estimated, so Lightning saves and ends by itself.
 func TestLightning(t *testing.T) {
 	if exec.Command(python(t), "-c", "import lightning").Run() != nil {
 		t.Skipf("needs the Python package %s: the script trains by it", "lightning")
@@ -117,7 +117,7 @@ print("it came to its end", flush=True)
 	}
 }
 
-// TestNumbersDrawnOnTheHostHaveValues, since scripts cut their batches out of their data with them.
+// TestNumbersDrawnOnTheHostHaveValues: scripts choose their batches with such numbers.
 func TestNumbersDrawnOnTheHostHaveValues(t *testing.T) {
 	_, said, err := program(t, estimate.Options{}, `
 import torch
@@ -135,8 +135,7 @@ torch.optim.SGD(layer.parameters()).step()
 	}
 }
 
-// TestCodeWithoutLines asks for values as other code does. CPython says of some frames that they are in no
-// line.
+// TestCodeWithoutLines reads values from code without line numbers, which some frames of CPython have.
 func TestCodeWithoutLines(t *testing.T) {
 	r, said, err := program(t, estimate.Options{}, `
 import types, torch

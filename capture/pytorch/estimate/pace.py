@@ -1,8 +1,8 @@
-"""What ops take on a device by its figures. Nothing is timed: the same script gives the same times."""
+"""How long ops take on a device, from its figures. Nothing is timed: the same script gives the same times."""
 
 
 class Clock(object):
-    """A clock that only ops put forward."""
+    """A clock that only ops advance."""
 
     def __init__(self):
         self.now = 0
@@ -12,7 +12,8 @@ class Clock(object):
 
 
 class Pace(object):
-    """The time of ops on one device: their arithmetic or their traffic, whichever is more, and the launch."""
+    """The time of ops on one device: arithmetic or memory traffic, whichever takes longer, plus the
+    launch."""
 
     def __init__(self, torch, device, note):
         from torch.utils import flop_counter
@@ -21,11 +22,11 @@ class Pace(object):
         self.halves = torch.float16, torch.bfloat16
 
     def flops(self, func):
-        """The formula of an op's arithmetic, None for one that has none."""
+        """The formula for an op's arithmetic, None if there is none."""
         return self.formulas.get(func._overloadpacket)
 
     def nanoseconds(self, func, flops, args, kwargs, out, tensors):
-        """The time of an op that was called with these. tensors are those that it read and made."""
+        """The time of a call of an op. tensors are the ones that it read and made."""
         device, nbytes, half = self.device, 0, False
         for t in tensors:
             try:

@@ -1,5 +1,5 @@
-"""Part two of the estimate: what the script believes of the world. Each function below takes one thing away
-that needs memory, a device or other processes, and puts in its place what answers alike.
+"""Part two of the estimate: the world that the script sees. Each function below replaces one thing that needs
+memory, a device or other processes with something that gives the same answers.
 """
 
 import contextlib
@@ -9,8 +9,8 @@ import re
 
 
 def _pretend_below(run):
-    """Have the parts below Python go without a device: the guard that switches devices, and the question
-    which devices have a context."""
+    """Make the parts below Python work without a device: the guard that switches devices, and the query for
+    the devices that have a context."""
     torch = run.torch
     ensure = getattr(torch._C, "_ensureCUDADeviceGuardSet", None)
     if ensure is not None:
@@ -33,7 +33,7 @@ def _pretend_below(run):
             headers[0] if os.path.exists(headers[0]) else headers[1]
         ) as f:  # before torch 2.3 CUDA's table inherits nothing
             names = re.findall(r"^\s*virtual\s+[^(;{]*?(~?\w+)\s*\(", f.read(), re.M)
-        # After two words of the table's own. A destructor has two entries.
+        # The table starts with two words of its own, and a destructor has two entries.
         place = 2 + names.index("hasPrimaryContext") + 1
         library = ctypes.CDLL(os.path.join(root, "lib", "libtorch_cpu.so"))
         hooks = library._ZN2at6detail12getCUDAHooksEv
@@ -58,7 +58,7 @@ def _pretend_below(run):
 
 
 def _factories(run):
-    """Ops that make values from nothing but their arguments, and how many elements they make."""
+    """Note the ops that make values from their arguments alone, and how many elements they make."""
     aten = run.torch.ops.aten
 
     def product(args):
@@ -67,7 +67,7 @@ def _factories(run):
             n *= x
         return n
 
-    def sized(args):  # behind the bounds
+    def sized(args):  # the size follows the bounds
         return product([next((a for a in args if isinstance(a, (list, tuple))), ())])
 
     def span(args):
@@ -90,7 +90,7 @@ def _factories(run):
 
 
 def _loading(run):
-    """Data is loaded in this process: workers would be others, without the mode."""
+    """Load data in this process: workers would be other processes, without the mode."""
     loader = run.torch.utils.data.DataLoader
     original = loader.__init__
 
@@ -125,8 +125,9 @@ def _distributed(run):
     )
 
     class DistributedDataParallel(torch.nn.Module):
-        """What torch's own holds: the module, and buckets of its gradients beside them, unless they are
-        views of the buckets. Its reducer reads addresses, so that it cannot run here."""
+        """Holds what torch's own class holds: the module, and buckets for its gradients in addition to the
+        gradients, unless these are views of the buckets. torch's reducer reads addresses, so it cannot run
+        here."""
 
         def __init__(
             self, module, device_ids=None, *args, bucket_cap_mb=25, gradient_as_bucket_view=False, **kwargs
@@ -136,7 +137,7 @@ def _distributed(run):
             run.note("DistributedDataParallel is modelled: buckets of the gradients, and no communication")
             if gradient_as_bucket_view:
                 return
-            sizes, cap = {}, 1 << 20  # the first is small, so that reducing begins early
+            sizes, cap = {}, 1 << 20  # the first bucket is small, so that reducing begins early
             for p in reversed(list(module.parameters())):
                 if not p.requires_grad:
                     continue
@@ -171,12 +172,12 @@ def _distributed(run):
 
 
 def _attention(run):
-    """scaled_dot_product_attention chooses its kernel by asking the device. Here the choice follows its
-    rules: flash where there is no mask, half precision and compute capability 8, memory-efficient
-    otherwise, plain mathematics where neither can."""
+    """scaled_dot_product_attention asks the device to choose its kernel. Here we follow its rules: flash
+    attention without a mask, in half precision and with compute capability 8; otherwise memory-efficient
+    attention; plain mathematics if neither works."""
     torch = run.torch
     original, aten = torch.nn.functional.scaled_dot_product_attention, torch.ops.aten
-    autocast = torch.is_autocast_enabled  # CUDA's, where it takes no device
+    autocast = torch.is_autocast_enabled  # CUDA's, if called without a device
     flash = run.config["device"]["capability"][0] >= 8
 
     def attention(

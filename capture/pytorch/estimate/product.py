@@ -1,9 +1,9 @@
 """The workspace of a matrix product on a GPU.
 
-From 2.12 on PyTorch takes it from its allocator for as long as the product is launched. cuBLAS gets as much
-as PyTorch chose for the card's generation, or as CUBLAS_WORKSPACE_CONFIG says. A product with a bias goes to
-cuBLASLt where that can add it, which gets CUBLASLT_WORKSPACE_SIZE. Older releases keep the workspace, and are
-not described here. Nor are the copies of matrices that cuBLAS cannot read as they are.
+From 2.12 on, PyTorch takes it from its allocator only while the product is launched. cuBLAS gets the size
+that PyTorch chose for the card's generation, or the one in CUBLAS_WORKSPACE_CONFIG. A product with a bias
+goes to cuBLASLt if that can add the bias, and cuBLASLt gets CUBLASLT_WORKSPACE_SIZE. Not covered: older
+releases, which keep the workspace, and the copies of matrices that cuBLAS cannot read as they are.
 
 Source: CublasHandlePool.cpp in ATen/cuda, isInputCompliesAddmmCudaLt in ATen/native/cuda/Blas.cpp, and the
 allocations of PyTorch 2.15 on the stand-in.
@@ -12,7 +12,7 @@ allocations of PyTorch 2.15 on the stand-in.
 import os
 import re
 
-# Where the two matrices, or the matrix and the vector, stand among the arguments.
+# The positions of the two matrices, or the matrix and the vector, among the arguments.
 PRODUCTS = {
     "aten::mm": 0,
     "aten::bmm": 0,
@@ -27,12 +27,12 @@ PRODUCTS = {
     "aten::addmv": 1,
     "aten::addmv_": 1,
 }
-FUSED = ("aten::addmm", "aten::_addmm_activation")  # may have their bias added by cuBLASLt
+FUSED = ("aten::addmm", "aten::_addmm_activation")  # cuBLASLt may add their bias
 KIB = 1024
 
 
 class Products(object):
-    """What matrix products take on one device with one release of torch."""
+    """The workspaces of matrix products on one device with one release of torch."""
 
     def __init__(self, torch, device, environ=os.environ):
         self.known = tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) >= (2, 12)
@@ -49,7 +49,7 @@ class Products(object):
             self.cublaslt = int(environ["CUBLASLT_WORKSPACE_SIZE"]) * KIB
 
     def taken(self, name, args, kwargs, out):
-        """Bytes that the op of this name takes for itself."""
+        """The bytes that this op takes for itself."""
         first = PRODUCTS.get(name)
         if first is None or not self.known or len(args) < first + 2:
             return 0

@@ -18,46 +18,50 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// Real. The problem is to say what a training takes on a card that is not there, exactly: with the caching
-// allocator's rounding, its segments and holes, the workspaces that libraries ask it for, and the
-// out-of-memory that it raises. The way chosen is to let PyTorch's own CUDA code run over a stand-in for
-// NVIDIA's runtime (package standin), with kernels that compute nothing and memory that nobody touches. What
-// runs in the process stands at the top of real.py. The way rejected is to emulate the allocator behind a
-// description of ops, which [Run] does where torch has no CUDA build: it knows no workspaces.
+// The real allocator
+//
+// The goal is to say exactly how much memory a training takes on a card that is not present: with the caching
+// allocator's rounding, its segments and holes, the workspaces that libraries ask it for, and its
+// out-of-memory errors. So we run PyTorch's own CUDA code on a stand-in for NVIDIA's runtime (package
+// standin), with kernels that compute nothing and memory that nobody touches. The comment at the top of
+// real.py describes what runs in the process.
+//
+// Rejected: emulating the allocator on a description of ops. [Run] does that if torch has no CUDA build, but
+// it knows no workspaces.
 
 // hollow is the size above which copies and fills move nothing. Smaller ones do, since programs read back
-// what they copied: indices, masks, random states.
+// the indices, masks and random states that they copied.
 const hollow = "1MiB"
 
 // RealOptions say what to run with PyTorch's own allocator, and on what.
 type RealOptions struct {
-	Options // its Device says only what the ops take that are described
-	// Card is the model of the stand-in GPU, such as "h100"; "" is that.
+	Options // its Device is only used for the times of described ops
+	// Card is the model of the stand-in GPU, such as "h100", which is also the default.
 	Card string
-	// Memory is what the card has, in bytes, and Outside what of it a process takes beside PyTorch's
-	// allocator. 0 is the card's own.
+	// Memory is the card's memory in bytes, and Outside is how much of it a process takes outside PyTorch's
+	// allocator. 0 stands for the card's own figures.
 	Memory, Outside int64
 	// AllocConf is put into PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; "" leaves both as they are.
 	AllocConf string
-	// Describe has each process train two more steps and describe them op by op on Device: see
+	// Describe makes each process train two more steps and describe them op by op on Device: see
 	// Process.Described.
 	Describe bool
 	// Snapshots keeps PyTorch's own snapshot of each process: see Process.Snapshot.
 	Snapshots bool
-	// Building is called if the stand-in has to be compiled first, which takes a minute; nil for nobody.
+	// Building, unless nil, is called if the stand-in has to be compiled first, which takes a minute.
 	Building func()
 }
 
-// Peaks are what the caching allocator of one process says of one device, in bytes.
+// Peaks are the figures of one process's caching allocator for one device, in bytes.
 type Peaks struct {
 	Device int `json:"device"`
-	// Allocated is the most that was allocated, rounded as PyTorch rounds, and Requested the most that was
-	// asked for.
+	// Allocated is the peak of allocated bytes, as PyTorch rounds them, and Requested that of the bytes asked
+	// for.
 	Allocated int64 `json:"allocated"`
 	Requested int64 `json:"requested"`
-	// Reserved is the most that the allocator held of the device.
+	// Reserved is the peak of what the allocator held from the device.
 	Reserved int64 `json:"reserved"`
-	// Retries is how often it gave its cache back to meet a request.
+	// Retries is how often it returned its cache to meet a request.
 	Retries int64 `json:"retries"`
 }
 
@@ -69,7 +73,7 @@ type OutOfMemory struct {
 	Step    int    `json:"step"` // counted from 1
 }
 
-// RealAnswer is a question about values that was answered with something made up, and the line that asked.
+// RealAnswer is a read of values that got a made-up answer, and the line that read them.
 type RealAnswer struct {
 	Op     string `json:"op"`
 	Line   string `json:"line"`
@@ -81,26 +85,27 @@ type RealAnswer struct {
 type Process struct {
 	Torch string
 	Rank  int
-	// Steps is how many were trained; fewer than asked for where the script ended before.
+	// Steps is the number of steps trained; fewer than asked for if the script ended earlier.
 	Steps int
-	// Whole says that the script trains nothing, such as one that generates text: unless it died, it was seen
-	// to its end.
+	// Whole says that the script trains nothing, such as one that generates text. Unless it died, it ran to
+	// its end.
 	Whole bool
 	// Books are by device, and PeakStep is the step in which the fullest device's peak was reached, counted
 	// from 1; 0 if it came after the last step.
 	Books    []Peaks
 	PeakStep int
-	// OutOfMemory are the requests that failed, in their order. Died says that the process ended by one; a
-	// script may catch them and go on.
+	// OutOfMemory are the requests that failed, in order. Died says that one of them ended the process; a
+	// script may also catch them and go on.
 	OutOfMemory []OutOfMemory
 	Died        bool
 	Answers     []RealAnswer
 	Notes       []string
-	// Trace holds everything from the device's first use to the last step, or to the out-of-memory that ended
-	// the process. It, Described and Snapshot are nil in all processes but the one that Fullest returns.
+	// Trace holds everything from the device's first use to the last step, or to the out-of-memory error that
+	// ended the process. Trace, Described and Snapshot are nil in all processes but the one that Fullest
+	// returns.
 	Trace *traces.Trace
-	// Described holds two more steps, op by op, which every manager can plan on; their times are computed.
-	// Nil without, and Undescribed then says why, if it was asked for.
+	// Described holds two more steps, op by op, which every manager can plan for; their times are computed.
+	// If it is nil although it was asked for, Undescribed says why.
 	Described   *traces.Trace
 	Undescribed string
 	// Snapshot is what torch.cuda.memory._snapshot() returned, pickled; nil unless asked for.
@@ -110,7 +115,7 @@ type Process struct {
 	described bool   // one of the files holds the described steps
 }
 
-// Fullest returns the process that stands for all: the first that ran out of memory, else the one that
+// Fullest returns the process that stands for all: the first that ran out of memory, otherwise the one that
 // reserved most.
 func Fullest(all []Process) *Process {
 	most := &all[0]
@@ -123,7 +128,7 @@ func Fullest(all []Process) *Process {
 	return most
 }
 
-// Fullest returns the books of the device that reserved most.
+// Fullest returns the peaks of the device that reserved most.
 func (p *Process) Fullest() Peaks {
 	return slices.MaxFunc(p.Books, func(a, b Peaks) int { return int(a.Reserved - b.Reserved) })
 }
@@ -144,8 +149,8 @@ type realReport struct {
 }
 
 // RunReal runs a command on a stand-in GPU, to its end or to the last step asked for, and returns its
-// processes that trained, by rank. Errors: [Failed], [ErrUnsupported], standin.ErrNoCompiler,
-// standin.ErrNoCUDATorch, those of starting the command, ctx's.
+// processes that trained, by rank. The error is [Failed], [ErrUnsupported], standin.ErrNoCompiler,
+// standin.ErrNoCUDATorch, that of starting the command, or ctx's.
 func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
@@ -168,8 +173,8 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	return all, err
 }
 
-// library makes the stand-in for the torch that the command probably loads, nil where only the command knows:
-// it then says which one it is, and trains nothing.
+// library makes the stand-in for the torch that the command probably loads. It returns nil if only the
+// command knows which that is: the command then reports it, and trains nothing.
 func (o *RealOptions) library(ctx context.Context, building func()) (*standin.Library, error) {
 	python, certain, err := interpreter(o.Argv)
 	if err != nil || python == "" {
@@ -182,8 +187,8 @@ func (o *RealOptions) library(ctx context.Context, building func()) (*standin.Li
 	return lib, err
 }
 
-// otherTorch is the error about a command that loads another torch than the one that the stand-in was made
-// for. It could name what the stand-in lacks, so it ended there.
+// otherTorch is the error about a command that loads a torch other than the one that the stand-in was made
+// for. That torch could need functions that the stand-in lacks, so the command ended there.
 type otherTorch struct{ torch, python string }
 
 func (e *otherTorch) Error() string {
@@ -215,8 +220,8 @@ func (o *RealOptions) on(ctx context.Context, lib *standin.Library) ([]Process, 
 	return readReal(ctx, folder, code, torch, o.Snapshots)
 }
 
-// prepareReal writes what the command's Python will find. torch is the version that the stand-in was made
-// for, "" for any.
+// prepareReal writes the files that the command's Python will find. torch is the version that the stand-in
+// was made for, "" for any.
 func prepareReal(folder string, o *RealOptions, torch string) error {
 	c := struct {
 		Torch     string `json:"torch"`
@@ -236,7 +241,7 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 	return place(folder, text, c)
 }
 
-// offline are the switches by which libraries leave the network alone.
+// offline are the environment variables that make libraries work offline.
 var offline = []string{"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASETS_OFFLINE=1",
 	"HF_HUB_DISABLE_TELEMETRY=1"}
 
@@ -258,8 +263,8 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	return environ(&command, folder)
 }
 
-// readReal reads what the processes left: the reports of all, and the history of the one that stands for
-// them. A rank of a large training leaves hundreds of megabytes.
+// readReal reads the files of the processes: all their reports, but only the history of the process that
+// stands for them, since a rank of a large training writes hundreds of megabytes.
 func readReal(ctx context.Context, folder string, code int, torch string, snapshots bool) ([]Process, error) {
 	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
@@ -292,7 +297,7 @@ func readReal(ctx context.Context, folder string, code int, torch string, snapsh
 	return all, Fullest(all).readHistory(ctx, snapshots)
 }
 
-// readProcess reads a process's report, nil where it used no device. torch is the version that it should have
+// readProcess reads a process's report, nil if it used no device. torch is the version that it should have
 // loaded, "" for any.
 func readProcess(path, torch string) (*Process, error) {
 	b, err := os.ReadFile(path)

@@ -1,16 +1,17 @@
-"""What stands in a training process while PyTorch's own allocator says what the training takes.
+"""Runs inside a training process while PyTorch's own allocator shows how much memory the training takes.
 
-The script runs, unchanged, on a stand-in GPU: PyTorch's CUDA code allocates as it does on the card, kernels
-compute nothing, and large copies move nothing. What is left to do is small:
+The script runs unchanged on a stand-in GPU: PyTorch's CUDA code allocates as on the card, kernels compute
+nothing, and large copies move nothing. Little is left to do here:
 
-- Record. The caching allocator's own history, from the device's first use to the last step; the most that it
-  allocated and reserved; each out-of-memory, with the request and the line of the script that asked.
-- Answer. Device memory holds no results, so most of what a script reads from it is made up (values.py).
-- Write nothing. Files that were there stay as they are, no checkpoint is written, the network is not used.
-- Stop. After so many steps the process ends without the script's own end, which would save a model that was
-  never trained. If a file for managers is wanted, two more steps are described first (steps.py).
+- Record: the caching allocator's history, from the device's first use to the last step; its peaks of
+  allocated and reserved memory; each out-of-memory error, with the request and the script line that made it.
+- Answer: device memory holds no results, so most of what a script reads from it is made up (values.py).
+- Write nothing: existing files stay as they are, no checkpoint is written, the network is not used.
+- Stop: after the wanted number of steps the process ends without running the rest of the script, which would
+  save a model that was never trained. If a file for managers is wanted, two more steps are described first
+  (steps.py).
 
-Rejected: taking the results of kernels from the CPU. It costs what training on a CPU costs.
+Rejected: computing the results of kernels on the CPU. That costs as much as training on a CPU.
 """
 
 import atexit
@@ -21,7 +22,7 @@ import pickle
 import sys
 import weakref
 
-LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
+LARGE = 1 << 20  # bytes: a CPU tensor of this size is not worth filling with made-up values
 
 
 class Rehearsal(Taken):
@@ -32,7 +33,7 @@ class Rehearsal(Taken):
         self.replace, self.answers = os.replace, {}
         self.steps, self.depth, self.first, self.seen = [], 0, None, {}
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
-        self.final, self.described, self.undescribed = None, None, ""  # once the steps that count are over
+        self.final, self.described, self.undescribed = None, None, ""  # set after the steps that count
         self.no_kernels = ""
 
     def answered(self, op, what):
@@ -56,7 +57,7 @@ class Rehearsal(Taken):
             return
         if self.described is not None:
             self.described.leaving_optimizer(optimizer)
-        # several optimizers make one step: it ends with the first one's, as long as the script has it
+        # several optimizers make one step: it ends with the first one's, as long as that one exists
         if self.first is None or self.first() is None:
             self.first = weakref.ref(optimizer)
         if self.first() is not optimizer:
@@ -90,7 +91,7 @@ class Rehearsal(Taken):
             self.finish()
 
     def card_serves(self):
-        """End the estimate on a card that this torch has no kernels for, as it could not train there."""
+        """End the estimate if this torch has no kernels for the card, since it could not train there."""
         capability = self.torch.cuda.get_device_capability(0)
         built = [
             int(name[3:].rstrip("af")) for name in self.torch.cuda.get_arch_list() if name.startswith("sm_")
@@ -105,7 +106,7 @@ class Rehearsal(Taken):
     # Books
 
     def books(self):
-        """The most that was allocated and reserved so far, by device."""
+        """The peaks of allocated and reserved memory so far, by device."""
         cuda, found = self.torch.cuda, []
         if not cuda.is_initialized():
             return found
@@ -125,11 +126,11 @@ class Rehearsal(Taken):
         return found
 
     def ran_out(self, device, request, limit, free):
-        """Called by the allocator before it raises: what is alive now is what filled the card."""
+        """Called by the allocator before it raises: what is alive now filled the card."""
         if self.described is not None:
             return
         line = self.line()
-        if line == "?":  # a thread of the backward pass: it was begun by the main one
+        if line == "?":  # a thread of the backward pass, which the main thread started
             line = self.main_line()
         self.out_of_memory.append(
             {"device": device, "request": request, "line": line, "step": len(self.steps) + 1}
@@ -140,7 +141,7 @@ class Rehearsal(Taken):
     # The end
 
     def close_books(self):
-        """What comes from now on is in no figure."""
+        """Nothing after this counts in the figures."""
         if self.final is None:
             self.final = self.books()
             if self.final and (self.snapshot is None or not self.died):
@@ -192,26 +193,26 @@ class Rehearsal(Taken):
             sys.stderr.write("gmemtop: %s\n" % error)
             return
         cause = error if self.final is None else None
-        while cause is not None and not self.died:  # a trainer may have raised an error of its own from it
+        while cause is not None and not self.died:  # a trainer may have raised its own error from it
             self.died = isinstance(cause, self.torch.cuda.OutOfMemoryError)
             cause = cause.__cause__ or cause.__context__
         self.excepthook(kind, error, traceback)
 
 
 def begin(torch, folder):
-    """Take the process over. torch has just been imported."""
+    """Take over the process. torch has just been imported."""
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Rehearsal(torch, folder, config)
     if config["torch"] not in ("", str(torch.__version__)):
-        run.finish(1)  # which says where this torch is: the stand-in that is here fits another one
+        run.finish(1)  # this reports where torch is: the stand-in here fits another torch
     _as_many_cards(torch)
     stay_with_gmemtop(run, launches())
     if launches():
         return let_launch(run)
     try:
         _prepare(run)
-    except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
+    except Exception as e:  # a torch whose internals differ from those this was tested with
         run.error = "%s: %s" % (type(e).__name__, e)
         run.finish(1)
     run.excepthook, sys.excepthook = sys.excepthook, run.failed
@@ -220,14 +221,13 @@ def begin(torch, folder):
 
 def _as_many_cards(torch):
     """Give the machine a card for each process that a launcher started on it, and for each that the
-    environment names: scripts refuse to train with fewer. The stand-in reads its settings when it is first
-    used."""
+    environment names: scripts refuse to train with fewer. The stand-in reads its settings on first use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     wanted = [os.environ.get("STANDIN_DEVICES", "1"), str(visible.count(",") + 1)]
     wanted += [os.environ.get(name, "1") for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE")]
     os.environ["STANDIN_DEVICES"] = str(max(int(number) for number in wanted))
-    # torch would look for the numbers of CUDA_VISIBLE_DEVICES among all cards of a machine. The stand-in has
-    # only the ones that the command may use.
+    # torch would look up the numbers in CUDA_VISIBLE_DEVICES among all cards of a machine, but the stand-in
+    # has only the ones that the command may use.
     torch.cuda._device_count_nvml = lambda: -1
 
 
@@ -245,7 +245,7 @@ def _prepare(run):
         torch._C._cuda_attach_out_of_memory_observer(run.ran_out)
 
     torch.cuda._lazy_call(begun)
-    # The script's own recording would end this one.
+    # If the script recorded the history itself, that would end this recording.
     torch.cuda.memory._record_memory_history = lambda *args, **kwargs: run.note(
         "the script records its memory itself: that was left out"
     )
@@ -266,8 +266,8 @@ def _prepare(run):
 
 
 def _filling(run):
-    """Large tensors on the CPU are not filled, as no op computes with their values. Their memory stays
-    untouched, so that a model which is made on the CPU first costs nothing there."""
+    """Do not fill large tensors on the CPU, since no op computes with their values. Their memory stays
+    untouched, so a model that is made on the CPU first costs nothing there."""
     torch = run.torch
 
     def lazily(function):
@@ -300,7 +300,7 @@ def _filling(run):
 
 
 def _distributed(run):
-    """One process of many: the others are pretended, by torch's own process group for that."""
+    """One process of many: torch's fake process group stands in for the others."""
     torch = run.torch
     if not torch.distributed.is_available():
         return
@@ -316,8 +316,8 @@ def _distributed(run):
 
 
 def _reduced_at_once(torch):
-    """What DistributedDataParallel's reducer waits for has to hold the bucket, which the pretended group's
-    answers do not."""
+    """DistributedDataParallel's reducer waits for a result that must hold the bucket; the results of the fake
+    process group do not."""
     parallel = torch.nn.parallel.DistributedDataParallel
     made = parallel.__init__
 

@@ -23,7 +23,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// real estimates a Python program with PyTorch's own allocator, and returns what it printed as well.
+// real estimates a Python program with PyTorch's own allocator, and also returns what it printed.
 func real(t *testing.T, o estimate.RealOptions, script string) ([]estimate.Process, string, error) {
 	t.Helper()
 	standintest.Library(t)
@@ -48,7 +48,7 @@ func real(t *testing.T, o estimate.RealOptions, script string) ([]estimate.Proce
 	return all, string(said), err
 }
 
-// one is real for a program of one process that trains.
+// one is like real, for a program with one training process.
 func one(t *testing.T, o estimate.RealOptions, script string) (estimate.Process, string) {
 	t.Helper()
 	all, said, err := real(t, o, script)
@@ -74,8 +74,8 @@ def step(n=64):
     return loss
 `
 
-// The estimate's figures are those that PyTorch's books show when the same script runs on the card by itself,
-// and those of the trace that is returned.
+// The estimate's figures equal those of PyTorch's allocator when the same script runs on the card without us,
+// and those of the returned trace.
 func TestQuickRealFiguresArePyTorchsOwn(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		t.Run(conf, func(t *testing.T) {
@@ -121,7 +121,7 @@ del model, optimizer`)
 	}
 }
 
-// checkDescribed compares the steps that were described with those that PyTorch's books are of.
+// checkDescribed compares the described steps with those that PyTorch's figures are about.
 func checkDescribed(t *testing.T, p *estimate.Process) {
 	t.Helper()
 	if p.Described == nil {
@@ -132,7 +132,7 @@ func checkDescribed(t *testing.T, p *estimate.Process) {
 		t.Fatal(err)
 	}
 	d := tl.Main()
-	// what an op takes for itself counts as if all of it were there at once
+	// what an op takes for itself counts as if all of it existed at once
 	if got, want := d.Totals.PeakAllocated, p.Fullest().Requested; got < want || got > want+want/10_000 {
 		t.Errorf("a described step holds %d bytes at its peak, PyTorch was asked for %d", got, want)
 	}
@@ -157,7 +157,7 @@ func checkDescribed(t *testing.T, p *estimate.Process) {
 	}
 }
 
-// Libraries such as transformers look whether there is a torch before they import it.
+// Libraries such as transformers check whether torch is installed before they import it.
 func TestQuickRealOfAScriptThatLooksForTorchFirst(t *testing.T) {
 	p, said := one(t, estimate.RealOptions{}, "import importlib.util\nimportlib.util.find_spec('torch')\n"+
 		network+"for _ in range(9): step()\n")
@@ -166,7 +166,7 @@ func TestQuickRealOfAScriptThatLooksForTorchFirst(t *testing.T) {
 	}
 }
 
-// What a script reads of the device is answered and counted under the script's own line.
+// What a script reads from the device is answered, and counted under the script's own line.
 func TestQuickRealNamesTheLinesThatAskedForValues(t *testing.T) {
 	p, said := one(t, estimate.RealOptions{}, network+`
 for _ in range(9):
@@ -201,7 +201,7 @@ func sum(n int, text string) string {
 	return string(b)
 }
 
-// An out-of-memory that ends the script is its answer; one that the script catches is not.
+// An out-of-memory error that ends the script is the answer; one that the script catches is not.
 func TestRealOutOfMemory(t *testing.T) {
 	big := network + "\nfor _ in range(9): step(2_000_000)\n"
 	p, said := one(t, estimate.RealOptions{Card: "t4"}, big)
@@ -247,7 +247,7 @@ while True: step()
 	}
 }
 
-// Nothing that was there is changed, no checkpoint is written and no other machine is reached.
+// No existing file is changed, no checkpoint is written and no other machine is contacted.
 func TestQuickRealLeavesFilesAndNetworkAlone(t *testing.T) {
 	dir := t.TempDir()
 	there := map[string]string{"log.txt": "mine", "best.pt": "weights", "gone.txt": "stays",
@@ -304,8 +304,8 @@ while True: step()
 	}
 }
 
-// What a script saved it can load back, by path and by file, beside a file that was there: with its shapes,
-// tied weights and devices, though nothing was written.
+// A script can load what it saved, by path and by file, and also an existing file: with its shapes, tied
+// weights and devices, though nothing was written.
 func TestQuickRealLoadsBackWhatWasSaved(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "old.pt")
@@ -374,7 +374,7 @@ while True:
 	}
 }
 
-// One rank of many under FSDP2 holds its share of what lasts.
+// One rank of many under FSDP2 holds its share of the state that lasts.
 func TestRealOneRankOfManyUnderFSDP2(t *testing.T) {
 	script := `
 import os, torch, torch.nn as nn, torch.distributed as dist
@@ -399,14 +399,14 @@ while True:
 		}
 		return tl.Main().Totals.EndAllocated
 	}
-	// Parameters, gradients and two moments, 512 MiB each in all, are there when a step ends.
+	// Parameters, gradients and two moments, 512 MiB each over all ranks, exist when a step ends.
 	two, eight := held(2), held(8)
 	if two < 4*512<<20/2 || eight > two/3 {
 		t.Errorf("at the end of a step one of 2 ranks holds %d bytes, one of 8 holds %d", two, eight)
 	}
 }
 
-// Of a script that updates its parameters itself, each backward pass ends a step.
+// If a script updates its parameters itself, each backward pass ends a step.
 func TestRealCountsStepsWithoutAnOptimizer(t *testing.T) {
 	p, said := one(t, estimate.RealOptions{}, `
 import torch
@@ -422,7 +422,8 @@ raise SystemExit("the script came to its end")
 	}
 }
 
-// The processes that load data end with the one that trains: left alone they say at length that it has gone.
+// The processes that load data end with the training process: otherwise they complain at length that it is
+// gone.
 func TestRealEndsWhatLoadsData(t *testing.T) {
 	_, said := one(t, estimate.RealOptions{}, network+`
 import time
@@ -451,7 +452,7 @@ for x in torch.utils.data.DataLoader(Slow(), num_workers=2, pin_memory=True): st
 	}
 }
 
-// twoRanks estimates a script that torchrun starts twice, and returns what it printed as well.
+// twoRanks estimates a script that torchrun starts twice, and also returns what it printed.
 func twoRanks(t *testing.T, script string) (all []estimate.Process, said string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -465,7 +466,7 @@ func twoRanks(t *testing.T, script string) (all []estimate.Process, said string)
 	return all, said
 }
 
-// Started by torchrun, each process finds a card of its own, and one is there for each pretended process.
+// Under torchrun, each process finds its own card, and there is a card for each pretended process.
 func TestRealOneCardForEachProcess(t *testing.T) {
 	script := `
 import os, torch, torch.distributed as dist
@@ -487,7 +488,7 @@ while True:
 	one(t, estimate.RealOptions{Options: estimate.Options{Processes: 2}}, script)
 }
 
-// What is not Python, and a script that fails by itself, are told apart.
+// A command that is not Python and a script that fails by itself give different errors.
 func TestRealErrors(t *testing.T) {
 	_, _, err := real(t, estimate.RealOptions{}, "import torch\nraise SystemExit(7)\n")
 	var failed *estimate.Failed

@@ -1,13 +1,13 @@
 """Recurrent networks on cuDNN, for tensors without memory.
 
-PyTorch asks CUDA itself on the way to cuDNN, so lstm(), gru() and rnn_*() are replaced by what they do there:
-the weights lie in one buffer, one op runs all layers and all steps, and one op is its backward pass. Both
-write, besides their results, a reserve that lives until the backward pass and a work space that does not.
+On the way to cuDNN, PyTorch asks CUDA itself. So we replace lstm(), gru() and rnn_*() by what they do there:
+the weights are in one buffer, one op runs all layers and all steps, and one op is its backward pass. Besides
+their results, both allocate a reserve that lives until the backward pass and a workspace that does not.
 
-Both sizes are cuDNN's choice and are not documented. The stand-in GPU takes what the textbook formulas keep,
-and this follows the same rule, so that both allocators agree. It is a guess about a card.
+cuDNN chooses both sizes and does not document them. The stand-in GPU takes what the textbook formulas need,
+and we use the same rule, so that both allocators agree. For a real card it is a guess.
 
-Under autocast PyTorch copies the weights into a buffer of half precision inside of the call, anew each time.
+Under autocast, each call of PyTorch copies the weights into a new buffer in half precision.
 
 Source: ATen/native/cudnn/RNN.cpp and ATen/cudnn/AutocastRNN.cpp; capture/standin/src/cudnn_rnn.cpp and
 cudnn.cpp.
@@ -17,11 +17,11 @@ import functools
 
 GATES = {"rnn_relu": 1, "rnn_tanh": 1, "lstm": 4, "gru": 3}
 MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
-DROPOUT_STATE = 16 * 2048  # bytes for the threads of one multiprocessor
+DROPOUT_STATE = 16 * 2048  # bytes, for the threads of one multiprocessor
 
 
 class Network(object):
-    """The sizes of one pass, from the arguments of aten::_cudnn_rnn that begin with the mode."""
+    """The sizes of one pass, from the arguments of aten::_cudnn_rnn, starting with the mode."""
 
     def __init__(self, x, mode, hidden, projection, layers, batch_first, dropout, train, both, lengths):
         self.mode, self.hidden, self.output = int(mode), int(hidden), int(projection or hidden)
@@ -35,13 +35,13 @@ class Network(object):
         self.gates = {0: 1, 1: 1, 2: 4, 3: 3}[self.mode]
 
     def space(self, x):
-        """Bytes of the work space and of the reserve."""
+        """The bytes of the workspace and of the reserve."""
         state = self.steps * self.batch * self.hidden * self.directions * x.element_size()
         kept = self.gates + (2 if self.mode == 2 else 1)
         return state * self.gates, state * self.layers * kept if self.train else 0
 
     def copies(self, *tensors):
-        """Bytes of the copies that have the time first."""
+        """The bytes of the time-first copies."""
         return tuple(
             t.numel() * t.element_size()
             for t in tensors
@@ -49,7 +49,7 @@ class Network(object):
         )
 
     def results(self, x):
-        """An empty tensor for the output; with the batch first it is a view of one with the time first."""
+        """An empty tensor for the output; batch-first, it is a view of a time-first one."""
         wide = self.output * self.directions
         if self.packed:
             return x.new_empty((x.shape[0], wide))
@@ -58,8 +58,8 @@ class Network(object):
 
 
 class Blocks(object):
-    """What an op makes and takes, noted in the order in which PyTorch does so: it decides which cached block
-    serves which."""
+    """Notes what an op makes and takes for itself, in PyTorch's order: the order decides which cached block
+    serves which request."""
 
     def __init__(self, recorder, op):
         self.recorder, self.op = recorder, op
@@ -70,7 +70,7 @@ class Blocks(object):
         return t
 
     def takes(self, on, sizes):
-        """Blocks that go again before the op ends. Returns what gives_back() wants."""
+        """Take blocks that are freed before the op ends. Returns the argument for gives_back()."""
         return [self.recorder.storages.workspace(self.op, str(on), size, 0) for size in sizes]
 
     def gives_back(self, numbers):
@@ -80,7 +80,7 @@ class Blocks(object):
 
 
 def forward(torch, blocks, x, weight, stride, buffer, hx, cx, *shape):
-    """aten::_cudnn_rnn without its values."""
+    """aten::_cudnn_rnn without values."""
     net = Network(x, *shape[:-1])
     work, kept = net.space(x)
     copied = blocks.takes(x.device, net.copies(x))
@@ -93,8 +93,8 @@ def forward(torch, blocks, x, weight, stride, buffer, hx, cx, *shape):
 
 
 def backward(torch, blocks, x, weight, stride, buffer, hx, cx, output, dy, dhy, dcy, *shape):
-    """aten::_cudnn_rnn_backward without its values: the gradients of the weights are views of one buffer.
-    Gradients of states that nothing used are zeros."""
+    """aten::_cudnn_rnn_backward without values: the gradients of the weights are views of one buffer.
+    Gradients of unused states are zeros."""
     net, wanted = Network(x, *shape[:-3]), shape[-1]
     if dy is None and dhy is None and dcy is None:
         return None, None, None, [None] * len(weight)
@@ -120,7 +120,7 @@ def backward(torch, blocks, x, weight, stride, buffer, hx, cx, output, dy, dhy, 
 
 
 def views_of(buffer, weights):
-    """Views of a buffer in which weights lie as cuDNN lays them out: all matrices, then all biases."""
+    """Views of a buffer that has the weights in cuDNN's order: all matrices, then all biases."""
     at, out = 0, [None] * len(weights)
     for dim in (2, 1):
         for i, w in enumerate(weights):
@@ -131,7 +131,7 @@ def views_of(buffer, weights):
 
 
 def packing(torch):
-    """_pack_padded_sequence without its values. Lengths that are not known are the longest."""
+    """_pack_padded_sequence without values. Unknown lengths count as the longest."""
 
     class Packed(torch.autograd.Function):
         @staticmethod
@@ -154,7 +154,7 @@ def packing(torch):
 
 
 def padded(torch, data, sizes, batch_first, value, total):
-    """What _pad_packed_sequence does, in runs of steps with as many sequences."""
+    """Does what _pad_packed_sequence does, in runs of steps that have equally many sequences."""
     steps, batch = max(total, len(sizes)), sizes[0]
     out = torch.full((steps, batch, *data.shape[1:]), value, dtype=data.dtype, device=data.device)
     begin = at = 0
@@ -173,7 +173,7 @@ NETWORKS = {"aten::_cudnn_rnn": forward, "aten::_cudnn_rnn_backward": backward}
 
 
 def run_networks_without_cuda(run):
-    """Replace what asks CUDA."""
+    """Replace the functions that ask CUDA."""
     torch, buffers = run.torch, {}
     functions, modules = torch._VF, torch.nn.modules.rnn
     flatten = modules.RNNBase.flatten_parameters
@@ -202,11 +202,12 @@ def run_networks_without_cuda(run):
         return weights[0].new_empty((n,))
 
     def halved(t):
-        """What autocast makes of an argument of cuDNN's call: half precision, whichever type it is set to."""
+        """What autocast does to an argument of cuDNN's call: cast it to half precision, whatever type
+        autocast is set to."""
         return t.half() if t is not None and t.dtype in castable else t
 
     def halves_of(weights, buffer):
-        """Copies of the weights in one buffer of half precision, which hand their gradients on."""
+        """Copies of the weights in one half-precision buffer, which pass their gradients on."""
         if weights[0].dtype not in castable:
             return weights, buffer
         buffer = torch.zeros(sum(w.numel() for w in weights), dtype=torch.float16, device=weights[0].device)

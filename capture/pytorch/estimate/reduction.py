@@ -1,8 +1,8 @@
 """The buffer that a reduction on a GPU takes for itself.
 
-Where each of few outputs is reduced from many inputs, as the gradient of a bias is, PyTorch's kernel splits
-the inputs over blocks of threads, which leave what they have in a buffer. It is there only while the kernel
-is launched, but can be larger than the inputs, and so be part of the peak.
+If each of a few outputs is reduced from many inputs, like the gradient of a bias, PyTorch's kernel splits the
+inputs over thread blocks, which leave their partial results in a buffer. It exists only while the kernel is
+launched, but it can be larger than the inputs, and so be part of the peak.
 
 Source: setReduceConfig and get_output_vec_size in ATen/native/cuda/Reduce.cuh, TensorIterator's order of
 dimensions.
@@ -10,27 +10,27 @@ dimensions.
 
 REDUCTIONS = ("aten::sum", "aten::mean", "aten::linalg_vector_norm")
 WARP, MOST_THREADS, VECTOR = 32, 512, 4
-LEAST_VALUES, MOST_VALUES = 16, 256  # of a thread
+LEAST_VALUES, MOST_VALUES = 16, 256  # per thread
 
 
 def threads_of(capability):
-    """Most threads of a multiprocessor, by compute capability."""
+    """The most threads of a multiprocessor, by compute capability."""
     major, minor = capability
     return 1024 if (major, minor) == (7, 5) else 1536 if major in (8, 12) and minor else 2048
 
 
 class Reductions(object):
-    """What reductions take on one device."""
+    """The buffers of reductions on one device."""
 
     def __init__(self, device):
         self.processors, self.threads = device["processors"], threads_of(device["capability"])
 
     def taken(self, name, t, out):
-        """Bytes that the op of this name takes for itself to make out of t, before they are rounded."""
+        """The bytes that this op takes for itself to reduce t to out, not rounded."""
         if name not in REDUCTIONS or t.numel() == 0 or out.numel() == 0 or t.numel() == out.numel():
             return 0
         kept = list(out.shape)
-        if out.dim() != t.dim():  # keepdim was not asked for: the first dimensions that match stay
+        if out.dim() != t.dim():  # without keepdim: the first dimensions that match stay
             kept, left = [], list(out.shape)
             for n in t.shape:
                 kept.append(left.pop(0) if left and left[0] == n else 1)
@@ -39,7 +39,7 @@ class Reductions(object):
         sizes = list(t.shape)
         while sum((n - 1) * s for n, s in zip(sizes, t.stride())) * t.element_size() > 2**31 - 1:
             k = max(range(len(sizes)), key=lambda k: (sizes[k] - 1) * t.stride()[k])
-            sizes[k] -= sizes[k] // 2  # what 32-bit offsets do not reach is reduced in parts
+            sizes[k] -= sizes[k] // 2  # what 32-bit offsets cannot reach is reduced in parts
             kept[k] = min(kept[k], sizes[k])
         reduced = _merged((s, n) for s, n, m in zip(t.stride(), sizes, kept) if m == 1 and n > 1)
         outputs = _merged((s, n) for s, n, m in zip(t.stride(), sizes, kept) if m > 1)
@@ -47,7 +47,7 @@ class Reductions(object):
         return self.buffer(reduced, outputs, each)
 
     def buffer(self, reduced, outputs, each):
-        """Bytes of the buffer. Dimensions are pairs of a stride and a size, the fastest first."""
+        """The bytes of the buffer. Dimensions are pairs of a stride and a size, the fastest first."""
         inputs, results = _size(reduced), _size(outputs)
         along = not outputs or bool(reduced) and reduced[0][0] < outputs[0][0]
         width, height = (inputs, results) if along else (results, inputs)
@@ -95,7 +95,7 @@ def _parts(n, of):
 
 
 def _merged(dims):
-    """Dimensions by stride, with those that go on where another ends made one with it."""
+    """Dimensions by stride, with contiguous ones merged."""
     out = []
     for stride, size in sorted(dims):
         if out and out[-1][0] * out[-1][1] == stride:

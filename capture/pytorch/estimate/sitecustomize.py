@@ -1,5 +1,5 @@
-"""Stands first on PYTHONPATH in what gmemtop estimates: runs the sitecustomize that would have run, and
-takes over once torch is imported."""
+"""First on PYTHONPATH in programs that gmemtop estimates: runs the sitecustomize that it hides, and takes
+over once torch is imported."""
 
 import os
 import sys
@@ -36,8 +36,8 @@ class _Finder(object):
 
 
 def behind(finder, name, path, target):
-    """What the finders behind this one find. It stays in its place, since libraries look for torch before
-    anybody imports it."""
+    """What the finders after this one find. This one stays in place, since libraries look for torch before
+    anything imports it."""
     for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
         find = getattr(other, "find_spec", None)
         spec = find(name, path, target) if find is not None else None

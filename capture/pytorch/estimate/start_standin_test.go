@@ -16,8 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestQuickTheStartImportsNothingOfTorch: an estimate adds its own source to a script's start. Modules of
-// torch that are slow to import wait until the script wants them.
+// TestQuickTheStartImportsNothingOfTorch: an estimate adds only its own source to the start of a script.
+// Modules of torch that are slow to import wait until the script imports them.
 func TestQuickTheStartImportsNothingOfTorch(t *testing.T) {
 	const list = "import sys, torch\nprint('loaded', *sorted(sys.modules))\n"
 	modules := func(said string) []string {
@@ -39,8 +39,8 @@ func TestQuickTheStartImportsNothingOfTorch(t *testing.T) {
 	}
 }
 
-// TestQuickCardsThatTheEnvironmentNames: a script that may use cards 5 and 6 of a machine finds two, also
-// where only the shell script that starts it says so.
+// TestQuickCardsThatTheEnvironmentNames: a script that may use cards 5 and 6 of a machine finds two, even if
+// only the shell script that starts it says so.
 func TestQuickCardsThatTheEnvironmentNames(t *testing.T) {
 	dir := t.TempDir()
 	line := "CUDA_VISIBLE_DEVICES=5,6 exec " + standintest.Interpreter(t) + " train.py"
@@ -52,7 +52,7 @@ func TestQuickCardsThatTheEnvironmentNames(t *testing.T) {
 }
 
 // TestQuickTheCommandSaysWhichPythonItRuns: a launcher such as uv chooses its Python. The one on PATH has no
-// torch, or another than the script's, whose libraries name other functions.
+// torch, or a different one, whose libraries need other functions.
 func TestQuickTheCommandSaysWhichPythonItRuns(t *testing.T) {
 	python := standintest.Interpreter(t)
 	libraries, err := exec.Command(python, "-c", "import importlib.util as u, os\n"+

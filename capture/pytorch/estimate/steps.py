@@ -1,15 +1,15 @@
-"""Two more steps, described op by op, once the steps that count are over.
+"""Two more steps, described op by op, after the steps that count.
 
-The allocator's history says when a block lived, and not which op used it: no manager that swaps or recomputes
-can plan on it. So the training goes on for two steps under the agent's description of ops (Ops, whose source
-stands before this one), after the books are closed and the history is kept. A dispatch mode is on its stack
-meanwhile, under which torch may choose other kernels: nothing of these steps is in the estimate's figures.
-Kernels compute nothing here, so an op takes what a device's figures say.
+The allocator's history tells when a block lived, but not which op used it, so managers that swap or recompute
+cannot plan with it. Therefore the training continues for two steps under the agent's description of ops (Ops,
+whose source precedes this one), after the figures are final and the history is kept. A dispatch mode is
+active meanwhile, under which torch may choose other kernels, so these steps do not count in the estimate's
+figures. Kernels compute nothing here, so the time of an op comes from the device's figures.
 """
 
 
 class _Paced(object):
-    """An op as Ops sees it: the real one, which puts the clock forward."""
+    """An op as Ops sees it: the real one, but it advances the clock."""
 
     __slots__ = ("func", "_schema", "tags", "into", "flops")
 
@@ -30,9 +30,9 @@ class _Paced(object):
 
 
 class Described(Ops):
-    """The steps that are described."""
+    """The described steps."""
 
-    WANTED = 2  # so that one shows what it leaves for the next
+    WANTED = 2  # two, so that the first shows what it leaves for the next
 
     def __init__(self, run):
         self.pace, self.proxies, self.broken = Pace(run.torch, run.config["device"], run.note), {}, ""
@@ -54,13 +54,13 @@ class Described(Ops):
         return None
 
     def stepped(self):
-        """A step has ended. Returns whether there are enough of them."""
+        """A step has ended. Returns whether that is enough."""
         self.steps.append((self.began, self.clock.now))
         self.began = self.clock.now
         return len(self.steps) >= self.WANTED or self.stopped
 
     def keep(self, path, write):
-        """Write the steps to a file. Returns why there are none, "" where there are."""
+        """Write the steps to a file. Returns why there are none, "" if there are."""
         if not self.steps or self.broken:
             return self.broken or "the script ended before"
         self.look(self.optimizers())

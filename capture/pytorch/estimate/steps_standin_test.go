@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 )
 
-// A script that only generates, with a cache that grows, is seen to its end by both; one that would train,
-// and ends before, is not whole.
+// A script that only generates text, with a growing cache, runs to its end under both allocators. One that
+// would train but ends earlier does not count as whole.
 func TestQuickAScriptThatTrainsNothingIsSeenToItsEnd(t *testing.T) {
 	const generate = `
 import torch
@@ -39,7 +39,7 @@ with torch.no_grad():
 			if !strings.Contains(said, "to its end") || !strings.Contains(modelled, "to its end") {
 				t.Errorf("it was ended before:\n%s%s", said, modelled)
 			}
-			// the cache of the last pass beside that of the one before it
+			// the caches of the last two passes exist at the same time
 			if least := int64(4 * 512 * 100 * (39 + 40)); p.Fullest().Allocated < least {
 				t.Errorf("%d bytes at the peak, expected at least %d", p.Fullest().Allocated, least)
 			}
@@ -47,8 +47,8 @@ with torch.no_grad():
 	}
 }
 
-// A script that drops its first optimizer ends too, whichever allocator is asked: steps go on with the one
-// that is left. One that keeps two counts the steps of the first.
+// If a script drops its first optimizer, steps continue with the one that is left, under either allocator. If
+// it keeps two, the steps of the first count.
 func TestQuickStepsGoOnWithoutTheFirstOptimizer(t *testing.T) {
 	for name, script := range map[string]string{
 		"dropped": `

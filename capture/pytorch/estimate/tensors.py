@@ -1,5 +1,5 @@
-"""Fake tensors where a script treats them like real ones: it asks for their values, copies them, moves
-modules of them, makes others from lists of them.
+"""Makes fake tensors behave like real ones when a script reads their values, copies them, moves their
+modules, or makes other tensors from lists of them.
 """
 
 import functools
@@ -7,7 +7,7 @@ import sys
 
 
 def _tensors_answer(run, kind):
-    """What Python asks a tensor for its values."""
+    """Answer Python's questions about a tensor's values."""
     torch = run.torch
 
     def values(t):
@@ -38,7 +38,7 @@ def _tensors_answer(run, kind):
 
     def data_ptr(t):
         """An address by which a script can tell tensors apart, for example to count shared parameters once.
-        What hands it to a kernel is refused: Triton, and code that uses ctypes."""
+        Code that would pass it to a kernel is refused: Triton, and code that uses ctypes."""
         names = sys._getframe(1).f_globals
         caller = names.get("__name__", "")
         package = caller.partition(".")[0]
@@ -58,8 +58,8 @@ def _tensors_answer(run, kind):
 
 
 def _made_of_tensors(run):
-    """torch.tensor() of a list with tensors in it reads their values below the mode, where CUDA is asked for
-    the device. Their values are read here instead."""
+    """For a list with tensors in it, torch.tensor() reads their values below the mode, which asks CUDA about
+    the device. We read their values here instead."""
     torch = run.torch
 
     def read(x):
@@ -79,11 +79,11 @@ def _made_of_tensors(run):
 
 
 def _modules_move(torch, fake):
-    """A module that moves gives its parameters other data and keeps the tensors, so that references to them
-    do not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here
-    they move like real ones, and take over what they say of their device."""
+    """When a module moves, torch gives its parameters new data and keeps the tensors, so references to them
+    do not matter. But it swaps fake tensors, and refuses while a graph or a hook refers to them. Here fake
+    tensors move like real ones, and take on the new device."""
     original = getattr(torch.utils, "swap_tensors", None)
-    if original is None:  # torch 2.2 moves all tensors alike
+    if original is None:  # torch 2.2 moves all tensors in the same way
         return
 
     def swap(to, of):
@@ -97,15 +97,15 @@ def _modules_move(torch, fake):
 
 
 def _now_constant(t, constant):
-    """A fake tensor has these values, if any, until an op writes to them."""
+    """Give a fake tensor these values, if any, until an op writes to it."""
     t.constant = constant
     if constant is not None:
         t.fake_mode.fake_tensor_converter.add_constant_storage_mapping(t)
 
 
 def _copying(run, fake):
-    """A copy of a fake tensor whose values are known has the same values. torch would copy them as a part of
-    the fake one, which fails under its mode."""
+    """A copy of a fake tensor with known values has the same values. torch would copy them as part of the
+    fake tensor, which fails under its mode."""
     original = fake.__deepcopy__
 
     def deepcopy(t, memo):

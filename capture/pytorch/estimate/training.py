@@ -1,8 +1,8 @@
 """What both estimates change in torch itself, and how they end the process.
 
-Compiled code is left out or refused, the gradient scaler meets no infinity, the ranks that are not there are
-pretended by torch's own process group for that, and an op whose result has as many elements as values say
-gets the largest that it could have, or the one value that is unique.
+Compiled code is left out or refused, and the gradient scaler meets no infinity. torch's fake process group
+stands in for missing ranks. If values decide how many elements a result has, it gets the most that it could
+have, or one for unique values.
 """
 
 import builtins
@@ -15,35 +15,35 @@ import threading
 
 
 class Unsupported(RuntimeError):
-    """Something that the estimate cannot follow. Its text is for the user."""
+    """The script does something that the estimate cannot follow. The text is for the user."""
 
 
-OFTEN = 10000  # times that a line is told the same truth within a step
+OFTEN = 10000  # how often a line gets the same truth value within a step
 
 
 class Taken(object):
-    """A process that an estimate has taken over. write() leaves behind what was seen."""
+    """A process that an estimate has taken over. write() saves what was found."""
 
     def __init__(self, torch, folder, config):
         self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
         self.notes, self.error, self.unsupported = [], "", ""
         self.optimizers = False  # whether the script makes one
-        self.kernels_known = {}  # functions of torch, and what takes here what they take compiled
+        self.kernels_known = {}  # functions of torch: stand-ins that take the memory of the compiled ones
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.open = builtins.open
-        self.telling = -1, {}  # the step, and how often each line was told a truth in it
+        self.telling = -1, {}  # the step, and how often each line got a truth value in it
 
     def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
 
     def trains(self):
-        """Whether the script trains, or would have: one that only generates makes no optimizer."""
+        """Whether the script trains, or would have trained: one that only generates makes no optimizer."""
         return self.optimizers or self.trained() > 0
 
     def told(self, truth):
-        """A truth, until a line has heard it so often within a step that it must be a loop which waits for
-        the other one."""
+        """A truth value; after OFTEN times on the same line in a step, the opposite, since the line must be a
+        loop that waits for it."""
         if self.telling[0] != self.trained():
             self.telling = self.trained(), {}
         lines, line = self.telling[1], self.line()
@@ -51,7 +51,7 @@ class Taken(object):
         return truth if lines[line] <= OFTEN else not truth
 
     def line(self, frame=None):
-        """The line of the script, or of a library outside of torch, that is being run."""
+        """The line being run, in the script or a library outside torch."""
         frame = frame or sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
@@ -62,16 +62,16 @@ class Taken(object):
         return "?"
 
     def main_line(self):
-        """The line that the main thread is in."""
+        """The line that the main thread runs."""
         return self.line(sys._current_frames().get(threading.main_thread().ident))
 
     def where(self):
-        """How far the process is."""
+        """The progress of the process."""
         return {"rank": int(os.environ.get("RANK", "0")), "steps": self.trained(), "line": self.main_line()}
 
     def finish(self, code=0):
-        """Write what was seen and end the process, without the script's own end: that would save what was
-        never trained."""
+        """Write what was found and end the process without running the rest of the script, which would save a
+        model that was never trained."""
         self.write()
         end_children()
         for stream in (sys.stdout, sys.stderr):
@@ -83,7 +83,7 @@ class Taken(object):
 
 
 def end_children():
-    """End the processes that load data, which would say at length that this one has gone."""
+    """End the processes that load data. Otherwise they would complain at length that this one is gone."""
     import multiprocessing
     import signal
 
@@ -93,7 +93,7 @@ def end_children():
         child.kill()
 
 
-LAUNCHED = "GMEMTOP_ESTIMATE_LAUNCHED"  # in the environment of what a launcher starts
+LAUNCHED = "GMEMTOP_ESTIMATE_LAUNCHED"  # set in the environment of processes that a launcher starts
 
 
 def launches():
@@ -108,10 +108,10 @@ def launches():
 
 
 def let_launch(run):
-    """Let a launcher start processes on this machine, each of which is taken over by itself. One that would
-    wait for other machines is refused, whether its command line, its environment or a file says so."""
+    """Let a launcher start processes on this machine; each of them is taken over separately. A launcher that
+    would wait for other machines is refused, whether its command line, its environment or a file says so."""
     words = list(itertools.takewhile(lambda word: not word.endswith(".py"), sys.argv[1:]))
-    # DeepSpeed's launcher reaches them by ssh, those below by a rendezvous
+    # DeepSpeed's launcher reaches other machines by ssh, those below by a rendezvous
     told = re.search(r"--num[-_](?:machines|nodes)[ =](\d+)", " ".join(words))
     if told is not None:
         alone(run, int(told[1]))
@@ -130,7 +130,7 @@ def let_launch(run):
 
 
 def alone(run, machines):
-    """Refuse a launcher of processes on several machines."""
+    """Refuse a launcher that starts processes on several machines."""
     if machines > 1:
         run.unsupported = (
             "the launcher waits for %d machines: let it start processes on one, or estimate one process with "
@@ -140,8 +140,8 @@ def alone(run, machines):
 
 
 def steps_by_hand(run, optimizer):
-    """A script without torch's optimizer updates parameters itself: each backward pass ends a step. Of ops
-    that run before the pass is known to torch, run.phases() learns that it has begun."""
+    """A script without an optimizer of torch updates parameters itself: each backward pass ends a step. We
+    tell run.phases() when a pass begins, since torch does not know yet when the first ops run."""
     made, backward = optimizer.__init__, run.torch.autograd.backward
 
     @functools.wraps(made)
@@ -167,8 +167,8 @@ def steps_by_hand(run, optimizer):
 
 
 def leave_compiling_out(run, why):
-    """torch.compile returns what it was given where that was asked for. Else what it returns refuses to be
-    called, as modules of libraries compile functions that a script may never use."""
+    """torch.compile returns its argument if that was asked for. Otherwise it returns a function that refuses
+    to be called, since modules of libraries compile functions that a script may never use."""
     torch = run.torch
 
     def refused(*args, **kwargs):
@@ -193,12 +193,12 @@ def leave_compiling_out(run, why):
 
 
 def scale_without_infinities(scaler):
-    """The gradient scaler steps each time: no infinity is met."""
+    """Make the gradient scaler step each time, as it meets no infinity."""
     scaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
 
 
 def pretend_ranks(run, sentence):
-    """Process groups are torch's own pretended ones. The sentence is a note, with the number of processes."""
+    """Make process groups torch's own fake ones. The sentence is a note, with the number of processes."""
     torch = run.torch
     original = torch.distributed.init_process_group
 
@@ -215,9 +215,9 @@ def pretend_ranks(run, sentence):
 
 
 def sized_results(torch):
-    """Ops whose result has as many elements as values say: by name, what makes a result without them. It is
-    the largest that there can be. Of unique values there is one, as every number is taken for 1: torchmetrics
-    refuses predictions that have more values than there are classes."""
+    """Ops where values decide how many elements the result has: by name, a function that makes a result
+    without them. It makes the largest possible result. But there is only one unique value, since every number
+    is assumed to be 1: torchmetrics refuses predictions that have more values than there are classes."""
 
     def long(t, *shape):
         return torch.empty(shape, dtype=torch.int64, device=t.device)

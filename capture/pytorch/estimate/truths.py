@@ -1,9 +1,9 @@
-"""What a comparison says where nothing was computed.
+"""The result of a comparison when nothing was computed.
 
-A number that a script reads of the device is 1. Many scripts compare on the device and read only the truth:
-assert mask.max() < classes; if not isfinite(loss).all(): exit. Answering False ends them, so a truth is what
-comes out if every number on the device is 1. Where that cannot be said, as for a mask of random bits, it is
-False.
+A number that a script reads from the device is 1. Many scripts compare on the device and read only the
+result: assert mask.max() < classes; if not isfinite(loss).all(): exit. Answering False would end them, so we
+give the result that the comparison has if every number on the device is 1. If there is none, as for a mask of
+random bits, it is False.
 """
 
 import math
@@ -25,7 +25,7 @@ _COMPARED = {
     "mul": lambda a, b: bool(a and b),  # isfinite() multiplies its two truths
 }
 
-# A copy or a part of a tensor whose elements are all taken for the same is taken for that as well.
+# If all elements of a tensor are assumed to be the same, so are those of a copy or part of it.
 _SAME = (
     "clone",
     "_to_copy",
@@ -53,8 +53,8 @@ _OF_ONE = {
 
 
 def truth_of(op, args, value):
-    """What the op of this name, such as eq or logical_and_, says of what it reads. value gives each
-    argument's own number or truth, None where there is none to give. None if nothing can be said."""
+    """The truth value that an op, such as eq or logical_and_, gives for its arguments. value returns the
+    number or truth value assumed for an argument, None if there is none. None if nothing follows."""
     name = op.rstrip("_")
     rule, count = _COMPARED.get(name), 2
     if rule is None:
@@ -73,5 +73,5 @@ def truth_of(op, args, value):
 def version_of(t):
     try:
         return t._version
-    except RuntimeError:  # an inference tensor counts none
+    except RuntimeError:  # an inference tensor has no version counter
         return 0

@@ -1,19 +1,19 @@
-"""What a script reads of the device where kernels compute nothing: its own small integers are true,
+"""What a script reads from the device when kernels compute nothing: its own small integers are correct,
 everything else is made up.
 
-The problem. Trainers pass flags, sizes, masks and counts through the device: an integer is copied from the
-host, compared or added up over the ranks, and read back. A made-up 1 there can mean "stop".
+Trainers pass flags, sizes, masks and counts through the device: they copy an integer from the host, compare
+it or add it up over the ranks, and read it back. A made-up 1 could mean "stop" there.
 
-The way chosen follows where values come from. The values of an integer or boolean tensor are *known* if they
-were copied from the host, filled in, or computed by one of the ops below from nothing but known ones; such an
-op runs its CUDA kernel first, which allocates as on the card, and then the CPU's kernel in the same memory,
-which the host can reach. What depends on a float, or on an op that is not listed, is not known: a number that
-is read of it, by item() or by a copy to the host, is 1, a truth what follows from that (truths.py), a result
-whose size depends on it the largest possible (of unique values, one). Those answers are counted under the
-line of the script that asked. Each listed op costs some microseconds, and nothing is paid for others.
+So we track where values come from. The values of an integer or boolean tensor are *known* if they were copied
+from the host, filled in, or computed by one of the ops below from known values only. Such an op first runs
+its CUDA kernel, which allocates as on the card, and then the CPU's kernel in the same memory, which the host
+can reach. What depends on a float, or on an op that is not listed, is not known. A number read from it, by
+item() or by a copy to the host, is 1; a truth value is what follows from that (truths.py); a result whose
+size depends on it is as large as possible (one element, for unique values). These answers are counted under
+the line of the script that asked. Each listed op costs some microseconds; other ops cost nothing.
 
-Rejected: computing all ops (what training on a CPU costs); a TorchDispatchMode (the script's own modes see
-it, and some of torch's choices change under one); answers by the name of the library that asks.
+Rejected: computing all ops (costs as much as training on a CPU); a TorchDispatchMode (the script's own modes
+see it, and some of torch's choices change under one); answers that depend on the library that asks.
 
 Source: PyTorch's dispatcher, torch.library.get_kernel (2.9 and newer; with older releases nothing is known).
 """
@@ -40,13 +40,13 @@ _DRAWN = """
 
 
 class Known(object):
-    """Which tensors of the device have values that are true."""
+    """Which tensors on the device have known values."""
 
     def __init__(self, torch):
         from torch.multiprocessing.reductions import StorageWeakRef
 
         self.torch, self.by, self.weak = torch, {}, StorageWeakRef
-        self.truths = {}  # of tensors that are not known: what all their elements are taken for
+        self.truths = {}  # for tensors that are not known: the truth value assumed for all their elements
         self.drawn = {}  # tensors whose numbers were drawn at random
         keys = torch._C.DispatchKey
         self.above = torch._C._dispatch_keyset_full() - torch._C._dispatch_keyset_full_after(
@@ -54,7 +54,7 @@ class Known(object):
         ) | torch._C.DispatchKeySet(keys.Python)
 
     def _may_be(self, t):
-        """Whether t could be known: small, and of whole numbers."""
+        """Whether t can be known: it is small and holds whole numbers."""
         return (
             t.dtype in (self.torch.int64, self.torch.int32, self.torch.bool, self.torch.uint8)
             and t.layout == self.torch.strided
@@ -70,10 +70,10 @@ class Known(object):
         weak, version = self.by.get(storage._cdata, (None, 0))
         if weak is None or weak.expired():
             return False
-        return version_of(t) <= version + 1  # the op that wrote it may be counted after we were here
+        return version_of(t) <= version + 1  # the version may count the op that wrote it only afterwards
 
     def add(self, t):
-        """The values of t were just computed."""
+        """Note that the values of t are known: they were just computed."""
         if not self._may_be(t):
             return
         storage = t.untyped_storage()
@@ -81,15 +81,15 @@ class Known(object):
             return  # only a part of the storage was written
         if len(self.by) > 4096:
             self.by = {key: held for key, held in self.by.items() if not held[0].expired()}
-        # A weak reference to the storage keeps its key from being used again.
+        # A weak reference to the storage keeps its key from being reused.
         self.by[storage._cdata] = (self.weak(storage), version_of(t))
 
     def forget(self, t):
         self.by.pop(t.untyped_storage()._cdata, None)
 
     def suppose(self, name, args, into):
-        """into holds what an op says of tensors that are not all known: take it for what follows if every
-        number in them is 1."""
+        """into is the result of an op on tensors that are not all known: assume what follows if every number
+        in them is 1."""
         if into.dtype != self.torch.bool:
             return
         self.truths.pop(into.untyped_storage()._cdata, None)
@@ -98,7 +98,7 @@ class Known(object):
             self._hold(self.truths, into, truth)
 
     def truth(self, t):
-        """What the elements of a tensor that is not known are taken for, None where nothing follows."""
+        """The truth value assumed for the elements of a tensor that is not known, None if there is none."""
         return self._held(self.truths, t)
 
     def _held(self, values, t):
@@ -107,7 +107,7 @@ class Known(object):
         return value if current else None
 
     def draws(self, t):
-        """t holds numbers that were drawn at random."""
+        """Note that the numbers in t were drawn at random."""
         self.forget(t)
         self._hold(self.drawn, t, True)
 
@@ -131,7 +131,7 @@ class Known(object):
             return self.on_host(x).item() if x.numel() == 1 else None
 
     def on_host(self, x):
-        """x with each tensor of the device replaced by one of the host in the same memory."""
+        """x with each device tensor replaced by a host tensor in the same memory."""
         torch = self.torch
         if isinstance(x, (list, tuple)):
             return [self.on_host(y) for y in x]
@@ -153,7 +153,7 @@ class Known(object):
         return out
 
     def computing(self):
-        """Code inside sees neither autograd nor a mode."""
+        """A block whose code sees neither autograd nor a mode."""
         return _Below(self.torch, self.above)
 
 
@@ -183,7 +183,7 @@ def _tensors(torch, args, kwargs):
 
 
 def answer_values(run):
-    """Override the ops that hand values of the device to the host, and those by which known values pass."""
+    """Override the ops that pass values from the device to the host, and those that pass known values on."""
     torch = run.torch
     run.library = torch.library.Library("aten", "IMPL")
     run.known = Known(torch) if hasattr(torch.library, "get_kernel") else None
@@ -205,7 +205,7 @@ def answer_values(run):
 
 
 def _made_up(run, t):
-    """What is read of a tensor whose values are not known."""
+    """The value that is read from a tensor whose values are not known."""
     dtype = t.dtype
     if dtype == run.torch.bool:
         return run.told(run.known is not None and bool(run.known.truth(t)))
@@ -213,9 +213,9 @@ def _made_up(run, t):
 
 
 def _to_host(run, to, of):
-    """of was copied to the host, as tolist() and cpu() do: what is not known of it is made up there. Large
-    copies moved nothing, and filling them would take the host's memory. Bytes stay as they came: ranks send
-    pickled objects as such, in pieces of a buffer that is not followed."""
+    """`of` was copied to the host, as by tolist() and cpu(): make up its unknown values there. Large copies
+    moved nothing, and filling them would take the host's memory. Byte tensors stay as they are: ranks send
+    pickled objects in them, in pieces of a buffer that is not tracked."""
     known = run.known
     if to.dtype in (run.torch.uint8, run.torch.int8):
         return
@@ -264,7 +264,7 @@ def _op(torch, name):
 
 
 def _reading(run, name, made_up):
-    """An op that hands values to the host: the true ones where they are known."""
+    """Override an op that passes values to the host, so that it passes known ones."""
     torch, known, op = run.torch, run.known, _op(run.torch, name)
     original = torch.library.get_kernel(op, "CUDA")
 
@@ -277,7 +277,7 @@ def _reading(run, name, made_up):
     def answer(keys, *args, **kwargs):
         nonlocal at
         inputs = list(_tensors(torch, args, kwargs))
-        if name == "masked_select":  # the mask says how many are selected, whatever they are
+        if name == "masked_select":  # only the mask decides how many are selected
             inputs = inputs[1:]
         if not all(known.has(t) for t in inputs) or torch.cuda.is_current_stream_capturing():
             return made_up(*args, **kwargs)
@@ -295,7 +295,7 @@ def _reading(run, name, made_up):
 
 
 def _draw(run, name):
-    """An op that fills a tensor with random numbers."""
+    """Override an op that fills a tensor with random numbers."""
     original = run.torch.library.get_kernel(_op(run.torch, name), "CUDA")
 
     def call(keys, t, *args, **kwargs):
@@ -307,7 +307,7 @@ def _draw(run, name):
 
 
 def _follow(run, name):
-    """An op by which known values pass to its result."""
+    """Override an op whose result is known if its arguments are."""
     torch, known, op = run.torch, run.known, _op(run.torch, name)
     schema = op._schema
     written = [
@@ -353,7 +353,7 @@ def _follow(run, name):
         return known._may_be(into) and not torch.cuda.is_current_stream_capturing()
 
     def numbers(args):
-        """The kernel wants tensors where the dispatcher hands over the numbers that they were made of."""
+        """The kernel wants tensors, but the dispatcher passes the numbers that they were made from."""
         like = next((x for x in args if isinstance(x, torch.Tensor)), None)
         with known.computing():
             return [
@@ -367,7 +367,7 @@ def _follow(run, name):
 
 
 def _follow_ranks(run):
-    """Collectives carry small tensors from rank to rank: what comes of known ones is known."""
+    """Collectives carry small tensors between ranks: the result of known ones is known."""
     torch, known = run.torch, run.known
     ranks = torch.distributed.distributed_c10d
 
@@ -402,7 +402,7 @@ def _follow_ranks(run):
     def broadcasting(tensor, src=None, *args, **kwargs):
         out = broadcast(tensor, src, *args, **kwargs)
         if tensor.device.type == "cuda" and src != ranks.get_rank():
-            known.add(tensor)  # taken on trust: a rank sends what it knows
+            known.add(tensor)  # an assumption: a rank sends what it knows
         return out
 
     ranks.broadcast = torch.distributed.broadcast = broadcasting

@@ -22,8 +22,8 @@ func following(t *testing.T) {
 	}
 }
 
-// Integers that come from the host are read back as they are, and what depends on a float is made up: also
-// where a tensor that was known is written by an op that is not followed.
+// Integers from the host are read back unchanged, and what depends on a float is made up. So are values that
+// were known until an op that is not tracked wrote to their tensor.
 func TestQuickRealReadsTheHostsOwnIntegers(t *testing.T) {
 	following(t)
 	_, said := one(t, estimate.RealOptions{}, network+`
@@ -61,7 +61,7 @@ while True: step()
 	}
 }
 
-// Lists and arrays of values that nothing computed hold what item() answers, and count like it.
+// Lists and arrays of made-up values hold what item() would return, and are counted like it.
 func TestQuickRealAnswersCopiesToTheHost(t *testing.T) {
 	following(t)
 	p, said := one(t, estimate.RealOptions{}, network+`
@@ -95,8 +95,8 @@ while True: step()
 	}
 }
 
-// Ranks agree by flags, counts and pickled objects, which pass through their devices; large collectives move
-// nothing and touch no memory.
+// Ranks exchange flags, counts and pickled objects through their devices; large collectives move nothing and
+// touch no memory.
 func TestRealRanksSendWhatTheyKnow(t *testing.T) {
 	following(t)
 	script := `
@@ -131,8 +131,8 @@ while True:
 	}
 }
 
-// Flex attention, which scripts compile, takes what its compiled kernels take, far from the matrix of scores.
-// Other compiled functions are refused when they are called, and not before.
+// Flex attention, which scripts compile, takes the memory of its compiled kernels, much less than the score
+// matrix. Other compiled functions are refused only when they are called.
 func TestRealCompiledFunctions(t *testing.T) {
 	following(t)
 	script := network + `
@@ -157,7 +157,8 @@ print("peak", torch.cuda.max_memory_allocated() - was < 64 << 20, flush=True)
 	}
 }
 
-// A truth follows from numbers that are 1, under both allocators: scripts that check what they compute go on.
+// Comparisons act as if every number were 1, under both allocators, so scripts that check their results
+// continue.
 func TestQuickTruthsFollowFromWhatIsMadeUp(t *testing.T) {
 	following(t)
 	const script = `

@@ -1,5 +1,5 @@
-"""What a script that runs on made-up values may not do: change a file that was there before, write a
-checkpoint, use the network. Each function takes one of these away. What was left out is noted once.
+"""What a script that runs on made-up values may not do: change existing files, write a checkpoint, use the
+network. Each function prevents one of these. What was left out is noted once.
 """
 
 import builtins
@@ -14,11 +14,11 @@ import socket
 import tempfile
 
 MOVES = ("os.rename", "os.replace", "shutil.move")
-SAVED_WHOLE = 1 << 16  # bytes of a tensor on the CPU that is saved with its values
+SAVED_WHOLE = 1 << 16  # bytes: a CPU tensor up to this size is saved with its values
 
 
 class _Birth(ctypes.Structure):
-    """What of struct statx says when a file was made."""
+    """The part of struct statx that says when a file was made."""
 
     _fields_ = [
         ("mask", ctypes.c_uint32),
@@ -30,8 +30,8 @@ class _Birth(ctypes.Structure):
 
 
 def born(path):
-    """When a file was made, in seconds. Where the file system does not say, when it changed last: a file that
-    another process writes to would then count as new."""
+    """When a file was made, in seconds. If the file system does not say, when it last changed: a file that
+    another process writes to then counts as new."""
     try:
         found, here, follow_no_link, birth_time = _Birth(), -100, 0x100, 0x800
         statx = ctypes.CDLL(None).statx
@@ -44,14 +44,14 @@ def born(path):
 
 
 def leave_files_alone(run):
-    """Files that were there before stay as they are, and checkpoints are not written."""
+    """Leave existing files as they are, and write no checkpoints."""
     saved = keep_saved(run)
     original, made = builtins.open, set()
-    # The clock is the file system's, and all processes of the command have the same beginning.
+    # This uses the file system's clock, and the same start for all processes of the command.
     began = os.stat(os.path.join(run.folder, "config.json")).st_mtime
 
     def old(path):
-        """Whether a file, or anything in a folder, was there before the script began."""
+        """Whether a file, or anything in a folder, existed before the script began."""
         try:
             if os.path.isdir(path) and not os.path.islink(path):
                 inside = os.listdir(path)
@@ -111,14 +111,14 @@ def leave_files_alone(run):
 
 
 def places(args, kwargs):
-    """The path that a function of os or shutil is called with, and the one it moves or copies to, or None."""
+    """The path passed to a function of os or shutil, and the path that it moves or copies to, or None."""
     path = args[0] if args else kwargs.get("src", kwargs.get("path"))
     return path, args[1] if len(args) > 1 else kwargs.get("dst")
 
 
 def take_saved_for_files(saved):
-    """Scripts treat what they saved as files: they move it to its name, copy it, look for it and remove it.
-    There are none, so these functions act on what is kept of it, by path."""
+    """Scripts treat what they saved as files: they rename, copy, look for and remove them. There are no
+    files, so these functions act on what we keep of them, by path."""
 
     def key(path):
         named = bool(saved) and isinstance(path, (str, bytes, os.PathLike))
@@ -162,13 +162,13 @@ def take_saved_for_files(saved):
 
 
 def keep_saved(run):
-    """torch.save to a file keeps the objects in memory, and torch.load gives them back. Of a tensor its
-    layout is kept and no value, except of a small one on the CPU. What is saved to a buffer, which a library
-    may write to a file and read again, leaves only the key there. Returns what is kept, by path or key."""
+    """torch.save to a file keeps the objects in memory, and torch.load returns them. Of a tensor we keep the
+    layout but no values, except for a small one on the CPU. torch.save to a buffer, which a library may write
+    to a file and read again, writes only a key. Returns what is kept, by path or key."""
     torch, saved = run.torch, {}
     save, load = torch.save, torch.load
     mark = b"gmemtop estimate %s " % os.urandom(8).hex().encode()
-    length = len(mark) + 8  # of a key
+    length = len(mark) + 8  # the length of a key
     kinds = tuple(kind for kind in (torch.Tensor, torch.nn.Parameter, getattr(run, "fake", None)) if kind)
 
     def place(f):
@@ -262,7 +262,7 @@ def keep_saved(run):
 
 
 def stay_offline(run):
-    """Connections to other machines fail as they do without a network."""
+    """Make connections to other machines fail as they do without a network."""
 
     def allowed(address):
         host = address[0] if isinstance(address, tuple) else ""

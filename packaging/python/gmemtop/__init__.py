@@ -9,7 +9,7 @@
 cell magic `%%gmemtop`. gmemtop.lightning and gmemtop.transformers have callbacks, and the pytest marker
 `gmemtop_peak` fails a test whose peak grew.
 
-Nothing here changes a result, and nothing here raises in your script: what goes wrong is a warning.
+Nothing here changes a result or raises in your script: if something goes wrong, you get a warning.
 """
 
 from __future__ import annotations

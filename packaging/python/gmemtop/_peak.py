@@ -1,4 +1,4 @@
-"""How much memory tensors take at most, while a piece of code runs."""
+"""Measures the memory peak of tensors while a piece of code runs."""
 
 from __future__ import annotations
 
@@ -13,17 +13,15 @@ if TYPE_CHECKING:
 
 
 class TensorPeak(TorchDispatchMode):
-    """Counts the storages that ops make on the CPU, by the bytes of each, as gmemtop's agent does in a
-    captured step. A Python storage lives exactly as long as its memory, so a weak reference says when it
-    goes. What an op reads and no op has made was there before and does not count, nor does what kernels
-    take inside of an op. Ops run as they would have, with the same results."""
+    """Counts the bytes of the storages that ops make on the CPU, like gmemtop's agent in a captured step. A
+    Python storage lives exactly as long as its memory, so a weak reference tells when it is freed. Storages
+    that an op reads but no op has made are older and do not count, nor does memory that kernels take inside
+    an op. Ops run as usual, with the same results."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = self.peak = 0
-        self._alive: dict[
-            int, Any
-        ] = {}  # by address: weak references to storages, ours and those from before
+        self._alive: dict[int, Any] = {}  # by address: weak references to storages, new and older ones
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -31,7 +29,7 @@ class TensorPeak(TorchDispatchMode):
         kwargs = kwargs or {}
         if (
             func is not torch.ops.aten.lift_fresh.default
-        ):  # what that takes comes from torch.tensor(): it is new
+        ):  # its argument comes from torch.tensor(), so it is new
             for t in _tensors((args, kwargs)):
                 self._note(t, 0)
         out = func(*args, **kwargs)
@@ -72,8 +70,8 @@ def _tensors(tree: Any) -> Iterator[Any]:
 
 
 class Peak:
-    """Measures a block of code: on each GPU by how far PyTorch's own peak rises above what was allocated at
-    the beginning, on the CPU by TensorPeak. It resets the peak counters of the GPUs."""
+    """Measures a block of code: on each GPU, how far PyTorch's own peak rises above what was allocated at the
+    beginning; on the CPU, by TensorPeak. It resets the peak counters of the GPUs."""
 
     def __init__(self) -> None:
         self.bytes: dict[str, int] = {}  # by device
@@ -98,5 +96,6 @@ class Peak:
 
     @staticmethod
     def _gpus() -> range:
-        """The GPUs that the process uses already: measuring must not be what first takes their memory."""
+        """The GPUs, if the process already uses them: measuring must not be the first to take their
+        memory."""
         return range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)

@@ -1,4 +1,4 @@
-"""Where the program is that the wheel installed."""
+"""Finds the program that the wheel installed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Missing(Exception):
 
 
 def find_program() -> str:
-    """The path of the program gmemtop: the one that GMEMTOP_PROGRAM names, else the one installed with this
-    package, else the first on PATH."""
+    """The path of the program gmemtop: the one that GMEMTOP_PROGRAM names, otherwise the one installed with
+    this package, otherwise the first on PATH."""
     named = os.environ.get("GMEMTOP_PROGRAM")
     if named:
         if os.access(named, os.X_OK):

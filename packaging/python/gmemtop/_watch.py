@@ -1,7 +1,7 @@
 """Records the process that this runs in.
 
-The program `gmemtop record` writes the recording, as a process of its own. It hands over the source of its
-agent through a pipe, and this process runs it: unlike `gmemtop attach`, this needs no permission to trace a
+The program `gmemtop record` writes the recording in a separate process. It passes the source of its agent
+through a pipe, and this process runs it. Unlike `gmemtop attach`, this needs no permission to trace a
 process, which containers often refuse.
 """
 
@@ -32,7 +32,7 @@ REPORT = 300.0
 
 
 class GmemtopWarning(UserWarning):
-    """gmemtop could not do what was asked of it. The script goes on as if gmemtop were not there."""
+    """gmemtop could not do what was asked. The script goes on as if gmemtop were not there."""
 
 
 _warned: set[str] = set()
@@ -106,7 +106,7 @@ class Watch:
         self.stop()
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, as in a process that a framework starts, records nothing."""
+        """A copy, for example in a process that a framework starts, records nothing."""
         return {"path": self.path, "_owner": 0, "_recorder": None, "_messages": None}
 
     def _start(self, command: list[str]) -> None:
@@ -128,7 +128,7 @@ class Watch:
         hooks = _hooks()
         before = len(hooks or ())
         if not source:
-            return  # an agent is here already, since somebody else watches this process
+            return  # there is an agent already: somebody else is watching this process
         exec(compile(source, "<gmemtop>", "exec", 0, True), {"__name__": "gmemtop_agent"})
         late = time.monotonic() + HOOKS
         while hooks is not None and len(hooks) == before and self.recording and time.monotonic() < late:
@@ -150,7 +150,7 @@ class Watch:
             warn(said or "nothing was recorded")
 
     def _give_up(self) -> None:
-        """End a recorder that did not come to record anything. It removes its file."""
+        """End a recorder that has not recorded anything. It removes its file."""
         recorder, self._recorder = self._recorder, None
         if recorder is None:
             return
@@ -186,7 +186,7 @@ def watch(
     number. One step in `every` (100) is captured whole, op by op. depth and trigger are those of
     `gmemtop record --help`. An existing file is only overwritten with force.
 
-    torch has to be imported first. What goes wrong is a warning, and then nothing is recorded."""
+    Import torch first. If something goes wrong, you get a warning, and nothing is recorded."""
     out = Watch(_path(output))
     try:
         if not sys.platform.startswith("linux"):
@@ -226,11 +226,11 @@ def _path(output: str | os.PathLike[str] | None) -> Path:
     rank = os.environ.get("RANK", "")
     if rank.isdigit() and rank != "0":
         path = path.with_name("%s-rank%s%s" % (path.stem, rank, path.suffix))
-    return Path(os.path.abspath(path))  # the script may change its folder meanwhile
+    return Path(os.path.abspath(path))  # the script may change its working folder later
 
 
 def _handed_over(fd: int, late: float) -> str | None:
-    """The source that the recorder writes after a line with its length; None if it ends before or is late."""
+    """The source that the recorder writes, after a line with its length; None if it ends early or is late."""
     got, size = b"", -1
     with selectors.DefaultSelector() as ready:
         ready.register(fd, selectors.EVENT_READ)
@@ -248,13 +248,13 @@ def _handed_over(fd: int, late: float) -> str | None:
 
 
 def _hooks() -> dict[Any, Any] | None:
-    """What all optimizers of torch call before a step, None if unknown. Once the agent has one of these, it
-    sees every step."""
+    """The hooks that all optimizers of torch call before a step, None if unknown. Once one of these is the
+    agent's, it sees every step."""
     return getattr(sys.modules.get("torch.optim.optimizer"), "_global_optimizer_pre_hooks", None)
 
 
 def _run(arguments: list[str]) -> bytes | None:
-    """What the program prints, None if it fails: a warning says why."""
+    """The output of the program, None if it fails: a warning says why."""
     try:
         done = subprocess.run(
             [find_program(), *arguments], stdin=subprocess.DEVNULL, capture_output=True, timeout=REPORT

@@ -8,8 +8,7 @@ from typing import Any
 
 from ._watch import Watch, watch
 
-# Both names of Lightning are in use, and each takes only its own callbacks. The one that the script has
-# imported is the one that it means.
+# Lightning has two names, and each accepts only its own callbacks. Use the one that the script has imported.
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:
     from pytorch_lightning import Callback
 else:

@@ -29,7 +29,7 @@ def register(shell: Any) -> None:
         """%%gmemtop [-o FILE] [--every N] [--height PIXELS]: run the cell, and show where its memory went."""
         try:
             options = _parser().parse_args(shlex.split(line))
-        except (SystemExit, ValueError):  # argparse has printed how to call it
+        except (SystemExit, ValueError):  # argparse has printed the usage
             warn("%%gmemtop runs the cell without recording it: its options are not understood")
             shell.run_cell(cell, store_history=False)
             return
@@ -48,7 +48,8 @@ def register(shell: Any) -> None:
 
 
 def show(page: Path | Watch, height: int = 700) -> None:
-    """Show a report in the notebook: a page that was written before, or that of a recording, which ends."""
+    """Show a report in the notebook: a page that was already written, or the page of a recording, which
+    ends."""
     if isinstance(page, Watch):
         written = page.report()
         if written is None:
@@ -56,6 +57,6 @@ def show(page: Path | Watch, height: int = 700) -> None:
         page = written
     from IPython.display import HTML, display
 
-    # In a frame of its own: the page's style and script do not touch the notebook's.
+    # In its own frame, so that the page's style and script do not affect the notebook.
     frame = '<iframe srcdoc="%s" style="width:100%%;height:%dpx;border:0"></iframe>'
     display(HTML(frame % (html.escape(page.read_text(encoding="utf-8")), height)))

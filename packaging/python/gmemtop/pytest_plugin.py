@@ -4,8 +4,8 @@
     def test_step():
         train_one_step()
 
-`pytest --gmemtop-update` records the peaks in gmemtop-peaks.json, which belongs into version control. The
-fixture gmemtop_peak marks a test as well, and has its peak in bytes by device once the block in it has ended:
+`pytest --gmemtop-update` records the peaks in gmemtop-peaks.json; put that file under version control. The
+fixture gmemtop_peak marks a test too. Once its block has ended, it has the peak in bytes by device:
 
     def test_step(gmemtop_peak):
         with gmemtop_peak as peak:        # measures this block instead of the whole test
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from ._peak import Peak
 
 BASELINE = "gmemtop-peaks.json"
-GROWTH = 0.02  # of the recorded peak
-SLACK = 512  # bytes, a block of PyTorch's allocator: a tiny test has no meaningful percentage
+GROWTH = 0.02  # the allowed growth, as a share of the recorded peak
+SLACK = 512  # bytes, a block of PyTorch's allocator: percentages mean little for a tiny test
 DIGITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Peaks:
-    """The recorded peaks of tests, by test and device, and the new ones."""
+    """The recorded and the new peaks, by test and device."""
 
     def __init__(self, path: Path, update: bool) -> None:
         self.path, self.update = path, update
@@ -65,7 +65,7 @@ class Peaks:
         return "\n".join(wrong)
 
     def write(self) -> None:
-        """Record the new peaks beside those of tests that did not run."""
+        """Record the new peaks, and keep those of tests that did not run."""
         if self.update and self.new:
             text = json.dumps({**self.recorded, **self.new}, indent=2, sort_keys=True)
             self.path.write_text(text + "\n", encoding="utf-8")

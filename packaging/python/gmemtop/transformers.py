@@ -11,8 +11,8 @@ from ._watch import Watch, watch
 
 
 class Gmemtop(TrainerCallback):
-    """Records the training that train() runs. The arguments are those of gmemtop.watch(). The recording of a
-    training that ends with an exception ends with the process, or with self.watch.stop()."""
+    """Records the training that train() runs. The arguments are those of gmemtop.watch(). If the training
+    ends with an exception, the recording ends with the process, or with self.watch.stop()."""
 
     def __init__(self, output: str | os.PathLike[str] | None = None, **options: Any) -> None:
         self.output, self.options = output, options

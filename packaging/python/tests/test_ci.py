@@ -1,4 +1,4 @@
-"""The gate for CI: the script of the GitHub Action and of the GitLab template, run with real recordings."""
+"""Runs the script of the GitHub Action and of the GitLab template with real recordings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The manifest for Kubernetes: its shape, and that its commands are gmemtop's. No cluster took part."""
+"""Checks the manifest for Kubernetes: its structure, and that gmemtop has its commands. Needs no cluster."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_the_commands_work_as_they_stand_there(kinds: dict[str, Any], tmp_path: 
             while not join.exists() and serving.poll() is None and time.monotonic() < late:
                 time.sleep(0.05)
             assert json.loads(join.read_text())["run"] == "my-train"
-            # What trains is another program here.
+            # Here, another program does the training.
             before = here(train[: train.index("--") + 1])
             done = subprocess.run(
                 [*before, sys.executable, "-c", "print('trained')"],

@@ -1,4 +1,4 @@
-"""The code of docs/logging.md, run as it stands there with the real libraries."""
+"""Runs the code of docs/logging.md unchanged with the real libraries."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_wandb(watch: gmemtop.Watch, nothing: gmemtop.Watch, monkeypatch: pytest
     try:
         log = code("Weights & Biases")
         log(nothing, run)
-        assert "peak_allocated_bytes" not in run.summary.keys()  # it is no dict
+        assert "peak_allocated_bytes" not in run.summary.keys()  # it is not a dict
         log(watch, run)
         assert run.summary["peak_allocated_bytes"] > 1 << 20
     finally:

@@ -1,4 +1,4 @@
-"""The pytest plugin, and what it measures."""
+"""Tests the pytest plugin and its measurements."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ THERE = torch.zeros(1000)
         (lambda: None, 0),
         (two_after_another, 4000),
         (two_at_once, 6000),
-        (lambda: torch.zeros(1000).view(10, 100)[3].add_(1), 4000),  # views share what they show
-        (lambda: THERE.view(10, 100).t().mul_(2), 0),  # it was there
+        (lambda: torch.zeros(1000).view(10, 100)[3].add_(1), 4000),  # views share their memory
+        (lambda: THERE.view(10, 100).t().mul_(2), 0),  # it is older
         (lambda: THERE + 1, 4000),
         (lambda: torch.tensor([1.0, 2.0]), 8),
         (lambda: torch.zeros(1000, device="meta"), 0),

@@ -1,4 +1,4 @@
-"""What is made from a release's checksums."""
+"""Tests the files that are made from a release's checksums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording a training from inside, in real torch, Lightning, transformers and IPython."""
+"""Records trainings from inside, with real torch, Lightning, transformers and IPython."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def script(
 
 
 def steps_of(recording: Path) -> int:
-    """How many steps a recording has, by the program."""
+    """How many steps a recording has, according to the program."""
     done = subprocess.run([PROGRAM, "stats", "--json", str(recording)], capture_output=True, check=True)
     return len(json.loads(done.stdout)["devices"][0]["iterations"])
 
@@ -108,7 +108,7 @@ def test_ranks_write_their_own_files(tmp_path: Path) -> None:
 
 @functools.lru_cache(maxsize=None)
 def result_of(work: str) -> str:
-    """What a script without gmemtop prints."""
+    """The output of a script without gmemtop."""
     with tempfile.TemporaryDirectory() as folder:
         return script(Path(folder), work + "print(result())").stdout
 
@@ -126,7 +126,7 @@ FAILURES = {
 @needs_program
 @pytest.mark.parametrize("failure", FAILURES)
 def test_what_fails_is_one_warning(tmp_path: Path, failure: str) -> None:
-    """The script goes on, under -W error as well, and has the same results."""
+    """The script goes on, even under -W error, and has the same results."""
     env, work, message = FAILURES[failure]
     if failure == "a file that exists":
         (tmp_path / "run.gmt").write_text("mine")

@@ -17,7 +17,8 @@ import (
 	"sync"
 )
 
-// Row is what gmemtop compare --json says of a manager on a target. Sizes are in bytes, times in nanoseconds.
+// Row is what gmemtop compare --json says about a manager on a target. Sizes are in bytes, times in
+// nanoseconds.
 type Row struct {
 	Manager   string   `json:"manager"`
 	Executor  string   `json:"executor"`
@@ -30,7 +31,7 @@ type Row struct {
 	StepTime  int64    `json:"step_time_ns"`
 	Overhead  float64  `json:"overhead"`
 	Before    int64    `json:"keep_all_before_ns"`
-	Work      *float64 `json:"work_overhead"` // by processor time; nil where that was not measured
+	Work      *float64 `json:"work_overhead"` // in processor time; nil if not measured
 	Causes    []string `json:"causes"`
 }
 
@@ -45,7 +46,7 @@ type Comparison struct {
 	Results  []Row   `json:"results"`
 }
 
-// Problem is what gmemtop compare --json says of the step that it planned. Sizes are in bytes.
+// Problem is what gmemtop compare --json says about the step that it planned. Sizes are in bytes.
 type Problem struct {
 	Peak   int64    `json:"peak_live_bytes"`
 	Reside int64    `json:"must_reside_bytes"`
@@ -111,7 +112,7 @@ func (t *Training) Steps() []string {
 	return slices.Clone(t.steps)
 }
 
-// Await waits until so many steps have ended. One goroutine may wait at a time.
+// Await waits until this many steps have ended. One goroutine may wait at a time.
 func (t *Training) Await(ctx context.Context, steps int) error {
 	for len(t.Steps()) < steps {
 		select {
@@ -137,9 +138,9 @@ func (t *Training) End() {
 	t.cmd.Wait() //nolint:errcheck // it was killed
 }
 
-// Compare has gmemtop compare carry plans out in a training, with these flags, and returns what it prints as
-// JSON; where nothing can fit, a [Comparison] that says so. Where gmemtop gives another reason, the error is
-// a [Refused].
+// Compare runs gmemtop compare with these flags, which carries plans out in a training, and returns what it
+// prints as JSON; if nothing can fit, a [Comparison] that says so. If gmemtop gives another reason, the error
+// is a [Refused].
 func Compare(ctx context.Context, gmemtop string, t *Training, flags ...string) ([]byte, error) {
 	args := append([]string{"compare", "--target", fmt.Sprintf("live:%d", t.PID()), "--json"}, flags...)
 	var text, said bytes.Buffer

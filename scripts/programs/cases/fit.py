@@ -1,4 +1,4 @@
-"""Train a small model with a library that has a loop of its own, as its tutorial does: fit.py NAME"""
+"""Train a small model with the training loop of a library, as in its tutorial: fit.py NAME"""
 
 import itertools
 import json

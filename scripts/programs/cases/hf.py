@@ -8,7 +8,7 @@ import transformers as t
 
 
 class Data(torch.utils.data.Dataset):
-    """Examples that are made from their number."""
+    """Examples made from their number."""
 
     def __init__(self, make, length=100_000):
         self.make, self.length = make, length

@@ -1,4 +1,4 @@
-"""Train a model of a library in a loop as its documentation has it: loop.py NAME [--bf16] [--small]"""
+"""Train a model of a library in a loop as in its documentation: loop.py NAME [--bf16] [--small]"""
 
 import itertools
 import sys
@@ -165,7 +165,7 @@ class Tagger(nn.Module):
 
 
 def lstm(lengths=lambda n: torch.arange(n) % (8 if SMALL else 24) + 9):
-    """An LSTM with packing, of torch alone: the same lengths in each step."""
+    """An LSTM with packing, with torch alone: the same lengths in each step."""
     model = Tagger()
     optimizer = torch.optim.Adam(model.parameters(), 1e-3)
     while True:
@@ -187,8 +187,8 @@ def lstm_lengths():
 
 
 def encoder(checkpoint, eighths=(8,)):
-    """torch's own encoder on tokens, with torch.utils.checkpoint around some layers or none, on sequences of
-    so many eighths of their most, in turn."""
+    """torch's own encoder on tokens, with torch.utils.checkpoint around some layers or none. Sequences take
+    the given eighths of the maximum length in turn."""
     layers = nn.ModuleList(
         nn.TransformerEncoderLayer(96, 6, 384, batch_first=True) for _ in range(4 if SMALL else 12)
     )
@@ -224,7 +224,7 @@ def transformer():
 
 
 def transformer_lengths():
-    """Batches that are padded to the longest of their sequences."""
+    """Batches padded to their longest sequence."""
     encoder(lambda i: False, (5, 8, 6, 7))
 
 

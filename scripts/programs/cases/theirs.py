@@ -1,8 +1,8 @@
 """Run a public training script on made-up data: theirs.py FOLDER/SCRIPT [ARGUMENT ...]
 
-It runs in a folder of its own, with what the script expects to find there. torchvision's MNIST is random
-images; tensorboard keeps nothing. Random numbers are the same in each run, whether the script seeds them or
-not.
+It runs in its own folder, with the files that the script expects there. torchvision's MNIST is replaced by
+random images, and tensorboard by nothing. Random numbers are the same in each run, whether the script seeds
+them or not.
 """
 
 import os
@@ -41,7 +41,7 @@ def fake_mnist():
 
 
 class Nothing:
-    """What a logger of another library is replaced by: all that is asked of it does nothing."""
+    """Replaces a logger of another library: any call does nothing."""
 
     def __init__(self, *args, **kwargs):
         pass
@@ -72,7 +72,7 @@ def paint(folder, n):
 
 
 def lay_out(script):
-    """Makes what scripts read: words, tokens, waves, pictures, and what lies beside them."""
+    """Makes the files that scripts read: words, tokens, waves, pictures, and the files beside them."""
     import numpy as np
     import torch
 
@@ -96,7 +96,7 @@ def lay_out(script):
     x = np.arange(400)[None] + np.random.default_rng(2).integers(-80, 80, (400, 1))
     waves = np.sin(x / 20.0)
     torch.save(waves, "traindata.pt")
-    # or torch.load refuses what time_sequence_prediction reads
+    # otherwise torch.load refuses what time_sequence_prediction reads
     torch.serialization.add_safe_globals(
         [waves.__reduce__()[0], np.ndarray, np.dtype, type(np.dtype(np.float64))]
     )
@@ -106,7 +106,7 @@ def lay_out(script):
 
 
 def root(script):
-    """The nearest folder above a script whose packages it may import: the checkout's, else its own."""
+    """The nearest folder above a script whose packages it may import: the checkout's, otherwise its own."""
     folder = os.path.dirname(script)
     for up in (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
         if os.path.exists(os.path.join(up, "setup.py")):

@@ -1,4 +1,4 @@
-"""The agent around a step's end, without torch."""
+"""Tests the agent at the end of a step, without torch."""
 
 import json
 import os
@@ -35,7 +35,7 @@ class Optimizer:
     def __init__(self, device=None):
         p = SimpleNamespace(device=device, grad=None)
         self.param_groups, self.state = [{"params": [p]}], {}
-        self.call = {}  # the keyword arguments of its step, which both hooks are given
+        self.call = {}  # the keyword arguments of its step, passed to both hooks
 
 
 class Manager:
@@ -49,7 +49,7 @@ class Manager:
 
 
 def windows(device, *wishes):
-    """Windows of a program whose parameters are on a device, as they were asked for."""
+    """Windows of a program with parameters on a device, and wishes for windows."""
     torch = SimpleNamespace(
         _C=SimpleNamespace(_len_torch_dispatch_stack=lambda: 0),
         autograd=SimpleNamespace(_profiler_enabled=lambda: False),
@@ -106,7 +106,7 @@ def test_windows_that_nobody_takes_are_made_no_more_and_counted():
 
 
 class Window:
-    """A window of one's own."""
+    """A fake window."""
 
     how, stopped, watched, graphs, cost, orders, taken = "ops", False, False, 0, 0, [7], None
     top, ended = True, False
@@ -199,7 +199,7 @@ def test_optimizers_are_known_once_and_weakly():
 
 
 def stepped(steps, optimizer, begin, end):
-    """Whether a step of training ends with one of an optimizer."""
+    """Whether a training step ends with this optimizer's step."""
     steps.optimizer_enters(optimizer, begin)
     return steps.optimizer_leaves(optimizer, end) and steps.ends(optimizer)
 
@@ -219,7 +219,7 @@ def test_a_step_inside_of_another_is_part_of_it():
     assert not steps.optimizer_leaves(b, 14)
     assert steps.optimizer_leaves(a, 20)
     assert steps.tally.optimizer == 10
-    steps.optimizer_enters(a, 30)  # which raises: nothing says that it has left
+    steps.optimizer_enters(a, 30)  # it raises: nothing tells that it has left
     steps.optimizer_enters(a, 40)
     assert steps.optimizer_leaves(a, 45)
     assert steps.tally.optimizer == 15
@@ -232,14 +232,14 @@ def test_what_an_optimizers_closure_takes_is_not_the_optimizers():
     for begin in (20, 40):
         steps.closure_enters(begin)
         assert not steps.optimizing()
-        steps.optimizer_enters(b, begin + 1, True)  # which raises: nothing says that it has left
+        steps.optimizer_enters(b, begin + 1, True)  # it raises: nothing tells that it has left
         assert steps.optimizing()
         steps.closure_leaves(begin + 5)
         assert steps.optimizing()
     assert steps.optimizer_leaves(a, 50)
     assert not steps.optimizing()
     assert steps.tally.optimizer == 30
-    steps.closure_leaves(60)  # of a step that the agent did not see begin
+    steps.closure_leaves(60)  # the agent did not see this step begin
     assert steps.tally.optimizer == 30
 
 
@@ -347,7 +347,7 @@ def test_markers_come_and_go(tmp_path, monkeypatch):
 
 
 def test_nothing_of_an_agent_holds_it(monkeypatch):
-    """It goes with its last reference: no ring of its parts waits for the collector."""
+    """It is freed with its last reference: its parts form no cycle that would wait for the collector."""
     import sys
 
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
@@ -358,7 +358,7 @@ def test_nothing_of_an_agent_holds_it(monkeypatch):
 
 
 def test_a_process_that_has_an_agents_hooks_is_not_brought_another(monkeypatch):
-    """As a child of fork has, which has no thread of the agent's before its first step."""
+    """A forked child has such hooks, but no agent thread before its first step."""
     import sys
 
     hooks, brought = {}, []
@@ -375,7 +375,7 @@ def test_a_process_that_has_an_agents_hooks_is_not_brought_another(monkeypatch):
 
 
 class Clocked:
-    """An agent whose clock we set, and the steps of an optimizer under it."""
+    """An agent with a clock that we set, and an optimizer that steps under it."""
 
     def __init__(self, monkeypatch):
         import sys
@@ -391,7 +391,7 @@ class Clocked:
         self.pre, self.post = counting(agent.tally, agent.clock, agent._pre, agent._post, agent.caught)
 
     def step(self, took):
-        """One of so many nanoseconds, a tenth of them in the optimizer."""
+        """A step that takes `took` nanoseconds, a tenth of them in the optimizer."""
         self.now += took - took // 10
         self.pre(self.optimizer, (self.optimizer,), self.optimizer.call)
         self.now += took // 10
@@ -399,7 +399,7 @@ class Clocked:
         assert not self.agent.guard.why
 
     def count(self):
-        """Have steps that are only counted begin."""
+        """Step until steps are only counted."""
         for _ in range(20):
             self.step(REST // 50)
         assert self.agent.tally.calm > self.now + REST // 2
@@ -429,7 +429,7 @@ def test_a_backward_pass_of_a_counted_step_counts_once(monkeypatch):
         nonlocal passes
         passes, c.now = passes + 1, c.now + REST // 500
         if within:
-            backward(False)  # as where a subclass of tensor hands the call on
+            backward(False)  # as when a subclass of Tensor passes the call on
 
     backward = around_backward(c.agent, original)
     for _ in range(100):
@@ -451,7 +451,7 @@ def test_a_pass_within_one_that_did_not_go_through_torch_autograd_is_part_of_it(
         c.now += 30
 
     backward = around_backward(c.agent, original)
-    backward()  # from which it is known that there are such passes
+    backward()  # now the agent knows that there are such passes
     c.count()
     if not counted:
         c.agent.tally.wake()
@@ -560,7 +560,7 @@ def test_the_first_optimizers_step_inside_of_another_ends_none(monkeypatch):
 
 @contextmanager
 def hooked():
-    """An agent that hears of torch's optimizers by its own two hooks, and by nothing else."""
+    """An agent that only has its two hooks on torch's optimizers."""
     from torch.optim import optimizer
 
     agent = Agent("/nowhere", False)
@@ -592,7 +592,7 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
         with pytest.raises(ZeroDivisionError):
             derived.step()
         derived.raises = False
-        other.step()  # within no other
+        other.step()  # not inside another one
         assert not agent.steps.running
         derived.step()
         assert not agent.guard.why and agent.tally.produced == 6
@@ -655,7 +655,7 @@ def test_optimizers_whose_hooks_overlap_get_one_row_a_step(monkeypatch, same):
 
 
 def test_a_counted_step_beside_one_that_is_followed_keeps_its_beginning(monkeypatch):
-    """Where Python has no interpreter lock, a hook may count although a step has been entered meanwhile."""
+    """Without an interpreter lock, a hook may count a step although another one has begun meanwhile."""
     c, other, inside = Clocked(monkeypatch), Optimizer(), {threading.get_ident()}
     monkeypatch.setattr("agent.steps.stepping_threads", lambda: inside - {threading.get_ident()})
     c.count()
@@ -697,7 +697,7 @@ def test_a_first_optimizer_that_is_no_more_disarms_nothing(monkeypatch):
     c.count()
     produced, c.optimizer = c.agent.tally.produced, Optimizer()
     c.agent.optimizers.known.clear()
-    c.step(REST // 50)  # which asserts that the agent lives
+    c.step(REST // 50)  # this asserts that the agent lives
     assert c.agent.tally.first() is c.optimizer and c.agent.tally.produced == produced + 1
 
 

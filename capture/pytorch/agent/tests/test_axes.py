@@ -1,5 +1,5 @@
-"""Where a process stands, as libraries tell it. Their modules are made up here, with the names that
-Megatron-Core and DeepSpeed have."""
+"""Tests where a process stands according to its libraries. The modules here are fake, with the names that
+Megatron-Core and DeepSpeed use."""
 
 import sys
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ def said(parameters=()):
 
 
 def places(**named):
-    """A module with the functions that tell places and sizes."""
+    """A module with functions that return positions and sizes."""
     module = {}
     for what, (at, of) in named.items():
         module["get_%s_rank" % what] = lambda at=at: at

@@ -1,4 +1,5 @@
-"""The private names of torch: all in one module, all seen in every release, and all there in this one."""
+"""Checks that torch's private names are all in one module, were found in every release, and exist in this
+one."""
 
 import ast
 import re
@@ -14,7 +15,7 @@ OURS = {"self", "cls", "agent", "carrier", "window", "settings", "Carrier", "Age
 
 
 def private(module):
-    """The private attributes that a module asks something for that is not ours."""
+    """The private attributes of other code that a module uses."""
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Attribute) and re.match(r"_[^_]", node.attr):
             if not (isinstance(node.value, ast.Name) and node.value.id in OURS):
@@ -22,7 +23,7 @@ def private(module):
 
 
 def asked():
-    """The private names that compat asks torch for, in whatever way."""
+    """The private names that compat looks up in torch, in any way."""
     tree = ast.parse(Path(compat.__file__).read_text())
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     names |= {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
@@ -142,7 +143,7 @@ def test_hooks_on_saved_tensors_come_and_go():
     compat.push_saved_hooks(torch, pack, lambda t: t)
     with pytest.raises(RuntimeError):
         disable("test")
-    compat.enable_saved_hooks(torch)  # newer torch disables them although it raises
+    compat.enable_saved_hooks(torch)  # newer torch disables them even though it raises
     torch.ones(2, requires_grad=True).exp()
     compat.pop_saved_hooks(torch)
     assert len(packed) == 1

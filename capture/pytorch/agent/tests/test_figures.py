@@ -1,4 +1,4 @@
-"""The rows of windows and the figures of steps, without torch."""
+"""Tests the rows of windows and the figures of steps, without torch."""
 
 from types import SimpleNamespace
 
@@ -44,7 +44,7 @@ def test_no_time_passes_while_training_is_held_up():
 
 
 def known(*born):
-    """Storages of which is known in which phase they were made."""
+    """Storages, with the phases in which they were made."""
     there = list(range(len(born)))
     return SimpleNamespace(
         born=list(born), category={}, label={}, refilled=set(), idle=set(), there=lambda: there
@@ -129,7 +129,7 @@ def test_pools_that_no_list_tells_of_are_not_asked_for_again():
 
 
 class Net:
-    """A module with two others, of which one has no name of its own here."""
+    """A module with two submodules, one of which has no name here."""
 
     def named_modules(self):
         self.inner = SimpleNamespace()

@@ -1,4 +1,4 @@
-"""What a program holds of what autograd saved, in a real torch."""
+"""Tests which saved tensors the program itself holds, with real torch."""
 
 import json
 import time
@@ -17,7 +17,7 @@ def fail(error):
 
 
 def described(train):
-    """The rows of a window on some training, with the tensors that autograd saves."""
+    """The rows of a window on a training, with the tensors that autograd saves."""
     carrier = Carrier(torch, {})
     carrier.begin()
     window = Ops(torch, time.perf_counter_ns, time.perf_counter_ns(), Addresses(), [], fail)
@@ -52,7 +52,7 @@ def layers(n):
 
 
 def held_until(rows):
-    """For each tanh, in order, the op before which the program lets its result go, None for never."""
+    """For each tanh, in order, the op before which the program drops its result, None for never."""
     ops = [row for row in rows if row["k"] == "op"]
     made = [op["w"][0] for op in ops if op["name"] == "aten::tanh"]
     out = []
@@ -145,7 +145,7 @@ def test_a_view_of_a_tensor_holds_it_too():
 
 @counts
 def test_nothing_is_said_of_what_a_plan_stands_in_for():
-    """Where a handle takes a saved tensor's place, references say nothing about the program."""
+    """If a handle replaces a saved tensor, references say nothing about the program."""
     window = Ops(torch, time.perf_counter_ns, time.perf_counter_ns(), Addresses(), [], fail)
     window.begin()
     try:

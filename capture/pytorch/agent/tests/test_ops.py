@@ -1,4 +1,4 @@
-"""What a window of ops notes, in a real torch."""
+"""Tests what a window of ops records, with real torch."""
 
 import json
 import time
@@ -25,7 +25,7 @@ def rows_of(ops):
 
 
 def test_what_an_op_reads_is_seen_whatever_kind_of_tensor_holds_it():
-    """Sparse tensors have two storages, subclasses are tensors as well, and one may grow unseen."""
+    """Sparse tensors have two storages, subclasses are tensors too, and a storage may grow unseen."""
 
     class Sub(torch.Tensor):
         pass

@@ -1,4 +1,4 @@
-"""The parts of carrying plans out that need no torch."""
+"""Tests the parts of running plans that need no torch."""
 
 import contextlib
 import threading
@@ -50,18 +50,18 @@ def test_steps_end_where_the_fewest_bytes_wait_for_their_backward_pass():
     assert not steps.ends(critic)
     assert steps.ends(generator)
     steps.tally.begin = 3
-    steps.end_elsewhere({id(critic): 0, id(generator): 0}, [critic, generator])  # as good: it stays
+    steps.end_elsewhere({id(critic): 0, id(generator): 0}, [critic, generator])  # a tie: it stays
     assert steps.tally.begin == 3
     assert steps.ends(generator)
 
 
 class Weak:
-    """What can be referred to weakly."""
+    """An object that weak references can refer to."""
 
 
 def test_a_saved_tensor_that_was_changed_raises_as_without_hooks():
     expect_unchanged(SimpleNamespace(_version=2), 2, (1,))
-    expect_unchanged(SimpleNamespace(_version=2), -1, (1,))  # an inference tensor counts nothing
+    expect_unchanged(SimpleNamespace(_version=2), -1, (1,))  # an inference tensor has no version counter
     with pytest.raises(RuntimeError, match=r"shape \[1\] is at version 2; expected version 1"):
         expect_unchanged(SimpleNamespace(_version=2), 1, (1,))
 
@@ -127,7 +127,7 @@ def test_larger_tensors_of_a_step_like_the_plans_are_noted_and_told_once():
     sizes = Sizes(SimpleNamespace(strided="strided"), {"sizes": [10, -1, 30]})
     for n, size in enumerate((12, 99, 30, 7)):
         sizes.saved(n, saved(size))
-    sizes.next(alike=False)  # of another kind of step
+    sizes.next(alike=False)  # another kind of step
     assert sizes.known == [10, -1, 30]
     assert not sizes.news
     sizes.next(alike=True)  # in which nothing was saved
@@ -241,7 +241,7 @@ def test_space_is_of_the_type_where_the_bytes_are_a_multiple_of_its():
 
 
 class Stream:
-    """A stream that writes down what it is given."""
+    """A stream that logs its work."""
 
     def __init__(self, name, log):
         self.name, self.log, self.device = name, log, "cuda:0"
@@ -272,7 +272,7 @@ class Bytes:
 
 @pytest.fixture
 def gpu():
-    """Streams of a GPU, what was done on which, and the stack of current ones."""
+    """Streams of a GPU, a log of what was done on which, and the stack of current streams."""
     log = []
     main = Stream("main", log)
     now = [main]
@@ -385,7 +385,7 @@ class Torch:
 
 
 class Carrier:
-    """What a region asks of a carrier."""
+    """The part of a carrier that a region uses."""
 
     def __init__(self):
         self.torch, self.why, self.now = Torch(), "", SimpleNamespace(why="")

@@ -1,4 +1,4 @@
-"""Ops that run again, in a real torch."""
+"""Tests rerunning ops, with real torch."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from agent.wishes import Wishes
 
 def learnt(torch, net, x, plan):
     """The gradient of a net's weight under a plan, and three counts of tensors: those that stayed although
-    the plan drops them, those that were compared with what had left, and those of them that differed."""
+    the plan drops them, those that were compared with what had left, and those that differed."""
     carrier = Carrier(torch, plan)
     carrier.begin()
     try:
@@ -34,7 +34,7 @@ def drops(groups, saves):
 
 
 def test_what_is_made_after_its_group_has_run_again_stays():
-    """As where a program asks for some gradients in its forward pass, and did not when the plan was made."""
+    """For example, a program asks for gradients in its forward pass, but did not when the plan was made."""
     torch = pytest.importorskip("torch", reason="needs torch")
 
     class Net(torch.nn.Module):
@@ -58,7 +58,7 @@ def test_what_is_made_after_its_group_has_run_again_stays():
 
 
 def test_what_only_another_group_makes_is_held():
-    """As where layers are left out at random, so that an op reads what another one read when the plan was
+    """For example, layers are left out at random, so an op reads what another one read when the plan was
     made."""
     torch = pytest.importorskip("torch", reason="needs torch")
 
@@ -91,7 +91,7 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
 
         def forward(self, x):
             made = torch.exp(x * self.weight) + 1  # the second tensor that autograd saves is what exp returns
-            made.mul_(2)  # is of no group
+            made.mul_(2)  # is in no group
             return torch.exp(made.clone())  # the third one
 
     x = torch.full((4,), 0.1)
@@ -132,7 +132,7 @@ def test_an_evaluation_between_two_steps_is_left_alone():
     [(False, False, 7, False), (True, False, 7, True), (False, True, 7, True), (False, True, 0, False)],
 )
 def test_a_plan_ends_where_no_step_does(leaving, abandoned, number, ends):
-    """As where the program only evaluates from some time on."""
+    """For example, the program only evaluates from now on."""
     torch = pytest.importorskip("torch", reason="needs torch")
     wishes = Wishes(Tally(None))
     manager = Manager(torch, Outbox(Tally(None)), wishes, Optimizers())

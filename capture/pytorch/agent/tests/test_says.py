@@ -1,4 +1,4 @@
-"""What the agent tells people is in gmemtop's catalogue: the agent itself has only codes."""
+"""Checks that all messages for people are in gmemtop's catalogue: the agent itself has only codes."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ from agent.windows import Windows
 
 SENTENCE = re.compile(r"[a-z]{2,} [a-z]{2,}")
 
-# Texts that no viewer is sent, each with where it goes instead.
+# Texts that are not sent to a viewer, and where they go instead.
 OTHERS = {
     "one of the variables needed for gradient": "torch's own words for an error of the program's",
     "gmemtop: a tensor that was dropped cannot": "an exception in the program, which nobody may be watching",

@@ -1,4 +1,4 @@
-"""Frames to the viewer and orders from it, without torch and without a socket."""
+"""Tests frames to the viewer and orders from it, without torch or a socket."""
 
 import json
 import struct
@@ -42,7 +42,7 @@ class Viewed(Sender):
         return self.link.sock is None
 
     def frames(self):
-        """What waits to be written, as kinds and payloads."""
+        """The frames that wait to be written, as kinds and payloads."""
         out, waits = [], self.link.out
         while waits:
             size, kind = struct.unpack_from("<IB", waits)
@@ -103,7 +103,7 @@ def test_an_order_without_a_plan_ends_only_the_plan_that_it_names():
     s = Viewed()
     for number in (3, 4):
         s.hear(wire.ORDER, order(id=number, do="carry", number=number, plan={"version": 1}))
-    s.hear(wire.ORDER, order(id=5, do="carry", number=3))  # which has made way for the other
+    s.hear(wire.ORDER, order(id=5, do="carry", number=3))  # the other has already replaced it
     assert [p["id"] for p in s.wishes.plans] == [4]
     s.hear(wire.ORDER, order(id=6, do="carry", number=4))
     assert [p["plan"] for p in s.wishes.plans] == [None]

@@ -1,4 +1,4 @@
-"""Steps of optimizers that torch does not know, in a real torch."""
+"""Tests steps of optimizers that torch does not know, with real torch."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
         descends()
         assert passes() == 1
         for p in model.parameters():
-            p.data.add_(p.grad)  # which no version counts
+            p.data.add_(p.grad)  # no version counter counts this
             p.grad.zero_()
         assert passes() == 1
         for p in model.parameters():
@@ -55,7 +55,7 @@ def test_a_step_ends_where_parameters_or_gradients_have_changed_before_a_module_
             assert len(heard) == 4 + k  # seen with the second
         assert not broken
         unlisted.before = [()]
-        unlisted.looked = [lambda: "no tensor"]  # an error of ours, with which the module runs as before
+        unlisted.looked = [lambda: "no tensor"]  # an error of ours: the module runs as before
         assert model(torch.ones(1, 4)).shape == (1, 4)
         assert [type(e) for e in broken] == [AttributeError]
         assert len(heard) == 6

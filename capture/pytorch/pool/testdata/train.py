@@ -1,5 +1,5 @@
-"""Train real networks on the CPU with the pool, without it, and switching it; print what each learnt and what
-the pool served.
+"""Train real networks on the CPU with the pool, without it, and with it switched on and off; print what each
+learnt and what the pool served.
 
     python train.py LIBRARY SOURCES SCENARIO,...
 
@@ -471,8 +471,8 @@ def refusals():
 
 
 def cuda():
-    """Our table in front of torch's allocator for GPUs, which exists without a GPU. Run it in a process of
-    its own."""
+    """Our table in front of torch's allocator for GPUs, which exists even without a GPU. Run it in a separate
+    process."""
     p = live.Pool(torch, library, "cuda")
     out = {"refused": p.refusal()}
     at = p.found[0]

@@ -1,8 +1,8 @@
-"""True numbers on the stand-in GPU.
+"""Correct numbers on the stand-in GPU.
 
 The problem. The stand-in runs PyTorch's own CUDA build, but its kernels do nothing. A training on it
 allocates, copies and waits as on a GPU, but its numbers are garbage. To test that a plan leaves parameters
-equal to the bit, and that a missing wait shows, the numbers must be true.
+equal to the bit, and that a missing wait shows, the numbers must be correct.
 
 The solution. Device memory is host memory. We replace the CUDA kernel of each ATen op by a function of ours
 (dispatch.py). It first runs the CUDA kernel's host code, which makes the real allocations, checks and errors;

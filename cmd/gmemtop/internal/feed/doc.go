@@ -1,9 +1,9 @@
-// Package feed turns what capture knows of watched processes into the looks that package tui draws.
+// Package feed turns what capture knows about watched processes into the looks that package tui draws.
 //
 // Its duties:
-//   - [Process] is a watched process: what was captured whole becomes timelines, off the screen's event loop,
-//     and what is wrong with its steps is found;
-//   - [Job] is a command: the feed of the process that is chosen, with the list of all of them;
+//   - [Process] is a watched process: it turns captured windows into timelines, off the screen's event loop,
+//     and finds what is wrong with its steps;
+//   - [Job] is a command: the feed of the chosen process, with the list of all processes;
 //   - [Probes] is a process that is watched by probes, whose rows are intervals of time;
 //   - [Machine] is the machine with its GPUs and the processes that can be watched.
 //

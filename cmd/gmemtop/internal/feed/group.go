@@ -221,5 +221,5 @@ func middle(list []live.Step) int64 {
 	return stats.Median(known)
 }
 
-// Capturer captures the same steps of some processes of a job. tell is given what happens.
+// Capturer captures the same steps of some processes of a job. tell is called with progress messages.
 type Capturer func(ctx context.Context, list []*job.Process, steps int, tell func(text string)) []job.Taken

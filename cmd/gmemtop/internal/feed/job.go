@@ -39,7 +39,7 @@ type Job struct {
 
 // JobOptions say what a feed of a job does other than usual.
 type JobOptions struct {
-	// Capture, unless nil, captures steps in the place of the processes' own orders: they are elsewhere.
+	// Capture, unless nil, captures steps instead of orders to the processes, which are on other machines.
 	Capture Capturer
 }
 

@@ -64,8 +64,8 @@ func OtherCards() []string {
 	return names
 }
 
-// DeviceChosen finds the device that --hardware names for the emulated allocator: one that can be planned
-// for, or a card of which only the memory and the processors are known.
+// DeviceChosen finds the device that --hardware names for the emulated allocator: hardware that plans can be
+// made for, or a card of which we know only the memory and the processors.
 func DeviceChosen(t *planner.Task) (plan.Hardware, error) {
 	hw, err := t.ChosenHardware()
 	if err == nil || len(hardware.Meant(t.Hardware)) > 0 || !errors.As(err, new(*planner.Mistake)) {
@@ -103,7 +103,7 @@ var capabilities = []struct {
 	{"GH200", [2]int{9, 0}, 132}, {"", [2]int{8, 0}, 108},
 }
 
-// device is a GPU as an estimate takes it.
+// device converts a GPU for an estimate.
 func device(hw *plan.Hardware, memory int64) estimate.Device {
 	d := estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: memory, FlopsPerSecond: hw.FlopsPerSecond,
 		FlopsType: hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap}
@@ -120,8 +120,8 @@ func device(hw *plan.Hardware, memory int64) estimate.Device {
 	return d
 }
 
-// Memory returns a device's memory in bytes: for a preset what its driver reports, which is a little less
-// than its data sheet says. Hardware that was measured has its own figure.
+// Memory returns a device's memory in bytes. For a preset that is what its driver reports, a little less than
+// in its data sheet; measured hardware has its own figure.
 func Memory(hw *plan.Hardware) int64 {
 	if model, preset := cards[hw.Name]; preset {
 		if c, ok := standin.CardNamed(model); ok {

@@ -32,7 +32,7 @@ type Training struct {
 	Notes []string
 	// Real runs PyTorch's own allocator; nil emulates it.
 	Real *Real
-	// Keep has estimates by PyTorch's own allocator hold what files are made of: Estimate.Recording and
+	// Keep makes estimates by PyTorch's own allocator keep what files are made from: Estimate.Recording and
 	// Process.Snapshot. That takes two more steps.
 	Keep bool
 }
@@ -50,19 +50,19 @@ type Estimate struct {
 	// Reserved is what PyTorch's caching allocator would reserve; Fits reports whether that fits.
 	Reserved int64
 	Fits     bool
-	// StepTime is that of the last step, in nanoseconds.
+	// StepTime is the time of the last step, in nanoseconds.
 	StepTime int64
 	// Process is what PyTorch's own allocator reported in the process that used the most memory; nil if it
 	// was emulated.
 	Process   *estimate.Process
 	Processes int
-	// Why says in a sentence why memory ran out and what was found to help, "" where that was not looked
-	// into: see Report.Explain.
+	// Why says in a sentence why memory ran out and what was found to help, "" if that was not examined: see
+	// Report.Explain.
 	Why string
 }
 
-// Recording returns what a file for other commands holds: steps op by op where there are some, else the
-// allocator's history, with a note that says what that serves.
+// Recording returns the content of a file for other commands: steps op by op if there are some, otherwise the
+// allocator's history, with a note that says what that is good for.
 func (x *Estimate) Recording() (t *traces.Trace, note string) {
 	p := x.Process
 	switch {
@@ -183,7 +183,7 @@ type emulated struct {
 	met       bool            // all requests were met
 }
 
-// emulate runs a script's allocations through PyTorch's caching allocator on a driver with that much memory,
+// emulate runs a script's allocations through PyTorch's caching allocator on a driver with `capacity` bytes,
 // up to the first request that it cannot meet.
 func emulate(ctx context.Context, x *Estimate, settings allocator.Settings, capacity int64) (
 	seen emulated, err error) {
@@ -230,7 +230,7 @@ func emulate(ctx context.Context, x *Estimate, settings allocator.Settings, capa
 	return seen, nil
 }
 
-// LargestBatch is the largest batch that fits, 0 where none does.
+// LargestBatch is the largest batch that fits, 0 if none does.
 type LargestBatch struct {
 	Batch int
 	// Inferred means that it was computed from one batch and the growth of each category.

@@ -21,7 +21,7 @@ import (
 
 // twoSteps holds 8 MiB of parameters and peaks in the second step, at 8 + 24 MiB. PyTorch's allocator
 // reserves a segment of 20 MiB for the parameters and one of its own size for each activation: 60 MiB, or 44
-// where it gives that of a back for b.
+// if it returns a's segment before b.
 const twoSteps = `
 mark iteration 2000 5000 step0
 mark iteration 6000 9000 step1
@@ -259,7 +259,7 @@ func TestAScriptThatTrainsNothingFits(t *testing.T) {
 	}
 }
 
-// Where the script gives the cache back, less is reserved: b does not find a's segment, and its own is all.
+// If the script empties the cache, less is reserved: b does not find a's segment, only its own exists.
 func TestACacheThatIsGivenBackIsNotReserved(t *testing.T) {
 	const mib = 1 << 20
 	script := "mark iteration 1000 9000 step0\nat 1000\n+ a 30m\n- a\n+ b 50m\n- b\nempty\n"
@@ -273,7 +273,7 @@ func TestACacheThatIsGivenBackIsNotReserved(t *testing.T) {
 	}
 }
 
-// A file holds described steps where there are some; where there are none the note says why.
+// A file holds described steps if there are some; otherwise the note says why not.
 func TestWhatAFileHolds(t *testing.T) {
 	model, history, steps := &traces.Trace{}, &traces.Trace{}, &traces.Trace{}
 	for _, c := range []struct {

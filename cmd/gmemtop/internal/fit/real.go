@@ -103,7 +103,7 @@ func (s *search) best() (most, second int) {
 	return most, second
 }
 
-// next returns the batch to run next, 0 where the answer is known.
+// next returns the batch to run next, 0 if the answer is known.
 func (s *search) next() int {
 	most, second := s.best()
 	if s.over > 0 && s.over-most <= 1 {
@@ -120,7 +120,7 @@ func (s *search) next() int {
 	}
 	if s.over > 0 && next >= s.over {
 		next = most + (s.over-most+1)/2
-		if second > 0 { // what was predicted is near
+		if second > 0 { // the prediction is near
 			next = max(next, s.over-max(1, s.over/64))
 		}
 	}
@@ -137,7 +137,7 @@ func fullOf(p *estimate.Process, u timeline.Units) string {
 	if !p.Whole {
 		s += fmt.Sprintf(" in step %d", cmp.Or(last.Step, p.Steps+1))
 	}
-	if last.Request > 0 { // else another allocator than PyTorch's own raised it
+	if last.Request > 0 { // otherwise an allocator other than PyTorch's own raised it
 		s += fmt.Sprintf(", asking for %s at %s", u.Bytes(last.Request), shortLine(last.Line))
 	}
 	return s

@@ -34,9 +34,9 @@ func (r *Report) Fits() bool {
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
 
-// Explain looks into why memory ran out in PyTorch's own allocator, unless l leaves that out. It says nothing
-// where what was found lies outside of PyTorch: on a stand-in there is nothing but what --budget left out. It
-// fails only if ctx is cancelled.
+// Explain finds out why memory ran out in PyTorch's own allocator, unless l says not to. It says nothing if
+// the cause is outside PyTorch: on a stand-in, that is only what --budget left out. It fails only if ctx is
+// cancelled.
 func (r *Report) Explain(ctx context.Context, l Look) error {
 	for _, x := range r.Estimates {
 		if l.Brief || x.Process == nil || !x.Process.Died {
@@ -60,7 +60,7 @@ func isOutside(c autopsy.Cause) bool {
 // Look says how a report is written as text.
 type Look struct {
 	Units timeline.Units
-	Width int // of the terminal, in cells; 0 is that of one which is not known
+	Width int // of the terminal, in cells; 0 if unknown
 	// Brief leaves all out but whether each size fits.
 	Brief bool
 }
@@ -125,7 +125,7 @@ func (r *Report) text(w *strings.Builder, l Look) {
 	l.notes(w, r.notes())
 }
 
-// answer says whether a size fits and, where it does not, why.
+// answer says whether a size fits and, if not, why.
 func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 	t, u := r.Training, l.Units
 	sign, size := "~ ", ""
@@ -159,7 +159,7 @@ func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 	}
 }
 
-// room names what the training must fit in: the card or, where the budget is not the card's memory, that.
+// room names what the training must fit in: the card, or the budget if that is not the card's memory.
 func (t *Training) room(u timeline.Units) string {
 	card, memory := t.Hardware.Name, Memory(&t.Hardware)
 	if t.Real != nil {
@@ -207,7 +207,7 @@ func (r *Report) figures(w io.Writer, x *Estimate, u timeline.Units) {
 	}
 }
 
-// largest writes the largest batch that fits, and how that is known.
+// largest writes the largest batch that fits, and how we know.
 func (r *Report) largest(w io.Writer, l Look) {
 	found, sign, how := r.Largest, "~ ", "run at that size"
 	if r.Training.Real != nil {

@@ -80,7 +80,7 @@ func (s Size) command(argv []string) []string {
 	return words
 }
 
-// String returns the size in words, "" where the command has its own.
+// String returns the size in words, "" if the command itself fixes it.
 func (s Size) String() string {
 	var words []string
 	if s.Batch > 0 {

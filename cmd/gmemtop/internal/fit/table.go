@@ -24,12 +24,12 @@ type Row struct {
 	Memory     int64   // of the card; 0 in a table of settings
 	Generation int     // the card's, as the major number of its compute capability
 	Report     *Report // nil for none
-	Why        error   // why there is none; nil where it was not run
+	Why        error   // why there is none; nil if it was not run
 }
 
-// Find runs a training on as few cards as it takes to find the smallest that fits: see [Table.unneeded]. The
-// rows name the cards, the one with least memory first; run makes a row's report. Errors: run's, but
-// *estimate.NoKernels only if it is that of all cards.
+// Find runs a training on as few cards as necessary to find the smallest that fits: see [Table.unneeded]. The
+// rows name the cards, the one with least memory first; run makes a row's report. The error is run's, but
+// *estimate.NoKernels only if all cards give it.
 func (t *Table) Find(run func(i int) (*Report, error)) error {
 	for open := t.open(); len(open) > 0; open = t.open() {
 		i := open[len(open)/2]
@@ -41,8 +41,8 @@ func (t *Table) Find(run func(i int) (*Report, error)) error {
 	return t.unanswered()
 }
 
-// Each runs a training for every row. Errors: run's, but one that wraps estimate.ErrUnsupported only if it is
-// that of all rows.
+// Each runs a training for every row. The error is run's, but one that wraps estimate.ErrUnsupported only if
+// all rows give it.
 func (t *Table) Each(run func(i int) (*Report, error)) error {
 	for i := range t.Rows {
 		row := &t.Rows[i]

@@ -22,8 +22,8 @@ type Recording struct {
 	Watch    *job.Watch
 	Progress *progress.Line
 	Note     func(text string)
-	// Steps is how many steps to record, 0 for all. Windows says that a recording that ends by itself holds a
-	// step that was captured whole.
+	// Steps is how many steps to record, 0 for all. Windows says that a recording that ends by itself must
+	// hold a step that was captured whole.
 	Steps   int64
 	Windows bool
 }
@@ -41,7 +41,7 @@ func (r *Recording) Until(ctx context.Context, f *feed.Process) (ended bool, end
 		}
 	}
 	word, since := "", time.Now() // what the job waits for, and since when
-	asked := false                // for a captured step, where none was due or each was dropped
+	asked := false                // for a captured step, since none was due or all were dropped
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
 		_ = f.Wait(patient, version)

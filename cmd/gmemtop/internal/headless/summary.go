@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Summary sums up what was seen of a process in one line, or says in several why nothing was.
+// Summary sums up in one line what was seen of a process, or says in several lines why nothing was seen.
 func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 	l, v := f.Look(), p.History.Snapshot()
 	n := v.Seen()

@@ -2,7 +2,7 @@
 //
 // Its duties:
 //   - [Planner] plans an iteration with managers on the simulator, and measures the plans on a GPU;
-//   - [Live] also has plans carried out in the training that the screen watches;
+//   - [Live] also carries plans out in the training that the screen watches;
 //   - [Device] is an open GPU with its measured costs of copies and launches;
 //   - [Choose] is how a manager's plan becomes what package crew carries out.
 //

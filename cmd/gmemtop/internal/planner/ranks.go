@@ -27,8 +27,8 @@ type Ranks struct {
 	request plan.Request // for plans of a rank's own; the budget comes with each plan
 }
 
-// NewRanks returns the target of some ranks, of which there is at least one. The one that holds most leads:
-// it runs out of memory first.
+// NewRanks returns the target for some ranks, at least one. The rank that holds most leads: it runs out of
+// memory first.
 func NewRanks(list []RankProblem, seed uint64, work int64) *Ranks {
 	fullest, most := 0, int64(0)
 	for i := range list {
@@ -93,7 +93,7 @@ func (r *Ranks) noteOf(name string, m *plan.Measurement) string {
 		timeline.Duration(m.StepTime))
 }
 
-// other simulates what a plan for the leading rank comes to in another rank.
+// other simulates the plan for the leading rank in another rank.
 func (r *Ranks) other(ctx context.Context, own, lead *plan.Problem, pl *plan.Plan,
 	o plan.RunOptions) (plan.Measurement, error) {
 	if pl.Manager == keepAll {

@@ -55,8 +55,8 @@ func LivePID(target string) (int, error) {
 	return pid, nil
 }
 
-// OpenAll opens GPUs one after another. It returns the usable ones together with the error of the others. The
-// given ordinals replace that of o.
+// OpenAll opens GPUs one after another. It returns the usable ones, together with the error of the others.
+// The given ordinals replace the one in o.
 func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
 	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")

@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// Point is a plan that fits, by what it costs.
+// Point is a plan that fits, with its costs.
 type Point struct {
 	Row *Row
 	// Memory is what the plan takes of a device, in bytes.
 	Memory int64
-	// Time is that of a sample in nanoseconds where the batch size is known, else that of a step; 0 without
-	// a clock.
+	// Time is the time of a sample in nanoseconds if the batch size is known, otherwise that of a step; 0
+	// without a clock.
 	Time float64
 }
 
 // Front is the plans for one trace that fit, and which of them no other beats.
 type Front struct {
 	Trace, Hash string
-	// PerSample says that times are those of a sample, Timed that there are any.
+	// PerSample says that times are per sample, Timed that there are any.
 	PerSample, Timed bool
 	// Inferred says that some sizes were scaled by a rule.
 	Inferred bool
-	// All are the plans that fit. Best are those of them for which no other takes as little memory and as
-	// little time, or is better in one and equal in the other; without a clock, the larger batch counts
-	// instead of the time. They are ordered by memory.
+	// All are the plans that fit. Best are the ones that no other plan beats: none is better in memory or
+	// time and at least equal in the other. Without a clock, the larger batch counts instead of the time.
+	// They are ordered by memory.
 	All, Best []Point
 	// Rows counts the rows of the trace.
 	Rows int
@@ -101,7 +101,7 @@ func (f *Front) unplanned(reason string) {
 	f.Unplanned[i].Rows++
 }
 
-// cost is what a point costs beside memory: less is better.
+// cost is what a point costs besides memory: less is better.
 func (f *Front) cost(p Point) float64 {
 	if !f.Timed {
 		return -float64(p.Row.Batch.Or(0))

@@ -172,7 +172,7 @@ func (s *Sweep) await(j *Journal, tell func(Progress), fail func(error)) (r *res
 	return r, todo
 }
 
-// take keeps one unit's result. It ignores what is no result of this sweep, and a result that came before.
+// take keeps one unit's result. It ignores anything that is not a result of this sweep, and repeated results.
 func (r *results) take(id string, data []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -228,8 +228,8 @@ type Worker struct {
 	err  error // why there is no problem
 }
 
-// NewWorker returns a worker for a sweep that has the traces at some paths. said is what the hub told. open
-// makes the problem of a trace, for the device and the task that the sweep names.
+// NewWorker returns a worker for a sweep; the traces are at the given paths. said is the hub's description of
+// the sweep. open makes the problem of a trace, for the device and the task that the sweep names.
 func NewWorker(ctx context.Context, said []byte, paths []string, open func(device string,
 	task planner.Task) func(ctx context.Context, path string) (p *plan.Problem, readErr, err error)) (*Worker,
 	error) {

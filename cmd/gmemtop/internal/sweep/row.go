@@ -13,7 +13,7 @@ const (
 	tooLarge    = "too large"   // there is a plan, and it takes more than the budget
 	impossible  = "impossible"  // the budget is below what every plan must hold
 	unavailable = "unavailable" // this manager cannot plan this
-	unplannable = "unplannable" // nobody can: the trace cannot be read, or holds no iteration
+	unplannable = "unplannable" // no manager can: the trace cannot be read, or holds no iteration
 )
 
 // Row is what one manager's plan takes, as one executor carries it out. Sizes are in bytes and times in
@@ -38,7 +38,7 @@ type Row struct {
 	Status      string    `json:"status"`
 	Reason      string    `json:"reason"`
 	Footprint   maybe.Int `json:"footprint_bytes"`
-	// Step is the simulated time of a step, KeepAll that of one which keeps everything in memory; unknown
+	// Step is the simulated time of a step, KeepAll that of a step that keeps everything in memory; unknown
 	// without a clock in the recording.
 	Step          maybe.Int `json:"step_ns"`
 	KeepAll       maybe.Int `json:"keep_all_step_ns"`
@@ -123,7 +123,7 @@ func (r *Row) overhead() (share float64, ok bool) {
 // total is what the plan takes of a device, with what lies outside of tensors; ok is false without a plan.
 func (r *Row) total() (bytes int64, ok bool) { return maybe.Sum(r.Footprint, r.Outside).Value() }
 
-// Done is a finished unit: one row, or two where eager PyTorch carries out another plan than the ideal one.
+// Done is a finished unit: one row, or two if eager PyTorch's plan is not the ideal one.
 type Done struct {
 	Key  string `json:"unit"`
 	Rows []Row  `json:"rows"`

@@ -19,7 +19,7 @@ type Progress struct {
 	Done, Total, Before int
 	// Left is how long the rest may take at the pace so far, 0 while unknown.
 	Left time.Duration
-	// Trace, Manager and Budget are those of the unit that was finished last.
+	// Trace, Manager and Budget are those of the last finished unit.
 	Trace, Manager, Budget string
 }
 
@@ -32,7 +32,7 @@ type RunOptions struct {
 	Open func(ctx context.Context, path string) (p *plan.Problem, readErr, err error)
 	// Tell is called with the progress, from one goroutine at a time.
 	Tell func(Progress)
-	// Damaged is told what was wrong with traces that were planned all the same, or could not be.
+	// Damaged is told what was wrong with a trace, whether it could still be planned or not.
 	Damaged func(name string, err error)
 }
 
@@ -47,8 +47,8 @@ type task struct {
 	err      error // why there is no problem
 }
 
-// Run plans the units that the journal lacks. It opens one trace after the other, and none whose units are
-// all there. If ctx is done it returns its error; what was finished is in the journal.
+// Run plans the units that the journal lacks. It opens the traces one after another, and skips those whose
+// units are all there. If ctx is done it returns its error; finished units are in the journal.
 func (s *Sweep) Run(ctx context.Context, j *Journal, o RunOptions) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -151,7 +151,7 @@ func (s *Sweep) one(ctx context.Context, t task) (Done, error) {
 		row.Status, row.Reason = status, reason
 		return Done{t.key, []Row{row}}, nil
 	}
-	// A manager of its own: some keep what they learn while they plan.
+	// A fresh manager, since some keep what they learn while they plan.
 	list, err := managers.Select(t.manager)
 	if err != nil {
 		return Done{}, err

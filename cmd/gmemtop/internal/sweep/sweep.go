@@ -41,7 +41,7 @@ type Options struct {
 	// Batches are the batch sizes to plan for; empty for the recorded one. Recorded are the batch sizes that
 	// the traces were recorded at: none, one for all of them, or one for each.
 	Batches, Recorded []int
-	// Task is what else a plan depends on. Its Budget and Batch are not used.
+	// Task is everything else that a plan depends on. Its Budget and Batch are not used.
 	Task planner.Task
 	// Device is the value of --device.
 	Device string
@@ -54,7 +54,7 @@ type Options struct {
 type Sweep struct {
 	options Options
 	traces  []trace
-	// all are the keys of all units in their order, and ID is their hash: that of the question.
+	// all are the keys of all units in order, and ID is their hash, which identifies the sweep.
 	all []string
 	ID  string
 	// units are those of this shard.
@@ -179,7 +179,7 @@ func (o *Options) check() error {
 	return o.Task.Check()
 }
 
-// settings is all that a plan depends on beside what is in a unit's key by itself.
+// settings is everything that a plan depends on besides the other parts of a unit's key.
 func (o *Options) settings() (string, error) {
 	h, err := o.Task.ChosenHardware()
 	if err != nil {
@@ -195,7 +195,7 @@ func (o *Options) settings() (string, error) {
 		Seed                                        uint64
 		Work                                        int64
 		Hardware                                    plan.Hardware
-		Named                                       bool // by the user: else the trace's own comes first
+		Named                                       bool // by the user; otherwise the trace's own comes first
 	}{journalVersion, version, o.Device, o.Task.Iteration, o.Task.Margin, o.Task.Outside, o.Task.Seed,
 		o.Task.Work, h, o.Task.Hardware != ""})
 	return string(b), err
@@ -301,7 +301,7 @@ func budgets(list string) ([]string, error) {
 	return all, nil
 }
 
-// checkBudget refuses what is no budget for any problem.
+// checkBudget refuses words that are no budget for any problem.
 func checkBudget(word string) error {
 	if word == "" {
 		return mistake("--budgets lacks a budget: write 12GiB, 50%% or 20:80:4")
@@ -324,7 +324,7 @@ func problem(recorded *plan.Problem, from, to int) (p *plan.Problem, inferred bo
 	return p, m.Inferred(), err
 }
 
-// known is a figure that 0 stands for the lack of.
+// known converts a figure for which 0 means unknown.
 func known(n int) maybe.Int {
 	if n == 0 {
 		return maybe.Int{}

@@ -114,7 +114,7 @@ func (f *Front) picture(b *strings.Builder, o TextOptions) {
 		least.Time, most.Time = min(least.Time, p.Time), max(most.Time, p.Time)
 	}
 	if least.Memory == most.Memory || least.Time >= most.Time {
-		return // a line says no more than the table
+		return // a line would say no more than the table
 	}
 	grid := make([][]rune, pictureHeight)
 	for i := range grid {
