@@ -29,10 +29,10 @@ import (
 // are asked one by one, the quickest first, until the plan is near the bound; that can miss a plan of theirs
 // that is slightly faster. With tens of thousands of buffers they come first, and if one of them is near the
 // bound the ladder, whose rungs take seconds, is not made at all. All are asked there, until the bound is
-// met: our own search finds little in the time available. Rejected: asking at the rungs of the ladder. By construction the step time would then
-// never rise with the budget, even where another manager's plan is the best. But it asks ten times, and at
-// budgets other than the caller's, so that at the caller's own budget another manager could be better than
-// joint.
+// met: our own search finds little in the time available. Rejected: asking at the rungs of the ladder. By
+// construction the step time would then never rise with the budget, even where another manager's plan is the
+// best. But it asks ten times, and at budgets other than the caller's, so that at the caller's own budget
+// another manager could be better than joint.
 
 // Seeded returns our planner with other managers to ask if it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.
