@@ -77,9 +77,9 @@ func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) 
 	}
 }
 
-// plan returns, with an error, which drops prevent the plan. If lenient, it looks for all of them: a drop that
-// does counts as kept from then on, so that one that merely depended on it is not reported. The effects on
-// earlier positions are found by the next call.
+// plan returns, with an error, which drops prevent the plan. If lenient, it looks for all of them: a drop
+// that does counts as kept from then on, so that one that merely depended on it is not reported. The effects
+// on earlier positions are found by the next call.
 func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient bool) (r Result, bad []int,
 	err error) {
 	if maxOps <= 0 {
