@@ -126,7 +126,7 @@ const (
 	Unknown Status = iota
 	// Feasible: a packing, within the capacity where one was given; a lower top has not been ruled out.
 	Feasible
-	// Optimal: no packing has a lower top. With a capacity, it is only claimed where the top also meets the
+	// Optimal: no packing has a lower top. With a capacity, it is only claimed if the top also meets the
 	// lower bound or the search was exhausted.
 	Optimal
 	// Infeasible: no packing meets the capacity; the search was exhausted or the lower bound is above it. The

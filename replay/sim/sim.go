@@ -21,7 +21,7 @@ import (
 // Problem: when is each step of a program done if queues run side by side, each in order, some steps wait for
 // steps of other queues, and two copies in opposite directions slow each other down?
 //
-// Chosen approach: a wait always names an earlier step, so with constant rates one pass in program order
+// Approach: a wait always names an earlier step, so with constant rates one pass in program order
 // gives every time: a step begins when the host has issued it, its queue is free and the step it waits for is
 // done. Planners call that pass thousands of times. If copies share a link (Hardware.Together < 1), rates
 // depend on what else is running, and [shared] advances from event to event instead. Without copy engines

@@ -14,7 +14,7 @@ import (
 // Problem: alert the user to something that went wrong with the job while they look elsewhere, once, without
 // false alarms and without flicker.
 //
-// Way chosen: problems are derived from the last steps at every look, so that this needs no state. News is
+// Approach: problems are derived from the last steps at every look, so that this needs no state. News is
 // what the user has not seen yet, by kind and process. It stays until it was seen, even if the cause comes
 // and goes at a threshold. A kind that was seen is news again only for a later step and if it is worse: a job
 // that is slow at every checkpoint alerts once. Rejected: alerts that expire, which a user who was away never
