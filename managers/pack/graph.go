@@ -72,7 +72,7 @@ func newGraph(in *instance) *graph {
 func (g *graph) neighbours() {
 	in := g.in
 	n := len(in.size)
-	beginAt := make([]int32, in.sections+1) // section s begins begin[beginAt[s]:beginAt[s+1]]
+	beginAt := make([]int32, in.sections+1) // items that begin in s: begin[beginAt[s]:beginAt[s+1]]
 	each := func(visit func(i int32, r span)) {
 		for i := range int32(n) {
 			a, b := in.stretches(i)

@@ -18,7 +18,7 @@ import (
 // as many lines as its bytes need. A prefix sum over the lines finds the row of any line by bisection, so
 // that scrolling through 100,000 lines costs the same as through ten.
 //
-// Way rejected: one picture with addresses on one axis, like a disk defragmenter's. Addresses of different
+// Rejected: one picture with addresses on one axis, like a disk defragmenter's. Addresses of different
 // segments are terabytes apart and the gaps between them mean nothing.
 
 // order is an order of rows.
