@@ -96,9 +96,8 @@ type params struct {
 
 	// Places.
 
-	// The first cut of the limits is 1/marginSteps of the memory that varies. Halved: +0.07 % (+0.0 to +1.7
-	// %), work
-	// -1 %. Doubled: +0.06 % (-0.8 to +3.8 %), work +1 %.
+	// The first cut of the limits is 1/marginSteps of the memory that varies. Halved: +0.07 %
+	// (+0.0 to +1.7 %), work -1 %. Doubled: +0.06 % (-0.8 to +3.8 %), work +1 %.
 	marginSteps int64
 	// Two margins that differ by less than 1/nearMargins of that step count as equal. Halved: no step time
 	// changes. Doubled: no step time changes, work -2 %.
@@ -127,14 +126,14 @@ type params struct {
 	// vastProblem is beyond the benchmark. Halved and doubled: no step time changes.
 	vastProblem int
 	// rungs is the number of rungs for each size of problem. A hundred rungs for every call took ten seconds
-	// for a budget, and were still too far apart. Halved: +0.26 % (-5.3 to +5.7 %), work +8 %. Doubled: +0.44
-	// % (-4.4 to +9.8 %), work +4 %.
+	// for a budget, and were still too far apart. Halved: +0.26 % (-5.3 to +5.7 %), work +8 %. Doubled:
+	// +0.44 % (-4.4 to +9.8 %), work +4 %.
 	rungs [4]int
 	// rounds is how often one limit is planned for at most, by size. Halved: +0.12 % (-0.6 to +4.8 %), work
 	// -5 %. Doubled: no step time changes, work +7 %.
 	rounds [3]int
-	// The repair of choices gets 1/mend of a rung's work, by size. Halved: -0.22 % (-13.9 to +9.8 %), work +7
-	// %. Doubled: +0.62 % (-0.9 to +9.8 %), work +2 %.
+	// The repair of choices gets 1/mend of a rung's work, by size. Halved: -0.22 % (-13.9 to +9.8 %),
+	// work +7 %. Doubled: +0.62 % (-0.9 to +9.8 %), work +2 %.
 	mend [3]int64
 	// pack is the most work of a search for places. The benchmark always has less. Halved and doubled: no
 	// step time changes.
@@ -148,8 +147,7 @@ type params struct {
 	// +0.17 % (+0.0 to +5.4 %), work -12 %. Doubled: -0.03 % (-1.0 to +0.0 %), work +10 %.
 	coarse int
 	// probes is how many further limits are planned for at a coarse rung. Halved: +0.58 % (+0.0 to +11.2 %),
-	// work
-	// -36 %. Doubled: -0.09 % (-3.6 to +0.4 %), work +47 %.
+	// work -36 %. Doubled: -0.09 % (-3.6 to +0.4 %), work +47 %.
 	probes int
 	// A plan within 1/nearBound of the bound gets no probe. Halved: +0.01 % (+0.0 to +0.5 %), work -4 %.
 	// Doubled: no step time changes, work +3 %.
