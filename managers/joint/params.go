@@ -76,7 +76,7 @@ type params struct {
 	// A search from plans is repeated only if its work allows deepTries schedules, and made at all only if
 	// it allows fewTries.
 	deepTries int64
-	fewTries int64
+	fewTries  int64
 	// Prices get 1/searchShare of the work; moves get the rest. Halved: +0.18 % (-6.9 to +15.1 %), work +8 %.
 	// Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
