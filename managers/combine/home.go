@@ -124,7 +124,7 @@ type swarm struct {
 	fine       float64 // nanoseconds a byte over the limit
 
 	genes   [][]int32 // gaps of each gene
-	name    string    // the seed that is the best so far, "" where the swarm has found better
+	name    string    // the seed that is the best so far, "" if the swarm has found better
 	best    plan.Decisions
 	over    int64              // its live bytes over the limit
 	fastest int64              // its step time

@@ -25,7 +25,7 @@ type memory struct {
 	steps     *int64  // counted work
 	limit     []int64 // the most bytes at each position
 	load      []int64 // bytes in memory at each position
-	rerunPeak []int64 // bytes held while the rerun at each position runs; 0 where there is none
+	rerunPeak []int64 // bytes held while the rerun at each position runs; 0 if there is none
 	// By block, while copies back are placed: the least room in the block, and what was added to all of it.
 	room, added []int64
 }

@@ -22,7 +22,7 @@ import (
 type Table struct {
 	Problem
 	IDs     []string // One for each item, as written.
-	Offsets []int64  // Nil, or for each item its offset, -1 where the row has none.
+	Offsets []int64  // Nil, or for each item its offset, -1 if the row has none.
 }
 
 // ParseError reports a malformed CSV by line.

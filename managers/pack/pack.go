@@ -24,7 +24,7 @@ type Problem struct {
 	Items []Item
 	// Sizes are rounded up to a multiple of Align and offsets are multiples of it; 1 or less means none.
 	Align int64
-	Fixed []int64 // Nil, or for each item the offset it must have, -1 where it is free.
+	Fixed []int64 // Nil, or for each item the offset it must have, -1 if it is free.
 }
 
 // Limits that keep every sum of sizes inside an int64.

@@ -56,7 +56,8 @@ type Options struct {
 
 // Result is the result of the placement.
 type Result struct {
-	// Footprint is the plan's, LowerBound what no placement of the same program can undercut, both in bytes.
+	// Footprint is the plan's, LowerBound a lower bound for all placements of the same program, both in
+	// bytes.
 	Footprint, LowerBound int64
 	Optimal               bool
 	Work                  int64

@@ -10,7 +10,7 @@ type Hardware struct {
 	Origin string `json:"origin"`
 	// Measured says that a calibration took them from the device itself.
 	Measured bool `json:"measured,omitempty"`
-	// MemoryBytes is the device's memory; 0 where unknown.
+	// MemoryBytes is the device's memory; 0 if unknown.
 	MemoryBytes int64 `json:"memory_bytes"`
 	// D2H and H2D are copies device to host and host to device, each alone.
 	D2H Link `json:"d2h"`

@@ -25,8 +25,8 @@ func (p *Problem) Load() []int64 {
 	return delta[:n]
 }
 
-// PeakLive returns the most bytes alive at one moment when everything is kept: what no placement can
-// undercut. It is also the first op at which that is so.
+// PeakLive returns the peak of live bytes when everything is kept, a lower bound for every placement, and the
+// first op at which it is reached.
 func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	for i, v := range p.Load() {
 		if v > bytes {

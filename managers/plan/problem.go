@@ -51,7 +51,7 @@ type Problem struct {
 	// Hardware is what copies, allocations and launches cost.
 	Hardware Hardware
 	// Outside is device memory that no buffer accounts for (context, libraries' workspaces, collectives), in
-	// bytes; 0 where unknown.
+	// bytes; 0 if unknown.
 	Outside int64
 	// HasTimes says that durations were recorded or derived from a hardware model; without it step times mean
 	// nothing.

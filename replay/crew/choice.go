@@ -162,7 +162,8 @@ const replans = 3
 // tries are the plans for a training that have ended.
 type tries struct {
 	ended int
-	// spare is how many bytes of the budget further plans leave free: by so many earlier plans exceeded it.
+	// spare is how many bytes of the budget further plans leave free: as many as earlier plans exceeded it
+	// by.
 	spare int64
 	above error // the error with which the last of these ended
 }

@@ -38,7 +38,7 @@ type encoded struct {
 	State int64 `json:"state,omitempty"`
 	// Saves counts the tensors that a step saves. Steps with other batches save as many.
 	Saves int `json:"saves"`
-	// Sizes has the bytes of each tensor in the largest step so far, -1 where unknown; nil if all steps have
+	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown; nil if all steps have
 	// one shape. The process reports larger steps.
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`

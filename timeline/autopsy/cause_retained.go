@@ -23,7 +23,7 @@ import (
 const retainedShare = 0.8
 
 // retained returns the blocks of finished rounds' forwards whose graphs their backward left, what the loop
-// made beside them (its batch, and losses up to the last backward), and in how many rounds; none where one
+// made beside them (its batch, and losses up to the last backward), and in how many rounds; none if one
 // round's backward freed a forward's.
 func retained(c *evidence) (ids, beside []timeline.AllocID, in int) {
 	all := c.rounds()

@@ -32,7 +32,7 @@ type row struct {
 	manager int // index in the roster
 	m       *manager
 	result  *result // nil if there is none
-	why     string  // in one clause why there is no plan, "" where there is one or it may come
+	why     string  // in one clause why there is no plan, "" if there is one or it may come
 	stale   bool    // an answer to another budget
 	served  bool    // the recording suffices for the manager
 	of      plan.Executor

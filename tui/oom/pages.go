@@ -116,7 +116,7 @@ type layout struct {
 	profile canvas.Profile
 }
 
-// pages lays out all levers in w cells; nil where that is too narrow to read. It is done once: frames only
+// pages lays out all levers in w cells; nil if that is too narrow to read. It is done once: frames only
 // print them.
 func (v *view) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	if w < 40 {
