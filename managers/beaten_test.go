@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stepWithin returns the step time of a manager's plan, plantest.Never where it has none within the budget.
+// stepWithin returns the step time of a manager's plan, plantest.Never if it has none within the budget.
 func stepWithin(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) int64 {
 	t.Helper()
 	r := plan.Request{Budget: budget, Seed: 1, Work: work, Evaluator: sim.Simulator{}}
@@ -34,8 +34,8 @@ func stepWithin(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int6
 	return x.StepTime
 }
 
-// adam is the training of so many layers whose state is half of what a step holds, by an optimizer
-// that keeps two values for each weight.
+// adam is the training of a number of layers whose optimizer state is half of what a step holds: two values
+// for each weight.
 func adam(layers int) *plan.Problem {
 	b := plantest.New()
 	const weight, act = 8 << 20, 24 << 20
@@ -68,7 +68,7 @@ func adam(layers int) *plan.Problem {
 	return b.End()
 }
 
-// law holds joint against all rivals on one problem: at no budget is any of them faster, and none meets a
+// law compares joint with all rivals on one problem: at no budget is any of them faster, and none meets a
 // budget that joint misses.
 type law struct {
 	memory *memory
@@ -90,8 +90,8 @@ func newLaw() *law {
 	return l
 }
 
-// hold holds joint to the law at budgets in percent of the peak; work is joint's. At those that unaided
-// divides, what joint comes to without others' plans is looked at as well.
+// hold checks the law at budgets in percent of the peak; work is joint's. At budgets that unaided divides, it
+// also checks joint without others' plans.
 func (l *law) hold(t *testing.T, p *plan.Problem, shares []int64, work, unaided int64) {
 	t.Helper()
 	peak, _ := p.PeakLive()
@@ -181,8 +181,8 @@ func TestJointIsNotBeatenOnLargeProblems(t *testing.T) {
 	}
 }
 
-// TestJointIsOptimalOnChains: with as little memory as there may be, joint comes to what the dynamic program
-// comes to where all layers are alike, and within half a point of it where they are not.
+// TestJointIsOptimalOnChains: with as little memory as possible, joint reaches the result of the dynamic
+// program if all layers are alike, and comes within half a point of it if they are not.
 func TestJointIsOptimalOnChains(t *testing.T) {
 	t.Parallel()
 	ours, err := managers.Select("joint")

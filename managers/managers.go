@@ -39,7 +39,7 @@ func published() []plan.Manager {
 		combine.All())
 }
 
-// comparable leaves out managers whose plans are not for the problem as it is.
+// comparable leaves out managers whose plans are not for the given problem.
 func comparable(of []plan.Manager) []plan.Manager {
 	return slices.DeleteFunc(slices.Clone(of), func(m plan.Manager) bool {
 		return parking(m) || reordering(m)
@@ -53,8 +53,8 @@ func ours(asked []plan.Manager) plan.Manager { return parks{joint.Seeded(asked..
 // problem twice instead, with state and without: see [parks].
 func parking(m plan.Manager) bool { return m.Info().Name == "zero-offload" }
 
-// reordering reports whether a manager's plans take an executor that runs ops in another order. Those of ours
-// do not.
+// reordering reports whether a manager's plans need an executor that runs ops in another order. Our own do
+// not.
 func reordering(m plan.Manager) bool { return m.Info().Name == "order" }
 
 // seeds are those that joint asks: all that move or drop anything, the quickest first, but those that solve
@@ -73,8 +73,8 @@ func seeds(published []plan.Manager) []plan.Manager {
 	return all
 }
 
-// Default returns the managers that are compared when nobody says which: one or two of each family, the best
-// known of each first.
+// Default returns the managers that are compared by default: one or two of each family, the best known of
+// each first.
 func Default() []plan.Manager {
 	var out []plan.Manager
 	for _, m := range All() {
@@ -133,8 +133,8 @@ func Select(list string) ([]plan.Manager, error) {
 	return out, nil
 }
 
-// Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions
-// re-run at the first use; see package recompute. It returns nil where nothing of the plan is left then.
+// Eager turns a plan into what eager PyTorch can run today: only tensors saved for backward, and whole
+// regions rerun at the first use; see package recompute. It returns nil if nothing of the plan is left then.
 func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
 	switch {
 	case pl.Executor == plan.TorchEager:

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// parks is a manager that also has optimizer state wait on the host: in a running training where its budget
-// cannot be met otherwise, elsewhere where that is faster as well. It asks for a second plan only then, since
+// parks is a manager that also has optimizer state wait on the host: in a running training if its budget
+// cannot be met otherwise, elsewhere if that is faster as well. It makes a second plan only then, since
 // planning takes seconds.
 type parks struct{ plan.Manager }
 
@@ -111,7 +111,7 @@ func (m parks) with(ctx context.Context, q *plan.Problem, r plan.Request) (*plan
 	if err != nil || eager != nil {
 		return eager, err
 	}
-	// nothing else has to leave
+	// nothing else must leave
 	if eager, err = place.Assemble(q, plan.Decisions{}); err != nil {
 		return nil, err
 	}

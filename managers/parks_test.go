@@ -40,7 +40,7 @@ func TestJointMeetsABudgetBelowWhatResides(t *testing.T) {
 	}
 }
 
-// A plan with optimizer state away that is made for any executor is made again for eager PyTorch.
+// A plan with parked optimizer state that is made for any executor is remade for eager PyTorch.
 func TestAParkedPlanIsMadeForEagerPyTorch(t *testing.T) {
 	p := networkstest.Problem(t, "alexnet", 64, "v100-pcie-16gb")
 	zero, err := Select("zero-offload")

@@ -13,10 +13,10 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// memory holds the plans of managers that were asked before. The law asks every manager itself, and joint
-// asks them again for the same: planning twice would be most of the time. A plan made without a time to beat
-// is one that a manager may also give where there is one; that none is lost to such a time is
-// TestNoPlanIsLostToATimeThatItMeets.
+// memory holds the plans of managers that have been asked before. The law asks every manager itself, and
+// joint asks them again for the same: planning twice would take most of the time. A plan made without a time
+// to beat is one that a manager may also give if there is one; TestNoPlanIsLostToATimeThatItMeets checks that
+// none is lost to such a time.
 type memory struct {
 	mu   sync.Mutex
 	made map[asked]*sync.Once
@@ -72,13 +72,13 @@ func (m remembering) Plan(ctx context.Context, p *plan.Problem, r plan.Request) 
 	if got.err != nil {
 		return nil, got.err
 	}
-	pl := *got.pl // who asked may add to its notes
+	pl := *got.pl // the caller may add to its notes
 	pl.Notes = slices.Clone(pl.Notes)
 	return &pl, nil
 }
 
-// TestNoPlanIsLostToATimeThatItMeets: told of a time to beat that its plan just meets, a manager gives the
-// same plan; told of a shorter one, that plan or none.
+// TestNoPlanIsLostToATimeThatItMeets: given a time to beat that its plan just meets, a manager gives the same
+// plan; given a shorter one, that plan or none.
 func TestNoPlanIsLostToATimeThatItMeets(t *testing.T) {
 	t.Parallel()
 	kept, given := 0, 0

@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestJointIsSeldomBeaten: on small random problems of one to three streams, where memory that is used again
-// makes streams wait for each other, what joint finds by itself is beaten by any of these in at most one case
-// in five. With others to ask it is never beaten: TestJointIsNeverBeaten.
+// TestJointIsSeldomBeaten: on small random problems with one to three streams, where reused memory makes
+// streams wait for each other, joint by itself is beaten by any of these in at most one case in five. With
+// others to ask it is never beaten: TestJointIsNeverBeaten.
 func TestJointIsSeldomBeaten(t *testing.T) {
 	t.Parallel()
 	rivals, err := managers.Select("smartpool*,vdnn-*,tvdnn-heuristic,autoswap-swdoa,sqrt,dtr,capuchin,delta")

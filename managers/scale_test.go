@@ -151,7 +151,7 @@ func halfway(p *plan.Problem) int64 { return budgetOf(p, 0.5) }
 func BenchmarkPlanning(b *testing.B) {
 	for _, m := range managers.All() {
 		name := m.Info().Name
-		if slow(name) { // they solve integer programs or ask all others: time is what they are given
+		if slow(name) { // they solve integer programs or ask all others: they take as much time as they get
 			continue
 		}
 		b.Run(name, func(b *testing.B) {

@@ -88,7 +88,7 @@ func (r *Result) setting() string {
 }
 
 // FitsAsItIs reports whether a training needs no plan: it was recorded on a CPU, where no allocator keeps
-// segments, and the peak, what is live in a step at most, is within net, what the budget leaves for buffers.
+// segments, and its peak of live bytes is within net, what the budget leaves for buffers.
 func FitsAsItIs(source *timeline.Device, peak, net int64) bool {
 	return source != nil && source.Info.Kind == traces.DeviceCPU && peak <= net
 }
@@ -99,8 +99,8 @@ func (c *Comparison) fitsAsItIs() bool {
 	return FitsAsItIs(c.Problem.Source, held, c.Net)
 }
 
-// measured returns what a device or the running training made of a result's plan, nil if nothing carried it
-// out. A training is planned for again, so the plan may be another one by the same manager; it always runs
+// measured returns what a device or the running training measured for a result's plan, nil if nothing carried
+// it out. A training is planned for again, so the plan may be another one by the same manager. It always runs
 // what eager PyTorch can, which may be all of a manager's plan.
 func (c *Comparison) measured(r *Result) *Result {
 	eager := slices.ContainsFunc(c.Results, func(x Result) bool {
@@ -215,8 +215,8 @@ func timing(m *Result) string {
 	return s
 }
 
-// otherMeasured names the fastest measured result that fits, in a sentence behind a space, where that is not
-// the answer.
+// otherMeasured names the fastest measured result that fits, in a sentence that begins with a space, unless
+// that is the answer.
 func (p prose) otherMeasured(answer *Result) string {
 	m := p.fastestMeasured()
 	if m == nil || m.Info.Name == answer.Info.Name {

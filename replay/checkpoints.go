@@ -10,24 +10,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// checkpoint is a part of an iteration that the program checkpoints by itself: its forward pass keeps only
-// what goes in, and runs again in the backward pass.
+// checkpoint is a part of an iteration that the program itself checkpoints: its forward pass keeps only the
+// inputs, and is rerun in the backward pass.
 type checkpoint struct {
 	Module string // the innermost module that holds all of it, "" for none
-	// Forward and Last are the first and the last op of it in the forward pass, and [First, End) are the
-	// positions in the backward pass at which it runs again.
+	// Forward and Last are its first and last op in the forward pass, and [First, End) are the positions in
+	// the backward pass at which it is rerun.
 	Forward, Last, First, End plan.OpID
-	// Time is what running again takes, in nanoseconds, and Bytes what it makes for the backward pass, which
-	// would be kept from Last on without the checkpoint.
+	// Time is the duration of the rerun, in nanoseconds. Bytes is what it produces for the backward pass;
+	// without the checkpoint this would be kept from Last on.
 	Time, Bytes int64
 }
 
-// checkpointsOf returns the parts that the program checkpoints, in the order in which they run again. Parts
-// whose forward pass is not in the iteration are left out.
+// checkpointsOf returns the parts that the program checkpoints, in the order of their reruns. Parts whose
+// forward pass is not in the iteration are left out.
 //
-// A part is a run of ops that run again without an op of the backward pass between them. Its forward pass is
-// found by its first op: the last op of that name and module before it that no other part begins with, since
-// backward passes run in the opposite order.
+// A part is a run of rerun ops without an op of the backward pass between them. Its forward pass is found by
+// its first op: the last earlier op of that name and module with which no other part begins, since backward
+// passes run in the opposite order.
 func checkpointsOf(p *plan.Problem) []checkpoint {
 	var all []checkpoint
 	begun := map[plan.OpID]bool{}
@@ -75,18 +75,18 @@ func checkpointsOf(p *plan.Problem) []checkpoint {
 	return all
 }
 
-// between reports whether an op stands for no work of the device.
+// between reports whether an op does no work on the device.
 func between(o *plan.Op) bool {
 	return o.Recorded == 0 && (o.Name == plan.HostOp || o.Name == "free") ||
 		o.Name == plan.SaveOp || o.Name == plan.LoadOp
 }
 
-// runsAgain reports whether o is the op of a forward pass that again runs again.
+// runsAgain reports whether again is a rerun of the forward op o.
 func runsAgain(o, again *plan.Op) bool {
 	return o.Phase == traces.PhaseForward && o.Name == again.Name && o.Module == again.Module
 }
 
-// usedFrom reports whether an op at this position or behind it touches a buffer.
+// usedFrom reports whether an op at or after this position touches a buffer.
 func usedFrom(p *plan.Problem, b plan.BufferID, at plan.OpID) bool {
 	t := p.TouchesOf(b)
 	return len(t) > 0 && t[len(t)-1].Op >= at
@@ -102,7 +102,7 @@ func commonModule(a, b string) string {
 	return strings.Join(x[:n], ".")
 }
 
-// heldWithout says what an iteration holds at its peak, in bytes, without some of its checkpoints.
+// heldWithout returns the peak bytes of an iteration without some of its checkpoints.
 func heldWithout(p *plan.Problem, some []checkpoint) int64 {
 	load := p.Load()
 	delta := make([]int64, len(load)+1)
@@ -118,8 +118,8 @@ func heldWithout(p *plan.Problem, some []checkpoint) int64 {
 	return peak + p.Outside
 }
 
-// needless returns the checkpoints that an iteration can do without in so many bytes: the last ones of the
-// forward pass first, since what they make is kept for the shortest time.
+// needless returns the checkpoints that an iteration does not need within the budget, in bytes: the last ones
+// of the forward pass first, since their results are kept for the shortest time.
 func needless(p *plan.Problem, all []checkpoint, budget int64) []checkpoint {
 	var some []checkpoint
 	for _, x := range slices.SortedStableFunc(slices.Values(all), func(a, b checkpoint) int {
@@ -132,8 +132,9 @@ func needless(p *plan.Problem, all []checkpoint, budget int64) []checkpoint {
 	return some
 }
 
-// checkpointNotes says what the program's own checkpoints cost and save, and how many of them a budget does
-// not need; none where it has none. A budget of 0 is what the iteration holds.
+// checkpointNotes says what the program's own checkpoints cost and save, and how many of them a budget makes
+// unnecessary. It returns none if the program has no checkpoints. A budget of 0 stands for what the iteration
+// holds.
 func checkpointNotes(p *plan.Problem, budget int64, u timeline.Units) []string {
 	all := checkpointsOf(p)
 	if len(all) == 0 {

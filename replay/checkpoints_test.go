@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// checkpointed returns a training of so many layers, each checkpointed: its forward pass makes two buffers,
-// of 100 and 10 bytes, and keeps the second, which is what the next layer reads.
+// checkpointed returns a training with a number of layers, each checkpointed: its forward pass makes two
+// buffers, of 100 and 10 bytes, and keeps the second, which the next layer reads.
 func checkpointed(layers int, extra int64) *plan.Problem {
 	b := plantest.New()
 	out := make([]plan.BufferID, layers+1)
@@ -63,7 +63,7 @@ func TestCheckpointsOfTheProgramItself(t *testing.T) {
 	if none := heldWithout(p, nil); none != p.Held() {
 		t.Errorf("%d bytes without no checkpoint, and %d held", none, p.Held())
 	}
-	// All three keep their 100 bytes until the last of them would run again.
+	// All three keep their 100 bytes until the last of them would be rerun.
 	if got, want := heldWithout(p, all), p.Load()[10]+300; got != want {
 		t.Errorf("%d bytes without all of them, not %d", got, want)
 	}

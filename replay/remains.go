@@ -17,7 +17,7 @@ const leastShare = 0.02
 
 // Remains says what is in memory at a plan's peak, by category, the largest first: "9.3 MiB of activations
 // and 4.2 MiB of parameters". where is the op that runs there, as "where aten::mm runs", or the next one if
-// the peak lies between two ops; "" where none does.
+// the peak lies between two ops; "" if none does.
 func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where string) {
 	p, err := pl.Of(p)
 	if err != nil {

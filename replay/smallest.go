@@ -34,10 +34,9 @@ const (
 )
 
 // SmallestBudget looks for the smallest budget in which a plan of one of the managers fits, after a
-// comparison in which none did: made, nil where Compare refused the budget. It plans with budgets between
-// what must reside and what a plan needs, for as long as within allows, and last with the one that it
-// returns: its result is a plan that was made for this budget and fits. It returns nil if it found none in
-// time.
+// comparison in which none did: made, nil if Compare refused the budget. It tries budgets between what must
+// reside and what a plan needs, as long as within allows, and finally plans for the budget that it returns,
+// so its result is a plan that was made for this budget and fits. It returns nil if it found none in time.
 func SmallestBudget(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt Options,
 	made *Comparison, within time.Duration) (*Smallest, error) {
 	opt.Devices = nil
@@ -69,7 +68,7 @@ type smallestSearch struct {
 	opt       Options
 	list      []plan.Manager
 	of        func(*Result) bool // which results count
-	extra     int64              // of a device's budget, what is not for buffers
+	extra     int64              // the part of a device's budget that is not for buffers
 	low, high int64
 	seen      *[]*Comparison // all that were made, also of an earlier search
 }
@@ -142,7 +141,7 @@ func (s *smallestSearch) compare(ctx context.Context, net int64) (*Comparison, e
 	return c, err
 }
 
-// take lowers high to the smallest footprint of a comparison and goes on with its manager alone.
+// take lowers high to the smallest footprint of a comparison, and from then on plans only with its manager.
 func (s *smallestSearch) take(c *Comparison) {
 	best := c.least(s.of)
 	if best == nil || s.high > 0 && best.Measurement.Footprint >= s.high {
@@ -206,7 +205,7 @@ func (s *Smallest) Commands() []string {
 	return list
 }
 
-// figures says what a budget is, and what the plan for it needs and costs.
+// figures describes a budget, and what the plan for it needs and costs.
 func (s *Smallest) figures(c *Comparison, u timeline.Units) string {
 	return fmt.Sprintf("%s, with %s: %s", u.Bytes(s.Budget), s.Result.Info.Name,
 		prose{c, u}.figures(&s.Result))

@@ -16,7 +16,7 @@ var ErrUnsupported = errors.New("not supported")
 type FormatError struct {
 	// Format is the reader's name, "" if no reader knew the input.
 	Format string
-	// Offset is the byte offset in the decompressed input, -1 where Line is known instead.
+	// Offset is the byte offset in the decompressed input, -1 if Line is known instead.
 	Offset int64
 	// Line is the 1-based line of a text input, 0 if Offset is known instead.
 	Line int

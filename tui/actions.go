@@ -262,7 +262,7 @@ func (a actionMaker) sharing() keymap {
 	}
 }
 
-// following are the actions on a job that is watched; none where there is no job.
+// following are the actions on a job that is watched; none if there is no job.
 func (a actionMaker) following() keymap {
 	m := a.m
 	if m.follow.live == nil {

@@ -51,7 +51,7 @@ func (t *tabs) lead(all *machine.View, job *live.View) {
 	}
 }
 
-// of returns a view by its ID, nil where there is none.
+// of returns a view by its ID, nil if there is none.
 func (t *tabs) of(id leaf.ID) leaf.View {
 	for _, v := range t.views {
 		if v.ID() == id {

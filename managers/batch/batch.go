@@ -18,28 +18,29 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Problem: a recording answers what its own batch size takes; the question is what another one would.
+// Problem: a recording shows what its own batch size takes; the question is what another one would take.
 //
-// Way chosen: training code runs the same ops whatever the batch size, so recordings at several sizes match
-// op by op and buffer by buffer. Sizes of tensors are polynomials: parameters a constant, activations b x
-// batch, in a transformer c x batch x seq, attention's scores d x batch x seq^2. With as many recordings as
-// terms, the value at another point is a weighted sum of the recorded ones, with the same weights for every
-// buffer, duration, gap and workspace: one small linear system for a point, solved in rational arithmetic,
-// instead of one fit a buffer. Sizes of tensors come out exact, durations as straight lines.
+// Approach: training code runs the same ops whatever the batch size, so recordings at several sizes match op
+// by op and buffer by buffer. Sizes of tensors are polynomials: a constant for parameters, b x batch for
+// activations, in a transformer c x batch x seq, and d x batch x seq^2 for attention scores. With as many
+// recordings as terms, the value at another point is a weighted sum of the recorded ones, with the same
+// weights for every buffer, duration, gap and workspace: one small linear system per point, solved in
+// rational arithmetic, instead of one fit per buffer. Sizes of tensors are exact; durations are straight
+// lines.
 //
 // From a single recording there is nothing to fit: what the category calls a parameter, its gradient or
-// optimizer state stays, everything else grows with the batch. That is a rule and no measurement, so such a
-// model is inferred and its problems say so.
+// optimizer state stays, and everything else grows with the batch. That is a rule, not a measurement, so such
+// a model is inferred and its problems say so.
 //
-// Where recordings differ in shape (another op, another lifetime), no weighted sum means anything, and
-// fitting refuses: libraries choose other algorithms at other batch sizes, last batches are smaller, a
-// recording may have begun in another iteration.
+// If recordings differ in shape (another op, another lifetime), no weighted sum means anything, and fitting
+// is refused: libraries choose other algorithms at other batch sizes, last batches are smaller, or a
+// recording began in another iteration.
 //
 // Complexity: O(ops + accesses + buffers) for a fit and for each scaled problem.
 //
-// Rejected: least squares over many recordings (a misfit would go unseen in small residuals); a fit a buffer
-// with a choice of terms (four recordings cannot tell a wrong choice from noise); taking durations from a
-// hardware model (recorded ones know more).
+// Rejected: least squares over many recordings (small residuals would hide a misfit); a fit per buffer with a
+// choice of terms (four recordings cannot tell a wrong choice from noise); taking durations from a hardware
+// model (recorded ones are more accurate).
 
 // Point is a problem with the batch size at which it was recorded and, for [FitSequence], its sequence
 // length.
@@ -53,7 +54,7 @@ type Point struct {
 // without locks.
 type Model struct {
 	points []Point
-	// constant says of each buffer, in a model of one recording, that it does not grow.
+	// constant says for each buffer, in a model from one recording, whether it does not grow.
 	constant []bool
 	sequence bool
 	notes    []string
@@ -121,8 +122,8 @@ func FitSequence(points ...Point) (*Model, error) {
 	return m, nil
 }
 
-// Inferred reports whether the model rests on a rule about categories, having a single recording, and not on
-// two or more that agree. Figures from it are to be marked as inferred.
+// Inferred reports whether the model is based on a rule about categories, from a single recording, and not on
+// two or more that agree. Its figures must be marked as inferred.
 func (m *Model) Inferred() bool { return len(m.points) == 1 }
 
 // match checks that all recordings have the shape of the first.
@@ -145,7 +146,7 @@ func (m *Model) match() error {
 	return nil
 }
 
-// differ says how two problems differ in anything but sizes and durations; "" where they do not.
+// differ says how two problems differ in anything except sizes and durations; "" if they do not.
 func differ(p, q *plan.Problem) string {
 	switch {
 	case p.Kind != q.Kind:
@@ -243,7 +244,7 @@ func (m *Model) Scaled(batch int) (*plan.Problem, error) {
 }
 
 // ScaledTo returns the problem at another batch size and sequence length; at those of a recording, that
-// recording's own. A model of [Fit] knows the sequence length of its recordings alone.
+// recording's own problem. A model of [Fit] knows only the sequence length of its recordings.
 func (m *Model) ScaledTo(batch, sequence int) (*plan.Problem, error) {
 	first := m.points[0]
 	switch {

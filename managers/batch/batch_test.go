@@ -356,7 +356,7 @@ func BenchmarkScaled(b *testing.B) {
 	}
 }
 
-// stepTime returns how long all ops take one behind the other, in nanoseconds.
+// stepTime returns how long all ops take one after another, in nanoseconds.
 func stepTime(p *plan.Problem) (ns int64) {
 	for i := range p.Ops {
 		ns += p.Ops[i].Duration + p.Ops[i].Gap

@@ -9,10 +9,10 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Of a larger step only the sizes of what is saved for the backward pass are known. The others follow: none
+// For a larger step only the sizes of what is saved for the backward pass are known. The others follow: none
 // is smaller than in a step of a larger batch, and the peak is as high, up to 3 %; at another sequence
-// length, too, where some parameters of these networks grow, a ten thousandth of it all. Workspaces may come
-// out larger.
+// length, too, where some parameters of these networks grow, by a ten thousandth of the total. Workspaces may
+// come out larger.
 func TestTheSizesOfALargerStepFollowFromWhatItSaves(t *testing.T) {
 	for _, n := range networks.All() {
 		small := recording(t, n.Name, 16, n.Sequence, networks.Options{}).Problem
@@ -49,7 +49,7 @@ func sizesFollow(t *testing.T, name string, small, large *plan.Problem, all bool
 	}
 }
 
-// What is known to be as large as before changes nothing.
+// Sizes that are known to be unchanged change nothing.
 func TestAStepOfTheSameSizesIsTheSame(t *testing.T) {
 	p := recording(t, networks.All()[0].Name, 16, networks.All()[0].Sequence, networks.Options{}).Problem
 	known := map[plan.BufferID]int64{}

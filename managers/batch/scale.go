@@ -28,7 +28,7 @@ var (
 		"recording, at the same batch and another length")
 )
 
-// Scaling makes a Scale of one recording to four. Sequence lengths may be left out, as 0, where they are the
+// Scaling makes a Scale from one to four recordings. Sequence lengths may be left out, as 0, if they are the
 // same.
 func Scaling(points ...Point) (*Scale, error) {
 	s := &Scale{points: points}
@@ -55,7 +55,7 @@ func Scaling(points ...Point) (*Scale, error) {
 	return s, nil
 }
 
-// Inferred reports whether an answer rests on a rule and not on as many recordings as there are terms.
+// Inferred reports whether an answer is based on a rule and not on as many recordings as there are terms.
 func (s *Scale) Inferred() bool { return s.byLength || s.model.Inferred() }
 
 // At returns the problem at a batch size and a sequence length, 0 for that of the first recording.

@@ -12,11 +12,11 @@ import (
 // did and the first that did not: about twice log2 of the answer questions. Each is a plan, so there is no
 // cheaper way to ask, and a guess from the load's slope would save few.
 
-// MaxBatch returns the largest batch size up to [Limit] that fits, 0 where not even 1 does. scaled makes the
-// problem at a batch size, such as [Model.Scaled]; fits answers for a problem, such as by planning it within
-// a budget. A [plan.TooSmall] from fits counts as no; any other error ends the search. It takes for granted
-// that what fits at a batch size fits at every smaller one; a planner that is not monotone may have fitted
-// above the answer. When the context is cancelled it returns the largest size found to fit so far, with the
+// MaxBatch returns the largest batch size up to [Limit] that fits, 0 if not even 1 does. scaled makes the
+// problem at a batch size, such as [Model.Scaled]; fits answers for a problem, for example by planning it
+// within a budget. A [plan.TooSmall] from fits counts as no; any other error ends the search. It assumes that
+// if a batch size fits, every smaller one does too; with a planner that is not monotone, a larger size than
+// the answer may fit. When the context is cancelled it returns the largest size that has fit so far, with the
 // context's error.
 func MaxBatch(ctx context.Context, scaled func(batch int) (*plan.Problem, error),
 	fits func(*plan.Problem) (bool, error)) (int, error) {

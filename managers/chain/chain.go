@@ -8,14 +8,14 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Chain is what runs again at one position to bring a group of buffers back.
+// Chain is the rerun at one position that brings a group of buffers back.
 type Chain struct {
-	// Ops run again in this order, which is issue order.
+	// Ops are rerun in this order, which is issue order.
 	Ops []plan.OpID
 	// Time is what they add to their streams, in nanoseconds; see [Builder.OpTime].
 	Time int64
-	// Scratch is the most bytes that the chain holds at one moment beside what is in memory when it begins
-	// and what it brings back; Peak counts what it brings back as well, from the moment it is allocated.
+	// Scratch is the most bytes that the chain holds at one moment besides what is in memory when it begins
+	// and what it brings back; Peak also counts what it brings back, from the moment it is allocated.
 	Scratch, Peak int64
 }
 
@@ -24,7 +24,7 @@ type Impossible struct {
 	Buffer plan.BufferID
 	At     plan.OpID
 	Reason string
-	// Always says that it is impossible there whatever else is in memory or out of it.
+	// Always says that it is impossible there whatever else is in memory.
 	Always bool
 }
 
@@ -34,16 +34,16 @@ func (e *Impossible) Error() string {
 }
 
 // At returns the chain that brings the buffers back at position x, each with the value that it holds there in
-// the recording. The set says what else is out of memory; the buffers themselves count as out of it, whether
-// or not the set says so. The error is an [*Impossible] that names the first of the buffers that cannot be
-// brought back. The chain's Ops are the caller's.
+// the recording. The set says what else is out of memory; the buffers themselves count as out of it in any
+// case. The error is an [*Impossible] that names the first buffer that cannot be brought back. The caller may
+// keep the chain's Ops.
 func (b *Builder) At(x plan.OpID, buffers []plan.BufferID, s *Set) (Chain, error) {
 	return b.AtMost(x, buffers, s, math.MaxInt)
 }
 
-// AtMost is [Builder.At] for callers that have no use for a chain of more than so many ops: it gives up as
-// soon as there are more, with an error that wraps [ErrLong], so that asking about a candidate that drags
-// half of the net behind it costs no more than about any other.
+// AtMost is [Builder.At] for callers that do not want chains longer than a number of ops: it gives up on a
+// longer one, with an error that wraps [ErrLong], so that a candidate that needs half of the network
+// recomputed costs no more time than any other.
 func (b *Builder) AtMost(x plan.OpID, buffers []plan.BufferID, s *Set, ops int) (Chain, error) {
 	if err := b.collect(x, buffers, s, ops); err != nil {
 		return Chain{}, err
@@ -53,9 +53,9 @@ func (b *Builder) AtMost(x plan.OpID, buffers []plan.BufferID, s *Set, ops int) 
 	return c, nil
 }
 
-// Cost returns what it takes to bring the gap's buffer back where the gap ends, at the very end, alone: the
-// time of its chain in nanoseconds and the chain's scratch in bytes. The set says what else is out of memory.
-// ok is false where it is impossible. A gap whose buffer is overwritten next costs nothing.
+// Cost returns the cost of bringing only the gap's buffer back where the gap ends: the time of its chain in
+// nanoseconds and the chain's scratch in bytes. The set says what else is out of memory. ok is false if it is
+// impossible. A gap whose buffer is overwritten next costs nothing.
 func (b *Builder) Cost(g plan.Gap, s *Set) (ns, scratch int64, ok bool) {
 	if g.Dead {
 		return 0, 0, true
@@ -118,9 +118,9 @@ func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set, most int
 	return nil
 }
 
-// need makes sure that a value can be had at position x: it is there, or its op joins the chain. If neither
-// is so, it says why, and whether that holds whatever is in memory: what has to run is the least where
-// nothing else is away.
+// need makes sure that a value is available at position x: it is present, or its op joins the chain. If
+// neither is possible it says why, and whether that is so whatever is in memory: the chain is shortest if
+// nothing else is absent.
 func (b *Builder) need(v value, x plan.OpID, s *Set) (why string, always bool) {
 	p := b.p
 	buf := plan.BufferID(b.buffer[v])
@@ -174,7 +174,7 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) (why string, always bool) {
 }
 
 // measure walks the collected chain as [plan.Assemble] will: outputs are allocated when they are first
-// written, scratch is freed behind its last use.
+// written, scratch is freed after its last use.
 func (b *Builder) measure(x plan.OpID, s *Set) Chain {
 	p := b.p
 	for k, i := range b.ops {

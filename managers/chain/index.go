@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// value is the index of one value of one buffer: what it holds between two writes. Values of a buffer are
-// neighbours, in order of time.
+// value is the index of one value of one buffer: its contents between two writes. Values of a buffer have
+// consecutive indices, in order of time.
 type value int32
 
 const (
@@ -27,20 +27,20 @@ type Builder struct {
 
 	first  []value     // of each buffer, its first value; one entry more than buffers
 	buffer []int32     // of each value
-	from   []plan.OpID // of each value, the op behind which the buffer holds it
+	from   []plan.OpID // for each value, the op after which the buffer holds it
 	made   []bool      // of each value, whether op from made it (and it did not merely come into being)
 	found  []value     // of each access, the value before it
-	left   []value     // of each access, the value behind it
-	// of each value, the last position at which it can be made again although every recomputable gap is
+	left   []value     // for each access, the value after it
+	// for each value, the last position at which it can be recomputed even if every recomputable gap is
 	// dropped
 	base  []plan.OpID
 	until []plan.OpID // of each value, the last position at which it can be had so, made or kept
-	stuck []reason    // of each op, why it cannot run again
+	stuck []reason    // for each op, why it cannot be rerun
 
 	// What follows is scratch of one query, valid where its stamp is the query's.
 	stamp   int32
 	opSeen  []int32 // of each op
-	wanted  []int32 // of each buffer: it is to be brought back
+	wanted  []int32 // for each buffer: whether to bring it back
 	bufSeen []int32 // of each buffer: it has an entry in lastUse and in here
 	wroteAt []int32 // of each buffer: an op of the chain writes all of it, with the value wrote
 	wrote   []value
@@ -51,7 +51,7 @@ type Builder struct {
 	stack   []value
 }
 
-// reason says why an op cannot run again.
+// reason says why an op cannot be rerun.
 type reason uint8
 
 const (
@@ -104,11 +104,11 @@ func (b *Builder) access(first, k int32) reason {
 	return free
 }
 
-// number gives every value its index. The walk is that of the recording: an op that touches a buffer several
-// times reads it before it writes it.
+// number gives every value its index. It walks the ops as recorded: an op that touches a buffer several times
+// reads it before it writes it.
 func (b *Builder) number() {
 	p := b.p
-	// of each buffer, its number of values; then where the next one goes
+	// for each buffer, its number of values; then the next index
 	writes := make([]int32, len(p.Buffers)+1)
 	lastBy := make([]plan.OpID, len(p.Buffers))
 	for i := range lastBy {
@@ -171,7 +171,7 @@ func (b *Builder) number() {
 	}
 }
 
-// next returns the op that replaces value v, one behind the last op where none does.
+// next returns the op that replaces value v, one past the last op if none does.
 func (b *Builder) next(v value) plan.OpID {
 	if v+1 < b.first[b.buffer[v]+1] {
 		return b.from[v+1]
@@ -179,8 +179,8 @@ func (b *Builder) next(v value) plan.OpID {
 	return plan.OpID(len(b.p.Ops)) + 1
 }
 
-// deadlines computes base and until. Values are made in order of ops, so that one pass in that order finds
-// all inputs done.
+// deadlines computes base and until. Values are made in order of ops, so one pass in that order finds all
+// inputs done.
 func (b *Builder) deadlines() {
 	p := b.p
 	b.base, b.until = make([]plan.OpID, len(b.from)), make([]plan.OpID, len(b.from))
@@ -207,7 +207,7 @@ func (b *Builder) deadlines() {
 	}
 }
 
-// makeable returns the last position at which op i can run again for the sake of buffer x.
+// makeable returns the last position at which op i can be rerun to recompute buffer x.
 func (b *Builder) makeable(i plan.OpID, x plan.BufferID) plan.OpID {
 	p := b.p
 	if b.stuck[i] != free {
@@ -218,11 +218,11 @@ func (b *Builder) makeable(i plan.OpID, x plan.BufferID) plan.OpID {
 	for k := op.First; k < op.End; k++ {
 		a := p.Accesses[k]
 		switch {
-		case a.Buffer == x && a.Mode.Reads(): // a stepping stone on the way to the value that x is to hold
+		case a.Buffer == x && a.Mode.Reads(): // an intermediate value on the way to that of x
 			d = min(d, b.base[b.found[k]])
 		case a.Buffer != x && a.Mode == plan.Read:
 			d = min(d, b.until[b.found[k]])
-		case a.Buffer != x && a.Mode == plan.Write: // where it is in memory, it must hold what the op writes
+		case a.Buffer != x && a.Mode == plan.Write: // if it is in memory, it must hold what the op writes
 			d = min(d, b.next(b.left[k]))
 		case a.Buffer != x: // changed in place: not to be done twice
 			return never
@@ -237,10 +237,9 @@ func (b *Builder) at(x plan.BufferID, i plan.OpID) value {
 	return value(lo + sort.Search(hi-lo-1, func(k int) bool { return b.from[lo+k+1] >= i }))
 }
 
-// Recomputable reports whether the gap's buffer may be dropped in it, whatever other gaps for which it says
-// the same are dropped as well; if not, why says so in a few words. Absences of other kinds (a swap, the loss
-// of a value that cannot be made again) can stand in the way nevertheless: they are found by
-// [Builder.PlanDrops].
+// Recomputable reports whether the gap's buffer may be dropped in it, whatever other recomputable gaps are
+// dropped as well; if not, why says so in a few words. Absences of other kinds (a swap, or the loss of a
+// value that cannot be recomputed) can still prevent it: [Builder.PlanDrops] finds them.
 func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 	p := b.p
 	if err := checkGap(b.p, g); err != nil {
@@ -265,7 +264,7 @@ func (b *Builder) Recomputable(g plan.Gap) (ok bool, why string) {
 		p.Ops[b.from[v]].Name)
 }
 
-// checkGap says what is wrong with a gap.
+// checkGap returns what is wrong with a gap.
 func checkGap(p *plan.Problem, g plan.Gap) error {
 	n := plan.OpID(len(p.Ops))
 	if g.Buffer < 0 || int(g.Buffer) >= len(p.Buffers) {
@@ -295,7 +294,7 @@ func checkGap(p *plan.Problem, g plan.Gap) error {
 	return nil
 }
 
-// Gaps returns those of [plan.Problem.Gaps] that are [Builder.Recomputable].
+// Gaps returns the gaps of [plan.Problem.Gaps] that are [Builder.Recomputable].
 func (b *Builder) Gaps(minBytes int64, minOps int) []plan.Gap {
 	all := b.p.Gaps(minBytes, minOps)
 	kept := all[:0]
@@ -310,8 +309,8 @@ func (b *Builder) Gaps(minBytes int64, minOps int) []plan.Gap {
 	return kept
 }
 
-// OpTime returns what one more run of op i adds to its stream, in nanoseconds: its duration, or, where that
-// is longer, what the host spends to issue it.
+// OpTime returns what one more run of op i adds to its stream, in nanoseconds: its duration or, if longer,
+// the host's time to issue it.
 func (b *Builder) OpTime(i plan.OpID) int64 {
 	op := &b.p.Ops[i]
 	return max(op.Duration, op.Gap+b.p.Hardware.LaunchGap)

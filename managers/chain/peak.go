@@ -2,15 +2,15 @@ package chain
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// PeakLive returns the most bytes alive at one moment of the program that [plan.Assemble] would make of the
-// decisions: what [plan.Plan.PeakLive] says of it. It costs O(ops + buffers + absences + length of all
-// chains) and makes no program, so that a planner can ask it for every candidate. Absences may be of every
-// kind; every op has its variant 0.
+// PeakLive returns the peak of live bytes of the program that [plan.Assemble] would make of the decisions:
+// the same as [plan.Plan.PeakLive]. It costs O(ops + buffers + absences + length of all chains) and makes no
+// program, so a planner can call it for every candidate. Absences may be of any kind; every op has its
+// variant 0.
 func (b *Builder) PeakLive(absences []plan.Absence, reruns []plan.Rerun) int64 {
 	p := b.p
 	n := len(p.Ops)
-	// Of each position: the change before reruns (frees, releases, fetches) and behind them (what reruns
-	// bring back, allocations).
+	// The change at each position: before reruns (frees, releases, fetches) and after them (what reruns bring
+	// back, allocations).
 	first, second := make([]int64, n+1), make([]int64, n+1)
 	var resident int64
 	for i := range p.Buffers {
@@ -39,7 +39,7 @@ func (b *Builder) PeakLive(absences []plan.Absence, reruns []plan.Rerun) int64 {
 		r := &reruns[i]
 		b.stamp++
 		b.ops = append(b.ops[:0], r.Ops...)
-		for _, o := range r.Ops { // what an absence waits for at this position stays
+		for _, o := range r.Ops { // what an absence at this position waits for stays
 			for _, a := range p.AccessesOf(o) {
 				for k := s.head[a.Buffer]; k != 0; k = s.stay[k].next {
 					if s.stay[k].how == plan.Recompute && s.stay[k].fetch == r.Before {

@@ -9,23 +9,23 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Drop is a gap, or a part of it, that a buffer is to spend out of memory, and where it comes back.
+// Drop is a gap, or a part of it, for which a buffer should be out of memory, and where it comes back.
 type Drop struct {
 	plan.Gap
 	// Release is the position at which it leaves, After < Release; 0 for at once.
 	Release plan.OpID
-	// Fetch is the position at which it is made again, Release <= Fetch <= Before; 0 for Before. Drops of one
-	// Fetch come back by one rerun.
+	// Fetch is the position at which it is recomputed, Release <= Fetch <= Before; 0 for Before. Drops with
+	// the same Fetch come back by one rerun.
 	Fetch plan.OpID
 	// Why goes into the absence.
 	Why string
 }
 
-// Result is what a set of drops comes to.
+// Result is the result of a set of drops.
 type Result struct {
 	Absences []plan.Absence // in the order of the drops; absences of other kinds are not among them
 	Reruns   []plan.Rerun   // in order of position, at most one each
-	// Time is what all chains add to their streams, in nanoseconds; Ops how many ops run again.
+	// Time is what all chains add to their streams, in nanoseconds; Ops the number of ops rerun.
 	Time int64
 	Ops  int
 }
@@ -33,13 +33,13 @@ type Result struct {
 // ErrLong is wrapped by the error of a plan whose chains together have more ops than the caller wants.
 var ErrLong = errors.New("the recompute chains are too long together")
 
-// DefaultMaxOps returns the most ops that may run again in one plan where the caller has no opinion: more
-// would make a program that nobody runs, and could take memory quadratic in the problem.
+// DefaultMaxOps returns the default bound on the ops rerun in one plan: more would make a program that nobody
+// runs, and could take memory quadratic in the problem.
 func (b *Builder) DefaultMaxOps() int { return 64*len(b.p.Ops) + 1<<16 }
 
-// Plan drops the gaps throughout and brings each buffer back where its gap ends, those that end at one op by
-// one joint chain. A gap whose buffer is overwritten next is discarded. The error wraps an [*Impossible],
-// [ErrLong] or [plan.ErrInvalid].
+// Plan drops the gaps throughout and brings each buffer back where its gap ends, with one joint chain for
+// those that end at the same op. A gap whose buffer is overwritten next is discarded. The error wraps an
+// [*Impossible], [ErrLong] or [plan.ErrInvalid].
 func (b *Builder) Plan(gaps []plan.Gap) (Result, error) {
 	drops := make([]Drop, len(gaps))
 	for i, g := range gaps {
@@ -48,16 +48,16 @@ func (b *Builder) Plan(gaps []plan.Gap) (Result, error) {
 	return b.PlanDrops(drops, nil, 0)
 }
 
-// PlanDrops is [Builder.Plan] with chosen positions, with absences of other kinds in the picture (others:
-// swaps and discards, which stay the caller's) and with a bound on how many ops may run again; 0 is
+// PlanDrops is [Builder.Plan] with chosen positions, in the presence of absences of other kinds (others:
+// swaps and discards, which stay the caller's) and with a bound on how many ops may be rerun; 0 is
 // [Builder.DefaultMaxOps].
 func (b *Builder) PlanDrops(drops []Drop, others []plan.Absence, maxOps int) (Result, error) {
 	r, _, err := b.plan(drops, others, maxOps, false)
 	return r, err
 }
 
-// PlanPossible is [Builder.PlanDrops] for callers who want what can be had: drops that cannot be brought back
-// given the others are left out, and so are, from the iteration's end on, those that would make the chains
+// PlanPossible is [Builder.PlanDrops] for callers that want as much as possible: it leaves out drops that
+// cannot be brought back given the others and, from the iteration's end on, those that would make the chains
 // too long. kept are the drops that were planned, in the given order.
 func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) (r Result, kept []Drop) {
 	kept = slices.Clone(drops)
@@ -77,9 +77,9 @@ func (b *Builder) PlanPossible(drops []Drop, others []plan.Absence, maxOps int) 
 	}
 }
 
-// plan returns, with an error, which drops are in the way. Where lenient it looks for all of them: a drop
-// that is in the way counts as kept from then on, so that one that merely depended on it is not; what that
-// changes for positions already passed, the next call sees.
+// plan returns, with an error, which drops prevent the plan. If lenient, it looks for all of them: a drop
+// that does counts as kept from then on, so that one that merely depended on it is not reported. The effects
+// on earlier positions are found by the next call.
 func (b *Builder) plan(drops []Drop, others []plan.Absence, maxOps int, lenient bool) (r Result, bad []int,
 	err error) {
 	if maxOps <= 0 {

@@ -2,8 +2,8 @@ package chain
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// Set holds which buffers are out of memory when: the absences that a planner has decided on, or is thinking
-// about. A buffer has few absences, so that each has a short list of them.
+// Set records which buffers are out of memory when: the absences that a planner has decided on, or is
+// considering. A buffer has few absences, so each has a short list of them.
 type Set struct {
 	head []int32 // of each buffer, its first stay away; 0 for none
 	stay []stay  // entry 0 is unused
@@ -66,7 +66,7 @@ func (s *Set) Reset() {
 	s.stay, s.used, s.idle = s.stay[:1], s.used[:0], 0
 }
 
-// Away reports whether the buffer is out of memory when a rerun at position x begins, as far as absences go.
+// Away reports whether an absence has the buffer out of memory when a rerun at position x begins.
 func (s *Set) Away(buffer plan.BufferID, x plan.OpID) bool { return s.state(buffer, x) != present }
 
 // state is how a buffer finds itself when a rerun begins.

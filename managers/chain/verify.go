@@ -7,11 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Missing says that an op which is to run again does not find what it read.
+// Missing says that a rerun op does not find what it read.
 type Missing struct {
 	Op     plan.OpID
 	Buffer plan.BufferID
-	// Makers made the value that it read, in order; nil where nobody in the iteration did.
+	// Makers made the value that it read, in order; nil if no op of the iteration did.
 	Makers []plan.OpID
 	Reason string
 }
@@ -21,10 +21,10 @@ func (e *Missing) Error() string {
 	return fmt.Sprintf("op %d cannot run again: %s", e.Op, e.Reason)
 }
 
-// Verify checks a chain that somebody else made: that the ops, run again in the given order at position x,
-// find the values that they read in the recording, destroy nothing that is in memory, and leave the wanted
-// buffers with the values that they hold at x. The wanted buffers count as out of memory until the chain
-// makes them. The error is a [*Missing] where an op is in the way, else an [*Impossible].
+// Verify checks a chain that somebody else made: that the ops, rerun in the given order at position x, find
+// the values that they read in the recording, destroy nothing that is in memory, and leave the wanted buffers
+// with the values that they hold at x. The wanted buffers count as out of memory until the chain makes them.
+// The error is a [*Missing] if an op fails, otherwise an [*Impossible].
 func (b *Builder) Verify(x plan.OpID, ops []plan.OpID, wanted []plan.BufferID, s *Set) (Chain, error) {
 	p := b.p
 	b.stamp++
@@ -35,7 +35,7 @@ func (b *Builder) Verify(x plan.OpID, ops []plan.OpID, wanted []plan.BufferID, s
 	if x < 0 || int(x) >= len(p.Ops) {
 		return Chain{}, &Impossible{Buffer: plan.NoBuffer, At: x, Reason: "no such position"}
 	}
-	// wrote is what the chain has left in a buffer so far.
+	// holds returns the chain's latest value of a buffer.
 	holds := func(buf plan.BufferID) (v value, ok bool) {
 		if b.wroteAt[buf] == b.stamp {
 			return b.wrote[buf], true

@@ -14,30 +14,30 @@ import (
 // Deep Learning", ASPLOS 2020).
 //
 // The method. A measured execution records when each tensor is accessed. Two consecutive accesses make a
-// pair: behind the evicted-access the tensor may leave, before the back-access it has to be there again. Its
-// free time FT is the time between the two less both copies. Tensors are swapped first, the longest free time
-// first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both copies.
-// When no more swap hides, the rest is saved by what costs least: recomputing the tensor with the most memory
-// saved per second (MSPS = bytes / recompute time), costs being worked out again after each choice, or a swap
-// that shows, where that is cheaper. Running the plan then tells which tensors were still on their way at
-// their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is given back
-// when a copy out is done. Recomputed tensors that lie on the way of another chain are kept once they are
-// made, as memory allows.
+// pair: after the evicted-access the tensor may leave, before the back-access it must be present again. Its
+// free time FT is the time between the two minus both copies. Tensors are swapped first, the longest free
+// time first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both
+// copies. When no more swap hides, the rest is saved by whatever costs least: recomputing the tensor with the
+// most memory saved per second (MSPS = bytes / recompute time), with costs recomputed after each choice, or a
+// visible swap, if that is cheaper. Running the plan then shows which tensors were still on their way at
+// their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is released when
+// a copy out is done. Recomputed tensors that are intermediate results of another chain are kept once they
+// are made, as memory allows.
 //
 // Our reading, where our sources (summaries of the paper, not its code, which is not public) are silent: the
 // link is one lane each way, and a swap hides only if it finds its time on the lane beside the swaps chosen
-// before (lanes.go); only pairs that lie where the load is above the limit are candidates; an in-trigger is
-// moved by the lateness that was measured, not by a fixed share of the swap time, and only as far as memory
-// allows; when all of that does not meet the budget, swapped tensors leave earlier and return later, at the
-// price of stalls, as if swapped on demand; in the end, what later choices have made dearer to recompute than
-// to swap is swapped; and where the scratch of chains stands in the way of the budget, swaps alone are tried.
-// Measuring is the evaluator's business; see timing.go.
+// before (lanes.go); only pairs where the load is above the limit are candidates; an in-trigger is moved by
+// the measured lateness, not by a fixed share of the swap time, and only as far as memory allows; if all of
+// that does not meet the budget, swapped tensors leave earlier and return later, at the price of stalls, as
+// if swapped on demand; in the end, what later choices have made more expensive to recompute than to swap is
+// swapped; and if the scratch of chains prevents meeting the budget, swaps alone are tried. The evaluator
+// does the measuring; see timing.go.
 //
 // Without a budget it makes every swap that hides and lowers the peak, and recomputes nothing.
 //
-// Complexity: O(gaps log gaps + ops) a pass, a few passes for scratch that turned out larger than thought,
-// and one evaluation a round of feedback. Work counts evaluations. Rejected: making the profile from a run
-// that swaps on demand, which gives the same access times once its stalls are taken off.
+// Complexity: O(gaps log gaps + ops) per pass, a few passes for scratch that turned out larger than
+// estimated, and one evaluation per round of feedback. Work counts evaluations. Rejected: making the profile
+// from a run that swaps on demand, which gives the same access times once its stalls are subtracted.
 
 // capuchin is the manager; the fields switch mechanisms off for tests.
 type capuchin struct {
@@ -119,7 +119,7 @@ func (m capuchin) choose(ctx context.Context, s *selection, limit int64) (plan.D
 		}
 		s.limit -= live - limit // scratch was larger than thought
 	}
-	if live > limit && !m.noRecompute { // scratch stands in the way: swap on demand alone
+	if live > limit && !m.noRecompute { // scratch prevents it: swap on demand only
 		m.noRecompute = true
 		if passive, l, err := m.choose(ctx, s, limit); err != nil || l < live {
 			return passive, l, err
@@ -154,7 +154,7 @@ func (m capuchin) free(s *selection) {
 	}
 }
 
-// rounds is how often the in-triggers are corrected where the request names no work.
+// rounds is how often the in-triggers are corrected if the request sets no work.
 func rounds(r plan.Request, ops int) int64 {
 	if r.Work > 0 {
 		return r.Work
@@ -200,7 +200,7 @@ func (s *selection) correct(d plan.Decisions, at *profile) bool {
 		if x.How != plan.Swap {
 			continue
 		}
-		// compute waited, and came that much later to everything behind
+		// compute waited, and reached everything later by as much
 		if late := at.out[i] - at.reach[x.Release]; late > 0 {
 			to, _ := slices.BinarySearch(at.reach[:x.Fetch], at.out[i]+late)
 			moved = s.later(s.gapOf(x), plan.OpID(to)) || moved

@@ -24,7 +24,7 @@ type choices struct {
 	why     []string
 
 	away   *chain.Set
-	pinned *curve.Tree // pinned host memory that swaps hold; nil where it has no limit
+	pinned *curve.Tree // pinned host memory that swaps hold; nil if it has no limit
 }
 
 func newChoices(v *view) choices {
@@ -95,7 +95,7 @@ func (c *choices) move(g int32, release, fetch plan.OpID) {
 	c.leave(g, how, release, fetch)
 }
 
-// absence returns what the choice for a gap comes to.
+// absence returns the absence for a gap's choice.
 func (c *choices) absence(g int32) plan.Absence {
 	x := &c.gaps[g]
 	how := plan.Swap
@@ -147,7 +147,7 @@ func (c *choices) later(g int32, to plan.OpID) bool {
 	return true
 }
 
-// gapAt returns the gap of buffer b that position i lies in, After < i <= Before, -1 where there is none.
+// gapAt returns the gap of buffer b around position i, After < i <= Before, -1 if there is none.
 func (c *choices) gapAt(b plan.BufferID, i plan.OpID) int32 {
 	lo, hi := int(c.gapsOf[b]), int(c.gapsOf[b+1])
 	k := lo + sort.Search(hi-lo, func(k int) bool { return c.gaps[lo+k].Before >= i })

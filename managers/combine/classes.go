@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// classes are the buffers that may be released, by size: one list a size, the buffer that was used least
-// recently first. The buffer that is stalest for its size is then at hand for every size.
+// classes are the buffers that may be released, by size: one list per size, the least recently used buffer
+// first. So the stalest buffer of every size is found at once.
 type classes struct {
 	size       []int64 // of each class, descending
 	filled     []int32 // the classes that have a buffer, ascending

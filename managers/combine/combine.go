@@ -4,12 +4,12 @@
 // Its duties:
 //   - one file a method, each opening with what its source says, what is our reading, and what it costs:
 //     capuchin.go, delta.go, home.go;
-//   - what the three share: which copies the link can carry unseen (lanes.go), what becomes of each idle
-//     interval and the load that follows (choices.go), the chains of what is recomputed (reruns.go), choosing
-//     (selection.go) by what it costs (greedy.go), candidates measured before they have addresses
+//   - what the three share: which copies the link can carry without a wait (lanes.go), the choice for each
+//     idle interval and the load that follows (choices.go), the chains of recomputed buffers (reruns.go),
+//     choosing (selection.go) by cost (greedy.go), measuring candidates before they have addresses
 //     (timing.go), and the algorithms of ops whose workspace would not fit (variants.go).
 //
-// How a dropped buffer is made again is the business of package chain.
+// Package chain determines how a dropped buffer is recomputed.
 package combine
 
 import (
@@ -28,7 +28,7 @@ func All() []plan.Manager { return []plan.Manager{capuchin{}, delta{}, home{}} }
 const placeWork = 20_000
 
 // run makes the plan of a manager: what decide decides in a view of the problem for a limit on live bytes,
-// placed within the request's budget. open is told each view before anything is decided in it.
+// placed within the request's budget. It calls open with each view before anything is decided in it.
 func run(ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, open func(v *view) error,
 	decide func(v *view, limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	if err := p.Serve(info); err != nil {

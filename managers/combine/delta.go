@@ -13,37 +13,37 @@ import (
 // DELTA (Tang, Wang, Zhang, Liu, Zhang, Qiao, Lai, Li: "DELTA: Dynamically Optimizing GPU Memory beyond
 // Tensor Recomputation", arXiv 2203.15980, 2022).
 //
-// The method decides online, without a plan: ops come one by one, and when memory goes over the budget,
-//   - the filter picks whom to release: the tensor with the smallest 1/(memory x staleness), the largest and
-//     longest unused; unlike in DTR, from which the method descends, what it would cost to get it back does
-//     not count here;
-//   - the director decides how: the time to copy it out and back against the time to compute it again, and
-//     the cheaper one is taken;
-//   - a tensor that is needed and away is brought back on demand: computed again, with all that is missing
-//     below it, or copied in; and while memory is below the budget, up to five offloaded tensors are fetched
-//     ahead. Copies run on streams of their own.
+// The method decides online, without a plan: ops come one by one, and when memory exceeds the budget,
+//   - the filter picks what to release: the tensor with the smallest 1/(memory x staleness), that is, large
+//     and long unused; unlike in DTR, from which the method descends, the cost of getting it back does not
+//     count here;
+//   - the director decides how: it compares the time to copy the tensor out and back with the time to
+//     recompute it, and takes the cheaper way;
+//   - an absent tensor that is needed is brought back on demand: recomputed, with everything that is missing
+//     below it, or copied in; and while memory is below the budget, up to five offloaded tensors are
+//     prefetched. Copies run on streams of their own.
 //
-// We implement this rule as described, not the authors' public branch of PyTorch, which does something else
-// in three places: it compares a compute time in ticks of the system clock (nanoseconds) with a copy time in
+// We implement this rule as described, not the authors' public branch of PyTorch, which differs in three
+// places: it compares a compute time in ticks of the system clock (nanoseconds) with a copy time in
 // microseconds, so that swapping looks a thousand times too cheap; for a tensor that was swapped before, it
-// divides nanoseconds by a score in one over bytes, which decides for recomputing practically always; and its
+// divides nanoseconds by a score in one over bytes, which practically always decides for recomputing; and its
 // prefetch call and its asynchronous copies are commented out, so that copies block.
 //
-// Our reading: the method is run once over the recorded iteration with clocks for compute and for both
+// Our reading: the method runs once over the recorded iteration with clocks for compute and for both
 // directions of the link, and what it does becomes the plan. Since the budget holds at every moment,
-// releasing comes before the op that would go over it, not behind it. A copy out may begin as soon as the
-// buffer's last access is over, since the plan is carried out every iteration and knows whom it will release.
-// The compute cost of a tensor is the time of its whole chain when it is needed, given what is away now.
-// Tensors that a chain makes on its way stay, if there is room, as in DTR. What is fetched ahead is what was
-// offloaded last: a backward pass wants tensors in reverse order, and the oldest first would fill memory with
-// what is needed last. It begins with the first access to an offloaded tensor, and goes on with each access
-// to one that was fetched ahead: in the forward pass it would only undo what was just done. Without a budget
-// nothing is released.
+// releasing comes before the op that would exceed it, not after. A copy out may begin as soon as the buffer's
+// last access is over, since the plan is carried out every iteration and knows what it will release. The
+// compute cost of a tensor is the time of its whole chain when it is needed, given what is absent now.
+// By-products of a chain stay if there is room, as in DTR. Prefetching takes the most recently offloaded
+// tensors first: a backward pass needs tensors in reverse order, and the oldest first would fill memory with
+// what is needed last. It begins with the first access to an offloaded tensor, and continues with each access
+// to a prefetched one: in the forward pass it would only undo what was just done. Without a budget nothing is
+// released.
 //
 // Complexity: O(accesses + releases x (classes of size + length of a chain)): tensors of one size form a list
-// in order of their last access, whose first is the stalest, so that the filter is exact and needs no
-// sampling. Nothing is measured; work counts releases. Rejected: DTR's random sampling of tensors, which
-// trades the rule for a speed that the lists give anyway.
+// in order of their last access, whose first is the stalest, so the filter is exact and needs no sampling.
+// Nothing is measured; work counts releases. Rejected: DTR's random sampling of tensors, which trades the
+// rule for a speed that the lists give anyway.
 
 // ahead is how many tensors DELTA fetches ahead.
 const ahead = 5
@@ -85,8 +85,8 @@ func (m delta) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	return pl, nil
 }
 
-// decide runs the method for a limit on live bytes, more tightly where the scratch of chains turned out
-// larger than thought.
+// decide runs the method for a limit on live bytes, more tightly if the scratch of chains turned out larger
+// than estimated.
 func (m delta) decide(ctx context.Context, v *view, limit int64) (plan.Decisions, int64, error) {
 	var best plan.Decisions
 	lowest := int64(math.MaxInt64)
@@ -111,7 +111,7 @@ func (m delta) decide(ctx context.Context, v *view, limit int64) (plan.Decisions
 	return best, work, nil
 }
 
-// where is where a buffer's value is.
+// where says where a buffer's value is.
 type where uint8
 
 const (
@@ -143,7 +143,7 @@ type online struct {
 	fetched  []bool  // fetched ahead and not used yet
 	arrives  []int64 // when its copy in is done
 	lock     []int32 // the op, plus one, that forbids releasing it
-	wish     []int32 // the op, plus one, that asked for it
+	wish     []int32 // the op, plus one, that requested it
 	asked    []int32 // the search for inputs that met it
 	searches int32
 	released int64
@@ -267,7 +267,7 @@ func (o *online) op(i plan.OpID, news int64) {
 		var err error
 		if c, err = o.chains.At(i, drops, o.away); err == nil {
 			o.hold(c.Ops, i)
-		} // where there is none, decisions keeps the tensors
+		} // if there is none, decisions keeps the tensors
 	}
 	need := arriving + max(c.Peak, again+news)
 	for o.live+need > o.budget && o.release(i) {
@@ -300,7 +300,7 @@ func (o *online) back(b plan.BufferID, i plan.OpID) {
 	o.state[b], o.since[b] = inMemory, i
 }
 
-// load copies a buffer in, or takes memory for one that is about to be overwritten.
+// load copies a buffer in, or allocates one that is about to be overwritten.
 func (o *online) load(b plan.BufferID) {
 	o.live += o.p.Rounded(b)
 	if o.absences[o.open[b]].How == plan.Swap {
@@ -310,7 +310,7 @@ func (o *online) load(b plan.BufferID) {
 }
 
 // inputs adds to loads the offloaded tensors that chains of drops at position i read: they are copied in
-// rather than made again.
+// rather than recomputed.
 func (o *online) inputs(i plan.OpID, drops, loads []plan.BufferID) []plan.BufferID {
 	o.searches++
 	for _, b := range loads {
@@ -351,7 +351,7 @@ type want struct {
 	at plan.OpID
 }
 
-// hold keeps what a chain reads in memory while op i is being prepared.
+// hold keeps a chain's inputs in memory while op i is being prepared.
 func (o *online) hold(ops []plan.OpID, i plan.OpID) {
 	for _, by := range ops {
 		for _, a := range o.p.AccessesOf(by) {
@@ -360,8 +360,8 @@ func (o *online) hold(ops []plan.OpID, i plan.OpID) {
 	}
 }
 
-// byTheWay keeps what a chain makes on its way and a later op needs, as far as there is room, and returns the
-// room left.
+// byTheWay keeps a chain's by-products that a later op needs, as far as there is room, and returns the
+// remaining room.
 func (o *online) byTheWay(ops []plan.OpID, i plan.OpID, room int64) int64 {
 	for _, by := range ops {
 		for _, a := range o.p.AccessesOf(by) {
@@ -380,7 +380,7 @@ func (o *online) byTheWay(ops []plan.OpID, i plan.OpID, room int64) int64 {
 	return room
 }
 
-// prefetch copies in what was offloaded last, while there is room.
+// prefetch copies in the most recently offloaded tensors, while there is room.
 func (o *online) prefetch(i plan.OpID, room int64) {
 	for len(o.history) > 0 && o.pending < ahead {
 		b := o.history[len(o.history)-1]
@@ -403,7 +403,7 @@ func (o *online) prefetch(i plan.OpID, room int64) {
 	}
 }
 
-// run lets the clock go on by an op and the chain before it, and notes who was used.
+// run advances the clock by an op and the chain before it, and records which tensors were used.
 func (o *online) run(i plan.OpID, again int64) {
 	for _, a := range o.p.AccessesOf(i) {
 		o.now = max(o.now, o.arrives[a.Buffer])

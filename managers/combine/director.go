@@ -39,7 +39,7 @@ func (o *online) release(i plan.OpID) bool {
 			o.state[b] = offloaded
 			o.history = append(o.history, b)
 			o.outFree = max(o.outFree, o.used[b]) + o.p.Hardware.D2H.Time(o.p.Rounded(b))
-			o.now = max(o.now, o.outFree) // who takes its memory waits
+			o.now = max(o.now, o.outFree) // the next user of its memory waits
 			if o.pinned != nil {
 				o.pinned.Add(int(after), int(g.Before)+1, o.p.Rounded(b))
 			}
@@ -53,7 +53,7 @@ func (o *online) release(i plan.OpID) bool {
 }
 
 // filter returns the buffer with the smallest 1/(memory x staleness) of those that op i does not need,
-// [plan.NoBuffer] where there is none.
+// [plan.NoBuffer] if there is none.
 func (o *online) filter(i plan.OpID) plan.BufferID {
 	best, score := plan.NoBuffer, -1.0
 	for _, k := range o.lists.filled {
@@ -96,7 +96,7 @@ func (o *online) direct(g *plan.Gap, after plan.OpID) (how plan.How, why string,
 	return plan.Swap, "largest and longest unused, quicker to copy than to compute", canSwap
 }
 
-// again returns the time to compute a gap's buffer again where it is needed, in nanoseconds, with the copies
+// again returns the time to recompute a gap's buffer where it is needed, in nanoseconds, including the copies
 // of offloaded tensors that its chain reads.
 func (o *online) again(g *plan.Gap) (int64, bool) {
 	if can, _ := o.chains.Recomputable(*g); !can {

@@ -12,17 +12,17 @@ import (
 
 // Paying for memory.
 //
-// When swaps that hide are used up, every further byte costs time: a swap that compute waits for, or ops that
-// run again. The greedy below takes the gap with the most bytes saved per nanosecond of overhead, each gap in
+// Once no more swap can be hidden, every further byte costs time: a swap that compute waits for, or reruns.
+// The greedy algorithm below takes the gap with the most bytes saved per nanosecond of overhead, each gap in
 // its cheaper way. Overheads change with every choice: a dropped input makes the chains that read it longer,
-// for candidates and for what has been chosen already, and a copy takes time on the link that the next one
-// does not have. Since overheads hardly ever fall, a stale offer is an upper bound, and it is enough to look
-// again at the offer on top of the heap before it is taken (lazy greedy).
+// for candidates and for earlier choices, and a copy takes time on the link that the next one lacks. Since
+// overheads hardly ever fall, a stale offer is an upper bound, and it is enough to re-evaluate the top offer
+// of the heap before taking it (lazy greedy).
 //
-// Complexity: O(gaps log gaps) looks in practice, each O(length of the chain + stretches of the link).
-// Rejected: working out all overheads after each choice, which is quadratic.
+// Complexity: O(gaps log gaps) evaluations in practice, each O(length of the chain + stretches of the link).
+// Rejected: recomputing all overheads after each choice, which is quadratic.
 
-// offer is a gap with what taking it is thought to bring.
+// offer is a gap with the estimated gain of taking it.
 type offer struct {
 	rate float64 // bytes per nanosecond
 	gap  int32
@@ -44,8 +44,8 @@ func (o *offers) Pop() any {
 
 const (
 	// longestChain bounds the ops of one chain that the greedy considers: longer ones cost more than any
-	// swap, and the bound keeps planning linear. Where there are more than some 10,000 gaps, chains may have
-	// longestTogether ops in all of their chains, and chainAnyway each.
+	// swap, and the bound keeps planning linear. With more than about 10,000 gaps, chains may have
+	// longestTogether ops in total, and chainAnyway each.
 	longestChain    = 384
 	longestTogether = 8_000_000
 	chainAnyway     = 8
@@ -53,7 +53,7 @@ const (
 	mostReaders = 32
 )
 
-// longestOf returns the most ops of one chain where there are so many gaps.
+// longestOf returns the maximum ops of one chain for a number of gaps.
 func longestOf(gaps int) int { return min(longestChain, chainAnyway+longestTogether/(1+gaps)) }
 
 // ways says which ways of leaving memory a greedy may use.
@@ -96,7 +96,7 @@ func (s *selection) pay(ctx context.Context, order []int32, w ways) error {
 }
 
 // cheapest returns the cheaper way for a gap to leave memory throughout, and its overhead in nanoseconds;
-// keep where it has none or would not help.
+// keep if there is no way or it would not help.
 func (s *selection) cheapest(g int32, w ways) (choice, int64) {
 	x := &s.gaps[g]
 	if s.how[g] != keep || !s.helps(x.After+1, x.Before) {
@@ -118,7 +118,7 @@ func (s *selection) cheapest(g int32, w ways) (choice, int64) {
 		case fits:
 			how, overhead = recompute, t
 		default:
-			how = keep // cheaper to recompute once its scratch has room: put off
+			how = keep // recomputing is cheaper once there is room for its scratch: postponed
 		}
 	}
 	return how, overhead
@@ -158,9 +158,9 @@ func (s *selection) revise(ctx context.Context) error {
 	return nil
 }
 
-// together lets chains share: what a chain makes on its way and a later op needs stays in memory from there
-// on, if the limit allows, instead of being made once more. What it would make although it has been swapped
-// out comes back from the host sooner instead, likewise.
+// together lets chains share: a chain's by-products that a later op needs stay in memory from there on, if
+// the limit allows, instead of being recomputed again. By-products that have been swapped out come back from
+// the host sooner instead, on the same condition.
 func (s *selection) together(ctx context.Context) error {
 	order := s.order[:0]
 	for g := range s.gaps {
@@ -186,8 +186,8 @@ func (s *selection) together(ctx context.Context) error {
 	return s.hasten(ctx)
 }
 
-// hasten moves fetches of swaps earlier, as far as the limit allows, where a chain reads their buffer before
-// the op does for which they come back.
+// hasten moves fetches of swaps earlier, as far as the limit allows, if a chain reads their buffer before the
+// op for which they come back.
 func (s *selection) hasten(ctx context.Context) error {
 	for turn, g := range s.order {
 		if turn%256 == 0 && ctx.Err() != nil {
@@ -214,7 +214,7 @@ func (s *selection) hasten(ctx context.Context) error {
 	return nil
 }
 
-// share brings back, where the chain of a gap runs, what that chain makes and what is absent in the given
+// share brings back, where the chain of a gap runs, those of its by-products that are absent in the given
 // way.
 func (s *selection) share(g int32, how choice) error {
 	at := s.gaps[g].Before
@@ -241,7 +241,7 @@ func (s *selection) share(g int32, how choice) error {
 	return nil
 }
 
-// apart undoes together for what is recomputed.
+// apart undoes together for recomputed gaps.
 func (s *selection) apart() {
 	for g := range s.gaps {
 		if x := &s.gaps[g]; s.how[g] == recompute && s.fetch[g] != x.Before {

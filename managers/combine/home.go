@@ -14,42 +14,40 @@ import (
 // After HOME (He, Chen, Chen, Li, Yang, Chen, Shou: "HOME: A Holistic GPU Memory Management Framework for
 // Deep Learning", IEEE Transactions on Computers 72(3), 2023).
 //
-// Of HOME we know its abstract: it looks at the whole model, decides for each tensor by a particle swarm, and
-// makes the search space small. Its encoding, its rule of reduction, its fitness and its constants are not
-// public, and neither is its code. What follows is ours, in its spirit, and allows no conclusion about the
-// original.
+// Of HOME we know only its abstract: it considers the whole model, decides for each tensor with a particle
+// swarm, and reduces the search space. Its encoding, reduction rule, fitness and constants are not public,
+// and neither is its code. What follows is ours, in its spirit, and allows no conclusion about the original.
 //
-// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. The space is
-// reduced in three steps: intervals that do not lie where the load is above the limit are kept, since their
-// absence saves nothing; so are the smallest ones, which together make a fiftieth of the bytes; neighbours in
-// time that leave behind ops of one module share a gene, and neighbours share one beyond that where there
-// would be more than mostGenes.
+// Search space. A gene is a group of idle intervals with one fate: keep, swap or recompute. Three steps
+// reduce the space: intervals that do not lie where the load is above the limit are kept, since their absence
+// saves nothing; so are the smallest ones, which together make up a fiftieth of the bytes; neighbours in time
+// that leave after ops of one module share a gene, and if there would still be more than mostGenes, further
+// neighbours share one.
 //
-// From genes to decisions. Swaps get their time on the link by a timetable; what the link cannot hide is
+// From genes to decisions. A timetable gives swaps their time on the link; one that the link cannot hide is
 // swapped for all of its interval, at the price of a stall. Where the load is still too high, swapped buffers
-// leave earlier and return later. Recomputed ones get their chains, and what a chain makes on its way stays
-// where the limit allows; one whose chain would be too long is kept, as a checkpoint for those behind it.
+// leave earlier and return later. Recomputed ones get their chains, whose by-products stay where the limit
+// allows; one whose chain would be too long is kept, as a checkpoint for those after it.
 //
-// Fitness is the evaluator's step time, plus a fine on each live byte over the limit (live bytes stand for
-// the footprint: placing every candidate would cost more than everything else; addresses are given at the
-// end, and where holes take them over the budget the swarm goes on under a tighter limit). A byte over costs
-// so much that being over by a twentieth of the limit is as bad as another keep-all step.
+// Fitness is the evaluator's step time, plus a penalty on each live byte over the limit. (Live bytes stand in
+// for the footprint: placing every candidate would cost more than everything else. Addresses are assigned at
+// the end, and if holes take them over the budget the swarm continues under a tighter limit.) Exceeding the
+// limit by a twentieth costs as much as another keep-all step.
 //
-// The swarm. A particle has three coordinates a gene, the largest of which is the gene's fate; velocities
+// The swarm. A particle has three coordinates per gene, the largest of which is the gene's fate; velocities
 // follow the particle's own best and the swarm's best with the constants of Clerc and Kennedy (2002). It
 // begins with keep-all, a vDNN-like swap of everything, AutoSwap-like picks (the largest products of size and
-// idle time first), a Capuchin-like greedy and a DELTA-like run, and with noise around these. The decisions
-// of the last two as they are, unreduced, count as found before the swarm starts, so that the result is
-// hardly ever worse (its addresses may be). Work counts evaluations; the answer is the best so far whenever
-// it stops.
+// idle time first), a Capuchin-like greedy and a DELTA-like run, and with noise around these. The unreduced
+// decisions of the last two count as found before the swarm starts, so the result is hardly ever worse (its
+// addresses may be). Work counts evaluations; the answer is the best so far whenever it stops.
 //
-// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate a gene cut at
+// Complexity: O(work x (ops + accesses + absences log absences)). Rejected: one coordinate per gene cut at
 // thresholds, which puts swap between keep and recompute as if it were half of each.
 
 const (
 	mostGenes = 256
 	particles = 16
-	// inertia and pull are the constants under which a swarm neither explodes nor stands still (Clerc and
+	// inertia and pull are the constants with which a swarm neither explodes nor stagnates (Clerc and
 	// Kennedy: "The particle swarm: explosion, stability, and convergence in a multidimensional complex
 	// space", 2002).
 	inertia, pull = 0.7298, 1.49618
@@ -105,8 +103,8 @@ func (m home) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	return pl, nil
 }
 
-// evaluations is how many candidates are judged for a problem of so many ops and buffers, where the request
-// does not say: fewer of large ones, whose planning has to end.
+// evaluations is the default number of candidates to judge for a problem with that many ops and buffers:
+// fewer for large ones, so that planning ends.
 func evaluations(n int64) int64 {
 	if n > 10_000 {
 		return max(8, 300_000/n)
@@ -114,7 +112,7 @@ func evaluations(n int64) int64 {
 	return min(600, 500_000/n)
 }
 
-// swarm is the state of a search; it goes on from its best under each tighter limit.
+// swarm is the state of a search; it continues from its best under each tighter limit.
 type swarm struct {
 	home
 	ctx        context.Context
@@ -126,7 +124,7 @@ type swarm struct {
 	fine       float64 // nanoseconds a byte over the limit
 
 	genes   [][]int32 // gaps of each gene
-	name    string    // the seed that is the best so far, "" where the swarm has found better
+	name    string    // the seed that is the best so far, "" if the swarm has found better
 	best    plan.Decisions
 	over    int64              // its live bytes over the limit
 	fastest int64              // its step time
@@ -160,7 +158,7 @@ func (w *swarm) decide(limit int64) (plan.Decisions, error) {
 		before := w.work
 		err = w.step(limit, until)
 		if w.work == before {
-			break // every particle stands where one has stood
+			break // every particle is at a place visited before
 		}
 	}
 	if err != nil && (w.ctx.Err() == nil || w.over == math.MaxInt64) {
@@ -425,7 +423,7 @@ func (w *swarm) picks(limit int64) []choice {
 	return slices.Clone(s.how)
 }
 
-// decode makes the choices that fates stand for. The bound on chains makes it linear.
+// decode makes the choices for given fates. The bound on chains makes it linear.
 func (w *swarm) decode(fates []byte, limit int64) error {
 	s := w.s
 	s.reset(limit)
@@ -451,7 +449,7 @@ func (w *swarm) decode(fates []byte, limit int64) error {
 	return s.together(w.ctx)
 }
 
-// schedule swaps gaps by the timetable; those that the link cannot hide for all of their length.
+// schedule swaps gaps by the timetable, and those that the link cannot hide for all of their length.
 func (s *selection) schedule(swaps []int32, why string) {
 	kept := swaps[:0]
 	for _, g := range swaps {

@@ -11,31 +11,31 @@ import (
 
 // When copies run.
 //
-// Each direction of the link carries one copy at a time. A copy out may begin when the op behind which its
-// buffer leaves is done, a copy back has to be done when the op before which the buffer returns begins. Two
+// Each direction of the link carries one copy at a time. A copy out may begin when the op after which its
+// buffer leaves is done. A copy back must be done when the op before which the buffer returns begins. Two
 // questions follow.
 //
-// Is there time for one more swap? Reserving works on the time between consecutive positions of the
-// iteration: a copy out takes what is still free from its op on, a copy back what is still free before its
-// op, going backwards. A copy may be cut into several stretches that way, which a queue does not do, so that
-// the answer is an estimate, and cheap: stretches that are used up are skipped for good (union-find), and all
-// reservations together cost about O(ops + copies). A copy that turns out not to fit is looked at and not
-// taken, at the cost of the stretches it would have used.
+// Is there time for one more swap? Reservations use the time between consecutive positions of the iteration:
+// a copy out takes what is still free from its op on, a copy back what is still free before its op, going
+// backwards. That may cut a copy into several stretches, which a queue does not do, so the answer is an
+// estimate. It is a cheap one: used-up stretches are skipped for good (union-find), and all reservations
+// together cost about O(ops + copies). A copy that turns out not to fit is not reserved, and costs only the
+// look at the stretches that it would have used.
 //
 // At which positions do copies begin and end once the swaps are chosen? The timetable answers for queues as
-// they are: outs one behind the other in order of readiness, ins one behind the other by when they are due,
-// worked out from the iteration's end backwards. O(swaps log swaps).
+// they are: copies out one after another in order of readiness, copies back one after another by when they
+// are due, computed backwards from the iteration's end. O(swaps log swaps).
 //
-// Rejected: copies one behind the other in order of choice, which leaves idle whatever lies between them.
+// Rejected: copies one after another in order of choice, which leaves the time between them idle.
 
 // lanes are the two directions of the link over one iteration.
 type lanes struct {
 	at      *profile
 	outFree []int64 // of each position: the time left on the lane to the host until the next one
 	inFree  []int64
-	// union-find to the next position with time left on the lane out; len(outFree) where there is none
+	// union-find to the next position with time left on the out lane; len(outFree) if there is none
 	next  []int32
-	prev  []int32 // the same backwards on the lane in, shifted by one so that 0 is none
+	prev  []int32 // the same backwards on the in lane, shifted by one so that 0 is none
 	width []int64 // what both lanes have at the start
 }
 
@@ -79,8 +79,8 @@ func (l *lanes) due(i plan.OpID) int {
 	return max(k-1, 0)
 }
 
-// out finds when a copy of the given time is done that is ready behind op after: at the latest when compute
-// reaches the position returned. ok is false where that is behind position stop. Taking it is up to takeOut.
+// out finds when a copy of the given duration is done that is ready after op after: by the time compute
+// reaches the returned position. ok is false if that is after position stop. takeOut reserves it.
 func (l *lanes) out(after, stop plan.OpID, need int64) (release plan.OpID, ok bool) {
 	i := root(l.next, int32(after)+1)
 	for need > 0 {
@@ -110,8 +110,8 @@ func (l *lanes) takeOut(after plan.OpID, need int64) {
 	}
 }
 
-// in finds the position at which a copy back of the given time has to be issued at the latest so that it is
-// done before op before. ok is false where that is before position stop.
+// in finds the last position at which a copy back of the given duration can be issued so that it is done
+// before op before. ok is false if that is before position stop.
 func (l *lanes) in(before, stop plan.OpID, need int64) (fetch plan.OpID, ok bool) {
 	i := int32(l.due(before))
 	for need > 0 {
@@ -137,9 +137,9 @@ func (l *lanes) takeIn(before plan.OpID, need int64) {
 	}
 }
 
-// timetable sets release and fetch of swaps, without touching the load: when the copy out is done, and when
-// the copy back has to be issued, both as positions. Where the second comes before the first, the link cannot
-// hide the swap.
+// timetable sets release and fetch of swaps, without changing the load: when the copy out is done, and when
+// the copy back must be issued, both as positions. If the second comes before the first, the link cannot hide
+// the swap.
 func (s *selection) timetable(swaps []int32) {
 	at := s.at
 	slices.SortFunc(swaps, func(a, b int32) int {

@@ -15,7 +15,8 @@ import (
 // evaluator is the simulator with its spans, which the planners profit from.
 var evaluator plan.Evaluator = sim.Simulator{}
 
-// budgets returns some from what has to reside up to what keeping everything takes, and none at all.
+// budgets returns some budgets from what must reside up to what keeping everything takes, and one for no
+// budget.
 func budgets(p *plan.Problem) []int64 {
 	low := p.MustReside().Total()
 	high, _ := p.PeakLive()

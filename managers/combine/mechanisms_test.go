@@ -70,13 +70,13 @@ func crossing() (*plan.Problem, int64) {
 	op(nil, first)
 	op(nil)
 	op(nil)
-	large(6) // first has to be away
+	large(6) // first must be away
 	op(nil, second)
 	op(nil)
 	op(nil)
 	op(nil)
 	op([]plan.BufferID{first})
-	large(4) // second has to be away
+	large(4) // second must be away
 	for range 6 {
 		op(nil)
 	}
@@ -142,7 +142,7 @@ func TestSeedsHelpTheSwarm(t *testing.T) {
 	}
 }
 
-// modules is a training whose modules have four activations each, of which one is small, with as many buffers
+// modules is a training whose modules have four activations each, one of them small, with as many buffers
 // that are idle only where memory is free.
 func modules() (*plan.Problem, int64) {
 	b := plantest.New()
@@ -168,7 +168,7 @@ func modules() (*plan.Problem, int64) {
 	for k := len(acts) - 1; k >= 0; k-- {
 		b.Op(fmt.Sprintf("backward%d", k), traces.PhaseBackward, 2*opTime, []plan.BufferID{acts[k]}, nil)
 	}
-	for k := range 20 { // behind the peak
+	for k := range 20 { // after the peak
 		y := b.Buffer(fmt.Sprintf("state%d", k), mib/2, timeline.Temporary)
 		b.Op(fmt.Sprintf("make%d", k), traces.PhaseOptimizer, opTime, nil, []plan.BufferID{y})
 		b.Op("rest", traces.PhaseOptimizer, opTime, nil, nil)

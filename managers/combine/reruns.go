@@ -12,8 +12,8 @@ type reruns struct {
 	*choices
 	at      *profile
 	chains  *chain.Builder
-	longest int       // most ops that may run again; 0 for the default
-	born    []int64   // of each op: the bytes allocated right before it, behind a chain that runs there
+	longest int       // maximum number of ops rerun; 0 for the default
+	born    []int64   // for each op: the bytes allocated right before it, after a chain that runs there
 	scratch []int64   // of each op: the bytes that a chain there needs on top of the op's own load
 	took    []int64   // of each gap that is recomputed: its chain's time
 	readers [][]int32 // of each buffer: the gaps whose chains read it
@@ -50,7 +50,7 @@ const (
 	no
 )
 
-// recomputable reports whether the gap's value can be made again whatever else is dropped.
+// recomputable reports whether the gap's value can be recomputed whatever else is dropped.
 func (r *reruns) recomputable(g int32) bool {
 	if r.can[g] == unknown {
 		r.can[g] = no
@@ -61,8 +61,8 @@ func (r *reruns) recomputable(g int32) bool {
 	return r.can[g] == yes
 }
 
-// again returns the time that recomputing a gap adds, of its own chain and of the chains chosen already that
-// read its buffer, and whether the scratch of all of them fits.
+// again returns the time that recomputing a gap adds, for its own chain and for the chains chosen already
+// that read its buffer, and whether the scratch of all of them fits.
 func (r *reruns) again(g int32, w ways) (ns int64, fits, ok bool) {
 	if !r.recomputable(g) {
 		return 0, false, false
@@ -98,14 +98,14 @@ func (r *reruns) copying(ops []plan.OpID, i plan.OpID) int64 {
 	return max(0, until-r.at.reach[i])
 }
 
-// extra is what a chain that comes to peak bytes takes at its op beyond the load there, which counts its
-// result and what the op allocates behind it.
+// extra is what a chain with a given peak takes at its op beyond the load there, which counts its result and
+// what the op allocates after it.
 func (r *reruns) extra(g int32, peak int64) int64 {
 	return max(0, peak-r.size(g)-r.born[r.gaps[g].Before])
 }
 
-// over reports whether scratch at a position goes over the limit and over what the peak is so far: until
-// everything is chosen, most positions are over the limit by themselves.
+// over reports whether scratch at a position exceeds both the limit and the current peak: until everything is
+// chosen, most positions exceed the limit by themselves.
 func (r *reruns) over(at plan.OpID, extra int64) bool {
 	return extra > r.scratch[at] && r.tree.Max(int(at), int(at)+1)+extra-r.scratch[at] > max(r.limit,
 		r.tree.Peak())
@@ -138,7 +138,7 @@ func (r *reruns) dependents(g int32, visit func(d int32, longer, extra int64) bo
 	return true
 }
 
-// chain works out the chain of a gap that is recomputed, and puts down what it takes.
+// chain computes the chain of a recomputed gap, and records what it takes.
 func (r *reruns) chain(g int32) {
 	at := r.fetch[g]
 	one := [1]plan.BufferID{r.gaps[g].Buffer}
@@ -161,7 +161,7 @@ func (r *reruns) chain(g int32) {
 	}
 }
 
-// lengthen works out again the chains that read the buffer of a gap that has just left.
+// lengthen recomputes the chains that read the buffer of a gap that has just left.
 func (r *reruns) lengthen(g int32) {
 	x := &r.gaps[g]
 	for _, d := range slices.Clone(r.readers[x.Buffer]) {

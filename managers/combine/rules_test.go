@@ -17,10 +17,10 @@ import (
 
 var update = flag.Bool("update", false, "write the tables again")
 
-// TestDecisionsAreAsInTestdata plans small problems, given as text, and compares what becomes of each buffer.
-// A problem has a line an op: its name, how many times an op's time it takes, what it reads, ">" and what it
-// writes; sizes are in mebibytes behind a colon at the first mention; "!" behind an op's name says that it
-// cannot run again. A copy of a mebibyte takes as many op times as the line "link" says.
+// TestDecisionsAreAsInTestdata plans small problems, given as text, and compares the decision for each
+// buffer. A problem has one line per op: its name, how many times an op's time it takes, what it reads, ">"
+// and what it writes; sizes in mebibytes follow a colon at the first mention; "!" after an op's name says
+// that it cannot be rerun. A copy of a mebibyte takes as many op times as the line "link" says.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
 	plantest.Cases(t, *update, parse, func(t *testing.T, p *plan.Problem, question string) string {
 		name, size, _ := strings.Cut(question, " ")

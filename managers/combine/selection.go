@@ -10,12 +10,12 @@ import (
 )
 
 // A selection is what the planners of this package build up: for each idle interval of a buffer, whether the
-// buffer is kept, swapped, dropped and recomputed, or discarded because nobody reads it again; the positions
-// that follow; and what all of that does to the load curve and to the link.
+// buffer is kept, swapped, dropped and recomputed, or discarded because nobody reads it again; the resulting
+// positions; and the effect of all of that on the load curve and on the link.
 //
 // The load counts a swapped buffer as away between its release (when its copy out is done by the reservation
-// of lanes) and its fetch (when its copy back has to be issued), a recomputed one between its two accesses,
-// and the scratch of a chain at the op before which it runs. Scratch is an estimate until the decisions are
+// of lanes) and its fetch (when its copy back must be issued), a recomputed one between its two accesses, and
+// the scratch of a chain at the op before which it runs. Scratch is an estimate until the decisions are
 // assembled: a later drop can make an earlier chain longer.
 
 // choice is what becomes of an idle interval.
@@ -53,14 +53,13 @@ func (s *selection) reset(limit int64) {
 	clear(s.missed)
 }
 
-// freeTime is Capuchin's FT: what is left of the time between two accesses when both copies have taken
-// theirs.
+// freeTime is Capuchin's FT: the time between two accesses minus both copies.
 func (s *selection) freeTime(g int32) int64 {
 	x := &s.gaps[g]
 	return s.at.begin[x.Before] - s.at.end[x.After] - s.outTime(g) - s.inTime(g)
 }
 
-// hide swaps a gap if the link can carry both copies without holding up compute and if that lowers the load
+// hide swaps a gap if the link can carry both copies without delaying compute and if that lowers the load
 // where it is too high.
 func (s *selection) hide(g int32) bool {
 	x := &s.gaps[g]
@@ -88,7 +87,7 @@ func (s *selection) swap(g int32, release, fetch plan.OpID) {
 	s.leave(g, swap, release, fetch)
 }
 
-// exposure is how long compute would stand still if the gap were swapped for all of its length, as far as the
+// exposure is how long compute would wait if the gap were swapped for all of its length, as far as the
 // reservations tell.
 func (s *selection) exposure(g int32) int64 {
 	x := &s.gaps[g]
@@ -176,8 +175,7 @@ func (s *selection) settle() bool {
 	}
 }
 
-// discards drops what nobody reads again before it is overwritten, where the load is too high: that costs
-// nothing.
+// discards drops what is overwritten before anybody reads it, where the load is too high: that costs nothing.
 func (s *selection) discards(order []int32) {
 	for _, g := range order {
 		if x := &s.gaps[g]; x.Dead && s.how[g] == keep && s.helps(x.After+1, x.Before) {
@@ -187,7 +185,7 @@ func (s *selection) discards(order []int32) {
 	}
 }
 
-// byFreeTime orders the gaps that lie where the load is too high, the longest free time first.
+// byFreeTime orders the gaps where the load is too high, the longest free time first.
 func (s *selection) byFreeTime() []int32 {
 	order := make([]int32, 0, len(s.gaps))
 	free := make([]int64, len(s.gaps))
@@ -211,8 +209,8 @@ func rate(bytes, overhead int64) float64 {
 	return float64(bytes) / float64(overhead)
 }
 
-// decisions returns the choices as decisions, with the peak of live bytes that they come to. Gaps that cannot
-// be brought back, because what their chains read has been swapped out in the meantime, are kept.
+// decisions returns the choices as decisions, and their peak of live bytes. Gaps that cannot be brought back,
+// because what their chains read has been swapped out meanwhile, are kept.
 func (s *selection) decisions() (plan.Decisions, int64) {
 	var d plan.Decisions
 	var drops []chain.Drop
@@ -238,7 +236,7 @@ func (s *selection) decisions() (plan.Decisions, int64) {
 		}
 	}
 	d.Absences, d.Reruns = append(d.Absences, made.Absences...), made.Reruns
-	// Copies issued at one position run in this order: who is needed first comes first.
+	// Copies issued at one position run in this order: the one needed first comes first.
 	slices.SortStableFunc(d.Absences, func(x, y plan.Absence) int { return cmp.Compare(x.Before, y.Before) })
 	return d, s.chains.PeakLive(d.Absences, d.Reruns)
 }

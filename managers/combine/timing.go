@@ -8,32 +8,31 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// What a candidate costs.
+// The cost of a candidate.
 //
-// The planners here ask the request's evaluator, hundreds of times, for candidates that differ in a few
-// absences. Placing each one's addresses first would take longer than all the rest, so candidates are
-// measured without addresses: swaps are paced (a copy back waits for compute to come to the position at which
-// it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered by
-// its data alone. Nothing in such a program depends on whose addresses a buffer takes over. In the program
-// that is placed in the end a copy out holds up only the next user of its memory, so that it can be faster,
-// but for waits on holes.
+// The planners here call the request's evaluator, hundreds of times, for candidates that differ in a few
+// absences. Placing each one's addresses first would take longer than everything else, so candidates are
+// measured without addresses: swaps are paced (a copy back waits until compute reaches the position at which
+// it is issued) and blocking (compute waits at the release for the copy out), and the program is ordered only
+// by its data. Nothing in such a program depends on whose addresses a buffer takes over. In the final, placed
+// program a copy out delays only the next user of its memory, so it can be faster, except for waits on holes.
 //
 // Without an evaluator the same figures come from one pass in issue order: a step begins when its queue is
-// free and what it waits for is done. That estimate lacks what only a simulator knows: copies in both
-// directions that slow each other down.
+// free and what it waits for is done. That estimate misses what only a simulator knows: copies in opposite
+// directions slow each other down.
 
 // profile says when compute gets where, in nanoseconds from the iteration's start: Capuchin's measured
 // execution.
 type profile struct {
-	// begin and end are those of each op.
+	// begin and end of each op
 	begin, end []int64
 	// reach is when compute reaches each position: all ops before it are done. It has one entry more than
 	// there are ops.
 	reach []int64
-	// in is when the copy back of each absence is done, need when the first op, or the first op that runs
-	// again, would have used it had no copy held it up; both 0 where there is none.
+	// in is when each absence's copy back is done; need is when the first op, or the first rerun op, would
+	// have used the value if no copy had delayed it. Both are 0 if there is none.
 	in, need []int64
-	// out is when the copy out of each absence is done; 0 where there is none.
+	// out is when each absence's copy out is done; 0 if there is none.
 	out []int64
 	// step is the step time.
 	step int64
@@ -57,8 +56,8 @@ func draft(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// measure carries decisions out with the evaluator, or by the estimate where there is none, and returns also
-// the most bytes live.
+// measure carries decisions out with the evaluator, or with the estimate if there is none, and also returns
+// the peak of live bytes.
 func measure(
 	ctx context.Context, p *plan.Problem, ev plan.Evaluator, d plan.Decisions,
 ) (*profile, int64, error) {
@@ -116,7 +115,7 @@ func copies(pl *plan.Plan) map[int32]int32 {
 	return steps
 }
 
-// observe fills the profile from what an evaluator recorded.
+// observe fills the profile from an evaluator's recording.
 func (at *profile) observe(p *plan.Problem, pl *plan.Plan, spans []plan.Span) {
 	want, end := make([]int64, len(pl.Steps)), make([]int64, len(pl.Steps))
 	for _, x := range spans {
@@ -135,10 +134,10 @@ func (at *profile) observe(p *plan.Problem, pl *plan.Plan, spans []plan.Span) {
 	at.conclude(p, pl, want, end)
 }
 
-// conclude works out the rest from when each step could have begun and when it was done.
+// conclude computes the rest from when each step could have begun and when it was done.
 func (at *profile) conclude(p *plan.Problem, pl *plan.Plan, want, end []int64) {
 	of := copies(pl)
-	// of each buffer: the absence, plus one, that has ended and whose buffer nobody has used since
+	// for each buffer: the absence, plus one, that has ended without a use of the buffer since
 	coming := make([]int32, len(p.Buffers))
 	for s := range pl.Steps {
 		st := &pl.Steps[s]
@@ -207,7 +206,7 @@ func (at *profile) estimate(p *plan.Problem, pl *plan.Plan) {
 	at.conclude(p, pl, wants, ends)
 }
 
-// trace measures a plan with spans where the evaluator can tell them.
+// trace measures a plan, with spans if the evaluator can record them.
 func trace(ctx context.Context, ev plan.Evaluator, p *plan.Problem, pl *plan.Plan) (plan.Measurement, error) {
 	if t, ok := ev.(plan.Tracer); ok {
 		return t.Trace(ctx, p, pl)

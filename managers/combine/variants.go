@@ -9,10 +9,10 @@ import (
 
 // Algorithms under a limit.
 //
-// None of the three methods chooses how an op is computed; the frameworks that they were built into do, and
-// take the fastest algorithm whose workspace fits. So do we: an op keeps its recorded variant if that one
-// fits beside everything that cannot leave memory while the op runs; else it takes the fastest that does, or
-// the one of the smallest workspace. The planners then see the problem with those durations and workspaces.
+// None of the three methods chooses how an op is computed; the frameworks for which they were built do, and
+// take the fastest algorithm whose workspace fits. So do we: an op keeps its recorded variant if that fits
+// beside everything that cannot leave memory while the op runs; otherwise it uses the fastest that does, or
+// the one with the smallest workspace. The planners then see the problem with those durations and workspaces.
 //
 // Complexity: O(ops + buffers + gaps) a limit.
 
@@ -23,13 +23,13 @@ const smallest = 1 << 16
 // view is a problem as a limit makes it look, with what planners want to know of it.
 type view struct {
 	p        *plan.Problem
-	variants []uint8 // of the original; nil where all are the recorded ones
+	variants []uint8 // of the original; nil if all are the recorded ones
 	gaps     []plan.Gap
 	chains   *chain.Builder
 }
 
-// look returns the view of a problem under a limit on live bytes, 0 for none; last, where it looks the same,
-// is used again.
+// look returns the view of a problem under a limit on live bytes, 0 for none; it reuses last if that is the
+// same.
 func look(p *plan.Problem, limit int64, last *view) (*view, error) {
 	var gaps []plan.Gap
 	if last != nil {
@@ -63,7 +63,7 @@ func look(p *plan.Problem, limit int64, last *view) (*view, error) {
 	return &view{p: q, variants: v, gaps: gaps, chains: chain.New(q)}, nil
 }
 
-// fitting chooses the variants; nil where all are the recorded ones.
+// fitting chooses the variants; nil if all are the recorded ones.
 func fitting(p *plan.Problem, gaps []plan.Gap, limit int64) []uint8 {
 	if limit <= 0 {
 		return nil
@@ -88,8 +88,8 @@ func fitting(p *plan.Problem, gaps []plan.Gap, limit int64) []uint8 {
 	return v
 }
 
-// fastest returns the first variant if its workspace fits into room, else the fastest that fits, else the one
-// of the smallest workspace.
+// fastest returns the first variant if its workspace fits into room, otherwise the fastest that fits,
+// otherwise the one with the smallest workspace.
 func fastest(p *plan.Problem, variants []plan.Variant, room int64) int {
 	bytes := func(k int) int64 { return (variants[k].Workspace + p.Align - 1) &^ (p.Align - 1) }
 	best := 0
@@ -103,7 +103,7 @@ func fastest(p *plan.Problem, variants []plan.Variant, room int64) int {
 	return best
 }
 
-// unmovable returns, of each op, the bytes alive that lie in no gap.
+// unmovable returns, for each op, the live bytes that are in no gap.
 func unmovable(p *plan.Problem, gaps []plan.Gap) []int64 {
 	change := make([]int64, len(p.Ops)+1)
 	for i := range gaps {

@@ -20,16 +20,16 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Problem: what do copies, launches and arithmetic cost on a device that is not at hand?
+// Problem: what do copies, launches and arithmetic cost on a device that we do not have?
 //
-// Way chosen: a small table in which each figure stands beside where it comes from, and three kinds of origin
-// that are never mixed up. Data sheets give memory, peak arithmetic, peak bandwidth and the link's
-// generation. Published measurements give what pinned copies reach on such a link. The rest (the share of a
-// peak that training sustains, the fixed costs of copies, launches and driver calls) is assumed, the same for
-// every device, and each preset's Origin says so in words. The sustained figures are products of the table's
-// columns, so an Origin cannot drift from its figures.
+// Approach: a small table in which each figure stands beside its source, and three kinds of origin that are
+// never mixed. Data sheets give memory, peak arithmetic, peak bandwidth and the link's generation. Published
+// measurements give the rate of pinned copies on such a link. The rest (the share of a peak that training
+// sustains, the fixed costs of copies, launches and driver calls) is assumed, the same for every device, and
+// each preset's Origin says so in words. The sustained figures are products of the table's columns, so an
+// Origin cannot drift from its figures.
 //
-// Rejected: one sustained figure a device without its peak (nobody could tell a measurement from a guess);
+// Rejected: one sustained figure per device without its peak (nobody could tell a measurement from a guess);
 // sparse or half-precision rates (the problems made from layer shapes hold 4-byte elements).
 
 // The shares of a peak that training sustains: our assumptions.
@@ -52,7 +52,7 @@ const (
 	mapTime     = 30_000  // of mapping a 2 MiB page of virtual memory
 )
 
-// link is what pinned copies reach, and who says so.
+// link is the rate of pinned copies, and its source.
 type link struct {
 	name     string
 	out, in  float64 // bytes per second, each direction alone
@@ -144,8 +144,8 @@ func (d *device) hardware() plan.Hardware {
 }
 
 // Presets returns the built-in descriptions, oldest device first and AutoSwap's link last. Each one's Origin
-// says which of its figures are a data sheet's, which were published by somebody who measured, and which we
-// assume. The slice is the caller's.
+// says which figures come from a data sheet, which were published by somebody who measured them, and which we
+// assume. The caller may keep the slice.
 func Presets() []plan.Hardware {
 	all := make([]plan.Hardware, 0, len(devices)+1)
 	for i := range devices {
@@ -157,10 +157,10 @@ func Presets() []plan.Hardware {
 // errUnknown is wrapped by the error of [ByName] for a name that no preset has.
 var errUnknown = errors.New("unknown device")
 
-// ByName returns the preset that a name means, in any case, with or without vendor, spaces and hyphens:
-// "h200", "titan-x", "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". Where a name leaves only
-// the size of the memory open it means the smallest, so that a plan fits the others too. A name that could
-// mean different devices, or none, is an error that lists them and wraps [errUnknown].
+// ByName returns the preset for a name, in any case, with or without vendor, spaces and hyphens: "h200",
+// "titan-x", "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". If a name leaves only the size of
+// the memory open it means the smallest, so that a plan fits the others too. A name that could mean different
+// devices, or none, is an error that lists them and wraps [errUnknown].
 func ByName(name string) (plan.Hardware, error) {
 	if normal(name) == "" {
 		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", errUnknown,
@@ -194,7 +194,7 @@ func Meant(name string) []string {
 	return all
 }
 
-// meant finds the one device that has a name, or else all whose names begin with it.
+// meant finds the one device with a name, or else all whose names begin with it.
 func meant(name string) []*device {
 	key := normal(name)
 	if key == "" || isAutoSwap(name) {

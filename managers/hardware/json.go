@@ -20,8 +20,8 @@ const maxFile = 1 << 20
 // which field to change, and how.
 var ErrInvalid = errors.New("invalid hardware")
 
-// Check returns nil where a description can be simulated with. Figures may be 0 where nothing is known
-// (memory, arithmetic, driver calls), except for the two links' rates and Together.
+// Check returns nil if a description can be simulated with. Figures may be 0 if nothing is known (memory,
+// arithmetic, driver calls), except for the two links' rates and Together.
 func Check(h plan.Hardware) error {
 	if h.Name == "" {
 		return fmt.Errorf("%w: it has no name; set \"name\" to what it should be called in tables",

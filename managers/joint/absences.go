@@ -2,20 +2,19 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// absences are the idle intervals of a schedule as they are carried out, by gap.
+// absences are the idle intervals of a schedule as carried out, by gap.
 type absences struct {
 	m              *model
-	how            []choice // what becomes of it
+	how            []choice // the choice for each gap
 	release, fetch []plan.OpID
-	leave          []plan.OpID // the first position at which it may be gone
-	due            []plan.OpID // the position by which it must be back
-	// of each swap, the position by which its first stay must be over, since a chain makes it again as
-	// scratch
+	leave          []plan.OpID // the first position at which the buffer may be gone
+	due            []plan.OpID // the position by which the buffer must be back
+	// for each swap, the position by which its first stay must end, because a chain recomputes it as scratch
 	evictBy []plan.OpID
 }
 
-// present reports whether buffer b holds memory at position at, and the gap that it is absent in where it
-// does not; -1 where it is not alive.
+// present reports whether buffer b holds memory at position at. It also returns the gap that covers at, or -1
+// where there is none or b is not alive.
 func (a *absences) present(b plan.BufferID, at plan.OpID) (bool, int32) {
 	if !a.m.alive(b, at) {
 		return false, -1

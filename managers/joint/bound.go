@@ -11,9 +11,9 @@ import (
 // The bound.
 //
 // Look at the moment at which op k begins. Its operands are in memory then, and so is every value that was
-// made before and is read later, unless it is out on the host or will be made again. What does not fit within
-// the limit, D bytes, is therefore absent at that one moment: copied out before it and copied in after it, or
-// run again after it. Let z and y be the shares of each value that is swapped and recomputed. With head(a)
+// made before and is read later, unless it is out on the host or will be recomputed. What does not fit within
+// the limit, D bytes, is therefore absent at that moment: copied out before it and copied in after it, or
+// recomputed after it. Let z and y be the shares of each value that are swapped and recomputed. With head(a)
 // the earliest end of op a and tail(b) the least time from the start of op b to the end of the step, both by
 // data and queues alone,
 //
@@ -23,16 +23,15 @@ import (
 //	step     >= start(k) + time of k + sum of op times of y + tail(k+1)
 //	sum of sizes of z and y >= D,  0 <= z, y,  z + y <= 1
 //
-// (a copy out has to wait for the writer, not for readers), since copies of one direction are served one by
-// one and ops of one stream too. This linear program is a relaxation of every plan of the plan format, so its
-// value bounds the step time; so does the Lagrangian for any weights of the rows, each of the two families
-// summing to one. For fixed weights the rest is a fractional knapsack. Weights are found by multiplicative
-// updates, which converge on simplices and need no solver; the best value on the way counts, so that stopping
-// early costs tightness and never truth. An op with variants is tried under each; the least counts.
+// (a copy out waits for the writer, not for readers), since copies in one direction run one at a time, and so
+// do ops of one stream. This linear program is a relaxation of every plan of the plan format, so its value
+// bounds the step time. So does the Lagrangian for any weights of the rows that sum to one in each of the two
+// families. For fixed weights the rest is a fractional knapsack. Weights are found by multiplicative updates,
+// which converge on simplices and need no solver. The best value on the way counts, so stopping early costs
+// tightness and never truth. An op with variants is tried with each; the least counts.
 //
-// Where there are no copy engines, copies stand in the first compute stream. If op k is of that stream, all
-// its ops between a and k, and between k and b, are served in the same queue as the copies, and what runs
-// again too:
+// Without copy engines, copies run on the first compute stream. If op k is on that stream, the stream's ops
+// between a and k, and between k and b, share one queue with the copies and with reruns:
 //
 //	start(k) >= head(a) + time of that stream's ops between a and k
 //	            + sum of out times of z that were last written by a or later, for every a
@@ -40,40 +39,40 @@ import (
 //	            + sum of in times of z and of op times of y that are needed at b or before
 //	            + tail(b), for every b
 //
-// with 0 for head(a) where a is of another stream: its copy is issued behind a, but the stream's own ops need
-// not wait for a. If k is of another stream, the rows above hold as they are: copies are served one by one
-// here too.
+// with 0 for head(a) where a is on another stream: its copy is issued after a, but the stream's own ops need
+// not wait for a. If k is on another stream, the rows above hold as they are: here too, copies run one at a
+// time.
 //
-// Complexity: O(steps x values) for one moment (knapsack.go), on the average. Rejected: one program over all
-// moments at once (a column for each value and moment; the moment of the peak alone came within a few percent
-// of it on the networks tried); an exact linear program by a solver in WebAssembly (starting it takes longer
-// than all of this).
+// Complexity: O(steps x values) for one moment (knapsack.go), on average. Rejected: one program over all
+// moments at once (a column for each value and moment; on the networks tried, the moment of the peak alone
+// came within a few percent of it); an exact linear program by a solver in WebAssembly (starting it takes
+// longer than all of this).
 
-// bounder computes bounds for one problem at any limit.
+// bounder computes bounds of one problem at any limit.
 type bounder struct {
 	m *model
 
-	// Of each op. The first five change with the limit, since the fastest variant may not fit.
-	dur     []int64       // its fastest variant within the limit
+	// Of each op. The first five change with the limit, because the fastest variant may not fit.
+	dur     []int64       // the time of its fastest variant within the limit
 	begin   []int64       // its earliest start
 	head    []int64       // its earliest end
-	tail    []int64       // the least time from its start to the end of the step; one more for the end
-	busy    []int64       // what the ops of the first stream before it take; one more for all
+	tail    []int64       // the least time from its start to the end of the step; one more entry for the end
+	busy    []int64       // time of the first stream's ops before it; one more entry for all
 	least   []int64       // least workspace of its variants, in bytes
-	tight   []int64       // bytes in memory while it begins, if nothing is absent, with that workspace
+	tight   []int64       // one over the number of buffers that it writes
 	shareOf []float64     // one by the number of buffers that it writes
-	readers jagged[int32] // those that read what it makes on another stream
+	readers jagged[int32] // the ops on other streams that read what it makes
 
-	writerOf []int32     // of each access, who wrote what it reads; -1 where it reads nothing or none did
-	ready    []int64     // of each stream, when its next op can begin
-	base     int64       // the step time that no plan undercuts, at any limit
-	moments  []plan.OpID // to look at, the fullest first
-	program  program     // of the moment at hand
-	dual     dual        // of the moment that bounds best, at the last limit asked for
+	writerOf []int32     // the op that wrote what each access reads, if on another stream; -1 otherwise
+	ready    []int64     // when the next op of each stream can begin
+	base     int64       // no plan has a step time below this, at any limit
+	moments  []plan.OpID // the moments to look at, the fullest first
+	program  program     // of the current moment
+	dual     dual        // of the moment with the best bound, at the last limit asked for
 	memo     map[asked]answer
 }
 
-// asked is a question that was put to a bounder, and answer what it found.
+// asked is a question to a bounder, answer what it found.
 type (
 	asked struct {
 		limit int64
@@ -85,24 +84,24 @@ type (
 	}
 )
 
-// dual are the weights at which a moment's Lagrangian was largest: what a nanosecond of each copy engine and
-// of compute is worth there.
+// dual holds the weights at which a moment's Lagrangian was largest: the prices there of a nanosecond of each
+// copy engine and of compute.
 type dual struct {
 	value float64
 	at    plan.OpID
-	// of each row out, summed from the first row on: what a copy out costs that was written there
+	// the rows out, summed from the first on: the price of a copy out of a value written there
 	out []float64
-	// of each row in, summed from the last row back: what a copy in costs that is needed there
+	// the rows in, summed from the last back: the price of a copy in of a value needed there
 	in      []float64
 	outAt   []plan.OpID
 	inAt    []plan.OpID
 	compute float64
-	// serial says that what runs again is in the rows of copies in as well.
+	// serial says that reruns are in the rows of copies in as well.
 	serial bool
 }
 
-// costs returns what the dual asks for copying gap g out and in, and for running it again, in nanoseconds; ok
-// is false where the gap does not span its moment.
+// costs returns the dual's price of copying gap g out and in, and of recomputing it, in nanoseconds; ok is
+// false if the gap does not span the dual's moment.
 func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
 	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
 		return 0, 0, false
@@ -140,7 +139,7 @@ func newBounder(m *model) *bounder {
 	return b
 }
 
-// link finds, for each op, the ops of other streams that make what it reads and that read what it makes.
+// link finds, for each op, the ops on other streams that make what it reads and that read what it makes.
 func (b *bounder) link() {
 	m, p := b.m, b.m.p
 	wrote := make([]int32, len(p.Buffers))
@@ -178,7 +177,7 @@ func (b *bounder) link() {
 	})
 }
 
-// within takes for each op the fastest variant whose workspace fits beside its operands.
+// within picks for each op the fastest variant whose workspace fits beside its operands.
 func (b *bounder) within(limit int64) {
 	m := b.m
 	for i := range m.n {
@@ -200,8 +199,8 @@ func (b *bounder) within(limit int64) {
 	b.paths()
 }
 
-// paths runs the ops with nothing to wait for but their queue, the host and the makers of what they read.
-// Readers of what an op overwrites are not waited for: a plan may give the new value another place.
+// paths computes when ops run if they wait only for their queue, the host and the makers of what they read.
+// They do not wait for readers of what they overwrite: a plan may put the new value elsewhere.
 func (b *bounder) paths() {
 	m, p := b.m, b.m.p
 	clear(b.ready)
@@ -222,7 +221,7 @@ func (b *bounder) paths() {
 		b.ready[q] = b.head[i]
 		b.base = max(b.base, b.head[i])
 	}
-	clear(b.ready) // of each stream, the tail of its next op
+	clear(b.ready) // for each stream, the tail of its next op
 	for i := m.n - 1; i >= 0; i-- {
 		q := p.Ops[i].Stream
 		t := b.ready[q]
@@ -234,7 +233,7 @@ func (b *bounder) paths() {
 	}
 }
 
-// loads counts what holds a value when each op begins.
+// loads counts the bytes that hold a value when each op begins.
 func (b *bounder) loads() {
 	m, p := b.m, b.m.p
 	delta := make([]int64, (m.n+1)*m.k)
@@ -270,18 +269,18 @@ func (b *bounder) loads() {
 	}
 }
 
-// inOrder reports whether both ends of a gap are on one stream: then the value is there whenever an op of
+// inOrder reports whether both ends of a gap are on one stream: then the value is present whenever an op of
 // that stream between them runs. What another stream does at that moment is not known.
 func (b *bounder) inOrder(x *gap) bool {
 	return b.m.p.Ops[x.after].Stream == b.m.p.Ops[x.before].Stream
 }
 
-// pickMoments picks the moments to look at: the fullest of each quarter of the iteration, the fullest of all
-// first.
+// pickMoments picks the moments to look at: the fullest of each quarter of the iteration, in order of
+// fullness.
 func (b *bounder) pickMoments() {
 	n := b.m.n
 	quarters := b.m.params.moments
-	if n > b.m.params.momentsOps { // the fullest alone
+	if n > b.m.params.momentsOps { // only the fullest
 		quarters = 1
 	}
 	for q := range quarters {
@@ -298,13 +297,13 @@ func (b *bounder) pickMoments() {
 	slices.SortStableFunc(b.moments, func(x, y plan.OpID) int { return cmp.Compare(b.tight[y], b.tight[x]) })
 }
 
-// bound returns what no plan within the limit undercuts, in nanoseconds. Turns bounds the updates of each
-// moment.
+// bound returns a step time, in nanoseconds, that no plan within the limit can beat. turns bounds the updates
+// for each moment.
 func (b *bounder) bound(limit int64, turns int) int64 {
 	key := asked{limit, turns}
 	x, ok := b.memo[key]
 	if !ok {
-		b.dual = dual{} // those of other limits are known still
+		b.dual = dual{} // those of other limits are in the memo
 		x.value = b.compute(limit, turns)
 		x.dual = b.dual
 		b.memo[key] = x
@@ -340,8 +339,7 @@ func (b *bounder) compute(limit int64, turns int) int64 {
 	return best
 }
 
-// moment bounds the step time if missing bytes have to be absent when op k begins, which takes dur
-// nanoseconds.
+// moment bounds the step time if missing bytes must be absent when op k begins, which takes dur nanoseconds.
 func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	var after int64
 	if int(k)+1 < b.m.n {
@@ -369,7 +367,7 @@ func (b *bounder) moment(k plan.OpID, missing, dur int64, turns int) int64 {
 	if math.IsInf(best, 1) {
 		return math.MaxInt64
 	}
-	if lp.serial && b.m.k == 1 { // something leaves memory and returns, and hooks are work of the same queue
+	if lp.serial && b.m.k == 1 { // something leaves memory and returns, and its hooks run in the same queue
 		best += float64(b.m.saving)
 	}
 	return int64(best * (1 - 1e-9))

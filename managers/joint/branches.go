@@ -6,29 +6,29 @@ import (
 	"slices"
 )
 
-// The ascent of the bound over intervals, and its branches.
+// The ascent of the bound over intervals, and its branch and bound.
 //
-// The volume algorithm moves from the best rates known along an average of slopes, in which the newest has
-// the share that makes the average shortest. Its step is a part of what is missing to the time of a known
-// plan: the part grows while the average points upwards and shrinks where twenty turns have won nothing. It
-// stops where some hundred turns have won next to nothing.
+// The volume algorithm moves from the best known rates along an average of subgradients, in which the newest
+// has the weight that makes the average shortest. Its step covers a share of the gap to the time of a known
+// plan. The share grows while the average points upwards, and shrinks after twenty turns without a gain. The
+// ascent stops after some hundred turns with almost no gain.
 //
-// It begins with the memory of a few ops (phases.go), and goes on from the rates that it found there with
-// that of more, as long as there is work left for a hundred turns.
+// The ascent starts with the memory of a few ops (phases.go). From the rates found there it continues with
+// the memory of more ops, as long as work for a hundred turns is left.
 //
-// A branch decides for one span whether anything of it is made again. If so, the ops run once and are paid
-// for in full, and further shares cost nothing more than what later positions add; if not, it only swaps. The
-// later a value is made again, the more runs again, and a cheap run at an early position must not pay for a
-// share of a dear one. So where nothing else is left to decide, a branch is split at a position: the span is
-// made again there or behind it, once at the least, or nowhere but before it.
+// A branch decides for one span whether any of it is recomputed. If so, the ops run once and are paid for in
+// full, and further shares cost only what later positions add; if not, the span is only swapped. The later a
+// value is recomputed, the more ops run, and a cheap run at an early position must not pay for a share of an
+// expensive one. So once that is decided for every span, a branch splits at a position: the span is
+// recomputed at least once at or after it, or only before it.
 //
-// The least of all open branches is the bound. The branch that bounds lowest is split next, at the span that
-// the ascent had made again most often, by size.
+// The lowest bound of all open branches is the bound. The branch with the lowest bound is split next, at the
+// span that the ascent recomputed most often, weighted by size.
 
-// decision is what a branch has settled for a span, in indices of its makings.
+// decision is what a branch has decided for a span, as indices of its makings.
 type decision struct {
-	until int // it is not made again in one of these, nor behind
-	since int // it is made again in one from here on, once at the least; -1 where that is open
+	until int // it is not recomputed in this one or a later one
+	since int // it is recomputed at least once in this one or a later one; -1 if undecided
 }
 
 // branch is a case of the bound.
@@ -36,11 +36,11 @@ type branch struct {
 	decided []decision
 	value   float64
 	rates   rates
-	next    int // the span to decide on, -1 for none
-	at      int // the making to split it at
+	next    int // the next span to decide on, -1 for none
+	at      int // the index of the making to split it at
 }
 
-// prove returns a bound as close to the known plan's time as this much work gets it. It stops once that plan
+// prove returns a bound as close to the known plan's time as the given work allows. It stops once that plan
 // takes at most the share enough longer than the bound.
 func (s *intervals) prove(known, enough float64, work int64) float64 {
 	done, rootWork := known/(1+enough), work
@@ -67,7 +67,7 @@ func (s *intervals) prove(known, enough float64, work int64) float64 {
 	return open[0].value
 }
 
-// root bounds the case in which nothing is decided, with the memory of more and more ops.
+// root bounds the undecided problem, level by level with the memory of more ops.
 func (s *intervals) root(known, done float64, work int64) (x branch) {
 	work += s.work
 	nothing := make([]decision, len(s.spans))
@@ -92,7 +92,7 @@ func (s *intervals) root(known, done float64, work int64) (x branch) {
 	return x
 }
 
-// turn returns what a turn of the ascent over some phases counts for.
+// turn returns the work counted for a turn of the ascent over some phases.
 func (s *intervals) turn(p *phases) int64 {
 	work := int64(len(p.instants))
 	for k := range s.spans {
@@ -102,7 +102,7 @@ func (s *intervals) turn(p *phases) int64 {
 	return work
 }
 
-// settle makes a case the one at hand.
+// settle sets the decisions of the current case.
 func (s *intervals) settle(d []decision) {
 	for k := range s.spans {
 		s.spans[k].decided = d[k]
@@ -111,7 +111,7 @@ func (s *intervals) settle(d []decision) {
 	s.pair()
 }
 
-// branch bounds the case at hand, from given rates on.
+// branch bounds the current case, starting from the given rates.
 func (s *intervals) branch(d []decision, from rates, known, done float64, work int64) branch {
 	for k := range s.spans {
 		x := &s.spans[k]
@@ -124,8 +124,9 @@ func (s *intervals) branch(d []decision, from rates, known, done float64, work i
 	return x
 }
 
-// split picks the span to decide on next, and the making to split it at: one that is made again, by what is
-// known so far perhaps and perhaps not; else one that is, in makings that cost more than the least.
+// split picks the span to decide on next, and the making to split it at. It prefers spans that the ascent
+// recomputed although nothing decides that they are; then spans recomputed in makings that cost more than the
+// least.
 func (s *intervals) split() (span, at int) {
 	span = -1
 	var most float64
@@ -149,31 +150,31 @@ func (s *intervals) split() (span, at int) {
 const (
 	// The root gets at most 1/rootPart of the work, and each branch at most 1/branchPart.
 	rootPart, branchPart = 2, 30
-	// A level of the root is worth it where there is work left for so many turns.
+	// A further level of the root is tried only if work for this many turns is left.
 	fewestTurns = 100
-	// firstStep is the part of what is missing that the first step goes, largestStep the most that any goes.
+	// The first step covers the share firstStep of the remaining gap; no step covers more than largestStep.
 	firstStep, largestStep = 0.1, 2
-	// longer is what the step is multiplied by where the average points upwards. It is multiplied by shorter
-	// where so many turns as fallow have won nothing.
+	// The step is multiplied by longer when the average points upwards, and by shorter after fallow turns
+	// without a gain.
 	longer, shorter, fallow = 1.1, 0.66, 20
-	// above is how far above the best value the target lies at the least, as a share of it.
+	// The target lies above the best value by at least this share of it.
 	above = 1e-3
-	// newestShare bounds the share of the newest slope in the average: with more the average forgets, with
-	// less it follows too late. It is halved every so many turns as review, down to leastShare, once steps
-	// are shorter than the first by the factor settled.
+	// newestShare bounds the weight of the newest subgradient in the average. With more, the average forgets;
+	// with less, it follows too late. Every review turns the bound is halved, down to leastShare, if steps
+	// are then shorter than the first by the factor settled.
 	newestShare, leastShare, review, settled = 0.2, 1e-4, 100, 5
-	// worthwhile is the part of the bound that has to be won within so many turns as patience. It takes some
-	// hundreds to leave a ridge.
+	// The ascent stops if the bound grows by less than the share worthwhile within patience turns. Leaving a
+	// ridge takes some hundreds.
 	worthwhile, patience = 1e-4, 500
 )
 
-// ascend improves the rates at hand until the work counted comes to so much, the value to done, or no more is
-// won. It returns the best value and its rates.
+// ascend improves the current rates until it has spent work, reached done, or stops gaining. It returns the
+// best value and its rates.
 func (s *intervals) ascend(known, done float64, work int64) (float64, rates) {
 	best := s.value()
 	at, mean := s.rates.clone(), s.slope.clone()
 	step, lost, share := firstStep, 0, newestShare
-	reviewed := math.Inf(-1) // the best value at the last review
+	reviewed := math.Inf(-1) // the best value at the last review of progress
 	for turn := 1; s.work < work && best < done; turn++ {
 		length := at.upwards(&mean)
 		if length == 0 {
@@ -241,7 +242,7 @@ func (r *rates) mix(x *rates, share float64) {
 	}
 }
 
-// upwards returns the squared length of a direction, without what would take rates at 0 below it.
+// upwards returns the squared length of a direction, without components that would make a rate of 0 negative.
 func (r *rates) upwards(direction *rates) (sum float64) {
 	d := direction.each()
 	for k, a := range r.each() {
@@ -254,8 +255,8 @@ func (r *rates) upwards(direction *rates) (sum float64) {
 	return sum
 }
 
-// move sets the rates to those that lie so far from others in a direction. None is below 0, and between two
-// ops both engines together cost no more than compute does.
+// move sets the rates to the point at distance far from others in a direction. No rate becomes negative, and
+// between two ops both engines together cost no more than compute.
 func (r *rates) move(from, direction *rates, far float64, between []bool) {
 	for i := range r.memory {
 		r.memory[i] = max(from.memory[i]+far*direction.memory[i], 0)

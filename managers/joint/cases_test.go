@@ -27,9 +27,9 @@ var update = flag.Bool("update", false, "write the tables again")
 // nanoseconds longer
 const unit = 976_662
 
-// TestDecisionsAreAsInTestdata plans small problems, given as text, within budgets in mebibytes. A line is
-// an op: its name, "!" behind it if it cannot run again, its time, what it reads, ">", what it writes;
-// sizes in mebibytes stand behind a colon at the first mention. "link 3" makes copies three times as slow.
+// TestDecisionsAreAsInTestdata plans small problems, given as text, within budgets in mebibytes. A line is an
+// op: its name, followed by "!" if it cannot be rerun, its time, what it reads, ">", what it writes. Sizes in
+// mebibytes follow a colon at the first mention. "link 3" makes copies three times as slow.
 func TestDecisionsAreAsInTestdata(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {

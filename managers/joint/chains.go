@@ -7,21 +7,21 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Rematerialization: the ops that run again, just before an op that needs what was dropped.
+// Rematerialization: ops rerun just before an op that needs a dropped value.
 //
-// Problem: to make a value again its producers run again, and what these read may be gone by then too. The
-// chain of ops takes time and, while it runs, memory; what it makes on the way may serve later ops that would
-// need chains of their own.
+// The problem: to recompute a value its producers are rerun, and their inputs may be gone by then too. The
+// chain of ops takes time and, while it runs, memory. Its intermediate results may serve later ops that would
+// otherwise need chains of their own.
 //
-// Way chosen: positions are gone through in order of time. A chain is collected depth first from what is
-// unmet, as far back as values that are there; a value that a copy back brings later is fetched early if it
-// fits. What the chain makes and other dropped buffers need later is retained as long as memory allows, the
-// one needed last given up first. A chain that cannot run, or passes the limit, falls back to a swap, else
-// the buffer is kept.
+// The approach: go through positions in order of time. A chain is collected depth first from what is missing,
+// back to values that are present. A value that a later copy back would bring is fetched early if it fits.
+// Results that other dropped buffers need later are retained as long as memory allows; the one needed last is
+// given up first. If a chain cannot run or exceeds the limit, the buffer is swapped instead, or kept if it
+// cannot be.
 //
 // Complexity: O(ops of all chains), bounded by a multiple of the iteration's ops. Rejected: the cost of each
-// chain by itself, as package chain has it (what a chain costs depends on what else is absent; it serves as
-// the first price).
+// chain in isolation, as computed by package chain (the cost of a chain depends on what else is absent; the
+// isolated cost serves as the first price).
 
 // chains are the reruns of a schedule.
 type chains struct {
@@ -34,21 +34,21 @@ type chains struct {
 
 	reruns    []rerun
 	ops       []plan.OpID // of all reruns
-	rerunTime []int64     // of each position, time of its rerun
-	visited   int         // ops looked at for chains
+	rerunTime []int64     // time of the rerun at each position
+	visited   int         // ops looked at for chains so far
 
-	// Of the rerun at hand.
+	// Of the current rerun.
 	epoch    int32
-	opEpoch  []int32 // of each op, the stamp of the chain that it is in
-	lastUse  []int32 // of each buffer, its last use in the chain
+	opEpoch  []int32 // the stamp of the chain that each op is in
+	lastUse  []int32 // the last use of each buffer in the chain
 	useEpoch []int32
 	targets  []int32
 	retained []int32
 	early    []int32
 	unmet    []need
-	freed    []int64 // of each op of a chain, bytes of what it is the last to use
-	dropped  []int32 // the gaps whose values are made again
-	lists    lists   // of these, by the position by which they must be back
+	freed    []int64 // for each op of a chain, the bytes that it is the last to use
+	dropped  []int32 // the gaps whose values are recomputed
+	lists    lists   // the dropped gaps, by the position at which they are due
 }
 
 // rerun is a chain before position at: ops[from:to].
@@ -57,13 +57,13 @@ type rerun struct {
 	from, to int32
 }
 
-// need is a value that a chain has to have: what buffer holds just before op at.
+// need is a value that a chain reads: the contents of buffer just before op at.
 type need struct {
 	buffer plan.BufferID
 	at     plan.OpID
 }
 
-// place places a rerun before every op that needs something dropped and not yet back, in order of time.
+// place places a rerun before every op that needs a dropped value that is not back yet, in order of time.
 func (c *chains) place() {
 	m := c.m
 	if c.setting.timing != nil {
@@ -84,7 +84,7 @@ func (c *chains) place() {
 	}
 }
 
-// placeByDue is place where values may have to be back earlier than they are needed.
+// placeByDue does the same where values may be due earlier than they are needed.
 func (c *chains) placeByDue() {
 	c.dropped = c.dropped[:0]
 	for _, g := range c.m.byBefore {
@@ -106,7 +106,7 @@ func (c *chains) placeByDue() {
 	}
 }
 
-// placeAt brings the targets back before op at. A target whose chain cannot be run is kept after all.
+// placeAt brings the targets back before op at. A target whose chain cannot run is swapped or kept instead.
 func (c *chains) placeAt(at plan.OpID) {
 	from := int32(len(c.ops))
 	c.collectAll(at, from)
@@ -144,11 +144,11 @@ func (c *chains) collectAll(at plan.OpID, from int32) {
 	}
 }
 
-// pullEarly has what a chain reads before op at, and was to come back later, come back in time for it.
+// pullEarly moves forward the return of values that a chain reads before op at.
 func (c *chains) pullEarly(at plan.OpID) {
 	for k, g := range c.early {
 		if c.absences.due[g] <= at {
-			c.early[k] = -1 // twice in the list
+			c.early[k] = -1 // in the list twice
 			continue
 		}
 		c.memory.holdThroughout(c.m.gaps[g].size, at, c.absences.due[g])
@@ -156,8 +156,8 @@ func (c *chains) pullEarly(at plan.OpID) {
 	}
 }
 
-// retainLess drops retained values, the one that is needed last first, until the chain runs within the limit
-// or nothing is retained. It records how much memory the chain takes.
+// retainLess drops retained values, the one needed last first, until the chain runs within the limit or
+// nothing is retained. It records the memory that the chain takes.
 func (c *chains) retainLess(at plan.OpID, chain []plan.OpID) {
 	for {
 		c.memory.rerunPeak[at] = c.chainPeak(at, chain)
@@ -172,8 +172,7 @@ func (c *chains) retainLess(at plan.OpID, chain []plan.OpID) {
 	}
 }
 
-// fallBackToSwap gives up a rerun that needs more memory than there is, where all that it was to bring back
-// can be swapped.
+// fallBackToSwap gives up a rerun that needs more memory than there is, if all its targets can be swapped.
 func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 	if c.noSwap {
 		return false
@@ -199,8 +198,7 @@ func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 	return true
 }
 
-// fallBack treats gap g, whose chain cannot be run, in another way: swapped where it can be, else kept after
-// all.
+// fallBack handles gap g, whose chain cannot run, in another way: swap if possible, otherwise keep.
 func (c *chains) fallBack(g int32) {
 	x := &c.m.gaps[g]
 	if x.canSwap && !c.noSwap {
@@ -211,15 +209,15 @@ func (c *chains) fallBack(g int32) {
 	c.memory.hold(x.size, c.absences.leave[g], c.absences.due[g])
 }
 
-// swapInstead has gap g swapped, back when it is needed.
+// swapInstead swaps gap g, with its copy back due when the value is needed.
 func (c *chains) swapInstead(g int32) {
 	before := c.m.gaps[g].before
 	c.memory.hold(-c.m.gaps[g].size, c.absences.due[g], before)
 	c.absences.how[g], c.absences.due[g], c.absences.fetch[g] = swap, before, before
 }
 
-// collect adds to the rerun at position at the ops that make the value which b holds there. Its ops begin at
-// from.
+// collect adds to the rerun at position at the ops that make the value that b holds there. The ops of the
+// rerun begin at from.
 func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 	p := c.m.p
 	c.unmet = append(c.unmet[:0], need{b, at})
@@ -257,14 +255,14 @@ func (c *chains) collect(b plan.BufferID, at plan.OpID, from int32) bool {
 	return true
 }
 
-// require asks for what op o reads if it runs again before op at, and checks that it overwrites nothing that
-// is there.
+// require adds what op o reads to the needs if o is rerun before op at, and checks that o overwrites nothing
+// that is present.
 func (c *chains) require(o, at plan.OpID) bool {
 	p := c.m.p
 	*c.steps += 4 * int64(len(p.AccessesOf(o)))
 	for _, a := range p.AccessesOf(o) {
 		there, g := c.absences.present(a.Buffer, at)
-		// made again as scratch, unless pulled: its first stay must be over
+		// it is recomputed as scratch unless pulled early, so its first stay must end before
 		if !there && g >= 0 && c.absences.how[g] == swap {
 			c.absences.evictBy[g] = min(c.absences.evictBy[g], at)
 		}
@@ -290,8 +288,8 @@ func (c *chains) require(o, at plan.OpID) bool {
 	return true
 }
 
-// retain decides what of a chain's results stays for its own use: what is dropped, has its value, and fits
-// until then.
+// retain decides which of a chain's results stay for their own later use: those that were dropped, now have
+// the right value, and fit until then.
 func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 	m, p := c.m, c.m.p
 	c.retained = c.retained[:0]
@@ -327,7 +325,7 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 	c.retained = kept
 }
 
-// chainPeak returns the most bytes in memory while the chain runs before op at.
+// chainPeak returns the peak bytes in memory while the chain runs before op at.
 func (c *chains) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
 	m, p := c.m, c.m.p
 	live := c.memory.load[at] - m.born[at] - (c.setting.work[at] - m.work[at])
@@ -344,7 +342,7 @@ func (c *chains) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
 			c.lastUse[a.Buffer] = int32(k)
 		}
 	}
-	c.epoch++ // marks of buffers that the chain has made; those of ops have served
+	c.epoch++ // now it stamps buffers that the chain has made; the stamps of ops are no longer needed
 	peak := live
 	c.freed = slices.Grow(c.freed[:0], len(chain))[:len(chain)]
 	clear(c.freed)

@@ -1,28 +1,28 @@
 package joint
 
-// What swapping and dropping cost, learnt from schedules.
+// The costs of swapping and dropping, learnt from schedules.
 //
-// Problem: the cost of an absence depends on the other absences. To recompute a buffer, its inputs may have
-// to be recomputed first, and a copy waits for those ahead of it in the queue. Neither is known before a
-// schedule is made.
+// The problem: the cost of an absence depends on the other absences. To recompute a buffer, its inputs may
+// have to be recomputed first, and a copy waits for those ahead of it in the queue. Neither is known before
+// there is a schedule.
 //
-// Way chosen: choose, make a schedule, move the costs part of the way towards what it showed, and choose
-// again, as Lagrangian relaxation moves its multipliers. Complexity: O(gaps + producers + copies) a schedule.
-// Rejected: to take over the new costs at once, since two choices then displace each other forever.
+// The approach: choose, make a schedule, move the costs part of the way towards what it showed, and choose
+// again, as Lagrangian relaxation moves its multipliers. Complexity: O(gaps + producers + copies) per
+// schedule. Rejected: adopting the new costs at once, because two choices then displace each other forever.
 
-// costs are what the treatment of each gap cost in the schedules seen so far.
+// costs are what each gap's choices cost in the schedules seen so far.
 type costs struct {
 	m         *model
-	recompute []float64 // of each gap: what dropping it costs, chains and all
-	wait      []float64 // of each gap: what compute waited for its copies back
-	reruns    []float64 // of each op: how often it ran again
+	recompute []float64 // for each gap: the cost of dropping it, chains included
+	wait      []float64 // for each gap: how long compute waited for its copies back
+	reruns    []float64 // for each op: how often it was rerun
 }
 
 func newCosts(m *model) costs {
 	return costs{m, make([]float64, len(m.gaps)), make([]float64, len(m.gaps)), make([]float64, m.n)}
 }
 
-// forget sets costs back to what they are before any schedule has been seen.
+// forget resets the costs to those before any schedule has been seen.
 func (c *costs) forget() {
 	for g := range c.recompute {
 		c.recompute[g], c.wait[g] = float64(c.m.gaps[g].chainTime), 0
@@ -32,9 +32,9 @@ func (c *costs) forget() {
 	}
 }
 
-// learn moves costs towards what a schedule has shown: an op that ran again for others, because what it makes
-// was not there, makes dropping its result dearer; a copy back that compute waited for makes swapping dearer
-// for all whose copies stood in that queue.
+// learn moves costs towards what a schedule has shown. If an op was rerun for others because its result was
+// absent, dropping that result becomes more expensive. If compute waited for a copy back, swapping becomes
+// more expensive for all gaps whose copies were in that queue.
 func (c *costs) learn(s *schedule) {
 	m := c.m
 	for i := range c.reruns {
@@ -73,5 +73,5 @@ func (c *costs) learn(s *schedule) {
 	}
 }
 
-// density is what dropping gap g costs, in nanoseconds for 1024 bytes.
+// density is the cost of dropping gap g, in nanoseconds per 1024 bytes.
 func (c *costs) density(g int32) float64 { return c.recompute[g] * 1024 / float64(c.m.gaps[g].size) }

@@ -7,57 +7,57 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
-// First choices: a greedy cover of what passes the limits.
+// Initial choices: a greedy cover of the excess over the limits.
 //
-// Problem: some set of absences that takes the load under the limits everywhere, for the least time. It is a
-// covering problem: each gap covers the positions that it spans, by its size, at a cost that depends on the
-// copy engines.
+// The problem: find a set of absences that brings the load under the limits everywhere, at the least cost in
+// time. It is a covering problem: each gap covers the positions that it spans, by its size, at a cost that
+// depends on the copy engines.
 //
-// Way chosen: each candidate has a price, and the cheapest for the bytes that it takes off goes first until
-// no position is over; what is still over is covered at the price of waiting (coverRest); then the dearest
-// that is not needed is taken back (prune). Prices of copies come from the dual of the bound's linear
-// program, from a sweep of fixed shares, or from filling the copy engines to the brim (fill.go); then they
-// move with what schedules show (costs.go).
+// The approach: each candidate has a price. The cheapest per byte of excess removed is taken first, until no
+// position is over its limit. What is still over is covered at the price of waiting (coverRest). Then the
+// most expensive that are not needed are taken back (prune). Prices of copies come from the dual of the
+// bound's linear program, from a sweep of fixed shares, or from filling the copy engines to the brim
+// (fill.go); then they follow what schedules show (costs.go).
 //
 // Complexity: O(gaps log gaps) for a cover: a sort, and a segment tree (plan/curve) for the load. Rejected:
-// one price for all problems (what a copy costs shows only in a schedule); an exact cover (see joint.go).
+// one price for all problems (only a schedule shows what a copy costs); an exact cover (see joint.go).
 
-// prices say what a candidate costs while gaps are chosen. Times on a copy engine are worth a share of the
-// same time on the compute stream: nothing while the engine has room, all of it when the engine is what the
-// step waits for. Which share it is shows only when a schedule is made, so that several are tried.
+// prices are the costs of candidates while gaps are chosen. Time on a copy engine is worth a share of the
+// same time on the compute stream: nothing while the engine is idle, all of it when the step waits for the
+// engine. Only a schedule shows which share it is, so several are tried.
 type prices struct {
-	// what a nanosecond of copying is worth in nanoseconds of compute; negative forbids swapping
+	// the price of a nanosecond of copying in nanoseconds of compute; negative forbids swapping
 	copy      float64
-	recompute float64 // what a nanosecond of running again is worth; negative forbids recomputing
+	recompute float64 // the price of a nanosecond of recomputation; negative forbids recomputing
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
-	// dual, where not nil, prices copies and reruns by the dual of the bound's linear program; copy then
-	// scales what it asks for copies.
+	// dual, if not nil, prices copies and reruns by the dual of the bound's linear program; copy then scales
+	// its prices of copies.
 	dual *dual
-	// fill swaps at the fullest position, before anything else, what copies can carry without being waited
-	// for; split keeps out of it what is so cheap to run again that the copies are better spent on others, in
-	// nanoseconds for 1024 bytes.
+	// fill first swaps at the fullest position as much as copies can carry without anyone waiting. split
+	// keeps out of it gaps that are cheaper to recompute, in nanoseconds per 1024 bytes: the copies are
+	// better spent on others.
 	fill  bool
 	split float64
 }
 
-// cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what
-// turns out not to be needed.
+// cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back those
+// that turn out not to be needed.
 type cover struct {
 	schedule *schedule
 	costs    costs
 	engines  engines
-	tree     *curve.Tree // of each op, bytes by which it passes its limit
-	values   []int64     // to fill the tree with
-	sum      []float64   // of excess before each position, scaled to the largest
+	tree     *curve.Tree // bytes by which each op exceeds its limit
+	values   []int64     // to fill the tree
+	sum      []float64   // the excess summed before each position, scaled to the largest
 	peak     int64       // the largest excess
 	noDrop   bool        // recomputing is switched off
-	order    []int32     // candidates: gaps, and behind them variants
+	order    []int32     // candidates: gaps, then variants
 	rated    []rated     // to sort them
-	rate     []float64   // of each candidate
+	rate     []float64   // of each candidate: cost per byte
 	cheapest []choice    // of each gap
-	from, to []plan.OpID // of each gap: where its absence is sure to have begun, and to end
-	whole    []bool      // of each gap chosen to be swapped: it counts from access to access
+	from, to []plan.OpID // for each gap: the ops between which it is sure to be absent
+	whole    []bool      // for each gap that is swapped: it counts from access to access
 
 	across    []int32   // of gapsAcross
 	densities []float64 // of quantile, sorted
@@ -98,7 +98,7 @@ func newCover(s *schedule) *cover {
 	return c
 }
 
-// ready returns when a copy out of the gap can begin if nothing is waited for.
+// ready returns when a copy out of the gap can begin if it waits for nothing but the writer.
 func (c *cover) ready(x *gap) int64 {
 	if x.writer < 0 {
 		return 0
@@ -106,8 +106,8 @@ func (c *cover) ready(x *gap) int64 {
 	return c.schedule.m.end[x.writer]
 }
 
-// choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a
-// candidate chose.
+// choose fills s.setting.choice under the prices, for the schedule's limits. It starts from a candidate's
+// choices, or from scratch if from is nil.
 func (c *cover) choose(pr prices, from *candidate) {
 	s, m := c.schedule, c.schedule.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
@@ -119,7 +119,7 @@ func (c *cover) choose(pr prices, from *candidate) {
 	if from == nil && pr.fill {
 		c.fill(pr.split)
 	}
-	for _, g := range c.order { // what is absent without anyone waiting
+	for _, g := range c.order { // absences for which nobody waits
 		if c.tree.Peak() <= 0 {
 			break
 		}
@@ -144,7 +144,7 @@ func (c *cover) choose(pr prices, from *candidate) {
 	c.prune()
 }
 
-// begin keeps everything and runs each op its fastest way, or does as a candidate chose.
+// begin keeps everything and uses the fastest variants, or copies a candidate's choices.
 func (c *cover) begin(from *candidate) {
 	s, m := c.schedule, c.schedule.m
 	for i := range m.variants {
@@ -163,7 +163,8 @@ func (c *cover) begin(from *candidate) {
 	}
 }
 
-// rateAll lists the candidates and rates each: its cost for the bytes that it takes off where that helps.
+// rateAll lists the candidates and rates each: its cost per byte that it removes where the load is over a
+// limit.
 func (c *cover) rateAll(pr prices) {
 	s, m := c.schedule, c.schedule.m
 	c.order = c.order[:0]
@@ -180,14 +181,14 @@ func (c *cover) rateAll(pr prices) {
 			value = 0
 		}
 		if value <= 0 {
-			s.setting.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
+			s.setting.choice[g] = keep // it gains nothing here, whatever was chosen elsewhere
 			continue
 		}
 		c.cheapest[g] = how
 		c.rate[g] = (cost + 1) / value
 		c.order = append(c.order, g)
 	}
-	for k := range m.variants { // a variant is a candidate for one position
+	for k := range m.variants { // a variant covers one position
 		x := &m.variants[k]
 		if c.sum[x.op+1] > c.sum[x.op] {
 			value := float64(x.saves)
@@ -200,7 +201,7 @@ func (c *cover) rateAll(pr prices) {
 	}
 }
 
-// price returns the cheapest way to be rid of gap g and what it costs, keep where there is none.
+// price returns the cheapest way to make gap g absent and its cost, or keep if there is no way.
 func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 	m := c.schedule.m
 	x := &m.gaps[g]
@@ -217,7 +218,7 @@ func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 				}
 			}
 		}
-		// compute waits, whatever else happens
+		// compute waits at least this long, whatever else happens
 		if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room {
 			cost = max(cost, float64(x.evictTime+x.prefetchTime-room))
 		}
@@ -228,7 +229,7 @@ func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 	return how, cost
 }
 
-// load fills the tree with what passes the limits, less what a candidate takes off.
+// load fills the tree with the excess over the limits, minus what a candidate's choices remove.
 func (c *cover) load(from *candidate) {
 	s, m := c.schedule, c.schedule.m
 	for i := range c.values {
@@ -248,8 +249,8 @@ func (c *cover) load(from *candidate) {
 	}
 }
 
-// sort puts the candidates in order of rate. What is compared is copied beside what is sorted: comparisons
-// that look rates up take twice as long.
+// sort puts the candidates in order of rate. It copies the rates beside the indices first: a comparison that
+// looks rates up takes twice as long.
 func (c *cover) sort() {
 	c.rated = c.rated[:0]
 	for _, g := range c.order {
@@ -275,7 +276,7 @@ type rated struct {
 	gap  int32
 }
 
-// takeVariant takes a variant with less workspace where that is needed.
+// takeVariant uses a variant with less workspace where that is needed.
 func (c *cover) takeVariant(x *variant) {
 	s, i := c.schedule, int(x.op)
 	over := c.tree.Max(i, i+1)
@@ -287,8 +288,8 @@ func (c *cover) takeVariant(x *variant) {
 	c.tree.Add(i, i+1, s.setting.work[i]-have)
 }
 
-// coverRest covers what is left, now at the price of waiting: copies count in full, and reach from access to
-// access.
+// coverRest covers the remaining excess, now at the price of waiting: copies count in full, and absences
+// reach from access to access.
 func (c *cover) coverRest(pr prices) {
 	s, m := c.schedule, c.schedule.m
 	if c.tree.Peak() <= 0 {
@@ -340,7 +341,7 @@ func (c *cover) coverRest(pr prices) {
 		if s.setting.choice[g] == recompute {
 			continue
 		}
-		// it was swapped: the copies' own time
+		// it is swapped already: cover the time of its copies as well
 		left, right := c.tree.Max(int(x.after)+1, int(c.from[g])), c.tree.Max(int(c.to[g]), int(x.before))
 		if left > 0 || right > 0 {
 			s.setting.choice[g] = c.cheapest[g]
@@ -353,7 +354,7 @@ func (c *cover) coverRest(pr prices) {
 	}
 }
 
-// prune takes back what is not needed, the dearest first.
+// prune takes back absences that are not needed, the most expensive first.
 func (c *cover) prune() {
 	s, m := c.schedule, c.schedule.m
 	for _, g := range m.choices {
@@ -381,7 +382,7 @@ func (c *cover) prune() {
 	}
 }
 
-// excess sums what passes the limits when everything is kept.
+// excess sums what exceeds the limits when everything is kept.
 func (c *cover) excess() {
 	s, m := c.schedule, c.schedule.m
 	c.peak = 0

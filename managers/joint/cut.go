@@ -1,17 +1,17 @@
 package joint
 
-// cut is the search for the margin by which limits are lowered for choices, since addresses take the plan
-// above them. Bytes.
+// cut is the search for the margin, in bytes, by which limits are lowered for choices, because addresses take
+// the plan above its live bytes.
 type cut struct {
-	margin     int64 // at present
+	margin     int64 // the current margin
 	tooLittle  int64 // the largest margin that was too little
-	sufficient int64 // the smallest that did, -1 where none has yet
-	seed       int64 // the one that did for the neighbours, 0 where it is not known
+	sufficient int64 // the smallest margin that was enough, -1 if none has been yet
+	seed       int64 // the margin that was enough at neighbouring limits, 0 if unknown
 	step       int64 // the most by which the margin grows at first
-	tolerance  int64 // how close to each other too little and sufficient need come
+	tolerance  int64 // tooLittle and sufficient need not come closer than this
 	limit      int64
 	rounds     int
-	last       bool // limits are as low as can be
+	last       bool // limits are as low as they can be
 	greedy     bool // the last plan was too large for a search for places
 }
 
@@ -20,42 +20,42 @@ type move int
 
 const (
 	stop    move = iota
-	tighten      // limits only where places stick out
-	lower        // limits by the margin
+	tighten      // lower limits only where places lie above the limit
+	lower        // lower all limits by the margin
 )
 
-// packedBy notes how places were looked for. Those of a greedy pass scatter, and margins are told apart by
-// steps only.
+// packedBy notes how places were looked for. The results of a greedy pass scatter, so margins that differ by
+// less than a step then count as equal.
 func (c *cut) packedBy(greedy bool) {
 	if c.greedy = greedy; greedy {
 		c.tolerance = c.step
 	}
 }
 
-// next chooses the margin after a round in which the plan missed the limit by miss bytes; at most 0 means
-// that it fits. over says that the choices did not meet their own limits, known that a plan is known that
-// fits, and tightens that tightening may be tried.
+// next chooses the margin after a round in which the plan exceeded the limit by miss bytes, or fits if miss
+// is at most 0. over says that the choices did not meet their own limits, known that a plan that fits is
+// known, and tightens that tightening may be tried.
 func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 	near := c.margin-c.tooLittle <= c.tolerance
 	switch {
-	case miss <= 0: // perhaps less would have done
+	case miss <= 0: // perhaps less would have been enough
 		c.sufficient = c.margin
 	case c.sufficient >= 0:
 		c.tooLittle = c.margin
 	case c.last || known && over && near:
 		return stop
-	case over && near: // the choices cannot follow
+	case over && near: // the choices cannot go lower
 		c.last = true
-	case over: // nor so far
+	case over: // they cannot go this low
 		c.margin = (c.tooLittle + c.margin) / 2
 	case c.seed > c.margin && (round < c.rounds-2 || c.seed > miss):
 		c.tooLittle, c.margin = c.margin, c.seed
-	case c.greedy && round < c.rounds-2: // about as much is wasted under the next limits
+	case c.greedy && round < c.rounds-2: // the next limits will waste about as much
 		c.tooLittle = c.margin
 		c.margin += miss
 	case tightens && c.seed == 0:
 		return tighten
-	case round == c.rounds-2: // the last that there is time for: all of what sticks out
+	case round == c.rounds-2: // the last round: add the whole excess
 		c.tooLittle = c.margin
 		c.margin += miss + c.step
 	default:
@@ -64,11 +64,11 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 	}
 	if c.sufficient >= 0 {
 		lastRound := c.greedy && round == c.rounds-2 && miss <= 0
-		if c.sufficient-c.tooLittle <= c.tolerance || lastRound && -miss <= 2*c.step { // not for so little
+		if c.sufficient-c.tooLittle <= c.tolerance || lastRound && -miss <= 2*c.step { // too little to gain
 			return stop
 		}
 		c.margin = (c.tooLittle + c.sufficient) / 2
-		// halfway is farther than what was left over
+		// halfway would take back more than what was left over
 		if c.greedy && c.sufficient+miss > c.margin && miss <= 0 {
 			c.margin = c.sufficient + miss
 		}
@@ -79,7 +79,7 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 	return lower
 }
 
-// found returns the margin that neighbours begin with.
+// found returns the margin from which neighbouring limits start.
 func (c *cut) found() int64 {
 	if c.sufficient > 0 && c.sufficient < c.limit {
 		return c.sufficient

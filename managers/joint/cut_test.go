@@ -2,8 +2,8 @@ package joint
 
 import "testing"
 
-// Whatever margin addresses need, the search closes in on it from both sides, and ends with one that did and
-// that is larger by the tolerance at most.
+// Whatever margin addresses need, the search closes in on it from both sides, and ends with one that is
+// enough and at most the tolerance larger.
 func TestACutClosesInOnTheLeastMarginThatDoes(t *testing.T) {
 	const tolerance = 3 * 512
 	for need := int64(512); need < 500*512; need += 512 {

@@ -18,9 +18,9 @@ import (
 
 const digests = "testdata/digests.txt"
 
-// TestPlansAreThoseOfTheDigests: what tidies the planner changes no plan, not by a bit. A change that is
-// meant to find other plans writes the digests again with -update. Other processors round other products of
-// floating-point numbers, and so the test is for this one.
+// TestPlansAreThoseOfTheDigests: tidying the planner changes no plan, not by a bit. A change that is meant to
+// find other plans rewrites the digests with -update. Other processors round floating-point products
+// differently, so the test runs on this one only.
 func TestPlansAreThoseOfTheDigests(t *testing.T) {
 	t.Parallel()
 	var got bytes.Buffer

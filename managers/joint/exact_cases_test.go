@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestJointAgainstTheExactSearch compares joint with the best of all plans of 100 small problems, where the
-// exact search comes to an end: its plans are hardly ever slower, never faster than is possible, and the
-// bound is never above what is possible.
+// TestJointAgainstTheExactSearch compares joint with the best of all plans of 100 small problems that the
+// exact search solves completely: joint's plans are hardly ever slower, never faster than possible, and the
+// bound is never above the optimum.
 func TestJointAgainstTheExactSearch(t *testing.T) {
 	t.Parallel()
 	ours, err := managers.Select("joint")

@@ -13,22 +13,22 @@ import (
 
 // The exact step time of small trainings.
 //
-// Problem: whether a plan is the best there is takes a judge that shares nothing with the planner.
+// The problem: whether a plan is optimal takes a judge that shares nothing with the planner.
 //
-// Way chosen: the best-first search over moments at which something ends. There, each of the compute stream
-// and the two copy engines begins something or waits, and what leaves memory is chosen only when something
-// needs the room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the
-// first of them. States that are equal but for the time are one. The estimate of the rest is what ops must
-// still take, with those that have to run again.
+// The approach: a best-first search over the moments at which something ends. At each, the compute stream and
+// the two copy engines begin something or wait, and what leaves memory is chosen only when something needs
+// the room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the first
+// of them. States that differ only in time are merged. The estimate of the rest is the time that ops must
+// still take, including those that must be rerun.
 //
-// The rules are those of plans: a value that has left may come back once before it is read; what a chain
-// makes on the way is gone before the next op; copies out are made in the order of the ops behind which they
-// are issued. A plan releases buffers before a chain or behind the op that the chain serves. So what a chain
+// The rules are those of plans. A value that has left may come back once before it is read; what a chain
+// makes on the way is gone before the next op; copies out are made in the order of the ops after which they
+// are issued. A plan releases buffers before a chain or after the op that the chain serves, so what a chain
 // has read stays until that op begins. Everything else may go while the chain runs: it was released before,
 // and its copy out has only now ended. What goes at such a place is not copied back there, since keeping it
-// would be as good. Ops may run again as often as they like, in any order. Memory counts by bytes at each
-// moment, without addresses: no plan is faster than this, and some are slower since addresses are in the way,
-// or since a copy back takes its memory before a chain and not while it runs.
+// would be as good. Ops may be rerun any number of times, in any order. Memory counts by bytes at each
+// moment, without addresses: no plan is faster than this, and some are slower because addresses are in the
+// way, or because a copy back takes its memory before a chain and not while it runs.
 //
 // Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer
 // program with a variable for the start of each copy (minutes for each problem).
@@ -62,7 +62,7 @@ func (x *small) problem() *plan.Problem {
 	return b.End()
 }
 
-// state is where a small training stands. Values are bits.
+// state is the state of a small training. Values are bits.
 type state struct {
 	next      int8 // the next op to run for the first time
 	stage     int8 // who decides: compute, the engine out, the engine in
@@ -70,13 +70,13 @@ type state struct {
 	first     bool // it runs for the first time
 	chain     bool // something has run again since the last op that ran for the first time
 	runLeft   int16
-	out, in   int8 // the values that are copied, -1 for none
+	out, in   int8 // the values being copied, -1 for none
 	outLeft   int16
 	inLeft    int16
 	here      uint32    // in memory, or about to be written or copied there
 	host      uint32    // copies
-	ahead     [2]uint32 // of copies: they are for the next idle interval, for the next but one
-	order     int8      // the op behind which the last of them was issued
+	ahead     [2]uint32 // copies for the next idle interval, and for the next but one
+	order     int8      // the op after which the last of them was issued
 	returned  uint32    // back before the next use: stays
 	scratch   uint32    // made on the way to something else
 	read      uint32    // by the ops that have run again since the last op that ran for the first time
@@ -92,13 +92,13 @@ type exact struct {
 	lastUse []int    // of each value
 	touches [][]int  // of each value, the ops that write and read it
 	seen    map[state]int
-	buckets [][]state // by the least time that a plan through the state takes
+	buckets [][]state // by the least time of any plan through the state
 	at      int
-	limit   int // no plan that takes so long is of interest
+	limit   int // plans that take this long are of no interest
 }
 
-// fastest returns the least time within the budget if it is below limit, and whether the search came to an
-// end within so many states.
+// fastest returns the least time within the budget if it is below limit, and whether the search finished
+// within the given number of states.
 func (x *small) fastest(budget, limit, states int) (time int, found, ended bool) {
 	e := &exact{small: x, budget: budget, limit: limit, seen: map[state]int{}}
 	e.buckets = make([][]state, limit)
@@ -142,7 +142,7 @@ func (e *exact) push(s *state, time int) {
 	}
 }
 
-// alive returns the values that some op still has to read for the first time.
+// alive returns the values that some op has not yet read in its first run.
 func (e *exact) alive(s *state) (alive uint32) {
 	made := int(s.next)
 	if s.run >= 0 && s.first {
@@ -156,7 +156,7 @@ func (e *exact) alive(s *state) (alive uint32) {
 	return alive
 }
 
-// rest is a time that no plan undercuts from here on.
+// rest is a lower bound on the remaining time.
 func (e *exact) rest(s *state) int {
 	t := int(s.runLeft)
 	for i := int(s.next); i < len(e.dur); i++ {
@@ -175,7 +175,7 @@ func (e *exact) used(s *state) (sum int) {
 	return sum
 }
 
-// expand puts forward what the one whose turn it is can do.
+// expand adds the states that follow, by what the stream or engine whose turn it is can do.
 func (e *exact) expand(s *state, time int) {
 	switch s.stage {
 	case 0:
@@ -187,7 +187,7 @@ func (e *exact) expand(s *state, time int) {
 	}
 }
 
-// pinned are the values that must stay now.
+// pinned returns the values that must stay now.
 func (e *exact) pinned(s *state) (m uint32) {
 	if s.run >= 0 {
 		m |= e.readers[s.run] | 1<<s.run
@@ -201,8 +201,8 @@ func (e *exact) pinned(s *state) (m uint32) {
 	return m | s.returned
 }
 
-// makeRoom calls do for each least set of values that leave so that so much fits. What a chain has read
-// stays.
+// makeRoom calls do for each minimal set of values that can leave to make room for need. What a chain has
+// read stays.
 func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 	over := e.used(s) + need - e.budget
 	if over <= 0 {
@@ -218,7 +218,7 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 	var try func(k, over int, gone uint32)
 	try = func(k, over int, gone uint32) {
 		if over <= 0 {
-			for m := gone; m != 0; m &= m - 1 { // none of them is needless
+			for m := gone; m != 0; m &= m - 1 { // skip sets with an unnecessary member
 				if over+e.size[bits.TrailingZeros32(m)] <= 0 {
 					return
 				}
@@ -274,7 +274,7 @@ func (e *exact) compute(s *state, time int) {
 	}
 	alive := e.alive(s)
 	useful := uint32(0)
-	// useful are the values that serve to make something that is alive and not there
+	// useful are the values that help to recompute something that is alive and absent
 	for o := int(s.next) - 1; o >= 0; o-- {
 		if bit := uint32(1) << o; s.here&bit == 0 && (alive&bit != 0 || useful&bit != 0) {
 			useful |= bit | e.readers[o]
@@ -339,7 +339,7 @@ func (e *exact) copyOut(s *state, time int) {
 	}
 }
 
-// touch ends the idle intervals of what an op reads, and reports whether no copy of these is under way.
+// touch ends the idle intervals of what an op reads, and reports whether none of it is being copied.
 func (s *state) touch(read uint32) bool {
 	over := read &^ s.ahead[0] &^ s.ahead[1]
 	s.host &^= over
@@ -366,7 +366,7 @@ func (e *exact) copyIn(s *state, time int) {
 	}
 }
 
-// advance goes on to the next moment at which something ends.
+// advance moves to the next moment at which something ends.
 func (e *exact) advance(s state, time int) {
 	step := int16(1 << 14)
 	if s.run >= 0 {

@@ -2,7 +2,7 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// What the tests beside this package, which need managers that import it, share with those in it.
+// What the external tests, which need managers that import this package, share with the internal ones.
 var (
 	Network = network
 	Serial  = serial
@@ -16,7 +16,7 @@ func AsLarge(others ...plan.Manager) Joint {
 	return Joint{params: &par, seeds: others}
 }
 
-// Bounds are the bounds of one problem. What they share is worked out once.
+// Bounds are the bounds of one problem. Shared work is done once.
 type Bounds struct {
 	all   *bounder
 	alone map[plan.Family]*bounder
@@ -36,7 +36,7 @@ func (x *Bounds) Best(limit int64) int64 { return x.all.best(limit) }
 // OfMoment is [Bound] by the fullest moments alone.
 func (x *Bounds) OfMoment(limit int64) int64 { return x.all.bound(limit, x.all.m.params.publicTurns) }
 
-// Alone is [Bound] for plans that do what a family does and nothing else.
+// Alone is [Bound] for plans that only do what a family does.
 func (x *Bounds) Alone(limit int64, family plan.Family) int64 {
 	return x.alone[family].bound(limit, x.all.m.params.mostTurns)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/curve"
 )
 
-// Copy engines filled to the brim, before any other choice.
+// Filling the copy engines to the brim, before any other choice.
 //
-// Problem: copies that nobody waits for are free, so that as many bytes as possible are to leave by them.
+// The problem: copies that nobody waits for are free, so as many bytes as possible should leave that way.
 //
-// Way chosen: of the gaps across the fullest position, the longest first, each is swapped whose copies still
-// fit (the earliest-deadline test of single-machine scheduling, once for copies out and once for copies in);
-// what is then missing is dropped, the cheapest first. Complexity: O(gaps log gaps). Rejected: a knapsack of
-// the gaps, which knows bytes and times but not deadlines.
+// The approach: of the gaps across the fullest position, longest first, swap each whose copies still fit (the
+// earliest-deadline test of single-machine scheduling, once for copies out and once for copies in). What is
+// then still missing is dropped, cheapest first. Complexity: O(gaps log gaps). Rejected: a knapsack of the
+// gaps, which knows bytes and times but not deadlines.
 
-// engines are the two copy engines while they are filled.
+// engines are the two copy engines while they are being filled.
 type engines struct {
 	m       *model
-	out, in *curve.Tree // of each op, less than nothing while copies have room
-	values  []int64     // to fill a tree with
+	out, in *curve.Tree // for each op, negative while copies have room
+	values  []int64     // to fill a tree
 }
 
 func newEngines(m *model) engines {
@@ -30,8 +30,8 @@ func newEngines(m *model) engines {
 	return engines{m, curve.New(values), curve.New(values), values}
 }
 
-// reset empties both, for copies across position k. A copy out of the gap written at a has from the end of a
-// to the start of k, with all those written later; likewise backwards for copies in.
+// reset empties both, for copies across position k. The copies out of values written at a or later have the
+// time from the end of a to the start of k; copies in likewise, backwards.
 func (e *engines) reset(k int) {
 	m := e.m
 	start, end := m.start[k], m.end[k]
@@ -45,7 +45,7 @@ func (e *engines) reset(k int) {
 	e.in.Reset(e.values)
 }
 
-// take gives the engines the copies of a gap, if both have room for them.
+// take assigns a gap's copies to the engines, if both have room.
 func (e *engines) take(x *gap) bool {
 	first := max(int(x.writer), 0)
 	if e.out.Max(0, first+1)+x.evictTime > 0 || e.in.Max(int(x.before), e.m.n)+x.prefetchTime > 0 {
@@ -56,10 +56,9 @@ func (e *engines) take(x *gap) bool {
 	return true
 }
 
-// fill swaps gaps across the fullest position, the longest first, as long as the copies out that must be done
-// by then and the copies in that cannot begin before fit into the time there is, whichever end one looks
-// from; then it drops the cheapest until the position is relieved. What is cheaper to drop than split, in
-// nanoseconds for 1024 bytes, is not swapped.
+// fill swaps gaps across the fullest position, longest first, as long as their copies fit: those out must be
+// done by that position, those in can begin only after it. Then it drops the cheapest until the position
+// meets its limit. What is cheaper to drop than split, in nanoseconds per 1024 bytes, is not swapped.
 func (c *cover) fill(split float64) {
 	s, m := c.schedule, c.schedule.m
 	k, missing := 0, int64(math.MinInt64)
@@ -102,7 +101,7 @@ func (c *cover) fill(split float64) {
 	}
 }
 
-// gapsAcross returns the gaps across a position, the longest first. They are good until the next call.
+// gapsAcross returns the gaps across a position, longest first. They are valid until the next call.
 func (c *cover) gapsAcross(at plan.OpID) []int32 {
 	m := c.schedule.m
 	c.across = c.across[:0]
@@ -118,8 +117,8 @@ func (c *cover) gapsAcross(at plan.OpID) []int32 {
 	return c.across
 }
 
-// quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a
-// share of all that can be dropped lies.
+// quantile returns the cost of recomputing, in nanoseconds per 1024 bytes, at the given quantile of all gaps
+// that can be dropped.
 func (c *cover) quantile(share float64) float64 {
 	m := c.schedule.m
 	if c.densities == nil {

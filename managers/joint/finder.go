@@ -15,31 +15,30 @@ type finder struct {
 	request plan.Request
 	off     mechanisms
 	params  params
-	// the problem as it is; and, where that is of use, without swaps, or with its large buffers cut into
+	// the problem as it is and, where useful, without swaps, without reruns, or with large buffers cut into
 	// sections
 	views    []*view
 	bounder  *bounder
 	grid     grid
 	rungs    map[int]*rung
-	rungWork int64    // of the counted work, for each rung
-	perByte  float64  // time of copying a byte out and in, in nanoseconds
+	rungWork int64    // counted work for each rung
+	perByte  float64  // time to copy a byte out and in, in nanoseconds
 	pack     int64    // counted work of a search for places, in the packer's steps
-	best     *outcome // that fits the budget; the fastest, then the smallest
-	// by the size of sections, the best within the budget of all that were measured
+	best     *outcome // the best that fits the budget: the fastest, then the smallest
+	// by section size, the best of all plans measured within the budget
 	bestOf   map[int64]*outcome
-	smallest *outcome // the smallest
-	// the best of all that were measured within the budget, on the ladder or not: what a call that is
-	// cancelled gives
+	smallest *outcome // the plan with the smallest footprint
+	// the best of all plans measured within the budget, on the ladder or not: the result of a cancelled call
 	interim *outcome
 }
 
-// outcome is a plan with its measure.
+// outcome is a plan and its step time.
 type outcome struct {
 	pl   *plan.Plan
 	time int64
 }
 
-// better reports whether a is to be preferred to b among plans that fit.
+// better reports whether a is preferred to b among plans that fit.
 func better(a, b *outcome) bool {
 	return b == nil || a.time < b.time || a.time == b.time && a.pl.Footprint < b.pl.Footprint
 }
@@ -59,13 +58,13 @@ func newFinder(
 	f.bounder = newBounder(m)
 	f.grid = newGrid(m)
 	f.views = append(f.views, newView(f, p, m, 0, off))
-	// copies are work like any other: what only runs again is looked for beside what does both
+	// copies take compute time: plans that only recompute are searched for beside plans that do both
 	if m.inline && !off.swap {
 		only := off
 		only.swap = true
 		f.views = append(f.views, newView(f, p, m, 0, only))
 	}
-	// and what does not, since the first op to run again has all ops noted
+	// likewise plans that never recompute, because the first rerun makes hooks note all ops
 	if m.noting > 0 && !off.recompute {
 		only := off
 		only.recompute = true
@@ -93,8 +92,8 @@ func newFinder(
 }
 
 // sectionSize returns the least multiple of a page by a power of two at which the problem has few enough
-// sections. It returns 0 where cutting changes nothing or takes too long, where there are no copy engines (a
-// target that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
+// sections. It returns 0 if cutting changes nothing or takes too long, if there are no copy engines (a target
+// that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
 func sectionSize(m *model, off mechanisms) int64 {
 	p, par := m.p, &m.params
 	if off.sections || p.EagerOnly || m.inline || p.Kind < traces.Accesses ||
@@ -120,7 +119,7 @@ func sectionSize(m *model, off mechanisms) int64 {
 	}
 }
 
-// work returns what was counted so far.
+// work returns the work counted so far.
 func (f *finder) work() (steps int64) {
 	for _, v := range f.views {
 		steps += v.schedule.steps
@@ -128,16 +127,16 @@ func (f *finder) work() (steps int64) {
 	return steps
 }
 
-// find returns the best plan, or where none fits the smallest.
+// find returns the best plan, or the smallest if none fits.
 func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	var err error
-	if f.grid.vast && f.request.Budget > 0 { // others are quicker there than a rung
+	if f.grid.vast && f.request.Budget > 0 { // asking others is quicker there than planning for a rung
 		if ask(f); !f.settled(f.params.farEnough) {
 			err = f.pickRung()
 		}
 	} else {
 		err = f.pickRung()
-		ask(f) // last, so that others change nothing in what joint finds by itself
+		ask(f) // last, so that others do not affect what joint finds on its own
 	}
 	if f.ctx.Err() != nil && f.interim != nil && better(f.interim, f.best) {
 		f.best = f.interim
@@ -159,8 +158,8 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	return nil, err
 }
 
-// first makes a plan of the first choices, for a call that was cancelled before it had any: it takes about as
-// long as reading the problem did.
+// first makes a plan of the initial choices, for a call that was cancelled before it had any. It takes about
+// as long as reading the problem did.
 func (f *finder) first() (*outcome, error) {
 	f.ctx = context.WithoutCancel(f.ctx)
 	f.grid.probes = false
@@ -180,8 +179,8 @@ func (f *finder) first() (*outcome, error) {
 	return v.realize(limit, 1, math.MaxInt64)
 }
 
-// pickRung finds the rung for the budget, and below it the smallest that takes no longer. Where others have
-// plans already it plans for the budget itself: the few rungs of such a problem are far apart.
+// pickRung finds the rung for the budget, and below it the smallest that takes no longer. If other managers'
+// plans are known already it plans for the budget itself: the few rungs of such a problem are far apart.
 func (f *finder) pickRung() error {
 	if (f.off.ladder || f.best != nil) && f.request.Budget > 0 {
 		incumbent := int64(math.MaxInt64)
@@ -213,14 +212,13 @@ func (f *finder) pickRung() error {
 	}
 	f.note(x.best)
 	if f.request.Budget > 0 && len(f.p.Buffers) > f.params.tieBuffers {
-		// a rung takes seconds there, and those below would only make the footprint smaller at the same step
-		// time
+		// a rung takes seconds there, and lower rungs would only reduce the footprint at the same step time
 		return nil
 	}
 	return f.descend(at, x.best.time)
 }
 
-// descend looks for the smallest plan that takes so long, below rung at.
+// descend looks for the smallest plan, below rung at, that takes no longer than time.
 func (f *finder) descend(at int, time int64) error {
 	for at > 0 && f.p.HasTimes {
 		low := f.grid.below(at)
@@ -257,7 +255,7 @@ func (f *finder) descend(at int, time int64) error {
 	return nil
 }
 
-// writeBound writes down how much faster a plan can be at the most.
+// writeBound records how much faster a plan could be at most.
 func (f *finder) writeBound(x *outcome) {
 	if f.p.HasTimes {
 		limit := f.request.Budget
@@ -286,8 +284,8 @@ func (f *finder) writeBound(x *outcome) {
 	}
 }
 
-// proofOf is what the bound over intervals may look at: less where the caller asks for less work, 0 for no
-// opinion.
+// proofOf is the work for the bound over intervals: less if the caller asks for less work. Work 0 means the
+// default.
 func (s *params) proofOf(work int64) int64 {
 	if work > 0 {
 		return min(s.proofWork, work*s.proofWork/s.defaultWork)
@@ -295,16 +293,16 @@ func (s *params) proofOf(work int64) int64 {
 	return s.proofWork
 }
 
-// turns returns how many updates of weights a bound over so many ops is given.
+// turns returns the number of weight updates for a bound over the given number of ops.
 func (s *params) turns(ops int) int {
 	return max(s.leastTurns, min(s.mostTurns, s.turnsWork/(ops+1)))
 }
 
-// perIteration is what an evaluator calls the step time, for a time that all iterations of the problem take
-// together.
+// perIteration returns the step time as an evaluator reports it, for a time that covers all iterations of the
+// problem.
 func perIteration(p *plan.Problem, time int64) int64 { return time / int64(p.Iterations) }
 
-// tellGap says how near the bound the best plan so far is.
+// tellGap reports how close to the bound the best plan so far is.
 func (f *finder) tellGap() {
 	best := f.best
 	if best == nil {
@@ -313,14 +311,14 @@ func (f *finder) tellGap() {
 	if f.request.Near == nil || best == nil || f.request.Budget <= 0 {
 		return
 	}
-	dual := f.bounder.dual // of the limit at hand: telling changes no plan
+	dual := f.bounder.dual // of the current limit: telling changes no plan
 	bound := f.bound(f.request.Budget)
 	if f.bounder.dual = dual; bound > 0 {
 		f.request.Near(max(float64(best.time)/float64(bound)-1, 0))
 	}
 }
 
-// note takes a plan into account.
+// note records a plan.
 func (f *finder) note(x *outcome) {
 	defer f.tellGap()
 	if f.smallest == nil || x.pl.Footprint < f.smallest.pl.Footprint {

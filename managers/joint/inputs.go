@@ -7,19 +7,18 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Inputs of what is made again, for the bound over intervals.
+// Inputs of recomputed spans, for the bound over intervals.
 //
-// An op that runs again reads whole inputs. In a branch that has a span made again, each span that holds such
-// an input when it runs is there as well, or is made again beside it. Where it costs memory or a copy to have
-// the input there, the run costs that, too. So the span that is made again and its inputs are looked at as
-// one: for each phase in which the ops may run, the cheapest course of each input that is there in that
-// phase.
+// A rerun op reads whole inputs. In a branch where a span is recomputed, each span that holds such an input
+// when the op runs is present as well, or recomputed beside it. If it costs memory or a copy to have the
+// input there, the rerun costs that too. So the bound considers a recomputed span together with its inputs:
+// for each phase in which the ops may run, the cheapest course of each input that is present in that phase.
 //
-// A span can be the input of several; it counts for the first alone, which keeps the bound a bound. An input
-// that is decided to be made again itself may be made in the very run that is paid for already, and counts
-// for nothing.
+// A span can be the input of several; it counts for the first only, which keeps the bound valid. An input
+// that is itself decided to be recomputed may come from the very run that is already paid for, and does not
+// count.
 //
-// Complexity: linear in the lengths of the spans, as without inputs, with more memory.
+// Complexity: linear in the lengths of the spans, as without inputs, but with more memory.
 
 // inputsOf returns the spans that hold what the makers of span k read.
 func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (inputs []int32) {
@@ -55,7 +54,7 @@ func (s *intervals) findInputs(ids []int32) {
 	}
 }
 
-// pair decides, in a branch, with which span that is made again each input is looked at.
+// pair decides, in a branch, together with which recomputed span each input is considered.
 func (s *intervals) pair() {
 	for k := range s.spans {
 		s.spans[k].taken, s.spans[k].with = false, s.spans[k].with[:0]
@@ -79,10 +78,10 @@ type presence struct {
 	any     course
 	keep    course
 	back    []course // by instant: it is back by then
-	leaving []course // it leaves then, or later
+	leaving []course // by instant: it leaves then or later
 }
 
-// courses works out what becomes of an input, in the memory of t.
+// courses computes the cheapest courses of an input into t.
 func (s *intervals) courses(x *span, t *presence) {
 	n := int(x.last-x.first) + 1
 	t.keep = course{cost: x.size * (s.sum[x.last+1] - s.sum[x.first]), how: keep}
@@ -97,7 +96,7 @@ func (s *intervals) courses(x *span, t *presence) {
 	s.leave(x, t.leaving)
 }
 
-// comeBack fills in, for each instant of an input, the cheapest course that has it back by then.
+// comeBack computes, for each instant of an input, the cheapest course that has it back by then.
 func (s *intervals) comeBack(x *span, back []course) {
 	r, before, end := &s.rates, s.sum[x.first], s.sum[x.last+1]
 	best, away := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
@@ -123,7 +122,7 @@ func (s *intervals) comeBack(x *span, back []course) {
 	}
 }
 
-// leave fills in, for each instant of an input, the cheapest course that has it leave then or later.
+// leave computes, for each instant of an input, the cheapest course in which it leaves then or later.
 func (s *intervals) leave(x *span, leaving []course) {
 	r, before, end := &s.rates, s.sum[x.first], s.sum[x.last+1]
 	returns, made, best := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
@@ -149,8 +148,8 @@ func (s *intervals) leave(x *span, leaving []course) {
 	}
 }
 
-// making returns what it costs to have a span made again in a phase, with the memory behind it. step is the
-// first of its makings that may apply.
+// making returns the cost of recomputing a span in a phase, including the memory after it. step is the first
+// of its makings that may apply.
 func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) {
 	all := x.open()
 	for *step < len(all) && all[*step].last < phase {
@@ -165,7 +164,7 @@ func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) 
 		if y.first > phase {
 			break
 		}
-		time = min(time, y.time) // positions of both lie in the phase
+		time = min(time, y.time) // both have positions in the phase
 	}
 	return course{
 		cost: time*(1-r.out[phase]-r.in[phase]) + x.size*(s.sum[x.last+1]-s.sum[phase+1]),
@@ -173,8 +172,8 @@ func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) 
 	}, true
 }
 
-// in returns the cheapest course of an input that is there in a phase; rerun is the time of making it again
-// for this alone, 0 where that is not the cheapest.
+// in returns the cheapest course of an input that is present in a phase. rerun is the time of recomputing it
+// for this purpose alone, 0 if that is not the cheapest.
 func (t *presence) in(x *span, phase int32, price float64) (c course, rerun float64) {
 	if phase < x.first-1 || phase > x.last {
 		return t.any, 0
@@ -194,7 +193,7 @@ func (t *presence) in(x *span, phase int32, price float64) (c course, rerun floa
 	return c, 0
 }
 
-// oneRun adds the run that a span has at the least which is made again, with its inputs.
+// oneRun adds the one run that a recomputed span needs at least, with its inputs.
 func (s *intervals) oneRun(x *span) float64 {
 	r, g := &s.rates, &s.slope
 	for len(s.present) < len(x.with) {

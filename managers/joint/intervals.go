@@ -9,40 +9,41 @@ import (
 
 // The bound over intervals.
 //
-// The bound of one moment (bound.go) asks what has to be away at the fullest moment, and lets every copy and
-// every rerun find its time beside the ops. In little memory that is far from the truth: two full moments one
-// behind the other leave no room for a copy between them. This bound looks at all moments at once.
+// The bound of one moment (bound.go) asks what must be absent at the fullest moment, and assumes that every
+// copy and every rerun finds time beside the ops. In little memory that is far from the truth: two full
+// moments in succession leave no room for a copy between them. This bound looks at all moments at once.
 //
-// Instants 2j and 2j+1 are the start and the end of op j. Those that the bound looks at divide time into
-// phases (phases.go): a phase begins at one of them and lasts until the next. One that holds a moment
-// between two ops is as long as the plan makes it, and reruns happen only there; any other is an op. A span
-// is an idle interval that may leave memory. At each instant a share of it is in memory, and the linear
-// program is
+// Instants 2j and 2j+1 are the start and the end of op j. The instants that the bound looks at divide time
+// into phases (phases.go): a phase begins at one of them and lasts until the next. A phase that holds a
+// moment between two ops is as long as the plan makes it, and reruns happen only there; any other phase is an
+// op. A span is an idle interval whose buffer may leave memory. At each instant a share of it is in memory,
+// and the linear program is
 //
 //	minimise the lengths of all phases
 //	at each instant: sizes of what is in memory <= limit
 //	in each phase:   times of copies out <= its length, times of copies in <= its length
 //	in each phase that holds a moment between two ops: times of its ops and of reruns <= its length
 //
-// where a share of a span leaves, after it was copied out or to be made again, and comes back by a copy or a
-// rerun. Shares make it a relaxation of every plan, of those too that cut buffers into sections.
+// where a share of a span leaves, copied out first or to be recomputed later, and comes back by a copy or a
+// rerun. Shares make it a relaxation of every plan, including those that cut buffers into sections.
 //
-// What makes a span again are the ops that [chain.Builder] finds with everything in memory that lives then.
-// Any plan runs at least these. One run can serve several spans, so each pays a part of an op's time by its
-// size: those that the op writes share it, and others only where there is none of them.
+// The ops that recompute a span are those that [chain.Builder] finds with everything in memory that is alive
+// then. Any plan reruns at least these. One run can serve several spans, so each pays a part of an op's time
+// in proportion to its size: the spans that the op writes share its time, other spans only if there are no
+// such spans.
 //
-// Way chosen: the Lagrangian. With a price on memory at each instant and on each copy engine in each phase,
-// every span finds its cheapest course alone, in time linear in its length, and the sum over all is a bound
-// at any prices. The volume algorithm (Barahona and Anbil 2000) moves the prices; on networks with some
-// dozens of ops it comes to the linear program's optimum within a thousand turns, where plain subgradient
+// The approach: the Lagrangian. With a price on memory at each instant and on each copy engine in each phase,
+// every span finds its cheapest course on its own, in time linear in its length, and the sum over all is a
+// bound at any prices. The volume algorithm (Barahona and Anbil 2000) moves the prices. On networks with some
+// dozens of ops it reaches the linear program's optimum within a thousand turns, where plain subgradient
 // steps stop at the first kink.
 //
-// A linear program runs a tenth of an op for a tenth of its output, and pays a tenth. No plan can. So where
-// there is work left, branches.go decides span by span whether anything of it is made again at all.
+// A linear program runs a tenth of an op for a tenth of its output, and pays a tenth. No plan can. So while
+// work is left, branches.go decides span by span whether any of it is recomputed at all.
 //
-// Complexity: a turn is linear in ops and in the lengths of all spans together. Rejected: solving the program
-// by HiGHS (six seconds for 49 ops with whole reruns, minutes for 93); asking that inputs be in memory when
-// an op runs again (a price for each op, input and phase: the program of Checkmate).
+// Complexity: a turn is linear in the ops and in the lengths of all spans together. Rejected: solving the
+// program with HiGHS (six seconds for 49 ops with whole reruns, minutes for 93); requiring that inputs be in
+// memory when an op is rerun (a price for each op, input and phase: the program of Checkmate).
 
 // intervals is the relaxation for one problem and one limit.
 type intervals struct {
@@ -51,83 +52,83 @@ type intervals struct {
 	limit   int64
 	unit    float64 // bytes that count as a nanosecond of copying
 	spans   []span
-	roomOf  []float64 // of each op, beside what cannot leave, in units
-	fixed   []float64 // of each op, its time; 0 where it has variants
-	varied  []int32   // the ops that have
-	phases            // at hand; what follows is by instant and phase of these
+	roomOf  []float64 // for each op, the room beside what cannot leave, in units
+	fixed   []float64 // the time of each op; 0 if it has variants
+	varied  []int32   // the ops with variants
+	phases            // the current ones; what follows is by their instants and phases
 	room    []float64 // at each instant
 	rates   rates
 	slope   rates     // of the value, with respect to the rates
-	sum     []float64 // of rates.memory before each instant
-	delta   []float64 // of what is in memory
+	sum     []float64 // rates.memory summed before each instant
+	delta   []float64 // changes of what is in memory, by instant
 	work    int64     // instants looked at
-	// of the inputs of the span at hand: their courses; and of one of them, the cheapest copy out before each
-	// instant
+	// for the inputs of the current span: their courses, and for one of them the cheapest copy out before
+	// each instant
 	present []presence
 	copies  []cheapestCopy
 }
 
-// rates are prices of the relaxation: of a unit of memory at each instant, of a nanosecond of each copy
-// engine in each phase. Between two ops, what is left of 1 is the price of compute.
+// rates are the prices of the relaxation: of a unit of memory at each instant, and of a nanosecond of each
+// copy engine in each phase. Between two ops, 1 minus those of the engines is the price of compute.
 type rates struct{ memory, out, in []float64 }
 
 func newRates(n int) rates {
 	return rates{make([]float64, n), make([]float64, n), make([]float64, n)}
 }
 
-// span is an idle interval that may leave memory.
+// span is an idle interval whose buffer may leave memory.
 type span struct {
 	buffer        plan.BufferID
-	after, before plan.OpID // the accesses that it lies between
-	writer        plan.OpID // as [gap] has it
-	first, last   int32     // the instants at which it may be away; none where last is below first
-	written       int32     // the phase from which on it can be copied out
+	after, before plan.OpID // the accesses around it
+	writer        plan.OpID // as in [gap]
+	first, last   int32     // the instants at which it may be absent; none if last is below first
+	written       int32     // the first phase in which it can be copied out
 	size          float64   // in units
 	weight        int64     // in bytes
 	out, in       float64   // times of its copies
 	canSwap       bool
-	from          plan.OpID   // the first position at which it may be made again
+	from          plan.OpID   // the first position at which it may be recomputed
 	own           []plan.OpID // the ops that write it
-	makings       []making    // what it takes to make it again, position by position
-	least         float64     // of the times in makings
+	makings       []making    // what recomputing it takes, position by position
+	least         float64     // the least of the times in makings
 	decided       decision
-	inputs        []int32 // the spans that hold what its makers read
-	with          []int32 // those of them that are considered together with it
+	inputs        []int32 // the spans that hold what its producers read
+	with          []int32 // those of inputs that are considered together with it
 	taken         bool    // it is considered together with a span that it is an input of
-	reran         float64 // how often the last ascent had it made again
-	unpaid        float64 // the time of these reruns beyond what oneRun pays
-	latest        int     // the latest making used in them
+	reran         float64 // how often the last ascent recomputed it
+	unpaid        float64 // the time of these reruns that oneRun does not pay for
+	latest        int     // the latest making used in these reruns
 }
 
 // course is what becomes of a span under given rates.
 type course struct {
 	cost            float64
 	how             choice
-	leaves, returns int32   // the instant from which it is away, and the phase in which it comes back
+	leaves, returns int32   // the instant from which it is absent, and the phase in which it comes back
 	copied          int32   // the phase of the copy out
-	time            float64 // of what runs again
-	making          int     // which of the span's
+	time            float64 // of the ops that are rerun
+	making          int     // the index of the span's making
 }
 
-// open are the makings that a branch leaves open.
+// open returns the makings that a branch leaves open.
 func (x *span) open() []making { return x.makings[:x.decided.until] }
 
-// sure reports whether a branch has decided that the span is made again.
+// sure reports whether a branch has decided that the span is recomputed.
 func (x *span) sure() bool { return x.decided.since >= 0 }
 
-// cheapestCopy is the lowest price of a copy out in the phases before one.
+// cheapestCopy is the lowest price of a copy out in the phases before a given one.
 type cheapestCopy struct {
 	price  float64
-	phase  int32 // where it is that low
+	phase  int32 // the phase with this price
 	before int32
 }
 
-// copiesFrom returns the lowest price of no phases yet, from one on.
+// copiesFrom returns an empty search for copies from a phase on.
 func copiesFrom(phase int32) cheapestCopy {
 	return cheapestCopy{price: math.Inf(1), phase: phase, before: phase}
 }
 
-// extend looks at the phases before one more.
+// extend includes the phases before another one.
 func (c *cheapestCopy) extend(prices []float64, before int32) {
 	for ; c.before < before; c.before++ {
 		if p := prices[c.before]; p < c.price {
@@ -136,7 +137,7 @@ func (c *cheapestCopy) extend(prices []float64, before int32) {
 	}
 }
 
-// newIntervals returns nil where the relaxation does not apply, or the limit cannot be met.
+// newIntervals returns nil if the relaxation does not apply or the limit cannot be met.
 func newIntervals(b *bounder, limit int64) *intervals {
 	m := b.m
 	if m.k > 1 || m.inline || !m.p.HasTimes {
@@ -182,14 +183,14 @@ func newIntervals(b *bounder, limit int64) *intervals {
 	return s
 }
 
-// away returns the first and the last of some phases' instants at which the span may be away. The last comes
-// before the first if there are none.
+// away returns the first and the last of the phases' instants at which the span may be absent. If there are
+// none, the last comes before the first.
 func (x *span) away(p *phases) (first, last int32) {
 	return p.from(2*int32(x.after) + 2), p.holder[2*int32(x.before)-1]
 }
 
-// look has the bound look at the instants of some phases only, in place of those before. The rates of what
-// was looked at stay.
+// look replaces the instants that the bound looks at by those of other phases. It takes over the rates known
+// so far.
 func (s *intervals) look(at phases) {
 	old, rates := s.phases, s.rates
 	s.phases = at
@@ -220,7 +221,7 @@ func (s *intervals) look(at phases) {
 	}
 }
 
-// value returns the Lagrangian for the rates at hand, and leaves its slope.
+// value returns the Lagrangian at the current rates, and computes its slope.
 func (s *intervals) value() float64 {
 	r, g := &s.rates, &s.slope
 	for i, x := range r.memory {
@@ -257,7 +258,7 @@ func (s *intervals) value() float64 {
 	return v
 }
 
-// follow adds what a span does under a course to the slope.
+// follow adds a span's course to the slope.
 func (s *intervals) follow(x *span, c *course) {
 	g := &s.slope
 	s.delta[x.first] += x.size
@@ -281,7 +282,7 @@ func (s *intervals) follow(x *span, c *course) {
 	g.in[c.returns] -= c.time
 }
 
-// runs adds up what the ops take, each in its cheapest variant.
+// runs adds up the times of the ops, each with its cheapest variant.
 func (s *intervals) runs() (v float64) {
 	r, g := &s.rates, &s.slope
 	for t, dur := range s.ops {
@@ -317,7 +318,7 @@ func (s *intervals) runs() (v float64) {
 	return v
 }
 
-// cheapest finds the course of a span. out goes on from the spans before it that hold the same value.
+// cheapest finds the cheapest course of a span. out continues from earlier spans that hold the same value.
 func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 	r := &s.rates
 	before, end := s.sum[x.first], s.sum[x.last+1]
@@ -339,7 +340,7 @@ func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 		y := &x.makings[k]
 		time := y.time
 		if x.sure() && k >= x.decided.since {
-			time -= x.least // is paid for already
+			time -= x.least // already paid for
 		}
 		for t := y.first; t <= y.last; t++ {
 			p := time*(1-r.out[t]-r.in[t]) + x.size*(end-s.sum[t+1])
@@ -355,12 +356,12 @@ const (
 	// dearest is a price of memory at one instant that drives out everything that can leave. A unit of memory
 	// is what a copy moves in a nanosecond.
 	dearest = 3.0
-	// bisections is how often the prices from 0 to dearest are halved.
+	// bisections is how often the range from 0 to dearest is halved.
 	bisections = 30
 )
 
-// begin sets the rates to the weights at which the bound of one moment was best: the relaxation is worth as
-// much there.
+// begin sets the rates to the weights at which the bound of one moment was best: there the relaxation gives
+// the same bound.
 func (s *intervals) begin() {
 	d := &s.bounder.dual
 	if d.value <= 0 || d.serial {

@@ -24,8 +24,8 @@ func relaxed(t *testing.T, seed uint64) *intervals {
 	return s
 }
 
-// TestAllOpsDivideAtAllInstants: with every op looked at, each instant begins a phase of its own, and what
-// runs again does so between two ops.
+// TestAllOpsDivideAtAllInstants: with every op looked at, each instant begins a phase of its own, and reruns
+// happen between two ops.
 func TestAllOpsDivideAtAllInstants(t *testing.T) {
 	const n = 7
 	p := newPhases([]plan.OpID{6, 0, 3, 2, 1, 5, 4}, make([]float64, n))
@@ -91,8 +91,8 @@ func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
 	}
 }
 
-// TestSharesOfARunComeToItsTimeAtMost: however a branch has decided, what the spans pay for one op that runs
-// at a position comes to its time or less.
+// TestSharesOfARunComeToItsTimeAtMost: however a branch has decided, the spans together pay for one op that
+// runs at a position at most its time.
 func TestSharesOfARunComeToItsTimeAtMost(t *testing.T) {
 	whole, shared := 0, 0
 	for seed := range uint64(100) {
@@ -134,8 +134,8 @@ func TestSharesOfARunComeToItsTimeAtMost(t *testing.T) {
 	}
 }
 
-// TestLargeValuesPayForTheRunThatMakesThemAgain: eight small values come out of the same long chain as a
-// large one. The large one is in the way, and must not be made again for a ninth of the chain's time.
+// TestLargeValuesPayForTheRunThatMakesThemAgain: a long chain makes eight small values and a large one. The
+// large one is in the way, and must not be recomputed for a ninth of the chain's time.
 func TestLargeValuesPayForTheRunThatMakesThemAgain(t *testing.T) {
 	const mib, ms = 1 << 20, 1_000_000
 	b := plantest.New()
@@ -160,7 +160,7 @@ func TestLargeValuesPayForTheRunThatMakesThemAgain(t *testing.T) {
 	b.Op("narrow", traces.PhaseForward, ms, wide, nil)
 	b.Op("end", traces.PhaseBackward, ms, append(input, values...), nil)
 	bounds := newBounder(compile(b.End(), defaults()))
-	// 15 MiB of 24 have to be away, for at least so much of 35 ms or as long as their copies take
+	// 15 MiB of 24 must be absent, for at least that share of 35 ms or as long as their copies take
 	got := float64(bounds.prove(34*mib, 200, 100*ms, 1_000_000)-bounds.base) / ms
 	if got < 20 || got > 30 {
 		t.Errorf("the bound allows for %.1f ms", got)

@@ -9,35 +9,34 @@ import (
 
 // The linear program of one moment (bound.go), and its Lagrangian.
 //
-// For fixed weights of the rows it is a knapsack: which values to have absent. It is fractional, so that what
-// is absent are the values of the least price for a byte, the last of them in part. To know them takes no
-// order among them: they are split around a rate, as often as it takes to come to the last, in linear time on
-// the average. Sorting all of them, at every turn of the weights, took a third of the planning time for
-// transformers.
+// For fixed weights of the rows it is a knapsack: which values to have absent. It is fractional, so the
+// values with the lowest price per byte are absent, the last of them in part. They need not be sorted:
+// partitioning around a rate, repeatedly, finds the last one in linear time on average. Sorting all of them
+// at every update of the weights took a third of the planning time for transformers.
 
-// program is the linear program of the moment at which op k begins, with the weights at hand. The slices of
-// one moment serve the next.
+// program is the linear program of the moment at which op k begins, with the current weights. Each moment
+// reuses the slices of the one before.
 type program struct {
 	b       *bounder
 	k       plan.OpID
-	serial  bool      // copies, ops and what runs again share one queue
+	serial  bool      // copies, ops and reruns share one queue
 	columns []column  // the values that may be absent
-	rate    []float64 // of each column, the price of a byte at these weights
-	order   []int32   // the columns, the cheapest in front as far as they are needed
+	rate    []float64 // price per byte of each column at the current weights
+	order   []int32   // the columns, the cheapest in front as far as needed
 	out, in rows      // of copies out and of copies in
-	// what a nanosecond of a copy costs: of a copy out the weights of all rows up to its own, which count it,
-	// of a copy in those from its own on
+	// the price of a nanosecond of copying: for a copy out, the sum of the weights of all rows up to its own,
+	// which count it; for a copy in, of those from its own on
 	outSum, inSum []float64
 }
 
-// open makes the program of the moment at which op k begins, which takes dur, with equal weights.
+// open sets up the program of the moment at which op k begins, which takes dur, with equal weights.
 func (lp *program) open(k plan.OpID, dur int64) {
 	lp.k, lp.serial = k, lp.b.m.inline && lp.b.m.p.Ops[k].Stream == 0
 	lp.gather()
 	lp.bases(dur)
 	lp.out.reset()
 	lp.in.reset()
-	// to begin with, the rows that count all: on one stream none says more
+	// start with the rows that count everything: on one stream no row says more
 	if lp.serial && len(lp.columns) > 0 {
 		clear(lp.out.weight)
 		clear(lp.in.weight)
@@ -89,9 +88,9 @@ func (lp *program) gather() {
 	lp.rate = slices.Grow(lp.rate[:0], len(lp.columns))[:len(lp.columns)]
 }
 
-// lagrangian solves the knapsack of so many missing bytes for the weights at hand. It returns the
-// Lagrangian's value, in nanoseconds, and leaves in out.gain and in.gain what each row comes to. rest is the
-// least time from the moment to the end of the step.
+// lagrangian solves the knapsack for missing bytes at the current weights. It returns the Lagrangian's value,
+// in nanoseconds, and leaves the value of each row in out.gain and in.gain. rest is the least time from the
+// moment to the end of the step.
 func (lp *program) lagrangian(missing, rest float64) float64 {
 	nOut, nIn := len(lp.out.at), len(lp.in.at)
 	lp.outSum = append(lp.outSum[:0], lp.out.weight[:nOut]...)
@@ -124,7 +123,7 @@ func (lp *program) lagrangian(missing, rest float64) float64 {
 	return value + (lp.out.weight[nOut]*begin + lp.in.weight[nIn]*rest)
 }
 
-// cost returns the least that it costs to have all of a value absent, and whether that is running it again.
+// cost returns the least cost of having all of a value absent, and whether that means recomputing it.
 func (lp *program) cost(x *column) (cost float64, rerun bool) {
 	cost = x.evictTime*lp.outSum[x.outRow] + x.prefetchTime*lp.inSum[x.inRow]
 	if !x.canRerun {
@@ -140,8 +139,8 @@ func (lp *program) cost(x *column) (cost float64, rerun bool) {
 	return cost, false
 }
 
-// fill has the cheapest columns absent until no byte is missing. It returns what that costs, and leaves in
-// the gains what it adds to each row's own columns; infinity where there are too few bytes.
+// fill makes the cheapest columns absent until no byte is missing. It returns their cost, infinity if there
+// are too few bytes, and leaves in the gains what it adds to each row's own columns.
 func (lp *program) fill(missing float64) (value float64) {
 	clear(lp.out.gain)
 	clear(lp.in.gain)
@@ -173,7 +172,7 @@ func (lp *program) fill(missing float64) (value float64) {
 	return value
 }
 
-// fromFirst replaces each number by the sum of all up to it, fromLast by the sum of all from it on.
+// fromFirst replaces each number by the sum up to and including it, fromLast by the sum from it on.
 func fromFirst(x []float64) {
 	for i := 1; i < len(x); i++ {
 		x[i] += x[i-1]
@@ -186,11 +185,11 @@ func fromLast(x []float64) {
 	}
 }
 
-// cheapest moves the columns of the least rates to the front of the order, as many as it takes to have the
-// missing bytes: what is in front costs no more for a byte than what is behind, and the last that is needed
-// is the dearest of those in front.
+// cheapest moves the columns with the lowest rates to the front of the order, as many as it takes to cover
+// the missing bytes. No byte in front costs more than one further back, and the last column needed is the
+// most expensive of those in front.
 func (lp *program) cheapest(missing float64) {
-	lo, hi := 0, len(lp.order) // what is left to be split; in front of it lies less than is missing
+	lo, hi := 0, len(lp.order) // to be partitioned; the columns before lo cover less than is missing
 	for hi-lo > 1 {
 		pivot := lp.median(lp.order[lo], lp.order[(lo+hi)/2], lp.order[hi-1])
 		less, more := lo, hi
@@ -229,12 +228,12 @@ func (lp *program) median(x, y, z int32) float64 {
 	return max(min(p, q), min(max(p, q), r))
 }
 
-// rows are one of the two families of rows of a linear program.
+// rows is one of the two families of rows of a linear program.
 type rows struct {
-	at   []plan.OpID // the op that each row is of
-	base []float64   // of each row, what it comes to if nothing is absent
-	// Of each row, and of the row without copies at the end: its weight, what it comes to at these weights,
-	// and the sum of that over the turns so far.
+	at   []plan.OpID // the op of each row
+	base []float64   // the value of each row if nothing is absent
+	// Of each row, and of the row without copies at the end: its weight, its value at these weights, and the
+	// sum of its values over the turns so far.
 	weight, gain, sum []float64
 }
 
@@ -248,8 +247,8 @@ func (r *rows) reset() {
 	}
 }
 
-// update moves weight to the rows that come to more, by a multiplicative update at a rate; scale makes gains
-// numbers of about one.
+// update moves weight to the rows with larger values, by a multiplicative update at the given rate. scale
+// normalises gains to about one.
 func (r *rows) update(scale, rate float64) {
 	top := math.Inf(-1)
 	for i := range r.weight {
@@ -270,11 +269,11 @@ func (r *rows) update(scale, rate float64) {
 type column struct {
 	size                               float64
 	evictTime, prefetchTime, rerunTime float64
-	outRow, inRow                      int32 // the last row out that counts it, the first row in
+	outRow, inRow                      int32 // the last row out that counts it, the first row in that does
 	canRerun                           bool
 }
 
-// bases works out what each row comes to if nothing is absent. The op itself takes dur.
+// bases computes the value of each row if nothing is absent. The op itself takes dur.
 func (lp *program) bases(dur int64) {
 	b, k := lp.b, lp.k
 	lp.out.base, lp.in.base = lp.out.base[:0], lp.in.base[:0]
@@ -288,7 +287,7 @@ func (lp *program) bases(dur int64) {
 		}
 		lp.out.base = append(lp.out.base, float64(base))
 	}
-	// of two writers on two streams the later in the list may be done first, and its copy be made first
+	// of two writers on different streams, the later in the list may finish and be copied first
 	if !lp.serial {
 		for i := len(lp.out.base) - 2; i >= 0; i-- {
 			lp.out.base[i] = min(lp.out.base[i], lp.out.base[i+1])
@@ -303,7 +302,7 @@ func (lp *program) bases(dur int64) {
 	}
 }
 
-// dual writes down the weights at hand, at which the Lagrangian comes to value.
+// dual records the current weights, at which the Lagrangian has the given value.
 func (lp *program) dual(d *dual, value float64) {
 	nOut, nIn := len(lp.out.at), len(lp.in.at)
 	d.value, d.at, d.compute, d.serial = value, lp.k, lp.in.weight[nIn], lp.serial

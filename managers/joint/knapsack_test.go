@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// What is taken to have so many bytes absent costs what it costs when all values are sorted by their price
-// for a byte, ties included.
+// Making bytes absent costs the same as when all values are sorted by price per byte, ties included.
 func TestTheCheapestAreThoseThatSortingPutsFirst(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 3))

@@ -8,51 +8,53 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// The problem: a larger budget must never give a slower step, and a budget must not lose what lies between
-// fixed limits. Planning at the budget itself serves the second and breaks the first, since search has luck;
-// a coarse ladder of limits, the same for every budget, serves the first and breaks the second.
+// The problem: a larger budget must never give a slower step, and a budget should benefit from memory that
+// lies between fixed limits. Planning at the budget itself gives the second and breaks the first, because a
+// search depends on luck. A coarse ladder of limits, the same for every budget, gives the first and breaks
+// the second.
 //
-// Way chosen: a fine ladder, of which a call makes only the rungs that lead to its budget. The topmost,
-// without a limit, and the lowest are planned for from nothing; every other lies halfway between two that are
-// known, down to the last bit of its number, and starts from what those chose beside what it finds by itself.
-// The coarsest of these, which bound what all others can come to, are planned for some more times (probe).
-// Three rules make step time fall from rung to rung, in whatever order budgets are asked for:
+// The approach: a fine ladder, of which a call makes only the rungs that lead to its budget. The top rung,
+// without a limit, and the lowest are planned for from scratch. Every other lies halfway between two known
+// rungs, down to the last bit of its number, and starts from their choices as well as from scratch. The
+// coarsest of these bound what all others can reach, so a few more limits are planned for there (probe).
+// Three rules make the step time fall from rung to rung, whatever the order in which budgets are asked for:
 //
-//   - a rung comes to the same whichever were looked at before (the test that says so caught two mistakes);
-//   - a rung has the plans of the smaller rung that it lies above;
-//   - it takes no plan that is faster than that of the larger rung that it lies below: such a plan shows
-//     that the search there fell short, and costs those few budgets what a larger one would have to pay in
-//     any case.
+//   - a rung has the same result whichever rungs were looked at before (the test of this rule caught two
+//     mistakes);
+//   - a rung may use the plans of the smaller rung below it;
+//   - a rung takes no plan that is faster than that of the larger rung above it. Such a plan shows that the
+//     search at the larger rung fell short; without it, these few budgets get the step time that larger ones
+//     have anyway.
 //
-// Limits lie closer together at the small end, where a byte costs most time, and are multiples of what all
-// sizes are multiples of: where these are few, each is a rung. Among rungs of equal time the lowest is looked
-// for, by the same halving (descend): ties go to the smaller footprint.
+// Limits are closer together at the small end, where a byte costs most time. They are multiples of the unit
+// of all sizes; if there are few such multiples, each is a rung. The same halving finds the lowest of the
+// rungs of equal time (descend): ties go to the smaller footprint.
 //
-// Complexity: a call plans for as many rungs as the number of its own has bits, and for at most as many again
-// to descend. Rejected: all rungs for every call (a hundred of them made a budget take ten seconds, and were
-// still too far apart); a coarse ladder of rungs that are all planned for from nothing, several times over,
-// below the fine one (four times the work, for step times that differed by a thousandth on the average and
-// were longer as often as shorter); warm starts from the budget's neighbours on the caller's own grid (what a
+// Complexity: a call plans for as many rungs as its own number has bits, and for at most as many again to
+// descend. Rejected: all rungs for every call (with a hundred of them a budget took ten seconds, and they
+// were still too far apart); a coarse ladder of rungs below the fine one, all planned for from scratch,
+// several times each (four times the work, for step times that differed by a thousandth on average and were
+// longer as often as shorter); warm starts from the budget's neighbours on the caller's own grid (what a
 // budget gets then depends on which budgets were asked for).
 
-// grid are the limits that are planned for, whatever the budget.
+// grid is the set of limits that are planned for, whatever the budget.
 type grid struct {
 	floor       int64
-	unit, units int64 // what every size is a multiple of, and how many there are up to the peak
+	unit, units int64 // the unit of all sizes, and the number of units from floor to peak
 	top         int   // the rung without a limit
-	// how often one limit is planned for at the most, where addresses take the plan above it
+	// the maximum number of attempts per limit, needed if addresses take the plan above it
 	rounds int
-	// some rungs are planned for several times; where addresses cost time, other places are tried, and
-	// choices on the evaluator
+	// plan for some rungs several times; where addresses cost time, try other places, and choices on the
+	// evaluator
 	probes bool
-	vast   bool  // others are asked first
-	pack   int64 // the most counted work of a search for places, 0 where a greedy pass has to do
-	mend   int64 // mending choices gets one part in so many of the work on a rung
-	least  int64 // counted work that a view of a rung gets by default, at the least
+	vast   bool  // ask other managers first
+	pack   int64 // the most counted work of a search for places, 0 if only a greedy pass is affordable
+	mend   int64 // repairing choices gets 1/mend of the work on a rung
+	least  int64 // the least counted work of a view of a rung by default
 }
 
-// newGrid makes fewer rungs for problems of more buffers, which are a smaller share of the whole and take
-// longer to place.
+// newGrid uses fewer rungs for problems with more buffers: each buffer is a smaller share of the whole, and
+// placing takes longer.
 func newGrid(m *model) grid {
 	par := &m.params
 	g := grid{
@@ -65,12 +67,12 @@ func newGrid(m *model) grid {
 		mend:   par.mend[0],
 	}
 	g.units = max(m.peak-m.floor, 0) / g.unit
-	size := 2 * len(m.p.Buffers) // about as many as buffers and ops together, in a recording of a network
+	size := 2 * len(m.p.Buffers) // about as many as ops and buffers together in a recording of a network
 	switch {
 	case size > par.largeProblem: // placing a plan takes most of the time there
 		g.top, g.rounds, g.probes, g.pack, g.mend = par.rungs[1], par.rounds[1], false, 0, par.mend[1]
 	case m.n+len(m.p.Buffers) > par.largeProblem:
-		// few buffers and many ops: a schedule takes long, and a rung has to have hundreds of them
+		// few buffers and many ops: a schedule takes long, and a rung needs hundreds of them
 		g.top, g.probes = par.rungs[1], false
 		g.least = par.schedules * int64(m.n+len(m.gaps))
 	}
@@ -86,7 +88,7 @@ func newGrid(m *model) grid {
 	return g
 }
 
-// limit returns the most bytes that a plan of a rung may take.
+// limit returns the maximum bytes of a plan of a rung.
 func (g *grid) limit(at int) int64 {
 	if at == g.top {
 		return math.MaxInt64 / 4
@@ -96,7 +98,7 @@ func (g *grid) limit(at int) int64 {
 	return g.floor + g.unit*int64(share)
 }
 
-// unit returns what all sizes are multiples of.
+// unit returns the greatest common divisor of all sizes.
 func unit(m *model) int64 {
 	x := m.floor
 	for b := range m.p.Buffers {
@@ -120,7 +122,7 @@ func (g *grid) at(bytes int64) int {
 	return lo
 }
 
-// below returns the next rung down that is known when rung at is, -1 if there is none.
+// below returns the next lower rung that is known when rung at is, -1 if there is none.
 func (g *grid) below(at int) int {
 	if at == 0 {
 		return -1
@@ -128,17 +130,17 @@ func (g *grid) below(at int) int {
 	return at - at&-at
 }
 
-// visited is about how many rungs one call plans for.
+// visited is roughly how many rungs one call plans for.
 func (g *grid) visited() int64 { return int64(max(6, bits.Len(uint(g.top))-2)) }
 
-// rung is what was found for one limit. Rungs of equal outcome may be one.
+// rung is the result for one limit. Rungs with equal results may share one.
 type rung struct {
-	best  *outcome     // the best that fits, nil where nothing does
-	all   []*outcome   // whatever was made on the way, and on that of those that it looked at
-	seeds []*candidate // of each view, what the search came to
+	best  *outcome     // the best that fits, nil if none does
+	all   []*outcome   // the plans made for it, and those of the rungs that it started from
+	seeds []*candidate // for each view, the result of the search
 }
 
-// time is the step time, the largest number there is where nothing fits.
+// time is the step time, math.MaxInt64 if nothing fits.
 func (x *rung) time() int64 {
 	if x == nil || x.best == nil {
 		return math.MaxInt64
@@ -146,7 +148,7 @@ func (x *rung) time() int64 {
 	return x.best.time
 }
 
-// least is the step time that a smaller rung may not undercut, 0 where nothing fits.
+// least is the step time that a smaller rung must not beat, 0 if nothing fits.
 func (x *rung) least() int64 {
 	if x.best == nil {
 		return 0
@@ -154,7 +156,7 @@ func (x *rung) least() int64 {
 	return x.best.time
 }
 
-// rung returns what is found for a rung, which depends on nothing but the problem, the seed and the work.
+// rung returns the result for a rung, which depends only on the problem, the seed and the work.
 func (f *finder) rung(at int) (*rung, error) {
 	if x := f.rungs[at]; x != nil {
 		return x, nil
@@ -172,7 +174,7 @@ func (f *finder) rung(at int) (*rung, error) {
 	return x, nil
 }
 
-// planRung plans for a rung, after those that it depends on.
+// planRung plans for a rung, after the rungs that it depends on.
 func (f *finder) planRung(at int) (*rung, error) {
 	g, limit := &f.grid, f.grid.limit(at)
 	if at == g.top || at == 0 {
@@ -190,7 +192,7 @@ func (f *finder) planRung(at int) (*rung, error) {
 	switch {
 	case hi.best != nil && hi.best.pl.Footprint <= limit:
 		return hi, nil
-	case lo.time() <= hi.time(): // the same time for less; or nothing fits at the larger one
+	case lo.time() <= hi.time(): // the same time in less memory; or nothing fits at the larger one
 		return lo, nil
 	}
 	x, err := f.between(limit, lo, hi)
@@ -200,9 +202,9 @@ func (f *finder) planRung(at int) (*rung, error) {
 	return x, f.probe(x, at, d, hi)
 }
 
-// probe plans from nothing a little below rung at, where what was found there is far from what can be hoped
-// for. Search has luck: what is found for a little less is often better, and these rungs bound what all
-// between them can come to. Not worth it near the bound.
+// probe plans from scratch a little below rung at, if the result there is far from the bound. A search
+// depends on luck, so a slightly smaller limit often gives a better plan, and these rungs bound what all
+// rungs between them can reach.
 func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	limit := f.grid.limit(at)
 	least := hi.least()
@@ -218,8 +220,8 @@ func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	return nil
 }
 
-// bound returns the step time that no plan within a limit undercuts, as an evaluator would measure it; 0
-// where there are no times.
+// bound returns a step time that no plan within the limit can beat, as an evaluator would measure it; 0 if
+// there are no times.
 func (f *finder) bound(limit int64) int64 {
 	if !f.p.HasTimes {
 		return 0
@@ -232,8 +234,8 @@ func (f *finder) fromNothing(limit, incumbent int64) (*rung, error) {
 	return f.planViews(limit, f.bound(limit), 0, incumbent, nil)
 }
 
-// between plans for a limit from what was found for a smaller and a larger one. What is faster than at the
-// larger one is not taken.
+// between plans for a limit, starting from the results for a smaller and a larger one. It takes no plan that
+// is faster than that of the larger one.
 func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	least := hi.least()
 	x, err := f.planViews(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
@@ -248,8 +250,8 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 	return x, nil
 }
 
-// planViews plans for a limit with every view. It is content with a plan that takes no longer than the
-// target, takes none that is faster than least, and gives little for one that is slower than the incumbent.
+// planViews plans for a limit with every view. It stops at a plan that takes no longer than target, takes
+// none that is faster than least, and spends little on plans that are slower than the incumbent.
 func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
 	x := &rung{seeds: make([]*candidate, len(f.views))}
 	for k, v := range f.views {
@@ -281,8 +283,8 @@ func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) 
 	return x, nil
 }
 
-// consider takes the best of some plans that fit and are not faster than least, and remembers those that no
-// other beats.
+// consider takes the best of some plans that fit and are not faster than least, and remembers those on the
+// Pareto front of footprint and time.
 func (x *rung) consider(made []*outcome, limit, least int64) {
 	for _, y := range made {
 		if y.pl.Footprint <= limit && y.time >= least && better(y, x.best) {

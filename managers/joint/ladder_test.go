@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// What a rung comes to must not depend on the rungs looked at before, or plans would depend on more than
-// the budget.
+// The result of a rung must not depend on the rungs looked at before, or plans would depend on more than the
+// budget.
 func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {

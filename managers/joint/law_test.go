@@ -30,7 +30,7 @@ func request(budget int64) plan.Request {
 	return plan.Request{Budget: budget, Seed: 7, Work: little, Evaluator: sim.Simulator{}}
 }
 
-// budgets returns some from the whole footprint down to what must reside.
+// budgets returns some budgets from the whole footprint down to what must reside.
 func budgets(p *plan.Problem, n int) []int64 {
 	peak, _ := p.PeakLive()
 	floor := p.MustReside().Total()
@@ -50,15 +50,15 @@ func measure(t *testing.T, p *plan.Problem, pl *plan.Plan) plan.Measurement {
 	return m
 }
 
-// planned is a plan of a random problem, with what the simulator says of it.
+// planned is a plan of a random problem, with the simulator's results for it.
 type planned struct {
 	budget int64
 	pl     *plan.Plan
 	at     plan.Measurement
 }
 
-// corpus plans random problems, each within falling budgets and last without one. Planning is what takes
-// time: several laws are looked at on the same plans.
+// corpus plans random problems, each within decreasing budgets and finally without one. Planning takes most
+// of the time, so several laws use the same plans.
 var corpus = sync.OnceValues(func() ([][]planned, error) {
 	all := make([][]planned, problems)
 	errs := make([]error, problems)
@@ -88,7 +88,7 @@ var corpus = sync.OnceValues(func() ([][]planned, error) {
 	return all, errors.Join(errs...)
 })
 
-// problems is how many random ones there are.
+// problems is the number of random problems.
 const problems = 100
 
 // random is a problem of the corpus: every third has accesses without dataflow.
@@ -227,7 +227,7 @@ func TestABudgetBelowWhatMustResideIsRefused(t *testing.T) {
 	}
 }
 
-// undercutting collects plans of one problem, to hold them against its bounds.
+// undercutting collects plans of one problem, to compare them with its bounds.
 type undercutting struct {
 	p      *plan.Problem
 	seed   uint64
@@ -241,10 +241,9 @@ type madeBy struct {
 	step, footprint int64
 }
 
-// check holds all plans against the bound of the fullest moments. The bound over intervals takes a hundred
-// times as long: plans are held against it unless another is faster in less memory, since a bound that is
-// above such a plan is above that other one as well. It returns for how many plans the bound is above compute
-// alone.
+// check compares all plans with the bound of the fullest moments. The bound over intervals takes a hundred
+// times as long. A plan is compared with it unless another is faster in less memory, since a bound above the
+// first plan is also above that one. check returns for how many plans the bound exceeds compute alone.
 func (u *undercutting) check(t *testing.T) (tight int) {
 	t.Helper()
 	wrong := func(x madeBy, kind string, bound int64) {

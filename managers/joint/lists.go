@@ -2,22 +2,22 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// lists keeps gaps by position, in the order in which they were given: a counting sort whose columns are used
-// again.
+// lists keeps gaps by position, in the order in which they were given: a counting sort that reuses its
+// columns.
 //
-// A schedule orders its copies by positions several times over. To sort them by comparison took a tenth of
-// the planning time for 100,000 buffers; a list for each position takes O(positions + gaps), which the
-// schedule takes in any case.
+// A schedule orders its copies by position several times. Sorting them by comparison took a tenth of the
+// planning time for 100,000 buffers. A list per position takes O(positions + gaps), which the schedule takes
+// anyway.
 type lists struct {
-	first []int32 // of each position, -1 where there is none
-	next  []int32 // of each gap, -1 behind the last
+	first []int32 // the first gap of each position, -1 if there is none
+	next  []int32 // the gap after each gap, -1 after the last
 }
 
 func newLists(positions, gaps int) lists {
 	return lists{first: make([]int32, positions+1), next: make([]int32, gaps)}
 }
 
-// sort rebuilds the lists of some gaps.
+// sort rebuilds the lists from the given gaps.
 func (l *lists) sort(gaps []int32, at func(g int32) plan.OpID) {
 	for i := range l.first {
 		l.first[i] = -1
@@ -29,7 +29,7 @@ func (l *lists) sort(gaps []int32, at func(g int32) plan.OpID) {
 	}
 }
 
-// all writes the gaps of all lists into a slice that holds as many, position by position.
+// all writes the gaps of all lists, position by position, into a slice of their number.
 func (l *lists) all(into []int32) {
 	k := 0
 	for _, g := range l.first {

@@ -9,12 +9,12 @@ import (
 
 // Bytes in memory, position by position, against their limits.
 //
-// Problem: a schedule asks thousands of times whether a buffer fits from one position to another, and puts it
-// there.
+// The problem: a schedule asks thousands of times whether a buffer fits from one position to another, and
+// then puts it there.
 //
-// Way chosen: one sum for each position. Copies back, which pass most positions, work by blocks of 16: what
-// is added to all of a block is written beside it (added), and so is the least room in it (room), which may
-// be too little and is never too much. prefetches.go says what that saves.
+// The approach: one sum per position. Copies back, which span most positions, work by blocks of 16: a block
+// records what was added to all of it (added) and the least room in it (room), which may be an underestimate
+// but never an overestimate. prefetches.go says what that saves.
 //
 // Complexity: O(positions of the interval), by blocks a sixteenth of that. Rejected: blocks of 8 and of 64,
 // which were slower.
@@ -23,14 +23,14 @@ import (
 type memory struct {
 	m         *model
 	steps     *int64  // counted work
-	limit     []int64 // of each position, most bytes
-	load      []int64 // of each position, bytes in memory
-	rerunPeak []int64 // of each position, bytes held while its rerun runs; 0 where there is none
-	// By block, while copies back are placed: the least room in it, and what was added to all of it.
+	limit     []int64 // the most bytes at each position
+	load      []int64 // bytes in memory at each position
+	rerunPeak []int64 // bytes held while the rerun at each position runs; 0 if there is none
+	// By block, while copies back are placed: the least room in the block, and what was added to all of it.
 	room, added []int64
 }
 
-// blockShift makes a block of 16 positions.
+// blockShift gives blocks of 16 positions.
 const blockShift = 4
 
 // fits reports whether size more bytes fit during ops [from, to).
@@ -51,7 +51,7 @@ func (mem *memory) hold(size int64, from, to plan.OpID) {
 	}
 }
 
-// holdThroughout adds to what positions hold.
+// holdThroughout adds size to what positions hold, during reruns too.
 func (mem *memory) holdThroughout(size int64, from, to plan.OpID) {
 	for i := from; i < to; i++ {
 		mem.load[i] += size
@@ -61,7 +61,7 @@ func (mem *memory) holdThroughout(size int64, from, to plan.OpID) {
 	}
 }
 
-// openBlocks begins work by blocks.
+// openBlocks starts work by blocks.
 func (mem *memory) openBlocks() {
 	blocks := mem.m.n>>blockShift + 1
 	mem.room, mem.added = slices.Grow(mem.room[:0], blocks)[:blocks],
@@ -75,8 +75,8 @@ func (mem *memory) openBlocks() {
 	}
 }
 
-// noteRoom lowers what a block is known to have room for at least to that of position i, what is written
-// beside the block aside.
+// noteRoom lowers the known room of a block to that of position i, ignoring what was added to the whole
+// block.
 func (mem *memory) noteRoom(i plan.OpID) {
 	b := i >> blockShift
 	mem.room[b] = min(mem.room[b], mem.limit[i]-mem.load[i])
@@ -85,7 +85,7 @@ func (mem *memory) noteRoom(i plan.OpID) {
 	}
 }
 
-// closeBlocks writes down what was added to whole blocks.
+// closeBlocks applies what was added to whole blocks.
 func (mem *memory) closeBlocks() {
 	for b, size := range mem.added {
 		if size != 0 {
@@ -98,8 +98,8 @@ func (mem *memory) closeBlocks() {
 	}
 }
 
-// takeBack takes size off what positions hold, for a copy that is issued later than it was. What is known of
-// their room stays, and so is too little.
+// takeBack subtracts size from what positions hold, for a copy that is issued later than before. The known
+// room stays as it is, so it is an underestimate.
 func (mem *memory) takeBack(size int64, from, to plan.OpID) {
 	for i := from; i < to; {
 		b := i >> blockShift

@@ -9,14 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The problem, compiled: what never changes between candidates, as columns by op, gap and buffer.
+// The compiled problem: what never changes between candidates, as columns by op, gap and buffer.
 //
-// A gap is an idle interval of a buffer, from one access to the next. Each is listed with what its copies and
-// its producers take, and with whether it can leave at all. Those in which a buffer holds nothing that is
-// read again are dead: their memory is always given away.
+// A gap is an idle interval of a buffer, from one access to the next. Each is listed with the times of its
+// copies and of its producers, and with whether the buffer can leave at all. A gap is dead if the buffer
+// holds nothing that is read again: its memory is always released.
 //
-// Complexity: O(ops x streams + accesses + gaps log gaps), and what package chain takes for the cost of each
-// chain.
+// Complexity: O(ops x streams + accesses + gaps log gaps), plus package chain's cost of each chain.
 
 // A choice is what becomes of an idle interval.
 type choice uint8
@@ -24,16 +23,16 @@ type choice uint8
 const (
 	keep choice = iota
 	swap
-	recompute // recompute
-	discard   // nothing in it is needed again; fixed from the start
+	recompute
+	discard // its contents are not needed again; fixed from the start
 )
 
-// gap is an idle interval of a buffer with what moving it costs.
+// gap is an idle interval of a buffer with the costs of moving it.
 type gap struct {
 	buffer        plan.BufferID
 	after, before plan.OpID
-	// the op that last wrote what it holds, -1 where none of the iteration did: a copy out need not wait for
-	// readers behind it
+	// the op that last wrote its contents, -1 if no op of the iteration did; a copy out need not wait for
+	// later readers
 	writer                  plan.OpID
 	size                    int64
 	evictTime, prefetchTime int64 // time of the copies, in nanoseconds
@@ -41,14 +40,14 @@ type gap struct {
 	producersTime int64
 	canSwap       bool
 	canRecompute  bool // whatever else is absent
-	// time of the whole chain if nothing else is absent: the ops that made it and what has to run before them
-	// since it is gone by then
+	// time of the whole chain if nothing else is absent: the ops that made the value, and those that must run
+	// first because their results are gone by then
 	chainTime      int64
-	producersRerun bool // in some plan, perhaps
+	producersRerun bool // possible in some plans, perhaps not in all
 	dead           bool
 }
 
-// variant is a slower way of computing an op that needs less workspace than the fastest.
+// variant is a slower way to compute an op that needs less workspace than the fastest.
 type variant struct {
 	op           int32
 	index        uint8
@@ -62,38 +61,39 @@ type model struct {
 	n      int
 	k      int // streams
 
-	inline bool // there are no copy engines: copies are work of the first stream
-	// what hooks take where anything leaves memory and returns, and where anything runs again beside that
+	inline bool // there are no copy engines: copies run on the first stream
+	// time of the hooks if anything leaves memory and returns, and the additional time if anything is
+	// recomputed
 	saving, noting int64
 
 	gaps      []gap
 	first     []int32            // gaps of buffer b are gaps[first[b]:first[b+1]], in order of time
-	byBefore  []int32            // the gaps that can be absent, in order of before
-	producers jagged[plan.OpID]  // of each gap that can be dropped, the ops that made what it holds
-	choices   []int32            // the gaps that leave a choice, in order of index
-	writes    jagged[plan.Touch] // of each buffer, the touches that do more than read, in order of time
+	byBefore  []int32            // the gaps that can be absent, ordered by before
+	producers jagged[plan.OpID]  // for each gap that can be dropped, the ops that made its contents
+	choices   []int32            // the gaps with a choice, in index order
+	writes    jagged[plan.Touch] // for each buffer, the touches that do more than read, in order of time
 
-	fast     []uint8 // of each op, its fastest variant
+	fast     []uint8 // the fastest variant of each op
 	variants []variant
-	dur      []int64 // of each op, under the fastest variant
-	work     []int64 // of each op, bytes of its workspace under the fastest variant
-	issue    []int64 // of each op, when the host can have issued it
-	load     []int64 // bytes alive during each op under the fastest variants, all discards taken
-	born     []int64 // of these, bytes that come into being with the op
-	// what the op itself needs, persistent buffers included: no plan has less in memory while it runs
+	dur      []int64 // duration of each op with its fastest variant
+	work     []int64 // bytes of each op's workspace with its fastest variant
+	issue    []int64 // when the host can have issued each op
+	load     []int64 // bytes alive during each op with the fastest variants and all discards
+	born     []int64 // the part of load that is allocated with the op
+	// the op's own operands, including persistent buffers: no plan holds less while it runs
 	operands []int64
-	least    []int64 // of each op, what choices can bring the load down to, but not less than its operands
+	least    []int64 // the least load of each op that choices can reach, never less than its operands
 
-	behind     jagged[int32] // of each op, the ops of other streams that it must come behind
-	start, end []int64       // of each op with nothing but data and queues to wait for
-	baseTime   int64         // when the last is done
+	behind     jagged[int32] // for each op, the ops of other streams that it must wait for
+	start, end []int64       // of each op, constrained only by data and queues
+	baseTime   int64         // end of the last op
 
 	persistent int64
-	floor      int64 // the least that any choices come to
-	peak       int64 // the largest of load
+	floor      int64 // the least peak that any choices reach
+	peak       int64 // the maximum of load
 }
 
-// compile reads a problem.
+// compile builds the model of a problem.
 func compile(p *plan.Problem, par params) *model {
 	m := &model{p: p, params: par, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.saving, m.noting = hooks(p)
@@ -106,8 +106,8 @@ func compile(p *plan.Problem, par params) *model {
 	return m
 }
 
-// hooks returns what hooks take of an iteration where tensors leave memory and return, and what beside that
-// where ops run again, in nanoseconds.
+// hooks returns the time of an iteration's hooks if tensors leave memory and return, and the additional time
+// if ops are rerun, in nanoseconds.
 func hooks(p *plan.Problem) (saving, noting int64) {
 	for i := range p.Ops {
 		x := p.Hardware.HookTime(&p.Ops[i], false)
@@ -116,7 +116,7 @@ func hooks(p *plan.Problem) (saving, noting int64) {
 	return saving, noting
 }
 
-// fastest takes the fastest way of computing each op, the one with less workspace where two are equal.
+// fastest picks the fastest variant of each op, and of two equally fast ones that with less workspace.
 func (m *model) fastest() {
 	p := m.p
 	m.fast = make([]uint8, m.n)
@@ -152,7 +152,7 @@ func (m *model) fastest() {
 	}
 }
 
-// variantCost returns the time and the rounded workspace of op i computed the k-th way.
+// variantCost returns the time and the rounded workspace of op i with its k-th variant.
 func (m *model) variantCost(i, k int) (dur, work int64) {
 	op := &m.p.Ops[i]
 	if len(op.Variants) == 0 {
@@ -164,15 +164,15 @@ func (m *model) variantCost(i, k int) (dur, work int64) {
 	return op.Variants[k].Duration, work
 }
 
-// findGaps lists idle intervals by buffer and time, those included in which nothing is held: before a first
-// access that writes, behind the last access.
+// findGaps lists idle intervals by buffer and time, including those in which the buffer holds nothing: before
+// a first access that writes, and after the last access.
 func (m *model) findGaps() {
 	p := m.p
 	m.first = make([]int32, len(p.Buffers)+1)
 	known := p.Gaps(1, 1)
 	chains := chain.New(p)
 	canSwap := p.Kind >= traces.Accesses
-	discards := !p.EagerOnly // eager PyTorch gives no memory away that a tensor holds, whatever is in it
+	discards := !p.EagerOnly // eager PyTorch never releases memory that a tensor holds, whatever its contents
 	for i := range p.Buffers {
 		b := plan.BufferID(i)
 		m.first[b] = int32(len(m.gaps))
@@ -214,8 +214,8 @@ func (m *model) addDead(b plan.BufferID, after, before plan.OpID) {
 	})
 }
 
-// addGap adds an interval across which a buffer holds a value. Where costed is set, it has the time of the
-// chain that makes it again.
+// addGap adds an interval across which a buffer holds a value. If costed is set, it also computes the time of
+// the chain that recomputes the value.
 func (m *model) addGap(chains *chain.Builder, k plan.Gap, costed bool) {
 	p, size := m.p, m.p.Rounded(k.Buffer)
 	g := gap{
@@ -231,7 +231,8 @@ func (m *model) addGap(chains *chain.Builder, k plan.Gap, costed bool) {
 	m.gaps = append(m.gaps, g)
 }
 
-// findWrites lists what changes each buffer: chains look for it at every step, and most touches read.
+// findWrites lists the writes of each buffer, because chains look for them at every step and most touches
+// read.
 func (m *model) findWrites() {
 	m.writes = newJagged[plan.Touch](len(m.p.Buffers))
 	for b := range m.p.Buffers {
@@ -244,7 +245,7 @@ func (m *model) findWrites() {
 	}
 }
 
-// writtenIn reports whether an op of [from, to) gives buffer b another value.
+// writtenIn reports whether an op in [from, to) gives buffer b a new value.
 func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
 	touches := m.writes.of(int32(b))
 	for _, t := range touches[plan.FirstTouch(touches, from):] {
@@ -258,7 +259,7 @@ func (m *model) writtenIn(b plan.BufferID, from, to plan.OpID) bool {
 	return false
 }
 
-// producersRerun reports whether the ops that made what b holds before op at are known and can run again.
+// producersRerun reports whether the ops that made b's value before op at are known and can be rerun.
 func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 	ops, ok := m.p.Producer(b, at)
 	for _, o := range ops {
@@ -267,9 +268,9 @@ func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 	return ok
 }
 
-// writer returns the last op up to and including after that wrote buffer b. What comes into being in the
-// iteration and is only read, as a batch that the host filled, counts as written by the first op that touches
-// it, which is how [plan.Plan.Order] has it; -1 is for what holds a value from before.
+// writer returns the last op up to and including after that wrote buffer b. A buffer that is allocated in the
+// iteration and only read, such as a batch that the host filled, counts as written by the first op that
+// touches it, as in [plan.Plan.Order]. -1 means that the value was there before the iteration.
 func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	touches := m.p.TouchesOf(b)
 	for k := plan.FirstTouch(touches, after+1) - 1; k >= 0; k-- {
@@ -283,7 +284,7 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	return -1
 }
 
-// findProducers lists who made what each gap holds, and adds up what running them again takes.
+// findProducers lists the ops that made the contents of each gap, and adds up the time to rerun them.
 func (m *model) findProducers() {
 	m.producers = newJagged[plan.OpID](len(m.gaps))
 	for g := range m.gaps {
@@ -299,7 +300,7 @@ func (m *model) findProducers() {
 	}
 }
 
-// loads works out what is alive during each op when everything is kept that has to be.
+// loads computes what is alive during each op when everything is kept except discards.
 func (m *model) loads() {
 	p := m.p
 	for _, perOp := range []*[]int64{&m.load, &m.born, &m.operands, &m.least} {
@@ -345,8 +346,8 @@ func (m *model) loads() {
 	m.leastLoad()
 }
 
-// leastLoad finds what is in memory when all is absent that can be, under the least workspaces: more than the
-// operands of an op where buffers cannot leave, such as those carried into the next iteration.
+// leastLoad computes the load when everything that can be absent is, with the least workspaces. It exceeds
+// the operands of an op where buffers cannot leave, such as those carried into the next iteration.
 func (m *model) leastLoad() {
 	delta := make([]int64, m.n+1)
 	for g := range m.gaps {
@@ -368,8 +369,8 @@ func (m *model) leastLoad() {
 	}
 }
 
-// times runs the ops on their streams, each behind what made its inputs and behind who read what it
-// overwrites on another stream.
+// times runs the ops on their streams. Each waits for the ops that made its inputs, and for ops of other
+// streams that read what it overwrites.
 func (m *model) times() {
 	p := m.p
 	m.start, m.end = make([]int64, m.n), make([]int64, m.n)
@@ -387,13 +388,13 @@ func (m *model) times() {
 	}
 }
 
-// crossing finds, for each op, the last op of every other stream that it conflicts with on some buffer.
+// crossing finds, for each op, the last op of every other stream with which it conflicts on some buffer.
 func (m *model) crossing() {
 	p := m.p
 	wrote := make([]int32, len(p.Buffers))    // last writer
-	read := make([]int32, len(p.Buffers)*m.k) // last toucher, by stream
-	before := make([]int32, m.k)              // of the op at hand
-	known := make([]int32, m.k*m.k)           // what each stream is known to be behind
+	read := make([]int32, len(p.Buffers)*m.k) // last op that touched it, by stream
+	before := make([]int32, m.k)              // of the current op
+	known := make([]int32, m.k*m.k)           // the ops that each stream is already known to follow
 	m.behind = newJagged[int32](m.n)
 	for _, s := range [][]int32{wrote, read, known} {
 		for i := range s {
@@ -432,7 +433,7 @@ func (m *model) crossing() {
 	}
 }
 
-// gapOf returns the gap of buffer b that covers position at: after < at <= before; -1 where none does.
+// gapOf returns the gap of buffer b that covers position at (after < at <= before), or -1.
 func (m *model) gapOf(b plan.BufferID, at plan.OpID) int32 {
 	lo, hi := m.first[b], m.first[b+1]
 	for lo < hi {

@@ -2,31 +2,32 @@ package joint
 
 import "slices"
 
-// Moves of the local search: a few choices change at a time, and change back where that was worse.
+// Moves of the local search: a few choices change at a time, and change back if the result is worse.
 //
-// Each kind fixes what the others miss: one gap alone, or one whose copies compute waits for; neighbours in
-// time, since successive copies pay off together or not at all; two gaps, where there is no room for one
-// more; the variant of an op; how early copies back begin. timing.go has those of positions.
+// Each kind of move reaches what the others miss: one gap alone, or one whose copies compute waits for;
+// neighbours in time, since successive copies pay off together or not at all; an exchange of two gaps, where
+// there is no room for one more; the variant of an op; how early copies back begin. timing.go has the moves
+// of positions.
 
-// change is one choice, and what it was before.
+// change is one changed choice and its previous value.
 type change struct {
-	index int32 // of a gap; behind the gaps, of an op
+	index int32 // of a gap, or of an op plus the number of gaps
 	was   uint8
 }
 
-// moves changes a few choices of a schedule at a time, where memory is short, and undoes them.
+// moves changes a few choices of a schedule at a time, where memory is short, and can undo them.
 type moves struct {
 	v        *view
-	list     []int32 // gaps that can be treated in another way
-	byBefore []int32 // the same, in order of when they are needed again
-	slower   []int32 // of model.variants, those of ops where limits press
-	// of the last move: what it changed
+	list     []int32 // gaps whose choice can change
+	byBefore []int32 // the same, ordered by when they are needed again
+	slower   []int32 // indices into model.variants, for ops where limits are exceeded
+	// what the last move changed
 	undone  []change
 	retimed []timed
 	lead    float64
 }
 
-// moves lists what can be changed; ok is false where nothing can.
+// moves lists what can be changed; ok is false if nothing can.
 func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
@@ -57,7 +58,7 @@ func (w *moves) flip(g int32, to choice) {
 	}
 }
 
-// random changes something at random.
+// random makes a random move.
 func (w *moves) random() {
 	v, s, list := w.v, w.v.schedule, w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
@@ -84,7 +85,7 @@ func (w *moves) random() {
 	}
 }
 
-// variant computes an op another way, or the fastest way again.
+// variant switches an op to another variant, or back to the fastest.
 func (w *moves) variant() {
 	m, set := w.v.m, &w.v.schedule.setting
 	x := &m.variants[w.slower[w.v.rnd.IntN(len(w.slower))]]
@@ -96,7 +97,7 @@ func (w *moves) variant() {
 	}
 }
 
-// neighbours treats successive gaps alike, by their ends: from two of them up to about sixty.
+// neighbours sets two to about sixty successive gaps, in order of their ends, to the same choice.
 func (w *moves) neighbours() {
 	v := w.v
 	n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
@@ -109,7 +110,7 @@ func (w *moves) neighbours() {
 	}
 }
 
-// exchange keeps one gap and has another absent instead.
+// exchange keeps one gap and makes another absent instead.
 func (w *moves) exchange() {
 	v, list, choice := w.v, w.list, w.v.schedule.setting.choice
 	g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
@@ -128,7 +129,7 @@ func (w *moves) exchange() {
 	}
 }
 
-// undo undoes the last change.
+// undo reverts the last move.
 func (w *moves) undo() {
 	s := w.v.schedule
 	for k := len(w.undone) - 1; k >= 0; k-- {
@@ -144,14 +145,14 @@ func (w *moves) undo() {
 	}
 }
 
-// waited returns a gap whose copies some op of the last schedule waits for, or any gap where none waits.
+// waited returns a gap whose copies some op of the last schedule waits for, or a random gap if no op waits.
 func (v *view) waited(list []int32) int32 {
 	s, m := v.schedule, v.m
 	if s.queues.stall > 0 && len(s.prefetches.order) > 0 {
 		left := v.rnd.Int64N(s.queues.stall)
 		for i := range m.n {
 			if left -= s.queues.wait[i]; left < 0 {
-				// A copy back that is due about here, or one that left before.
+				// any swap across this position: due about here, or copied out before
 				for range 8 {
 					g := s.prefetches.order[v.rnd.IntN(len(s.prefetches.order))]
 					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
@@ -165,7 +166,7 @@ func (v *view) waited(list []int32) int32 {
 	return list[v.rnd.IntN(len(list))]
 }
 
-// other returns another way of treating gap g.
+// other returns another choice for gap g, at random.
 func (v *view) other(g int32) choice {
 	x := &v.m.gaps[g]
 	ways := [3]choice{keep}

@@ -2,180 +2,178 @@ package joint
 
 import "github.com/gmemtop/gmemtop/traces/torchalloc"
 
-// The numbers that the planner was tuned with.
+// The tuning parameters of the planner.
 //
-// What one was chosen from is said where it is known; most were set by trial, and the trials were not
-// written down. What changes when one is moved is measured by BenchmarkParams: 40 plans of three
-// networks, 12 random problems, four without copy engines and two chains, each of a million counted work,
-// on the simulator. A figure is the mean change of the step time, in brackets those of the best and the
-// worst plan; a plus is slower. A search that is moved at all ends elsewhere, so that some tenths of a
-// percent either way say little.
+// Where it is known why a value was chosen, its comment says so. Most values were set by trial, and the
+// trials were not recorded. BenchmarkParams measures the effect of changing each one: 40 plans of three
+// networks, 12 random problems, four without copy engines and two chains, each with a million units of
+// counted work, on the simulator. A figure is the mean change of the step time, followed in brackets by those
+// of the best and the worst plan; a plus is slower. Any change makes the search end elsewhere, so a few
+// tenths of a percent either way mean little.
 
-// params are the numbers that the planner was tuned with.
+// params are the tuning parameters of the planner.
 type params struct {
 	// Counted work: positions, gaps and accesses looked at.
 
-	// defaultWork is the work of a call that says nothing: a second or two. The benchmark sets its own work,
-	// so that moving this one was not measured.
+	// defaultWork is the work of a call that does not set any: a second or two. The benchmark sets its own
+	// work, so the effect of this one was not measured.
 	defaultWork int64
-	// placing is what a step of a plan that is placed and measured counts for. Halved: -0.05 % (-1.0 to
-	// +0.0 %), work -23 %. Doubled: +0.07 % (+0.0 to +1.1 %), work +51 %.
+	// placing is the work counted for each step of a plan that is placed and measured. Halved: -0.05 % (-1.0
+	// to +0.0 %), work -23 %. Doubled: +0.07 % (+0.0 to +1.1 %), work +51 %.
 	placing int64
-	// packShare gives a search for places one part in so many of the work. Halved: +0.06 % (-2.2 to +5.7 %),
-	// work +1 %. Doubled: +0.57 % (-1.6 to +11.7 %), 1 plan fewer fits, work +15 %.
+	// A search for places gets 1/packShare of the work. Halved: +0.06 % (-2.2 to +5.7 %), work +1 %. Doubled:
+	// +0.57 % (-1.6 to +11.7 %), 1 plan fewer fits, work +15 %.
 	packShare int64
-	// leastPack is the least work of a search for places. The benchmark has work for more. Halved and
-	// doubled: no step time changes.
+	// leastPack is the least work of a search for places. The benchmark always has more. Halved and doubled:
+	// no step time changes.
 	leastPack int64
 
-	// Chains of ops that run again. These bounds are for longer iterations than the benchmark has.
+	// Chains of ops that are rerun. These bounds are for longer iterations than the benchmark has.
 
 	// longestChain bounds the ops of one rerun. Halved and doubled: no step time changes.
 	longestChain int
-	// mostVisited bounds the ops looked at for all reruns, in vain or not, as a multiple of the iteration's.
-	// Halved: no step time changes. Doubled: no step time changes, work +1 %.
+	// mostVisited bounds the ops looked at for all reruns, successful or not, as a multiple of the
+	// iteration's ops. Halved: no step time changes. Doubled: no step time changes, work +1 %.
 	mostVisited int
-	// farthestRetained bounds the positions over which a chain's result is retained: what is needed later is
-	// made again. Halved and doubled: no step time changes.
+	// farthestRetained bounds the positions over which a chain's result is retained; beyond that it is
+	// recomputed. Halved and doubled: no step time changes.
 	farthestRetained int
-	// chainsAlone bounds the gaps whose chains are looked at one by one before planning. The benchmark has
+	// chainsAlone bounds the gaps whose chains are looked at individually before planning. The benchmark has
 	// fewer. Halved and doubled: no step time changes.
 	chainsAlone int
 
 	// Prices.
 
-	// pace is how far prices move towards what a schedule has shown: all the way, choices would swing to and
-	// fro. Halved and doubled: no step time changes.
+	// pace is how far prices move towards what a schedule has shown. If they moved all the way, choices would
+	// oscillate. Halved and doubled: no step time changes.
 	pace float64
-	// updates is how often prices are moved. Halved: -0.03 % (-0.4 to +0.0 %). Doubled: -0.03 % (-0.4 to
+	// updates is how often prices are updated. Halved: -0.03 % (-0.4 to +0.0 %). Doubled: -0.03 % (-0.4 to
 	// +0.0 %).
 	updates int
-	// dualCopies is the share of its own time that a copy costs beside its dual price, so that free copies
-	// are told apart. Halved and doubled: no step time changes.
+	// dualCopies is the share of its own time that is added to a copy's dual price, so that free copies can
+	// be told apart. Halved and doubled: no step time changes.
 	dualCopies float64
-	// copyPrices are the prices of copying that are swept, the likelier first. Other grids were not
-	// measured.
+	// copyPrices are the prices of copying to sweep, the more promising first. Other grids were not measured.
 	copyPrices []float64
-	// dearer is how much is added to the price of copying that served best, to try a dearer one. Halved and
-	// doubled: no step time changes.
+	// dearer is added to the price of copying that worked best, to try a higher one. Halved and doubled: no
+	// step time changes.
 	dearer float64
-	// cheaper is what that price is multiplied by, to try a cheaper one. Halved and
-	// doubled: no step time changes.
+	// cheaper multiplies that price, to try a lower one. Halved and doubled: no step time changes.
 	cheaper float64
-	// dualScales are the factors of dual prices that are swept. Other grids were not measured.
+	// dualScales are the factors of dual prices to sweep. Other grids were not measured.
 	dualScales []float64
-	// fillShares are the shares of cheap reruns that are kept out of filled copy engines. Other grids were
-	// not measured.
+	// fillShares are the shares of cheap reruns to keep out of filled copy engines. Other grids were not
+	// measured.
 	fillShares []float64
 
 	// Local search.
 
-	// slack is how much slower than the best a move may be at first; it falls to nothing halfway. Halved:
+	// slack is how much slower than the best a move may be at first; it falls to zero by halfway. Halved:
 	// +0.09 % (-2.1 to +5.7 %), work +1 %. Doubled: +0.03 % (-3.4 to +5.4 %), work +6 %.
 	slack float64
-	// deepSlack is the same for each search from other plans. Set by the exact times of small problems.
+	// deepSlack is the slack for each search from other plans. Set by the exact times of small problems.
 	deepSlack []float64
-	// deepTries is how many schedules a search from plans must have for there to be several of them.
+	// A search from plans is repeated only if its work allows deepTries schedules, and made at all only if
+	// it allows fewTries.
 	deepTries int64
-	// fewTries is how many it must have to be made at all.
-	fewTries int64
-	// searchShare leaves prices one part in so many of the work, the rest is for moves. Halved: +0.18 %
-	// (-6.9 to +15.1 %), work +8 %. Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
+	fewTries  int64
+	// Prices get 1/searchShare of the work; moves get the rest. Halved: +0.18 % (-6.9 to +15.1 %), work +8 %.
+	// Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
-	// mix says how many moves change choices in which way, retimings how many change positions. Other mixes
-	// were not measured.
+	// mix sets the proportions of the moves that change choices, retimings of those that change positions.
+	// Other mixes were not measured.
 	mix       mix
 	retimings retimings
-	// press is the price of a byte above its limit in a search from plans, in times of copying it out and in:
-	// at first, and at the end. Other prices were not measured.
+	// press is the price of a byte above its limit in a search from plans, as a multiple of the time to copy
+	// it out and in: at the start, and at the end. Other prices were not measured.
 	press [2]float64
-	// interference is the part of the time from which addresses cost enough to try choices on the evaluator.
-	// Halved and doubled: no step time changes.
+	// If addresses cost more than 1/interference of the time, choices are tried on the evaluator. Halved and
+	// doubled: no step time changes.
 	interference int64
-	// polishing is the part of a rung's work that trying choices on the evaluator gets. Halved: -0.05 %
-	// (-1.0 to +0.0 %), work +10 %. Doubled: +0.07 % (+0.0 to +1.1 %), work -3 %.
+	// Trying choices on the evaluator gets 1/polishing of a rung's work. Halved: -0.05 % (-1.0 to +0.0 %),
+	// work +10 %. Doubled: +0.07 % (+0.0 to +1.1 %), work -3 %.
 	polishing int64
 
 	// Places.
 
-	// marginSteps lowers limits at first by one part in so many of the memory that is not taken all the
-	// time. Halved: +0.07 % (+0.0 to +1.7 %), work -1 %. Doubled: +0.06 % (-0.8 to +3.8 %), work +1 %.
+	// The first cut of the limits is 1/marginSteps of the memory that varies. Halved: +0.07 %
+	// (+0.0 to +1.7 %), work -1 %. Doubled: +0.06 % (-0.8 to +3.8 %), work +1 %.
 	marginSteps int64
-	// nearMargins is the part of that step below which two margins are as good as the same. Halved: no step
-	// time changes. Doubled: no step time changes, work -2 %.
+	// Two margins that differ by less than 1/nearMargins of that step count as equal. Halved: no step time
+	// changes. Doubled: no step time changes, work -2 %.
 	nearMargins int64
-	// overrated is the part by which a schedule may overrate a plan's time: who is slower than the incumbent
+	// A schedule may overestimate a plan's time by 1/overrated. A candidate that is slower than the incumbent
 	// by more is hopeless. Halved: +0.13 % (-3.8 to +8.5 %), work +3 %. Doubled: -0.36 % (-12.9 to +0.5 %).
 	overrated int64
-	// firstPack is the part of a search for places that the first round gets, when it is mostly in vain.
-	// Halved and doubled: no step time changes.
+	// The first round gets 1/firstPack of the work of a search for places, because that search is mostly in
+	// vain. Halved and doubled: no step time changes.
 	firstPack int64
-	// noticeable is the part of the time below which addresses are said to cost nothing. Halved and doubled:
-	// no step time changes.
+	// Addresses that cost less than 1/noticeable of the time are said to cost nothing. Halved and doubled: no
+	// step time changes.
 	noticeable int64
-	// tightenOps is the most ops for which limits are lowered position by position. The benchmark has fewer.
-	// Halved and doubled: no step time changes.
+	// tightenOps is the maximum number of ops for which limits are lowered position by position. The
+	// benchmark has fewer. Halved and doubled: no step time changes.
 	tightenOps int
 
-	// The ladder of limits. A problem is large, huge or vast by twice its buffers (or large by ops and
-	// buffers).
+	// The ladder of limits. A problem is large, huge or vast if it has more than half as many buffers as the
+	// number says, or large if it has more ops and buffers together.
 
-	// largeProblem is where placing a plan takes most of the time. Halved: no step time changes. Doubled: no
-	// step time changes, work +4 %.
+	// largeProblem is the size from which placing a plan takes most of the time. Halved: no step time
+	// changes. Doubled: no step time changes, work +4 %.
 	largeProblem int
 	// hugeProblem is beyond the benchmark. Halved and doubled: no step time changes.
 	hugeProblem int
 	// vastProblem is beyond the benchmark. Halved and doubled: no step time changes.
 	vastProblem int
-	// rungs are the rungs of a problem of each size. A hundred rungs for every call took ten seconds for a
-	// budget, and were still too far apart. Halved: +0.26 % (-5.3 to +5.7 %), work +8 %. Doubled: +0.44 %
-	// (-4.4 to +9.8 %), work +4 %.
+	// rungs is the number of rungs for each size of problem. A hundred rungs for every call took ten seconds
+	// for a budget, and were still too far apart. Halved: +0.26 % (-5.3 to +5.7 %), work +8 %. Doubled:
+	// +0.44 % (-4.4 to +9.8 %), work +4 %.
 	rungs [4]int
-	// rounds is how often one limit is planned for at the most, by size. Halved: +0.12 % (-0.6 to +4.8 %),
-	// work -5 %. Doubled: no step time changes, work +7 %.
+	// rounds is how often one limit is planned for at most, by size. Halved: +0.12 % (-0.6 to +4.8 %), work
+	// -5 %. Doubled: no step time changes, work +7 %.
 	rounds [3]int
-	// mend gives the repair of choices one part in so many of a rung's work, by size. Halved: -0.22 % (-13.9
-	// to +9.8 %), work +7 %. Doubled: +0.62 % (-0.9 to +9.8 %), work +2 %.
+	// The repair of choices gets 1/mend of a rung's work, by size. Halved: -0.22 % (-13.9 to +9.8 %),
+	// work +7 %. Doubled: +0.62 % (-0.9 to +9.8 %), work +2 %.
 	mend [3]int64
-	// pack is the most work of a search for places. The benchmark has work for less. Halved and doubled: no
+	// pack is the most work of a search for places. The benchmark always has less. Halved and doubled: no
 	// step time changes.
 	pack int64
-	// schedules is how many a view of a rung gets at the least where one takes long: half for prices, of
-	// which some two hundred are tried. With 200 in all, step times on a recording of 6,000 ops and 1,200
-	// buffers were up to a third longer. The benchmark has no such problem. Halved and doubled: no step time
-	// changes.
+	// schedules is the minimum number of schedules for a view of a rung where each takes long: half for
+	// prices, of which some two hundred are tried. With 200 in all, step times on a recording of 6,000 ops
+	// and 1,200 buffers were up to a third longer. The benchmark has no such problem. Halved and doubled: no
+	// step time changes.
 	schedules int64
-	// coarse is the part of all rungs from which a halving is coarse, and probed. Halved: +0.17 % (+0.0 to
-	// +5.4 %), work -12 %. Doubled: -0.03 % (-1.0 to +0.0 %), work +10 %.
+	// A rung that lies at least 1/coarse of all rungs from its neighbours is coarse, and gets probes. Halved:
+	// +0.17 % (+0.0 to +5.4 %), work -12 %. Doubled: -0.03 % (-1.0 to +0.0 %), work +10 %.
 	coarse int
-	// probes is how many more limits a coarse rung is planned for. Halved: +0.58 % (+0.0 to +11.2 %), work
-	// -36 %. Doubled: -0.09 % (-3.6 to +0.4 %), work +47 %.
+	// probes is how many further limits are planned for at a coarse rung. Halved: +0.58 % (+0.0 to +11.2 %),
+	// work -36 %. Doubled: -0.09 % (-3.6 to +0.4 %), work +47 %.
 	probes int
-	// nearBound is the part of the bound within which a probe is not worth it. Halved: +0.01 % (+0.0 to
-	// +0.5 %), work -4 %. Doubled: no step time changes, work +3 %.
+	// A plan within 1/nearBound of the bound gets no probe. Halved: +0.01 % (+0.0 to +0.5 %), work -4 %.
+	// Doubled: no step time changes, work +3 %.
 	nearBound int64
-	// nearEnough is the part of the bound within which none of the quickest managers is asked where planning
-	// takes seconds; within farEnough none of the others is, and no search is made from plans.
+	// If planning takes seconds, no further quick manager is asked once a plan is within 1/nearEnough of the
+	// bound. Within 1/farEnough, none of the others is asked, and there is no search from plans.
 	nearEnough, farEnough int64
-	// luck is the part by which what a manager decides may be slower than what is known for its plan to get
-	// places in any case: a plan that is hardly slower may serve to search on from.
+	// The plan of another manager gets places anyway if its decisions are slower than the best known by no
+	// more than 1/luck: a slightly slower plan may be a good start for a search.
 	luck int64
 	// quick is how many of the other managers count as quick.
 	quick int
-	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint. With
-	// more, others are asked until the bound is met. The benchmark has fewer. Halved and doubled: no step
+	// tieBuffers is the maximum number of buffers for which a smaller footprint breaks ties. With more, all
+	// other managers are asked until the bound is met. The benchmark has fewer. Halved and doubled: no step
 	// time changes.
 	tieBuffers int
 
 	// Sections.
 
-	// page is the granularity at which virtual memory gives an op sections that are not neighbours: CUDA's.
-	// Halved: no step time changes. Doubled: -0.30 % (-8.7 to +0.0 %), work -1 %.
+	// page is the granularity at which virtual memory can present separate sections to an op as one range:
+	// CUDA's. Halved: no step time changes. Doubled: -0.30 % (-8.7 to +0.0 %), work -1 %.
 	page int64
-	// mostSections bounds the sections of all buffers: beyond it the search costs more than finer ones
-	// bring. Halved: -0.28 % (-8.7 to +0.5 %). Doubled: no step time changes, work +1 %.
+	// mostSections bounds the sections of all buffers. Beyond it, finer sections cost the search more than
+	// they gain. Halved: -0.28 % (-8.7 to +0.5 %). Doubled: no step time changes, work +1 %.
 	mostSections int64
-	// sectionRows bounds the ops and buffers together of a problem in sections. Halved and doubled: no step
+	// sectionRows bounds the sum of ops and buffers of a problem in sections. Halved and doubled: no step
 	// time changes.
 	sectionRows int
 	// sectionBuffers bounds the buffers of a problem in sections. Halved and doubled: no step time changes.
@@ -183,42 +181,42 @@ type params struct {
 
 	// The bound.
 
-	// weightRate is the rate of the multiplicative updates at first; it falls with the root of the turn.
-	// Halved: no step time changes, work +1 %. Doubled: no step time changes, work -1 %.
+	// weightRate is the initial rate of the multiplicative updates; it falls with the square root of the
+	// turn. Halved: no step time changes, work +1 %. Doubled: no step time changes, work -1 %.
 	weightRate float64
-	// moments is how many moments are looked at, the fullest of as many parts of the iteration. Halved and
-	// doubled: no step time changes.
+	// moments is how many moments are looked at: the iteration is cut into as many parts, and the fullest
+	// moment of each is taken. Halved and doubled: no step time changes.
 	moments int
-	// momentsOps is how many ops make one moment enough. The benchmark has fewer. Halved and doubled: no
-	// step time changes.
+	// With more ops than momentsOps, only one moment is looked at. The benchmark has fewer. Halved and
+	// doubled: no step time changes.
 	momentsOps int
-	// turnsWork is how many ops all turns of a bound may come to. Halved and doubled: no step time changes.
+	// turnsWork bounds the ops that all turns of a bound look at. Halved and doubled: no step time changes.
 	turnsWork int
-	// leastTurns is the least turns of a bound. Halved and doubled: no step time changes.
+	// leastTurns is the minimum number of turns of a bound. Halved and doubled: no step time changes.
 	leastTurns int
-	// mostTurns is the most turns of a bound. Halved: no step time changes, work +1 %. Doubled: no step time
-	// changes.
+	// mostTurns is the maximum number of turns of a bound. Halved: no step time changes, work +1 %. Doubled:
+	// no step time changes.
 	mostTurns int
-	// proofTurns is how many times as many the bound gets that is written into a plan. It changes no plan,
-	// only how tight that figure is, which was not measured.
+	// proofTurns multiplies the turns of the bound that is written into a plan. It changes no plan, only how
+	// tight that figure is, which was not measured.
 	proofTurns int
-	// publicTurns is what [Bound] gets. It changes no plan either.
+	// publicTurns is the number of turns of [Bound]. It changes no plan either.
 	publicTurns int
-	// proofGap is how far above the quick bound a plan may be before the bound over intervals is worth its
-	// time, and proofWork how many instants of spans that one looks at: 0.1 to 0.8 seconds of processor time
-	// for the benchmark's networks. They change no plan. For PipeDream's AlexNet in the least memory twice as
-	// much work tightens the bound by one percent.
+	// proofGap is how far above the quick bound a plan must be before the bound over intervals is worth
+	// computing. proofWork is how many instants of spans that bound looks at: 0.1 to 0.8 seconds of processor
+	// time for the benchmark's networks. They change no plan. For PipeDream's AlexNet in the least memory,
+	// twice as much work tightens the bound by one percent.
 	proofGap  float64
 	proofWork int64
 }
 
-// mix are the kinds of moves, each up to so many sixteenths: another variant, another lead, one gap, one that
-// is waited for, neighbours in time. The rest exchange two gaps.
+// mix are cumulative thresholds, in sixteenths, for the kinds of moves: another variant, another lead, one
+// gap, one gap that something waits for, neighbours in time. The rest exchange two gaps.
 type mix struct{ variant, lead, one, waited, neighbours int }
 
-// retimings are the kinds of moves of positions (timing.go), each up to so many sixteenths: inputs come back
-// from the host, a value is made again earlier, its inputs stay, both of these, the value stays. The rest
-// retain a value from another position on.
+// retimings are cumulative thresholds, in sixteenths, for the kinds of moves of positions (timing.go): inputs
+// come back from the host, a value is recomputed earlier, its inputs stay, both of these, the value stays.
+// The rest retain a value from another position on.
 type retimings struct{ fromHost, earlier, inputsStay, earlierAndStay, stay int }
 
 // defaults are the params that every call takes.

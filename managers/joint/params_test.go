@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// BenchmarkParams plans the same problems with each of the numbers halved and doubled, and prints what that
-// does: the mean and the worst change of the step time, how many plans more or fewer fit, and the counted
+// BenchmarkParams plans the same problems with each of the parameters halved and doubled, and prints the
+// effect: the mean and the worst change of the step time, how many plans more or fewer fit, and the counted
 // work.
 func BenchmarkParams(b *testing.B) {
 	type outcome struct {
@@ -90,7 +90,7 @@ func BenchmarkParams(b *testing.B) {
 		v := reflect.ValueOf(one)
 		for k := range v.NumField() {
 			if kind := v.Field(k).Kind(); kind == reflect.Slice || kind == reflect.Struct {
-				continue // shares of a whole, and grids: twice as much has no sense
+				continue // shares of a whole, and grids: doubling makes no sense
 			}
 			for _, factor := range []float64{0.5, 2} {
 				par := defaults()

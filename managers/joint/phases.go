@@ -10,23 +10,23 @@ import (
 //
 // The time of a turn of the bound grows with the instants of all spans together. With a thousand ops the work
 // runs out long before the prices are good. The same program with the memory of only a few instants is a
-// relaxation: it is quick to solve, and its prices are a good start for the larger one. So the ascent begins
-// with the fullest ops and adds more of them, level by level, while there is work left for the next level.
+// relaxation that is quick to solve, and its prices are a good start for the larger one. So the ascent begins
+// with the fullest ops and adds more, level by level, while work for the next level is left.
 //
 // Instants are numbered as in intervals.go: 2j is the start of op j, 2j+1 its end. A phase lies between two
-// neighbouring instants of the level. Its ops take their time, reruns may go where it holds a moment between
-// two ops, and copies may go on during all of it.
+// neighbouring instants of the level. Its ops take their time; reruns may go where it holds a moment between
+// two ops; copies may run during all of it.
 
 // phases divide the iteration at some of its instants.
 type phases struct {
 	instants []int32   // where each phase begins, ascending from 0
 	holder   []int32   // for each instant, the phase that it begins or lies in
-	ops      []float64 // of each phase, the time of its ops that have no variants
-	between  []bool    // of each phase, whether it holds a moment between two ops
+	ops      []float64 // for each phase, the time of its ops without variants
+	between  []bool    // for each phase, whether it holds a moment between two ops
 }
 
-// newPhases divides an iteration at the starts and ends of some ops, and at its beginning. dur has the time
-// of each op, 0 for those that are counted elsewhere.
+// newPhases divides an iteration at its beginning and at the starts and ends of the given ops. dur is the
+// time of each op, 0 for ops that are counted elsewhere.
 func newPhases(ops []plan.OpID, dur []float64) phases {
 	p := phases{instants: []int32{0}, holder: make([]int32, 2*len(dur))}
 	for _, j := range ops {
@@ -49,7 +49,8 @@ func newPhases(ops []plan.OpID, dur []float64) phases {
 	return p
 }
 
-// from returns the index of the level's first instant at or after one; their number if there is none.
+// from returns the index of the first of the phases' instants at or after the given one; their number if
+// there is none.
 func (p *phases) from(instant int32) int32 {
 	at := p.holder[instant]
 	if p.instants[at] < instant {
@@ -58,8 +59,8 @@ func (p *phases) from(instant int32) int32 {
 	return at
 }
 
-// levels lists the ops whose memory counts, level by level: each level holds the one before it, and the last
-// is all of them. A level has the fullest op of each of so many parts of the iteration.
+// levels lists the ops whose memory counts, level by level. Each level includes the one before it, and the
+// last has all ops. A level cuts the iteration into parts and takes the fullest op of each.
 func levels(load []int64) (all [][]plan.OpID) {
 	n := len(load)
 	var known []plan.OpID
@@ -85,6 +86,7 @@ func levels(load []int64) (all [][]plan.OpID) {
 }
 
 const (
-	// fewestParts is the ops that the first level looks at, and refined how many times as many the next does.
+	// The first level cuts the iteration into fewestParts parts; each further level has refined times as
+	// many.
 	fewestParts, refined = 24, 3
 )

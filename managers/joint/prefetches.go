@@ -9,20 +9,20 @@ import (
 
 // Where copies back are issued.
 //
-// Problem: a copy that comes too late is waited for, one that comes too early takes memory over everything
-// until it is needed. The copy engine does one at a time, in the order of issue.
+// The problem: compute waits for a copy that comes too late, and one that comes early takes up memory until
+// it is needed. The copy engine runs one copy at a time, in the order of issue.
 //
-// Way chosen: the copies are gone through backwards, the last needed first, and each is issued at the latest
-// moment at which the engine still finishes it in time, or as early as memory allows where that is later. In
-// an iteration of a hundred thousand ops a copy passes thousands of positions on its way; so they are taken a
-// block at a time: what is added to all of a block is written beside it (added), and the least room in it
-// says whether it need be looked into (room). What is known of a block's room may be too little, never too
-// much, so that the outcome is that of going one by one, to the byte. A copy that memory lets begin late
-// pushes back all behind it in the queue; those then go together for good, and are moved as one (group).
+// The approach: go through the copies backwards, the last needed first, and issue each at the latest moment
+// at which the engine still finishes it in time, or as close to that as memory allows. In an iteration of a
+// hundred thousand ops a copy passes thousands of positions on its way, so positions are handled in blocks: a
+// block records what was added to all of it (added), and the least room in it tells whether to look inside
+// (room). The recorded room may be an underestimate but never an overestimate, so the result is the same as
+// going position by position, to the byte. If lack of memory delays a copy, it delays all that follow it in
+// the queue. From then on those are issued together, and move as one (group).
 //
-// Complexity: O(copies x (length of a block + blocks passed)). Rejected: one by one, which took three
-// quarters of the planning time for 100,000 buffers; pushing each copy of a queue back by itself, which is
-// quadratic where memory is short, and took a sixth. Not tried: a segment tree over the room.
+// Complexity: O(copies x (length of a block + blocks passed)). Rejected: position by position, which took
+// three quarters of the planning time for 100,000 buffers; delaying each copy of a queue individually, which
+// is quadratic where memory is short, and took a sixth. Not tried: a segment tree over the room.
 
 // prefetches are the copies back of a schedule.
 type prefetches struct {
@@ -37,8 +37,8 @@ type prefetches struct {
 	lists    lists
 }
 
-// place places the copies back, the last needed first, each as late as the copy engine permits where memory
-// does.
+// place places the copies back, the last needed first, each as late as the copy engine permits, and later if
+// memory is short.
 func (ps *prefetches) place() {
 	m := ps.m
 	ps.order = ps.order[:0]
@@ -50,15 +50,15 @@ func (ps *prefetches) place() {
 		}
 	}
 	if pulled {
-		// of those due at one position the ones that a chain reads come first, since the op is behind the
-		// chain
+		// of those due at one position, those that a chain reads come first, because the chain runs before
+		// the op
 		slices.SortStableFunc(ps.order, func(a, b int32) int {
 			return cmp.Compare(ps.late(a), ps.late(b))
 		})
 		ps.lists.sort(ps.order, func(g int32) plan.OpID { return ps.absences.due[g] })
 		ps.lists.all(ps.order)
 	}
-	if m.inline { // a copy back takes the same time wherever it is made, and memory from there on
+	if m.inline { // a copy back takes the same time and the same memory wherever it is made
 		return
 	}
 	ps.memory.openBlocks()
@@ -74,7 +74,7 @@ func (ps *prefetches) place() {
 		last := min(at, next) - x.prefetchTime - int64(ps.setting.lead*float64(x.prefetchTime))
 		f := ps.earlier(g, ps.absences.due[g], last)
 		late := group{at: f, to: k + 1}
-		// the queue is in order of issue: what is needed later goes later
+		// the queue is in order of issue: what is needed later must not be issued earlier
 		for n := len(ps.groups) - 1; n >= 0 && ps.groups[n].at < f; n-- {
 			y := ps.groups[n]
 			ps.memory.takeBack(y.size, y.at, f)
@@ -97,7 +97,7 @@ func (ps *prefetches) place() {
 	ps.memory.closeBlocks()
 }
 
-// late is 0 for a gap whose value is back before it is needed, and 1 for others.
+// late is 0 for a gap whose value is due before its op needs it, and 1 for others.
 func (ps *prefetches) late(g int32) int {
 	if ps.absences.due[g] < ps.m.gaps[g].before {
 		return 0
@@ -106,8 +106,8 @@ func (ps *prefetches) late(g int32) int {
 }
 
 // group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once
-// together they stay together: what makes one of them go later makes all, so that a queue that is pushed back
-// again and again is moved in whole groups.
+// together they stay together: what delays one of them delays all. So a queue that is delayed repeatedly
+// moves in whole groups.
 type group struct {
 	at   plan.OpID
 	to   int

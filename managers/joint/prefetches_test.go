@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// TestCopiesBackLieWhereGoingOneByOnePutsThem: blocks of positions are about time alone. The other way is
-// written down here as it is defined.
+// TestCopiesBackLieWhereGoingOneByOnePutsThem: blocks of positions only save time. The test spells out the
+// definition, position by position.
 func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 	t.Parallel()
 	oneByOne := func(s *schedule) {

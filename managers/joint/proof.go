@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// prove bounds the step time with more effort where a plan that takes so long is not near the bound.
+// prove spends more effort on the bound if a plan that takes known nanoseconds is not near it.
 func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
 	bound := b.bound(limit, turns)
 	par := &b.m.params
@@ -28,13 +28,13 @@ func (b *bounder) prove(limit int64, turns int, known, work int64) int64 {
 // footprint is at most limit bytes, or of every plan if limit is 0.
 func Bound(p *plan.Problem, limit int64) int64 { return newBounder(compile(p, defaults())).best(limit) }
 
-// best is the tightest bound that we can prove.
+// best returns the tightest bound that we can prove.
 func (b *bounder) best(limit int64) int64 {
 	par := &b.m.params
 	if limit <= 0 {
 		return b.bound(math.MaxInt64/2, par.publicTurns)
 	}
-	// aim at a plan that takes a fifth longer than the quick bound
+	// aim for the time of a plan that takes a fifth longer than the quick bound
 	known := b.bound(limit, par.publicTurns) * 6 / 5
 	return b.prove(limit, par.publicTurns, known, par.proofWork)
 }

@@ -4,17 +4,17 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 
 // When everything happens: compute streams and the two copy engines as queues, walked once in order of time.
 //
-// Problem: the step time of thousands of candidates, without assembling, placing and simulating each.
+// The problem: the step time of thousands of candidates, without assembling, placing and simulating each.
 //
-// Way chosen: three walks. nominal lets compute run as if no copy were waited for, and gives the times at
-// which copies back must be done (prefetches.go). overlapped then issues copies out behind the op that wrote,
-// copies back at their positions, gives memory back when a copy out is done, waits for one where the limit
-// needs its memory, and lets ops wait for what they read. inline does the same where there are no engines and
-// copies stand in the first stream.
+// The approach: three walks. nominal lets compute run as if it never waited for a copy, which gives the times
+// at which copies back must be done (prefetches.go). overlapped then issues copies out after the op that
+// wrote, and copies back at their positions; it releases memory when a copy out is done, waits for one where
+// the limit needs its memory, and lets ops wait for what they read. inline does the same where there are no
+// engines and copies run on the first stream.
 //
 // Complexity: O(ops + copies) each. Rejected: the simulator (a hundred times the time, most of it for
-// addresses, which an estimate does without). Left out: that copies both ways slow each other down, which the
-// evaluator measures.
+// addresses, which an estimate does not need). Left out: copies in both directions slow each other down; the
+// evaluator measures that.
 
 // queues are the times of a schedule.
 type queues struct {
@@ -25,21 +25,21 @@ type queues struct {
 	chains     *chains
 	prefetches *prefetches
 
-	clock      []int64 // of each position, when all ops before it are done
+	clock      []int64 // when all ops before each position are done
 	start, end []int64 // of each op
-	evicted    []int64 // of each swap
+	evicted    []int64 // when each swap's copy out is done
 	prefetched []int64
-	wait       []int64 // of each position, how long compute stands still there
-	stall      int64   // all of wait
-	time       int64   // when all is done
-	ready      []int64 // of each stream, when it is free
-	evictions  lists   // the swaps, by the op behind which they are copied
-	leaving    lists   // those that stay for a while behind it, by the last op that they stay for
+	wait       []int64 // how long compute waits at each position
+	stall      int64   // the sum of wait
+	time       int64   // when everything is done
+	ready      []int64 // when each stream is free
+	evictions  lists   // the swaps, by the op after which they are copied out
+	leaving    lists   // those that stay for a while after the copy, by the last op during which they stay
 	late       []int32 // the same as a list
-	pending    []int32 // copies out whose memory is not given back yet
+	pending    []int32 // copies out whose memory is not released yet
 }
 
-// nominal works out when compute comes to each position if no copy is ever waited for.
+// nominal computes when compute reaches each position if it never waits for a copy.
 func (qs *queues) nominal() {
 	m := qs.m
 	if m.k == 1 {
@@ -64,11 +64,11 @@ func (qs *queues) nominal() {
 	qs.clock[m.n] = all
 }
 
-// begin gives op i its times on its stream.
+// begin sets the times of op i on its stream.
 func (qs *queues) begin(i int) {
 	m := qs.m
 	q := m.p.Ops[i].Stream
-	if qs.chains.rerunTime[i] > 0 { // the chain runs on its ops' own streams: taken as the op's
+	if qs.chains.rerunTime[i] > 0 { // the chain's ops run on their own streams; the estimate uses the op's
 		qs.ready[q] += qs.chains.rerunTime[i]
 	}
 	t := max(qs.ready[q], m.issue[i])
@@ -79,8 +79,8 @@ func (qs *queues) begin(i int) {
 	qs.ready[q] = qs.end[i]
 }
 
-// overlapped walks the iteration once with all queues, and releases what has been copied out when it is done,
-// or earlier where memory is needed.
+// overlapped walks the iteration once with all queues. It releases a buffer when its copy out is done, or
+// waits for the copy where the memory is needed.
 func (qs *queues) overlapped() {
 	qs.sortEvictions()
 	clear(qs.ready)
@@ -106,7 +106,7 @@ func (qs *queues) overlapped() {
 	qs.time = max(w.now, w.inFree, w.outFree)
 }
 
-// sortEvictions lists the swaps by the op behind which they leave; among equals in the order in which they
+// sortEvictions lists the swaps by the op after which they leave; those of one op in the order in which they
 // return, as plan.Assemble issues them.
 func (qs *queues) sortEvictions() {
 	m := qs.m
@@ -123,30 +123,30 @@ func (qs *queues) sortEvictions() {
 	qs.leaving.sort(qs.late, func(g int32) plan.OpID { return qs.absences.leave[g] - 1 })
 }
 
-// walk is how far overlapped has come, op by op.
+// walk is the progress of overlapped, op by op.
 type walk struct {
 	*queues
-	now             int64 // when all ops before the one at hand are done
+	now             int64 // when all ops before the current one are done
 	outFree, inFree int64 // when the copy engines are free
-	held            int64 // bytes that are copied out and not given back yet
+	held            int64 // bytes copied out and not released yet
 
-	given  int // of pending, how many are given back
-	issued int // of the copies back, which are in order of fetch and of due, how many are issued
-	due    int // and how many of them were needed
-	rerun  int // of the reruns, how many are passed
+	given  int // how many of pending are released
+	issued int // how many copies back are issued; they are in order of fetch and of due
+	due    int // how many copies back have been due
+	rerun  int // how many reruns are passed
 
-	at     plan.OpID // the op at hand
+	at     plan.OpID // the current op
 	reruns bool      // ops run again before it
-	// until when everything here has to wait, and the op alone, which may be behind a rerun
+	// when everything here may start, and when the op itself may, which can be later because of a rerun
 	until, opUntil int64
 }
 
-// apart reports whether a rerun before the op at hand need not wait for all that the op waits for. Of several
-// streams that is not known.
+// apart reports whether a rerun before the current op can start without waiting for all that the op waits
+// for. With several streams that is not known.
 func (w *walk) apart() bool { return w.reruns && w.m.k == 1 }
 
-// giveBack gives back the memory of copies out that are done, and of those that are waited for since it is
-// needed.
+// giveBack releases the memory of copies out that are done, and of those that must be waited for because the
+// memory is needed.
 func (w *walk) giveBack() {
 	if w.reruns {
 		w.scratchFirst(w.at, w.given)
@@ -171,7 +171,7 @@ func (w *walk) giveBack() {
 	}
 }
 
-// fetch issues the copies back whose position this is.
+// fetch issues the copies back of this position.
 func (w *walk) fetch() {
 	for order := w.prefetches.order; w.issued < len(order); w.issued++ {
 		g := order[w.issued]
@@ -183,7 +183,7 @@ func (w *walk) fetch() {
 	}
 }
 
-// arrive waits for the copies back that are due, and reports whether there are any.
+// arrive waits for the copies back that are due here, and reports whether there are any.
 func (w *walk) arrive() bool {
 	before := w.due
 	for order := w.prefetches.order; w.due < w.issued; w.due++ {
@@ -194,14 +194,14 @@ func (w *walk) arrive() bool {
 		switch forOp := w.m.gaps[g].before == w.at; {
 		case forOp && w.apart():
 			w.opUntil = max(w.opUntil, w.prefetched[g])
-		case forOp || w.reruns && !w.apart(): // a chain that reads what was pulled waits for it
+		case forOp || w.reruns && !w.apart(): // a chain that reads a value pulled early waits for it
 			w.until = max(w.until, w.prefetched[g])
 		}
 	}
 	return w.due > before
 }
 
-// runInOrder runs the op at hand on the only stream, behind what runs again before it.
+// runInOrder runs the current op on the only stream, after its rerun.
 func (w *walk) runInOrder(arrived bool) {
 	i := int(w.at)
 	rerunTime := w.chains.rerunTime[i]
@@ -223,7 +223,7 @@ func (w *walk) runInOrder(arrived bool) {
 	w.now = w.end[i]
 }
 
-// run runs the op at hand on its stream.
+// run runs the current op on its stream.
 func (w *walk) run() {
 	i := int(w.at)
 	w.begin(i)
@@ -237,7 +237,7 @@ func (w *walk) run() {
 	w.now = max(w.now, w.end[i])
 }
 
-// evict issues the copies out behind the op at hand.
+// evict issues the copies out that follow the current op.
 func (w *walk) evict() {
 	for g := w.evictions.first[w.at]; g >= 0; g = w.evictions.next[g] {
 		w.outFree = max(w.outFree, w.written(g)) + w.m.gaps[g].evictTime
@@ -256,7 +256,7 @@ func (w *walk) evict() {
 	}
 }
 
-// rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back that it
+// rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back of what it
 // reads.
 func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 	m := qs.m
@@ -275,15 +275,15 @@ func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 	return t
 }
 
-// inline is overlapped where there are no copy engines: each copy stands in the first stream, out of memory
-// right behind the last op that touches the buffer and back right before the next, so that none is waited for
-// but by other streams, and its memory is free between them.
+// inline replaces overlapped if there are no copy engines. Each copy runs on the first stream, out right
+// after the last op that touches the buffer and back right before the next. Only other streams wait for it,
+// and the memory is free in between.
 func (qs *queues) inline() {
 	m := qs.m
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
 	clear(qs.ready)
 	qs.stall = 0
-	next := 0 // ins are in order of fetch
+	next := 0 // copies back are in order of fetch
 	var all int64
 	for i := range m.n {
 		qs.clock[i], qs.wait[i] = all, 0
@@ -310,8 +310,8 @@ func (qs *queues) inline() {
 	}
 }
 
-// written returns when what gap g holds has been written: by its op, or by what brought it back from its last
-// absence.
+// written returns when the contents of gap g have been written: by the writing op, or by what brought them
+// back from the buffer's previous absence.
 func (qs *queues) written(g int32) int64 {
 	x := &qs.m.gaps[g]
 	t := qs.m.issue[x.after]
@@ -330,7 +330,7 @@ func (qs *queues) written(g int32) int64 {
 	return t
 }
 
-// scratchFirst puts those of the pending copies first whose buffers a chain at this position makes again as
+// scratchFirst moves those pending copies to the front whose buffers a chain at this position recomputes as
 // scratch.
 func (qs *queues) scratchFirst(at plan.OpID, first int) {
 	put := first

@@ -9,31 +9,33 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// What it takes at the least to make a span again, for the bound over intervals.
+// The least work that recomputes a span, for the bound over intervals.
 //
-// The later a span is made again, the more of what its ops read is gone and has to be made first: the ops
-// that run only become more from one position to the next. So they are asked for at both ends of the span,
-// and between them by halving wherever the answers differ, a few times; where the halving stops, the fewer
-// ops count.
+// The later a span is recomputed, the more of what its ops read is gone and must be recomputed first, so from
+// one position to the next the set of ops only grows. The chain is therefore computed at both ends of the
+// span and, by a few bisections, between them wherever the answers differ. Where the bisection stops, the
+// smaller set counts.
 
-// making is the least work that makes a span again, over a stretch of positions.
+// making is the least work that recomputes a span, over a stretch of positions.
 type making struct {
-	until       plan.OpID   // the last of them
-	first, last int32       // the phases that they lie in
-	ops         []plan.OpID // that run
-	time        float64     // the span's part of the time of these, in the branch at hand
+	until       plan.OpID   // the last position
+	first, last int32       // the phases of the positions
+	ops         []plan.OpID // that are rerun
+	time        float64     // the span's part of their time, in the current branch
 }
 
 const (
-	// halvings bounds how often the positions of a span are halved. One more doubles the questions.
+	// halvings bounds how often the positions of a span are bisected. One more doubles the number of chains
+	// to compute.
 	halvings = 5
-	// sharing is how many instants an op with a shared time counts for: finding it takes a binary search.
+	// sharing is the number of instants counted for an op whose time is shared: finding its time takes a
+	// binary search.
 	sharing = 16
-	// longestMaking bounds the ops of an answer. Beyond it the makers alone count.
+	// longestMaking bounds the ops of a chain. For a longer one only the producers count.
 	longestMaking = 400
 )
 
-// findReruns works out what has to run to make each span again. ids are the gaps of the spans.
+// findReruns computes what must be rerun to recompute each span. ids are the gaps of the spans.
 func (s *intervals) findReruns(ids []int32) {
 	m := s.m
 	chains := chain.New(m.p)
@@ -49,11 +51,11 @@ func (s *intervals) findReruns(ids []int32) {
 	s.share()
 }
 
-// share divides the time of ops that run again among the spans that a branch may make again.
+// share divides the time of rerun ops among the spans that a branch may recompute.
 func (s *intervals) share() {
 	n := s.m.n
-	makes := make([]uses, n)  // of each op, the spans that it writes
-	serves := make([]uses, n) // and those that it helps to make
+	makes := make([]uses, n)  // for each op, the spans that it writes
+	serves := make([]uses, n) // for each op, the other spans that it helps to recompute
 	for k := range s.spans {
 		x := &s.spans[k]
 		all := x.open()
@@ -90,7 +92,7 @@ func (s *intervals) share() {
 				switch {
 				case slices.Contains(x.own, o):
 					y.time += part / float64(makes[o].meet(from, y.until))
-				case makes[o].meet(from, y.until) == 0: // or those that it writes pay for it
+				case makes[o].meet(from, y.until) == 0: // otherwise the spans that it writes pay for it
 					y.time += part / float64(serves[o].meet(from, y.until))
 				}
 			}
@@ -102,8 +104,9 @@ func (s *intervals) share() {
 	}
 }
 
-// makings asks which ops run to make a gap's buffer again, position by position. own are those that write it:
-// they run in any case. Behind the last position that is listed it is impossible: what is gone stays gone.
+// makings computes which ops are rerun to recompute a gap's buffer, position by position. own are the ops
+// that write it: they run in any case. After the last listed position recomputation is impossible, because
+// what is gone stays gone.
 func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	at := func(position plan.OpID) []plan.OpID {
 		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestMaking)
@@ -111,7 +114,7 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 		switch {
 		case errors.As(err, &no) && no.Always:
 			return nil
-		case err != nil || len(c.Ops) < len(own): // too many, or only possible while something else is away
+		case err != nil || len(c.Ops) < len(own): // too many, or only while something else is absent
 			return own
 		}
 		return c.Ops
@@ -150,23 +153,23 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	return all
 }
 
-// uses are the stretches of positions at which spans have use for a run of an op. Once they are sorted,
-// begins and ends have the positions at which one begins and ends, ascending, and begun and ended the sizes
-// of the first so many of these.
+// uses are the stretches of positions at which spans can use a run of an op. Once sorted, begins and ends are
+// the positions at which stretches begin and end, ascending; begun and ended are the running sums of their
+// sizes.
 type uses struct {
 	all          []use
 	begins, ends []plan.OpID
 	begun, ended []int64
 }
 
-// use is a stretch of positions at which a span has use for an op.
+// use is a stretch of positions at which a span can use a run of an op.
 type use struct {
 	span     int
 	from, to plan.OpID
 	size     int64 // of the span
 }
 
-// add adds a stretch, which begins no sooner than those of the same span before it.
+// add adds a stretch. It begins after earlier ones of the same span.
 func (u *uses) add(x use) {
 	if n := len(u.all); n > 0 && u.all[n-1].span == x.span && u.all[n-1].to+1 == x.from {
 		u.all[n-1].to = x.to
@@ -175,7 +178,7 @@ func (u *uses) add(x use) {
 	u.all = append(u.all, x)
 }
 
-// sort prepares for the questions of meet.
+// sort prepares for calls of meet.
 func (u *uses) sort() {
 	sums := func(at func(*use) plan.OpID) (sizes []int64, positions []plan.OpID) {
 		slices.SortFunc(u.all, func(x, y use) int { return cmp.Compare(at(&x), at(&y)) })
@@ -191,7 +194,7 @@ func (u *uses) sort() {
 	u.ended, u.ends = sums(func(x *use) plan.OpID { return x.to })
 }
 
-// meet returns the sizes of those that have a position in [from, to].
+// meet returns the total size of the stretches that have a position in [from, to].
 func (u *uses) meet(from, to plan.OpID) int64 {
 	begun, _ := slices.BinarySearch(u.begins, to+1)
 	ended, _ := slices.BinarySearch(u.ends, from)

@@ -6,24 +6,24 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// A schedule turns choices into positions, and says what they cost. It is the inner loop of planning: its
-// parts are columns that are used again for each candidate.
+// A schedule turns choices into positions and determines their cost. It is the inner loop of planning, so
+// each candidate reuses its columns.
 //
 //	setting     what a candidate asks for: a choice for each gap, a variant for each op
-//	absences    what becomes of each gap: where its memory is given back and taken again      absences.go
+//	absences    what becomes of each gap: where its memory is released and taken again         absences.go
 //	memory      bytes at each position, and its limit                                          memory.go
-//	chains      ops that run again                                                             chains.go
+//	chains      ops that are rerun                                                             chains.go
 //	prefetches  copies back, as late as the copy engine permits                                prefetches.go
 //	queues      when everything happens, and what compute waits for                            queues.go
 //
-// They are worked out in this order. What is absent is taken out from one access to the next, which is the
-// least memory; chains put back what they retain, copies back what returns early; the queues put off what
-// leaves late.
+// They are computed in this order. An absent value first counts as absent from one access to the next, which
+// is the least memory. Chains then add what they retain, copies back what returns early, and the queues delay
+// releases where copies out are late.
 //
 // Complexity: O(ops + gaps + length of chains + positions over which copies and retained results lie early).
-// Not tried: working out only what a change touches.
+// Not tried: recomputing only what a change affects.
 
-// schedule is what the choices of a candidate come to.
+// schedule is the result of a candidate's choices.
 type schedule struct {
 	m          *model
 	setting    setting
@@ -32,8 +32,8 @@ type schedule struct {
 	chains     chains
 	prefetches prefetches
 	queues     queues
-	over       int64   // bytes by which positions pass their limits, summed
-	pinned     []int64 // of each position, bytes in the host's pinned memory
+	over       int64   // the sum of bytes by which positions exceed their limits
+	pinned     []int64 // bytes in the host's pinned memory at each position
 	steps      int64   // counted work: positions, gaps and accesses looked at
 }
 
@@ -41,11 +41,11 @@ type schedule struct {
 type setting struct {
 	m      *model
 	choice []choice // of each gap
-	way    []uint8  // of each op, its variant
-	dur    []int64  // of each op under its variant
+	way    []uint8  // the variant of each op
+	dur    []int64  // the time of each op with its variant
 	work   []int64
 	lead   float64 // copies back begin this share of their own time earlier than they must
-	timing *timing // nil where values leave at once, return when needed, and chains retain what memory allows
+	timing *timing // nil if values leave at once, return when needed, and chains retain what memory allows
 }
 
 func newSchedule(m *model) *schedule {
@@ -85,7 +85,7 @@ func newSchedule(m *model) *schedule {
 	return s
 }
 
-// run works the schedule out for the choices, the limits and the variants that are set.
+// run computes the schedule for the current choices, limits and variants.
 func (s *schedule) run() {
 	s.over, s.chains.visited, s.chains.reruns, s.chains.ops = 0, 0, s.chains.reruns[:0], s.chains.ops[:0]
 	s.steps += int64(s.m.n + len(s.m.gaps))
@@ -101,7 +101,7 @@ func (s *schedule) run() {
 	s.excess()
 }
 
-// absent takes out of the load what is chosen to be absent, for as long as it can be.
+// absent subtracts absent values from the load, for as long as they can be absent.
 func (s *schedule) absent() {
 	m := s.m
 	delta := s.pinned // borrowed: pinned is filled at the end
@@ -135,7 +135,7 @@ func (s *schedule) absent() {
 	s.memory.load[m.n], s.memory.rerunPeak[m.n], s.chains.rerunTime[m.n] = 0, 0, 0
 }
 
-// excess adds up what passes the limits, and what passes the limit of pinned host memory.
+// excess sums what exceeds the limits, including the limit of pinned host memory.
 func (s *schedule) excess() {
 	m := s.m
 	for i := range m.n {
@@ -150,7 +150,7 @@ func (s *schedule) excess() {
 	clear(s.pinned)
 	for _, g := range s.prefetches.order {
 		s.pinned[m.gaps[g].after] += m.gaps[g].size
-		// the copy back is issued before the op there leaves anything
+		// the copy back is issued before the op there releases anything
 		s.pinned[s.absences.fetch[g]] -= m.gaps[g].size
 	}
 	var sum int64
@@ -161,7 +161,7 @@ func (s *schedule) excess() {
 	}
 }
 
-// decisions writes the schedule down.
+// decisions returns the schedule in the plan's format.
 func (s *schedule) decisions() plan.Decisions {
 	m := s.m
 	var d plan.Decisions
@@ -216,7 +216,7 @@ func (s *schedule) absence(g int32, how plan.How, why string) plan.Absence {
 	}
 }
 
-// setWay gives op i a variant.
+// setWay sets the variant of op i.
 func (set *setting) setWay(i int, way uint8) {
 	set.way[i] = way
 	set.dur[i], set.work[i] = set.m.variantCost(i, int(way))

@@ -6,34 +6,35 @@ import (
 	"github.com/gmemtop/gmemtop/managers/place"
 )
 
-// The search for choices within limits.
+// The search for choices that meet the limits.
 //
-// Problem: which gaps to swap and which to recompute, so that the limits hold and the step is shortest.
-// Choosing alone contains the knapsack problem, and a copy's cost depends on the other copies.
+// The problem: which gaps to swap and which to recompute, so that the limits hold and the step is as short as
+// possible. The choices alone contain the knapsack problem, and a copy's cost depends on the other copies.
 //
-// Way chosen: covers (cover.go) under some fifty prices, the best of which is covered again under prices that
-// learn from its schedule; then local search by the moves of moves.go. A move that is no worse is kept, and
-// at first one that is a little worse, as simulated annealing does with a temperature that falls to nothing
-// halfway.
+// The approach: covers (cover.go) under some fifty prices; the best is covered again under prices that learn
+// from its schedule; then local search with the moves of moves.go. It accepts moves that are no worse, and at
+// first also moves that are a little worse, as in simulated annealing with a temperature that falls to zero
+// by halfway.
 //
-// Complexity: a schedule for each try. Their number is bounded by counted work, half of it for prices, the
-// rest for moves, so that a plan is the same on any machine. Rejected: see joint.go.
+// Complexity: a schedule per try. Counted work bounds the number of tries, half of it for prices and the rest
+// for moves, so a plan is the same on any machine. Rejected: see joint.go.
 
-// candidate is a set of choices and variants, and what their schedule came to.
+// candidate is a set of choices and variants, and the result of their schedule.
 type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
-	timing *timing // nil where the schedule has none
+	timing *timing // nil if the schedule has none
 	over   int64
 	time   int64
-	price  prices // under which it was covered
-	cost   int64  // copies and recomputation, to tell equals apart
-	margin int64  // by how much limits had to be lowered for its plan to fit, where that is known
-	greedy bool   // places for its plan were not searched for
+	price  prices // the prices under which it was covered
+	cost   int64  // time of copies and recomputation, to break ties
+	margin int64  // by how much limits had to be lowered for its plan to fit, if known
+	greedy bool   // its plan had too many instances to search for places
 }
 
-// better reports whether a meets the limits better than b, or else is faster, or else does less.
+// better reports whether a meets the limits better than b, or is faster, or copies and recomputes less, in
+// this order.
 func (a *candidate) better(b *candidate) bool {
 	if a.over != b.over {
 		return a.over < b.over
@@ -44,7 +45,7 @@ func (a *candidate) better(b *candidate) bool {
 	return a.cost < b.cost
 }
 
-// choose sets what a candidate chose.
+// choose sets the choices of a candidate.
 func (s *schedule) choose(c *candidate) {
 	copy(s.setting.choice, c.choice)
 	for i := range s.m.variants {
@@ -89,16 +90,16 @@ func (v *view) estimate() candidate {
 	return x
 }
 
-// good reports whether a candidate is as good as can be, or as need be.
+// good reports whether a candidate is as good as it can be, or needs to be.
 func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.time <= v.target }
 
-// search looks for the best choices for the schedule's limits.
+// search looks for the best choices within the schedule's limits.
 func (v *view) search(seeds []*candidate, share int64) *candidate {
 	s, f := v.schedule, v.finder
 	s.setting.lead = 0
 	v.cover.costs.forget()
 	t := trials{view: v, until: s.steps + share/f.params.searchShare}
-	if t.dual() { // of the limits at hand
+	if t.dual() { // of the current limits
 		f.bounder.bound(slices.Max(s.memory.limit), f.params.turns(f.views[0].m.n))
 	}
 	for _, seed := range seeds {
@@ -116,20 +117,20 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 	return t.best
 }
 
-// trials covers the limits under one price after another, until the work allotted to it is spent.
+// trials covers the limits under one price after another, until its work is spent.
 type trials struct {
 	*view
 	best  *candidate
 	until int64 // counted work
 }
 
-// over reports whether the work allotted to the trials is spent.
+// over reports whether the trials are finished: their work is spent, or the best is good enough.
 func (t *trials) over() bool {
 	return t.best != nil &&
 		(t.schedule.steps > t.until || t.good(t.best) || t.finder.ctx.Err() != nil)
 }
 
-// take makes the schedule of the current choices, and remembers it if it is the best.
+// take makes the schedule of the current choices, and keeps it if it is the best.
 func (t *trials) take(pr prices) {
 	x := t.estimate()
 	x.price = pr
@@ -139,7 +140,7 @@ func (t *trials) take(pr prices) {
 	}
 }
 
-// try covers the limits under prices.
+// try covers the limits under the given prices.
 func (t *trials) try(pr prices) {
 	if !t.over() {
 		t.cover.choose(pr, nil)
@@ -147,7 +148,7 @@ func (t *trials) try(pr prices) {
 	}
 }
 
-// seed takes a candidate for other limits as it is, mended, and covered anew under the price that served it.
+// seed tries a candidate of another limit as it is, then repaired, then covered anew under its prices.
 func (t *trials) seed(x *candidate) {
 	s := t.schedule
 	s.choose(x)
@@ -158,10 +159,10 @@ func (t *trials) seed(x *candidate) {
 	t.try(x.price)
 }
 
-// dual reports whether the bound has prices to offer.
+// dual reports whether the bound offers prices.
 func (t *trials) dual() bool { return !t.off.prices && !t.off.swap && t.p.HasTimes }
 
-// sweep tries prices of all kinds.
+// sweep tries prices of every kind.
 func (t *trials) sweep() {
 	par, dual := &t.finder.params, &t.finder.bounder.dual
 	recompute := 1.0
@@ -170,7 +171,7 @@ func (t *trials) sweep() {
 	}
 	if t.dual() {
 		for _, share := range par.fillShares {
-			if !t.m.inline { // or there are no engines to fill
+			if !t.m.inline { // otherwise there are no engines to fill
 				t.try(prices{copy: 1, recompute: recompute, fill: true, split: t.cover.quantile(share)})
 			}
 		}
@@ -195,8 +196,8 @@ func (t *trials) sweep() {
 	}
 }
 
-// learn tries the prices that served best, and some around them, again and again with the costs that
-// schedules have shown (costs.go).
+// learn tries the prices that worked best, and some around them, repeatedly with the costs that schedules
+// have shown (costs.go).
 func (t *trials) learn() {
 	par, pr := &t.finder.params, t.best.price
 	for _, pr := range []prices{
@@ -223,8 +224,8 @@ func (t *trials) learn() {
 	}
 }
 
-// repair mends a candidate after limits have been lowered here and there: it is covered again at the price of
-// copying that served best.
+// repair adapts a candidate after limits have been lowered at some positions: it covers the limits again
+// under the candidate's prices, and improves the result.
 func (v *view) repair(old *candidate, work int64) *candidate {
 	s := v.schedule
 	s.choose(old)
@@ -246,8 +247,8 @@ func (v *view) repair(old *candidate, work int64) *candidate {
 	return &x
 }
 
-// improve changes choices a few at a time until so much work is counted, and keeps what is no worse; at first
-// also what is slower, by up to a share of slack.
+// improve changes a few choices at a time until the counted work reaches until. It accepts changes that are
+// no worse, and at first also slower ones, by up to a share of slack.
 func (v *view) improve(best *candidate, until int64, slack float64) {
 	s := v.schedule
 	w, ok := v.moves()
@@ -282,8 +283,8 @@ func (v *view) improve(best *candidate, until int64, slack float64) {
 	}
 }
 
-// near reports whether a candidate is no worse than the one at hand, or slower than the best by at most such
-// a share.
+// near reports whether a candidate is no worse than the current one, or slower than the best by at most the
+// share slack.
 func (x *candidate) near(now, best *candidate, slack float64) bool {
 	if x.over != now.over {
 		return x.over < now.over
@@ -292,22 +293,22 @@ func (x *candidate) near(now, best *candidate, slack float64) bool {
 		slack > 0 && float64(x.time) < float64(best.time)*(1+slack)
 }
 
-// anneals reports whether a candidate replaces the one at hand, as in simulated annealing: heat is the energy
-// that it may have more at the beginning, on the average. left is the part of the search that is left.
+// anneals reports whether a candidate replaces the current one, as in simulated annealing. heat is the mean
+// increase in energy that is allowed at the start. left is the part of the search that is left.
 func (v *view) anneals(x, now *candidate, heat, left float64) bool {
 	return v.energy(x, left) <= v.energy(now, left)+heat*left*left*v.rnd.ExpFloat64()
 }
 
-// energy is the time of a candidate, and for what passes its limits some times of what copying that out and
-// in would take, the more the less is left of the search.
+// energy is the time of a candidate, plus a penalty for what exceeds its limits: a multiple of the time to
+// copy that out and in, which grows towards the end of the search.
 func (v *view) energy(x *candidate, left float64) float64 {
 	press := &v.finder.params.press
 	return float64(x.time) + float64(x.over)*v.finder.perByte*(press[1]-(press[1]-press[0])*left)
 }
 
-// polish improves a plan that fits by what it measures, where what it measures is not what its schedule
-// promised: with several streams memory that is used again makes streams wait for each other, which no
-// schedule by positions can tell. Candidates whose schedule alone loses are not placed.
+// polish improves a plan that fits by measuring, if the measured time is worse than its schedule promised.
+// With several streams, reused memory makes streams wait for each other, which no schedule by positions can
+// predict. Candidates whose schedule already loses are not placed.
 func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
 	s := v.schedule
 	promise := perIteration(v.finder.p, at.time)

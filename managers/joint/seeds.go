@@ -13,42 +13,42 @@ import (
 
 // Other managers' plans.
 //
-// The problem: at some budgets another method's plan is better than what the ladder comes to. Deep chains in
-// little memory are the plainest case: which results stay in which sweep is decided by dynamic programming
-// (rotor) in a moment, and hardly found by moving one choice at a time.
+// The problem: at some budgets another method's plan is better than what the ladder finds. The clearest case
+// is deep chains in little memory: which results stay in which sweep is decided by dynamic programming
+// (rotor) in a moment, and is hardly ever found by changing one choice at a time.
 //
-// Way chosen: behind the ladder, and only where its plan is above the bound, others are asked for theirs at
-// the very budget. The best of all is taken, so that joint is never slower than any of them, and it is
-// searched on from with moves that the ladder does without (timing.go). A manager that only swaps, or only
-// recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
-// asked: others plan what it cannot carry out.
+// The approach: after the ladder, and only if its plan is above the bound, ask other managers for plans at
+// this very budget. The best of all is taken, so joint is never slower than any of them, and the search
+// continues from it with moves that the ladder does not use (timing.go). A manager that only swaps, or only
+// recomputes, is not asked if the bound of that alone is above the best time known. For eager PyTorch nobody
+// is asked: others plan what it cannot carry out.
 //
-// Complexity: what the others take. Most of it would go into places for plans that lose: with a thousand
-// buffers and more they are told the step time to beat. Those that decide on what takes longer by some
-// percent, and that fits, search for no places: that plan would be their last. Where planning takes seconds
-// they are asked one by one, the quickest first, until the plan is near the bound; that can leave a plan of
-// theirs unseen that is faster by less. With tens of thousands of buffers they come first, and where one of
-// them is near the bound the ladder, whose rungs take seconds, is not made at all. All are asked there, until
-// the bound is met: the own search finds little in the time that there is. Rejected: asking at the
-// rungs of the ladder, which would keep the step time from rising with the budget by construction also where
-// another's plan is the best, but asks ten times and at budgets that are not the caller's, so that others
-// could be better there.
+// Complexity: that of the others. Most of it would go into places for plans that lose, so with a thousand
+// buffers or more they are told the step time to beat. A manager whose decisions fit but take a few percent
+// longer than that does not search for places: that plan would be its last. If planning takes seconds they
+// are asked one by one, the quickest first, until the plan is near the bound; that can miss a plan of theirs
+// that is slightly faster. With tens of thousands of buffers they come first, and if one of them is near the
+// bound the ladder, whose rungs take seconds, is not made at all. All are asked there, until the bound is
+// met: our own search finds little in the time available. Rejected: asking at the rungs of the ladder. By
+// construction the step time would then never rise with the budget, even where another manager's plan is the
+// best. But it asks ten times, and at budgets other than the caller's, so that at the caller's own budget
+// another manager could be better than joint.
 
-// Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
+// Seeded returns our planner with other managers to ask if it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.
 func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 
-// askOthers asks other managers for their plans where the best so far is above the bound, and searches on
-// from the best of theirs, and from our own.
+// askOthers asks other managers for their plans if the best so far is above the bound, and continues the
+// search from the best of theirs, and from our own.
 func (f *finder) askOthers(others []plan.Manager) {
 	if len(others) == 0 || f.request.Budget <= 0 || f.p.EagerOnly || f.settled(f.params.nearEnough) {
 		return
 	}
-	var seed *outcome // the best of theirs
+	var seed *outcome // the best of their plans
 	near, count := f.params.nearEnough, 0
 	huge := len(f.p.Buffers) > f.params.tieBuffers
 	if huge {
-		near = math.MaxInt64 // the own search finds little there: all who may be faster are asked
+		near = math.MaxInt64 // our own search finds little there: ask all that may be faster
 	}
 	for _, family := range []plan.Family{plan.Combining, plan.Recomputing, plan.Swapping} {
 		var asked []plan.Manager
@@ -57,7 +57,7 @@ func (f *finder) askOthers(others []plan.Manager) {
 				asked = append(asked, m)
 			}
 		}
-		if f.large() { // one by one, for as long as it is worth it
+		if f.large() { // one by one, while it is worth the time
 			for len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil {
 				seed, asked = f.askAll(asked[:1], seed), asked[1:]
 				if count++; count == f.params.quick && !huge {
@@ -73,8 +73,8 @@ func (f *finder) askOthers(others []plan.Manager) {
 	f.deepen(seed)
 }
 
-// askAll asks managers side by side, notes their plans in the order of the list, and returns the best plan
-// that fits of theirs and of what is given.
+// askAll asks managers concurrently, notes their plans in the order of the list, and returns the best that
+// fits among their plans and the given one.
 func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 	got := make([]*outcome, len(managers))
 	var next atomic.Int64
@@ -102,8 +102,8 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 // large reports whether planning takes seconds.
 func (f *finder) large() bool { return f.views[0].m.n+len(f.p.Buffers) > f.params.largeProblem }
 
-// settled reports whether what can still be won is not worth the time that it takes: nothing, or in a large
-// problem such a part of the bound.
+// settled reports whether further planning is not worth its time: the bound is met, or in a large problem the
+// plan is within 1/part of it.
 func (f *finder) settled(part int64) bool {
 	if f.best == nil || !f.large() {
 		return f.met()
@@ -112,12 +112,12 @@ func (f *finder) settled(part int64) bool {
 	return f.best.time <= bound+bound/part
 }
 
-// met reports whether nothing can be faster than the best plan.
+// met reports whether no plan can be faster than the best one.
 func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.request.Budget) }
 
-// lose reports whether no manager of a family can be as fast as the best plan, since the bound of doing one
-// thing alone is above it, by some percent: a plan that is hardly slower may serve to search on from. The
-// bound counts shares of buffers, so that it also holds for managers that cut them.
+// lose reports whether no manager of a family can come close to the best plan, because the bound of only
+// swapping, or only recomputing, is above it by a few percent. A slightly slower plan may be a good start for
+// a search. The bound counts shares of buffers, so it also holds for managers that cut them.
 func (f *finder) lose(family plan.Family) bool {
 	if f.best == nil || !f.p.HasTimes || family == plan.Combining {
 		return false
@@ -127,7 +127,7 @@ func (f *finder) lose(family plan.Family) bool {
 	return perIteration(f.p, bound) > f.best.time+f.best.time/f.params.luck
 }
 
-// alone bounds the step time of plans that do nothing but swap, or nothing but recompute.
+// alone bounds the step time of plans that only swap, or only recompute.
 func alone(of *model, family plan.Family) *bounder {
 	m := *of
 	m.gaps = slices.Clone(m.gaps)
@@ -141,10 +141,10 @@ func alone(of *model, family plan.Family) *bounder {
 	return newBounder(&m)
 }
 
-// forever is the time of a copy that nobody makes, in nanoseconds.
+// forever is the time of a copy that is never made, in nanoseconds.
 const forever = int64(1) << 50
 
-// askSeeds asks every seed for its plan, notes it, and searches on from those that can be searched on from.
+// askSeeds asks every seed for its plan, notes it, and continues the search from each plan that allows it.
 func (f *finder) askSeeds(seeds []plan.Manager) {
 	for _, seed := range seeds {
 		if f.ctx.Err() != nil {
@@ -163,11 +163,11 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 	}
 }
 
-// ask returns a manager's plan, nil where it cannot serve the problem or only a target knows its footprint.
+// ask returns a manager's plan, nil if it cannot serve the problem or only a target knows its footprint.
 func (f *finder) ask(m plan.Manager) *outcome {
 	r := f.request
 	r.Work, r.Progress, r.Near = 0, nil, nil
-	// Where schedules are quick, plans that are much slower are of use, too: to search on from.
+	// Where schedules are quick, much slower plans are useful too, as a start for a search.
 	if f.best != nil && f.request.Evaluator != nil && !f.enough(f.params.deepTries) {
 		r.Beat = f.best.time + f.best.time/f.params.luck
 	}
@@ -177,7 +177,7 @@ func (f *finder) ask(m plan.Manager) *outcome {
 	}
 	x := &outcome{pl: pl}
 	if f.request.Evaluator == nil {
-		x.time = perIteration(f.p, f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
+		x.time = perIteration(f.p, f.views[0].m.baseTime) // only whether they fit tells plans apart
 	} else if me, err := f.request.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
 		x.time = me.StepTime
 	} else {
@@ -187,13 +187,13 @@ func (f *finder) ask(m plan.Manager) *outcome {
 	return x
 }
 
-// deepen searches on from the best plans known, another manager's among them, with moves that the ladder does
-// without. Where schedules are so quick that a search has thousands of them, it does so several times, from
-// what the last time came to; at first it takes much worse steps on the way than later.
+// deepen continues the search from the best plans known, including another manager's, with moves that the
+// ladder does not use. If work allows thousands of schedules, it does so several times, each time from the
+// last result. Each search accepts much worse moves at its start than later.
 func (f *finder) deepen(seed *outcome) {
 	rounds := f.params.deepSlack
 	switch {
-	case !f.enough(f.params.fewTries): // a search of a handful finds nothing
+	case !f.enough(f.params.fewTries): // too few tries find nothing
 		return
 	case !f.enough(f.params.deepTries):
 		rounds = rounds[:1]
@@ -219,15 +219,15 @@ func (f *finder) deepen(seed *outcome) {
 	}
 }
 
-// enough reports whether the work of a search is enough to try a number of schedules.
+// enough reports whether the work of a search allows a number of schedules.
 func (f *finder) enough(schedules int64) bool {
 	m := f.views[0].m
 	return f.rungWork >= schedules*int64(m.n+len(m.gaps))
 }
 
-// searchOn improves a plan, at first by taking steps that are slower by so much: its absences are read as
-// choices, its positions are ours. Where addresses take the outcome above the budget, it is mended once
-// within less.
+// searchOn improves a plan, at first accepting moves that are slower by the share slack. It takes over the
+// plan's absences as choices, but positions are our own. If addresses take the result above the budget, it
+// repairs the plan once under a lower limit.
 func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	s, limit := v.schedule, v.finder.request.Budget
 	v.rnd = rand.New(rand.NewPCG(v.finder.request.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))
@@ -260,7 +260,7 @@ func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	}
 }
 
-// read sets the schedule's choices and positions to those of a plan.
+// read sets the schedule's choices and positions from a plan.
 func (v *view) read(pl *plan.Plan) {
 	s, m := v.schedule, v.m
 	for g := range s.setting.choice {
@@ -274,7 +274,7 @@ func (v *view) read(pl *plan.Plan) {
 			s.setting.setWay(int(o), pl.Variants[o])
 		}
 	}
-	needed := map[plan.OpID]bool{} // by position, whether what is made again there is needed at once
+	needed := map[plan.OpID]bool{} // by position, whether a value recomputed there is needed at once
 	for k := range pl.Absences {
 		if x := &pl.Absences[k]; x.How == plan.Recompute && x.Fetch == x.Before {
 			needed[x.Before] = true
@@ -290,7 +290,7 @@ func (v *view) read(pl *plan.Plan) {
 			s.setting.choice[g] = swap
 		case x.How == plan.Recompute && m.gaps[g].canRunAgain(x.Fetch):
 			s.setting.choice[g], timing.retain[g], timing.leave[g] = recompute, x.Fetch, x.Release
-			if !needed[x.Fetch] { // or this chain would not be run
+			if !needed[x.Fetch] { // otherwise this chain would not run
 				timing.remake[g] = x.Fetch
 			}
 		}

@@ -58,9 +58,9 @@ func TestNoManagerUndercutsTheBoundOfItsFamily(t *testing.T) {
 	}
 }
 
-// TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked: where planning takes long and others are asked first, one
-// by one, none of them is faster than what comes of it. Planning for tens of thousands of buffers with all
-// managers takes a minute for each budget, so that joint takes small problems for large ones here.
+// TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked: where planning takes long and other managers are asked
+// first, one by one, none of them is faster than the result. Planning for tens of thousands of buffers with
+// all managers takes a minute per budget, so here joint treats small problems as large ones.
 func TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked(t *testing.T) {
 	t.Parallel()
 	var others []plan.Manager
@@ -72,7 +72,7 @@ func TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked(t *testing.T) {
 			others = append(others, m)
 		}
 	}
-	of := map[plan.Family]int{} // how often the best of the others is of a family
+	of := map[plan.Family]int{} // how often the best of the others is of each family
 	for _, p := range []*plan.Problem{plantest.EvenLayers(40).Problem(),
 		plantest.UnevenLayers(1, 24).Problem(), plantest.UnevenLayers(2, 24).Problem(),
 		plantest.Chain(40, 1<<20, 1_000_000)} {
@@ -95,7 +95,7 @@ func TestLargeProblemsAreNotLeftToTheFirstWhoAreAsked(t *testing.T) {
 					best, family = x, m.Info().Family
 				}
 			}
-			r.Work = 10_000 // the own search is not what is tried
+			r.Work = 10_000 // our own search is not under test
 			if mine := step(joint.AsLarge(others...), r); mine > best {
 				t.Errorf("%d ops at %d %%: joint takes %d ns, another %d", len(p.Ops), share, mine, best)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// serial is a random problem whose hardware has no copy engines, copies at rates at which they compete with
-// running again: of one stream, or of any number where streams is 0.
+// serial is a random problem whose hardware has no copy engines, with copies at rates at which they compete
+// with recomputation: with one stream, or any number if streams is 0.
 func serial(seed uint64, streams int) *plan.Problem {
 	p := plantest.Random(seed, 8+int(seed%60))
 	if p.Streams > 1 && streams == 1 {
@@ -47,8 +47,8 @@ func stepTime(t *testing.T, p *plan.Problem, pl *plan.Plan) int64 {
 	return m.StepTime
 }
 
-// Without copy engines a swap costs its copies: what only runs again is never better than both together,
-// and no plan is faster than its bound.
+// Without copy engines a swap costs its copies: only recomputing is never better than both together, and no
+// plan is faster than its bound.
 func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 	t.Parallel()
 	swaps, reruns := 0, 0
@@ -58,7 +58,7 @@ func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 			budget := within(p, percent)
 			var times [2]int64
 			for k, off := range []mechanisms{{}, {swap: true}} {
-				// With swaps it looks at plans without any in half of its time.
+				// With swaps it spends half of its time on plans without any.
 				pl, err := Joint{
 					off: off,
 				}.Plan(
@@ -106,7 +106,7 @@ func TestWithoutEnginesJointIsNeverWorseThanRunningAgainAlone(t *testing.T) {
 }
 
 // On a chain of equal layers whatever leaves costs the same: the bound is what the simulation measures, and
-// which of the two is chosen depends on what is cheaper.
+// the cheaper of the two is chosen.
 func TestWithoutEnginesTheCheaperOfCopyingAndRunningAgainIsChosen(t *testing.T) {
 	for _, c := range []struct {
 		// copies of 1 MiB take 1/1024 s at 1 GiB/s, out and in twice that; an op of the forward pass 1 ms

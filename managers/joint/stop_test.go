@@ -74,8 +74,8 @@ func TestPlanningCanBeStoppedAnywhere(t *testing.T) {
 	}
 }
 
-// Planning tells how near its bound the best plan so far is, which gets no worse and ends where the plan is;
-// and telling changes no plan.
+// Planning reports how near its bound the best plan so far is. The gap never grows, and ends as that of the
+// plan; reporting changes no plan.
 func TestPlanningTellsHowNearItsBoundItIs(t *testing.T) {
 	t.Parallel()
 	p := plantest.Random(5, 50)
@@ -101,7 +101,7 @@ func TestPlanningTellsHowNearItsBoundItIs(t *testing.T) {
 			t.Errorf("told %v: it gets worse", told)
 		}
 	}
-	// the bound of the plan is had with more turns, and so may be nearer
+	// the bound of the plan is computed with more turns, so it may be tighter
 	if gap := float64(measure(t, p, got).StepTime)/float64(got.StepBound) - 1; told[len(told)-1] < gap-1e-9 {
 		t.Errorf("told %v, and the plan is %.4f above its bound", told, gap)
 	}

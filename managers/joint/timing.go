@@ -2,30 +2,30 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// Moves for when values leave, and when they are made again.
+// Moves that change when values leave, and when they are recomputed.
 //
-// The problem: by default what is absent leaves at once, is made again when it is needed, and a chain retains
-// of its results what memory allows, those needed soonest first. That is not always the best. In little
-// memory a sweep should leave checkpoints far apart, and the sweeps between them others, as rotor has it. A
-// chain may have to run earlier than its result is needed, while its input is still there; or the input
-// leaves late, behind a chain that reads it; or it comes back from the host for one op. No single choice
+// The problem: by default an absent value leaves at once and is recomputed when it is needed, and a chain
+// retains those of its results that memory allows, soonest needed first. That is not always the best. In
+// little memory a sweep should leave checkpoints far apart, and the sweeps between them other checkpoints, as
+// in rotor. A chain may have to run before its result is needed, while its input is still present; or the
+// input leaves late, after a chain that reads it; or it comes back from the host for one op. No single choice
 // leads to any of these.
 //
-// Way chosen: each gap has three positions beside its choice (timing), which moves change, alone or together
-// for a chain and what it reads. A plan of another manager gives them to begin with. Only the search from
-// plans does this (seeds.go). The exact search of the tests showed which of these were missing.
+// The approach: each gap has three positions beside its choice (timing). Moves change them, individually or
+// together for a chain and its inputs. They start from another manager's plan. Only the search from plans
+// does this (seeds.go). The exact search of the tests showed which of these moves were missing.
 //
-// Complexity: a schedule for each try, as for other moves. Rejected: the number of sweeps that a value stays
-// for instead of a position: when chains before it change, its meaning does.
+// Complexity: a schedule per try, as for other moves. Rejected: the number of sweeps for which a value stays
+// instead of a position, because its meaning changes with the chains before it.
 
-// timing are the positions of each gap.
+// timing holds three positions for each gap.
 type timing struct {
-	leave  []plan.OpID // the first at which its value may be gone
-	remake []plan.OpID // where the value is made again at the latest
-	retain []plan.OpID // the first at which a chain may retain the value, 0 for any
+	leave  []plan.OpID // the first position at which its value may be gone
+	remake []plan.OpID // where the value is recomputed at the latest
+	retain []plan.OpID // the first position at which a chain may retain the value, 0 for any
 }
 
-// newTiming returns the positions that gaps have by default.
+// newTiming returns the default positions of gaps.
 func newTiming(m *model) *timing {
 	n := &timing{
 		leave:  make([]plan.OpID, len(m.gaps)),
@@ -38,20 +38,20 @@ func newTiming(m *model) *timing {
 	return n
 }
 
-// copy takes over all positions of another.
+// copy copies all positions from another.
 func (n *timing) copy(of *timing) {
 	copy(n.leave, of.leave)
 	copy(n.remake, of.remake)
 	copy(n.retain, of.retain)
 }
 
-// timed is what a gap's positions were.
+// timed records the positions that a gap had.
 type timed struct {
 	gap                   int32
 	leave, remake, retain plan.OpID
 }
 
-// restore gives a gap its positions back.
+// restore restores a gap's positions.
 func (n *timing) restore(to timed) {
 	n.leave[to.gap], n.remake[to.gap], n.retain[to.gap] = to.leave, to.remake, to.retain
 }
@@ -85,14 +85,14 @@ func (w *moves) retime() bool {
 	return w.retainFrom(g)
 }
 
-// retiming remembers the positions of a gap that is about to get others, and returns those of all.
+// retiming records the positions of a gap that is about to change, and returns those of all gaps.
 func (w *moves) retiming(g int32) *timing {
 	n := w.v.schedule.setting.timing
 	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g]})
 	return n
 }
 
-// retainFrom gives a recomputed gap another position from which on it is retained.
+// retainFrom changes the position from which a recomputed gap is retained.
 func (w *moves) retainFrom(g int32) bool {
 	v := w.v
 	s, x := v.schedule, &v.m.gaps[g]
@@ -125,7 +125,7 @@ func (w *moves) fromHost(g int32) bool {
 	return len(w.undone) > 0
 }
 
-// inputs calls do for each gap in which something lies at a position that what makes gap g reads.
+// inputs calls do for each gap, across a position, of a buffer that the producers of gap g read.
 func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
 	m := w.v.m
 	for _, o := range m.producers.of(g) {
@@ -137,13 +137,13 @@ func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
 	}
 }
 
-// runEarlier makes a gap's value again before an op that reads what it is made from, while compute waits
-// anyway, or when it is needed.
+// runEarlier moves the recomputation of a gap's value to an op that reads one of its inputs, to a wait of
+// compute, to any position, or to where it is needed.
 func (w *moves) runEarlier(g int32) bool {
 	v, m := w.v, w.v.m
 	x := &m.gaps[g]
 	to, seen := x.before, 1
-	if !x.canRecompute { // when it is needed is too late
+	if !x.canRecompute { // recomputing it only when it is needed is too late
 		seen = 0
 	}
 	switch v.rnd.IntN(4) {
@@ -181,7 +181,7 @@ func (w *moves) runEarlier(g int32) bool {
 	return true
 }
 
-// inputsStay recomputes a gap, and has what that reads stay until then.
+// inputsStay recomputes a gap and keeps its inputs in memory until then.
 func (w *moves) inputsStay(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
@@ -194,7 +194,7 @@ func (w *moves) inputsStay(g int32) bool {
 	return len(w.undone)+len(w.retimed) > 0
 }
 
-// stay has a gap's value leave behind some chain, or at once.
+// stay makes a gap's value leave after some chain, or at once.
 func (w *moves) stay(g int32) bool {
 	v := w.v
 	x, n := &v.m.gaps[g], v.schedule.setting.timing
@@ -209,8 +209,8 @@ func (w *moves) stay(g int32) bool {
 	return true
 }
 
-// canRunAgain reports whether what makes a gap's value may be run again before op at: when the value is
-// needed, only if that is possible whatever else is absent; earlier, if its ops can run again at all.
+// canRunAgain reports whether a gap's value may be recomputed before op at. At the op that needs it, that
+// must be possible whatever else is absent; earlier, it is enough that its ops can be rerun at all.
 func (x *gap) canRunAgain(at plan.OpID) bool {
 	return x.canRecompute || x.producersRerun && at < x.before
 }

@@ -10,45 +10,45 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// A plan for one limit.
+// Planning for one limit.
 //
-// The problem: choices keep the live bytes within the limit, and addresses take the plan above it, on a
-// recording with buffers of all sizes by a tenth. Deciding under a lower limit costs step time, packing
+// The problem: choices keep the live bytes within the limit, but addresses can take the plan above it, by a
+// tenth on a recording with buffers of all sizes. Choosing under a lower limit costs step time; packing
 // better costs planning time.
 //
-// Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight),
-// which is told the limit as its capacity and stops at the first packing within it. The search gets far more
-// steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
-// are made again; but only for candidates whose live bytes are within the limit and whose estimated time does
-// not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where one
-// was planned for, since addresses waste about as much there; else by a few percent of what is not there all
-// the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is
-// halved towards the last that failed.
+// The approach: pack by size classes in one greedy pass, and if that fails, by search (place.Tight), which
+// gets the limit as its capacity and stops at the first packing within it. The search gets far more steps
+// than greedy passes take, because with some slack it closes a gap of several percent sooner than making new
+// choices would. It runs only for candidates whose live bytes are within the limit and whose estimated time
+// is no worse than the best known. Where it fails, limits are cut. If a neighbouring limit was planned for,
+// the cut that worked there comes first, since addresses waste about as much here. Otherwise the cut is first
+// a few percent of the varying memory, doubled after each failure, and finally the whole excess. After a
+// success, the next cut is halfway to the last one that failed.
 //
-// With thousands of instances a search has too few steps to place each of them even some times over, and only
-// the greedy pass is left (greedy). What it wastes is much more than what a search does, but much the same at
-// one limit as at the next. So the neighbour's cut is where a limit begins; a failure cuts by all that sticks
-// out, a success takes back at most what was left over; and cuts are not told apart below the scatter of such
-// places, some percent.
+// With thousands of instances, a search has too few steps to place each of them even a few times, and only
+// the greedy pass is left (greedy). It wastes much more than a search, but about as much at one limit as at
+// the next. So planning for a limit starts with the neighbour's cut; a failure adds the whole excess, and a
+// success takes back at most what was left over. Cuts that differ by less than the scatter of such
+// placements, a few percent, count as equal.
 //
-// Complexity: at most so many rounds as the grid says, each with a part of the search's work and one search
-// for places; greedy passes too where those fit and addresses make compute wait. Rejected: greedy placement
-// alone, with cuts as large as what sticks out, for few instances (from the first, they came to ten percent
-// where three would have done, and a plan that lets more go than it needs to loses more than by any other
-// mistake here); for many, small cuts that grow (each was too small, and the last too large); hard packing of
-// every candidate (ten times the planning time, most of it spent on those that lose).
+// Complexity: at most as many rounds as the grid allows, each with a part of the search's work and one search
+// for places, plus greedy passes where those fit and addresses make compute wait. Rejected: for few
+// instances, greedy placement alone with cuts of the whole excess (from the first round on, cuts came to ten
+// percent where three would have been enough, and a plan that evicts more than it must loses more than
+// through any other mistake here); for many, small cuts that grow (each was too small, and the last too
+// large); hard packing of every candidate (ten times the planning time, most of it for candidates that lose).
 
-// view is the problem, as it is or with its large buffers cut into sections, with all that planning it takes.
+// view is the problem, as it is or with large buffers cut into sections, with everything needed to plan it.
 type view struct {
 	finder   *finder
 	p        *plan.Problem
-	section  int64 // bytes; 0 where buffers are whole
+	section  int64 // bytes; 0 if buffers are whole
 	m        *model
 	schedule *schedule
 	cover    *cover
 	rnd      *rand.Rand
-	until    int64 // the counted work at which the search for the limit at hand ends
-	target   int64 // a step time that cannot or need not be undercut
+	until    int64 // the counted work at which the search for the current limit ends
+	target   int64 // a step time below which no plan can get or needs to get
 	greedy   bool  // the last plan has too many instances for a search for places
 	off      mechanisms
 }
@@ -62,8 +62,8 @@ func newView(f *finder, p *plan.Problem, m *model, section int64, off mechanisms
 	return v
 }
 
-// planWithin plans for one limit, from seeds where there are some, else from nothing. A plan that fits and
-// takes as long as the incumbent is known. It returns the plans that were made, and the candidate from which
+// planWithin plans for one limit, from seeds if there are any, otherwise from scratch. incumbent is the time
+// of a known plan that fits. planWithin returns the plans that were made, and the candidate from which
 // neighbouring limits can start.
 func (v *view) planWithin(
 	limit, target, incumbent int64,
@@ -78,7 +78,7 @@ func (v *view) planWithin(
 	v.until = v.schedule.steps + share
 	first = v.search(seeds, share)
 	at := first
-	var best *outcome // that fits
+	var best *outcome // the best that fits
 	for round := range c.rounds {
 		if round > 0 {
 			at = v.repair(at, share/f.grid.mend)
@@ -122,7 +122,7 @@ func (v *view) planWithin(
 	return made, first, nil
 }
 
-// newCut begins the search for a margin with the one that did for the neighbours, where it is known.
+// newCut starts the search for a margin with the one that was enough at neighbouring limits, if known.
 func (v *view) newCut(limit int64, seeds []*candidate) cut {
 	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
 	c := cut{
@@ -135,7 +135,7 @@ func (v *view) newCut(limit int64, seeds []*candidate) cut {
 	return c
 }
 
-// packWork is the counted work of a search for places in a round. In the first there is no slack, and the
+// packWork returns the counted work for a search for places in a round. The first round has no slack, so its
 // search is mostly in vain.
 func (v *view) packWork(round int) int64 {
 	if round == 0 {
@@ -144,8 +144,8 @@ func (v *view) packWork(round int) int64 {
 	return v.finder.pack
 }
 
-// applyMargin sets the limits that choices have to meet below the one that addresses have to, by so much, as
-// far as choices can follow.
+// applyMargin lowers the limits for choices by cut, but no lower than choices can meet. The limit for
+// addresses stays.
 func (v *view) applyMargin(limit, cut int64) {
 	for i := range v.schedule.memory.limit {
 		v.schedule.memory.limit[i] = limit
@@ -155,8 +155,8 @@ func (v *view) applyMargin(limit, cut int64) {
 	}
 }
 
-// leastMargin returns the least by which limits had to be lowered for one of the seeds to fit, 0 where
-// nothing is known, and whether the places were greedy ones.
+// leastMargin returns the smallest margin that one of the seeds needed to fit, 0 if none is known, and
+// whether its places were greedy.
 func leastMargin(seeds []*candidate) (cut int64, greedy bool) {
 	for _, x := range seeds {
 		if cut == 0 || x.margin > 0 && x.margin < cut {
@@ -166,15 +166,15 @@ func leastMargin(seeds []*candidate) (cut int64, greedy bool) {
 	return cut, greedy
 }
 
-// hopeless reports whether a candidate is slower than a plan that is known, with an allowance for what the
-// schedule overrates.
+// hopeless reports whether a candidate is slower than a known plan, allowing for the error of the schedule's
+// estimate.
 func (v *view) hopeless(x *candidate, incumbent int64) bool {
 	return perIteration(v.finder.p, x.time)-incumbent > incumbent/v.finder.params.overrated
 }
 
-// realize assembles, places and measures the schedule at hand. Places are packed by classes or, where it
-// helps, by a search bounded by work. If the result fits the limit and addresses cost time, and no faster
-// plan is known, realize tries other packings too and returns the best that fits.
+// realize assembles, places and measures the current schedule. Places are packed by classes or, where it
+// helps, by a search with bounded work. If the result fits the limit, addresses cost time, and no faster plan
+// is known, realize also tries other packings and returns the best that fits.
 func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	pl, err := v.assemble(true)
 	if err != nil {
@@ -188,7 +188,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	return v.repack(best, limit, estimate)
 }
 
-// packing chooses how places for a plan are looked for.
+// packing chooses how to look for places for a plan.
 func (v *view) packing(pl *plan.Plan, limit, work int64) place.Options {
 	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.finder.request.Seed, Work: work}
 	v.greedy = v.finder.pack < place.LeastSteps*int64(len(pl.Instances))
@@ -203,8 +203,8 @@ func (v *view) packing(pl *plan.Plan, limit, work int64) place.Options {
 	return opt
 }
 
-// repack looks for places that cost less time, down to the estimate, in which addresses cost none: by other
-// rules, by some that leave memory alone for a while before it is used again, and without the discards.
+// repack looks for places that cost less time, down to the estimate, which assumes that addresses cost none.
+// It tries other rules, rules that leave memory unused for a while before it is reused, and no discards.
 func (v *view) repack(best *outcome, limit, estimate int64) (*outcome, error) {
 	options := []place.Options{{Rule: place.BestFit}, {Rule: place.FirstFit}}
 	for rest := len(best.pl.Steps) / 2; rest > 0; rest /= 2 {
@@ -231,8 +231,7 @@ func (v *view) repack(best *outcome, limit, estimate int64) (*outcome, error) {
 	return best, nil
 }
 
-// assemble makes a plan without places of the schedule at hand, with or without what gives memory away that
-// holds nothing.
+// assemble makes a plan without places from the current schedule, with or without discards.
 func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	d := v.schedule.decisions()
 	if !discards {
@@ -246,7 +245,7 @@ func (v *view) assemble(discards bool) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// measured places a plan and measures it.
+// measured places and measures a plan.
 func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 	if _, err := place.Place(v.finder.ctx, v.p, pl, opt); err != nil {
 		return nil, err
@@ -271,7 +270,7 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 	return x, nil
 }
 
-// tighten lowers the limits where instances lie above the limit that they should have met.
+// tighten lowers the limits at positions where instances lie above the limit that they should have met.
 func (v *view) tighten(pl *plan.Plan, limit int64) {
 	at := make([]plan.OpID, len(pl.Steps)+1) // position of each step
 	var i plan.OpID

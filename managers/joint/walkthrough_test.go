@@ -312,7 +312,7 @@ func (d *drawing) places(p *plan.Problem, pl *plan.Plan) {
 	}
 }
 
-// rungs lists what the rungs that were planned for came to, those that came to the same in one line.
+// rungs lists the results of the planned rungs; rungs with the same result share a line.
 func (d *drawing) rungs(f *finder) {
 	said := func(at int) string {
 		if x := f.rungs[at].best; x != nil {

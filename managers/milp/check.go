@@ -20,8 +20,8 @@ import (
 //
 // That holds for any y, right or wrong, which is why the bound is computed rather than read from the solver.
 
-// tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from whole a variable
-// may lie before rounding. It is HiGHS' own primal and integer feasibility tolerance.
+// tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from integer a variable
+// may be before rounding. It is HiGHS' own primal and integer feasibility tolerance.
 const tolerance = 1e-6
 
 // roundingUnit bounds the relative error of a float64 sum of a row's products; generous, for rows of up to

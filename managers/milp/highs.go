@@ -30,7 +30,7 @@ const (
 func runWASM(ctx context.Context, t task) (answer, error) {
 	ctx, cancel := context.WithDeadline(ctx, t.deadline)
 	defer cancel()
-	// Compiling cannot be interrupted, but need not be waited for: it goes on for the next solve.
+	// Compiling cannot be interrupted, but need not be waited for: it continues for the next solve.
 	type made struct {
 		*machine
 		error
@@ -124,7 +124,7 @@ func (m *machine) run(ctx context.Context, t task, handed chan<- struct{}) (answ
 	a.work = in.reads
 	switch {
 	case in.err == errStopped:
-		return a, nil // it had its chance to hand over what it had
+		return a, nil // it had its chance to return what it had
 	case in.err != nil:
 		return a, in.err
 	case ran == highsError:
@@ -224,7 +224,7 @@ func (in *instance) pass(h uint64, t task, scale scaling, shape shape) {
 	}
 	if t.Basis != nil && !shape.integers {
 		cols, rows := in.putInts(t.Basis.vars), in.putInts(t.Basis.rows)
-		in.call("Highs_setBasis", h, cols, rows) // one that it refuses, it does without
+		in.call("Highs_setBasis", h, cols, rows) // if it refuses one, it starts without
 		in.free(cols, rows)
 	}
 }

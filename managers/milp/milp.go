@@ -2,16 +2,16 @@
 //
 // # The problem
 //
-// Several planners of this program come down to "which of these tensors stay on the device while which
-// budgets hold": a linear cost over binary and continuous variables under sparse linear rows. The package
-// takes such a [Model],
+// Several planners of this program reduce to "which of these tensors stay on the device while which budgets
+// hold": a linear cost over binary and continuous variables under sparse linear rows. The package takes such
+// a [Model],
 //
 //	minimise c·x
 //	subject to rowLower <= A·x <= rowUpper, lower <= x <= upper, x[j] whole where the model says so,
 //
 // and returns a [Solution] whose every claim that can be checked was checked here, in Go.
 //
-// # The way chosen
+// # The approach
 //
 // The solver is HiGHS (Huangfu and Hall, "Parallelizing the dual revised simplex method", Mathematical
 // Programming Computation 10, 2018; highs.dev), compiled to WebAssembly, embedded in the program and run by
@@ -21,13 +21,13 @@
 //
 // Four things a wrapper usually leaves to luck are settled here:
 //
-//   - The clock belongs to us. WebAssembly has no clock but the one its host lends it, and HiGHS looks at the
-//     clock at every few steps of work to see whether its time is up. The clock lent here does not tell the
+//   - The clock is ours. WebAssembly has no clock except the one its host lends it, and HiGHS looks at the
+//     clock every few steps of work to see whether its time is up. The clock lent here does not tell the
 //     time: it counts how often it was read. That count is the same on every run and every machine, so
 //     [Options.MaxWork] is a limit in counted work that, unlike a limit in seconds, gives the same answer
 //     twice. When the caller's context ends, or [Options.TimeLimit] passes, the clock jumps past HiGHS' time
-//     limit, and HiGHS stops by itself and hands over the best solution it has. The way rejected is wazero's
-//     WithCloseOnContextDone: it checks inside every loop, costs a factor of three, and kills the instance
+//     limit, and HiGHS stops by itself and hands over the best solution it has. Rejected: wazero's
+//     WithCloseOnContextDone, which checks inside every loop, costs a factor of three, and kills the instance
 //     with its solution in it.
 //   - Numbers are scaled. HiGHS' tolerances are absolute (1e-6), and a row in bytes has coefficients of 1e10,
 //     where 1e-6 is below what a float64 resolves. Rows and costs are multiplied by powers of two, which is

@@ -22,7 +22,7 @@ const (
 	SolverNative
 )
 
-// Status says what is known of a model after [Solve].
+// Status says what is known about a model after [Solve].
 type Status uint8
 
 const (
@@ -62,23 +62,22 @@ const defaultTimeLimit = 5 * time.Minute
 // WebAssembly build uses.
 const defaultMaxMemory = 2 << 30
 
-// Options says how far to go and with what. The zero value asks the solver of the machine's choice for a
-// proof of optimality.
+// Options says how far to go and with which solver. The zero value asks for a proof of optimality from the
+// machine's preferred solver.
 type Options struct {
 	// Gap is the relative distance (objective-bound)/|objective| at which a mixed-integer model counts as
 	// solved. 0 asks for a proof, which interval knapsacks of a few hundred variables may deny for hours:
 	// 0.01 is a sensible value for planning.
 	Gap float64
-	// TimeLimit ends the solve by the clock on the wall; 0 means defaultTimeLimit. What it stops is not
-	// reproducible.
+	// TimeLimit is a wall-clock limit; 0 means defaultTimeLimit. A solve that it stops is not reproducible.
 	TimeLimit time.Duration
-	// MaxNodes ends the solve after so many nodes of the search tree; 0 means no limit. The nodes are
-	// counted, so the answer is reproducible, but the root node of a hard model may itself take long.
+	// MaxNodes bounds the nodes of the search tree; 0 means no limit. The nodes are counted, so the answer is
+	// reproducible, but the root node of a hard model may itself take long.
 	MaxNodes int64
-	// MaxWork ends the solve of the embedded solver after so many reads of its clock; 0 means no limit. The
-	// reads are counted work, spread over all phases of the solver, and the answer is reproducible. A read
-	// stands for 0.1 ms of a small model to 2 ms of one of a million entries. Native solvers have no such
-	// count, so with MaxWork set SolverAuto takes the embedded one and SolverNative is an error.
+	// MaxWork bounds the embedded solver's reads of its clock; 0 means no limit. The reads are counted work,
+	// spread over all phases of the solver, and the answer is reproducible. A read stands for 0.1 ms of a
+	// small model to 2 ms of one with a million entries. Native solvers have no such count, so with MaxWork
+	// set SolverAuto takes the embedded one and SolverNative is an error.
 	MaxWork int64
 	// MaxMemory bounds the memory of the embedded solver in bytes; 0 means defaultMaxMemory, which is also
 	// the most it can use.
@@ -89,9 +88,9 @@ type Options struct {
 	// search from it; native ones do not. It is returned if nothing better is found. A point that is not
 	// feasible is an error.
 	Start []float64
-	// Basis is where to begin a linear solve: that of an earlier one of a model of the same variables and
-	// rows, whose bounds and costs may differ. A few changed bounds then cost a few steps instead of a whole
-	// solve. Native solvers do not use it. nil for none.
+	// Basis is the starting basis of a linear solve: that of an earlier solve of a model with the same
+	// variables and rows, whose bounds and costs may differ. A few changed bounds then cost a few steps
+	// instead of a whole solve. Native solvers do not use it. nil for none.
 	Basis *Basis
 	// Solver chooses between the embedded solver and native ones.
 	Solver Solver
@@ -109,7 +108,7 @@ type Solution struct {
 	// Dual, which proves it; for a mixed-integer one it is the solver's word. -Inf when none is known, and
 	// +Inf for an infeasible model.
 	Bound float64
-	// Gap is (Objective-Bound)/|Objective|: 0 where the two agree, +Inf where nothing is known.
+	// Gap is (Objective-Bound)/|Objective|: 0 if the two agree, +Inf if nothing is known.
 	Gap float64
 	// X is a feasible point, checked with Model.Check, or nil. Whole variables are exactly whole.
 	X []float64
@@ -117,8 +116,8 @@ type Solution struct {
 	// cost grows for each unit by which the row's binding bound is raised. It is >= 0 where the lower bound
 	// binds, <= 0 where the upper one does, and nil for a mixed-integer model.
 	Dual []float64
-	// Basis is where the embedded solver ended on a linear model that it solved to optimality, for the next
-	// solve to begin from; else nil.
+	// Basis is the final basis of the embedded solver for a linear model that it solved to optimality, from
+	// which the next solve can begin; otherwise nil.
 	Basis *Basis
 	// Nodes is the number of nodes of the search tree visited.
 	Nodes int64
@@ -129,7 +128,7 @@ type Solution struct {
 	Solver string
 }
 
-// Basis says of each variable and row of a linear model whether it stands at a bound or is determined by the
+// Basis says for each variable and row of a linear model whether it is at a bound or determined by the
 // others.
 type Basis struct{ vars, rows []int32 }
 
@@ -154,7 +153,7 @@ type task struct {
 	*Model
 	Options
 	deadline time.Time
-	feastol  float64 // how far from whole a variable may lie, in the solver's eyes
+	feastol  float64 // how far from integer a variable may be, in the solver's eyes
 }
 
 // backend runs a solver. When ctx ends or the deadline passes it returns at once, without an error and with
@@ -279,8 +278,8 @@ func (o *Options) backend(m *Model) (run backend, native bool, err error) {
 	return runWASM, false, nil
 }
 
-// tightFeastol is how far from whole a variable may lie in the second attempt, after the first one's answer
-// did not survive rounding.
+// tightFeastol is how far from integer a variable may be in the second attempt, after the first answer did
+// not survive rounding.
 const tightFeastol = 1e-9
 
 // solve runs the solver and turns its claim into a checked solution.
@@ -375,8 +374,8 @@ func (t task) checked(ctx context.Context, a *answer) error {
 	return t.violation(a.x, false)
 }
 
-// assemble turns a checked answer into a solution: cost and gap are computed here, and the start stands in
-// for a worse point.
+// assemble turns a checked answer into a solution: it computes cost and gap, and replaces a worse point by
+// the start.
 func (t task) assemble(a answer) Solution {
 	s := unsolved()
 	s.Status, s.X, s.Nodes, s.Work, s.Solver = a.status, a.x, a.nodes, a.work, a.solver

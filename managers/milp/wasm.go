@@ -19,16 +19,16 @@ import (
 	"github.com/tetratelabs/wazero/experimental"
 )
 
-// This file is the machine HiGHS runs on: the nine functions its WebAssembly build asks of its host, and the
-// runtime, compiled once per process. scripts/highs.sh builds it from HiGHS' source with Emscripten:
-// exceptions end it, it has no threads and no files, and it exports the functions of highs_c_api.h by their
-// names.
+// This file is the machine on which HiGHS runs: the nine functions that its WebAssembly build needs from its
+// host, and the runtime, compiled once per process. scripts/highs.sh builds it from HiGHS' source with
+// Emscripten: exceptions end it, it has no threads and no files, and it exports the functions of
+// highs_c_api.h by their names.
 //
 // Stopping. A function running in WebAssembly cannot be interrupted from outside without paying for checks in
-// every loop. But HiGHS itself reads the clock between any two steps of its work, so the clock is where it is
-// stopped: first gently, by a jump in time that exceeds its time limit and makes it return with its best
-// solution; then, if it went on for hardStopReads more reads, by a panic that unwinds the instance. Between
-// two reads it cannot be stopped; README.md has the longest stretch seen.
+// every loop. But HiGHS itself reads the clock between any two steps of its work, so we stop it there: first
+// gently, by a jump in time that exceeds its time limit and makes it return with its best solution; then, if
+// it continues for hardStopReads more reads, by a panic that unwinds the instance. Between two reads it
+// cannot be stopped; README.md has the longest stretch seen.
 
 //go:embed highs.wasm.zst
 var compressedWasm []byte
@@ -59,7 +59,7 @@ var (
 type host struct {
 	stop      atomic.Bool // set from other goroutines: the clock jumps at its next read
 	reads     int64       // of the clock so far
-	maxReads  int64       // the clock jumps after so many
+	maxReads  int64       // after this many the clock jumps
 	after     int64       // reads since the jump
 	maxMemory uint64
 	exhausted bool // the instance was refused memory
@@ -114,7 +114,7 @@ var instances = sync.OnceValue(func() chan struct{} {
 	return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)))
 })
 
-// cacheDir returns where compiled code is kept between runs, or "" where the system names no such place.
+// cacheDir returns where compiled code is kept between runs, or "" if the system names no such place.
 func cacheDir() string {
 	dir, err := os.UserCacheDir()
 	if err != nil {
@@ -285,7 +285,7 @@ func (m *machine) newInstance(maxMemory int64) (*instance, error) {
 
 func (in *instance) close() { _ = in.module.Close(in.ctx) }
 
-// call calls an export of HiGHS and returns its result, or 0 where it has none.
+// call calls an export of HiGHS and returns its result, or 0 if it has none.
 func (in *instance) call(name string, args ...uint64) uint64 {
 	if in.err != nil {
 		return 0

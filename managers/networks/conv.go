@@ -24,10 +24,10 @@ import (
 // read by the product, or written by it and read by the transform back. Transforms and product are kernels of
 // their own, so their times add up; the transforms' arithmetic hides behind their memory traffic.
 //
-// That is for stride 1 and kernels of 3 to 31. It is offered, as variant 0, where it is the faster one by
-// this model as the batch grows, which is the same for every batch, so that problems of two batch sizes have
-// the same shape. Where arithmetic is cheap (tensor cores) it is offered less often. The data gradient and
-// the weight gradient are convolutions of the same sizes with the roles exchanged, and are priced alike.
+// That is for stride 1 and kernels of 3 to 31. It is offered, as variant 0, if this model makes it the faster
+// one as the batch grows. That is the same for every batch, so problems with two batch sizes have the same
+// shape. Where arithmetic is cheap (tensor cores) it is offered less often. The data gradient and the weight
+// gradient are convolutions of the same sizes with the roles exchanged, and cost the same.
 //
 // Rejected: Winograd's algorithm beside it (a third variant that lies between the two in everything); limits
 // on workspace (a plan may pick the other variant).

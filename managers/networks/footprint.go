@@ -6,16 +6,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Footprint is what a network-wide static allocation takes, by what it is for, in bytes.
+// Footprint is the memory of a network-wide static allocation, by purpose, in bytes.
 type Footprint struct {
 	// Features are the inputs and all that the forward pass makes, each with memory of its own.
 	Features int64
 	// Weights are the parameters, WeightGradients their gradients.
 	Weights, WeightGradients int64
-	// Gradients is the most that one backward op needs in gradients of activations: one pair of buffers
+	// Gradients is the most that one backward op needs for gradients of activations: one pair of buffers
 	// serves all layers.
 	Gradients int64
-	// Workspace is the largest, which serves all layers too.
+	// Workspace is the largest one, which serves all layers too.
 	Workspace int64
 	// State is optimizer state and running statistics. vDNN's accounting does not name it, and Total leaves
 	// it out.

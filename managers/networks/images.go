@@ -143,7 +143,7 @@ func resNet(t *layers, blocks ...int) {
 	t.loss(t.linear("fc", t.average("avgpool", x), 1000, true, -1))
 }
 
-// bottleneck is torchvision's: its three activations are numbered here, where there they are one module.
+// bottleneck is torchvision's: its three activations are numbered here, but are one module there.
 func bottleneck(t *layers, at string, x *tensor, channels, stride int64) *tensor {
 	y := t.relu(at+"relu1", t.batchNorm(at+"bn1", t.conv(at+"conv1", x, channels, 1, 1, 0, false)))
 	y = t.relu(at+"relu2", t.batchNorm(at+"bn2", t.conv(at+"conv2", y, channels, 3, stride, 1, false)))

@@ -5,8 +5,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// layers writes layers onto a tape: which ops a layer is made of, forward and backward, and what they read
-// and write. Gradients, parameters and lifetimes are the tape's business.
+// layers writes layers onto a tape: the ops of a layer, forward and backward, and what they read and write.
+// The tape handles gradients, parameters and lifetimes.
 type layers struct {
 	*tape
 	label plan.BufferID // what the loss compares with
@@ -83,7 +83,7 @@ func (t *layers) pool(name string, x *tensor, kernel, stride, pad int64, ceil bo
 	return y
 }
 
-// pooled returns the size of one side behind a window.
+// pooled returns the size of one side after a window.
 func pooled(n, kernel, stride, pad int64, ceil bool) int64 {
 	span := n + 2*pad - kernel
 	out := span/stride + 1
@@ -133,7 +133,7 @@ func (t *layers) dropout(name string, x *tensor) *tensor {
 	return y
 }
 
-// concat copies its inputs one behind the other; their gradients are views of its own.
+// concat copies its inputs one after another; their gradients are views of its own.
 func (t *layers) concat(name string, xs ...*tensor) *tensor {
 	var c int64
 	accesses := make([]plan.Access, 0, len(xs)+1)
@@ -153,7 +153,7 @@ func (t *layers) concat(name string, xs ...*tensor) *tensor {
 	return y
 }
 
-// add adds x into y, in place; both get its gradient as it is.
+// add adds x into y, in place; both get its gradient unchanged.
 func (t *layers) add(name string, y, x *tensor) *tensor {
 	sum := t.inPlace(name, y)
 	t.op(name, name, plan.ClassOther, 0, read(x.buf), mutate(sum.buf))

@@ -19,35 +19,35 @@ import (
 // Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no
 // device and so cannot be recorded.
 //
-// Way chosen: a network is a function that calls layers in order on a tape. A layer writes its forward ops,
+// Approach: a network is a function that calls layers in order on a tape. A layer writes its forward ops,
 // says what its backward pass will read, and leaves a function that writes its backward ops; those run in
-// reverse. Gradients of a tensor that several layers read are added up as they arrive, as PyTorch's engine
-// does: in place where no other op holds the first one. Lifetimes are not given: a buffer lives from
-// its first touch behind its last, so that what a layer saves is exactly what its backward ops read.
+// reverse. If several layers read a tensor, its gradients are added up as they arrive, as in PyTorch's
+// engine: in place if no other op holds the first one. Lifetimes are not given: a buffer lives from its first
+// touch until after its last, so what a layer saves is exactly what its backward ops read.
 //
 // What each layer saves: convolution and linear their input X; in-place ReLU its output Y; pooling and LRN X
 // and Y; batch and layer normalisation X and their statistics; GELU X; dropout a mask of one byte an element;
 // softmax Y; attention its operands. The convolution's backward pass is data gradient, then weight gradient,
 // both with X alive: cuDNN's two calls in the order in which PyTorch makes them.
 //
-// What is as in PyTorch: in-place activations have gradients of their own; weight gradients come to be in the
+// As in PyTorch: in-place activations have gradients of their own; weight gradients are allocated in the
 // backward pass and live to the end of the iteration, where zero_grad sets them to none (or persist and are
 // accumulated into, by option); parameters, optimizer state and running statistics persist; concatenation
 // copies, and its gradients are views; a residual addition hands one gradient to both sides; the batch
-// normalisation's running statistics are updated by an op of its own, as num_batches_tracked is, which keeps
-// the normalisation re-runnable. Dropout counts as re-runnable: its generator takes seed and offset as
+// normalisation's running statistics are updated by an op of their own, as num_batches_tracked is, which
+// keeps the normalisation rerunnable. Dropout counts as rerunnable: its generator takes seed and offset as
 // arguments, and a rerun restores them, as torch.utils.checkpoint does.
 //
 // Categories follow torch.profiler: gradient is a parameter's gradient; those of activations are autograd
 // detail; what the forward pass makes and the backward pass does not read is temporary.
 //
-// Left out: allocations of under a kilobyte that frameworks make beside (step counters, scalars); the
+// Left out: allocations of under a kilobyte that frameworks make besides (step counters, scalars); the
 // optimizer's own temporaries; copies to other layouts.
 //
 // Rejected: recording the real networks once and shipping the files (no algorithm choice, one batch size, one
 // version of one framework).
 //
-// Complexity: O(ops) for all of it.
+// Complexity: O(ops).
 
 // Options change how an iteration is made; the zero value is what each network is usually trained with.
 type Options struct {
@@ -56,10 +56,11 @@ type Options struct {
 	// Optimizer is 0 for the network's usual one.
 	Optimizer Optimizer
 	// PersistentGradients keeps weight gradients from one iteration to the next, to be zeroed and accumulated
-	// into: zero_grad(set_to_none=False). Else they live from the backward pass to the end of the iteration.
+	// into: zero_grad(set_to_none=False). Otherwise they live from the backward pass to the end of the
+	// iteration.
 	PersistentGradients bool
-	// FusedAttention computes attention in one op that keeps only its output and a sum a row
-	// (FlashAttention); else scores and probabilities are tensors.
+	// FusedAttention computes attention in one op that keeps only its output and one sum per row
+	// (FlashAttention); otherwise scores and probabilities are tensors.
 	FusedAttention bool
 }
 
@@ -80,8 +81,8 @@ const (
 type Network struct {
 	// Name is what people call it; Summary says in one sentence which variant it is.
 	Name, Summary string
-	// Batches are batch sizes to start from, smallest first: those of vDNN's and DELTA's evaluations where
-	// they used it, else usual ones.
+	// Batches are suggested batch sizes, smallest first: those of vDNN's and DELTA's evaluations if they used
+	// the network, otherwise usual ones.
 	Batches []int
 	// Sequence is the tokens of a sample; 0 for networks of images.
 	Sequence int
@@ -90,7 +91,7 @@ type Network struct {
 	build func(*layers)
 }
 
-// Limits of what is made, far beyond any device: larger sizes are a typing error.
+// Limits on sizes, far beyond any device: larger ones are typing errors.
 const (
 	maxBatch    = 1 << 20
 	maxSequence = 1 << 17

@@ -13,8 +13,8 @@ import (
 // elemSize is the size of an element, in bytes: fp32, as in the papers.
 const elemSize = 4
 
-// kernelTime is the least that an op takes on the device, in nanoseconds: a kernel's start and tail. Our
-// assumption. What the host spends on issuing is the hardware's launch gap, and no part of an op's duration.
+// kernelTime is the least time of an op on the device, in nanoseconds: a kernel's start and tail. Our
+// assumption. The host's time to issue it is the hardware's launch gap, and not part of an op's duration.
 const kernelTime = 2000
 
 // tape is an iteration in the making: its ops and tensors so far, and the gradients that are still to come.
@@ -26,19 +26,18 @@ type tape struct {
 	phase    traces.Phase
 	backward []func() // of each layer, in forward order
 	params   []param
-	// of each buffer that holds a gradient: how many tensors' gradient it is and whose readers are still to
-	// come
+	// for each buffer that holds a gradient: the number of tensors whose gradient it is and whose readers are
+	// still to come
 	refs []int32
 	macs float64
 	err  error
 }
 
-// tensor is a value of the forward pass. Two values may share a buffer, where the later one was made in
-// place.
+// tensor is a value of the forward pass. Two values may share a buffer if the later one was made in place.
 type tensor struct {
 	name  string
 	elems int64 // of the whole batch
-	// of one sample; h and w are 1 behind a linear layer, h is the sequence's length in a transformer
+	// of one sample; h and w are 1 after a linear layer, h is the sequence's length in a transformer
 	c, h, w int64
 	buf     plan.BufferID
 	grad    plan.BufferID
@@ -49,7 +48,7 @@ type tensor struct {
 type param struct {
 	name string
 	buf  plan.BufferID
-	grad plan.BufferID // none until the backward pass has come to it
+	grad plan.BufferID // none until the backward pass reaches it
 }
 
 func newTape(batch int, hw plan.Hardware, o Options) *tape {
@@ -132,7 +131,7 @@ func (t *tape) gradient(x *tensor) plan.BufferID {
 // take returns the finished gradient of y, for the backward ops of the layer that made y. It is theirs until
 // they call release.
 func (t *tape) take(y *tensor) plan.BufferID {
-	// the network is at fault; going on with a gradient that nothing wrote keeps every layer free of checks
+	// the network is at fault; continuing with a gradient that nothing wrote keeps every layer free of checks
 	if y.grad == plan.NoBuffer {
 		t.err = cmp.Or(t.err, fmt.Errorf("nothing reads %s", y.name))
 		y.grad = t.gradient(y)
@@ -143,8 +142,8 @@ func (t *tape) take(y *tensor) plan.BufferID {
 // release says that the backward ops of the layer that made y will not read its gradient again.
 func (t *tape) release(y *tensor) { t.refs[y.grad]-- }
 
-// give adds to the gradient of x what a reader of x computed. The first contribution becomes the gradient;
-// each further one is added into it, or, where another tensor's gradient is the same buffer, into a new one.
+// give adds what a reader of x computed to the gradient of x. The first contribution becomes the gradient;
+// each further one is added into it or, if the same buffer is another tensor's gradient too, into a new one.
 func (t *tape) give(x *tensor, grad plan.BufferID, layer string) {
 	if !x.needs {
 		return
@@ -241,7 +240,7 @@ func (t *tape) optimizer() {
 		t.op("zero_grad", "zero_grad", plan.ClassOptimizer, 0, all...)
 		return
 	}
-	for i := range t.params { // set_to_none behind the last update
+	for i := range t.params { // set_to_none after the last update
 		t.p.Buffers[t.params[i].grad].End = plan.OpID(len(t.p.Ops))
 	}
 }

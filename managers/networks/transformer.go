@@ -55,7 +55,7 @@ func (t *layers) positions(name string, x *tensor, rows int64) *tensor {
 	return y
 }
 
-// sum adds two values out of place; both get its gradient as it is.
+// sum adds two values out of place; both get its gradient unchanged.
 func (t *layers) sum(name string, a, b *tensor) *tensor {
 	y := t.output(name, a.c, a.h, a.w, true)
 	t.op(name, name, plan.ClassOther, 0, read(a.buf), read(b.buf), write(y.buf))

@@ -18,11 +18,11 @@ import (
 // second stretch of life. Unknown columns are skipped, except alignment and gaps, which would change the
 // problem and are refused where they are set.
 
-// Table is a problem as it stands in a file: with ids, and with offsets where the file has them.
+// Table is a problem as in a file: with ids, and with offsets if the file has them.
 type Table struct {
 	Problem
 	IDs     []string // One for each item, as written.
-	Offsets []int64  // Nil, or for each item its offset, -1 where the row has none.
+	Offsets []int64  // Nil, or for each item its offset, -1 if the row has none.
 }
 
 // ParseError reports a malformed CSV by line.
@@ -63,7 +63,7 @@ var columnOf = map[string]int{
 	"alignment": colAlignment, "gaps": colGaps,
 }
 
-// header says which field holds each column, -1 where there is none.
+// header says which field holds each column, -1 if there is none.
 type header struct {
 	field     [numColumns]int
 	endInside bool // the upper column is the last moment inside the lifetime
@@ -199,8 +199,8 @@ func (t *Table) addRow(h header, fields []string) error {
 	return nil
 }
 
-// WriteCSV writes a problem as ReadCSV reads it. The offset column is written where t.Offsets is not nil,
-// lower2 and upper2 where an item has a second stretch of life.
+// WriteCSV writes a problem as ReadCSV reads it. It writes the offset column if t.Offsets is not nil, and
+// lower2 and upper2 if an item has a second stretch of life.
 func WriteCSV(w io.Writer, t *Table) error {
 	if len(t.IDs) != len(t.Items) || t.Offsets != nil && len(t.Offsets) != len(t.Items) {
 		return fmt.Errorf("a table of %d items has %d ids and %d offsets; give one for each", len(t.Items),
@@ -248,8 +248,7 @@ func WriteCSV(w io.Writer, t *Table) error {
 
 func decimal(v int64) string { return strconv.FormatInt(v, 10) }
 
-// lineGuard fails where a line is longer than maxLine, which encoding/csv would hold in memory whatever its
-// length.
+// lineGuard fails on a line longer than maxLine, which encoding/csv would hold in memory whatever its length.
 type lineGuard struct {
 	r           io.Reader
 	lines, open int // whole lines, and the bytes since

@@ -2,8 +2,8 @@
 // problem.
 //
 // Given items with a half-open lifetime [Start, End) and a size, it looks for offsets such that items that
-// live at one moment never share an address, and either makes the top (the largest offset + size) as low as
-// it can or meets a given capacity. The problem is strongly NP-hard; it is two-dimensional packing of
+// live at the same moment never share an address, and either makes the top (the largest offset + size) as low
+// as it can or meets a given capacity. The problem is strongly NP-hard; it is two-dimensional packing of
 // rectangles that may slide in one direction only.
 //
 // The package has three tiers, each usable on its own:

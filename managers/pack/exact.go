@@ -12,8 +12,8 @@ type Options struct {
 	Seed     uint64 // Seed of every random choice.
 	Work     int64  // Most counted steps, the only limit besides the context; 0 means DefaultWork.
 
-	// Progress, where not nil, is called with the best top and the lower bound whenever one of them changes.
-	// It is called from Exact's own goroutine.
+	// Progress, if not nil, is called with the best top and the lower bound whenever one of them changes. It
+	// is called from Exact's own goroutine.
 	Progress func(best, bound int64)
 }
 
@@ -23,9 +23,9 @@ const defaultWork = 10_000_000
 // Exact looks for the lowest top, or for a packing within the capacity.
 //
 // When the context ends, the result is the best packing found so far with its status, and the error wraps the
-// context's: a caller that wants an answer in time uses the result and ignores the error where errors.Is says
-// it is the context's. The result holds no offsets only where the problem or the options are wrong, or where
-// the context ended before the first greedy pass did.
+// context's: a caller that wants an answer in time uses the result and ignores the error if errors.Is says
+// that it is the context's. The result has no offsets only if the problem or the options are wrong, or if the
+// context ended before the first greedy pass did.
 func Exact(ctx context.Context, p *Problem, opts Options) (Result, error) {
 	return exact(ctx, p, opts, allKnobs)
 }
@@ -92,7 +92,7 @@ func (r *runner) merge(ctx context.Context) {
 const (
 	mergeFrom   = 1000 // items
 	mergedShare = 4    // the part of the work for blocks
-	mergeSteps  = 20   // what merging counts as, for each item: it takes as long as ten greedy passes
+	mergeSteps  = 20   // the counted steps of merging, per item: it takes as long as ten greedy passes
 	fewerBlocks = 4    // blocks are tried where at least this part of the items has gone
 )
 
@@ -124,7 +124,7 @@ func (r *runner) status() Status {
 	return Unknown
 }
 
-// offer takes an answer where it is better.
+// offer takes an answer if it is better.
 func (r *runner) offer(offsets []int64) {
 	if top := r.in.top(offsets); r.best == nil || top < r.top {
 		r.best, r.top = offsets, top
@@ -153,7 +153,7 @@ func (r *runner) left() int64 { return r.opts.Work - r.used }
 func (r *runner) greedy(ctx context.Context) error {
 	for k, rule := range fitPortfolio {
 		if k > 0 && (r.done() || r.in.large() || r.used+fitSteps(len(r.in.size)) > r.opts.Work/4) {
-			break // a large core takes its passes itself, once what is in the way has been taken out
+			break // a large core does its own passes, once what can be removed has been
 		}
 		offsets, err := r.in.fit(ctx, r.in.order(rule.order), rule.fitRule)
 		if err != nil {
@@ -168,7 +168,7 @@ func (r *runner) greedy(ctx context.Context) error {
 	return nil
 }
 
-// fitSteps is what a greedy pass over n items counts as.
+// fitSteps is the counted steps of a greedy pass over n items.
 func fitSteps(n int) int64 { return 2*int64(n) + 1 }
 
 // fitPortfolio is the greedy passes, SmartPool's rule first.
@@ -288,18 +288,18 @@ func (r *runner) attempt(ctx context.Context, capacity, work int64) outcome {
 
 // Sizes that decide how a core is solved.
 const (
-	// with at most so many items the search comes right after a few greedy passes; more are large
+	// up to this many items the search comes right after a few greedy passes; more are large
 	searchFirst = 2000
 	fewPasses   = 3 // how many those are
 	// the search's tables of overlapping pairs and of items by section stay below this
 	mostOverlaps  = 20_000_000
 	passesBetween = 4  // in larger cores greedy passes get this part of the work before the search, and
-	manyPasses    = 12 // at least so many, which is each of the portfolio and some that have learned
-	// overlapping pairs, for each step there is to spend, beyond which a search would be spent on its tables
+	manyPasses    = 12 // at least this many: each of the portfolio and some that have learned
+	// overlapping pairs per available step, above which a search would be spent on its tables
 	overlapsAStep = 100
 )
 
-// solve packs the core within the capacity: by greedy passes and then by search. Where it ran out, the
+// solve packs the core within the capacity: by greedy passes and then by search. If it ran out of work, the
 // offsets are the best packing above the capacity, or nil.
 func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64, k knobs) ([]int64, int64,
 	outcome) {
@@ -326,7 +326,7 @@ func (c core) solve(ctx context.Context, capacity int64, seed uint64, work int64
 // large reports whether greedy passes come before a search.
 func (in *instance) large() bool { return len(in.size) > searchFirst }
 
-// overlaps is the number of ordered pairs of items that overlap, or of items by section where that is larger.
+// overlaps is the number of ordered pairs of overlapping items, or of items and sections if that is larger.
 func (in *instance) overlaps() int64 {
 	started, ended := make([]int64, in.sections+1), make([]int64, in.sections+1)
 	var members, pairs int64

@@ -20,13 +20,13 @@ import (
 // tries it only when the neighbours' ranges merge into exactly one; FrontGapOnlyBelowOneRange does as the
 // code does.
 //
-// ByClasses is ours: sizes within a power of two are one class, the largest class first, and within a class
-// items come in the order in which they begin. What is about as large follows each other at the same
-// addresses then, as intervals of one size do in an optimal colouring, and a smaller class fills what is
-// left. Where sizes differ by orders of magnitude and lifetimes end in no order it wastes half of what size
-// descending does (14 to 20 % of the load against 31 to 42 % with 20,000 items, by first fit); where few
-// sizes are many times there, as in networks, both come to within a thousandth of each other, now one ahead
-// and now the other. Classes of a factor of four or sixteen were worse as often as better.
+// ByClasses is ours: sizes within a power of two form one class, the largest class first, and within a class
+// items come in the order in which they begin. Items of similar size then follow each other at the same
+// addresses, as intervals of one size do in an optimal colouring, and a smaller class fills what is left. If
+// sizes differ by orders of magnitude and lifetimes end in no order, it wastes half as much as descending
+// size does (14 to 20 % of the load against 31 to 42 % with 20,000 items, by first fit). If a few sizes occur
+// many times, as in networks, the two come within a thousandth of each other, with now one ahead and now the
+// other. Classes of a factor of four or sixteen were worse as often as better.
 //
 // With the index of ranges (ranges.go) a pass costs O(n * live) at worst, in order of address and without
 // sorting. Fixed items are placed before all others.
@@ -38,8 +38,8 @@ type FitOption func(*fitRule)
 // into exactly one, as the published code of SmartPool does.
 func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk = true } }
 
-// ByClasses takes items by classes of sizes, each reaching to twice the last, the largest first; within a
-// class the first to begin comes first.
+// ByClasses takes items by classes of sizes, each reaching to twice the previous one, the largest first;
+// within a class the first to begin comes first.
 func ByClasses() FitOption { return func(r *fitRule) { r.classes = true } }
 
 // fitRule chooses among gaps.
@@ -49,7 +49,7 @@ type fitRule struct {
 	classes bool // see ByClasses; what chooses a gap does not look at it
 }
 
-// class is that of items which are large alike.
+// class is the class of items of similar size.
 func (r fitRule) class(size int64) int64 {
 	if r.classes {
 		return int64(bits.Len64(uint64(size)))
@@ -72,7 +72,7 @@ func BestFit(ctx context.Context, p *Problem, opts ...FitOption) (Result, error)
 	return fit(ctx, p, fitRule{}, opts)
 }
 
-// FirstFit packs by SmartPool's rule with first fit, and is in all else like BestFit.
+// FirstFit packs by SmartPool's rule with first fit; otherwise it is like BestFit.
 func FirstFit(ctx context.Context, p *Problem, opts ...FitOption) (Result, error) {
 	return fit(ctx, p, fitRule{first: true}, opts)
 }
@@ -99,7 +99,7 @@ func fit(ctx context.Context, p *Problem, rule fitRule, opts []FitOption) (Resul
 	return res, nil
 }
 
-// fitOrder is the order in which a rule places items. What it compares is copied beside what is sorted.
+// fitOrder is the order in which a rule places items. It copies the keys beside the indices that it sorts.
 func (in *instance) fitOrder(p *Problem, rule fitRule) []int32 {
 	type key struct {
 		class, start, size int64

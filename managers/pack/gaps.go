@@ -5,22 +5,22 @@ import "math"
 // Which gaps are left during a lifetime, and which of them does a rule take?
 //
 // The index of ranges answers with lists: merged ranges of whole windows and of runs of blocks, and windows
-// whose tenancies have to be looked at one by one. What is taken is the union of all; a gap of the union lies
-// within a gap of every list. So nothing is united: the gaps of one list are taken, those that are large
-// enough, and what the other lists take is cut out of them, list by list, whatever becomes smaller than the
-// item being dropped at once. What lies outside of the gaps that are left is jumped over, by galloping search
-// in a merged list, by chunks in a window. Most lists are packed, so that few gaps are left after the first.
+// whose tenancies must be looked at one by one. What is taken is the union of all; a gap of the union lies
+// within a gap of every list. So nothing is united. We take those gaps of one list that are large enough, and
+// cut out of them, list by list, what the other lists take, dropping at once whatever becomes smaller than
+// the item. A galloping search in a merged list, or chunks in a window, skip what lies outside of the
+// remaining gaps. Most lists are packed, so few gaps are left after the first.
 //
 //   - The list that reaches highest comes first: below its top its gaps bound the union's, and above the
 //     union's top nothing need be searched.
-//   - It is gone through in strips of a few gaps, from below. First fit is done with the first gap that
-//     survives, best fit with the first that is no larger than the item, which where tensors have few
-//     different sizes comes soon.
+//   - It is processed in strips of a few gaps, from below. First fit ends with the first gap that survives,
+//     best fit with the first that is no larger than the item, which is soon found if tensors have few
+//     different sizes.
 //
 // Complexity: for each list O(gaps left * log ranges + ranges within them), for a window its tenancies within
 // the gaps left at worst; O(gaps in a strip) memory. Rejected: merging the lists pairwise before looking for
-// gaps, which costs the sum of all lengths, ten times as many ranges as gaps survive; gap by gap through all
-// lists, which has no loop that stays within one.
+// gaps, which costs the sum of all lengths, ten times as many ranges as gaps survive; one gap at a time
+// through all lists, which has no loop that stays within one list.
 
 // strip is how many gaps of the first list are looked at together.
 const strip = 64
@@ -33,7 +33,7 @@ type query struct {
 	gaps, spare []addrRange
 }
 
-// scan is a window, not empty, with the sections that are asked for.
+// scan is a non-empty window, with the requested sections.
 type scan struct {
 	chunks []chunk
 	during span
@@ -134,7 +134,7 @@ func (q *query) top() (top int64) {
 	return top
 }
 
-// narrow cuts what all lists but the first take out of the gaps and offers what is left to the choice. It
+// narrow cuts what all lists except the first take out of the gaps and offers the rest to the choice. It
 // reports whether that is settled.
 func (q *query) narrow(c *choice, least int64) bool {
 	cuts := max(len(q.lists)-1, 0) + len(q.scans)
@@ -167,7 +167,7 @@ func (q *query) narrow(c *choice, least int64) bool {
 	return false
 }
 
-// sink takes what is left of gaps: for the next list, or behind the last one for the choice.
+// sink receives the remaining gaps: for the next list or, after the last one, for the choice.
 type sink struct {
 	gaps   []addrRange
 	choice *choice
@@ -183,7 +183,7 @@ func (s *sink) put(g addrRange) bool {
 }
 
 // cut cuts the ranges of a merged list out of gaps, drops what is smaller than least, and returns where the
-// list's next gaps begin. It stops where the choice is settled.
+// list's next gaps begin. It stops once the choice is settled.
 func cut(to *sink, gaps, list []addrRange, k int, least int64) (cursor int, settled bool) {
 	for _, g := range gaps {
 		k = firstAbove(list, k, g.lo)
@@ -220,10 +220,10 @@ func firstAbove(list []addrRange, k int, address int64) int {
 	return k
 }
 
-// cut cuts what the window's tenancies take out of gaps, at least one, and is in all else like cut for a
-// merged list.
+// cut cuts what the window's tenancies take out of gaps, of which there is at least one; otherwise it is like
+// cut for a merged list.
 func (s *scan) cut(to *sink, gaps []addrRange, least int64) (settled bool) {
-	lo, hi := gaps[0].lo, gaps[0].hi // what is left of the first of the gaps
+	lo, hi := gaps[0].lo, gaps[0].hi // the rest of the first of the gaps
 	for k := range s.chunks {
 		c := &s.chunks[k]
 		for c.list[0].lo >= hi {
@@ -257,8 +257,8 @@ func (s *scan) cut(to *sink, gaps []addrRange, least int64) (settled bool) {
 	return settled
 }
 
-// next puts what is left above lo of the first of the gaps, and returns the others with what is left of
-// theirs; none where the choice is settled.
+// next emits the rest of the first of the gaps above lo, and returns the other gaps with the rest of the next
+// one; none if the choice is settled.
 func next(to *sink, gaps []addrRange, lo, least int64) (rest []addrRange, from int64, settled bool) {
 	if hi := gaps[0].hi; hi-lo >= least && to.put(addrRange{lo, hi}) {
 		return nil, 0, true
@@ -269,15 +269,15 @@ func next(to *sink, gaps []addrRange, lo, least int64) (rest []addrRange, from i
 	return rest, from, false
 }
 
-// lives returns all bits set where the tenancy overlaps the sections, none elsewhere: whether the next one
-// does is anybody's guess, and a branch on it costs more than all else.
+// lives returns all bits set if the tenancy overlaps the sections, none otherwise. Whether the next one
+// overlaps is unpredictable, and a branch on it costs more than everything else.
 func (e *tenancy) lives(s span) int64 { return int64((e.from-s.hi)&(s.lo-e.to)) >> 63 }
 
-// choice is what a rule chooses among gaps that it is offered from below.
+// choice is what a rule chooses among the gaps that it is offered from below.
 type choice struct {
 	rule   fitRule
 	size   int64
-	gap    int64 // the length of the one chosen, math.MaxInt64 where there is none
+	gap    int64 // the length of the chosen one, math.MaxInt64 if there is none
 	offset int64
 }
 
@@ -297,7 +297,7 @@ func (c *choice) offer(g addrRange) (settled bool) {
 	return false
 }
 
-// at returns the offset chosen, top where no gap would do.
+// at returns the chosen offset, or top if no gap fits.
 func (c *choice) at(top int64) int64 {
 	if c.gap == math.MaxInt64 {
 		return top

@@ -2,8 +2,8 @@ package pack
 
 import "slices"
 
-// graph is what a search looks up of an instance: who overlaps whom, who lives in which section. Built once,
-// shared by searchers.
+// graph is what a search looks up in an instance: which items overlap, and which live in each section. It is
+// built once and shared by searchers.
 type graph struct {
 	in       *instance
 	nbrAt    []int32 // neighbours of item i are nbr[nbrAt[i]:nbrAt[i+1]]
@@ -11,7 +11,7 @@ type graph struct {
 	memberAt []int32 // items of section s are member[memberAt[s]:memberAt[s+1]]
 	member   []int32
 	slotAt   []int32 // item i's place in the list of its k-th section is slot[slotAt[i]+k]
-	twin     []int32 // the item before i among those of its size and sections, -1 where it is the first
+	twin     []int32 // the item before i among those with its size and sections, -1 if it is the first
 }
 
 func newGraph(in *instance) *graph {
@@ -66,13 +66,13 @@ func newGraph(in *instance) *graph {
 	return g
 }
 
-// neighbours lists who overlaps whom. Who overlaps a stretch of life lives in its first section or begins in
-// a later one, so that listing costs as much as there is to list. (Looking through all members of all its
-// sections costs as much as that times the length of a life.)
+// neighbours lists the overlaps. An item that overlaps a stretch of life lives in its first section or begins
+// in a later one, so listing costs no more than the length of the list. (Looking through all members of all
+// its sections costs that times the length of a life.)
 func (g *graph) neighbours() {
 	in := g.in
 	n := len(in.size)
-	beginAt := make([]int32, in.sections+1) // who begins in section s is begin[beginAt[s]:beginAt[s+1]]
+	beginAt := make([]int32, in.sections+1) // items that begin in s: begin[beginAt[s]:beginAt[s+1]]
 	each := func(visit func(i int32, r span)) {
 		for i := range int32(n) {
 			a, b := in.stretches(i)

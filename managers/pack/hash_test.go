@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The search skips what it has failed at, so what it remembers of a state has to tell it from every other:
-// the stretch, which items remain where, each section's floor, and whether an item makes that floor.
+// The search skips states in which it has failed, so its record of a state must distinguish it from every
+// other: the stretch, which items remain where, each section's floor, and whether an item makes that floor.
 func TestStatesThatDifferHaveHashesThatDiffer(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 14))
 	compared := 0

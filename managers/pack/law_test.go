@@ -355,7 +355,7 @@ func TestValidateRefusesWhatIsNoPacking(t *testing.T) {
 }
 
 func TestTheQuirkOfThePublishedRuleOnlyTriesTheFrontGapBelowOneRange(t *testing.T) {
-	// What is taken ends at 12; between are these gaps.
+	// What is taken ends at 12; in between are these gaps.
 	choose := func(r fitRule, size int64, gaps ...addrRange) int64 {
 		c := newChoice(r, size)
 		for _, g := range gaps {

@@ -8,17 +8,17 @@ import (
 
 // Merging items into blocks.
 //
-// Where the live set fills the memory at every moment, as in problems that were made by cutting a rectangle
-// into pieces, nothing may be wasted: with thousands of items greedy passes end a fifth above the bound, and
-// a search loses its way. But the items themselves tell how they fit together. Two rules undo cuts:
+// If the live set fills the memory at every moment, as in problems made by cutting a rectangle into pieces,
+// nothing may be wasted: with thousands of items greedy passes end a fifth above the bound, and a search
+// loses its way. But the items themselves show how they fit together. Two rules undo cuts:
 //
 //   - Stack: two items with the same lifetime become one block, one on top of the other.
 //   - Join: an item that ends where another of the same size begins becomes one block with it, at the same
 //     address.
 //
-// Neither raises the load, so a packing of the blocks within a capacity is one of the items. What was made by
-// cuts from edge to edge, at coordinates of which few coincide, merges into a single block; of other
-// problems, blocks remain, which are packed as items are. Both rules can be wrong where sizes or lifetimes
+// Neither raises the load, so a packing of the blocks within a capacity is one of the items. A problem made
+// by cuts from edge to edge, at coordinates that seldom coincide, merges into a single block. Of other
+// problems, blocks remain, which are packed like items. Both rules can be wrong where sizes or lifetimes
 // coincide by chance. So the surest merge comes first: a join before a stack that leads to no join, the only
 // partner before one of several, the rarer size before the more frequent, the shorter block before the
 // longer.
@@ -27,9 +27,9 @@ import (
 // items do. Items with a fixed place or two stretches of life stay as they are.
 //
 // Complexity: O(n log n) for n items, since each looks at no more than mostPartners others. On 10,000 pieces
-// with coordinates up to 2^20 it replaces 20 to 57 % above the bound by 0 to 1 %; where there are as many
-// pieces as coordinates, it changes nothing. Rejected: merging in rounds, all stacks and then all joins (a
-// stack too early hides the joins of its parts: four times as many blocks are left).
+// with coordinates up to 2^20 it replaces 20 to 57 % above the bound by 0 to 1 %; if there are as many pieces
+// as coordinates, it changes nothing. Rejected: merging in rounds, all stacks and then all joins (a stack too
+// early hides the joins of its parts: four times as many blocks are left).
 
 // mostPartners is how many possible partners of each kind a block looks at.
 const mostPartners = 8
@@ -74,7 +74,7 @@ type merge struct {
 	a, b   int32
 }
 
-// Doubts of a merge beside the number of partners that it was chosen from.
+// Doubts about a merge besides the number of partners from which it was chosen.
 const (
 	notTheOnly = 10  // added for a join that has several partners
 	leadsOn    = 100 // a stack whose size no neighbour has
@@ -101,7 +101,7 @@ func (q *mergeQueue) Pop() any {
 	return x
 }
 
-// merge merges what it can. The blocks that are left are an instance whose origin leads to them.
+// merge merges what it can. The remaining blocks are an instance whose origin leads to them.
 func (in *instance) merge() (*instance, *merger) {
 	m := &merger{starts: map[edgeOfSize]partners{}, ends: map[edgeOfSize]partners{},
 		lives: map[span]partners{}, sizes: map[int64]int32{}}
@@ -134,7 +134,7 @@ func (in *instance) merge() (*instance, *merger) {
 	return m.left(in), m
 }
 
-// enter makes a block one that others can be merged with.
+// enter adds a block with which others can be merged.
 func (m *merger) enter(i int32) {
 	b := &m.blocks[i]
 	add(m.starts, edgeOfSize{b.life.lo, b.size}, i)
@@ -257,7 +257,7 @@ func (m *merger) left(in *instance) *instance {
 	return all.restrict(items)
 }
 
-// spread returns the offsets of the n items, given those of the blocks that are left.
+// spread returns the offsets of the n items, given those of the remaining blocks.
 func (m *merger) spread(n int, left *instance, offsets []int64) []int64 {
 	all := make([]int64, len(m.blocks))
 	for k, i := range left.origin {

@@ -24,7 +24,7 @@ type Problem struct {
 	Items []Item
 	// Sizes are rounded up to a multiple of Align and offsets are multiples of it; 1 or less means none.
 	Align int64
-	Fixed []int64 // Nil, or for each item the offset it must have, -1 where it is free.
+	Fixed []int64 // Nil, or for each item the offset it must have, -1 if it is free.
 }
 
 // Limits that keep every sum of sizes inside an int64.
@@ -126,7 +126,7 @@ const (
 	Unknown Status = iota
 	// Feasible: a packing, within the capacity where one was given; a lower top has not been ruled out.
 	Feasible
-	// Optimal: no packing has a lower top. With a capacity, it is only claimed where the top also meets the
+	// Optimal: no packing has a lower top. With a capacity, it is only claimed if the top also meets the
 	// lower bound or the search was exhausted.
 	Optimal
 	// Infeasible: no packing meets the capacity; the search was exhausted or the lower bound is above it. The

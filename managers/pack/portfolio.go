@@ -41,14 +41,14 @@ const (
 	cancelled                 // the context ended
 )
 
-// noWinner stands for a round that nobody finished.
+// noWinner stands for a round that no member finished.
 const noWinner = math.MaxInt32
 
 // solveCore looks for a packing of one core within the capacity, spending at most work steps. It runs in
 // rounds: each round gives every member twice the steps of the last, restarts it with what its sections have
 // learned, and ends at a barrier. Members run on all processors, and the winner is the first in the list of
-// those that finished in the round, so the answer does not depend on who was faster; a member behind one that
-// finished is stopped, for it can no longer win.
+// those that finished in the round, so the answer does not depend on which was faster. A member after one
+// that finished is stopped, because it can no longer win.
 func solveCore(ctx context.Context, g *graph, capacity int64, seed uint64, work int64, k knobs) (
 	offsets []int64, used int64, out outcome,
 ) {
@@ -113,8 +113,8 @@ func solveCore(ctx context.Context, g *graph, capacity int64, seed uint64, work 
 	}
 }
 
-// run searches from the empty packing for at most so many nodes and steps, stopping early where a member
-// before this one has won.
+// run searches from the empty packing within the given nodes and steps, and stops early if a member before
+// this one has won.
 func (s *searcher) run(ctx context.Context, winner *atomic.Int32, self int32, nodes, steps int64) outcome {
 	s.ctx, s.winner, s.self = ctx, winner, self
 	s.nodes, s.scanned, s.nodeLimit, s.stepLimit = 0, 0, nodes, steps

@@ -5,33 +5,33 @@ import (
 	"sort"
 )
 
-// Which addresses are taken during a lifetime? A rule such as best fit asks it once an item, and gathering
-// the placed neighbours each time and sorting them is O(n * live * log live), which a net with thousands of
-// tensors alive makes minutes of.
+// Which addresses are taken during a lifetime? A rule such as best fit asks that once per item. Gathering and
+// sorting the placed neighbours each time is O(n * live * log live), which takes minutes for a network with
+// thousands of live tensors.
 //
-// Items differ: most live shortly, some through almost everything. Time is cut into blocks, of a length that
-// makes what follows cheapest (see blockShift), and a window is two neighbouring blocks, one window for each
-// block to begin in.
+// Items differ: most live briefly, some through almost everything. Time is cut into blocks, of a length that
+// makes what follows cheapest (see blockShift), and a window is two neighbouring blocks, with one window
+// beginning at each block.
 //
 //   - A window lists the items that live in a part of it, in order of address, each with its lifetime. A
 //     lifetime no longer than a block lies within one window, and one scan of its list finds the neighbours
 //     in the order in which gaps are counted: nothing is gathered from several places, nothing is sorted.
-//   - What an item takes that lives through all of a window, and is longer than a few blocks, needs no
+//   - The place of an item that lives through all of a window, and is longer than a few blocks, needs no
 //     lifetime there: it goes into a list of ranges, merged where they touch. Placed items lean on each
-//     other, so that those lists stay short, a few hundred ranges for tens of thousands of items alive.
+//     other, so those lists stay short, a few hundred ranges for tens of thousands of live items.
 //   - What is taken during a long lifetime is the union of the two lists of its first window and of its last,
 //     and of what anybody takes in the blocks between, which a segment tree over blocks holds as merged
 //     ranges too. How the union's gaps are found without uniting them is in gaps.go.
 //
 // Complexity: a short item costs O(neighbours), a long one O(neighbours * log blocks) at worst and a short
-// list operation for each block it lives in; the length of blocks balances the two, so that a net whose items
-// live for a part of all of it costs at worst O(n^1.5). Memory is O(n) for the windows and O(blocks * ranges
-// of a merged list) for the rest, the latter a few hundred in nets.
+// list operation for each block it lives in. The length of blocks balances the two, so a network whose items
+// live for a fraction of the whole costs at worst O(n^1.5). Memory is O(n) for the windows and O(blocks *
+// ranges of a merged list) for the rest, the latter a few hundred in networks.
 //
-// The ways rejected: a segment tree over single sections with what covers a node and what touches it, which
-// scatters an item's neighbours over two dozen sparse lists, and each of those cuts the gaps into more
-// pieces; a list of all items ordered by offset, scanned with a filter on time, which is O(n) for each item;
-// an interval tree of neighbours, which does not keep them in order of address.
+// Rejected: a segment tree over single sections with what covers a node and what touches it, which scatters
+// an item's neighbours over two dozen sparse lists, each of which cuts the gaps into more pieces; a list of
+// all items ordered by offset, scanned with a filter on time, which is O(n) for each item; an interval tree
+// of neighbours, which does not keep them in order of address.
 
 // addrRange is the addresses [lo, hi).
 type addrRange struct{ lo, hi int64 }
@@ -50,7 +50,7 @@ type rangeIndex struct {
 	windows [][]chunk     // of each block that one begins in, by address
 	through [][]addrRange // of each window: what long items take that live through it
 	leaves  int32         // blocks, filled up to a power of two
-	// of each node of the tree: what any item takes in its blocks; nil where nobody asks
+	// for each node of the tree: what any item takes in its blocks; nil if nobody asks
 	some [][]addrRange
 
 	query // scratch
@@ -96,9 +96,9 @@ func newRangeIndex(in *instance) *rangeIndex {
 func (x *rangeIndex) outlasts(s span, blocks int32) bool { return s.hi-s.lo > blocks<<x.shift }
 
 // blockShift chooses the length of blocks. Longer blocks make windows longer; shorter ones make more items
-// long, whose places are merged rather than scanned and which are put down once a block. Costs are in places
-// scanned, and were measured: merging a range takes about as long as scanning four places, a list of merged
-// ranges rarely has more than mostRanges, and putting one range down takes as long as putDown places.
+// long, whose places are merged rather than scanned and which are put down once per block. Costs are in
+// places scanned, and were measured: merging a range takes about as long as scanning four places, a list of
+// merged ranges rarely has more than mostRanges, and putting one range down takes as long as putDown places.
 func (in *instance) blockShift() uint8 {
 	const merging, mostRanges, putDown = 4, 500, 120
 	lengths := make([]int32, 0, len(in.size))

@@ -132,8 +132,8 @@ func BenchmarkFit(b *testing.B) {
 	}
 }
 
-// As published, the gap below the first range counts only where there is no second: first fit must look on
-// after it, and takes it in the end where nothing else was there.
+// As published, the gap below the first range counts only if there is no second one: first fit must continue
+// after it, and takes it in the end if there was nothing else.
 func TestTheGapBelowTheFirstRangeCountsOnlyAlone(t *testing.T) {
 	for _, c := range []struct {
 		rule    fitRule

@@ -1,11 +1,11 @@
 package pack
 
-// Before any search, what needs no search is taken out. Under a capacity c two rules leave an equivalent,
+// Before any search, whatever needs no search is removed. Under a capacity c two rules leave an equivalent,
 // smaller problem, and independent stretches of time fall apart into cores that are solved one by one.
 //
 //   - Peel: an item that lives through the whole of its stretch of time overlaps everything in it, so
-//     whatever lies below it can change places with it: it goes to the bottom, and the rest stands on it.
-//     Parameters and optimizer state go this way.
+//     whatever lies below it can change places with it: it goes to the bottom, and the rest lies above it.
+//     Parameters and optimizer state are removed this way.
 //   - Postpone: an item i whose neighbours cannot block every place for it, however they lie, is placed last.
 //     A neighbour k blocks at most size(k) + size(i) offsets, so it is enough that the sum of size(k) +
 //     size(i) over the neighbours is at most c - size(i). Off the peak that holds for most small, short
@@ -15,7 +15,7 @@ package pack
 //
 // Each may enable the other, so they alternate until nothing changes or the effort is out of proportion.
 
-// core is what is left of a stretch of time: a problem of its own, standing on base.
+// core is what is left of a stretch of time: a problem of its own, above base.
 type core struct {
 	in   *instance // its origin leads to the reduced instance's items
 	base int64
@@ -82,7 +82,7 @@ func (in *instance) reduce(capacity int64) reduction {
 	return red
 }
 
-// peelable yields the items that live through every section and marks them; none where an item is fixed.
+// peelable yields the items that live through every section and marks them; none if an item is fixed.
 func (in *instance) peelable(out []bool) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for _, at := range in.fixed {
@@ -189,7 +189,7 @@ func (in *instance) restrict(items []int32) *instance {
 			total += 2
 		}
 	}
-	// at[s] is where the edges at boundary s go: first its ends, then its starts.
+	// at[s] is the next index for edges at boundary s: first its ends, then its starts
 	endAt, startAt := make([]int32, in.sections+2), make([]int32, in.sections+2)
 	at := int32(0)
 	for s := 0; s <= in.sections; s++ {
@@ -216,7 +216,7 @@ func (in *instance) restrict(items []int32) *instance {
 	return sub
 }
 
-// components groups the items by stretches of time that no item crosses; nil where there is but one.
+// components groups the items by stretches of time that no item crosses; nil if there is only one.
 func (in *instance) components() [][]int32 {
 	crossing := make([]int32, in.sections+1)
 	for i := range in.size {

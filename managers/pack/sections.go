@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// Time becomes sections. A section is a maximal run of time with an unchanged live set; of those only the
-// ones whose live set is contained in no neighbour's are kept: they are the maximal cliques of the interval
-// graph, at most one for each item. Two items overlap exactly if they share a kept section, and a bound on a
-// dropped section follows from the one that contains it, so the solvers need no other time. The sweep sorts
-// the 2n ends and is O(n log n).
+// Time becomes sections. A section is a maximal run of time with an unchanged live set. Only those are kept
+// whose live set is contained in no neighbour's: they are the maximal cliques of the interval graph, at most
+// one for each item. Two items overlap exactly if they share a kept section, and a bound on a dropped section
+// follows from the one that contains it, so the solvers need no other time. The sweep sorts the 2n ends and
+// is O(n log n).
 //
 // Second stretches of life make an item two runs of sections. A section is then dropped only in favour of its
 // neighbour in time, which is all the argument above needs.
@@ -142,7 +142,7 @@ func (in *instance) joinStretches(i int) {
 	in.first[i], in.second[i] = a, b
 }
 
-// bound returns the largest load, or the highest fixed top where that is larger.
+// bound returns the largest load, or the highest fixed top if that is larger.
 func (in *instance) bound() int64 {
 	var bound int64
 	for _, l := range in.load {
@@ -164,8 +164,8 @@ func (in *instance) stretches(i int32) (span, span) {
 	return in.first[i], in.second[i]
 }
 
-// LowerBound returns the largest sum of aligned sizes that live at one moment, or the highest top of a fixed
-// item where that is larger: no packing has a lower top. The problem has to pass Check.
+// LowerBound returns the largest sum of aligned sizes alive at one moment, or the highest top of a fixed item
+// if that is larger: no packing has a lower top. The problem must pass Check.
 func LowerBound(p *Problem) int64 { return compile(p).bound() }
 
 // expand turns the instance's offsets into the problem's.

@@ -50,7 +50,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// reset returns to the empty packing. It reports false where that already breaks the capacity.
+// reset returns to the empty packing. It reports false if that already exceeds the capacity.
 func (s *searcher) reset() bool {
 	in, g := s.in, s.g
 	copy(s.member, g.member)
@@ -95,7 +95,7 @@ func (s *searcher) slotOf(i, sec int32) int32 {
 	return s.g.slotAt[i] + (a.hi - a.lo) + sec - s.in.second[i].lo
 }
 
-// settle recomputes the dirty sections; false where one cannot hold what is left.
+// settle recomputes the dirty sections; it reports false if one cannot hold what is left.
 func (s *searcher) settle() bool {
 	ok := true
 	for _, t := range s.dirty {
@@ -148,8 +148,7 @@ func (s *searcher) settle() bool {
 	return ok
 }
 
-// jackson is the release bound on section t, whose members start at base: false where it exceeds the
-// capacity.
+// jackson is the release bound on section t, whose members start at base: false if it exceeds the capacity.
 func (s *searcher) jackson(t, base int32, slack int64) bool {
 	members := s.member[base : base+s.cnt[t]]
 	floor := s.sec[t].floor
@@ -277,7 +276,7 @@ func (s *searcher) place(i int32) bool {
 	return s.settle()
 }
 
-// unplace reverses place, but for what the trail restores.
+// unplace reverses place, except for what the trail restores.
 func (s *searcher) unplace(i int32) {
 	a, b := s.in.stretches(i)
 	for _, r := range [2]span{a, b} {

@@ -46,8 +46,8 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 	}
 }
 
-// follows reports whether the next thing that queue q does behind step s comes after step on in any timing,
-// by what the program's waits imply step by step.
+// follows reports whether the next step of queue q after step s comes after step on in any timing, by what
+// the program's waits imply step by step.
 func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {
 	k := p.Queues()
 	// of each queue: the last step of each that is over when its next begins, counted from 1
@@ -74,9 +74,9 @@ func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {
 	return true // it does nothing more
 }
 
-// A manager may ask for waits of its own (Blocking, Paced), which can be taken out without harm. Of those
-// that Order writes each one is needed, but for those that another, written for the same step behind it,
-// implies: without one, the plan is refused or the order is the same.
+// A manager may request waits of its own (Blocking, Paced), which can be removed without harm. Of those that
+// Order writes each is needed, except those that a later one for the same step implies: without one, the plan
+// is refused or the order is the same.
 func TestAPlanWithAWaitTakenOutIsRefused(t *testing.T) {
 	refused, implied := 0, 0
 	for seed := range uint64(60) {
@@ -152,7 +152,7 @@ func TestTightMeetsWhatEitherOfItsWaysMeets(t *testing.T) {
 }
 
 // What the host has no room for stays in memory: the plan is valid whatever the limit, and no swap is left
-// out where there is room for all.
+// out if there is room for all.
 func TestSwapsThatTheHostHasNoRoomForStay(t *testing.T) {
 	left := 0
 	for seed := range uint64(100) {
@@ -195,7 +195,7 @@ func TestSwapsThatTheHostHasNoRoomForStay(t *testing.T) {
 	}
 }
 
-// What is decided is placed unless it takes longer than the time to beat; a plan that is made stays.
+// Decisions get places unless they take longer than the time to beat; a plan that is made stays.
 func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
 	const seed = 14 // of a problem with holes between its places, in which moving something takes longer
 	p := plantest.Random(seed, 40)
@@ -244,8 +244,8 @@ func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
 	}
 }
 
-// A time to beat loses no plan that is as fast and within the budget, even if what is decided first is too
-// slow: it may take too much memory, too, and what is decided within less may be faster.
+// A time to beat loses no plan that is as fast and within the budget, even if the first decisions are too
+// slow: they may take too much memory, too, and those for a lower limit may be faster.
 func TestATimeToBeatLosesNothing(t *testing.T) {
 	kept, spared := 0, 0
 	for seed := range uint64(400) {

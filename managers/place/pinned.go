@@ -8,21 +8,21 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// copied is the time during which the host holds a buffer's copy: from the op behind which it first leaves to
-// the one that it is last back for.
+// copied is the time during which the host holds a buffer's copy: from the op after which it first leaves to
+// the one by which it is last back.
 type copied struct {
 	buffer      plan.BufferID
 	from, until plan.OpID
 	size        int64
 }
 
-// Assemble makes a plan, without places, of decisions. It leaves out swaps whose copies would take more
-// pinned memory than the hardware has; a note says how many. Most managers' rules know no such limit. Where
-// there are too many copies at one moment, the one that the host would hold longest stays on the device,
-// whatever it is worth to the manager; a manager that can choose better does so first. Keeping more in memory
-// breaks no rerun. The error is that of [plan.Assemble].
+// Assemble makes a plan, without places, from decisions. It leaves out swaps whose copies would take more
+// pinned memory than the hardware has; a note says how many. Most managers' rules know no such limit. If
+// there are too many copies at one moment, the buffer whose copy the host would hold longest stays on the
+// device, whatever it is worth to the manager; a manager that can choose better does so first. Keeping more
+// in memory breaks no rerun. The error is that of [plan.Assemble].
 //
-// Complexity on top of assembling: O(swaps x copies at one moment) where the limit is passed.
+// Complexity on top of assembling: O(swaps x copies at one moment) if the limit is exceeded.
 func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	pl, err := plan.Assemble(p, d)
 	if err != nil {
@@ -66,7 +66,7 @@ func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absenc
 	var sum int64
 	stays := map[plan.BufferID]bool{}
 	for _, c := range copies {
-		for len(held) > 0 && held[0].until <= c.from { // back before the op behind which c leaves
+		for len(held) > 0 && held[0].until <= c.from { // back before the op after which c leaves
 			sum -= held[0].size
 			held = held[1:]
 		}

@@ -1,6 +1,6 @@
 // Package place gives the instances of an assembled plan their addresses.
 //
-// Every manager that decides what is in memory when still has to say where: a plan that fits by the sum of
+// Every manager that decides what is in memory when must still decide where: a plan that fits by the sum of
 // its live buffers may not fit once each has an address. This package turns a plan into a storage-allocation
 // problem on the axis of its steps, packs it, and orders the queues.
 package place
@@ -18,7 +18,7 @@ type Rule uint8
 
 // The rules.
 const (
-	// Search packs exactly where it can, bounded by counted work; see [pack.Exact].
+	// Search packs exactly if it can, bounded by counted work; see [pack.Exact].
 	Search Rule = iota
 	// BestFit is SmartPool's rule: size descending into the smallest gap that fits.
 	BestFit
@@ -26,8 +26,8 @@ const (
 	FirstFit
 	// Classes takes the lowest gap for one class of sizes after the other; see [pack.ByClasses].
 	Classes
-	// Tight is Classes, and Search where that does not meet the capacity and the work is enough for a search
-	// to be of use.
+	// Tight is Classes, followed by Search if that does not meet the capacity and the work is enough for a
+	// search to be useful.
 	Tight
 )
 
@@ -39,34 +39,34 @@ const LeastSteps = 10
 // Options say how to place.
 type Options struct {
 	Rule Rule
-	// Capacity, where not 0, is a footprint below which the search need not go on.
+	// Capacity, if not 0, is a footprint below which the search may stop.
 	Capacity int64
 	Seed     uint64
 	// Work bounds the search in counted steps; 0 is the packer's default.
 	Work int64
-	// Rest is for how many steps memory is left alone between two instances where that is possible at all:
-	// what queues do not wait for each other's bytes to be done with costs no time. It makes the footprint
-	// larger.
+	// Rest is for how many steps memory is left unused between two instances if possible: queues that need
+	// not wait for each other's bytes lose no time. It makes the footprint larger.
 	Rest int32
-	// Progress is told the best footprint and its bound.
+	// Progress is called with the best footprint and its bound.
 	Progress func(best, bound int64)
 	// Quirk repeats the published code's treatment of the gap below the first taken range; see
 	// [pack.FrontGapOnlyBelowOneRange].
 	Quirk bool
 }
 
-// Result says how the placement came out.
+// Result is the result of the placement.
 type Result struct {
-	// Footprint is the plan's, LowerBound what no placement of the same program can undercut, both in bytes.
+	// Footprint is the plan's, LowerBound a lower bound for all placements of the same program, both in
+	// bytes.
 	Footprint, LowerBound int64
 	Optimal               bool
 	Work                  int64
 }
 
 // Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] finds
-// nothing missing. Instances that are there for the whole iteration lie at the bottom, out of the way; a
-// carried buffer ends the iteration where it began it. A search that the context ends gives
-// the best packing that it has, which is no error; the error is the context's only where there is none yet.
+// nothing missing. Instances that live for the whole iteration lie at the bottom, out of the way; a carried
+// buffer ends the iteration where it began it. If the context ends a search, Place uses the best packing so
+// far, which is no error; the error is the context's only if there is none yet.
 func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
 	res, err := address(ctx, p, pl, opt)
 	if err == nil {
@@ -158,7 +158,7 @@ func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 	return pack.Exact(ctx, q, o)
 }
 
-// tight packs by classes, and where that is not enough by search.
+// tight packs by classes and, if that is not enough, by search.
 func tight(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.Result, error) {
 	opt.Rule = Classes
 	a, err := solve(ctx, q, opt, base)

@@ -8,21 +8,21 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// rounds bounds how often a plan is made again because its placement came out above the budget.
+// rounds bounds how often a plan is remade because its placement exceeded the budget.
 const rounds = 6
 
-// workPerRound bounds each round's search where the caller says nothing: another round under a tighter limit
+// workPerRound bounds each round's search if the caller sets no work: another round under a tighter limit
 // finds places sooner than the packer's whole default does.
 const workPerRound = 100_000
 
-// Within assembles and places what decide decides, and asks it again for a tighter limit as long as addresses
-// take the plan above the request's budget: a manager that plans on sums of live bytes still has to pay for
-// holes. decide is handed the limit on live bytes, 0 where there is no budget, and must be deterministic. The
-// result is the first plan within the budget, else the one of the smallest footprint. When the context is
-// cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one
-// greedy pass. The error is the context's only where decide had nothing to give. It is [plan.ErrBeaten] where
-// the result would take longer than the request's Beat by its decisions alone, which is known without a
-// search for places where a greedy pass is within the budget: no tighter limit would be tried.
+// Within assembles and places what decide decides, and calls it again with a tighter limit as long as
+// addresses take the plan above the request's budget: a manager that plans with sums of live bytes still has
+// to pay for holes. decide gets the limit on live bytes, 0 if there is no budget, and must be deterministic.
+// The result is the first plan within the budget, else the one with the smallest footprint. If the context is
+// cancelled Within returns the best plan so far; if decide then returned its first decisions, they get
+// addresses by one greedy pass. The error is the context's only if decide returned nothing. It is
+// [plan.ErrBeaten] if the result would take longer than the request's Beat by its decisions alone. That is
+// known without a search for places if a greedy pass is within the budget: no tighter limit would be tried.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options,
 	decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
@@ -59,9 +59,9 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options,
 	return best, nil
 }
 
-// once makes a plan of what is decided for one limit. The first is placed even when the context ended
-// meanwhile: what was decided is worth a greedy pass. What takes longer than the request's Beat gets no
-// search for places where a greedy pass shows that this would be the last round.
+// once makes a plan of the decisions for one limit. The first is placed even if the context has ended
+// meanwhile: the decisions are worth a greedy pass. A plan that takes longer than the request's Beat gets no
+// search for places if a greedy pass shows that this would be the last round.
 func once(
 	ctx context.Context,
 	p *plan.Problem,
@@ -94,7 +94,7 @@ func once(
 }
 
 // overGreedily reports whether a greedy pass takes a plan's footprint above the budget. A search begins with
-// the same pass, so that it is within the budget wherever this is.
+// the same pass, so it is within the budget whenever the pass is.
 func overGreedily(
 	ctx context.Context, p *plan.Problem, pl *plan.Plan, budget int64, opt Options,
 ) (bool, error) {

@@ -8,14 +8,14 @@ import (
 
 // From decisions to a program.
 //
-// A manager thinks in idle intervals: this buffer leaves behind that op and is back before that one. A target
+// A manager thinks in idle intervals: this buffer leaves after that op and is back before this one. A target
 // needs a list of things to do. Assemble walks the positions of the iteration once and writes, at each, in
-// this order: what is freed, what is fetched, what is re-run, what is allocated, the op, what leaves. Frees
-// come first so that what follows can take their memory.
+// this order: frees, fetches, reruns, allocations, the op, and evictions. Frees come first so that what
+// follows can use their memory.
 //
 // Complexity: O(ops + accesses + buffers log buffers + decisions log decisions + length of all chains).
 // Rejected: letting each manager write its own program: every one of them would repeat the same bookkeeping,
-// and disagree about its corners.
+// and they would disagree about corner cases.
 
 // Decisions is what a manager decides about a problem.
 type Decisions struct {
@@ -29,8 +29,8 @@ type assembler struct {
 	p  *Problem
 	pl *Plan
 
-	current   []InstanceID // of each buffer, none where it is not in memory
-	recompute []OpID       // of each buffer that was dropped, where it is to be made again; -1 for others
+	current   []InstanceID // the current instance of each buffer, none if it is not in memory
+	recompute []OpID       // for each dropped buffer, where to recompute it; -1 for others
 
 	freeAt, allocAt [][]BufferID // by position; shared backing
 	// absences by when they release memory, are fetched, joined, and leave; and the reruns
@@ -174,8 +174,8 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	return a
 }
 
-// inOrder sorts by position, equals as they came: a counting sort. Reruns are not checked yet to lie within
-// the iteration.
+// inOrder sorts by position and keeps the order of equals: a counting sort. Reruns have not been checked yet
+// to lie within the iteration.
 func inOrder(positions int, ids []int32, key func(int32) OpID) due {
 	at := func(i int32) int { return min(max(int(key(i)), 0), positions) }
 	count := make([]int32, positions+2)
@@ -325,7 +325,7 @@ func (a *assembler) position(i OpID) error {
 	return nil
 }
 
-// rerun writes a chain. What it makes and an absence waits for stays; what else it makes is freed behind its
+// rerun writes a chain. What an absence waits for stays; whatever else the chain makes is freed after its
 // last use in the chain.
 func (a *assembler) rerun(r *Rerun) error {
 	p := a.p
@@ -362,7 +362,7 @@ func (a *assembler) rerun(r *Rerun) error {
 			a.chainLast[w] = int32(k)
 		}
 		a.lastRun[p.Ops[o].Stream] = a.step(Step{Kind: Again, Queue: p.Ops[o].Stream, Op: o})
-		// What is not needed again by the chain was last touched by this very op, or is its workspace.
+		// What the chain no longer needs was last touched by this very op, or is its workspace.
 		a.over = a.over[:0]
 		gone := func(b BufferID) {
 			if a.scratch[b] >= 0 && int(a.chainLast[b]) <= k && !slices.Contains(a.over, b) {

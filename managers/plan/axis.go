@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// events makes a position of every tick. A step repeats, so the time before its first tick counts behind its
+// events makes a position of every tick. A step repeats, so the time before its first tick counts after its
 // last one: all positions together then take as long as the step.
 func (x *extractor) events(first, end int, around idle) {
 	for i := first; i < end; i++ {
@@ -42,8 +42,8 @@ func (x *extractor) events(first, end int, around idle) {
 	x.settle()
 }
 
-// touched returns the buffer that an access touches; ok is false where none is known to be alive there. Views
-// of one block may disagree about its size: what they touch is the block all the same. Both are counted for
+// touched returns the buffer that an access touches; ok is false if none is known to be alive there. Views of
+// one block may disagree about its size; they touch the block all the same. Both cases are counted for
 // [extractor.noteAccesses].
 func (x *extractor) touched(t tick, a *traces.Access) (b BufferID, ok bool) {
 	if b, ok = x.buffer[t.alloc]; !ok || t.alloc == timeline.NoAlloc {
@@ -56,7 +56,7 @@ func (x *extractor) touched(t tick, a *traces.Access) (b BufferID, ok bool) {
 	return b, true
 }
 
-// noteAccesses says what accesses did not agree with the blocks that they touch.
+// noteAccesses notes how accesses disagreed with the blocks that they touch.
 func (x *extractor) noteAccesses() {
 	if x.lost > 0 {
 		x.p.Notes = append(x.p.Notes, count(x.lost,
@@ -78,8 +78,7 @@ func count(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// eagerOnly marks what a training in eager PyTorch cannot run again: ops outside of modules are not seen
-// there.
+// eagerOnly marks what a training in eager PyTorch cannot rerun: ops outside of modules are not seen there.
 func (x *extractor) eagerOnly() {
 	for i := range x.p.Ops {
 		if op := &x.p.Ops[i]; x.p.EagerOnly && (op.Module == "" || op.Phase != traces.PhaseForward) {
@@ -105,8 +104,8 @@ func modeOf(m traces.AccessMode) Mode {
 	return Read // a view reads what its base holds
 }
 
-// opOf returns the op of an access, without its place among the others. phase is that of its moment, for ops
-// that were recorded without one.
+// opOf returns the op of an access, without its place among the others. phase is that of the access's moment,
+// for ops recorded without one.
 func (x *extractor) opOf(a *traces.Access, phase traces.Phase) Op {
 	op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: phase}
 	if a.Op == traces.NoOp {
@@ -137,7 +136,7 @@ func (x *extractor) dataflow(ticks []tick) {
 		allocated, last = false, traces.NoOp
 	}
 	var host, ready, begin int64
-	// an op that was recorded has been seen: times count from it, not from what is only freed before
+	// times count from the first recorded op, not from earlier frees
 	begun := false
 	for _, t := range ticks {
 		switch t.kind {
@@ -169,7 +168,7 @@ func (x *extractor) dataflow(ticks []tick) {
 					}
 					at := start - begin
 					if at > ready { // the device stood idle: the host was late
-						// a CPU is its own host: what runs again does not fit into the time between
+						// a CPU is its own host: reruns do not fit into the time between ops
 						if x.p.EagerOnly && x.d.Info.Kind == traces.DeviceCPU {
 							push(Op{Name: HostOp, Duration: at - ready, Workspace: NoBuffer, Phase: op.Phase})
 						} else {

@@ -14,18 +14,18 @@ import (
 
 // From a recording to a problem.
 //
-// One steady iteration is cut out and laid on an axis of ops. Where the recording has the data flow, an op is
-// a position, and what is allocated and freed between two ops happens at the second; a free that follows an
+// One steady iteration is cut out and laid on an axis of ops. If the recording has the data flow, an op is a
+// position, and what is allocated and freed between two ops happens at the second; a free that follows an
 // allocation there gets a position of its own (an op of no duration), so that the problem's peak is the
-// recording's. Where the recording only has accesses or lifetimes, every allocation, free and access is a
-// position of its own, with the time until the next one as its duration: the axis that the AutoSwap and
-// SmartPool papers plan on.
+// recording's. If the recording only has accesses or lifetimes, every allocation, free and access is a
+// position of its own, with the time until the next one as its duration: the axis on which the AutoSwap and
+// SmartPool papers plan.
 //
 // What is alive throughout persists. What was alive before and dies within is paired with what is made within
 // and survives (same size, same call site, same order): the same tensor, one iteration apart, carried across
-// the boundary. What finds no partner lives from the boundary on or up to it; it is counted in a note.
+// the boundary. What finds no partner lives from the boundary on or up to it; a note counts it.
 //
-// Complexity: O(events log events) of the iteration. Rejected: planning on the whole recording (iterations
+// Complexity: O(events log events) of the iteration. Rejected: planning for the whole recording (iterations
 // repeat, and a plan for one serves all); pairing by address (the allocator may give the next one another).
 
 // BuildOptions say which iteration is taken and on what hardware it is planned.
@@ -47,7 +47,7 @@ type BuildOptions struct {
 }
 
 const (
-	// SteadyIteration takes the steady one with the highest peak or, of two recorded op by op, the second:
+	// SteadyIteration selects the steady one with the highest peak or, of two recorded op by op, the second:
 	// only there is it known what was carried over.
 	SteadyIteration = -1
 	// LastIteration takes the last one, of a recording that ends with a whole step.
@@ -77,11 +77,11 @@ type extractor struct {
 	p     *Problem
 	ticks []tick
 	// By allocation: its buffer, and for one that is carried with an overlap the slot that the next
-	// iteration's uses.
+	// iteration's one uses.
 	buffer map[timeline.AllocID]BufferID
 	stream map[traces.StreamID]int16
-	// unattributed are bytes that only the source's totals know; doubled those of buffers that live longer
-	// than the window.
+	// unattributed are bytes that only the source's totals contain, doubled those of buffers that live longer
+	// than the window
 	unattributed, doubled int64
 	// lost are accesses of no known block, wider those that name more bytes than theirs has.
 	lost, wider int
@@ -91,8 +91,8 @@ type extractor struct {
 // iterations to be planned as one.
 const worthUnrolling = 0.01
 
-// FromDevice takes a problem from a device's recording. It returns an [*Unavailable] where the recording has
-// no lifetimes, and the context's error when cancelled.
+// FromDevice builds a problem from a device's recording. It returns an [*Unavailable] if the recording has no
+// lifetimes, and the context's error when cancelled.
 func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Problem, error) {
 	tr := d.Timeline().Trace
 	kind := tr.Kind()
@@ -299,8 +299,8 @@ func (x *extractor) metadata(id timeline.AllocID) traces.StringID {
 	return 0
 }
 
-// addBuffers makes the buffers of all that is alive in the window, and pairs what is carried across its ends.
-// Positions are filled in later.
+// addBuffers makes the buffers of everything that is alive in the window, and pairs what is carried across
+// its ends. Positions are filled in later.
 func (x *extractor) addBuffers(ticks []tick, before []timeline.AllocID, born,
 	dies map[timeline.AllocID]bool) {
 	waiting := map[siteKey][]timeline.AllocID{} // dies within, was there before
@@ -386,7 +386,7 @@ func (x *extractor) settle() {
 			second := *b
 			second.Name += " (the iteration's before)"
 			second.Life, b.Life = Persistent, Persistent
-			if x.p.EagerOnly { // its allocator keeps no place free for the second where there is only one
+			if x.p.EagerOnly { // if there is only one, its allocator keeps no place free for the second
 				second.Life = Inside
 			}
 			x.p.Buffers = append(x.p.Buffers, second)

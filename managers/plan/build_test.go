@@ -113,8 +113,8 @@ func builtFrom(t *testing.T, described string, opt plan.BuildOptions) *plan.Prob
 	return p
 }
 
-// TestTwoIterationsArePlannedAsOneWhereThatHelps: in each of six steps a buffer of 1 MiB is made that
-// outlives it. It is freed one or two steps later, behind the making of the next.
+// TestTwoIterationsArePlannedAsOneWhereThatHelps: each of six steps makes a buffer of 1 MiB that outlives it.
+// It is freed one or two steps later, after the next one is made.
 func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 	const steps, length = 6, 1000
 	recorded := func(later int) string {
@@ -265,8 +265,8 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	}
 }
 
-// TestTimesCountFromTheFirstOp: what is only allocated and freed before the first op of an iteration makes it
-// no longer, however late the recording begins.
+// TestTimesCountFromTheFirstOp: allocations and frees before the first op of an iteration do not make it
+// longer, however late the recording begins.
 func TestTimesCountFromTheFirstOp(t *testing.T) {
 	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[5000000,5001000]]}
 {"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}
@@ -298,7 +298,7 @@ func noted(p *plan.Problem, word string) (found []string) {
 }
 
 // Views of one block are accesses of that block wherever they begin; one that names more bytes than the block
-// has is taken for the block, and said, as is one that touches nothing.
+// has counts as the whole block, with a note, and one that touches nothing is noted too.
 func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 	build := func(views ...traces.Access) *plan.Problem {
 		b := traces.NewBuilder()

@@ -2,8 +2,8 @@ package plan
 
 import "slices"
 
-// Busy returns a step time that no target undercuts with the plan: that of its busiest queue, in nanoseconds,
-// if nothing waits for anything. It takes no places. Where the plan's problem has no times it is 0.
+// Busy returns a lower bound on the plan's step time on any target: the time of its busiest queue, in
+// nanoseconds, if nothing waits for anything. It needs no places. If the plan's problem has no times it is 0.
 func (pl *Plan) Busy(p *Problem) int64 {
 	if !p.HasTimes {
 		return 0

@@ -1,5 +1,5 @@
-// Package plan is what planners and targets agree on: the problem, the plan, whether the plan is right, and
-// what carrying it out measured.
+// Package plan is what planners and targets share: the problem, the plan, whether the plan is correct, and
+// the measurements of carrying it out.
 //
 // Its duties:
 //   - [Problem]: one iteration of steady state, taken from a timeline by [FromDevice] or computed from layer

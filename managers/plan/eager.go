@@ -9,9 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" where it can.
-// Hooks on saved tensors see what the forward pass saves for the backward pass, and nothing else: an
-// activation that leaves behind a forward op and returns to a backward op.
+// EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" if it can. Hooks
+// on saved tensors see only what the forward pass saves for the backward pass: an activation that leaves
+// after a forward op and returns to a backward op.
 func (p *Problem) EagerRefusal(x Absence) string {
 	b := &p.Buffers[x.Buffer]
 	switch {
@@ -34,8 +34,8 @@ func (p *Problem) EagerRefusal(x Absence) string {
 	return ""
 }
 
-// readLater reports whether an op of a forward pass touches a buffer behind a position of a backward pass: as
-// a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
+// readLater reports whether an op of a forward pass touches a buffer after a position of a backward pass, as
+// when a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
 func readLater(p *Problem, b BufferID, at OpID) bool {
 	touches := p.TouchesOf(b)
 	return slices.ContainsFunc(touches[FirstTouch(touches, at):], func(t Touch) bool {
@@ -43,8 +43,8 @@ func readLater(p *Problem, b BufferID, at OpID) bool {
 	})
 }
 
-// outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a
-// batch that stands in a variable until the next one comes, or in a list. What autograd alone holds goes with
+// outlives reports whether a buffer exists at the iteration's end although nothing touches it any more: a
+// batch that stays in a variable until the next one comes, or in a list. What only autograd holds goes with
 // the last backward op that reads it.
 func outlives(p *Problem, b BufferID) bool {
 	x, touches := &p.Buffers[b], p.TouchesOf(b)
@@ -58,10 +58,10 @@ func outlives(p *Problem, b BufferID) bool {
 	return last+1 < x.End
 }
 
-// executor checks what only some executors can do. What eager PyTorch has is a hook on each tensor that the
-// forward pass saves, called when it is saved and when the backward pass unpacks it, and checkpoints: regions
-// of the forward pass that run again as a whole, in order, when the first of their tensors is unpacked. The
-// decisions are checked, and that the steps carry out these decisions and no others.
+// executor checks what only some executors can do. Eager PyTorch has a hook on each tensor that the forward
+// pass saves, called when it is saved and when the backward pass unpacks it, and checkpoints: regions of the
+// forward pass that are rerun as a whole, in order, when the first of their tensors is unpacked. It checks
+// the decisions, and that the steps carry out these decisions and no others.
 func (v *validator) executor() error {
 	if v.pl.Sequence != nil && v.pl.Executor != Reordering {
 		return fmt.Errorf("%w plan: ops run in another order, which %s cannot", ErrInvalid, v.pl.Executor)
@@ -81,7 +81,7 @@ func (v *validator) executor() error {
 // eagerCheck checks a plan for eager PyTorch.
 type eagerCheck struct {
 	*validator
-	pairs []Pair // none where the recording does not tell forward from backward
+	pairs []Pair // none if the recording does not distinguish forward from backward
 }
 
 func (e *eagerCheck) refuse(format string, args ...any) error {
@@ -116,7 +116,7 @@ func (e *eagerCheck) absences() error {
 				ErrInvalid, x.Buffer, name, x.After, why)
 		}
 		touches := e.p.TouchesOf(x.Buffer)
-		// A copy may be read while it is made, so that what counts is Release.
+		// A copy may be read while it is made, so Release is what counts.
 		next := FirstTouch(touches, x.Release)
 		switch {
 		case x.How == Discard:
@@ -140,8 +140,8 @@ func (e *eagerCheck) absences() error {
 	return nil
 }
 
-// between reports whether a backward pass begins behind the first op and no later than the second, the first
-// being of a forward pass.
+// between reports whether a backward pass begins after the first op, which is in a forward pass, and no later
+// than the second.
 func (e *eagerCheck) between(after, before OpID) bool {
 	if len(e.pairs) == 0 {
 		return true
@@ -150,8 +150,8 @@ func (e *eagerCheck) between(after, before OpID) bool {
 	return after < turn && turn <= before
 }
 
-// reruns checks that what runs again is a piece of one forward pass, in order, where the first of the tensors
-// that it brings back is unpacked.
+// reruns checks that what is rerun is a piece of one forward pass, in order, at the place where the first of
+// the tensors that it brings back is unpacked.
 func (e *eagerCheck) reruns() error {
 	for _, r := range e.pl.Reruns {
 		for k, o := range r.Ops {
@@ -172,8 +172,8 @@ func (e *eagerCheck) reruns() error {
 	return nil
 }
 
-// steps checks that the program carries out the decisions that were checked: the same ops run again, the same
-// buffers are copied.
+// steps checks that the program carries out the checked decisions: the same ops are rerun, the same buffers
+// are copied.
 func (e *eagerCheck) steps() error {
 	reruns := slices.Clone(e.pl.Reruns)
 	slices.SortStableFunc(reruns, func(x, y Rerun) int { return cmp.Compare(x.Before, y.Before) })

@@ -36,7 +36,7 @@ func eagerProblem() (p *plan.Problem, x1, x2 plan.BufferID) {
 	b.Op("b0", traces.PhaseBackward, 10, buf(g0, x1), nil)
 	b.Op("log", traces.PhaseUnknown, 10, buf(x1), nil)
 	b.Op("last", traces.PhaseBackward, 10, buf(x1), nil)
-	for i := range b.P.Ops { // so that only the executor has a say in what runs again
+	for i := range b.P.Ops { // so that only the executor decides what is rerun
 		b.P.Ops[i].Rerunnable = true
 		if i == 2 {
 			b.P.Ops[i].Variants = []plan.Variant{{Name: "recorded", Duration: 10},
@@ -195,9 +195,9 @@ func TestOnlyModulesForwardOpsRunAgainInEagerPyTorch(t *testing.T) {
 	}
 }
 
-// A discriminator sees a generator's images twice, each time in a forward pass with a backward pass behind
-// it: between the two a variable of the program holds them, so that dropping them at the first would free
-// nothing. They may leave behind the second.
+// A discriminator sees a generator's images twice, each time in a forward pass followed by a backward pass.
+// Between the two a variable of the program holds them, so dropping them at the first would free nothing.
+// They may leave after the second.
 func TestWhatALaterForwardPassReadsIsHeldUntilThen(t *testing.T) {
 	b := plantest.New()
 	z, images := b.Buffer("z", 100, timeline.Input), b.Buffer("images", 100, timeline.Activation)

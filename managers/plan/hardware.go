@@ -2,36 +2,36 @@ package plan
 
 import "github.com/gmemtop/gmemtop/traces"
 
-// Hardware is what a target's memory, links and driver cost. A preset's figures are data-sheet or published
-// figures (its Origin says which); calibration on a device replaces them.
+// Hardware is the cost of a target's memory, links and driver. A preset's figures come from data sheets or
+// publications (its Origin says which); calibration on a device replaces them.
 type Hardware struct {
 	Name string `json:"name"`
 	// Origin says where the figures come from: a data sheet, a paper, a calibration, the user.
 	Origin string `json:"origin"`
 	// Measured says that a calibration took them from the device itself.
 	Measured bool `json:"measured,omitempty"`
-	// MemoryBytes is the device's memory; 0 where unknown.
+	// MemoryBytes is the device's memory; 0 if unknown.
 	MemoryBytes int64 `json:"memory_bytes"`
 	// D2H and H2D are copies device to host and host to device, each alone.
 	D2H Link `json:"d2h"`
 	H2D Link `json:"h2d"`
 	// NoEngines says that there are no copy engines: whatever computes also copies, as the training thread
-	// does on a CPU. Copies then stand in the first compute stream, in program order, and nothing runs beside
-	// them; D2H and H2D say what they take there.
+	// does on a CPU. Copies then run on the first compute stream, in program order, and nothing runs beside
+	// them; D2H and H2D are their costs there.
 	NoEngines bool `json:"no_engines,omitempty"`
 	// Together is the share of its own speed that each direction keeps while both are busy: 1 for a
 	// full-duplex link.
 	Together float64 `json:"together"`
-	// SaveTime is what hooks on a tensor that autograd saves take, where a plan is carried out in eager
-	// PyTorch, NoteTime what each op of a forward pass takes for being looked at where ops are to run again,
-	// AgainTime what one that does takes beyond its own time; in nanoseconds, 0 where nobody measured.
+	// SaveTime is the time of the hooks on a tensor that autograd saves, if a plan is carried out in eager
+	// PyTorch. NoteTime is the time to look at an op of a forward pass if ops are to be rerun. AgainTime is
+	// the time of a rerun op beyond its own. In nanoseconds, 0 if nobody measured them.
 	SaveTime  int64 `json:"save_ns,omitempty"`
 	NoteTime  int64 `json:"note_ns,omitempty"`
 	AgainTime int64 `json:"again_ns,omitempty"`
 	// PinnedBytes is the most pinned host memory that swapping may hold; 0 for no limit.
 	PinnedBytes int64 `json:"pinned_bytes"`
-	// LaunchGap is what the host spends to issue one op, in nanoseconds. Ops whose recorded durations include
-	// it have none.
+	// LaunchGap is the host's time to issue one op, in nanoseconds. Ops whose recorded durations include it
+	// have none.
 	LaunchGap int64 `json:"launch_ns"`
 	// MallocTime and FreeTime are one driver allocation and one driver free (which waits for the device),
 	// MapTime one mapping of virtual memory, in nanoseconds.
@@ -68,8 +68,8 @@ func (l Link) Time(n int64) int64 {
 	return l.Latency + whole
 }
 
-// HookTime returns what hooks take at an op where tensors leave memory and return, in nanoseconds: at each
-// that autograd saves; and where ops run again (noted), at each op of the forward pass.
+// HookTime returns the time of hooks at an op, in nanoseconds, if tensors leave memory and return: at each
+// tensor that autograd saves and, if ops are rerun (noted), at each op of the forward pass.
 func (h *Hardware) HookTime(op *Op, noted bool) int64 {
 	switch {
 	case h.SaveTime == 0 && h.NoteTime == 0, op.Name == LoadOp:

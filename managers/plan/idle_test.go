@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// An annotated step begins before its first allocation and ends behind its last: a plan of it takes as long
-// as the step, also where it is the last of the recording.
+// An annotated step begins before its first allocation and ends after its last: a plan of it takes as long as
+// the step, even if it is the last of the recording.
 func TestAPlanTakesAsLongAsItsStep(t *testing.T) {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)
@@ -19,7 +19,7 @@ func TestAPlanTakesAsLongAsItsStep(t *testing.T) {
 		start := k * 1000
 		b.T.Marks = append(b.T.Marks, traces.Mark{Kind: traces.MarkIteration, Device: dev,
 			Name: b.String(fmt.Sprintf("ProfilerStep#%d", k)), Start: start, End: start + 900})
-		for i := range int64(4) { // 300 ns before the first event, 200 behind the last
+		for i := range int64(4) { // 300 ns before the first event, 200 after the last
 			for j, a := range []traces.Action{traces.Alloc, traces.Free} {
 				b.Event(traces.Event{Time: start + 300 + 100*i + 50*int64(j), Addr: addr, Size: 1 << 20,
 					Device: dev, Action: a, Detail: b.Detail(traces.Detail{ForwardStack: traces.NoStack})})

@@ -10,8 +10,8 @@ import (
 
 // The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: reading
 // assembles the program again, so that a file cannot smuggle in a program that Assemble would not write, and
-// checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and accesses),
-// and is refused for another.
+// checks it with Validate. It identifies the problem by its shape (ops, buffers, a hash of sizes and
+// accesses), and is refused for another.
 
 // schemaVersion is the version of the plan's JSON.
 const schemaVersion = 1
@@ -141,10 +141,10 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 	return enc.Encode(out)
 }
 
-// Head is what a plan's file says of itself before it is read for a problem.
+// Head is what a plan's file says about itself before it is read for a problem.
 type Head struct {
 	Manager string
-	// Addresses says that the plan chooses addresses and does nothing else.
+	// Addresses says that the plan only chooses addresses.
 	Addresses bool
 }
 
@@ -158,7 +158,7 @@ func ReadHead(r io.Reader) (Head, error) {
 		in.SectionBytes == 0 && len(in.Actions)+len(in.Reruns) == 0}, nil
 }
 
-// decode reads a plan's file as it stands.
+// decode reads a plan's file without interpreting it.
 func decode(r io.Reader) (in planJSON, err error) {
 	dec := json.NewDecoder(r)
 	if err := dec.Decode(&in); err != nil {

@@ -25,8 +25,8 @@ func (p *Problem) Load() []int64 {
 	return delta[:n]
 }
 
-// PeakLive returns the most bytes alive at one moment when everything is kept: what no placement can
-// undercut. It is also the first op at which that is so.
+// PeakLive returns the peak of live bytes when everything is kept, a lower bound for every placement, and the
+// first op at which it is reached.
 func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	for i, v := range p.Load() {
 		if v > bytes {
@@ -36,19 +36,19 @@ func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	return bytes, at
 }
 
-// Held returns the most bytes that an iteration holds at one moment when everything is kept, with what lies
-// outside. Shares of memory are shares of this: unlike what an allocator reserves for it, it is the same on a
+// Held returns the most bytes that an iteration holds at one moment when everything is kept, including what
+// lies outside. Shares of memory refer to this: unlike what an allocator reserves for it, it is the same on a
 // GPU and on a CPU.
 func (p *Problem) Held() int64 {
 	peak, _ := p.PeakLive()
 	return peak + p.Outside
 }
 
-// MustReside is what a budget has to hold whatever a manager does, in bytes.
+// MustReside is what a budget must hold whatever a manager does, in bytes.
 type MustReside struct {
 	// Persistent are the buffers that stay from one iteration to the next.
 	Persistent int64
-	// Operands are the most bytes that one op needs beside them: what it reads, writes and works in; Op is
+	// Operands are the most bytes that one op needs besides them: what it reads, writes and works in; Op is
 	// that op.
 	Operands int64
 	Op       OpID
@@ -99,8 +99,8 @@ func (p *Problem) MustReside() MustReside {
 type Gap struct {
 	Buffer BufferID
 	After  OpID // the access before
-	Before OpID // the access behind
-	// Dead says that the access behind overwrites the buffer, so that nothing need be kept.
+	Before OpID // the next access
+	// Dead says that the next access overwrites the buffer, so nothing need be kept.
 	Dead bool
 }
 

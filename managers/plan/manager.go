@@ -31,18 +31,18 @@ func (f Family) String() string {
 	return [...]string{"baseline", "pooling", "swapping", "recompute", "combined"}[min(f, Combining)]
 }
 
-// Info says what a manager is.
+// Info describes a manager.
 type Info struct {
-	// Name is what the command line and the tables call it.
+	// Name is its name on the command line and in tables.
 	Name string
 	// After names whose method it is, with the year; "" for a baseline or one of ours.
 	After string
 	// Ours says that the method is ours.
 	Ours   bool
 	Family Family
-	// Needs is the poorest kind of recording that serves it.
+	// Needs is the least detailed kind of recording that suffices for it.
 	Needs traces.Kind
-	// Reading says what in it is our reading because the source is not public or silent; "" where nothing is.
+	// Reading says which parts are our reading because the source is not public or silent; "" if none are.
 	Reading string
 	// Summary is one sentence on what it does.
 	Summary string
@@ -53,38 +53,37 @@ type Info struct {
 type Manager interface {
 	Info() Info
 	// Plan returns a plan that [Validate] accepts. It is a function of the problem, the request's budget,
-	// seed and work. When the context is cancelled it returns at once, with the best plan that it has, or
-	// with the context's error where it has none. A manager that cannot meet the budget returns the plan of
-	// the smallest footprint that it found; one that is unable to serve the problem returns an error that
-	// wraps an [*Unavailable] or a [*TooSmall].
+	// seed and work. If the context is cancelled it returns at once, with the best plan so far, or with the
+	// context's error if there is none. A manager that cannot meet the budget returns the plan with the
+	// smallest footprint that it found; one that cannot plan the problem returns an error that wraps an
+	// [*Unavailable] or a [*TooSmall].
 	Plan(ctx context.Context, p *Problem, r Request) (*Plan, error)
 }
 
-// Request says what a manager is to plan.
+// Request says what to plan.
 type Request struct {
-	// Budget is what the plan's memory may take, in bytes: the device's budget less what lies outside of it.
-	// 0 asks for the smallest footprint without loss of time, where a manager has that notion, else for no
+	// Budget is what the plan's memory may take, in bytes: the device's budget minus what lies outside. 0
+	// asks for the smallest footprint that costs no time, if a manager has that notion, otherwise for no
 	// limit.
 	Budget int64
 	Seed   uint64
 	// Work bounds the search in units that each manager counts for itself (evaluations, nodes); 0 is the
 	// manager's own default.
 	Work int64
-	// Evaluator measures candidates for managers that want a simulator in their loop; nil where there is
-	// none.
+	// Evaluator measures candidates for managers that want a simulator in their loop; nil if there is none.
 	Evaluator Evaluator
 	// Beat, where positive, is the step time of a plan that the caller has already. A manager may fail with
 	// [ErrBeaten] once it is clear that the decisions of its plan alone take longer, by their [Plan.Busy]. A
 	// plan that is as fast and fits is never lost to it.
 	Beat int64
-	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
+	// Progress, if not nil, is called with the progress of planning, from one goroutine at a time.
 	Progress func(done, total int64)
 	// Near, if not nil, receives how much slower than the proven bound the best plan so far is, as a share
 	// of the bound. Only managers that prove a bound call it, from the goroutine that calls Progress.
 	Near func(gap float64)
 }
 
-// ErrBeaten says that what a manager has decided takes longer than the request's Beat.
+// ErrBeaten says that a manager's decisions take longer than the request's Beat.
 var ErrBeaten = errors.New("the caller has a faster plan already; without a time to beat there is one")
 
 // Report calls Progress if there is one.
@@ -106,7 +105,7 @@ type Tracer interface {
 	Trace(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
 }
 
-// Unavailable says why a manager cannot serve a problem, and what to record instead.
+// Unavailable says why a manager cannot plan a problem, and what to record instead.
 type Unavailable struct{ Manager, Reason string }
 
 // Error implements error.
@@ -114,10 +113,10 @@ func (e *Unavailable) Error() string {
 	return fmt.Sprintf("%s is not available here: %s", e.Manager, e.Reason)
 }
 
-// TooSmall says that a budget lies below what has to be resident.
+// TooSmall says that a budget is below what must be resident.
 type TooSmall struct {
 	Budget, Need int64
-	// Held says what needs it, such as "parameters and optimizer state alone".
+	// Held says what needs that memory, such as "parameters and optimizer state alone".
 	Held string
 }
 
@@ -127,7 +126,8 @@ func (e *TooSmall) Error() string {
 		timeline.IEC.Bytes(e.Budget))
 }
 
-// Serve returns an error that wraps an [*Unavailable] where the problem's kind is too poor for a manager.
+// Serve returns an error that wraps an [*Unavailable] if the problem's recording has too little detail for a
+// manager.
 func (p *Problem) Serve(i Info) error {
 	if p.Kind >= i.Needs {
 		return nil
@@ -139,7 +139,7 @@ func (p *Problem) Serve(i Info) error {
 	return &Unavailable{Manager: i.Name, Reason: missing}
 }
 
-// PackingOnly says that the problem is a storage-allocation problem: no training stands behind it, so that
+// PackingOnly says that the problem is a pure storage-allocation problem, without a training behind it, so
 // nothing can leave memory.
 func (p *Problem) PackingOnly() bool {
 	return p.Source != nil && p.Source.Info.Kind == traces.DeviceArena

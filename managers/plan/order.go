@@ -3,17 +3,17 @@ package plan
 // Order between queues.
 //
 // Steps are issued in one order, but queues run side by side: a copy out must see what the op before it
-// wrote, an op that takes the place of a buffer which is still being copied out must wait. Order walks the
-// program once, knows of each queue how far it is known to be behind every other (a vector clock), and
-// inserts a Wait just where a step would otherwise not be ordered after: the writer of what it reads; the
-// readers and the writer of what it overwrites; the last touch of every byte that its instance takes over
-// from another. A wait that an earlier one implies is not written.
+// wrote, and an op that takes the place of a buffer which is still being copied out must wait. Order walks
+// the program once, tracks for each queue how far it is known to be behind every other (a vector clock), and
+// inserts a Wait only where a step would otherwise not be ordered after the writer of what it reads; the
+// readers and the writer of what it overwrites; or the last touch of every byte that its instance takes over
+// from another. A wait that an earlier one implies is left out.
 //
-// Complexity: O(steps x queues x log instances). Rejected: one event a step (thousands of needless waits,
-// each a driver call on a device); waiting for the whole device at each swap (vDNN's way, which its planner
-// asks for by itself).
+// Complexity: O(steps x queues x log instances). Rejected: one event per step (thousands of unnecessary
+// waits, each a driver call on a device); waiting for the whole device at each swap (vDNN's way, which its
+// planner requests itself).
 
-// What [orderer.wrote] holds where no step of the program wrote an instance.
+// The value of [orderer.wrote] if no step of the program wrote an instance.
 const (
 	neverWritten  = -1
 	writtenBefore = -2 // resident: it holds a value from before the iteration
@@ -26,22 +26,22 @@ type orderer struct {
 	k  int // queues
 
 	out   []Step
-	clock []int32 // of each queue: the last step of each queue that it is known to be behind
+	clock []int32 // for each queue: the last step of each queue that it is known to be behind
 	// of each step written: what its completion implies; k a step, -1 throughout for steps that nothing waits
 	// for
 	known  []int32
 	never  []int32 // -1 for each queue
-	moved  []int32 // where each step of the old program stands in the new one
+	moved  []int32 // the index of each old step in the new program
 	touch  []int32 // of each instance: the last step of each queue that touched it, or the bytes before it
-	wrote  []int32 // of each instance: the step that last wrote it, -1 where none did
+	wrote  []int32 // for each instance: the step that last wrote it, -1 if none did
 	host   []int32 // of each buffer: the step of each queue that last touched its copy on the host
 	hostBy []int32 // of each buffer: the copy out that made its copy on the host
 	bytes  *rangeMax
 	found  []InstanceID // of each buffer: its instance in memory
 }
 
-// Order inserts the waits that a placed program needs beside those that it has. Plans with a Policy are
-// ordered by data alone: whose memory is taken over is the allocator's business.
+// Order inserts the waits that a placed program needs in addition to those that it has. Plans with a Policy
+// are ordered by data only: memory that is taken over is the allocator's business.
 func (pl *Plan) Order(p *Problem) {
 	o := &orderer{p: p, pl: pl, k: p.Queues(), out: make([]Step, 0, len(pl.Steps)+2*len(pl.Absences)),
 		found: make([]InstanceID, len(p.Buffers))}
@@ -92,7 +92,7 @@ func (o *orderer) emit(s Step) int32 {
 	return int32(len(o.out) - 1)
 }
 
-// behind makes queue q wait for step on, where it is not known to be behind it already.
+// behind makes queue q wait for step on, unless it is known to be behind it already.
 func (o *orderer) behind(q int16, on int32, at OpID) {
 	if on < 0 || o.out[on].Queue == q || o.clock[int(q)*o.k+int(o.out[on].Queue)] >= on {
 		return
@@ -112,8 +112,8 @@ func (o *orderer) work(s Step) int32 {
 
 func (o *orderer) of(i InstanceID) []int32 { return o.touch[int(i)*o.k : (int(i)+1)*o.k] }
 
-// reads orders a read of instance i on queue q; what was never written counts as being written now, since its
-// bytes may be another's.
+// reads orders a read of instance i on queue q. What was never written counts as written now, since its bytes
+// may be another's.
 func (o *orderer) reads(i InstanceID, q int16, at OpID) {
 	if o.wrote[i] == neverWritten {
 		o.writes(i, q, at)
@@ -141,7 +141,7 @@ func (o *orderer) step(s Step) {
 			o.bytes.touch(&o.pl.Instances[s.Instance], o.of(s.Instance))
 		}
 		o.emit(s)
-	case Wait: // one that the manager asked for; On speaks of the old program
+	case Wait: // one that the manager requested; On refers to the old program
 		if s.On >= 0 {
 			o.behind(s.Queue, o.moved[s.On]+o.shift(s.On), s.Op)
 		}
@@ -166,7 +166,7 @@ func (o *orderer) step(s Step) {
 	}
 }
 
-// shift finds where, behind the waits written for it, an old step itself stands.
+// shift finds the new index of an old step, after the waits written for it.
 func (o *orderer) shift(old int32) int32 {
 	at := o.moved[old]
 	n := int32(0)

@@ -16,10 +16,10 @@ func (v *validator) ordered() error {
 // that is known to be done there; -1 for none.
 type clocks struct {
 	v       *validator
-	now     []int32 // a clock of each queue: what was waited for so far
+	now     []int32 // for each queue, a clock: what it has waited for so far
 	done    []int32 // a clock of each step: what its completion implies
 	touched []int32 // a clock of each instance: its last touches
-	wrote   []int32 // a clock of each instance: those of them that wrote
+	wrote   []int32 // for each instance, a clock: the steps that wrote it
 	before  []int32 // a clock of each instance: the touches of the bytes that it took over
 	bytes   *rangeMax
 	// of each buffer, the last step that reads its copy on the host, and the last that writes it
@@ -79,7 +79,7 @@ func (c *clocks) step(s int) error {
 	return nil
 }
 
-// copied checks a copy, of which the other end is the buffer's copy on the host.
+// copied checks a copy, whose other end is the buffer's copy on the host.
 func (c *clocks) copied(s int, st *Step) error {
 	p := c.v.p
 	b := c.v.pl.Instances[st.Instance].Buffer

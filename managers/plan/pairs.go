@@ -6,16 +6,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Pair is a forward pass and the backward pass behind it. A step that accumulates gradients has one for each
-// micro-batch, and a step that trains two networks one for each.
+// Pair is a forward pass and the backward pass that follows it. A step that accumulates gradients has one for
+// each micro-batch, and a step that trains two networks one for each.
 type Pair struct {
 	Begin OpID // the first op of the forward pass, or the iteration's beginning
 	Turn  OpID // the first op of the backward pass
-	End   OpID // behind the backward pass: where the next forward pass begins, or the iteration's end
+	End   OpID // end of the backward pass: where the next forward pass begins, or the iteration's end
 }
 
-// Pairs returns the pairs of an iteration, in order: together they cover it. It returns none where the
-// recording does not tell forward from backward.
+// Pairs returns the pairs of an iteration, in order: together they cover it. It returns none if the recording
+// does not distinguish forward from backward.
 func (p *Problem) Pairs() []Pair {
 	var all []Pair
 	now := Pair{Turn: -1}

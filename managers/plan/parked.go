@@ -11,22 +11,22 @@ import (
 // Optimizer state is in use for a short part of an iteration, and in memory for all of it. A running training
 // can keep it on the host in between: it comes back for the optimizer's step and leaves again after it.
 //
-// Way chosen: another problem, in which the state is there only while it is used. A plan for it is a plan
-// like any other, and nothing that reads plans has to know of memory that is away when an iteration begins.
-// What the copies take is part of the ops that they stand beside: the training thread waits for them.
+// Approach: another problem, in which the state exists only while it is used. A plan for it is a plan like
+// any other, and nothing that reads plans needs to know about memory that is away when an iteration begins.
+// The time of the copies is part of the ops beside which they happen: the training thread waits for them.
 //
-// On a CPU an optimizer goes through its parameters one by one, so the state of one is there at a time, until
-// that of the next one comes. On a GPU its kernels take lists of all parameters, so all of it is there for
-// the whole step.
+// On a CPU an optimizer goes through its parameters one by one, so only one parameter's state is present at a
+// time, until the next one's comes. On a GPU its kernels take lists of all parameters, so all of it is
+// present for the whole step.
 //
 // Rejected: absences that begin in one iteration and end in the next, as a kind of [Absence]. Every planner,
-// the bounds of joint and all that draws plans take an absence for an interval within the iteration.
+// joint's bounds and everything that draws plans take an absence for an interval within the iteration.
 
 // leastParked is the size, in bytes, of the smallest state that the agent moves.
 const leastParked = 1 << 12
 
 // Parked returns the problem with the optimizer's state in memory only while the optimizer uses it, and how
-// many bytes wait on the host otherwise; nil where no state can leave. Positions and buffers are those of p.
+// many bytes wait on the host otherwise; nil if no state can leave. Positions and buffers are those of p.
 func (p *Problem) Parked() (*Problem, int64) {
 	runs := optimizing(p)
 	oneByOne := p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU
@@ -129,7 +129,7 @@ func LeastResident(p *Problem) int64 {
 
 var errNoState = errors.New("its optimizer state cannot leave")
 
-// Of returns the problem that the plan speaks of, where that is not p itself: one of sections, one whose
+// Of returns the problem that the plan is about, if that is not p itself: one of sections, one whose
 // optimizer state waits on the host, or one whose ops run in another order.
 func (pl *Plan) Of(p *Problem) (*Problem, error) {
 	if pl.Parks {

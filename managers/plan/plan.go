@@ -34,10 +34,10 @@ type Plan struct {
 	Executor Executor
 	// Budget is what the plan was made for, in bytes; 0 for none.
 	Budget int64
-	// SectionBytes, where not 0, says that the plan speaks of the problem's buffers cut into sections of that
-	// size: of [Problem.Sectioned], not of the problem itself.
+	// SectionBytes, if not 0, says that the plan is about the problem's buffers cut into sections of that
+	// size: about [Problem.Sectioned], not the problem itself.
 	SectionBytes int64
-	// Parks says that the plan speaks of [Problem.Parked]: optimizer state waits on the host while no
+	// Parks says that the plan is about [Problem.Parked]: optimizer state waits on the host while no
 	// optimizer steps.
 	Parks bool
 	// Sequence, where not nil, has the problem's ops in the order in which they run: the plan speaks of that
@@ -46,7 +46,7 @@ type Plan struct {
 
 	Absences []Absence
 	Reruns   []Rerun
-	// Variants has the variant of each op; nil where all are variant 0.
+	// Variants has the variant of each op; nil if all are variant 0.
 	Variants []uint8
 
 	Steps     []Step
@@ -54,23 +54,23 @@ type Plan struct {
 	// Resident are the instances that are in memory when the iteration begins, before Steps.
 	Resident []InstanceID
 
-	// Policy names the online allocator that serves Alloc and Free steps; nil where every instance has an
+	// Policy names the online allocator that serves Alloc and Free steps; nil if every instance has an
 	// offset.
 	Policy *Policy
 	// Footprint is the top of the arena: the largest offset plus size over all instances. It is what is alive
 	// at the peak if the problem is Scattered, and 0 with a Policy, where only a target knows it.
 	Footprint int64
 
-	// LowerBound is a proven bound on the footprint, in bytes, that no plan of the kind that the manager
-	// makes can undercut; 0 where none was proven.
+	// LowerBound is a proven lower bound on the footprint, in bytes, of all plans of the kind that the
+	// manager makes; 0 if none was proven.
 	LowerBound int64
-	// StepBound is a proven lower bound on the step time within the budget, in nanoseconds; 0 where none was
+	// StepBound is a proven lower bound on the step time within the budget, in nanoseconds; 0 if none was
 	// proven.
 	StepBound int64
 	// Work is what planning counted, Planning the time it took.
 	Work     int64
 	Planning time.Duration
-	// Notes are what a person should know about this plan, one sentence each.
+	// Notes are what a reader should know about this plan, one sentence each.
 	Notes []string
 }
 
@@ -78,7 +78,7 @@ type Plan struct {
 type Policy struct {
 	// Name is direct, caching, arena, gmlake, or [PolicyAsync].
 	Name string
-	// Settings are in the syntax of PYTORCH_CUDA_ALLOC_CONF where the allocator is PyTorch's; "" for its
+	// Settings are in the syntax of PYTORCH_CUDA_ALLOC_CONF if the allocator is PyTorch's; "" for its
 	// defaults.
 	Settings string
 }
@@ -87,7 +87,7 @@ type Policy struct {
 // backend cudaMallocAsync. Its rules are not public: a device has it, and no simulator.
 const PolicyAsync = "async"
 
-// How says what becomes of an absent buffer.
+// How says what happens to an absent buffer.
 type How uint8
 
 // The ways of being absent.
@@ -106,17 +106,17 @@ func (h How) String() string { return [...]string{"swap", "recompute", "discard"
 // Absence is one idle interval that a buffer spends outside of device memory.
 type Absence struct {
 	Buffer BufferID
-	// After is the op behind which it leaves, Before the op that needs it again.
+	// After is the op after which it leaves, Before the op that needs it again.
 	After, Before OpID
-	// Release is the position at which its memory is given back, After < Release. If the copy is not done by
-	// then, the next user of the memory waits for it, and, where Blocking, so does all compute. Fetch is the
+	// Release is the position at which its memory is released, After < Release. If the copy is not done by
+	// then, the next user of the memory waits for it and, if Blocking, so does all compute. Fetch is the
 	// position at which it takes memory again, Release <= Fetch <= Before: where a swap's copy back is
-	// issued, or where a recompute's rerun stands.
+	// issued, or a recompute's rerun happens.
 	Release, Fetch OpID
 	How            How
 	// Blocking makes compute wait at Release until the copy is done, whether or not anyone takes the memory.
 	Blocking bool
-	// Paced makes the copy back wait until compute has come to Fetch, even if memory is there earlier.
+	// Paced makes the copy back wait until compute has reached Fetch, even if memory is available earlier.
 	Paced bool
 	// Joined makes compute wait for the copy back at this position, Fetch <= Joined <= Before, instead of at
 	// the access; 0 for none.
@@ -125,7 +125,7 @@ type Absence struct {
 	Why string
 }
 
-// Rerun is a chain of ops that run again just before op Before, in order.
+// Rerun is a chain of ops that are rerun just before op Before, in order.
 type Rerun struct {
 	Before OpID
 	Ops    []OpID
@@ -139,10 +139,10 @@ type Instance struct {
 	Buffer BufferID
 	// Size is in bytes, rounded; a workspace's depends on its op's variant.
 	Size int64
-	// Offset is its place in the arena, -1 where an online policy places it.
+	// Offset is its place in the arena, -1 if an online policy places it.
 	Offset int64
 	// From and To are the steps [From, To) during which it holds its memory. A resident instance has From -1;
-	// one that stays behind the last step has To len(Steps).
+	// one that stays after the last step has To len(Steps).
 	From, To int32
 }
 
@@ -172,14 +172,13 @@ func (k StepKind) String() string {
 	return [...]string{"run", "again", "alloc", "free", "out", "in", "wait"}[min(k, Wait)]
 }
 
-// Step is one instruction of a program. Steps are issued in order; each queue carries its own out in order,
+// Step is one instruction of a program. Steps are issued in order. Each queue carries its own out in order,
 // and queues run side by side. Queues 0 to Streams-1 are the compute streams, Streams is the copy engine to
-// the host, Streams+1 the one from it; where there are no engines ([Hardware.NoEngines]) copies are of queue
-// 0.
+// the host, and Streams+1 the one from it; without engines ([Hardware.NoEngines]) copies run on queue 0.
 type Step struct {
 	Kind  StepKind
 	Queue int16 // of Run, Again, Out, In and Wait; of Alloc and Free the stream that the memory belongs to
-	// Op is that of Run and Again; for the others the position at which the step stands.
+	// Op is the op of Run and Again; for the others, the step's position.
 	Op       OpID
 	Instance InstanceID // of Alloc, Free, Out, In
 	// On is, for Wait, the step that is waited for.

@@ -446,7 +446,7 @@ func TestSectionsTileTheirBuffer(t *testing.T) {
 	}
 }
 
-// A gap has at least one op in it, also where the caller asks for fewer, and as many as the caller asks for.
+// A gap has at least one op in it, even if the caller asks for fewer, and as many as the caller asks for.
 func TestGapsHaveAsManyOpsAsAsked(t *testing.T) {
 	b := plantest.New()
 	x := b.Buffer("x", 1, timeline.Activation)

@@ -31,10 +31,10 @@ const MaxSize = int64(1) << 48
 // planning and no part of it. A Problem is frozen once [Problem.Finish] has accepted it; goroutines share it
 // without locks.
 type Problem struct {
-	// Name says what the problem is, for a headline: a file's name, or a network with its batch size.
+	// Name is a name for a headline: a file's name, or a network with its batch size.
 	Name string
-	// Kind is what the recording can answer: Lifetimes serves pooling, Accesses also swapping, Dataflow
-	// everything.
+	// Kind is how much the recording tells: Lifetimes suffices for pooling, Accesses also for swapping,
+	// Dataflow for everything.
 	Kind traces.Kind
 	Ops  []Op
 	// Accesses are the touches of all ops: those of op i are Accesses[Ops[i].First:Ops[i].End].
@@ -51,7 +51,7 @@ type Problem struct {
 	// Hardware is what copies, allocations and launches cost.
 	Hardware Hardware
 	// Outside is device memory that no buffer accounts for (context, libraries' workspaces, collectives), in
-	// bytes; 0 where unknown.
+	// bytes; 0 if unknown.
 	Outside int64
 	// HasTimes says that durations were recorded or derived from a hardware model; without it step times mean
 	// nothing.
@@ -60,17 +60,17 @@ type Problem struct {
 	// measurements.
 	TimesInferred bool
 	// SavesKnown says that the recording tells what autograd saves for backward: [Buffer.Saved]. Saves and
-	// loads are ops of their own then, [SaveOp] and [LoadOp].
+	// loads are then ops of their own, [SaveOp] and [LoadOp].
 	SavesKnown bool
-	// EagerOnly says that the plan is for a training that runs in eager PyTorch: [Problem.Gaps] leaves out
-	// what that cannot use.
+	// EagerOnly says that the plan is for a training in eager PyTorch: [Problem.Gaps] leaves out what that
+	// cannot use.
 	EagerOnly bool
 	// Scattered says that the executor leaves addresses to its own allocator, as a running training does: a
 	// plan takes what is alive at its peak, wherever that lies.
 	Scattered bool
 	// Notes are facts about how the problem was made that a person should know, one sentence each.
 	Notes []string
-	// Source is the device that the problem was taken from, nil for one that was computed.
+	// Source is the device that the problem was taken from, nil if it was computed.
 	Source *timeline.Device
 
 	touched []Touch // by buffer, then by op
@@ -83,23 +83,22 @@ type Op struct {
 	Name, Module string
 	// Duration is its time on its stream, in nanoseconds.
 	Duration int64
-	// Gap is what the host spends before it can issue the op, in nanoseconds, on top of the hardware's launch
-	// gap.
+	// Gap is the host's time before it can issue the op, in nanoseconds, on top of the hardware's launch gap.
 	Gap        int64
 	First, End int32 // its accesses
-	// Variants are other ways of computing it, such as convolution algorithms; nil for one way. Variant 0 is
-	// the one that was recorded.
+	// Variants are other ways of computing it, such as convolution algorithms; nil if there is only one.
+	// Variant 0 is the recorded one.
 	Variants []Variant
-	// Workspace is the transient buffer whose size depends on the variant, NoBuffer where the op has none.
+	// Workspace is the transient buffer whose size depends on the variant, NoBuffer if the op has none.
 	Workspace BufferID
 	Stream    int16
 	Phase     traces.Phase
 	Class     Class
 	// Rerunnable says that running the op again on the same inputs yields the same bytes.
 	Rerunnable bool
-	// Again says that a checkpoint of the program's own runs it again in the backward pass.
+	// Again says that a checkpoint of the program's own reruns it in the backward pass.
 	Again bool
-	// Recorded is the number of the recording's op, counted from 1; 0 where there is none.
+	// Recorded is the number of the recording's op, counted from 1; 0 if there is none.
 	Recorded int32
 }
 
@@ -108,7 +107,7 @@ type Op struct {
 const (
 	SaveOp = "gmemtop::save"
 	LoadOp = "gmemtop::load"
-	// HeldOp is no op of a problem. Up to there the program holds what was saved, whoever else needs it.
+	// HeldOp is not an op of a problem. Up to it the program holds what was saved, whoever else needs it.
 	HeldOp = "gmemtop::held"
 	// HostOp is the time between two ops of a CPU that is its own host.
 	HostOp = "host"
@@ -131,13 +130,13 @@ const (
 	Read Mode = iota
 	// Write gives the whole buffer a new value, whatever it held.
 	Write
-	// Mutate changes it in place: what it held matters.
+	// Mutate changes it in place: its earlier contents matter.
 	Mutate
 	// Use is a touch of a kind that the recording does not tell, and counts as Mutate.
 	Use
 )
 
-// Reads reports whether the access needs what the buffer held.
+// Reads reports whether the access needs the buffer's earlier contents.
 func (m Mode) Reads() bool { return m != Write }
 
 // Writes reports whether the buffer holds something else afterwards.
@@ -182,15 +181,14 @@ type Buffer struct {
 	// Saved says that autograd saves it for backward, as far as [Problem.SavesKnown].
 	Saved bool
 	// Held is the position before which the program itself holds it, so that it cannot leave memory: a
-	// function holds what it gave a name until it returns, and a call its arguments. 0 where that is not
-	// known.
+	// function holds whatever it has named until it returns, and a call its arguments. 0 if unknown.
 	Held   OpID
 	Stream int16
-	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.
+	// Alloc is the allocation of the recording, [timeline.NoAlloc] if there is none.
 	Alloc timeline.AllocID
 }
 
-// Class is what kind of layer an op belongs to, as far as managers tell layers apart.
+// Class is the kind of layer that an op belongs to, as far as managers distinguish layers.
 type Class uint8
 
 // The classes of op.
@@ -317,7 +315,7 @@ func (b *Buffer) AliveAt(i OpID) bool {
 // AccessesOf returns what op i touches. The slice belongs to the problem.
 func (p *Problem) AccessesOf(i OpID) []Access { return p.Accesses[p.Ops[i].First:p.Ops[i].End] }
 
-// TouchesOf returns who touches buffer b, in issue order. An op that touches it twice is there twice. The
+// TouchesOf returns the touches of buffer b, in issue order. An op that touches it twice appears twice. The
 // slice belongs to the problem.
 func (p *Problem) TouchesOf(b BufferID) []Touch { return p.touched[p.firstOf[b]:p.firstOf[b+1]] }
 
@@ -331,9 +329,9 @@ func FirstTouch(touches []Touch, at OpID) int {
 // Rounded returns the bytes that buffer b takes: its size rounded up to the alignment.
 func (p *Problem) Rounded(b BufferID) int64 { return p.rounded[b] }
 
-// Producer returns the ops that made the value which buffer b holds just before op at: the last whole write
-// and the changes in place behind it, in order. ok is false where the value came from before the iteration or
-// its making is unknown.
+// Producer returns the ops that made the value of buffer b just before op at: the last whole write and the
+// changes in place after it, in order. ok is false if the value came from before the iteration or its
+// producers are unknown.
 func (p *Problem) Producer(b BufferID, at OpID) (ops []OpID, ok bool) {
 	touches := p.TouchesOf(b)
 	for k := FirstTouch(touches, at) - 1; k >= 0; k-- {

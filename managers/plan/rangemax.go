@@ -3,10 +3,10 @@ package plan
 import "slices"
 
 // rangeMax remembers, for every byte of an arena, the last step of each queue that touched it. Bytes are cut
-// at the offsets that instances have, so that the tree has at most twice as many leaves as there are
-// instances. Marks stay where they are put: a range is raised at O(log n) nodes and asked for at O(log n)
-// nodes, since a maximum need not be pushed down to be found. Both go up from the leaves, which takes half as
-// long as to come down to them.
+// at the offsets of instances, so the tree has at most twice as many leaves as there are instances. Marks
+// stay where they are put: raising a range and querying one both visit O(log n) nodes, since a maximum need
+// not be pushed down to be found. Both go up from the leaves, which takes half as long as coming down to
+// them.
 type rangeMax struct {
 	cuts   []int64
 	queues int
@@ -90,8 +90,8 @@ func (t *rangeMax) ask(x *Instance, dst []int32) {
 	t.above(lo, hi, func(node int) { raise(dst, t.node(t.mark, node)) })
 }
 
-// above visits the nodes over the first and the last leaf of a range, each once. Whatever lies above a node
-// that makes part of the range up is among them.
+// above visits the nodes over the first and the last leaf of a range, each once. They include every ancestor
+// of a node that the range consists of.
 func (t *rangeMax) above(lo, hi int, visit func(node int)) {
 	l, r := (lo+t.leaves)/2, (hi-1+t.leaves)/2
 	for ; l != r; l, r = l/2, r/2 {

@@ -7,13 +7,13 @@ import (
 
 // Another order of ops.
 //
-// Way chosen: another problem, as for sections and for optimizer state that is away. Its ops are those of the
-// problem in the order of [Plan.Sequence], and its buffers live as long as that order has them live. A plan
-// for it is a plan like any other: nothing that reads plans has to know a second numbering of positions.
+// Approach: another problem, as for sections and for parked optimizer state. Its ops are those of the problem
+// in the order of [Plan.Sequence], and its buffers live as that order requires. A plan for it is a plan like
+// any other: nothing that reads plans needs to know a second numbering of positions.
 //
-// A buffer comes when its first op begins and goes when its last op ends. Ops here are those that touch it,
-// and the two between which the recording has it alive: a framework that frees late frees late in any order.
-// Two ops that touch a buffer keep their order unless both only read it.
+// A buffer is allocated when its first op begins and freed when its last op ends. Its ops here are those that
+// touch it, and the two between which the recording has it alive: a framework that frees late frees late in
+// any order. Two ops that touch a buffer keep their order unless both only read it.
 //
 // Rejected: steps that run ops out of order. Every reader of absences and lifetimes counts positions.
 
@@ -64,8 +64,9 @@ func Reordered(p *Problem, order []OpID) (*Problem, error) {
 	return &q, nil
 }
 
-// Stay returns the ops of which the earliest to run begins a buffer's life, and those of which the last to
-// run ends it. They are the same where it lives within the iteration; an op may be in a list twice.
+// Stay returns two lists of ops: the earliest to run of the first begins a buffer's life, and the last to run
+// of the second ends it. The lists are the same if it lives within the iteration; an op may be in a list
+// twice.
 func Stay(p *Problem, b BufferID) (first, last []OpID) {
 	x := &p.Buffers[b]
 	if int(x.Start) < len(p.Ops) {
@@ -105,7 +106,7 @@ func latest(at []OpID, ops []OpID) OpID {
 	return most
 }
 
-// keepsOrder checks that in a new order every op which touches a buffer finds in it what it found before.
+// keepsOrder checks that in a new order every op that touches a buffer finds in it what it found before.
 func keepsOrder(p *Problem, b BufferID, at []OpID) error {
 	writer, reader := OpID(-1), OpID(-1) // the last to write so far, and the latest of those that read since
 	for _, t := range p.TouchesOf(b) {

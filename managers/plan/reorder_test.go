@@ -10,7 +10,7 @@ import (
 )
 
 // TestOnlyOrdersThatKeepTheDataAreAccepted swaps each pair of neighbours in random problems: the order is
-// refused exactly where one of the two writes what the other touches.
+// refused exactly if one of the two writes what the other touches.
 func TestOnlyOrdersThatKeepTheDataAreAccepted(t *testing.T) {
 	accepted, refused := 0, 0
 	for seed := range uint64(12) {
@@ -34,7 +34,7 @@ func TestOnlyOrdersThatKeepTheDataAreAccepted(t *testing.T) {
 			case conflict:
 				refused++
 			case err != nil && carried(p):
-				// the old value of a carried buffer has to be gone when the new one comes
+				// the old value of a carried buffer must be gone when the new one comes
 			case err != nil:
 				t.Errorf("seed %d: ops %d and %d may change places: %v", seed, i, i+1, err)
 			default:

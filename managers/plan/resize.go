@@ -11,19 +11,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where batches are padded to their longest sequence, the largest step is seen far more often than it is
-// recorded: a running training tells the sizes of the tensors that autograd saves at no cost, and nothing
-// else of a step. Way chosen: a tensor that is not saved takes the size that saved tensors of its size take,
-// since an op's output or its gradient is as large as what it is computed from. Where no saved tensor has its
-// size, it grows with one whose size is a multiple or a part of its own (masks of one byte, three projections
-// in one), and failing that like the one that grows most. So sizes are rather too large than too small.
+// If batches are padded to their longest sequence, the largest step is seen far more often than it is
+// recorded: a running training reports the sizes of the tensors that autograd saves at no cost, and nothing
+// else of a step. Approach: a tensor that is not saved takes the new size of saved tensors of its old size,
+// since an op's output or its gradient is as large as what it is computed from. If no saved tensor has its
+// size, it grows with one whose size is a multiple or a fraction of its own (masks of one byte, three
+// projections in one), and failing that like the one that grows most. So sizes are too large rather than too
+// small.
 //
 // Rejected: a polynomial in the sequence length through recorded steps: batches of an encoder and a decoder
-// have two lengths, and nobody tells them.
+// have two lengths, and nobody reports them.
 
 // Resized returns the problem of a step that has larger tensors: known are the sizes of some buffers, in
-// bytes. Buffers that do not grow with the batch stay, and none becomes smaller. Durations grow with what an
-// op touches. Sizes of other buffers follow from those of the known ones, and are inferred.
+// bytes. Buffers that do not grow with the batch stay as they are, and none becomes smaller. Durations grow
+// with what an op touches. Sizes of other buffers follow from those of the known ones, and are inferred.
 func Resized(p *Problem, known map[BufferID]int64) (*Problem, error) {
 	q := *p
 	q.Buffers, q.Ops, q.Notes = slices.Clone(p.Buffers), slices.Clone(p.Ops), slices.Clone(p.Notes)
@@ -63,8 +64,8 @@ func Resized(p *Problem, known map[BufferID]int64) (*Problem, error) {
 }
 
 // Constants says which buffers of a single recording do not grow with the batch: parameters, optimizer state,
-// what persists otherwise, and gradients of parameters. Recordings call gradients of activations gradients
-// too, so a gradient counts as a parameter's where it persists, an op of the optimizer touches it, or a
+// other persistent buffers, and gradients of parameters. Recordings call gradients of activations gradients
+// too, so a gradient counts as a parameter's if it persists, an op of the optimizer touches it, or a
 // parameter has its size.
 func Constants(p *Problem) []bool {
 	sizes := map[int64]bool{}

@@ -11,20 +11,20 @@ import (
 // Validate trusts nothing that a planner, Assemble or Order computed: it takes the steps as a target would
 // get them and asks whether carrying them out gives every op the bytes that it had in the recording. It
 // follows values, not addresses: each write in the recorded iteration makes a new version of a buffer; each
-// instance and each copy on the host holds one version or nothing; an op, run or re-run, must find exactly
-// the versions that it read in the recording. Then it checks places (no two live instances share a byte, and
-// none lies beyond the footprint that the plan claims), pinned host memory, the steady state (the iteration
-// ends as it began), and order: with a vector clock a queue, every pair of touches that conflict, on a value
-// or on a byte that changes hands, is ordered by the waits that are in the program, not by luck. That copies
-// fit the link needs no check of its own: copies of one direction are one queue.
+// instance and each copy on the host holds one version or nothing; an op, run or rerun, must find exactly the
+// versions that it read in the recording. Then it checks places (no two live instances share a byte, and none
+// lies beyond the footprint that the plan claims), pinned host memory, the steady state (the iteration ends
+// as it began), and order: with a vector clock per queue, every pair of conflicting touches, of a value or of
+// a byte that changes hands, must be ordered by the waits in the program, not by luck. That copies fit the
+// link needs no check: copies in one direction form one queue.
 //
 // Complexity: O(steps x queues x log instances + accesses). Rejected: checking a simulated schedule, which
 // shows that one timing worked.
 
 // Validate returns nil if the plan, carried out in any timing that its queues and waits allow, gives every op
 // of the problem what it read in the recording, with every live buffer at a place of its own, within the
-// footprint that the plan claims. A plan that claims more than its budget is valid: whether it fits is for
-// the caller to say. The error wraps [ErrInvalid] and names the step.
+// footprint that the plan claims. A plan that claims more than its budget is valid: the caller decides
+// whether it fits. The error wraps [ErrInvalid] and names the step.
 func Validate(p *Problem, pl *Plan) error {
 	p, err := pl.Of(p)
 	if err != nil {
@@ -141,7 +141,7 @@ func (v *validator) stepShape(s int, state []int8, next OpID) error {
 	return nil
 }
 
-// places checks that no two live instances share a byte, and that the footprint is what it is.
+// places checks that no two live instances share a byte, and that the claimed footprint is right.
 func (v *validator) places() error {
 	pl := v.pl
 	if pl.Policy != nil {
@@ -191,8 +191,8 @@ func (v *validator) places() error {
 	return nil
 }
 
-// occupied holds the live instances in order of offset, in runs of at most runLength so that inserting does
-// not move them all.
+// occupied holds the live instances in order of offset, in runs of at most runLength so that inserting one
+// does not move them all.
 type occupied struct{ runs [][]*Instance }
 
 const runLength = 256

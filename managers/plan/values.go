@@ -2,7 +2,7 @@ package plan
 
 import "fmt"
 
-// Versions of a buffer's value. Version 0 is what it holds when it comes into being (anything) or when the
+// Versions of a buffer's value. Version 0 is its contents when it is allocated (anything) or when the
 // iteration begins.
 const garbage int32 = -1
 
@@ -45,7 +45,7 @@ func (v *validator) values() error {
 	holds := make([]int32, len(pl.Instances))
 	host := make([]int32, len(p.Buffers))
 	at := make([]InstanceID, len(p.Buffers))
-	// of a value that an op made when it ran again, the position at which it did, plus one
+	// for a value that a rerun op made, the position of the rerun, plus one
 	remade := make([]int32, len(pl.Instances))
 	fresh := make([]bool, len(p.Buffers)) // whether the buffer came into being in this iteration
 	for b := range at {
@@ -148,9 +148,9 @@ func bornVersion(p *Problem, recorded *versions, b BufferID) int32 {
 	return recorded.last[b]
 }
 
-// op checks that a run finds the versions of the recording, and leaves those of the recording. An op that
-// runs again may not write over another value, unless that was made again at the same position: then it is
-// scratch of the chain, such as one of two values that a buffer had in turn.
+// op checks that a run finds the versions of the recording, and leaves those of the recording. A rerun op may
+// not overwrite another value, unless that was recomputed at the same position: then it is scratch of the
+// chain, such as one of two values that a buffer had in turn.
 func (v *validator) op(s int, recorded *versions, at []InstanceID, holds, remade []int32,
 	position int32) error {
 	p, op := v.p, &v.p.Ops[v.pl.Steps[s].Op]
@@ -201,7 +201,7 @@ func (v *validator) pinned() error {
 
 // PinnedPeak returns the most bytes of pinned host memory that copies hold at one step, and that step.
 func (pl *Plan) PinnedPeak(p *Problem) (bytes int64, at int) {
-	last := make([]int32, len(pl.Steps)) // for an In, 1 where it is the last reader of its copy
+	last := make([]int32, len(pl.Steps)) // for an In, 1 if it is the last reader of its copy
 	needed := make([]bool, len(p.Buffers))
 	for s := len(pl.Steps) - 1; s >= 0; s-- {
 		switch st := &pl.Steps[s]; st.Kind {

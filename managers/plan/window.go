@@ -9,16 +9,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// window is where an iteration lies in the ticks: [first, end); second is the end of the iteration behind it,
-// 0 where there is none of the same shape. idle is the time of each of both outside of its ticks: before the
-// first of them, and behind the last.
+// window is where an iteration lies in the ticks: [first, end). second is the end of the next iteration, 0 if
+// there is none of the same shape. idle is the time of each of the two outside of its ticks: before the first
+// of them, and after the last.
 type window struct {
 	first, end, second int
 	idle               [2]idle
 }
 
-// idle is the time of an iteration before its first tick and behind its last one, in nanoseconds. An
-// annotated step begins before it allocates anything.
+// idle is the time of an iteration before its first tick and after its last one, in nanoseconds. An annotated
+// step begins before it allocates anything.
 type idle struct{ before, behind int64 }
 
 // window finds the iteration.
@@ -60,7 +60,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 			"other iteration has another shape, and the plan is not for it",
 			"other iterations have another shape, and the plan is not for them"))
 	}
-	at := func(m timeline.Moment) int { // the first tick at or behind event m
+	at := func(m timeline.Moment) int { // the first tick at or after event m
 		t, _ := slices.BinarySearchFunc(x.ticks, m, func(t tick, m timeline.Moment) int {
 			if x.moment(t) < m {
 				return -1
@@ -89,7 +89,7 @@ func (x *extractor) idle(it *steps.Iteration, first, end int) idle {
 	return idle{max(x.ticks[first].time-it.Start, 0), max(it.Finish-x.ticks[end-1].time, 0)}
 }
 
-// moment returns the event that a tick is, or behind which an access stands.
+// moment returns the event of a tick or, for an access, the event that it follows.
 func (x *extractor) moment(t tick) timeline.Moment {
 	switch t.kind {
 	case tickAlloc:
@@ -101,10 +101,10 @@ func (x *extractor) moment(t tick) timeline.Moment {
 	return timeline.Moment(int(x.tr.Accesses[t.row].Event) - base - 1)
 }
 
-// chooseIteration returns the index of the iteration to plan on, -1 where there are none. The steady one is
-// that of the highest peak, the last one only if there is no other, since a recording often ends within it.
-// The agent records two whole steps op by op, of which the second is planned: the first begins with tensors
-// that only the program knows, such as its last output, which it keeps until the next one comes.
+// chooseIteration returns the index of the iteration to plan for, -1 if there are none. The steady one is the
+// one with the highest peak; the last one is chosen only if there is no other, since a recording often ends
+// within it. The agent records two whole steps op by op, and the second is planned for: the first begins with
+// tensors that only the program knows, such as its last output, which it keeps until the next one comes.
 func chooseIteration(its *steps.Iterations, kind traces.Kind, asked int) (int, error) {
 	switch {
 	case asked >= len(its.List):

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Iterations are written as their peaks, ! behind one that differs from the steady ones, | before the first
-// steady one. They are found by what repeats or, behind @, marked by who recorded them op by op.
+// Iterations are written as their peaks, with ! after one that differs from the steady ones and | before the
+// first steady one. They are found by repetition or, after @, marked by a recorder of single ops.
 func TestTheIterationPlannedOnIsTheSteadyOneOfTheHighestPeak(t *testing.T) {
 	for _, c := range []struct {
 		iterations string

@@ -9,10 +9,10 @@ import (
 
 // Online allocators as managers.
 //
-// What users run today is an online allocator, so it is what everything else is compared with. A plan of one
-// keeps every buffer and names the policy; the simulator runs an emulation of the allocator in the loop, the
-// device the allocator itself. Footprint is known only once it ran: what it holds from the driver, and, where
-// it can give its cache back under pressure, the smallest cap under which the iteration completes.
+// What users run today is an online allocator, so everything else is compared with that. A plan of one keeps
+// every buffer and names the policy; the simulator runs an emulation of the allocator in the loop, the device
+// the allocator itself. The footprint is known only after it ran: what it holds from the driver or, if it can
+// release its cache under pressure, the smallest cap under which the iteration completes.
 //
 // Rejected: a formula for fragmentation (a share of the peak, say), which would be an invented figure.
 
@@ -61,7 +61,7 @@ func online(info plan.Info, policy plan.Policy) plan.Manager {
 		}
 		pl.Policy = &policy
 		pl.Order(p)
-		pl.LowerBound, _ = p.PeakLive() // what is over it is rounding, holes and cache
+		pl.LowerBound, _ = p.PeakLive() // anything above this is rounding, holes and cache
 		return pl, nil
 	}}
 }

@@ -14,21 +14,21 @@ import (
 // of Arrays to Reduce the Memory Usage of Neural Networks", arXiv 2210.12924).
 //
 // Problem: how long a buffer lives depends on when the ops run that make and read it. A program runs them in
-// one order of many that give the same bytes. Find one whose peak is lowest, and then addresses. OLLA solves
-// an integer program for the order and another for the addresses.
+// one of many orders that give the same bytes. Find the order with the lowest peak, and then addresses. OLLA
+// solves one integer program for the order and another for the addresses.
 //
-// Way chosen: the same two parts, each by search, since the integer program takes minutes for a few hundred
-// ops. Orders to begin with are the recorded one and those of two greedy rules; local search then looks at
-// what is in memory at the peak and moves the op that made it behind the peak, or the op that frees it before
-// it, with all that has to move along; see order_search.go. The recorded order is among the candidates, so
-// that no plan has a higher peak than it. Addresses are exact's.
+// Approach: the same two parts, each by search, since the integer program takes minutes for a few hundred
+// ops. The search starts with the recorded order and those of two greedy rules. Local search then looks at
+// what is in memory at the peak and moves the op that made it after the peak, or the op that frees it before
+// it, with everything that must move along; see order_search.go. The recorded order is among the candidates,
+// so no plan has a higher peak than it. Addresses are exact's.
 //
-// What stays in order: ops that touch the same bytes, unless both only read; and, among each other, ops whose
+// What stays in order: ops that touch the same bytes, unless both only read; and, among themselves, ops whose
 // effect their accesses do not show. Those are communication, ops that touch nothing, and ops of the forward
 // pass that do not give the same bytes twice, such as dropout.
 //
 // A running PyTorch program issues its ops in its own order, and nothing can change that from outside. So the
-// manager does not serve a live training; the executor of its plans is one that can reorder, such as a
+// manager does not plan for a live training; the executor of its plans is one that can reorder, such as a
 // compiler or a replay on a device.
 //
 // Where the new order does not meet the budget, joint plans in that order; see package managers.
@@ -99,7 +99,7 @@ func order(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, er
 	return pl, nil
 }
 
-// orderSteps is what a unit of a request's work is worth in ops and accesses looked at.
+// orderSteps is the number of ops and accesses looked at per unit of a request's work.
 const orderSteps = 1000
 
 // fixed reports whether an op has an effect that its accesses do not show: such ops keep their order.
@@ -112,7 +112,7 @@ func fixed(p *plan.Problem, i plan.OpID) bool {
 	return slices.ContainsFunc(communication, func(word string) bool { return strings.Contains(name, word) })
 }
 
-// communication are words in the names of ops that talk to other processes: PyTorch's, NCCL's and those of
-// functional collectives. All ranks have to issue them in the same order.
+// communication lists words in the names of ops that talk to other processes: PyTorch's, NCCL's and those of
+// functional collectives. All ranks must issue them in the same order.
 var communication = []string{"c10d", "nccl", "allreduce", "all_reduce", "allgather", "all_gather",
 	"reduce_scatter", "broadcast", "all_to_all", "alltoall", "barrier", "send", "recv"}

@@ -11,19 +11,19 @@ import (
 
 // The search for an order of ops with a low peak.
 //
-// Greedy: among the ops that may run, the one that frees most beyond what it takes; if all take more than
-// they free, the first as recorded. The other rule is the same from the end of the iteration backwards, where
-// what an op reads first comes into being and what it writes is gone.
+// Greedy: among the ops that may run, take the one that frees most beyond what it allocates; if all allocate
+// more than they free, the first as recorded. The other rule is the same from the end of the iteration
+// backwards, where an op allocates what it reads first and frees what it writes.
 //
-// Local search: of the buffers that are in memory at the peak and that the op there does not touch, the first
-// op of one moves behind the peak, or the last op of one moves before it. Ops between that depend on the one
-// that moves, or on which it depends, move along in their order. An order is better if its peak is lower, or
-// at the same peak what lies within a tenth of it. Where no such move helps, moves of single ops to a random
-// place are tried, and taken if the order is not worse. Where those do not help either, the best order so far
-// is stirred and improved again.
+// Local search: pick a buffer that is in memory at the peak and that the op there does not touch. Its first
+// op moves after the peak, or its last op moves before it. Ops in between that depend on the moving op, or on
+// which it depends, move along in their order. An order is better if its peak is lower or, at the same peak,
+// if less lies within a tenth of it. If no such move helps, single ops are moved to random places, and the
+// order is kept if it is not worse. If that does not help either, the best order so far is perturbed and
+// improved again.
 
 // stay is what a buffer takes while its ops run: from the earliest of first to the latest of last. A stay
-// without first begins before the iteration, one without last ends behind it.
+// without first begins before the iteration; one without last ends after it.
 type stay struct {
 	size        int64
 	first, last []plan.OpID
@@ -91,7 +91,7 @@ func (s *sequencer) edge(from, to plan.OpID) {
 	}
 }
 
-// depend adds what a buffer asks of the order.
+// depend adds a buffer's constraints on the order.
 func (s *sequencer) depend(p *plan.Problem, b plan.BufferID) {
 	writer := plan.OpID(-1)
 	var readers []plan.OpID
@@ -145,7 +145,7 @@ func (x *stay) ops() []plan.OpID {
 	return x.first
 }
 
-// floor is what no order undercuts: what is there throughout with what one op needs.
+// floor is a lower bound for any order: what is present throughout plus what one op needs.
 func (s *sequencer) floor() int64 {
 	var most int64
 	for i := range s.n {
@@ -158,7 +158,7 @@ func (s *sequencer) floor() int64 {
 	return s.always + most
 }
 
-// evaluate finds the peak of an order, its place, and what lies above a threshold.
+// evaluate finds the peak of an order, its position, and what lies above a threshold.
 func (s *sequencer) evaluate(order []plan.OpID, threshold int64) {
 	for k, o := range order {
 		s.at[o] = plan.OpID(k)
@@ -194,7 +194,7 @@ func (s *sequencer) evaluate(order []plan.OpID, threshold int64) {
 	}
 }
 
-// search returns the best order found, nil where none is better than the recorded one.
+// search returns the best order found, nil if none is better than the recorded one.
 func (s *sequencer) search(ctx context.Context, seed uint64, work int64) []plan.OpID {
 	recorded := make([]plan.OpID, s.n)
 	for i := range recorded {
@@ -225,7 +225,7 @@ func (s *sequencer) search(ctx context.Context, seed uint64, work int64) []plan.
 	return best
 }
 
-// vainRounds is how many searches from a stirred order may be in vain one behind the other.
+// vainRounds is how many searches from a perturbed order may fail in a row.
 const vainRounds = 20
 
 // stir moves some ops of an order to random places.
@@ -238,7 +238,7 @@ func (s *sequencer) stir(order []plan.OpID, rnd *rand.Rand) []plan.OpID {
 	return order
 }
 
-// stirred is how many moves that takes, those among them that come to nothing.
+// stirred is the number of moves of a perturbation, including those that change nothing.
 const stirred = 12
 
 // greedy makes an order by the rule, from the front or from the end.
@@ -319,7 +319,7 @@ func (s *sequencer) greedy(backwards bool) []plan.OpID {
 // mostReady bounds how many ops the greedy rule compares for each place.
 const mostReady = 64
 
-// improve moves ops until the peak is at the floor or so much work is done.
+// improve moves ops until the peak is at the floor or the work is spent.
 func (s *sequencer) improve(
 	ctx context.Context, order []plan.OpID, floor, work int64, rnd *rand.Rand,
 ) []plan.OpID {
@@ -366,7 +366,7 @@ func (s *sequencer) improve(
 	return order
 }
 
-// idleTries is how many random moves may be in vain one behind the other.
+// idleTries is how many random moves may fail in a row.
 const idleTries = 100
 
 // waiting lists the stays that are in memory at a position and that its op has no part in, the largest first.
@@ -390,8 +390,8 @@ func (s *sequencer) waiting(order []plan.OpID, at int) (list []int32) {
 	return list
 }
 
-// push moves the ops of a stay that run before a position behind it, with all that depends on them; nil where
-// the op at the position does.
+// push moves the ops of a stay that run before a position after it, with everything that depends on them; nil
+// if the op at the position does.
 func (s *sequencer) push(order []plan.OpID, x *stay, at int) []plan.OpID {
 	if len(x.first) == 0 {
 		return nil
@@ -420,8 +420,8 @@ func (s *sequencer) push(order []plan.OpID, x *stay, at int) []plan.OpID {
 	return s.part(order, low, at+1, false)
 }
 
-// pull moves the ops of a stay that run behind a position before it, with all that they depend on; nil where
-// they depend on the op at the position.
+// pull moves the ops of a stay that run after a position before it, with everything on which they depend; nil
+// if they depend on the op at the position.
 func (s *sequencer) pull(order []plan.OpID, x *stay, at int) []plan.OpID {
 	if len(x.last) == 0 {
 		return nil

@@ -72,7 +72,7 @@ func loose(seed uint64) *plan.Problem {
 }
 
 // lowestPeak is the lowest peak of all orders of a problem's ops, by dynamic programming over the sets of ops
-// that have run. What has to stay in order is worked out from accesses pair by pair.
+// that have run. It derives from accesses, pair by pair, what must stay in order.
 func lowestPeak(p *plan.Problem) int64 {
 	n := len(p.Ops)
 	conflict := func(i, j int) bool {
@@ -148,7 +148,7 @@ func TestOrderIsMostlyTheBestOfAll(t *testing.T) {
 	}
 }
 
-// TestOrderUpdatesAWeightBehindItsGradient: an optimizer that goes through its weights behind the whole
+// TestOrderUpdatesAWeightBehindItsGradient: an optimizer that goes through its weights after the whole
 // backward pass holds all gradients until then.
 func TestOrderUpdatesAWeightBehindItsGradient(t *testing.T) {
 	p := networkstest.Problem(t, "vgg16", 2, "v100-pcie-16gb")

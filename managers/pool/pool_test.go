@@ -66,9 +66,9 @@ func TestExactIsNeverAboveTheGreedyPools(t *testing.T) {
 	}
 }
 
-// TestSmartPoolOnTheAuthorsTraces checks the colouring against footprints that were worked out apart from
-// this program on the authors' traces: blocks that live through the whole iteration left out, the others cut
-// at its ends; the denominator is the peak of what is left.
+// TestSmartPoolOnTheAuthorsTraces checks the colouring against footprints that were computed independently of
+// this program on the authors' traces: without blocks that live through the whole iteration, and with the
+// others cut at its ends; the denominator is the peak of the rest.
 func TestSmartPoolOnTheAuthorsTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {

@@ -36,7 +36,7 @@ func smartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", "the lo
 type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error)
 
 // smartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything
-// else, with an edge round the iteration's end instead of two areas. The same colouring serves plans that
+// else, with an edge across the iteration's end instead of two areas. The same colouring serves plans that
 // swap, whose absences are gaps in a buffer's life.
 func smartPoolSwap() plan.Manager {
 	return planner{
@@ -121,8 +121,8 @@ func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOptio
 	return pl, nil
 }
 
-// Exact returns our own placement: a search that begins with the greedy ones and certifies its result where
-// it can; see package pack.
+// Exact returns our own placement: a search that begins with the greedy ones and certifies its result if it
+// can; see package pack.
 func Exact() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
@@ -138,9 +138,9 @@ func Exact() plan.Manager {
 	}
 }
 
-// exactWork is how many steps exact may take: where the request does not say, the packer's default for
-// problems small enough that a search tends to end in a proof, and for larger ones what planning may take in
-// time, some 2 s for 10,000 buffers.
+// exactWork is how many steps exact may take. If the request does not say, it is the packer's default for
+// problems small enough that a search tends to end in a proof; for larger ones it corresponds to the time
+// that planning may take, some 2 s for 10,000 buffers.
 func exactWork(r plan.Request, buffers int) int64 {
 	const provable, perBuffer, least = 2000, 16, 160_000
 	if r.Work > 0 || buffers <= provable {

@@ -15,10 +15,10 @@ import (
 // Problem: offline planning of 10^4 to 10^5 tensors of a transformer; few sizes, lifetimes that fall into
 // phases. Rule: what stays (weights, gradients, optimizer state) lies below, then what crosses iterations,
 // then activations. Activations that are made in one phase and freed in one phase belong together: each such
-// group is packed by itself and placed as one block, large groups first; then what lives within one phase
-// fills the holes that are really there, best fit, the largest first. The same is planned without groups, and
-// the better plan is kept (the repository's "autotune"). Tensors whose sizes change from step to step are
-// served online; a recording of one iteration has none.
+// group is packed on its own and placed as one block, large groups first; then what lives within one phase
+// fills the real holes, best fit, the largest first. The same is planned without groups, and the better plan
+// is kept (the repository's "autotune"). Tensors whose sizes change from step to step are served online; a
+// recording of one iteration has none.
 //
 // Our reading: a phase is a forward, backward or optimizer stretch of one module; without modules, of the
 // iteration. The repository's second algorithm ("split and fuse") is not reproduced; plain best fit stands in

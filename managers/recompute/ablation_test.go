@@ -6,8 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// contest runs two managers on the trainings of the first seeds, and adds up the time run again where both
-// fit.
+// contest runs two managers on the trainings of the first seeds, and adds up the rerun time where both fit.
 func contest(t *testing.T, with, without plan.Manager, layers int, percent int64, seeds uint64) (a, b int64,
 	fitA, fitB int) {
 	t.Helper()

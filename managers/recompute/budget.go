@@ -9,28 +9,28 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What torch.compile does with an activation_memory_budget.
+// torch.compile's activation_memory_budget.
 //
-// Problem: of all that the forward pass leaves for the backward pass, which part is saved so that the rest
-// takes the least time to run again? PyTorch's setting torch._functorch.config.activation_memory_budget, 0 to
-// 1, is a share of the saved bytes, not of the peak.
+// Problem: of everything that the forward pass leaves for the backward pass, which part should be saved so
+// that recomputing the rest takes the least time? PyTorch's setting
+// torch._functorch.config.activation_memory_budget, 0 to 1, is a share of the saved bytes, not of the peak.
 //
-// Way chosen: PyTorch's own, as its partitioner has it (torch/_functorch/partitioners.py and
+// Approach: PyTorch's own, as in its partitioner (torch/_functorch/partitioners.py and
 // _activation_checkpointing/knapsack.py, solver "dp", the default). A 0/1 knapsack: an activation weighs its
-// bytes and is worth the time of the op that makes it; sizes are rounded to a ten-thousandth of all together.
-// What is not saved runs again just before its first use. Somebody with a card of some size tries settings
-// until training fits. So does the manager: settings 1, 0.95 and so on down to 0, and of those that fit the
-// one that runs the least again.
+// bytes and is worth the time of the op that makes it; sizes are rounded to a ten-thousandth of the total.
+// What is not saved is recomputed just before its first use. A user with a given card tries settings until
+// the training fits. So does the manager: settings 1, 0.95 and so on down to 0; of those that fit it takes
+// the one that reruns the least.
 //
-// That setting does not look at the peak, and a smaller one can have a larger peak: what runs again needs
-// scratch, and what it reads has to be made first.
+// That setting ignores the peak, and a smaller one can have a larger peak: reruns need scratch, and their
+// inputs may have to be recomputed first.
 //
-// What is not claimed: torch.compile fuses ops and keeps less than eager PyTorch does even at 1, by a minimum
-// cut that is not modelled here; its runtimes are estimates from flops, and here the recorded ones.
+// What is not claimed: torch.compile fuses ops, and even at 1 keeps less than eager PyTorch does, by a
+// minimum cut that is not modelled here. It estimates runtimes from flops; here they are recorded.
 //
 // Complexity: O(activations x 10,000) once, and a chain plan for each setting. Rejected: the solver "ilp",
-// which PyTorch offers too and which finds the same but for the rounding; minimising the peak in place of the
-// saved bytes, which is what joint does.
+// which PyTorch offers too and which finds the same except for the rounding; minimising the peak instead of
+// the saved bytes, which is what joint does.
 type torchBudget struct{}
 
 // TorchBudget returns the manager "torch-budget": PyTorch's activation_memory_budget.
@@ -52,9 +52,9 @@ const (
 	settings = 20
 	// quanta is PyTorch's rounding of sizes.
 	quanta = 10_000
-	// mostReruns is how many times over the step's ops run again at the most; what would take more is saved.
-	// torch.compile runs each op again once and keeps the result until its last use. Here a value is made
-	// again for each use, which takes chains that grow with the square of what is not saved.
+	// mostReruns bounds the reruns, as a multiple of the step's ops; what would take more is saved.
+	// torch.compile reruns each op once and keeps the result until its last use. Here a value is recomputed
+	// for each use, which takes chains that grow with the square of what is not saved.
 	mostReruns = 4
 )
 
@@ -84,8 +84,8 @@ type saver struct {
 	bag    *knapsack
 }
 
-// decide returns the decisions of the setting that runs the least again while live bytes stay within the
-// limit, else of that with the smallest peak. Without a limit all is saved, as PyTorch does by default.
+// decide returns the decisions of the setting that reruns the least while live bytes stay within the limit,
+// otherwise of that with the smallest peak. Without a limit everything is saved, as in PyTorch by default.
 func (s *saver) decide(ctx context.Context, p *plan.Problem, limit int64) (plan.Decisions, int64, error) {
 	var work int64
 	s.chosen = settings
@@ -107,8 +107,7 @@ func (s *saver) decide(ctx context.Context, p *plan.Problem, limit int64) (plan.
 	return plan.Decisions{Absences: r.Absences, Reruns: r.Reruns}, work + 1, nil
 }
 
-// leastTime returns the trial that takes the least time within the limit, or else the one of the smallest
-// peak.
+// leastTime returns the trial with the least time within the limit, or else the one with the smallest peak.
 func leastTime(tried []trial, limit int64) int {
 	best := tried[0]
 	for _, t := range tried[1:] {
@@ -134,8 +133,7 @@ func (s *saver) drops(k int) (drops []chain.Drop) {
 	return drops
 }
 
-// ownTimes returns what it takes to run the makers of each activation again; those that one op makes share
-// its time.
+// ownTimes returns the time to rerun the producers of each activation; activations of one op share its time.
 func ownTimes(p *plan.Problem, b *chain.Builder, acts []activation) []float64 {
 	makes := map[plan.OpID]float64{}
 	makers := make([][]plan.OpID, len(acts))
@@ -154,13 +152,13 @@ func ownTimes(p *plan.Problem, b *chain.Builder, acts []activation) []float64 {
 	return times
 }
 
-// knapsack is PyTorch's dynamic program, with what it takes to find the choice for any capacity.
+// knapsack is PyTorch's dynamic program, with what is needed to find the choice for any capacity.
 type knapsack struct {
 	weight []int
 	taken  [][]uint64 // of each item, the capacities at which it is taken
 }
 
-// fill solves the knapsack for all capacities up to so many quanta, where all items together have about room.
+// fill solves the knapsack for all capacities up to quanta; all items together take about room.
 func fill(acts []activation, values []float64, quanta int) *knapsack {
 	var total int64
 	for i := range acts {

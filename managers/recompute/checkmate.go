@@ -16,50 +16,50 @@ import (
 
 // Optimal rematerialisation.
 //
-// Problem: choose what to keep and what to run again so that the extra time is least within the budget, on
-// any graph, with the times that ops take.
+// Problem: choose what to keep and what to rerun so that the extra time is least within the budget, on any
+// graph, with the measured times of ops.
 //
-// Way chosen: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the
-// Memory Wall with Optimal Tensor Rematerialization", MLSys 2020, arXiv 1910.02653: a mixed-integer program
-// over stages, one for each step of the frontier, with R (what runs in the stage) and S (what is kept from
-// the stage before), partitioned so that R is triangular. checkmate solves it; checkmate-lp solves its linear
+// Approach: Jain, Jain, Nrusimha, Gholami, Abbeel, Keutzer, Stoica, Gonzalez, "Checkmate: Breaking the Memory
+// Wall with Optimal Tensor Rematerialization", MLSys 2020, arXiv 1910.02653: a mixed-integer program over
+// stages, one for each step of the frontier, with R (what runs in the stage) and S (what is kept from the
+// stage before), partitioned so that R is triangular. checkmate solves it; checkmate-lp solves its linear
 // relaxation and rounds in two phases: S at a threshold, then the least R that makes S correct.
 //
 // Our reading. The exact program has n^2 variables for n ops; ours has one stage for each group of ops, see
 // stages.go for groups and program.go for rows. The paper rounds S at 0.5 and solves the relaxation for
-// (1-eps) of the budget, since rounding overshoots; we try five thresholds, measure the true peak of each and
-// solve again for a budget shifted by the error, so that eps is found instead of given. Beside, S of the
-// first stage alone is rounded (what the forward pass leaves), and what is made again is kept from then on: S
+// (1-eps) of the budget, since rounding overshoots. We try five thresholds, measure the true peak of each and
+// solve again for a budget shifted by the error, so that eps is found instead of given. We also try rounding
+// only the S of the first stage (what the forward pass leaves), and keeping recomputed items from then on: S
 // of later stages is often a fraction spread over many stages, which rounding turns into reruns of the same
-// ops in each. Where fractions are what the forward pass leaves, whole items are kept at even distances as
-// well. The forward pass runs nothing again.
+// ops in each. If what the forward pass leaves is fractional, we also try keeping whole items at even
+// distances. The forward pass reruns nothing.
 //
-// A group runs again only from a few stages before the first that needs what it makes: chains are short,
-// since a checkpoint every few groups costs less than the peak of a long chain. What is out of reach cannot
-// come back, so that until then its S is one variable. This makes the program linear in groups instead of
-// quadratic, which buys finer groups: on ResNet-101, VGG-416 and GPT-2 the relaxation at 60 % of the peak
-// came to the same value with a reach of 4 stages as without (at 40 % of the peak 1.5 % more on VGG-416, and
-// with 8 stages 0.1 %), and to a third less on ResNet-101 with three times as many groups. The reach is as
-// long as the number of variables allows, and no limit at all for small networks.
+// A group is rerun only from a few stages before the first that needs its output. Chains are short, because a
+// checkpoint every few groups costs less than the peak of a long chain. Something out of reach cannot come
+// back, so until then its S is one variable. This makes the program linear in groups instead of quadratic,
+// which allows finer groups. On ResNet-101, VGG-416 and GPT-2 the relaxation at 60 % of the peak came to the
+// same value with a reach of 4 stages as without (at 40 % of the peak 1.5 % more on VGG-416, and with 8
+// stages 0.1 %), and to a third less on ResNet-101 with three times as many groups. The reach is as long as
+// the number of variables allows, and unlimited for small networks.
 //
-// Both begin with Chen's segments in the same view, and take nothing worse. A shifted budget changes
-// right-hand sides alone, so that the simplex method goes on from the last basis. The mixed-integer program
-// starts from the best that segments and rounding found and stops at a gap, at a number of nodes, at counted
-// work or, as a safety net, at the clock. What was found under one limit is considered again under the next,
-// when addresses take the plan above its budget; where the relaxation is not solved within its limits, a view
-// of half as many groups is taken. Notes of the plan say which view was solved, where its decisions come from
-// and what the program proves about that view.
+// Both managers start with Chen's segments in the same view, and never return anything worse. A shifted
+// budget changes only right-hand sides, so the simplex method continues from the last basis. The
+// mixed-integer program starts from the best that segments and rounding found and stops at a gap, at a number
+// of nodes, at counted work or, as a safety net, at a time limit. If addresses take the plan above its
+// budget, results for one limit are considered again under the next. If the relaxation is not solved within
+// its limits, a view with half as many groups is used. Notes of the plan say which view was solved, where its
+// decisions come from and what the program proves about that view.
 //
-// Complexity: groups x reach whole variables and as many times readers continuous ones, as many rows.
-// Rejected: the exact program for small networks beside the coarse one: with as many groups as ops that make
-// activations the coarse one loses only what is within a group; dynamic programming over chains (Rockmate,
+// Complexity: groups x reach integer variables and that times readers continuous ones, with as many rows.
+// Rejected: the exact program beside the coarse one for small networks: with as many groups as ops that make
+// activations, the coarse one loses only what is within a group; dynamic programming over chains (Rockmate,
 // treeverse), which needs a chain; the interior-point method for the relaxation (measured: no faster than
-// dual simplex on these programs, and without a basis to go on from).
+// dual simplex on these programs, and without a basis to continue from).
 type checkmate struct {
 	whole  bool // solve the mixed-integer program, not only its relaxation
 	groups int
-	// only takes nothing but what the whole program says, and single tries the threshold 0.5 and the given
-	// budget alone. For the ablation.
+	// only uses just what the whole program says; single tries only the threshold 0.5 and the given budget.
+	// For the ablation.
 	only, single bool
 }
 
@@ -67,12 +67,12 @@ type checkmate struct {
 // more the larger the program.
 const (
 	mostGroups  = 160
-	mostRuns    = 1000 // groups x reach; leastReach where that would be less
+	mostRuns    = 1000 // groups x reach; leastReach if that would be less
 	leastReach  = 6
 	relaxedWork = 20_000 // for one relaxation
-	// for all programs of one plan: beyond it tighter limits choose among what is known
+	// for all programs of one plan: after that, tighter limits choose among known results
 	totalWork = 30_000
-	// for one mixed-integer program, divided by its rows; twice what the first relaxation took where that is
+	// for one mixed-integer program, divided by its rows; or twice what the first relaxation took, if that is
 	// more
 	wholeWork  = 10_000_000
 	wholeNodes = 2_000
@@ -145,43 +145,44 @@ type roundings struct {
 
 	limit int64
 	best  candidate
-	views []candidate // what was considered under this limit and the coarse view can express
+	views []candidate // candidates considered under this limit that the coarse view can express
 	spent int64
 
-	known  []candidate // what the solver came to under other limits
+	known  []candidate // the solver's results under other limits
 	total  int64       // the solver's work under all limits
 	solves int         // of the mixed-integer program
 
 	first int64       // work of the first relaxation
 	floor int64       // of the programs so far
-	basis *milp.Basis // where the last relaxation ended
+	basis *milp.Basis // the final basis of the last relaxation
 
-	// What the solver proved for the limit: the nanoseconds that have to run again, whether anything was
-	// proved, and by how many MiB the memory rows cannot be met.
+	// What the solver proved for the limit: the least nanoseconds of reruns, whether anything was proved, and
+	// by how many MiB the memory rows cannot be met.
 	lower   int64
 	bounded bool
 	short   float64
 
-	failed string // a sentence, where the solver had no answer
+	failed string // a sentence, if the solver had no answer
 	told   []told
 }
 
-// told is what is to be said of the decisions under one limit: another limit's may become the plan.
+// told is what to say about the decisions under one limit, because the plan may come from another limit.
 type told struct {
 	absences    []plan.Absence
 	how, proved string
 }
 
-// candidate is what decisions come to.
+// candidate is the result of some decisions.
 type candidate struct {
 	chain.Result
 	peak int64
 	how  string
-	// whether an item is in memory when a stage begins; nil where the coarse view cannot say
+	// whether an item is in memory when a stage begins; nil if the coarse view cannot express that
 	kept func(v int32, t int) bool
 }
 
-// beats reports whether x is the better choice: within the limit, then faster; else lower.
+// beats reports whether x is the better choice: it is within the limit, then it is faster; otherwise it is
+// smaller.
 func (x *candidate) beats(y *candidate, limit int64) bool {
 	switch fits, did := x.peak <= limit, y.peak <= limit; {
 	case y.how == "" || fits && !did:
@@ -192,7 +193,7 @@ func (x *candidate) beats(y *candidate, limit int64) bool {
 	return x.peak < y.peak && x.peak > limit && y.peak > limit
 }
 
-// view says in words what is solved.
+// view describes what is solved.
 func (c *roundings) view() string {
 	what := fmt.Sprintf("%d groups of %d ops that make activations, in %d stages", c.s.groups(), c.s.makers(),
 		c.s.count())
@@ -205,7 +206,7 @@ func (c *roundings) view() string {
 	return what
 }
 
-// reach is how many stages ahead of its first need a group may run again.
+// reach is how many stages before its first need a group may be rerun.
 func (c *roundings) reach() int {
 	if c.s.groups() == 0 || c.s.groups()*c.s.count() <= mostRuns {
 		return c.s.count()
@@ -213,7 +214,7 @@ func (c *roundings) reach() int {
 	return max(leastReach, mostRuns/c.s.groups())
 }
 
-// mostWork is the solver's work for all programs.
+// mostWork is the maximum solver work for all programs.
 func (c *roundings) mostWork() int64 {
 	if c.most > 0 {
 		return c.most
@@ -234,7 +235,7 @@ func (c *roundings) work(n int64) {
 	c.total += n
 }
 
-// consider measures what keeping comes to and remembers it if it is better.
+// consider measures the result of keeping some items and remembers it if it is better.
 func (c *roundings) consider(kept func(v int32, t int) bool, format string, args ...any) (peak int64) {
 	r, _ := c.s.b.PlanPossible(c.s.drops(kept), nil, 0)
 	x := candidate{Result: r, peak: c.s.b.PeakLive(r.Absences, r.Reruns), how: fmt.Sprintf(format, args...),
@@ -250,8 +251,8 @@ func (c *roundings) consider(kept func(v int32, t int) bool, format string, args
 // shifts bounds how often the program's budget is shifted to meet the real one.
 const shifts = 6
 
-// decide returns the best decisions for a limit, and the work that they took. When the context is cancelled
-// they are the best so far, and its error is returned where that is to keep everything.
+// decide returns the best decisions for a limit, and their work. If the context is cancelled they are the
+// best so far, and its error is returned if these keep everything.
 func (c *roundings) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	c.limit, c.best, c.views, c.spent = limit, candidate{}, nil, 0
 	c.lower, c.bounded, c.short = 0, false, 0
@@ -341,14 +342,14 @@ func (c *roundings) segments(ctx context.Context) error {
 	return nil
 }
 
-// fail notes that the solver had no answer: what was found without it stands.
+// fail records that the solver had no answer; results found without it stay.
 func (c *roundings) fail(what string, err error) {
 	if c.failed = fmt.Sprintf("The solver had no answer to the %s within its limits.", what); err != nil {
 		c.failed = fmt.Sprintf("The solver had no answer to the %s: %v.", what, err)
 	}
 }
 
-// coarser takes a view of half as many groups, for which the solver may have an answer.
+// coarser switches to a view with half as many groups, for which the solver may have an answer.
 func (c *roundings) coarser(ctx context.Context) error {
 	n := c.s.groups() / 2
 	if n < 8 {
@@ -364,9 +365,9 @@ func (c *roundings) coarser(ctx context.Context) error {
 // errCoarsest says that there is no coarser view.
 var errCoarsest = errors.New("the solver has no answer even in the coarsest view")
 
-// relaxed solves the linear relaxation and rounds it at several thresholds; the peak returned is that of the
-// threshold that came nearest to the limit from below, or else nearest; 0 where the solver had no answer and
-// the view is a coarser one now.
+// relaxed solves the linear relaxation and rounds it at several thresholds. It returns the peak of the
+// threshold that is nearest to the limit from below, or else nearest; 0 if the solver had no answer and the
+// view is now a coarser one.
 func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	q := c.program(budget)
 	o := milp.Options{LPOnly: true, MaxWork: relaxedWork, TimeLimit: wholeTime, Solver: milp.SolverWASM,
@@ -412,7 +413,7 @@ func (c *roundings) relaxed(ctx context.Context, budget int64) (int64, error) {
 	return nearest, nil
 }
 
-// program builds the program for a budget, of the same shape as the last one where that serves.
+// program builds the program for a budget, of the same shape as the last one if that is possible.
 func (c *roundings) program(budget int64) *program {
 	if budget < c.floor || c.floor < budget*3/4 {
 		c.floor, c.basis = budget*9/10, nil
@@ -420,7 +421,7 @@ func (c *roundings) program(budget int64) *program {
 	return newProgram(c.s, scope{budget: budget, floor: c.floor, reach: c.reach()})
 }
 
-// prove remembers what a solution for the real limit says of the view.
+// prove records what a solution for the real limit proves about the view.
 func (c *roundings) prove(q *program, sol *milp.Solution, budget int64) {
 	if budget != c.limit || math.IsInf(sol.Bound, 0) {
 		return
@@ -431,13 +432,13 @@ func (c *roundings) prove(q *program, sol *milp.Solution, budget int64) {
 	}
 }
 
-// near reports whether the best known is within the limit and, as far as the view goes, within the gap of the
-// least that runs again.
+// near reports whether the best known candidate is within the limit and, as far as the view can tell, within
+// the gap of the least rerun time.
 func (c *roundings) near() bool {
 	return c.bounded && c.best.peak <= c.limit && float64(c.best.Time) <= float64(c.lower)*(1+wholeGap)
 }
 
-// proved says in words what the solver proved of the view.
+// proved says what the solver proved about the view.
 func (c *roundings) proved() string {
 	switch least := float64(c.lower) / 1e6; {
 	case !c.bounded:
@@ -457,7 +458,7 @@ func (c *roundings) proved() string {
 	}
 }
 
-// solved solves the mixed-integer program as far as the limits go, from the best that is known.
+// solved solves the mixed-integer program as far as its limits allow, starting from the best known candidate.
 func (c *roundings) solved(ctx context.Context, budget int64) (int64, error) {
 	q := c.program(budget)
 	o := milp.Options{Gap: wholeGap, MaxNodes: wholeNodes, MaxWork: max(wholeWork/int64(q.m.NumRows()+1),
@@ -466,7 +467,7 @@ func (c *roundings) solved(ctx context.Context, budget int64) (int64, error) {
 	if c.most > 0 {
 		o.MaxWork = c.most
 	}
-	best := -1 // of what the program can express: a chain may be longer than its reach
+	best := -1 // among those that the program can express: a chain may be longer than its reach
 	for i := range c.views {
 		if x := &c.views[i]; best < 0 || x.beats(&c.views[best], c.limit) {
 			if p := q.point(x.kept); q.m.Check(p, false) == nil {

@@ -13,42 +13,42 @@ import (
 // Dynamic tensor rematerialisation.
 //
 // Problem: keep an iteration within a budget without knowing what comes: when memory is short, evict
-// something; when something evicted is read, make it again.
+// something; when something evicted is read, recompute it.
 //
-// Way chosen: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor
+// Approach: Kirisame, Lyubomirsky, Haan, Brennan, He, Roesch, Chen, Tatlock, "Dynamic Tensor
 // Rematerialization", ICLR 2021, arXiv 2006.09616. Ops are carried out in order. When what an op needs does
-// not fit, the resident tensor of the smallest
+// not fit, evict the resident tensor with the smallest
 //
 //	h = (c + cost of its evicted neighbourhood) / (m * s)
 //
-// goes, c being the time of the ops that make it, m its bytes, s the time since its last use. The evicted
-// neighbourhood is what would have to be made again with it or because of it: the evicted tensors that are
-// connected to it through evicted ones. As in the paper's h_eq it is kept in a union-find structure: evicting
-// joins components, making a tensor again takes its cost out of its component without splitting it.
+// where c is the time of the ops that make it, m its bytes, and s the time since its last use. The evicted
+// neighbourhood is what would have to be recomputed with it or because of it: the evicted tensors connected
+// to it through evicted ones. As in the paper's h_eq it is kept in a union-find structure: evicting joins
+// components; recomputing a tensor subtracts its cost from its component without splitting it.
 //
-// The policy is online; the iteration is known. So it is carried out here, once, on a simulated clock of op
+// The policy is online, but the iteration is known. So it runs here once, on a simulated clock of op
 // durations, and what it did becomes the plan: each eviction an absence, each materialisation a rerun.
 // Nothing looks ahead, except in the places named below.
 //
 // Our reading. A plan acts between ops: what is evicted for an op, or for a rerun before it, leaves at that
-// op's position, and what a rerun made in passing stays if memory allows, as in the paper; where it does not,
-// it is dropped within the rerun, smallest c/m first, when nothing else is left to evict. Only buffers that
-// can be made again whatever else is dropped are evicted ([chain.Builder.Recomputable]): the paper's tensors
-// are immutable and never freed for good, ours are changed in place and end. A buffer that nobody touches
-// again is not evicted: its end is recorded. Above exhaustive resident tensors each shortage looks at a
-// sample of them with a random start, the paper's own remedy (it samples sqrt(n)).
+// op's position. By-products of a rerun stay if memory allows, as in the paper; otherwise they are dropped
+// within the rerun, smallest c/m first, when nothing else is left to evict. Only buffers that can be
+// recomputed whatever else is dropped are evicted ([chain.Builder.Recomputable]): the paper's tensors are
+// immutable and never freed for good, while ours are changed in place and end. A buffer that is never touched
+// again is not evicted: its end is recorded. With more than exhaustive resident tensors, each shortage looks
+// at a sample of them with a random start, the paper's own remedy (it samples sqrt(n)).
 //
-// Complexity: O(ops + work), work being tensors looked at: at most exhaustive in each shortage, plus the
-// chains. Within one shortage a heap with lazy re-evaluation takes the minimum: evicting can only raise the
-// cost of the others, so that a stale minimum is re-evaluated and put back. Rejected: the exact neighbourhood
+// Complexity: O(ops + work), where work is the tensors looked at: at most exhaustive in each shortage, plus
+// the chains. Within one shortage a heap with lazy re-evaluation takes the minimum: evicting can only raise
+// the cost of the others, so a stale minimum is re-evaluated and put back. Rejected: the exact neighbourhood
 // e*, which walks the graph for every tensor at every eviction and which the paper finds hardly better.
 type dtr struct {
 	// withoutStaleness and withoutNeighbours take s and the neighbourhood out of h. For the ablation.
 	withoutStaleness, withoutNeighbours bool
 }
 
-// Up to exhaustive resident tensors a shortage looks at all of them, above at sampled ones; degree is how
-// many neighbours of one it looks at.
+// A shortage looks at all of up to exhaustive resident tensors, and of more at a sample of sampled; it looks
+// at degree neighbours of each.
 const (
 	exhaustive = 1024
 	sampled    = 256
@@ -67,8 +67,8 @@ func (dtr) Info() plan.Info {
 			"makes it again when it is read."}
 }
 
-// Plan implements [plan.Manager]. Request.Work bounds the ops that run again; 0 is 64 times the iteration or
-// 200,000, whichever is less, or twice the iteration where that is more. Beyond it nothing more is evicted.
+// Plan implements [plan.Manager]. Request.Work bounds the reruns; 0 is 64 times the iteration or 200,000,
+// whichever is less, or twice the iteration if that is more. After that nothing more is evicted.
 func (m dtr) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	tired := false
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
@@ -106,11 +106,11 @@ type online struct {
 	last    []int64     // of each buffer, when it was last used
 	held    []plan.OpID // of each buffer, the last position at which it was used, brought back or made
 	since   []plan.OpID // of each buffer that is evicted, its Release
-	cost    []int64     // of each buffer, the time of the ops that make what it holds now
+	cost    []int64     // for each buffer, the time of the ops that make its current contents
 	evicted []bool
 	away    *chain.Set
 	drops   []chain.Drop
-	again   int // ops run again
+	again   int // ops rerun
 	most    int
 	tired   bool
 	work    int64
@@ -144,7 +144,7 @@ func newOnline(p *plan.Problem, b *chain.Builder, m dtr, limit int64, r plan.Req
 	return o
 }
 
-// run carries the iteration out and returns what was evicted when.
+// run simulates the iteration and returns what was evicted when.
 func (o *online) run(ctx context.Context) ([]chain.Drop, error) {
 	for i := range o.p.Ops {
 		if i%256 == 0 && ctx.Err() != nil {
@@ -206,14 +206,14 @@ func (o *online) use(a plan.Access, i plan.OpID) {
 	}
 	g := plan.Gap{Buffer: b, After: i, Before: touches[o.next[b]].Op}
 	if g.Before <= i+1 {
-		return // no position lies between
+		return // there is no position between
 	}
 	if ok, _ := o.b.Recomputable(g); ok {
 		o.evictable.add(b)
 	}
 }
 
-// materialise brings the wanted buffers back before op i, with room for what the op allocates.
+// materialise brings the wanted buffers back before op i, and makes room for what the op allocates.
 func (o *online) materialise(i plan.OpID, wanted []plan.BufferID, fresh int64) error {
 	if len(wanted) == 0 {
 		o.shrink(i, o.live+fresh-o.limit)
@@ -224,7 +224,7 @@ func (o *online) materialise(i plan.OpID, wanted []plan.BufferID, fresh int64) e
 	if err != nil {
 		return err
 	}
-	for _, op := range c.Ops { // what the chain uses stays, what it makes in passing may stay
+	for _, op := range c.Ops { // what the chain uses stays; its by-products may stay
 		for _, a := range o.p.AccessesOf(op) {
 			if o.locked[a.Buffer] != i+1 && o.evicted[a.Buffer] && a.Mode.Writes() {
 				wanted = append(wanted, a.Buffer)
@@ -280,7 +280,7 @@ func (o *online) materialise(i plan.OpID, wanted []plan.BufferID, fresh int64) e
 	return nil
 }
 
-// shrink evicts until that many bytes are gained or nothing is left to evict, and returns what it gained.
+// shrink evicts until it has freed that many bytes or nothing is left to evict, and returns what it freed.
 func (o *online) shrink(i plan.OpID, bytes int64) (gained int64) {
 	if bytes <= 0 {
 		return 0
@@ -314,7 +314,7 @@ func (o *online) evict(b plan.BufferID, i plan.OpID) {
 	o.evictable.join(b)
 }
 
-// bring notes that a buffer is back from position i on.
+// bring records that a buffer is back from position i on.
 func (o *online) bring(b plan.BufferID, i plan.OpID) {
 	before := o.p.TouchesOf(b)[o.next[b]].Op
 	o.drops = append(o.drops, chain.Drop{Gap: plan.Gap{Buffer: b, After: o.held[b], Before: before},

@@ -16,38 +16,38 @@ import (
 //
 // Problem: planners decide tensor by tensor and op by op. Eager PyTorch has hooks on tensors saved for
 // backward (copy them out, bring them back) and torch.utils.checkpoint: a region of the forward pass saves
-// its inputs and what a policy says, and the first time that the backward pass unpacks one of the other
-// tensors, the whole region runs again and all of them are back.
+// its inputs and what a policy selects. The first time the backward pass unpacks one of the other tensors,
+// the whole region is rerun and all of them are back.
 //
-// Way chosen: keep of the decisions what that can express, and say what it cannot.
+// Approach: keep those decisions that this can express, and say what it cannot.
 //
-//   - Swaps stay if the tensor leaves behind a forward pass and returns to the backward pass of that pair, or
+//   - Swaps stay if the tensor leaves after a forward pass and returns to the backward pass of that pair, or
 //     of a later one ([plan.Problem.EagerRefusal]); they move to the moments at which hooks act (hooks.go).
-//   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one
-//     rerun of the decisions brings back; ranges that overlap are one region. A range within one module
-//     becomes that module's range where the module is at most twice as long and runs in one piece, since
+//   - Dropped tensors are gathered into regions, contiguous ranges of forward ops: the ops that make what one
+//     rerun of the decisions brings back. Overlapping ranges form one region. A range within one module
+//     becomes that module's range if the module is at most twice as long and runs in one piece, since
 //     checkpoints wrap modules.
-//   - A region runs again once, whole, where the first of its dropped tensors is needed. Ops all of whose
+//   - A region is rerun once, as a whole, where the first of its dropped tensors is needed. Ops all of whose
 //     outputs were saved do not run (selective checkpointing returns what it saved); the others do, in order.
-//   - A region's inputs are saved by its checkpoint. So where an input is dropped, either its maker joins the
-//     region or the input is kept: it joins as long as the region stays below a quarter of the forward pass
+//   - A region's inputs are saved by its checkpoint. So if an input is dropped, either its producer joins the
+//     region or the input is kept. It joins as long as the region stays below a quarter of the forward pass
 //     or twice what was dropped. A swapped input comes back in time, or stays.
 //   - Whatever is left over is kept in memory.
 //
-// Our reading: a region's inputs that the recording frees before the backward pass needs them would be kept
-// alive by the checkpoint; a plan cannot lengthen a lifetime, so that their makers join the region. An output
-// of the region that is in memory is written over with the bytes it has, while PyTorch would allocate it
+// Our reading: inputs of a region that the recording frees before the backward pass needs them would be kept
+// alive by the checkpoint. A plan cannot lengthen a lifetime, so their producers join the region. An output
+// of the region that is in memory is overwritten with the bytes it has, while PyTorch would allocate it
 // twice.
 //
-// Complexity: O(regions x (ops of the region + accesses)), a region being tried again each time it grows.
-// Rejected: one region for every layer, whatever was decided: it throws away what the planner chose.
+// Complexity: O(regions x (ops of the region + accesses)), because a region is tried again each time it
+// grows. Rejected: one region for every layer, whatever was decided: it discards what the planner chose.
 
 // maxGrowth bounds how often a region grows before its buffers are kept instead.
 const maxGrowth = 32
 
-// Eager returns the part of the decisions that eager PyTorch can carry out, with notes for a person on what
-// was lost: one sentence each. The plan made from it may be marked [plan.TorchEager]. Its error wraps
-// [plan.ErrInvalid] where the decisions do not belong to the problem.
+// Eager returns the part of the decisions that eager PyTorch can carry out, with notes about what was lost,
+// one sentence each. The plan made from it may be marked [plan.TorchEager]. Its error wraps [plan.ErrInvalid]
+// if the decisions do not belong to the problem.
 func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) {
 	e := &eager{p: p, b: chain.New(p), pairs: pairs(p), kept: map[string]int{}}
 	e.away = e.b.NewSet()
@@ -93,7 +93,7 @@ type eager struct {
 	notes []string
 }
 
-// region is a range of forward ops with what it drops.
+// region is a range of forward ops and what it drops.
 type region struct {
 	lo, hi plan.OpID
 	drops  []int32 // in eager.drops
@@ -130,7 +130,7 @@ func (e *eager) sort(d *plan.Decisions) {
 			continue
 		}
 		if seen[x.Buffer] {
-			continue // gone a second time: it leaves once, behind the forward pass
+			continue // a second absence: it leaves only once, after the forward pass
 		}
 		seen[x.Buffer] = true
 		if x.How == plan.Swap {
@@ -149,8 +149,8 @@ func (e *eager) sort(d *plan.Decisions) {
 	})
 }
 
-// crossing returns the gap of a buffer that a position lies in: between its last touch before it and its
-// first from it on; -1 and -1 where one of them is missing.
+// crossing returns the gap of a buffer around a position: between its last touch before it and its first from
+// it on; -1 and -1 if one of them is missing.
 func crossing(p *plan.Problem, b plan.BufferID, at plan.OpID) plan.Gap {
 	t := p.TouchesOf(b)
 	k := plan.FirstTouch(t, at)
@@ -163,7 +163,7 @@ func crossing(p *plan.Problem, b plan.BufferID, at plan.OpID) plan.Gap {
 // made returns the first op that touches a buffer.
 func (e *eager) made(b plan.BufferID) plan.OpID { return e.p.TouchesOf(b)[0].Op }
 
-// regions gathers the drops: those of one rerun together, ranges that overlap joined.
+// regions gathers the drops: those of one rerun together, overlapping ranges joined.
 func (e *eager) regions(d *plan.Decisions) {
 	type run struct{ fetch, begin plan.OpID } // of one pair: a region is a piece of one forward pass
 	byRun := map[run]int{}
@@ -300,7 +300,7 @@ func (e *eager) settle() plan.Decisions {
 	}
 }
 
-// first returns where the first of a region's drops is needed.
+// first returns where the first of a region's dropped tensors is needed.
 func (e *eager) first(r *region) plan.OpID {
 	x := plan.OpID(math.MaxInt32)
 	for _, k := range r.drops {
@@ -309,10 +309,10 @@ func (e *eager) first(r *region) plan.OpID {
 	return x
 }
 
-// chain returns the ops of a region that run again, and the buffers that come back.
+// chain returns the ops of a region that are rerun, and the buffers that come back.
 func (e *eager) chain(r *region, x plan.OpID) (ops []plan.OpID, wanted []plan.BufferID) {
 	for _, k := range r.drops {
-		if b := e.drops[k].Buffer; b != plan.NoBuffer { // else it is kept since another region was looked at
+		if b := e.drops[k].Buffer; b != plan.NoBuffer { // else kept since another region was processed
 			wanted = append(wanted, b)
 		}
 	}
@@ -389,10 +389,10 @@ func (e *eager) keep(r *region, why string) {
 	}
 }
 
-// decisions returns what is left.
+// decisions returns the remaining decisions.
 func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
 	out := plan.Decisions{Absences: slices.Clone(e.swaps)}
-	// Copies back queue up, so that what is needed first has to come first.
+	// Copies back queue up, so what is needed first must come first.
 	slices.SortStableFunc(out.Absences, func(x, y plan.Absence) int {
 		return cmp.Compare(x.Before, y.Before)
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// runnable returns the plan of what is left of pl's decisions in eager PyTorch, placed.
+// runnable returns the plan, with places, of those of pl's decisions that eager PyTorch can carry out.
 func runnable(t *testing.T, p *plan.Problem, pl *plan.Plan, opt place.Options) *plan.Plan {
 	t.Helper()
 	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: pl.Absences, Reruns: pl.Reruns,
@@ -146,7 +146,7 @@ func TestWhatAnEarlierRegionReadsIsKeptByALaterOne(t *testing.T) {
 	b.Op("input", traces.PhaseForward, 1, nil, []plan.BufferID{in})
 	b.P.Ops[0].Rerunnable = false
 	b.Op("z", traces.PhaseForward, 1, []plan.BufferID{in}, []plan.BufferID{z})
-	for range 20 { // so far apart that they are not run again as one
+	for range 20 { // so far apart that they are not rerun as one
 		b.Op("between", traces.PhaseForward, 1, []plan.BufferID{in},
 			[]plan.BufferID{b.Buffer("other", 8, timeline.Temporary)})
 	}

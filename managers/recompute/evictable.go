@@ -7,11 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// evictable is what the online policy may evict, with the components of what it has evicted.
+// evictable is what the online policy may evict, and the components of what it has evicted.
 //
-// The members are a list with a hole filled by its last member, so that the order is a function of what
-// happened and a sample is a walk with a random start. Components are a union-find forest over fresh nodes: a
-// buffer that comes back and goes again gets a new node, since nodes cannot leave a component.
+// The members are a list in which the last member fills a hole, so that their order depends only on what
+// happened, and a sample is a walk with a random start. Components are a union-find forest over fresh nodes:
+// a buffer that comes back and leaves again gets a new node, since nodes cannot leave a component.
 type evictable struct {
 	o       *online
 	members []plan.BufferID
@@ -48,8 +48,7 @@ func (q *evictable) remove(b plan.BufferID) {
 	}
 }
 
-// begin scores the members for a shortage at position i, where they are many and all is false a sample of
-// them.
+// begin scores the members for a shortage at position i: a sample of them if there are many and all is false.
 func (q *evictable) begin(i plan.OpID, all bool) {
 	q.heap = q.heap[:0]
 	n, from, stride := len(q.members), 0, 1
@@ -68,7 +67,7 @@ func (q *evictable) begin(i plan.OpID, all bool) {
 	heap.Init(&q.heap)
 }
 
-// least takes the member of the smallest h out, ok false where none is left.
+// least removes and returns the member with the smallest h; ok is false if none is left.
 func (q *evictable) least() (b plan.BufferID, ok bool) {
 	for len(q.heap) > 0 {
 		s := &q.heap[0]
@@ -129,7 +128,7 @@ func (q *evictable) neighbours(b plan.BufferID, f func(plan.BufferID)) {
 			}
 		}
 		if touches[k].Mode == plan.Write {
-			return // what it held before is another tensor
+			return // its earlier contents were another tensor
 		}
 	}
 }

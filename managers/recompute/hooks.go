@@ -7,14 +7,14 @@ import (
 
 // When hooks act.
 //
-// Problem: a plan moves a tensor at any position, and a training only acts when autograd saves a tensor or
-// needs one. There a copy starts at the first save, memory is given back at a later save or where the
-// outermost module ends, and a copy back starts at a load. A plan that says otherwise predicts what nobody
+// Problem: a plan can move a tensor at any position, but a training only acts when autograd saves a tensor or
+// needs one. There a copy starts at the first save, memory is released at a later save or where the outermost
+// module ends, and a copy back starts at a load. A plan with other positions predicts something that nobody
 // carries out.
 //
-// Chosen approach: where the recording has saves and loads, swaps move to the moments at which hooks act on
-// them, and wait as the streams of a training do: compute waits for the copy out when the memory is given
-// back, and the copy back waits for what compute was given before it.
+// Approach: if the recording has saves and loads, swaps move to the moments at which hooks act on them, and
+// wait as the streams of a training do: compute waits for the copy out when the memory is released, and the
+// copy back waits for the compute issued before it.
 
 // hooked moves a swap to the moments at which hooks carry it out. It returns false if the tensor would have
 // to be back before it has left.
@@ -23,7 +23,7 @@ func (e *eager) hooked(x *plan.Absence) bool {
 		return true
 	}
 	first, last := e.saved(x)
-	// The first load gives back whatever was to go later.
+	// The first load releases whatever was to leave later.
 	x.After, x.Release = first, max(min(e.givenBack(x.Release), e.load(first)), last+1)
 	x.Fetch = min(max(e.load(x.Fetch), x.Release), x.Before)
 	x.Blocking, x.Paced, x.Joined = true, true, 0
@@ -49,8 +49,8 @@ func (e *eager) saved(x *plan.Absence) (first, last plan.OpID) {
 	return first, last
 }
 
-// givenBack returns the position from which on memory is free that a plan gives back at a position: the next
-// save or load, or the end of the outermost module.
+// givenBack returns the position from which memory is free that a plan releases at a position: the next save
+// or load, or the end of the outermost module.
 func (e *eager) givenBack(at plan.OpID) plan.OpID {
 	for ; int(at) < len(e.p.Ops); at++ {
 		op := &e.p.Ops[at]

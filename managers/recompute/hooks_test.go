@@ -48,15 +48,15 @@ func hookedStep(changes bool) (p *plan.Problem, x plan.BufferID) {
 }
 
 // TestSwapsMoveToTheMomentsAtWhichHooksAct compares with what the agent does: it copies at the first save,
-// gives memory back at a save or behind the outermost module, and brings tensors back at a load.
+// releases memory at a save or after the outermost module, and brings tensors back at a load.
 func TestSwapsMoveToTheMomentsAtWhichHooksAct(t *testing.T) {
 	p, x := hookedStep(false)
 	for _, c := range []struct{ release, fetch, wantRelease, wantFetch plan.OpID }{
 		{4, 10, 5, 10}, // at the next save
-		{5, 10, 5, 10}, // a save gives back before it saves
+		{5, 10, 5, 10}, // a save releases before it saves
 		{6, 10, 7, 10}, // the outermost module ends before the loss
 		{8, 10, 8, 10}, // at a load
-		{9, 9, 8, 10},  // the first load gives back all that is left
+		{9, 9, 8, 10},  // the first load releases all that is left
 		{4, 6, 5, 8},
 	} {
 		d, notes, err := recompute.Eager(p, plan.Decisions{Absences: []plan.Absence{

@@ -14,16 +14,16 @@ import (
 
 // Recomputation and offloading together on a chain.
 //
-// Problem: rotor leaves the link idle, and a manager that only swaps has nothing but the link: what one
-// forward pass can copy out is a part of what has to go. Compute and link are two resources, and the best
-// plan uses both.
+// Problem: rotor leaves the link idle, and a manager that only swaps uses nothing but the link: in one
+// forward pass it can copy out only a part of what must leave. Compute and link are two resources, and the
+// best plan uses both.
 //
-// Way chosen: the program of Beaumont, Eyraud-Dubois, Shilova, "Efficient Combination of Rematerialization
-// and Offloading for Training DNNs", NeurIPS 2021 (POFO), in our reading. In the forward pass each result
-// that is held, and what stays inside a stage that is held as a whole, is either kept in memory or goes to
-// the host; what runs again later is rotor's business, C(s, t, m). With P(s, away, b, m) for the least time
-// added by the stages from s on, where m bytes are left for them, the input of s is on the host or not, and
-// copies out of b are still to be made when s begins,
+// Approach: the program of Beaumont, Eyraud-Dubois, Shilova, "Efficient Combination of Rematerialization and
+// Offloading for Training DNNs", NeurIPS 2021 (POFO), in our reading. In the forward pass each result that is
+// held, and the inside of a stage that is held as a whole, either stays in memory or goes to the host. Later
+// reruns are rotor's, C(s, t, m). Let P(s, away, b, m) be the least time added by the stages from s on, with
+// m bytes left for them, the input of s on the host or not, and copies out of b still to be made when s
+// begins. Then
 //
 //	P(s, away, b, m) = least over j of
 //	    P(j+1, no,  b - forward(s..j),             m - result of j) + C(s, j, m - copies - input)
@@ -31,22 +31,22 @@ import (
 //	  and over the ways to hold stage s as a whole, inside and result each in memory or on the host,
 //	  and  wait + P(s, away, b - wait, m)
 //
-// where copies are the bytes of b, which are in memory still, and the input counts where it is away: its
-// stage needs it back. A copy hides behind compute as long as what is left of b fits into memory, and costs
-// the wait for it otherwise. The backward pass is taken for the forward pass in a mirror: copies back are
-// made in the opposite order, and compute has more time for them there, so that they wait no longer.
+// where copies are the bytes of b, which are still in memory, and the input counts if it is away, because its
+// stage needs it back. A copy hides behind compute as long as the rest of b fits into memory; otherwise it
+// costs the wait. The backward pass is taken for a mirror image of the forward pass: copies back are made in
+// the opposite order, and compute has more time for them there, so they cause no longer waits.
 //
-// Release and fetch follow from the times at which the copies end and have to begin, as far as memory allows;
-// the outcome is estimated with both lanes of the link, and of the program's budgets the one is taken whose
-// plan meets the real one and takes the least time by that estimate.
+// Release and fetch follow from the times at which copies end and must begin, as far as memory allows. The
+// result is estimated with both lanes of the link. Of the program's budgets, we take the one whose plan meets
+// the real budget and has the least estimated time.
 //
-// Our reading, and what of the paper is not done: we had its abstract and not its text, so that the state
-// above is ours. The paper claims optimal sequences; ours counts time and memory in steps, and claims
-// nothing. Copies that a slow link cannot end before the turn are counted as if they could go on. Stages are
-// those of rotor. Where there are no copy engines nothing is offloaded.
+// Our reading, and what differs from the paper: we had its abstract and not its text, so the state above is
+// ours. The paper claims optimal sequences; ours counts time and memory in steps, and claims nothing. Copies
+// that a slow link cannot finish before the turn are counted as if they could continue. Stages are those of
+// rotor. Without copy engines nothing is offloaded.
 //
-// Complexity: rotor's, and O(stages^2 x steps of time x units). Rejected: a price for a nanosecond of copying
-// in place of b, which hides where on the way the link is short.
+// Complexity: rotor's, and O(stages^2 x steps of time x units). Rejected: a price per nanosecond of copying
+// in place of b, which hides where along the way the link is short.
 type pofo struct{}
 
 // POFO returns the manager "pofo": rotor with results that may go to the host.
@@ -82,11 +82,11 @@ type offloads struct {
 type offload struct {
 	plan.Gap
 	bytes, out, in int64     // size and times of its copies
-	due            plan.OpID // where it has to be back: before its gap ends, if ops run again for it
+	due            plan.OpID // where it must be back: before its gap ends if reruns need it
 }
 
-// decide returns what takes the least time within the limit on live bytes, as far as the program and the
-// estimate tell, else what takes the least memory.
+// decide returns the decisions with the least time within the limit on live bytes, as far as the program and
+// the estimate can tell, or those with the least memory.
 func (o *offloads) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	if limit <= 0 {
 		return plan.Decisions{}, 0, nil
@@ -117,7 +117,7 @@ func (o *offloads) decide(ctx context.Context, limit int64) (plan.Decisions, int
 	return best.Decisions, work, ctx.Err()
 }
 
-// realizations bounds how often decisions are made again for reruns and stalls that move their copies.
+// realizations bounds how often decisions are recomputed because reruns and stalls move their copies.
 const realizations = 4
 
 // realize gives what leaves its positions, within a limit.
@@ -201,8 +201,8 @@ func (o *offloads) positions(drops []chain.Drop, outs []offload, reach []int64, 
 }
 
 // estimate returns when compute reaches each position, and the end: ops on one stream, reruns before their
-// ops, and one lane each way for copies. A release waits for its copy out, and who needs a value for its copy
-// back.
+// ops, and one lane each way for copies. A release waits for its copy out, and an op that needs a value for
+// its copy back.
 func (o *offloads) estimate(outs []offload, swaps []plan.Absence, reruns []plan.Rerun) ([]int64, int64) {
 	n := len(o.p.Ops)
 	reach := make([]int64, n+1)

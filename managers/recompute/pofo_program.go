@@ -16,7 +16,7 @@ type offloadProgram struct {
 	tick   int64 // nanoseconds that a step of b counts
 	most   int   // the most steps of b
 	clock  []int // of each stage, the steps of compute before it
-	under  []int // of so many steps of b, the units that their bytes take
+	under  []int // the units that the bytes of each number of steps of b take
 	result []int // of each stage, the steps that copying its result takes
 	inside []int // and what stays inside
 	least  [][]int64
@@ -69,10 +69,10 @@ func (g *offloadProgram) steps(list []int32) int {
 
 // move is one way on from a state of the program.
 type move struct {
-	upTo                 int // the last stage of what is decided
+	upTo                 int // the last stage that the move decides
 	sweep                bool
 	insideOut, resultOut bool
-	need                 int // units, at the least, input and copies aside
+	need                 int // minimum units, excluding input and copies
 	keeps                int // units that stay in memory
 	copies               int // steps of copying
 }
@@ -180,13 +180,13 @@ func (g *offloadProgram) left(s int, away bool, b, m int) int {
 	return m
 }
 
-// after returns the steps of copying that are left behind a move, and whether these are not too many.
+// after returns the steps of copying that remain after a move, and whether these are not too many.
 func (g *offloadProgram) after(s, b int, w *move) (int, bool) {
 	b = max(b-(g.clock[w.upTo+1]-g.clock[s]), 0) + w.copies
 	return b, b <= g.most
 }
 
-// takes returns the time of a move, and of all behind it.
+// takes returns the time of a move and of all moves after it.
 func (g *offloadProgram) takes(s int, away bool, b, m int, w *move) int64 {
 	if away && s == 0 {
 		return never
@@ -209,15 +209,15 @@ func (g *offloadProgram) takes(s int, away bool, b, m int, w *move) int64 {
 	return min(v, never)
 }
 
-// decisions returns what is dropped and what goes to the host with m units; with fewer than suffice, what the
-// fewest that suffice give.
+// decisions returns what to drop and what to send to the host with m units; if these do not suffice, the
+// result for the fewest that do.
 func (g *offloadProgram) decisions(m int) ([]chain.Drop, []offload) {
 	whole := g.least[g.state(0, false, 0)]
 	for m = min(max(m, 0), g.top); m < g.top && whole[m] >= never; {
 		m++
 	}
-	fetch := make([]plan.OpID, len(g.c.acts)) // of each activation, 0 where it is kept
-	due := make([]plan.OpID, len(g.c.acts))   // of what goes to the host, where it has to be back
+	fetch := make([]plan.OpID, len(g.c.acts)) // for each activation, 0 if it is kept
+	due := make([]plan.OpID, len(g.c.acts))   // where each activation sent to the host must be back
 	for i := range fetch {
 		fetch[i] = g.c.acts[i].Before
 	}
@@ -255,7 +255,7 @@ func (g *offloadProgram) decisions(m int) ([]chain.Drop, []offload) {
 	return drops, outs
 }
 
-// follow walks through the best moves with m units, and tells what is held from which position on, and what
+// follow walks through the best moves with m units, and reports what is held from which position on, and what
 // goes to the host until when.
 func (g *offloadProgram) follow(m int, hold, send func([]int32, plan.OpID)) {
 	s, away, b := 0, false, 0

@@ -17,30 +17,31 @@ import (
 //	U[t,g]           bytes of items held while group g runs in stage t
 //
 // The paper has R and S over all pairs of nodes, and FREE, products of them linearised, for what leaves
-// memory within a stage. Here the forward pass does not run ops again (nothing is short yet), and M says the
-// same as FREE with fewer variables: an item is held as long as a later reader, the stage itself or the next
-// stage wants it. S and M need no wholeness: given whole R, the least S and M that satisfy the rows are
-// whole, and less memory is never worse.
+// memory within a stage. Here the forward pass does not rerun ops (memory is not short yet), and M expresses
+// the same as FREE with fewer variables: an item is held as long as a later reader, the stage itself or the
+// next stage needs it. S and M need not be integer: given integer R, the least S and M that satisfy the rows
+// are integer, and less memory is never worse.
 //
-// Which pairs have a variable: a group runs again only in the stages from reach before the first need of what
-// it makes to the last in which it is useful. Before that, what is out of memory cannot come back and nobody
-// reads it, so that S is one variable for all those stages: giving it up between them is never better than
-// giving it up at once. That is exact; reach is not, see checkmate.go.
+// Which pairs have a variable: a group is rerun only in the stages from reach before the first need of its
+// output to the last in which it is useful. Before that, an absent item cannot come back and nobody reads it,
+// so S is one variable for all those stages: giving it up between them is never better than giving it up at
+// once. That is exact; reach is not, see checkmate.go.
 //
-// Memory rows are soft: Over is what they are exceeded by, at a price above any recomputing, so that a budget
-// that cannot be met in the coarse view still yields its nearest miss.
+// Memory rows are soft: Over is the excess, at a price above any recomputation, so that a budget that cannot
+// be met in the coarse view still yields its nearest miss.
 type program struct {
 	s    *stages
 	m    milp.Model
-	run  [][]milp.Var // of each stage and group; none where it makes no sense
+	run  [][]milp.Var // for each stage and group; none if it makes no sense
 	keep [][]milp.Var // of each item and stage up to its last need
 	over milp.Var
 	unit float64 // nanoseconds that cost 1
-	// floor is the budget below which the rows say nothing reliable: one that holds at it anyway is left out.
+	// floor is the budget below which the rows say nothing reliable: a row that holds at it anyway is left
+	// out.
 	floor int64
 	row   []milp.Term // scratch
 
-	// What point needs to work variables out from others, each behind those that it depends on.
+	// What point needs to compute variables from others, each after those that it depends on.
 	holds   []hold
 	bounded int // holds that have their rows
 	defs    []definition
@@ -68,16 +69,15 @@ const none milp.Var = -1
 // mib is the unit of memory in the program: rows of about equal size suit a solver with absolute tolerances.
 const mib = 1 << 20
 
-// scope is what a program is built for.
+// scope is what to build a program for.
 type scope struct {
-	// budget is in bytes. Which rows are written depends on floor alone, the least budget to be asked about,
-	// so that programs of several budgets share the basis of a solution.
+	// budget is in bytes. floor, the least budget to be asked about, alone decides which rows are written, so
+	// that programs for several budgets share the basis of a solution.
 	budget, floor int64
-	// reach is the number of stages before the first one that needs what a group makes, from which on the
-	// group may run again.
+	// reach is how many stages before the first one that needs a group's output the group may be rerun.
 	reach int
-	// apart gives S a variable of its own in every stage, where one would do. For the test that it changes
-	// nothing.
+	// apart gives S a variable of its own in every stage, where one would be enough. For the test that this
+	// changes nothing.
 	apart bool
 }
 
@@ -99,7 +99,7 @@ func newProgram(s *stages, o scope) *program {
 			useful[g] = max(useful[g], s.items[v].last())
 		}
 	}
-	for changed := true; changed; { // mostly once: readers come behind what they read
+	for changed := true; changed; { // usually once: readers come after what they read
 		changed = false
 		raise := func(g int32, to int) {
 			if useful[g] < to {
@@ -145,8 +145,8 @@ func newProgram(s *stages, o scope) *program {
 	return q
 }
 
-// early returns the first stage in which each group may run again: reach stages before the first that needs
-// what it makes, or whose group runs it as well.
+// early returns the first stage in which each group may be rerun: reach stages before the first that needs
+// its output, or whose group runs it as well.
 func (s *stages) early(reach int) []int {
 	early := make([]int, s.groups())
 	for g := range early {
@@ -178,7 +178,7 @@ func (s *stages) firstUses(early []int) []int {
 	return use
 }
 
-// term adds a variable to the row at hand, unless there is none.
+// term adds a variable to the current row, unless there is none.
 func (q *program) term(v milp.Var, coef float64) {
 	if v != none {
 		q.row = append(q.row, milp.Term{Var: v, Coef: coef})
@@ -197,7 +197,7 @@ func (q *program) kept(v int32, t int) milp.Var {
 	return q.keep[v][t]
 }
 
-// correctness says that whatever is read is there.
+// correctness requires that whatever is read is present.
 func (q *program) correctness() {
 	s := q.s
 	for v := range s.items {
@@ -236,7 +236,7 @@ func (q *program) correctness() {
 	}
 }
 
-// limit closes a memory row: fixed bytes and the terms at hand stay within the budget. A row that cannot be
+// limit closes a memory row: fixed bytes and the row's terms stay within the budget. A row that cannot be
 // exceeded is left out.
 func (q *program) limit(budget, fixed int64) {
 	worst := float64(fixed) / mib
@@ -250,8 +250,8 @@ func (q *program) limit(budget, fixed int64) {
 	q.soft(float64(budget-fixed) / mib)
 }
 
-// memory says that the budget holds at the worst moment of every group, of every stage and of every run in a
-// stage.
+// memory requires that the budget holds at the worst moment of every group, of every stage and of every run
+// in a stage.
 func (q *program) memory(budget int64) {
 	s := q.s
 	for _, m := range s.forward {
@@ -278,8 +278,8 @@ func (q *program) memory(budget int64) {
 }
 
 // slots writes the rows of one stage's rerun, from the last group to the first. What is held while a group
-// runs is a variable U of its own, which differs from that of the group behind it by a few items: so rows
-// stay short, where spelled out each would name every item.
+// runs is a variable U of its own, which differs from that of the next group by a few items. So rows stay
+// short; spelled out, each would name every item.
 func (q *program) slots(t int, budget int64) {
 	s := q.s
 	held := make([]milp.Var, len(s.items)) // of each item, until its next reader in the stage
@@ -296,7 +296,7 @@ func (q *program) slots(t int, budget int64) {
 			q.term(held[v], float64(s.items[v].bytes)/mib)
 		}
 	}
-	last := none // U of the group behind; the row at hand is what has changed since
+	last := none // U of the next group; the current row is what has changed since
 	for g := s.groups() - 1; g >= 0; g-- {
 		var own int64
 		// up to here it counted as made before, from here on as kept from the stage before or not there
@@ -304,7 +304,7 @@ func (q *program) slots(t int, budget int64) {
 			bytes := s.items[v].bytes
 			own += bytes
 			if q.run[t][g] == none && held[v] == q.kept(v, t) && !used[v] {
-				continue // one and the same, before and behind
+				continue // the same before and after
 			}
 			if used[v] {
 				natural -= bytes
@@ -363,7 +363,7 @@ func (q *program) bounds() {
 	}
 }
 
-// record keeps the row at hand for [program.point].
+// record keeps the current row for [program.point].
 func (q *program) record() (at, end int) {
 	at = len(q.terms)
 	q.terms = append(q.terms, q.row...)
@@ -389,9 +389,9 @@ func (q *program) rounded(x []float64, threshold float64) func(v int32, t int) b
 	}
 }
 
-// spread reads from a solution what the forward pass leaves, where that is fractions: of a stretch of items a
-// third of each, say, every third is kept. What is left over of one item's bytes counts for the next, so that
-// as many bytes are kept as the solution keeps.
+// spread reads from a solution what the forward pass leaves, if that is fractional: if a third of each item
+// in a stretch is kept, every third item is. Remaining bytes of one item count for the next, so that as many
+// bytes are kept as in the solution.
 func (q *program) spread(x []float64) func(v int32) bool {
 	keep := make([]bool, len(q.keep))
 	var owed float64
@@ -431,8 +431,8 @@ func (q *program) least(x []float64) func(v int32, t int) bool {
 	return func(v int32, t int) bool { return t < len(keep[v]) && keep[v][t] }
 }
 
-// point returns the solution that keeping comes to, for a search to begin with: kept says which items are in
-// memory when a stage begins.
+// point returns the solution for what is kept, as a start for a search. kept says which items are in memory
+// when a stage begins.
 func (q *program) point(kept func(v int32, t int) bool) []float64 {
 	s := q.s
 	x := make([]float64, q.m.NumVars())

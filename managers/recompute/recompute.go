@@ -1,5 +1,5 @@
-// Package recompute holds the managers that drop activations and run their ops again. One of them, pofo, also
-// sends results to the host.
+// Package recompute has the managers that drop activations and rerun their ops. One of them, pofo, also sends
+// results to the host.
 //
 // Its duties:
 //   - sqrt: segments of about sqrt(n) layers, re-run whole (Chen 2016);
@@ -11,7 +11,7 @@
 //   - checkmate and checkmate-lp: a mixed-integer program over stages, solved or rounded (Jain 2020);
 //   - [Eager]: turns any decisions into what PyTorch can carry out today.
 //
-// What runs again for a dropped buffer is package chain's business; where buffers lie is package place's.
+// Package chain determines what to rerun for a dropped buffer; package place determines where buffers lie.
 package recompute
 
 import (
@@ -51,7 +51,7 @@ func pairs(p *plan.Problem) []plan.Pair {
 func turn(p *plan.Problem) plan.OpID { return pairs(p)[0].Turn }
 
 // activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in the order
-// in which the buffers are made.
+// in which the buffers are produced.
 func activations(p *plan.Problem, b *chain.Builder, in plan.Pair) []activation {
 	var all []activation
 	for _, g := range b.Gaps(1, 1) {

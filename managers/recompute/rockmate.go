@@ -14,30 +14,30 @@ import (
 
 // Optimal inside blocks, and the chain's program across them.
 //
-// Problem: rotor holds all of what stays inside a block of the network, or nothing of it. Inside a
-// transformer's block some tensors are large and cheap to make again and others are dear. A program over
-// single ops (checkmate) sees that, and is out of reach for a whole network.
+// Problem: rotor holds either everything that stays inside a block of the network, or nothing. Inside a
+// transformer block some tensors are large and cheap to recompute, others expensive. A program over single
+// ops (checkmate) sees that, but cannot solve a whole network.
 //
-// Way chosen: Zhao, Le Hellard, Eyraud-Dubois, Gusak, Beaumont, "Rockmate: an efficient, fast, automatic and
+// Approach: Zhao, Le Hellard, Eyraud-Dubois, Gusak, Beaumont, "Rockmate: an efficient, fast, automatic and
 // generic tool for re-materialization in PyTorch", ICML 2023. The network is cut into blocks. Each block is
-// solved by itself for several amounts of memory, and every solution is one more way to run the block
-// forward and backward: so many bytes held in between, so much time to make the rest again. The dynamic
-// program of rotor then chooses among these ways for each block, beside running it without holding anything.
-// Blocks that look the same are solved once.
+// solved on its own for several amounts of memory. Every solution is one more way to run the block forward
+// and backward: some bytes are held in between, and recomputing the rest takes some time. The dynamic program
+// of rotor then chooses among these ways for each block, or runs it without holding anything. Blocks that
+// look the same are solved once.
 //
-// Inside a block we try every set of tensors to hold, and make what is not held again where the block's
-// backward pass first needs it, from what is there then. Solutions that another beats in bytes held, in time
-// and in the peak of the backward pass are left out, and of the rest a few are taken, evenly spread over the
+// Inside a block we try every set of tensors to hold, and recompute the others where the block's backward
+// pass first needs them, from what is present then. Solutions that are worse than another in bytes held, in
+// time and in the peak of the backward pass are dropped. Of the rest a few are taken, evenly spread over the
 // bytes that they hold.
 //
-// What of the paper is not done: its blocks are solved by an integer program that may run an op more than
-// once, in any order, and hold a tensor for a part of the backward pass; ours makes each tensor again once
-// for each use. Blocks are the stages of rotor, found in the recording, where the paper traces the PyTorch
-// module and simplifies its graph. Where a block has more than eight tensors, neighbours go together.
+// What differs from the paper: it solves blocks by an integer program that may run an op more than once, in
+// any order, and hold a tensor for a part of the backward pass; ours recomputes each tensor once for each
+// use. Our blocks are the stages of rotor, found in the recording; the paper traces the PyTorch module and
+// simplifies its graph. If a block has more than eight tensors, neighbours are grouped.
 //
-// Complexity: 2^groups chains for each block that looks like no other, groups being eight or as few as the
-// work allows; then rotor's, times the number of ways. Rejected: the integer program by HiGHS, which takes
-// longer to start than all sets of a block take to try.
+// Complexity: 2^groups chains for each distinct block, with eight groups or as few as the work allows; then
+// rotor's, times the number of ways. Rejected: the integer program with HiGHS, which takes longer to start
+// than trying all sets of a block.
 type rockmate struct{}
 
 // Rockmate returns the manager "rockmate": rotor with blocks that are solved by themselves.
@@ -201,7 +201,7 @@ func (s *blocks) group(i int) [][]int {
 	return groups
 }
 
-// holding returns what it takes to hold a part of a stage, and to make the rest again where its backward pass
+// holding returns the cost of holding a part of a stage and recomputing the rest where its backward pass
 // needs it.
 func (s *blocks) holding(i int, set *chain.Set, kept []int) holding {
 	st := &s.c.stages[i]

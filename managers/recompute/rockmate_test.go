@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stepOf returns the step time of a manager's plan, plantest.Never where it does not fit.
+// stepOf returns the step time of a manager's plan, plantest.Never if it does not fit.
 func stepOf(t *testing.T, m plan.Manager, p *plan.Problem, budget int64) int64 {
 	t.Helper()
 	pl, err := m.Plan(t.Context(), p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}})
@@ -32,8 +32,8 @@ func stepOf(t *testing.T, m plan.Manager, p *plan.Problem, budget int64) int64 {
 	return x.StepTime
 }
 
-// layered is a training of blocks that each keep a small tensor that is dear to make and a large one that is
-// cheap, as dropout after attention does.
+// layered is a training of blocks that each keep a small tensor that is expensive to make and a large one
+// that is cheap, as dropout after attention does.
 func layered(blocks int) *plan.Problem {
 	b := plantest.New()
 	b.P.Hardware.D2H.BytesPerSecond, b.P.Hardware.H2D.BytesPerSecond = 1<<18, 1<<18

@@ -11,40 +11,38 @@ import (
 
 // Optimal checkpointing of chains.
 //
-// Problem: a network is a chain of stages, and memory holds few of their results. Which results stay in which
-// sweep, so that the fewest ops run again? Segments (sqrt) run each stage again at most once; with less
-// memory than that takes, a stage runs again several times, from checkpoints that are themselves made again.
+// Problem: a network is a chain of stages, and memory holds few of their results. Which results should stay
+// in which sweep, so that the fewest ops are rerun? Segments (sqrt) rerun each stage at most once. With less
+// memory than that takes, a stage runs several times, from checkpoints that are themselves recomputed.
 //
-// Way chosen: for stages that are all alike, Griewank and Walther, "Algorithm 799: Revolve", ACM TOMS 26,
-// 2000; for stages of any sizes and times Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal
-// checkpointing for heterogeneous chains: how to train deep neural networks with limited memory", 2019,
-// arXiv 1911.13214, of whose dynamic program Revolve's is the special case. C(s, t, m) is the least time to
-// run stages s to t backward within m bytes when the input of s is held. Either stages s to j run forward and
-// only the result of j is held,
+// Approach: for identical stages, Griewank and Walther, "Algorithm 799: Revolve", ACM TOMS 26, 2000; for
+// stages of any sizes and times Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal checkpointing for
+// heterogeneous chains: how to train deep neural networks with limited memory", 2019, arXiv 1911.13214, whose
+// dynamic program has Revolve's as a special case. C(s, t, m) is the least time to run stages s to t backward
+// within m bytes when the input of s is held. Either stages s to j run forward and only the result of j is
+// held,
 //
 //	C(s, t, m) = forward(s..j) + C(j+1, t, m - result of j) + C(s, j, m),
 //
-// or stage s runs forward with all that its backward pass needs held,
+// or stage s runs forward and everything that its backward pass needs is held,
 //
 //	C(s, t, m) = forward(s) + C(s+1, t, m - result of s - inside of s) + backward(s).
 //
-// The first sweep is the forward pass itself and costs nothing. Both ways need memory for what runs; it is
-// taken from the iteration: what else is alive at that moment, scratch of the ops included. Where results are
-// held is thus decided; which ops run again for that is package chain's business, and it may find fewer.
+// The first sweep is the forward pass itself and costs nothing. Both ways need memory for what runs. It is
+// taken from the iteration: what else is alive at that moment, including the scratch of the ops. That decides
+// where results are held. Package chain determines which ops are rerun for that, and may find fewer.
 //
-// Our reading. Stages lie between the places at which sqrt may cut, and a result is what crosses a cut;
-// where several tensors cross, they are one result. Cuts whose stages' backward passes are not in the
-// opposite order are left out, and so are, where there are too many, those that make the smallest stages.
-// Sizes are counted in units of their greatest common divisor, or where these are too many in larger ones,
-// rounded up; what the program then says of memory is checked, and the largest budget of the program is
-// taken whose plan meets the real one.
+// Our reading. Stages lie between the places at which sqrt may cut, and a result is what crosses a cut; if
+// several tensors cross, they are one result. We leave out cuts whose stages' backward passes are not in the
+// opposite order and, if there are too many, those that make the smallest stages. Sizes are counted in units
+// of their greatest common divisor or, if that gives too many, in larger ones, rounded up. The program's
+// memory figure is then checked, and we take its largest budget whose plan meets the real one.
 //
-// Complexity: O(stages^3 x units) time and O(stages^2 x units) memory, O(stages^2 x units) time where all
-// stages but the first and the last are alike; both are kept within Request.Work by fewer stages and larger
+// Complexity: O(stages^3 x units) time and O(stages^2 x units) memory, O(stages^2 x units) time if all stages
+// except the first and the last are alike. Both are kept within Request.Work by using fewer stages and larger
 // units. Rejected: the closed form of Revolve (memory differs between the first sweep and later ones, when
-// gradients are held, so that it is off by a slot); schedules that give a checkpoint up before its stage has
-// run backward, which the paper's authors show can be better, by little, and which no program of this size
-// finds.
+// gradients are held, so it is off by a slot); schedules that give up a checkpoint before its stage has run
+// backward, which the paper's authors show can be better, by little, and which no program of this size finds.
 type rotor struct{}
 
 // Rotor returns the manager "rotor": optimal checkpointing of chains.
@@ -71,11 +69,11 @@ func (m rotor) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	return pl, err
 }
 
-// decider returns what is dropped within a limit on live bytes, 0 for none, and the work that took.
+// decider returns what to drop within a limit on live bytes, 0 for none, and the work done.
 type decider func(ctx context.Context, limit int64) (plan.Decisions, int64, error)
 
-// staged makes the plan that a decider for the chains of the iteration decides on, and says how many stages
-// they have.
+// staged makes the plan that a decider chooses for the chains of the iteration, and says how many stages they
+// have.
 func staged(
 	ctx context.Context, p *plan.Problem, r plan.Request, info plan.Info, by func(*chains) decider,
 ) (*plan.Plan, int, error) {
@@ -97,12 +95,12 @@ type chains struct {
 	b      *chain.Builder
 	passes []*stageChain
 	work   int64 // for each pass
-	// the most ops that may run again together: what would take more is kept
+	// the maximum number of ops that may be rerun in all; what would take more is kept
 	mostOps int
 }
 
-// manyOps is how many ops may run again in any case, together. Where a large network is no chain, dropping
-// everything would take millions.
+// manyOps is the number of ops that may be rerun in any case, in all. If a large network is no chain,
+// dropping everything would take millions.
 const manyOps = 300_000
 
 func newChains(p *plan.Problem, b *chain.Builder, work int64) chains {
@@ -127,8 +125,8 @@ func (c *chains) stages() (n int) {
 	return n
 }
 
-// decide returns what takes the least time within the limit on live bytes, as far as the program tells, else
-// what takes the least memory.
+// decide returns the decisions with the least time within the limit on live bytes, as far as the program can
+// tell, or those with the least memory.
 func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	if limit <= 0 {
 		return plan.Decisions{}, 0, nil
@@ -161,14 +159,14 @@ func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64
 	return best.Decisions, work, nil
 }
 
-// attempt is what a program decides with one of its budgets: the peak of live bytes, and the time that it
-// takes by the program's own account.
+// attempt is the result of a program with one of its budgets: the peak of live bytes, and the time by the
+// program's own account.
 type attempt struct {
 	plan.Decisions
 	peak, time int64
 }
 
-// better reports whether an attempt is to be preferred within a limit: it fits and is faster, or else it is
+// better reports whether an attempt is preferred within a limit: it fits and is faster, or otherwise it is
 // smaller.
 func (a *attempt) better(b *attempt, limit int64) bool {
 	fits, did := a.peak <= limit, b.peak <= limit
@@ -176,8 +174,8 @@ func (a *attempt) better(b *attempt, limit int64) bool {
 	return fits && (!did || a.time < b.time || a.time == b.time && smaller) || !fits && !did && smaller
 }
 
-// tightest returns the best attempt. A program's memory is rounded, and knows chains only from outside: of
-// its budgets, so many units less than top, that one is looked for whose plan just meets the limit.
+// tightest returns the best attempt. A program's memory is rounded, and it knows chains only from outside, so
+// tightest looks for the program budget, in units below top, whose plan just meets the limit.
 func tightest(ctx context.Context, top int, limit int64, make func(less int) attempt) attempt {
 	best := attempt{peak: math.MaxInt64, time: math.MaxInt64}
 	try := func(less int) bool {
@@ -187,8 +185,8 @@ func tightest(ctx context.Context, top int, limit int64, make func(less int) att
 		}
 		return a.peak <= limit
 	}
-	// Fewer units take less: the first budget that fits lies between, if rounding does not get in the way,
-	// and then the next ones are worth a look.
+	// Fewer units take less memory: unless rounding gets in the way, the first budget that fits lies between
+	// these, and then the next ones are worth a look.
 	lo, hi := 0, top
 	for lo < hi && ctx.Err() == nil {
 		if mid := (lo + hi) / 2; try(mid) {

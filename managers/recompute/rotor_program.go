@@ -9,9 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// rotorProgram is the dynamic program of rotor for one chain and one limit: C(s, t, m) for all s <= t, in a
-// row of times for each pair, by units of memory. A sweep of (s, t) runs when the backward pass has come to
-// stage t, and is the forward pass itself where t is the last stage.
+// rotorProgram is the dynamic program of rotor for one chain and one limit: C(s, t, m) for all s <= t, with a
+// row of times for each pair, by units of memory. A sweep of (s, t) runs when the backward pass has reached
+// stage t; if t is the last stage, it is the forward pass itself.
 type rotorProgram struct {
 	c     *stageChain
 	n     int
@@ -21,7 +21,7 @@ type rotorProgram struct {
 	size  []int     // units of each stage's result
 	held  [][]int   // units of each stage's result and of what stays inside, by holding
 	row   [][]int64 // of (s, t) at s*n+t
-	alike bool      // rows of equal length are equal, those of the first and the last stage aside
+	alike bool      // rows of equal length are equal, except those of the first and the last stage
 	work  int64
 }
 
@@ -40,7 +40,7 @@ func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
 		g.alike = c.stages[i].same(&c.stages[1])
 	}
 	n := int64(g.n)
-	pairs := n * n * n / 6 // of which each has a row, and each step of one looks at one more
+	pairs := n * n * n / 6 // each of these has a row, and each step of a row looks at one more
 	if g.alike {
 		pairs = 3 * n * n / 2
 	}
@@ -64,7 +64,7 @@ func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
 	return g
 }
 
-// same reports whether two stages cannot be told apart.
+// same reports whether two stages are indistinguishable.
 func (s *stage) same(x *stage) bool {
 	return s.size == x.size && s.before == x.before && s.again == x.again &&
 		slices.EqualFunc(s.holdings, x.holdings, func(a, b holding) bool {
@@ -75,7 +75,7 @@ func (s *stage) same(x *stage) bool {
 
 func (g *rotorProgram) units(bytes int64) int { return int((bytes + g.unit - 1) / g.unit) }
 
-// need returns the units that so many bytes alive at once take.
+// need returns the units for a number of bytes alive at once.
 func (g *rotorProgram) need(bytes int64) int {
 	if bytes >= math.MaxInt64/2048 {
 		return math.MaxInt32
@@ -123,8 +123,8 @@ func (g *rotorProgram) solve(ctx context.Context) error {
 type way struct {
 	upTo int
 	hold int   // the holding, -1 for none
-	need int   // units, at the least
-	time int64 // of the sweep, and of what is made again late
+	need int   // minimum units
+	time int64 // of the sweep, and of late recomputation
 }
 
 // cost returns the time of a way, whose need is met, with m units.
@@ -187,14 +187,14 @@ func (g *rotorProgram) ways(s, t int, try func(way)) {
 	}
 }
 
-// drops returns what is dropped, and where it is made again, with m units; with fewer than suffice, what the
-// fewest that suffice give.
+// drops returns what to drop, and where to recompute it, with m units; if these do not suffice, the result
+// for the fewest that do.
 func (g *rotorProgram) drops(m int) []chain.Drop {
 	whole := g.at(0, g.n-1)
 	for m = min(max(m, 0), g.top); m < g.top && whole[m] >= never; {
 		m++
 	}
-	fetch := make([]plan.OpID, len(g.c.acts)) // of each activation, 0 where it is kept
+	fetch := make([]plan.OpID, len(g.c.acts)) // for each activation, 0 if it is kept
 	for i := range fetch {
 		fetch[i] = g.c.acts[i].Before
 	}
@@ -214,7 +214,7 @@ func (g *rotorProgram) drops(m int) []chain.Drop {
 	return drops
 }
 
-// walk tells hold what the least time for (s, t) with m units holds, and from which position on.
+// walk calls hold with what the optimum for (s, t) with m units holds, and from which position on.
 func (g *rotorProgram) walk(s, t, m int, hold func([]int32, plan.OpID)) {
 	best, least := way{}, int64(never)
 	g.ways(s, t, func(w way) {
@@ -230,7 +230,7 @@ func (g *rotorProgram) walk(s, t, m int, hold func([]int32, plan.OpID)) {
 		at = 0 // held from the forward pass on
 	}
 	switch {
-	case least >= never: // no memory for anything: made again where it is needed
+	case least >= never: // no memory for anything: recomputed where it is needed
 	case best.upTo < 0:
 		hold(x.holdings[best.hold].kept, at)
 	case best.hold >= 0:

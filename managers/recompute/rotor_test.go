@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// again returns the time that a manager's plan runs ops again for, plantest.Never where it does not fit.
+// again returns the time of a manager's reruns, plantest.Never if its plan does not fit.
 func again(t *testing.T, m plan.Manager, l plantest.Layers, p *plan.Problem, budget int64) int64 {
 	t.Helper()
 	takes := stepOf(t, m, p, budget)
@@ -36,8 +36,8 @@ func TestRotorIsOptimalOnEvenChains(t *testing.T) {
 
 func percent(ns int64, l plantest.Layers) float64 { return float64(ns) / float64(l.Base()) * 100 }
 
-// TestRotorIsOptimalOnUnevenChains: buffers of unequal sizes leave holes, which the oracle does not
-// count, so that half a point is allowed, and a point and a half in one case of twenty.
+// TestRotorIsOptimalOnUnevenChains: buffers of unequal sizes leave holes, which the oracle does not count, so
+// half a point is allowed, and a point and a half in one case of twenty.
 func TestRotorIsOptimalOnUnevenChains(t *testing.T) {
 	t.Parallel()
 	equal, near, of := 0, 0, 0

@@ -12,30 +12,30 @@ import (
 
 // Selective activation checkpointing by a program over modules.
 //
-// Problem: which modules are checkpointed, and how much of what each makes is discarded, so that the peak of
-// the backward pass stays within a budget and the least runs again? Within a module some ops are cheap to run
-// again for what they hold, others are not.
+// Problem: which modules should be checkpointed, and how much of each module's output should be discarded, so
+// that the peak of the backward pass stays within a budget and the rerun time is least? Within a module some
+// ops are cheap to rerun for their size, others are not.
 //
-// Way chosen: what PyTorch ships in torch.distributed._tools (sac_estimator, and sac_ilp with sac_milp and
-// get_optimal_checkpointing_policy_per_module). Each module has a curve of time run again over bytes
-// discarded, made by discarding the op that gives most bytes for its time first. A linear program chooses the
-// bytes d of each module,
+// Approach: what PyTorch ships in torch.distributed._tools (sac_estimator, and sac_ilp with sac_milp and
+// get_optimal_checkpointing_policy_per_module). Each module has a curve of rerun time over bytes discarded,
+// made by discarding first the op that frees the most bytes for its time. A linear program chooses the bytes
+// d of each module,
 //
 //	minimise the curves at d   subject to   d of modules 1 to k together >= the load over the budget there
 //
-// where a moment of the forward pass counts the modules done by then, and one of the backward pass those that
-// have not begun their own; what a module discarded is back as a whole when its backward pass begins. A
+// where a moment of the forward pass counts the modules finished by then, and one of the backward pass those
+// that have not begun their own; a module's discarded values are all back when its backward pass begins. A
 // knapsack in each module then picks the ops whose results are saved, as PyTorch's policies do.
 //
-// PyTorch hands the program to a solver since its modules are nested and a flag forbids checkpoints within
-// checkpoints: one depth of modules or another is checkpointed. Here modules are stretches between places
-// where few activations cross, as the segments of sqrt are, and instead of depths their number is tried.
-// Stretches are not nested, so flags are of no use, all rows are over prefixes, curves are convex, and buying
-// the cheapest bytes among the first k modules, for k = 1, 2 and so on, is optimal: a test compares it with a
-// solver.
+// PyTorch uses a solver because its modules are nested and a flag forbids checkpoints within checkpoints: it
+// checkpoints one depth of modules or another. Here modules are stretches between places where few
+// activations cross, like the segments of sqrt, and instead of depths we try different numbers of them.
+// Stretches are not nested, so flags are unnecessary, all rows are over prefixes, and curves are convex. Then
+// buying the cheapest bytes among the first k modules, for k = 1, 2 and so on, is optimal: a test compares it
+// with a solver.
 //
 // What is not claimed: PyTorch estimates a module's peak from its own statistics (inputs, outputs and
-// gradients of modules), here the recorded load counts; its solver stops at a gap of 5 %, this does not.
+// gradients of modules); here the recorded load counts. Its solver stops at a gap of 5 %; this one does not.
 //
 // Complexity: O(activations log activations) for each number of modules and each limit, and a chain plan.
 // Rejected: the solver (seconds in place of microseconds for the same optimum).
@@ -94,8 +94,8 @@ type module struct {
 	acts  []activation
 	times []float64
 	bytes int64
-	// first is the op that first needs one of them in the backward pass, last the last of the forward pass
-	// that does.
+	// first is the op that first needs one of its activations in the backward pass, last the last op of the
+	// forward pass that does
 	first, last plan.OpID
 	bag         *knapsack // nil until it is needed
 }
@@ -114,7 +114,7 @@ type modules struct {
 	checkpointed int
 }
 
-// newModules cuts each forward pass into so many modules at the most.
+// newModules cuts each forward pass into at most count modules.
 func newModules(p *plan.Problem, b *chain.Builder, seg *segmenter, count int) *modules {
 	s := &modules{b: b, load: p.Load()}
 	for _, pass := range seg.passes {
@@ -194,8 +194,8 @@ func (s *modules) excess(limit int64) []int64 {
 	return over
 }
 
-// discard returns how many bytes each module discards at the least cost. over[k] is what the first k have to
-// discard together; where they do not have so much they discard all.
+// discard returns how many bytes each module discards at the least cost. over[k] is what the first k must
+// discard together; if they do not have as much, they discard everything.
 func discard(curves []piece, over []int64) []int64 {
 	bytes := make([]int64, len(over)-1)
 	var sum int64
@@ -216,7 +216,7 @@ func discard(curves []piece, over []int64) []int64 {
 	return bytes
 }
 
-// decide returns what is discarded within a limit; nothing without one.
+// decide returns what to discard within a limit; nothing without one.
 func (s *modules) decide(limit int64) chain.Result {
 	s.checkpointed = 0
 	if limit <= 0 {

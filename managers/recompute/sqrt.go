@@ -15,32 +15,33 @@ import (
 //
 // Problem: a network of n layers keeps n activations for its backward pass.
 //
-// Way chosen: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174,
-// 2016. Cut the forward pass into k segments; keep what crosses a cut, drop what does not, and when the
-// backward pass first needs anything of a segment, run the segment's ops once and keep all of it from then
-// on. Memory is k checkpoints and one segment: least at k = sqrt(n) for equal layers, at the price of less
-// than one more forward pass.
+// Approach: Chen, Xu, Zhang, Guestrin, "Training Deep Nets with Sublinear Memory Cost", arXiv 1604.06174,
+// 2016. Cut the forward pass into k segments; keep what crosses a cut and drop the rest; when the backward
+// pass first needs anything of a segment, run the segment's ops once and keep all of its results from then
+// on. Memory is k checkpoints and one segment, which is least at k = sqrt(n) for equal layers, and the price
+// is less than one more forward pass.
 //
-// Cuts stand where one activation crosses, the articulation points of the forward graph as far as activations
-// go (between residual blocks, not within them); values that nobody can make again, such as the input, are
-// kept anyway and do not count. A segment is closed at the first such place behind its share of the bytes:
-// the paper's Algorithm 3, whose budget b is here total/k. A tensor that crosses and is freed before the
-// backward pass counts twice: no checkpoint holds it.
+// Cuts are made where one activation crosses, at the articulation points of the forward graph as far as
+// activations are concerned (between residual blocks, not within them). Values that cannot be recomputed,
+// such as the input, are kept anyway and do not count. A segment ends at the first such place after its share
+// of the bytes: the paper's Algorithm 3, whose budget b is here total/k. A tensor that crosses and is freed
+// before the backward pass counts twice, because no checkpoint holds it.
 //
-// Our reading, where the paper leaves freedom. A step with several forward passes, each with its own backward
-// pass, cuts each into k segments. Which k: without a budget sqrt(n), n being the number of
-// places to cut; with one that number, among those that fit, which runs the least again: the fewest where
-// layers are alike, since k segments run (k-1)/k of the forward pass again. The last segment, whose backward
-// pass follows at once, is kept, as torch.utils.checkpoint_sequential does it. Where fewer than sqrt(forward
-// ops) places have one activation crossing, the smallest number of crossings that yields so many is allowed
-// (networks with long skip connections have next to no articulation points).
+// Our reading, where the paper leaves freedom. If a step has several forward passes, each with its own
+// backward pass, each is cut into k segments. Which k? Without a budget sqrt(n), with n the number of places
+// to cut. With a budget, the number that fits and reruns the least: the fewest segments if layers are alike,
+// since k segments rerun (k-1)/k of the forward pass. The last segment, whose backward pass follows at once,
+// is kept, as in torch.utils.checkpoint_sequential. If fewer than sqrt(forward ops) places have one
+// activation crossing, the smallest number of crossings that yields so many is allowed (networks with long
+// skip connections have next to no articulation points).
 //
 // Complexity: O(n log n) for each k tried; all k up to 16, then in steps of a quarter: O(log n) of them.
 // Rejected: the paper's recursive O(log n) memory scheme, whose time grows by a factor of log n and which no
-// framework offers; a search over b on a grid around sqrt(xy), as in the paper: trying every k costs as much
-// and misses less.
+// framework offers; the paper's search over b on a grid around sqrt(xy): trying every k costs as much and
+// misses less.
 type sqrt struct {
-	// whole drops without segments: every buffer is made again alone, where it is needed. For the ablation.
+	// whole drops without segments: every buffer is recomputed on its own, where it is needed. For the
+	// ablation.
 	whole bool
 }
 
@@ -81,13 +82,13 @@ type segmenter struct {
 	chosen int
 }
 
-// forwardPass is one that is cut into segments, each in its own.
+// forwardPass is one that is cut into segments, independently of others.
 type forwardPass struct {
 	acts []activation
-	cuts []plan.OpID // where a cut may stand, ascending
+	cuts []plan.OpID // possible cuts, ascending
 }
 
-// trial is what a number of segments came to.
+// trial is the result of a number of segments.
 type trial struct {
 	k    int
 	peak int64
@@ -104,7 +105,7 @@ func newSegmenter(p *plan.Problem, b *chain.Builder) segmenter {
 	return s
 }
 
-// places returns how many places there are to cut, in the forward pass that has most of them.
+// places returns the number of places to cut in the forward pass with the most of them.
 func (s *segmenter) places() (most int) {
 	for i := range s.passes {
 		most = max(most, len(s.passes[i].cuts))
@@ -113,8 +114,8 @@ func (s *segmenter) places() (most int) {
 }
 
 // crossings returns how many activations cross each position up to the turn: made before it and touched by
-// forward ops behind it. What crosses and is gone by the backward pass counts twice: it cannot be kept there,
-// so that re-running one side would re-run the other as well.
+// forward ops after it. One that crosses but is gone by the backward pass counts twice: it cannot be kept
+// there, so rerunning one side would rerun the other as well.
 func crossings(p *plan.Problem, acts []activation, turn plan.OpID) []int32 {
 	crossing := make([]int32, turn+2) // first as differences
 	for i := range acts {
@@ -136,8 +137,8 @@ func crossings(p *plan.Problem, acts []activation, turn plan.OpID) []int32 {
 	return crossing[:turn+1]
 }
 
-// between returns one position between each two ops that make activations: where the fewest tensors cross,
-// the latest of those, so that changes in place stay with the op that they follow.
+// between returns one position between each two ops that make activations: the latest of those where the
+// fewest tensors cross, so that changes in place stay with the op that they follow.
 func between(acts []activation, crossing []int32) []plan.OpID {
 	var cuts []plan.OpID
 	for i := 1; i < len(acts); i++ {
@@ -156,7 +157,7 @@ func between(acts []activation, crossing []int32) []plan.OpID {
 	return cuts
 }
 
-// places returns the positions at which few activations cross: one where that yields enough, see above.
+// places returns the positions at which few activations cross: one if that yields enough, see above.
 func places(acts []activation, crossing []int32) []plan.OpID {
 	cuts := between(acts, crossing)
 	count := make([]int, slices.Max(crossing)+1)
@@ -174,7 +175,7 @@ func places(acts []activation, crossing []int32) []plan.OpID {
 }
 
 // choose returns those of the places that cut the activations into at most k segments of about equal bytes: a
-// segment is closed at the first place behind its share of what is left.
+// segment ends at the first place after its share of the rest.
 func choose(acts []activation, places []plan.OpID, k int) []plan.OpID {
 	var left int64
 	for i := range acts {
@@ -205,7 +206,7 @@ func (s *segmenter) drops(k int) (all []chain.Drop) {
 	return all
 }
 
-// drops returns what k segments drop; a segment that runs as one brings all of it back at its first use.
+// drops returns what k segments drop; a segment that runs as one brings back all of it at its first use.
 func (s *forwardPass) drops(k int, asOne bool) []chain.Drop {
 	cuts := choose(s.acts, s.cuts, k)
 	first := make([]plan.OpID, len(cuts)+1) // of each segment, its first backward use
@@ -262,8 +263,8 @@ func (s *segmenter) counts() []int {
 // root is sqrt(n).
 func (s *segmenter) root() int { return max(1, int(math.Round(math.Sqrt(float64(s.places()+1))))) }
 
-// decide returns the decisions of the segments that run the least again while live bytes stay within the
-// limit, else of those with the smallest peak; the work is the number of segmentations tried.
+// decide returns the decisions of the segments that rerun the least while live bytes stay within the limit,
+// otherwise of those with the smallest peak. The work is the number of segmentations tried.
 func (s *segmenter) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
 	var work int64
 	s.chosen = s.root()

@@ -9,12 +9,12 @@ import (
 )
 
 // The stages of a forward pass, for rotor, rockmate and pofo: where they begin and end, what stays inside and
-// what crosses, and what each takes to run first, again and backward.
+// what crosses, and what each costs to run forward, to rerun and to run backward.
 
-// stage is a part of a forward pass with what it takes.
+// stage is a part of a forward pass and its costs.
 type stage struct {
 	from, to plan.OpID // its ops
-	first    plan.OpID // where its backward pass begins: what it holds, or its input, is needed here first
+	first    plan.OpID // where its backward pass begins: what it holds, or its input, is first needed here
 	inner    []int32   // activations that stay inside, as indices
 	result   []int32   // activations that cross its end
 	size     int64     // bytes of the result
@@ -32,14 +32,14 @@ type stage struct {
 type holding struct {
 	kept  []int32 // of what stays inside
 	bytes int64
-	late  int64 // time of making the rest again, each where it is needed
-	// what it takes to have what is kept again in a later sweep: alone, and with the result
+	late  int64 // time to recompute the rest, each value where it is needed
+	// the cost of recomputing in a later sweep what is kept: alone, and with the result
 	inside, all chainCost
 	// The most bytes alive, without the stage's input: in the forward pass, and during its backward pass.
 	forward, backward int64
 }
 
-// chainCost is what running something again takes: nanoseconds, and bytes with what it brings back.
+// chainCost is the cost of a rerun: nanoseconds, and peak bytes including what it brings back.
 type chainCost struct{ time, peak int64 }
 
 // stageChain is a forward pass in stages.
@@ -47,7 +47,7 @@ type stageChain struct {
 	acts   []activation
 	stages []stage
 	unit   int64 // what all sizes of it are multiples of
-	// of each position, the bytes alive beside the activations: before it, and with what is made there
+	// the bytes alive besides the activations: before each position, and including what is made there
 	before, during []int64
 	end            plan.OpID // of the backward pass
 	scratch        []int64   // of forward and backward, by op
@@ -67,14 +67,14 @@ func newStageChain(
 	crossing := crossings(p, acts, pair.Turn)
 	cuts := places(acts, crossing)
 	if x := acts[len(acts)-1].made + 1; x < pair.Turn && crossing[x] == 1 {
-		cuts = append(cuts, x) // behind the last activation: ops whose results need not be held follow
+		cuts = append(cuts, x) // after the last activation: the ops that follow need not hold results
 	}
 	cuts = c.ordered(cuts, pair)
 	c.cut(cuts, pair)
 	if !c.alike() {
 		cuts = c.fewer(cuts, pair, mostStages)
 	} else if most := int(math.Cbrt(float64(work) / 2)); len(cuts) >= most {
-		var kept []plan.OpID // as many stages to each new one, so that they stay alike
+		var kept []plan.OpID // merge equally many stages into each new one, so that they stay alike
 		every := len(cuts)/most + 1
 		for i := every - 1; i < len(cuts); i += every {
 			kept = append(kept, cuts[i])
@@ -105,8 +105,8 @@ func (c *stageChain) ordered(cuts []plan.OpID, pair plan.Pair) []plan.OpID {
 		var kept []plan.OpID
 		last := pair.Turn - 1 // the last stage needs something first
 		for i := len(c.stages) - 1; i > 0; i-- {
-			// the cut before stage i is good if that stage begins its backward pass behind those behind it;
-			// of several that begin it together, only the first may begin a stage
+			// the cut before stage i is good if that stage begins its backward pass after those of the stages
+			// behind it; if several begin it together, only the first may begin a stage
 			switch f := c.stages[i].first; {
 			case f == math.MaxInt32:
 			case f > last:
@@ -124,7 +124,7 @@ func (c *stageChain) ordered(cuts []plan.OpID, pair plan.Pair) []plan.OpID {
 	}
 }
 
-// fewer leaves cuts out until there are so many stages, those first that make the shortest stages.
+// fewer drops cuts until at most most stages remain, first those that make the shortest stages.
 func (c *stageChain) fewer(cuts []plan.OpID, pair plan.Pair, most int) []plan.OpID {
 	if len(cuts) < most {
 		return cuts
@@ -181,7 +181,7 @@ func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
 	}
 }
 
-// times asks what it takes to run each stage again when only its input is held.
+// times computes the cost of rerunning each stage when only its input is held.
 func (c *stageChain) times(b *chain.Builder) {
 	c.each(b, func(i int, set *chain.Set) {
 		st := &c.stages[i]
@@ -192,7 +192,7 @@ func (c *stageChain) times(b *chain.Builder) {
 	})
 }
 
-// each calls do for each stage with what is out of memory when only its input is held.
+// each calls do for each stage with what is out of memory when only the stage's input is held.
 func (c *stageChain) each(b *chain.Builder, do func(i int, set *chain.Set)) {
 	s := b.NewSet()
 	for k := range c.acts {
@@ -213,14 +213,14 @@ func (c *stageChain) each(b *chain.Builder, do func(i int, set *chain.Set)) {
 	}
 }
 
-// again returns what it takes to have a part of stage i's inside again, and that with the stage's result.
+// again returns the cost of recomputing a part of stage i's inside, and of that and the stage's result.
 func (c *stageChain) again(b *chain.Builder, s *chain.Set, i int, kept []int32) (inside, all chainCost) {
 	st := &c.stages[i]
 	inside = c.ask(b, s, i, st.first, kept)
 	return inside, c.ask(b, s, i, min(st.first, c.usedFirst(st.result)), kept, st.result)
 }
 
-// ask returns what it takes to have activations again at a position, but for the input of stage i.
+// ask returns the cost of recomputing activations at a position, excluding the input of stage i.
 func (c *stageChain) ask(b *chain.Builder, s *chain.Set, i int, at plan.OpID, lists ...[]int32) chainCost {
 	var buffers []plan.BufferID
 	for _, list := range lists {
@@ -234,7 +234,7 @@ func (c *stageChain) ask(b *chain.Builder, s *chain.Set, i int, at plan.OpID, li
 		return chainCost{}
 	}
 	x, err := b.At(at, buffers, s)
-	if err != nil { // never: what is dropped can be made again
+	if err != nil { // never: what is dropped can be recomputed
 		return chainCost{math.MaxInt64 / 1024, math.MaxInt64 / 1024}
 	}
 	return chainCost{x.Time, x.Peak}
@@ -249,7 +249,7 @@ func (c *stageChain) usedFirst(list []int32) plan.OpID {
 	return at
 }
 
-// loads works out what is alive beside the activations, which are all dropped throughout, as
+// loads computes what is alive besides the activations, which are all dropped throughout, as
 // [chain.Builder.PeakLive] does.
 func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
 	n := len(p.Ops)
@@ -299,8 +299,8 @@ func (c *stageChain) input(i int) ([]int32, int64) {
 	return c.stages[i-1].result, c.stages[i-1].size
 }
 
-// forward returns the most bytes alive while stage i runs first, without its input, where a part of its
-// inside is kept.
+// forward returns the peak bytes while stage i first runs, without its input, if a part of its inside is
+// kept.
 func (c *stageChain) forward(i int, kept []int32) int64 {
 	s := &c.stages[i]
 	input, size := c.input(i)
@@ -315,8 +315,8 @@ func (c *stageChain) forward(i int, kept []int32) int64 {
 	return max(0, c.highest(s.from, -size, held))
 }
 
-// backward returns the most bytes alive during the backward pass of stage i, without its input, where a part
-// of its inside is kept.
+// backward returns the peak bytes during the backward pass of stage i, without its input, if a part of its
+// inside is kept.
 func (c *stageChain) backward(i int, kept []int32) int64 {
 	input, size := c.input(i)
 	from, to := c.backwardPass(i)
@@ -336,7 +336,7 @@ func (c *stageChain) backward(i int, kept []int32) int64 {
 	return max(-size, c.highest(from, sum, held)) // -size if it has no backward pass of its own
 }
 
-// changes returns a slice of zeros for the ops of [from, to), which serves until the next call.
+// changes returns a slice of zeros for the ops in [from, to), valid until the next call.
 func (c *stageChain) changes(from, to plan.OpID) []int64 {
 	n := int(max(to-from, 0))
 	c.scratch = slices.Grow(c.scratch[:0], n)[:n]
@@ -344,8 +344,8 @@ func (c *stageChain) changes(from, to plan.OpID) []int64 {
 	return c.scratch
 }
 
-// highest returns the most bytes alive during consecutive ops from `from`: held bytes at the start, and
-// changes[k] more before the k-th of them.
+// highest returns the peak bytes during consecutive ops from `from`: held bytes at the start, and changes[k]
+// more before the k-th op.
 func (c *stageChain) highest(from plan.OpID, held int64, changes []int64) int64 {
 	most := int64(math.MinInt64)
 	for k, change := range changes {
@@ -355,7 +355,7 @@ func (c *stageChain) highest(from plan.OpID, held int64, changes []int64) int64 
 	return most
 }
 
-// heldAt returns the bytes of activations that are still needed when the backward pass comes to a position.
+// heldAt returns the bytes of activations that are still needed when the backward pass reaches a position.
 func (c *stageChain) heldAt(x plan.OpID, lists ...[]int32) (held int64) {
 	for _, list := range lists {
 		for _, k := range list {

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// TestTheMostBytesOfAStageAreThoseOfItsFullestOp holds what is worked out in one pass over a stage against
-// the sum of what is held at each op.
+// TestTheMostBytesOfAStageAreThoseOfItsFullestOp compares what one pass over a stage computes with the sum of
+// what is held at each op.
 func TestTheMostBytesOfAStageAreThoseOfItsFullestOp(t *testing.T) {
 	held, stages := 0, 0
 	for seed := range uint64(100) {

@@ -10,19 +10,19 @@ import (
 // A coarse view of an iteration.
 //
 // Problem: Checkmate's program has a variable for each pair of op and stage. An iteration of a thousand ops
-// would have a million, a thousand of which matter.
+// would have a million, of which a thousand matter.
 //
-// Way chosen: groups of forward ops, each of which makes at least one activation; stages of backward ops, a
-// new one beginning where the backward pass first needs an activation of an earlier group; items, the
-// activations of one group that are needed in the same stages. Re-running a group makes all its items. Small
-// networks keep one group for each op that makes an activation, so that nothing is lost; large ones merge
-// neighbours of equal bytes, cut where few tensors cross.
+// Approach: groups of forward ops, each of which makes at least one activation; stages of backward ops, with
+// a new one beginning where the backward pass first needs an activation of an earlier group; items, the
+// activations of one group that are needed in the same stages. Rerunning a group makes all its items. Small
+// networks have one group for each op that makes an activation, so nothing is lost. Large ones merge
+// neighbours into groups of equal bytes, cut where few tensors cross.
 //
-// What the view simplifies (memory at the worst op of each stage, groups run whole) is settled by measuring:
-// a solution of the program is turned into decisions on ops, which run no more than they need, and their peak
-// is computed exactly.
+// The view's simplifications (memory at the worst op of each stage, groups run whole) are corrected by
+// measuring: a solution of the program is turned into decisions about ops, which rerun no more than they
+// need, and their peak is computed exactly.
 //
-// Complexity: O(ops + accesses) for groups and stages, O(groups x stages) for what depends on what.
+// Complexity: O(ops + accesses) for groups and stages, O(groups x stages) for dependencies.
 
 // stages is the coarse view.
 type stages struct {
@@ -38,15 +38,14 @@ type stages struct {
 	actOf  []int32 // of each buffer, its activation plus one; 0 for others
 
 	time  []int64   // of each group, of running again what its items need
-	extra []int64   // of each group, the most scratch that one of those ops has beside items
+	extra []int64   // for each group, the most scratch that one of those ops has besides items
 	reads [][]int32 // of each group, the items of earlier groups that it reads
-	// of each group, the earlier groups that have to run as well, since nothing of what they hand over is
-	// kept
+	// for each group, the earlier groups that must run as well, because nothing of what they pass on is kept
 	runs  [][]int32
 	lists [][]int32 // of each group, its items
 
 	forward, backward []moment // the worst moments of the natural run
-	base              []int64  // of each stage, what is in memory beside items where its rerun stands
+	base              []int64  // for each stage, what is in memory besides items at its rerun
 }
 
 // item is a group of activations that are made and needed together.
@@ -55,14 +54,14 @@ type item struct {
 	group int32
 	after plan.OpID   // the last forward op that touches one of them
 	needs []int32     // the stages that need it, ascending
-	ends  []plan.OpID // of each of those, the last op in it that touches one of them
+	ends  []plan.OpID // for each of those, its last op that touches one of them
 }
 
 // last returns the last stage that needs the item.
 func (it *item) last() int { return int(it.needs[len(it.needs)-1]) }
 
-// moment is one op of the natural run: fixed bytes are there whatever is decided, items natural are there
-// because ops at hand use them.
+// moment is one op of the natural run. The fixed bytes are present whatever is decided; the items natural are
+// present because current ops use them.
 type moment struct {
 	op      plan.OpID
 	stage   int32
@@ -260,7 +259,7 @@ func (s *stages) moments() {
 	n := len(p.Ops)
 	fixed := p.Load()
 	delta := make([]int64, n+1)   // of activations while they live
-	natural := make([]int64, n+1) // of activations while ops at hand use them
+	natural := make([]int64, n+1) // of activations while the current ops use them
 	for i := range s.acts {
 		a := &s.acts[i]
 		buf := &p.Buffers[a.Buffer]
@@ -309,7 +308,7 @@ func (s *stages) moments() {
 		}
 		m.stage = s.stageOf(m.op)
 		best(&s.backward, m.stage, m)
-		if m.op == s.begins[m.stage] { // the rerun stands before what the op allocates
+		if m.op == s.begins[m.stage] { // the rerun comes before what the op allocates
 			s.base[m.stage] = m.fixed
 			for _, a := range p.AccessesOf(m.op) {
 				if buf := &p.Buffers[a.Buffer]; buf.Life == plan.Inside && buf.Start == m.op {
@@ -320,7 +319,7 @@ func (s *stages) moments() {
 	}
 }
 
-// drops turns which items are in memory when a stage begins (kept[v][t]) into what is dropped when.
+// drops translates which items are in memory when a stage begins (kept[v][t]) into what is dropped when.
 func (s *stages) drops(kept func(v int32, t int) bool) []chain.Drop {
 	type part struct {
 		drop  chain.Drop
@@ -360,7 +359,7 @@ func (s *stages) drops(kept func(v int32, t int) bool) []chain.Drop {
 				}
 				for t++; t <= to && !kept(v, int(t)); t++ {
 				}
-				// It is back when stage t begins, or is needed in stage to: made again in stage t-1.
+				// It is back when stage t begins, or is needed in stage to: recomputed in stage t-1.
 				if t > to {
 					if at[to] < 0 || y.Op < at[to] {
 						at[to] = y.Op
@@ -381,8 +380,8 @@ func (s *stages) drops(kept func(v int32, t int) bool) []chain.Drop {
 	return drops
 }
 
-// segments returns what k segments of groups keep: what crosses a cut throughout, the last segment, and of
-// the others what has been made again.
+// segments returns what k segments of groups keep: what crosses a cut throughout, the last segment, and what
+// has been recomputed of the others.
 func (s *stages) segments(k int) func(v int32, t int) bool {
 	cuts := choose(s.acts, s.starts[1:s.groups()], k)
 	first := make([]int32, len(cuts)+1) // of each segment, the stage of its rerun
@@ -404,8 +403,8 @@ func (s *stages) segments(k int) func(v int32, t int) bool {
 	}
 }
 
-// once returns what is in memory where nothing but the items that begin says is kept behind the forward pass,
-// and what a stage makes again is kept from then on for as long as it is needed.
+// once returns what is in memory if only the items that begin selects are kept after the forward pass, and
+// what a stage recomputes is kept from then on as long as it is needed.
 func (s *stages) once(begin func(v int32) bool) func(v int32, t int) bool {
 	from := make([]int32, len(s.items)) // of each item, the stage from whose beginning on it is there
 	for v := range from {

@@ -66,7 +66,7 @@ func part(p *plan.Problem, percent int64) int64 {
 	return least + (peak-least)*percent/100
 }
 
-// outcome is what a manager's plan comes to.
+// outcome is the result of a manager's plan.
 func outcome(t *testing.T, m plan.Manager, p *plan.Problem, budget int64) (footprint, again int64,
 	pl *plan.Plan) {
 	t.Helper()

@@ -16,40 +16,40 @@ import (
 // AutoSwap (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems", 2019, arXiv
 // 1903.06631).
 //
-// Problem: given when blocks are accessed and nothing else, which of them should be on the host around the
-// iteration's peak, and when should they be copied, so that memory stays within a limit and the iteration is
-// held up least?
+// Problem: given only when blocks are accessed, which of them should be on the host around the iteration's
+// peak, and when should they be copied, so that memory stays within a limit and the iteration is delayed
+// least?
 //
-// Way chosen by its authors, followed here. Candidates are blocks of a MiB or more with two consecutive
-// accesses on either side of the peak: at most one absence a block. Four scores order them: duration of
-// absence less both copies (DOA); that times size (AOA; divided by it where negative); the load above the
-// limit, summed over the absence (WDOA); the same after the bytes of every block taken before have been taken
-// off (SWDOA). Blocks are taken in order until the peak is within the limit. The schedule "sticks to the
-// limit": copies out in the order in which blocks become ready, one at a time; where the limit is passed
-// before a copy is done, the iteration waits for it there; copies in backwards from the latest, each as late
-// as it can be, moved behind the last op at which its memory would pass the limit. autoswap mixes the four
-// scores, each with mean 0 and deviation 1, with weights that Bayesian optimisation finds (four unit vectors,
-// then 20 more, kappa 5; bayes.go), one search a limit; it minimises the waiting that this arithmetic
-// charges. The single scores are managers of their own.
+// The authors' approach, followed here. Candidates are blocks of a MiB or more with two consecutive accesses
+// on either side of the peak: at most one absence per block. Four scores order them: duration of absence
+// minus both copies (DOA); that times size (AOA; divided by it if negative); the load above the limit, summed
+// over the absence (WDOA); the same after subtracting the bytes of every block chosen before (SWDOA). Blocks
+// are chosen in order until the peak is within the limit. The schedule "sticks to the limit": copies out in
+// the order in which blocks become ready, one at a time; if the limit is exceeded before a copy is done, the
+// iteration waits for it there; copies in backwards from the latest, each as late as possible, moved past the
+// last op at which its memory would exceed the limit. autoswap mixes the four scores, each with mean 0 and
+// deviation 1, with weights found by Bayesian optimisation (four unit vectors, then 20 more, kappa 5;
+// bayes.go), one search per limit; it minimises the waiting that this arithmetic charges. The single scores
+// are managers of their own.
 //
 // From time to positions: a copy out is planned to be done at the position of the op that begins no earlier,
-// and there the memory is released and compute waits for it; a copy in is issued at the last position whose
-// op begins no later than planned, and not before compute is there. What is charged at one op is not carried
-// on to the clocks of the others, as in the paper; the simulator tells the truth.
+// and there the memory is released and compute waits for it. A copy in is issued at the last position whose
+// op begins no later than planned, and not before compute is there. As in the paper, what is charged at one
+// op does not delay the clocks of the others; the simulator gives the true time.
 //
-// Complexity: O(candidates x log ops) a schedule with the tree of loadtree.go; SWDOA evaluates lazily, since
-// a score only falls: a candidate that is still best after a new look is best. Where there are more than 512
-// the number of looks for one pick is bounded.
+// Complexity: O(candidates x log ops) per schedule with the tree of loadtree.go. SWDOA evaluates lazily,
+// since a score only falls: a candidate that is still best when re-evaluated is best. With more than 512, the
+// number of evaluations per pick is bounded.
 //
 // Rejected: the O(candidates³) loop of the published program; its quirks (curve.go has them, for comparison
-// with its curves); waiting 4 or 6 ops after an access before the copy begins, which stood in for not knowing
-// when an op is done, where here the copy is behind the op.
+// with its curves); waiting 4 or 6 ops after an access before the copy begins, which the authors needed
+// because they did not know when an op is done; here the copy follows the op.
 //
 // Our reading: "load less limit" is the load above the limit. SWDOA is normalised like the others (the
-// authors' program leaves it out). Where two mixes are charged the same, the one that moves fewer bytes is
-// taken. A block whose copy out would not be done before it is needed, without the limit asking for it,
-// stays. Parameters could leave in the paper; here what persists never does. With no budget the limit is the
-// lowest of 64 between the least and the whole peak from which on nothing is charged.
+// authors' program leaves it out). If two mixes are charged the same, the one that moves fewer bytes is
+// taken. A block whose copy out would not be done before it is needed stays, unless the limit requires it to
+// leave. Parameters could leave in the paper; here persistent buffers never do. Without a budget the limit is
+// the lowest of 64 between the least and the whole peak from which on nothing is charged.
 
 // order says how a manager orders candidates: by a score of curve.go, or by a mix.
 type order uint8
@@ -66,7 +66,7 @@ type autoswap struct {
 	noOrder  bool  // take candidates as they come, whatever their scores
 }
 
-// mostLooks bounds how often SWDOA evaluates candidates again: with up to 512 of them it is exact.
+// mostLooks bounds how often SWDOA re-evaluates candidates: with up to 512 of them it is exact.
 const mostLooks = 1 << 18
 
 // searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its
@@ -184,7 +184,7 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 	return s
 }
 
-// scoreFor completes the scores that depend on the limit, SWDOA only where it is the manager's order: see
+// scoreFor completes the scores that depend on the limit, SWDOA only if it is the manager's order: see
 // [swapper.correct].
 func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	s.tree.Reset(s.load)
@@ -198,8 +198,8 @@ func (s *swapper) scoreFor(ctx context.Context, limit int64) error {
 	return nil
 }
 
-// correct works SWDOA out for a limit. It costs far more than all else here, and a mix of scores does not
-// need it where one of the others alone is charged nothing.
+// correct computes SWDOA for a limit. It costs far more than everything else here, and a mix of scores does
+// not need it if one of the others alone is charged nothing.
 func (s *swapper) correct(ctx context.Context, limit int64) error {
 	s.tree.Reset(s.load)
 	// The greedy order, lazily: heads holds candidates by the score that they last had.
@@ -231,7 +231,7 @@ func (s *swapper) correct(ctx context.Context, limit int64) error {
 	return nil
 }
 
-// schedule is a choice of candidates with what it is charged.
+// schedule is a choice of candidates and its charge.
 type schedule struct {
 	absences []plan.Absence
 	charged  int64 // nanoseconds
@@ -239,7 +239,7 @@ type schedule struct {
 	within   bool
 }
 
-// better orders schedules: within the limit first, then by what is charged, then by bytes moved.
+// better orders schedules: within the limit first, then by charge, then by bytes moved.
 func (x schedule) better(y schedule) bool {
 	if x.within != y.within {
 		return x.within
@@ -280,14 +280,14 @@ func (s *swapper) by(w weights, mean, deviation *weights, limit int64) schedule 
 	return out
 }
 
-// unit returns the weights that stand for one score.
+// unit returns the weights of a single score.
 func unit(s Score) weights {
 	var w weights
 	w[s] = 1
 	return w
 }
 
-// best returns the best schedule that the manager's order allows for a limit, and says in a sentence how it
+// best returns the best schedule for a limit that the manager's order allows, and says in a sentence how it
 // was found.
 func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, error) {
 	if err := s.scoreFor(ctx, limit); err != nil {
@@ -333,7 +333,7 @@ func (s *swapper) best(ctx context.Context, limit int64) (schedule, string, erro
 		s.report(n, dims+search)
 		return -float64(x.charged) / 1e6, x.charged == 0
 	})
-	if n == 0 { // cancelled before anything was scheduled; else what is there counts
+	if n == 0 { // cancelled before anything was scheduled; otherwise the best so far counts
 		return schedule{}, "", cmp.Or(err, ctx.Err())
 	}
 	switch gain := single.charged - best.charged; {

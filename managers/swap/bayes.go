@@ -9,20 +9,20 @@ import (
 // Bayesian optimisation of a few weights in [-1, 1] (AutoSwap uses the Python package bayes_opt: a Gaussian
 // process, upper confidence bound, kappa 5).
 //
-// Problem: find the weights of the greatest value, when one value costs a whole schedule and nothing is known
-// of its slope.
+// Problem: find the weights with the greatest value, when one evaluation costs a whole schedule and nothing
+// is known about the slope.
 //
-// Way chosen: a Gaussian process with the Matérn 5/2 kernel through all values seen, whose length is that of
-// four with the greatest likelihood; the next point is where mean plus kappa deviations is greatest, looked
-// for among random points and by coordinate steps from the best of them. The process is small (tens of
-// points), so the kernel matrix is factorised again for every point.
+// Approach: a Gaussian process with the Matérn 5/2 kernel through all values seen. Its length is the most
+// likely of four. The next point is where mean plus kappa deviations is greatest, searched for among random
+// points and by coordinate steps from the best of them. The process is small (tens of points), so the kernel
+// matrix is factorised again for every point.
 //
-// Complexity: O(points³ + probes x points²) a step. Rejected: a library (none in Go that is kept, and the
+// Complexity: O(points³ + probes x points²) per step. Rejected: a library (none in Go is maintained, and the
 // whole is a page); fitting the length by gradient (bayes_opt does; four values are as good for tens of
 // points in four dimensions).
 //
 // Our reading: bayes_opt's random points, restarts and tolerances are its own, and its releases differ in
-// them, so that no sequence of theirs could be repeated.
+// them, so none of its sequences could be reproduced.
 
 // dims is the number of weights.
 const dims = 4
@@ -51,7 +51,7 @@ func matern(a, b weights, length float64) float64 {
 	return (1 + s + s*s/3) * math.Exp(-s)
 }
 
-// tri is where a lower triangle kept row by row has entry (i, j).
+// tri is the index of entry (i, j) in a lower triangle stored row by row.
 func tri(i, j int) int { return i*(i+1)/2 + j }
 
 // fit makes the process through points x with values y, and returns the one whose length is likeliest.
@@ -118,7 +118,7 @@ func (g *gaussian) solve(y []float64) float64 {
 	return -fitness/2 - logDet
 }
 
-// bound returns the upper confidence bound at w; row is scratch of as many numbers as there are points.
+// bound returns the upper confidence bound at w; row is scratch with one number per point.
 func (g *gaussian) bound(w weights, kappa float64, row []float64) float64 {
 	mean, variance := 0.0, 1+jitter
 	for i := range g.x {
@@ -168,8 +168,8 @@ func (g *gaussian) next(kappa float64, random *rand.Rand) weights {
 	return best
 }
 
-// maximise looks at the points first, then at n more, and calls value for each of them in order. It stops
-// when value says that there is no better or the context ends.
+// maximise evaluates the given points first, then n more, and calls value for each of them in order. It stops
+// when value says that no point can be better or the context ends.
 func maximise(ctx context.Context, first []weights, n int64, kappa float64, seed uint64,
 	value func(weights) (v float64, enough bool)) {
 	random := rand.New(rand.NewPCG(seed, 0x6175746f73776170))

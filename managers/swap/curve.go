@@ -11,29 +11,29 @@ import (
 )
 
 // AutoSwap's own arithmetic (Zhang et al., "Efficient Memory Management for GPU-based Deep Learning Systems",
-// arXiv 1903.06631): how many nanoseconds of an iteration a memory limit costs, by a score. It speaks of a
-// recording of three iterations and plans on the middle one; the manager of this package, which speaks of a
-// [plan.Problem], is another thing (autoswap.go). This one exists to be compared with the curves that the
-// authors published, number by number.
+// arXiv 1903.06631): how many nanoseconds of an iteration a memory limit costs, by a score. It uses a
+// recording of three iterations and plans for the middle one. It exists to be compared with the authors'
+// published curves, number by number; the manager of this package, which uses a [plan.Problem], is separate
+// (autoswap.go).
 //
-// Way chosen: each thing in which the published program departs from the paper's text is a switch of its own,
-// so that one can see what each is worth:
+// Approach: each departure of the published program from the paper's text is a switch of its own, so that one
+// can see the effect of each:
 //   - [QuirkScores]: DOA does not subtract the copy in (a line break ends the statement before it); AOA is
 //     made of that DOA; WDOA sums not the load during the absence but the load at the op whose number is the
 //     candidate's; WDOA and SWDOA do not subtract the limit;
-//   - [QuirkCandidates]: an absence may begin behind a Malloc; blocks are numbered in the alphabetical order
-//     of their addresses, which settles ties and feeds the quirk of WDOA;
-//   - [QuirkSchedule]: where the limit forces a copy out to be done earlier, its bytes are taken off one op
-//     twice; copies in are compared with the clock of the iteration before, so that they hardly ever seem to
+//   - [QuirkCandidates]: an absence may begin after a Malloc; blocks are numbered in the alphabetical order
+//     of their addresses, which breaks ties and feeds the quirk of WDOA;
+//   - [QuirkSchedule]: if the limit forces a copy out to finish earlier, its bytes are subtracted twice at
+//     one op; copies in are compared with the clock of the iteration before, so that they hardly ever seem to
 //     begin early, to take memory or to cost anything.
 //
 // Our reading: "load less limit", summed over an absence, is the load above the limit; counting ops below it
 // as negative makes WDOA prefer short absences (1,020 ms instead of 9 on the authors' VGG at 300 MiB).
 //
-// Complexity: candidates x ops a limit, and candidates² x ops for SWDOA, as published. The manager does
+// Complexity: candidates x ops per limit, and candidates² x ops for SWDOA, as published. The manager does
 // better; this need not.
 //
-// Rejected: one function with the quirks built in (then nobody can tell what they do); repairing them
+// Rejected: one function with the quirks built in (then nobody can tell their effects); repairing them
 // silently (then nothing can be compared).
 
 // OpKind is the kind of an operation on a block in the authors' recordings.
@@ -61,7 +61,7 @@ type Recording struct {
 	// Period is the number of ops of an iteration; Ops has three times as many.
 	Period int
 	Ops    []BlockOp
-	// Load is the bytes allocated at each op. The authors published theirs with six digits beside the
+	// Load is the bytes allocated at each op. The authors published theirs to six digits along with the
 	// recording.
 	Load []int64
 }
@@ -69,8 +69,8 @@ type Recording struct {
 // Score names one of AutoSwap's orders of candidates.
 type Score uint8
 
-// The scores: duration of absence less transfers, area of absence, weighted duration of absence, and that
-// with the load corrected for what was taken before.
+// The scores: duration of absence minus transfers, area of absence, weighted duration of absence, and the
+// last with the load corrected for earlier choices.
 const (
 	DOA Score = iota
 	AOA
@@ -81,7 +81,7 @@ const (
 // String returns the paper's name.
 func (s Score) String() string { return [...]string{"DOA", "AOA", "WDOA", "SWDOA"}[min(s, SWDOA)] }
 
-// Quirks says in which things the published program is followed where it departs from the paper.
+// Quirks says where to follow the published program instead of the paper.
 type Quirks uint8
 
 // The quirks.
@@ -220,8 +220,8 @@ func (r *Recording) rank(ctx context.Context, c []candidate, s Score, q Quirks, 
 	return nil
 }
 
-// rankSubmodular takes the candidate with the most load during its absence, takes its bytes off that load,
-// and goes on.
+// rankSubmodular repeatedly takes the candidate with the most load during its absence, and subtracts its
+// bytes from that load.
 func (r *Recording) rankSubmodular(ctx context.Context, c []candidate, limit int64) error {
 	load := slices.Clone(r.Load)
 	for k := range c {
@@ -284,13 +284,13 @@ func (r *Recording) choose(c []candidate, limit int64) []candidate {
 	return slices.Clone(c)
 }
 
-// firstOver returns the first op of the middle iteration above the limit, -1 where there is none.
+// firstOver returns the first op of the middle iteration above the limit, -1 if there is none.
 func (r *Recording) firstOver(load []int64, limit int64) int {
 	return slices.IndexFunc(load[r.Period:2*r.Period], func(v int64) bool { return v > limit })
 }
 
-// lastOver returns the last op up to the middle iteration's end, inclusive, above the limit; -1 where there
-// is none.
+// lastOver returns the last op up to the middle iteration's end, inclusive, above the limit; -1 if there is
+// none.
 func (r *Recording) lastOver(load []int64, limit int64, behind int) int {
 	for i := r.Period; i > behind; i-- {
 		if load[i+r.Period] > limit {
@@ -346,9 +346,9 @@ func (r *Recording) publishedOverhead(c []candidate, limit int64) float64 {
 	return sum
 }
 
-// overhead is the schedule as the paper describes it: one copy at a time each way. Where the limit wants a
-// copy out done earlier, or lets a copy in begin only later, the iteration is held up by the difference; the
-// copies that follow are then counted from there.
+// overhead is the schedule as the paper describes it: one copy at a time each way. If the limit requires a
+// copy out to finish earlier, or lets a copy in begin only later, the iteration is delayed by the difference;
+// the copies that follow are then counted from there.
 func (r *Recording) overhead(c []candidate, limit int64) float64 {
 	load := slices.Clone(r.Load)
 	over := func(i int, more int64) bool { return i >= 0 && i < r.Period && load[i+r.Period]+more > limit }

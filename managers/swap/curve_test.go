@@ -94,7 +94,7 @@ func blockOps(tr *traces.Trace) []BlockOp {
 	}
 }
 
-// published are the curves of the authors' plot_overhead.py, in ms, at limits of 280, 290 ... 520 MiB; behind
+// published are the curves of the authors' plot_overhead.py, in ms, at limits of 280, 290 ... 520 MiB; after
 // that all are 0.
 var published = map[Score]string{
 	AOA: "13.935 12.952 11.244 9.144 8.860 9.466 9.425 8.410 6.391 4.858 5.883 5.131 4.629 3.253 2.461 " +

@@ -19,7 +19,7 @@ func budgets(p *plan.Problem) []int64 {
 	return []int64{0, peak, floor + (peak-floor)*3/4, floor + (peak-floor)/3, floor}
 }
 
-// trials are the managers of the package that move what lives within an iteration. Each tries every size of
+// trials are the managers of the package that move buffers within an iteration. Each tries every size of
 // candidate, so that small problems exercise it.
 func trials() []plan.Manager {
 	all := slices.DeleteFunc(All(), func(m plan.Manager) bool { return m == zeroOffload{} })

@@ -11,9 +11,9 @@ import (
 // Layers out of a recording of ops, for vDNN: which buffers are inputs of layers, where each layer's backward
 // pass is, which convolution algorithms there are to choose from.
 //
-// Way chosen: a buffer's touches alternate between runs of the forward pass and runs of the backward pass;
-// from a run of the first to the run behind it a feature map is idle. The forward ops that read it in the
-// first run are its layers, and the second run says where their backward passes are.
+// Approach: a buffer's touches alternate between runs of the forward pass and runs of the backward pass.
+// Between a forward run and the backward run after it a feature map is idle. The forward ops that read it in
+// the first run are its layers, and the second run says where their backward passes are.
 //
 // Complexity: O(accesses + ops log ops). Rejected: pairing forward and backward ops by name or module
 // (recordings have them only sometimes, and a data dependence is what vDNN means).
@@ -33,8 +33,8 @@ type network struct {
 type featureMap struct {
 	buffer plan.BufferID
 	ready  plan.OpID // the op that wrote it last
-	layer  plan.OpID // the last forward op that touches it, which is the one that offloads it
-	need   plan.OpID // the first op behind the forward pass that touches it
+	layer  plan.OpID // the last forward op that touches it, which offloads it
+	need   plan.OpID // the first op after the forward pass that touches it
 	conv   bool      // a convolution reads it
 	any    bool      // a layer that vdnn-all offloads for reads it
 }
@@ -91,7 +91,8 @@ func newNetwork(p *plan.Problem) *network {
 	return n
 }
 
-// moduleRuns are the stretches of ops of one module and phase, by where each op's begins and ends.
+// moduleRuns are the stretches of ops of one module and phase: for each op, where its stretch begins and
+// ends.
 type moduleRuns struct{ begin, end []plan.OpID }
 
 func modulesOf(p *plan.Problem) moduleRuns {
@@ -110,7 +111,7 @@ func modulesOf(p *plan.Problem) moduleRuns {
 	return r
 }
 
-// around returns the stretch that op i lies in: the op alone where its module is not known.
+// around returns the stretch of op i: the op alone if its module is not known.
 func (r moduleRuns) around(i plan.OpID) (begin, end plan.OpID) { return r.begin[i], r.end[i] }
 
 // lastLayer finds the last feature-extraction layer among the ops [from, to).
@@ -133,7 +134,7 @@ func (n *network) lastLayer(from, to plan.OpID, backward []plan.OpID) {
 	}
 }
 
-// extracts reports whether vdnn-all offloads for a layer of the class. Activations in place are told apart by
+// extracts reports whether vdnn-all offloads for a layer of the class. In-place activations are recognised by
 // their access, not by their class.
 func extracts(c plan.Class) bool {
 	switch c {
@@ -143,8 +144,8 @@ func extracts(c plan.Class) bool {
 	return true
 }
 
-// scan finds where buffer b goes from forward to backward pass, which is more than once where an iteration
-// accumulates gradients into one buffer.
+// scan finds where buffer b passes from forward to backward pass, which happens more than once if an
+// iteration accumulates gradients into one buffer.
 func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 	p := n.p
 	touches := p.TouchesOf(b)
@@ -188,7 +189,7 @@ func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 			if backward[t.Op] == 0 || begin < backward[t.Op] {
 				backward[t.Op] = begin
 			}
-			if t.Mode == plan.Mutate { // in place: what its backward pass needs is not what it read
+			if t.Mode == plan.Mutate { // in place: its backward pass does not need what it read
 				continue
 			}
 			x.conv = x.conv || c == plan.ClassConv
@@ -200,8 +201,8 @@ func (n *network) scan(b plan.BufferID, backward []plan.OpID) {
 	}
 }
 
-// smallest returns the variant of least workspace (m), fastest that of least duration (p); ties go to the
-// other's better.
+// smallest returns the variant with the least workspace (m), fastest the one with the shortest duration (p);
+// each breaks ties by the other's criterion.
 func smallest(v []plan.Variant) uint8 {
 	return best(v, func(a, b plan.Variant) int {
 		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Duration, b.Duration))
@@ -224,7 +225,7 @@ func best(v []plan.Variant, less func(a, b plan.Variant) int) uint8 {
 	return uint8(at)
 }
 
-// variants chooses for each op; nil where no op has a choice.
+// variants chooses for each op; nil if no op has a choice.
 func (n *network) variants(choose func([]plan.Variant) uint8) []uint8 {
 	var out []uint8
 	for i := range n.p.Ops {
@@ -252,7 +253,7 @@ func (n *network) workspace(i plan.OpID, variants []uint8) int64 {
 
 func (n *network) rounded(size int64) int64 { return (size + n.p.Align - 1) &^ (n.p.Align - 1) }
 
-// fastestWithin returns the fastest variant of op i whose workspace fits into room, least where none does.
+// fastestWithin returns the fastest variant of op i whose workspace fits into room, or least if none does.
 func (n *network) fastestWithin(i plan.OpID, room int64, least uint8) uint8 {
 	at := least
 	for k, x := range n.p.Ops[i].Variants {

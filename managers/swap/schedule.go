@@ -10,8 +10,8 @@ import (
 )
 
 // Copies on a link, one at a time each way, that stick to a limit on live bytes: the schedule of AutoSwap
-// (see autoswap.go), which tvDNN's heuristic uses too. Times are those of an iteration that nothing holds up;
-// where the limit holds it up, what follows is counted from the op at which it did.
+// (see autoswap.go), which tvDNN's heuristic uses too. Times are those of an iteration without delays; where
+// the limit delays it, what follows is counted from the op at which it did.
 //
 // Complexity: O(absences x log ops). Rejected: an event simulation (exact, and a thousand times the cost of a
 // candidate evaluation).
@@ -56,9 +56,8 @@ func newLink(p *plan.Problem) *link {
 	return l
 }
 
-// starts returns the time at which each op would begin if all ran one behind the other on one stream, in
-// nanoseconds, and as a last entry when they would be done. Managers that plan on recorded timestamps plan on
-// it.
+// starts returns the time at which each op would begin if all ran one after another on one stream, in
+// nanoseconds, and as a last entry when they would be done. Managers that plan on recorded timestamps use it.
 func starts(p *plan.Problem) []int64 {
 	t := make([]int64, len(p.Ops)+1)
 	for i := range p.Ops {

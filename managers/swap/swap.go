@@ -1,11 +1,10 @@
-// Package swap holds the managers that move buffers to the host and back: vDNN, AutoSwap, tvDNN and
-// ZeRO-Offload, one a file.
+// Package swap has the managers that move buffers to the host and back: vDNN, AutoSwap, tvDNN and
+// ZeRO-Offload, one per file.
 //
 // Its duties:
-//   - each manager decides which idle intervals a buffer spends on the host, when its copies are issued and
-//     who waits for them;
-//   - it follows its source; where the source is not public or silent, the manager's Info says what is our
-//     reading;
+//   - each manager decides for which idle intervals a buffer goes to the host, when its copies are issued and
+//     what waits for them;
+//   - it follows its source; where the source is not public or silent, the manager's Info states our reading;
 //   - every plan is assembled and placed like any other manager's: a decision pays for its addresses too.
 package swap
 
@@ -31,7 +30,7 @@ func All() []plan.Manager {
 // fit place several times.
 const placeWork = 50_000
 
-// serves refuses a problem or a budget that a manager can do nothing with.
+// serves rejects a problem or a budget that a manager cannot handle.
 func serves(p *plan.Problem, i plan.Info, r plan.Request) error {
 	if err := p.Serve(i); err != nil {
 		return err

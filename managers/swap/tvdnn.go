@@ -16,35 +16,35 @@ import (
 // tvDNN (Park, Cho, Jung, Lee, "Transparent Virtualization of DNN memory", poster at PPoPP 2018, doi
 // 10.1145/3178487.3178531).
 //
-// Problem: swap so that an iteration fits a few gigabytes and is held up little, where single objects are so
-// large that moving one as a whole takes longer than an op, and finding a hole for it wastes memory.
+// Problem: swap so that an iteration fits a few gigabytes with little delay, when single objects are so large
+// that moving a whole one takes longer than an op, and finding a hole for it wastes memory.
 //
-// What the source says: memory objects are cut into sections; the schedule of swaps comes from an integer
-// linear program (optimal) or from a heuristic. What the program's variables are, how large a section is and
-// what the heuristic does is not public. What follows is our formulation after it.
+// The source says that memory objects are cut into sections, and that the schedule of swaps comes from an
+// integer linear program (optimal) or from a heuristic. The program's variables, the size of a section and
+// the heuristic itself are not public. What follows is our formulation.
 //
 // Sections. Every buffer above a section's size is cut ([plan.Problem.Sectioned]); each section leaves and
-// returns by itself. A section has 2 MiB, the granularity of CUDA's virtual memory, or 2, 4, 8... times that,
-// until a copy's fixed cost is at most a tenth of its time and the number of buffers is below a bound.
+// returns independently. A section has 2 MiB, the granularity of CUDA's virtual memory, or 2, 4, 8... times
+// that, until a copy's fixed cost is at most a tenth of its time and the number of buffers is below a bound.
 //
-// Heuristic. Walk the ops; where live bytes pass the capacity, send out the idle section whose next use is
+// Heuristic. Walk the ops; where live bytes exceed the capacity, evict the idle section whose next use is
 // farthest (Belady's rule, which moves the fewest sections of equal size), until the op fits. Then schedule
-// the copies by the clock, sticking to the capacity (schedule.go): out behind the last use, back as late as
-// the link allows and memory demands.
+// the copies by the clock, sticking to the capacity (schedule.go): out after the last use, back as late as
+// the link allows and memory requires.
 //
 // Integer program: tvdnn_ilp.go. tvdnn-ilp starts from the heuristic's solution and returns the better of the
-// two, so that it always has an answer.
+// two, so it always has an answer.
 //
-// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which a
-// training's access pattern, forward and back again, makes the worst of rules; sections of one page, which
-// multiply copies' fixed cost.
+// Complexity: O((accesses + sections) log sections) for the heuristic. Rejected: least recently used, which
+// is the worst of rules for a training's access pattern, forward and back again; sections of one page, which
+// multiply the fixed cost of copies.
 
 // tvdnn is one of the two managers. The unexported switches are for tests of what each mechanism is worth.
 type tvdnn struct {
 	ilp      bool
 	section  int64 // bytes; 0 for the rule above
 	whole    bool  // do not cut buffers
-	recent   bool  // send out what was used least recently instead of what is needed last
+	recent   bool  // evict what was used least recently instead of what is needed last
 	onDemand bool  // do not prefetch
 }
 
@@ -106,7 +106,7 @@ func (v tvdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 	return made(pl, info, r, began), nil
 }
 
-// sectioned cuts the problem's buffers; size is 0 where nothing is large enough.
+// sectioned cuts the problem's buffers; size is 0 if none is large enough.
 func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err error) {
 	size = v.section
 	if size == 0 {
@@ -125,8 +125,8 @@ func (v tvdnn) sectioned(p *plan.Problem) (q *plan.Problem, size int64, err erro
 	return q, size, err
 }
 
-// mostOf is the most sections that n buffers are cut into: twice as many as there are buffers, but for small
-// problems, which stand more, and for the largest, whose planning has to end.
+// mostOf is the maximum number of sections for n buffers: twice the number of buffers, but more for small
+// problems, and fewer for the largest, so that planning ends.
 func mostOf(n int) int64 { return max(mostSections, min(2*int64(n), int64(n)+30_000)) }
 
 // sectionsOf returns how many buffers a problem has when those that can leave are cut into sections of size
@@ -153,7 +153,7 @@ type sections struct {
 	done int64 // counted work
 }
 
-// resident is what the heuristic's walk knows of a buffer.
+// resident is what the heuristic's walk knows about a buffer.
 type resident struct {
 	next   int32 // its next touch
 	absent bool

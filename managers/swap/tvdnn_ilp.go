@@ -12,45 +12,45 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// tvDNN's schedule as an integer linear program: our formulation (tvdnn.go says what of it is public,
-// tvdnn_model.go writes it down).
+// tvDNN's schedule as an integer linear program. The formulation is ours (tvdnn.go says what is public;
+// tvdnn_model.go implements it).
 //
-// The plain form: x[s,k] = 1 where section s is in memory during kernel k; operands are in memory; the sizes
-// of what is in memory during a kernel stay within the capacity; in[s,k] >= x[s,k] - x[s,k-1] are the
-// sections fetched, likewise those that left; a kernel is held up by as much as the copies that go along with
-// it take longer than it does; the sum of that is minimised. It has sections x kernels variables: over a
-// million for a VGG-16 at batch 256 in sections of 2 MiB.
+// The plain form: x[s,k] = 1 if section s is in memory during kernel k; operands are in memory; the sizes of
+// what is in memory during a kernel stay within the capacity; in[s,k] >= x[s,k] - x[s,k-1] are the sections
+// fetched, likewise those that left; a kernel is delayed by as much as the copies alongside it take longer
+// than it does; the sum of the delays is minimised. It has sections x kernels variables: over a million for a
+// VGG-16 at batch 256 in sections of 2 MiB.
 //
-// What is solved: the same, with alike things counted together. Kernels are cut into windows at the positions
-// at which intervals that matter begin and end (those that cross an op above the capacity), evenly thinned
-// where there are too many. Sections whose interval spans the same windows are alike, since all have one size
+// What is solved: the same, with equivalent things aggregated. Kernels are cut into windows at the positions
+// at which relevant intervals begin and end (those that cross an op above the capacity), evenly thinned if
+// there are too many. Sections whose intervals span the same windows are equivalent, since all have one size
 // (smaller last ones make the class's size their mean); so are all copies of a window. A[c,w] is the number
 // of sections of class c that are absent throughout window w, an integer. A section that leaves is copied
-// during the window before, one that returns during the window at whose beginning its memory is taken; one
-// that is still absent when the window begins that needs it is fetched then, and all of its copy is waited
-// for.
+// during the window before; one that returns is copied during the window at whose beginning its memory is
+// taken. One that is still absent when the window begins that needs it is fetched then, and its whole copy is
+// waited for.
 //
 //	minimise    sum of stall[w]  +  time of in on demand  +  little x time of all copies  +  much x excess[w]
 //	such that   load[w] - sum over c of size[c] x A[c,w]  <=  capacity + excess[w]
 //	            out[c,w] >= A[c,w] - A[c,w-1],  in[c,w] >= A[c,w-1] - A[c,w]
 //	            stall[w] >= time of out[.,w+1] - time of window w,  stall[w] >= time of in[.,w] - time of window w
 //
-// where load[w] is the greatest load of the window's ops. With as many windows as ops and one section a class
-// it is the plain form. Excess makes every model feasible, so that the best attempt is known where the
-// capacity cannot be met. Windows are made fewer until at most mostIntegers variables are left.
+// where load[w] is the greatest load of the window's ops. With as many windows as ops and one section per
+// class it is the plain form. Excess makes every model feasible, so that the best attempt is known if the
+// capacity cannot be met. The number of windows is reduced until at most mostIntegers variables are left.
 //
-// Its linear relaxation is solved first: counts are large and rounding one up only takes more out of memory,
-// so that the relaxation rounded up is nearly as good as the integers can be. Where it is within the gap of
-// its own bound, that is the answer; else the solver begins there, if the model is small. (Measured on a
-// large one: with VGG-16 at 60 % the search took 14 s to come from 3.7 % of the bound to 2.8 %, and the plan
-// was no faster.) The program says which sections are away; at which ops they leave and return is then
-// settled by the clock (schedule.go), which came out better than the windows' own positions. The result is
-// compared with the heuristic's by the evaluator, and the better one is the plan.
+// Its linear relaxation is solved first. Counts are large, and rounding one up only takes more out of memory,
+// so the rounded relaxation is nearly as good as an integer solution can be. If it is within the gap of its
+// own bound, that is the answer; otherwise the solver starts from it, if the model is small. (Measured on a
+// large one: with VGG-16 at 60 % the search took 14 s to get from 3.7 % of the bound to 2.8 %, and the plan
+// was no faster.) The program says which sections are away. The clock (schedule.go) then decides at which ops
+// they leave and return, which gave better results than the windows' own positions. The evaluator compares
+// the result with the heuristic's, and the better one is the plan.
 //
 // Complexity: that of the solver, stopped at a gap, a number of nodes and counted work. Rejected: solving for
-// whole buffers and cutting afterwards (it cannot know that half a buffer would do); keeping the windows'
-// positions (a window is coarser than the ops at which memory runs short); a lower bound on step time from
-// the program (for the same reason its value bounds nothing).
+// whole buffers and cutting afterwards (it cannot know that half a buffer would be enough); keeping the
+// windows' positions (a window is coarser than the ops at which memory runs short); a lower bound on step
+// time from the program (for the same reason its value bounds nothing).
 
 const (
 	// ilpGap is the relative gap at which the program counts as solved, ilpWork and ilpNodes what all its
@@ -64,7 +64,7 @@ const (
 	ilpTime = 60 * time.Second
 )
 
-// improve solves the integer program within the budget and returns its plan, or the heuristic's where that is
+// improve solves the integer program within the budget and returns its plan, or the heuristic's if that is
 // better.
 func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*plan.Plan, error) {
 	if r.Budget <= 0 || len(h.Absences) == 0 {
@@ -95,7 +95,7 @@ func (s *sections) improve(ctx context.Context, h *plan.Plan, r plan.Request) (*
 			// holes close slowly: each further round asks for a little more than they took
 			limit -= limit / 2000 * rounds * rounds
 			rounds++
-			// a tighter limit, asked for because of addresses, gets half of what is left
+			// a tighter limit, needed because of addresses, gets half of what is left
 			share := (work + 1) / 2
 			c, n, used, err := s.solve(ctx, limit, max(share, 1))
 			work -= min(used, share)
@@ -151,8 +151,8 @@ func (s *sections) measure(ctx context.Context, pl *plan.Plan, r plan.Request) (
 	return m, nil
 }
 
-// better reports whether plan a is better than b: within the budget first, then by step time where there is
-// an evaluator, then by bytes moved, then by footprint.
+// better reports whether plan a is better than b: within the budget first, then by step time if there is an
+// evaluator, then by bytes moved, then by footprint.
 func (s *sections) better(ctx context.Context, a, b *plan.Plan, r plan.Request) (bool, error) {
 	fits := func(x *plan.Plan) bool { return x.Footprint <= r.Budget }
 	if fits(a) != fits(b) {
@@ -198,7 +198,7 @@ func (s *sections) solve(ctx context.Context, limit, work int64) (c []idle, note
 	start := m.point(h)
 	lp, err := milp.Solve(ctx, &m.model, milp.Options{LPOnly: true, MaxWork: max(work*3/4, 1),
 		TimeLimit: ilpTime})
-	// counts are large, so that the relaxation rounded up, which memory allows, is nearly as good
+	// counts are large, so the relaxation rounded up, which memory allows, is nearly as good
 	if lp.X != nil {
 		if up := m.roundedUp(lp.X); m.model.Objective(up) < m.model.Objective(start) {
 			start = up

@@ -10,13 +10,14 @@ import (
 )
 
 // The integer program that tvdnn_ilp.go describes: its windows and classes, its rows, its points, and the
-// intervals that a point stands for.
+// intervals for a point.
 //
-// Three points are looked at: the heuristic's (point), the relaxation's with its counts rounded up
+// Three points are considered: the heuristic's (point), the relaxation's with its counts rounded up
 // (roundedUp), and the solver's. In all of them the counts A[c,w] decide; the continuous variables are the
-// least that these allow (complete). Reading a point back (decode) has to say which sections of a class the
-// counted ones are: alike as they are to the program, they leave in the order in which they become free and
-// return in the order in which they are needed. Linear in the program's size, but for sorting each class.
+// least that these allow (complete). Reading a point back (decode) must choose which sections of a class the
+// counts refer to. The program cannot tell them apart, so they leave in the order in which they become free
+// and return in the order in which they are needed. Linear in the program's size, except for sorting each
+// class.
 
 const (
 	// mostIntegers and mostWindows bound the program: windows are made fewer until both hold.
@@ -31,7 +32,7 @@ type class struct {
 	bytes       int64
 	count       int      // sections of the full size that it takes to hold them
 	absent      milp.Var // of the first window; the others follow
-	left, back  milp.Var // likewise: what left since the window before, what is back in the window behind
+	left, back  milp.Var // likewise: what left since the previous window, what is back in the next one
 	size        float64  // of a section: the mean, in bytes
 	out, in     float64  // durations of its copies, in milliseconds
 }

@@ -16,38 +16,38 @@ import (
 // Design", MICRO 2016, arXiv 1602.08124).
 //
 // Problem: the input feature map X of a layer is read by the layer's forward pass and, much later, by its
-// backward pass, and nobody needs it in between. Keep it on the host meanwhile, without knowing anything
-// about the network but its layers.
+// backward pass, and nobody needs it in between. Keep it on the host meanwhile, knowing nothing about the
+// network except its layers.
 //
-// Way chosen by its authors, followed here. Forward: while layer n computes, its X is copied out; both are
-// waited for at the END of the layer, and X is freed. Where several layers read X (fork), the last one
-// offloads it. vdnn-all offloads the X of every layer except in-place activations, softmax and fully
-// connected layers, vdnn-conv those of convolutions alone; neither that of the last feature-extraction layer,
-// whose backward pass comes at once. Backward: while layer n computes, at most one layer's X is brought back,
-// that of the nearest earlier layer that is still out, looked for no further than the nearest convolution;
-// both are waited for at the end of the layer. A layer whose X nobody brought back fetches it when it begins.
-// vdnn-dyn tries eight settings of offloading and convolution algorithm in order of speed and takes the first
-// that fits: all with the smallest algorithms (m), which if it does not fit makes the network untrainable;
-// none, conv, all with the fastest (p); conv, all with each convolution on the fastest algorithm that fits
-// there; conv, all with (m). A workspace lives as long as its op, so that the algorithm of one convolution
-// does not matter to another and the greedy downgrade is exact: the fastest that fits, op by op.
+// The authors' approach, followed here. Forward: while layer n computes, its X is copied out; compute waits
+// for both at the END of the layer, and X is freed. If several layers read X (fork), the last one offloads
+// it. vdnn-all offloads the X of every layer except in-place activations, softmax and fully connected layers,
+// vdnn-conv only those of convolutions; neither offloads that of the last feature-extraction layer, whose
+// backward pass comes at once. Backward: while layer n computes, at most one layer's X is brought back: that
+// of the nearest earlier layer that is still out, no further away than the nearest convolution. Compute waits
+// for both at the end of the layer. A layer whose X was not brought back fetches it when it begins. vdnn-dyn
+// tries eight settings of offloading and convolution algorithm in order of speed and takes the first that
+// fits: all with the smallest algorithms (m), which if it does not fit makes the network untrainable; none,
+// conv, all with the fastest (p); conv, all with each convolution on the fastest algorithm that fits there;
+// conv, all with (m). A workspace lives as long as its op, so the algorithm of one convolution does not
+// affect another and the greedy downgrade is exact: the fastest that fits, op by op.
 //
 // Complexity: O(accesses + ops log ops) for the decisions, eight times that for vdnn-dyn; then a placement
 // for each setting whose live bytes fit. The window needs no search of its own: the nearest layer that is
 // still out moves one way only, and the next convolution is a table.
 //
-// Rejected: bringing back as much as fits, or as early as the link is free (that is what a planner does, and
-// vDNN is none: its window is what bounds its memory); synchronising the copy with the next user of the
-// memory (cheaper, and not vDNN).
+// Rejected: bringing back as much as fits, or as soon as the link is free (a planner does that, and vDNN is
+// not one: its window bounds its memory); synchronising the copy with the next user of the memory (cheaper,
+// and not vDNN).
 //
 // Our reading. Layers are the forward ops of the recording. X is a buffer that a forward op reads and that is
-// touched again behind the forward pass; a layer's backward pass are the first op of its own class, else of
-// any class, that touches it again, and the ops of the same module right before and behind that one. The last
-// feature-extraction layer is the last forward op of class conv, pool or norm, or, where there is none, the
-// last that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when the op before the
-// layer is done, hence an absence's After is that op: the layer itself still reads X while it is being
-// copied. Like any buffer, the network's own input is copied out. vDNN's memory manager is a pool (cnmem)
-// that finds addresses at run time; here they are placed ahead of time, which can only be kinder to it.
+// touched again after the forward pass. A layer's backward pass is the first op of its own class, or else of
+// any class, that touches it again, and the ops of the same module right before and after that one. The last
+// feature-extraction layer is the last forward op of class conv, pool or norm or, if there is none, the last
+// that could offload. vdnn-all and vdnn-conv use (m). The copy out may begin when the op before the layer is
+// done, hence an absence's After is that op: the layer itself still reads X while it is being copied. Like
+// any buffer, the network's own input is copied out. vDNN's memory manager is a pool (cnmem) that finds
+// addresses at run time; here they are placed ahead of time, which can only favour it.
 
 // policy says which inputs a vDNN manager offloads.
 type policy uint8
@@ -153,7 +153,8 @@ func (v vdnn) absences(ctx context.Context, n *network, o policy) ([]plan.Absenc
 // checkEvery is how many inner iterations run between two looks at the context.
 const checkEvery = 1 << 12
 
-// prefetch walks the backward pass; while each layer computes it brings back the inputs of one layer to come.
+// prefetch walks the backward pass; while each layer computes it brings back the inputs of one upcoming
+// layer.
 func (v vdnn) prefetch(n *network, out []plan.Absence, of map[plan.OpID][]int32) {
 	nextConv := make([]int, len(n.layers)+1)
 	nextConv[len(n.layers)] = len(n.layers)
@@ -240,7 +241,7 @@ func (v vdnn) profile(ctx context.Context, n *network, r plan.Request) (*plan.Pl
 	return floor, nil
 }
 
-// won notes which setting was taken, and how long its iteration takes where that can be told.
+// won notes which setting was chosen, and how long its iteration takes if that is known.
 func (v vdnn) won(ctx context.Context, n *network, r plan.Request, pl *plan.Plan, tried int64,
 	name string) (*plan.Plan, error) {
 	pl.Note("setting taken: %s", name)
@@ -289,7 +290,7 @@ func (v vdnn) try(ctx context.Context, n *network, r plan.Request, offload polic
 		}
 		return placed(ctx, n.p, r, d)
 	}
-	// A workspace is live during its own op alone: what else is live there says how much it may take.
+	// A workspace is live only during its own op: what else is live there says how much it may take.
 	others := make([]int64, len(n.p.Ops))
 	var now int64
 	for _, i := range asm.Resident {

@@ -130,7 +130,7 @@ func live(t testing.TB, p *plan.Problem, d plan.Decisions) int64 {
 	return bytes
 }
 
-// underLimits calls f with random problems and limits between what has to stay and what is alive at the peak.
+// underLimits calls f with random problems and limits between what must stay and what is alive at the peak.
 func underLimits(f func(p *plan.Problem, limit int64)) {
 	for seed := range uint64(200) {
 		p := plantest.Random(seed, 40+int(seed%40))
@@ -233,7 +233,7 @@ func TestTheSearchFindsMixesBetterThanEveryScore(t *testing.T) {
 	t.Logf("the search gains in %d of 60 problems", gained)
 }
 
-// wide is a chain of few large activations, of which the budget asks for a part.
+// wide is a chain of a few large activations, with a budget for which a part of one is enough.
 func wide(t testing.TB) (*plan.Problem, plan.Request) {
 	p := plantest.Chain(8, 64<<20, 40e6)
 	peak, _ := p.PeakLive()
@@ -292,7 +292,7 @@ func TestSectionsThatComeBackOnDemandHoldTheIterationUp(t *testing.T) {
 	}
 }
 
-// tight is a chain whose copies take longer than its ops, so that when they go matters.
+// tight is a chain whose copies take longer than its ops, so that their times matter.
 func tight(t testing.TB) (*plan.Problem, plan.Request) {
 	p := plantest.Chain(10, 64<<20, 40e6)
 	for i := range p.Ops {

@@ -11,23 +11,23 @@ import (
 
 // Optimizer state on the host.
 //
-// Problem: Adam keeps two values for each parameter. They are used for a moment of each iteration and are in
+// Problem: Adam keeps two values for each parameter. They are used for a moment of each iteration but are in
 // memory for all of it. None of the other managers here moves what lives from one iteration to the next.
 //
-// Way chosen: the part of ZeRO-Offload (Ren, Rajbhandari, Yazdani Aminabadi, Ruwase, Yang, Zhang, Li, He:
+// Approach: the part of ZeRO-Offload (Ren, Rajbhandari, Yazdani Aminabadi, Ruwase, Yang, Zhang, Li, He:
 // "ZeRO-Offload: Democratizing Billion-Scale Model Training", USENIX ATC 2021) that moves memory. Optimizer
-// state waits on the host, comes back for the optimizer's step and leaves again behind it. Everything else
-// stays where it is, whatever the budget. The plan speaks of [plan.Problem.Parked], in which the copies are
-// part of the ops that they stand beside: compute waits for them.
+// state waits on the host, comes back for the optimizer's step and leaves again after it. Everything else
+// stays where it is, whatever the budget. The plan is about [plan.Problem.Parked], in which the copies are
+// part of the ops beside which they happen: compute waits for them.
 //
-// What of the paper is not done: its optimizer runs on the CPU (CPU Adam, a program of its own), so that
-// state never comes back at all; gradients go to the host as they are made; the update is delayed by a step
-// to overlap with compute; and state is split among the ranks of a training, as ZeRO-2 does. Our plan
-// therefore copies the state twice a step, where the paper copies the gradients out and the parameters in.
+// What differs from the paper: its optimizer runs on the CPU (CPU Adam, a program of its own), so that state
+// never comes back at all; gradients go to the host as they are made; the update is delayed by a step to
+// overlap with compute; and state is split among the ranks of a training, as in ZeRO-2. Our plan therefore
+// copies the state twice per step, where the paper copies the gradients out and the parameters in.
 //
 // Complexity: one packing. Rejected: absences across the end of an iteration, see [plan.Problem.Parked];
-// copies that run beside the backward pass, whose memory has to be there while the backward pass has its
-// peak, which is what the state was to make room for.
+// copies beside the backward pass, because their memory would be needed while the backward pass has its peak,
+// for which the state was to make room.
 type zeroOffload struct{}
 
 // Info implements [plan.Manager].

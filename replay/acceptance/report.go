@@ -53,7 +53,7 @@ type Build struct {
 type System struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
-	Kernel string `json:"kernel"` // major and minor version, "" where unknown
+	Kernel string `json:"kernel"` // major and minor version, "" if unknown
 	Cores  int    `json:"cores"`
 }
 
@@ -61,8 +61,8 @@ type System struct {
 type GPU struct {
 	Name   string `json:"name"`
 	Memory int64  `json:"memory_bytes"`
-	Driver string `json:"driver"` // version, "" where unknown
-	CUDA   string `json:"cuda"`   // the highest version that the driver supports, "" where unknown
+	Driver string `json:"driver"` // version, "" if unknown
+	CUDA   string `json:"cuda"`   // the highest version that the driver supports, "" if unknown
 	MIG    bool   `json:"mig"`
 	// Count is how many GPUs the machine shows.
 	Count int `json:"count"`

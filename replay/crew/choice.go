@@ -21,7 +21,7 @@ import (
 
 // Choice is the plan to run a training with, and its terms.
 type Choice struct {
-	// Name is what people call the plan.
+	// Name is the plan's display name.
 	Name string
 	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors.
 	// It is nil for a ready-made plan.
@@ -40,11 +40,11 @@ type Choice struct {
 	Hardware     live.Hardware
 	// Offload keeps saved tensors on the host while there is no plan, even if they would fit on the device.
 	Offload bool
-	// Stays keeps the plan on in a process that goes on when gmemtop has gone.
+	// Stays keeps the plan on after gmemtop is gone.
 	Stays bool
 
 	mu   sync.Mutex
-	made map[string]live.Made // by the problem's shape, the room for it and what is spared
+	made map[string]live.Made // by the problem's shape, its room and the spare bytes
 }
 
 // RoomShare is the share of the device's free memory that plans may use: the rest is for workspaces, which no
@@ -54,9 +54,9 @@ const RoomShare = 0.9
 // ErrNothingLeaves says that eager PyTorch can carry out no part of a plan.
 var ErrNothingLeaves = errors.New(say.NothingLeaves.Text())
 
-// Plan plans a problem for a room in bytes. Problems of one shape, such as those of ranks that
-// train on equal parts of a batch, share the plan made for the first of them. The plan promises the whole
-// budget and is made for spare bytes less, since an earlier one took so much more than predicted.
+// Plan plans a problem for a room in bytes. Problems of one shape, such as those of ranks that train on equal
+// parts of a batch, share the plan made for the first of them. The plan promises the whole budget but is made
+// for spare bytes less, because an earlier one exceeded its prediction by that much.
 func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room maybe.Int, spare int64) (live.Made, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int, sp
 	switch {
 	case err != nil:
 		return m, err
-	case c.Pools: // an arena has no holes but its plan's own
+	case c.Pools: // an arena has only the holes that its plan leaves
 		m.Plan, err = plans(m.Budget)
 		return m, err
 	}
@@ -131,8 +131,8 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int, sp
 	return m, err
 }
 
-// eager returns the part of a plan that eager PyTorch can carry out. A plan that has nothing to do is
-// returned unchanged; it is an error if no part of a plan can be carried out.
+// eager returns the part of a plan that eager PyTorch can carry out. It returns a plan that has nothing to do
+// unchanged, and an error if no part of a plan can be carried out.
 func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
 	if of.Executor == plan.TorchEager || of.Parks || c.Pools {
 		return of, nil
@@ -156,16 +156,16 @@ func (c *Choice) fits(ctx context.Context, p *plan.Problem, room maybe.Int) (boo
 	return err == nil && room.IsKnown() && float64(all) <= RoomShare*float64(room.Or(0)), err
 }
 
-// replans is how often to plan again for a training, since it has changed or took more than planned, before
-// giving up.
+// replans bounds how often to plan again for a training that changed or exceeded its plan.
 const replans = 3
 
 // tries are the plans for a training that have ended.
 type tries struct {
 	ended int
-	// spare is what further plans leave free of the budget, in bytes: as much as earlier ones took too much.
+	// spare is how many bytes of the budget further plans leave free: as many as earlier plans exceeded it
+	// by.
 	spare int64
-	above error // what the last of these ended with
+	above error // the error with which the last of these ended
 }
 
 // again reports whether to plan once more after a plan ended with err.

@@ -76,14 +76,14 @@ func TestAPlanAboveTheBudgetIsNotCarriedOut(t *testing.T) {
 			t.Errorf("%s plan of %d bytes: %v", c.what, takes, err)
 		}
 	}
-	// What a plan was made for may be less than what it promises.
+	// A plan may be made for less than it promises.
 	made, err := (&Choice{Make: makes, Budget: budget(takes + 5)}).Plan(t.Context(), p, maybe.Int{}, 3)
 	if err != nil || made.Budget != takes+5 {
 		t.Errorf("it promises %d bytes of %d: %v", made.Budget, takes+5, err)
 	}
 }
 
-// After a plan that took more than its budget the next one is made for so much less, three times at most.
+// After a plan that exceeded its budget the next one is made for that much less, three times at most.
 func TestAPlanThatTookTooMuchIsMadeAgainForLess(t *testing.T) {
 	managed := &Choice{Budget: func(context.Context, *plan.Problem, maybe.Int) (int64, error) {
 		return 0, nil

@@ -64,7 +64,7 @@ func (c *Crew) tell(ctx context.Context, text string) {
 	}
 }
 
-// offloads reports whether a process keeps what it saves on the host while there is no plan.
+// offloads reports whether a process keeps saved tensors on the host while there is no plan.
 func (c *Crew) offloads(ctx context.Context) bool {
 	list, _ := c.look(ctx)
 	return slices.ContainsFunc(list, func(m *Member) bool { return m.Err == nil && m.offloads() })
@@ -73,7 +73,7 @@ func (c *Crew) offloads(ctx context.Context) bool {
 // patience is how long processes may take to end a plan.
 const patience = 5 * time.Second
 
-// TakeAway ends the plan in every process, whichever viewer started it. That viewer sees that its plan was
+// TakeAway ends the plan in every process, whichever viewer started it. That viewer is told that its plan was
 // turned off.
 func (c *Crew) TakeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)

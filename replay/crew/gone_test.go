@@ -59,7 +59,7 @@ func (l *liveTraining) anyPlan(manager string) []byte {
 	return nil
 }
 
-// started starts a process that trains, beside other tests, with a time within which a test has to end.
+// started starts a process that trains, beside other tests, with a time limit for the test.
 func started(t *testing.T) (context.Context, *torchtest.Host) {
 	t.Helper()
 	h := torchtest.NewHost(t)
@@ -100,7 +100,7 @@ func TestDetachingInTheMiddleOfABackwardPassLeavesNothing(t *testing.T) {
 }
 
 // TestAPlanEndsWithTheViewerThatTurnedItOn kills viewers while their plans are on: one that has the agent,
-// one that looks on beside it, and one whose plan is to stay. After that the process is as it was.
+// one that watches beside it, and one whose plan should stay. Afterwards the process is as before.
 func TestAPlanEndsWithTheViewerThatTurnedItOn(t *testing.T) {
 	ctx, h := started(t)
 	l, _, die := visit(t, h)

@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// A plan is made for the largest of the steps that were seen. Where larger ones come the same tensors leave,
-// none stays, and the plan is made again for the new sizes: later ones hold the budget. What is learnt is the
-// same to the bit.
+// A plan is made for the largest of the steps seen. If larger ones come, the same tensors leave, none stays,
+// and the plan is made again for the new sizes: later steps hold the budget. The results of the training are
+// the same to the bit.
 func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	torch(t)
 	t.Parallel()

@@ -89,7 +89,7 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	return l
 }
 
-// wait waits for so many further steps.
+// wait waits for that many further steps.
 func (l *liveTraining) wait(n int) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -170,7 +170,7 @@ func (d describedHeld) Steps(ctx context.Context, number int64, n int) ([]live.S
 	return d.liveTraining.Steps(ctx, number, n)
 }
 
-// running lets the training go on until the returned function is called.
+// running lets the training run until the returned function is called.
 func (d describedHeld) running() (pause func()) {
 	if d.hold == nil {
 		return func() {}

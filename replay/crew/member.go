@@ -32,7 +32,7 @@ type Member struct {
 	Err error
 
 	mu     sync.Mutex
-	orders map[int64]capture.OrderID // that began plans, by the plan's number
+	orders map[int64]capture.OrderID // the orders that began plans, by the plan's number
 }
 
 var _ live.PoolMember = (*Member)(nil)
@@ -158,7 +158,7 @@ func (m *Member) ranUnder(number int64, w capture.Window) bool {
 	})
 }
 
-// Usual is what a step takes, by the median of the newest, in nanoseconds; 0 before there is one.
+// Usual returns the median time of the newest steps, in nanoseconds; 0 before there is one.
 func (m *Member) Usual() int64 {
 	steps := m.History.Snapshot().Steps
 	var times []int64
@@ -171,7 +171,7 @@ func (m *Member) Usual() int64 {
 	return stats.Median(times)
 }
 
-// usualOf is of how many steps.
+// usualOf is the number of steps in that median.
 const usualOf = 9
 
 // Carry implements live.Member.
@@ -252,7 +252,7 @@ func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 }
 
 // RecordedSteps is how many steps of the allocator a plan is made from: memory alive across a step's end
-// shows in the next but one.
+// shows in the next step but one.
 const RecordedSteps = 3
 
 // Target returns the process as a target of plans that choose addresses, or of plans that move and drop saved
@@ -317,8 +317,8 @@ func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) erro
 	return ended(ctx, err)
 }
 
-// severed ends work with a training that goes on after its connection is lost: nothing we asked for comes any
-// more, and no step says that it ended.
+// severed ends work with a training that continues after its connection is lost: no answer of ours arrives
+// any more, and no step reports its end.
 func (m *Member) severed(ctx context.Context, end context.CancelCauseFunc) {
 	_ = m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if v.Severed != "" {

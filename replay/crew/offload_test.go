@@ -19,8 +19,8 @@ import (
 )
 
 // A training that does not fit keeps its saved tensors on the host from its first step on, until there is a
-// plan that fits, and again after that plan has gone. A plan made meanwhile is the same as for a training
-// that keeps everything, and none of this changes a bit of what is learnt.
+// plan that fits, and again after that plan has ended. A plan made meanwhile is the same as for a training
+// that keeps everything, and none of this changes a bit of the training's results.
 func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
 	t.Parallel()

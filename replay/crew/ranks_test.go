@@ -40,7 +40,7 @@ type liveRanks struct {
 // patient is how long to wait for something that takes seconds on an idle processor.
 const patient = 5 * time.Minute
 
-// startRanks starts a command and waits until so many of its processes train as ranks.
+// startRanks starts a command and waits until the given number of its processes train as ranks.
 func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	t.Helper()
 	return startRanksIn(t, os.Environ(), ranks, argv...)
@@ -73,7 +73,7 @@ func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRa
 // crew returns the processes that train together.
 func (l *liveRanks) crew() *Crew { return OfJob(l.Job, l.First(), false) }
 
-// until waits until at least so many ranks train, and returns them all.
+// until waits until at least that many ranks train, and returns them all.
 func (l *liveRanks) until(ranks int) []*Member {
 	l.t.Helper()
 	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
@@ -134,7 +134,7 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 		panic(err) // a mistake of the test
 	}
 	pools := list[0].Info().Family == plan.Pooling
-	if pools { // which take nothing off what is alive
+	if pools { // these do not lower what is alive
 		budget = func(*plan.Problem) int64 { return 0 }
 	}
 	return &Choice{Name: manager, Hardware: h, Pools: pools,

@@ -74,7 +74,7 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 			return nil, fmt.Errorf("%s: %w", x.Name, x.Err)
 		}
 		o := t.opt
-		if len(t.ranks) > 0 { // one of them tells how far it has come
+		if len(t.ranks) > 0 { // one of them reports progress
 			o.Describing = nil
 		}
 		o.Seat = t.crew.gate.Seat()

@@ -31,7 +31,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 		ever = ever || phase == live.On
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
-		if !ever { // or the user would believe that the training ran under the plan
+		if !ever { // otherwise the user would believe that the training ran under the plan
 			inform(say.PlanNeverOn.Text(x.Name, c.doing(phase)))
 		}
 		return

@@ -281,7 +281,7 @@ func (x *execution) copyIn(s int, i plan.InstanceID) error {
 	return x.led.CopyIn(p, x.slot(s), size, x.streams[x.p.InQueue()])
 }
 
-// launch queues a kernel with a grid for so many words.
+// launch queues a kernel with a grid for the given number of words.
 func (x *execution) launch(kernel int, queue int16, words int64, args ...uint64) error {
 	blocks := int(min(max((words+threads-1)/threads, 1), int64(x.blocks)))
 	return x.led.Launch(x.kernels[kernel], blocks, threads, x.streams[queue], args...)

@@ -54,7 +54,7 @@ type verification struct {
 	k       int // the iteration
 	checks  []checked
 
-	at      []plan.InstanceID // by buffer: where it is, -1 where it is not in memory
+	at      []plan.InstanceID // by buffer: where it is, -1 if it is not in memory
 	fresh   []bool            // by instance: new and not touched yet
 	holds   []uint64          // by instance: the pattern that is in it; valid if known
 	known   []bool

@@ -15,7 +15,7 @@ import (
 // ErrUneven means that the described steps differ from each other: only steps that ran alike can be planned.
 var ErrUneven = errors.New(say.Uneven.Text())
 
-// errSettling wraps [ErrUneven] where only the optimizer's ops differ: LBFGS does more in each step until its
+// errSettling wraps [ErrUneven] if only the optimizer's ops differ: LBFGS does more in each step until its
 // history is full.
 var errSettling = fmt.Errorf("%w %s", ErrUneven, say.UnevenOptimizer.Text())
 
@@ -30,7 +30,7 @@ func stepMarks(tr *traces.Trace) iter.Seq[traces.Mark] {
 	}
 }
 
-// touchedBy returns for each op with accesses the address that the last of them touches.
+// touchedBy returns, for each op with accesses, the address that the last of them touches.
 func touchedBy(tr *traces.Trace) map[traces.OpID]uint64 {
 	touches := map[traces.OpID]uint64{}
 	for _, a := range tr.Accesses {
@@ -39,13 +39,13 @@ func touchedBy(tr *traces.Trace) map[traces.OpID]uint64 {
 	return touches
 }
 
-// aside is the most that an op may write and still be left out of the comparison of steps, in bytes.
+// aside bounds what an op may write, in bytes, to be left out of the comparison of steps.
 const aside = 64 << 10
 
-// inCommon returns the ops of a step that another step has to have too: its own but for small ones of the
-// forward pass that run outside of all modules. A sampler draws its next numbers in some steps and not in
-// others, a logger adds up losses every so often; the process counts neither, since it only counts what
-// modules run.
+// inCommon returns the ops of a step that another step must have too: all of its own, except small ones of
+// the forward pass that run outside of all modules. A sampler draws new numbers in some steps only, and a
+// logger adds up losses every so often. The process does not count these ops either, because it only counts
+// what modules run.
 func inCommon(tr *traces.Trace, step traces.Mark, wrote map[traces.OpID]int64) []traces.OpID {
 	ops := ownOps(tr, step, false)
 	outside := func(id traces.OpID) bool {
@@ -79,8 +79,8 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
-// difference compares the names of the ops of two steps, in order. Its error says where they part, and where
-// tensors have other sizes before that, since batches of many shapes are then why.
+// difference compares the names of the ops of two steps, in order. Its error says where they diverge, and
+// where tensor sizes differ before that, because batches of varying shapes are then the cause.
 func difference(tr *traces.Trace, a, b []traces.OpID) error {
 	for i := range max(len(a), len(b)) {
 		if i < len(a) && i < len(b) && tr.Ops[a[i]].Name == tr.Ops[b[i]].Name {
@@ -119,8 +119,8 @@ func crosses(tr *traces.Trace) bool {
 	return false
 }
 
-// varies reports whether the steps, which are alike, write tensors of other sizes, as where batches are
-// padded to the longest of their sequences.
+// varies reports whether the steps, which are alike, write tensors of different sizes, for example because
+// batches are padded to their longest sequence.
 func varies(tr *traces.Trace) bool {
 	wrote := written(tr)
 	var first []traces.OpID
@@ -149,12 +149,12 @@ func written(tr *traces.Trace) map[traces.OpID]int64 {
 	return wrote
 }
 
-// optimizes reports whether the i-th op of a step is the optimizer's, or there is none.
+// optimizes reports whether the i-th op of a step is the optimizer's, or does not exist.
 func optimizes(tr *traces.Trace, ops []traces.OpID, i int) bool {
 	return i >= len(ops) || tr.Ops[ops[i]].Phase == traces.PhaseOptimizer
 }
 
-// named says which op of a step is the i-th, and in which module it runs.
+// named names the i-th op of a step and the module in which it runs.
 func named(tr *traces.Trace, ops []traces.OpID, i int) string {
 	if i >= len(ops) {
 		return "none"
@@ -166,7 +166,7 @@ func named(tr *traces.Trace, ops []traces.OpID, i int) string {
 	return tr.Text(op.Name)
 }
 
-// why says why steps part that have these ops in common, and what to change.
+// why says why steps that have these ops in common diverge, and what to change.
 func why(tr *traces.Trace, a, b []traces.OpID) string {
 	wrote := written(tr)
 	for i := range a {
@@ -178,14 +178,14 @@ func why(tr *traces.Trace, a, b []traces.OpID) string {
 	return "; " + say.OneKind.Text()
 }
 
-// ownOps returns the ops of a step, without loads of what a step before saved: a graph may cross from one
-// optimizer's step into the other's, as a GAN's does. Such loads are seen only where that step was described
-// too, and the process counts them with the step that saved. Of a tensor that both steps saved the later
-// one's come first. Loads that no described step explains are those of a graph that is kept, or of a step
-// before the first: rest keeps them.
+// ownOps returns the ops of a step, without loads of what an earlier step saved: a graph may cross from one
+// optimizer's step into another's, as in a GAN. Such loads can be told only if that step was described too;
+// the process counts them with the step that saved. If both steps saved a tensor, loads of the later one come
+// first. Loads that no described step explains belong to a graph that is kept, or to a step before the first;
+// rest keeps them.
 func ownOps(tr *traces.Trace, step traces.Mark, rest bool) (own []traces.OpID) {
 	touches := touchedBy(tr)
-	var before map[uint64]int // saved and not loaded yet
+	var before map[uint64]int // saved and not yet loaded
 	waits := map[uint64]int{}
 	for i := range tr.Ops {
 		op := &tr.Ops[i]

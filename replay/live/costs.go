@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-// What a plan costs where a CPU trains.
+// The cost of a plan if a CPU trains.
 //
 // Problem: a CPU has no copy engines. The thread that trains does all of a plan's work itself: copies that
 // fetch fresh pages from the kernel, Python calls for each saved tensor, a dispatch mode around each op. No
@@ -40,13 +40,13 @@ import (
 // Hardware is what a training's problem is planned on.
 type Hardware struct {
 	plan.Hardware
-	// Chosen says that the user named this hardware. If not, a training on a CPU is measured instead.
+	// Chosen says that the user named this hardware. Otherwise a training on a CPU is measured instead.
 	Chosen bool
-	// Of looks a GPU up by the name that its driver gives it. It may be nil.
+	// Of returns the hardware of a GPU, given its driver's name for it. It may be nil.
 	Of func(name string) (plan.Hardware, bool)
 }
 
-// on returns the hardware to plan on where device d trains: its own, unless somebody chose another.
+// on returns the hardware to plan on if device d trains: its own, unless the user chose another.
 func (h Hardware) on(d *timeline.Device) plan.Hardware {
 	if h.Chosen || h.Of == nil || d.Info.Kind != traces.DeviceGPU || d.Info.Name == "" {
 		return h.Hardware
@@ -57,7 +57,7 @@ func (h Hardware) on(d *timeline.Device) plan.Hardware {
 	return h.Hardware
 }
 
-// costs are what the agent tried: see costs.py. Times are in nanoseconds.
+// costs are what the agent measured: see costs.py. Times are in nanoseconds.
 type costs struct {
 	Bytes [2]int64 `json:"bytes"`
 	Out   [2]int64 `json:"out"`
@@ -65,7 +65,7 @@ type costs struct {
 	Again int64    `json:"again"`
 }
 
-// link is the line through what two sizes took.
+// link returns the line through the times of two sizes.
 func link(bytes, took [2]int64) plan.Link {
 	n, t := bytes[1]-bytes[0], max(took[1]-took[0], 1)
 	l := plan.Link{BytesPerSecond: float64(n) / float64(t) * 1e9}
@@ -73,7 +73,7 @@ func link(bytes, took [2]int64) plan.Link {
 	return l
 }
 
-// tried returns the hardware that a recording's costs describe; ok is false where it has none.
+// tried returns the hardware that a recording's costs describe; ok is false if it has none.
 func tried(tr *traces.Trace) (h plan.Hardware, ok bool) {
 	i := slices.IndexFunc(tr.Settings, func(s traces.Setting) bool { return s.Key == described.CostsSetting })
 	if i < 0 {
@@ -94,42 +94,42 @@ func tried(tr *traces.Trace) (h plan.Hardware, ok bool) {
 	}, true
 }
 
-// Plans that move nothing: hooks that keep what they see, and a mode beside them that looks for an op that
-// there is not.
+// Plans that move nothing: hooks that keep everything, and in addition a mode that looks for an op that does
+// not exist.
 const (
 	keeping = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[]}`
 	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
 )
 
-// trialTurns is how often the kinds of steps take turns, trialSteps how many are timed in a turn, after one
-// that is not. Steps longer than longStep, in nanoseconds, get one turn: fixed costs hardly matter there.
+// The kinds of steps take trialTurns turns. Each turn times trialSteps steps, after an untimed one. Steps
+// longer than longStep, in nanoseconds, get one turn only: fixed costs hardly matter there.
 const (
 	trialTurns = 3
 	trialSteps = 4
 	longStep   = 1_000_000_000
 )
 
-// trial is what steps without and with parts of a plan took, in nanoseconds.
+// trial is the time of steps without and with parts of a plan, in nanoseconds.
 type trial struct {
-	time int64 // median of steps without, others' turns on the processor included
-	// what hooks, and a mode beside them, add to a step's processor time; 0 where nothing could be told
+	time int64 // median of steps without, including the time that other processes used the processor
+	// what hooks, and a mode in addition, add to a step's processor time; 0 if unknown
 	hooks, modes int64
 	out, in      int64        // of copies
 	moved        [2]int64     // bytes out and in
-	again        int64        // of ops that ran again
-	work         [kinds]int64 // of the processor
+	again        int64        // of rerun ops
+	work         [kinds]int64 // processor time
 }
 
 // kinds of steps.
 const kinds = 5
 
-// try times steps of each kind, see above. It leaves out a plan that is refused, such as one that the host
-// has no room for. It tells how many steps have been timed.
+// try times steps of each kind, see above. It skips a plan that is refused, such as one for which the host
+// has no room. It reports how many steps have been timed.
 func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News)) (r trial, err error) {
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
 	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
-	turns, timed := 1, 0 // one turn has to do until the length of a step is known
+	turns, timed := 1, 0 // one turn must be enough until the length of a step is known
 	for turn := 0; turn < turns; turn++ {
 		for k, words := range plans {
 			if k > 0 && words == nil {
@@ -172,7 +172,7 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 	return r, nil
 }
 
-// left returns how many steps are still to be timed before the k-th kind of the first of so many turns.
+// left returns how many steps are still to be timed before the k-th kind in the first of the turns.
 func left(plans [kinds][]byte, k, turns int) (steps int) {
 	for turn := range turns {
 		for i, words := range plans {
@@ -184,7 +184,7 @@ func left(plans [kinds][]byte, k, turns int) (steps int) {
 	return steps
 }
 
-// some returns a few steps under a plan, or without one.
+// some times a few steps under a plan, or without one.
 func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
 	number := int64(0)
 	if words == nil {
@@ -201,8 +201,8 @@ func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err erro
 	return steps[1:], nil
 }
 
-// undisturbed returns the lowest eighth of the steps' processor times: other processes only ever add to them,
-// through the caches.
+// undisturbed returns the lowest eighth of the steps' processor times: through the caches, other processes
+// only ever add to them.
 func undisturbed(steps []Step, of func(Step) int64) int64 {
 	figures := make([]int64, len(steps))
 	for i, s := range steps {
@@ -212,7 +212,7 @@ func undisturbed(steps []Step, of func(Step) int64) int64 {
 	return figures[len(figures)/8]
 }
 
-// work returns the processor time of steps, 0 where none of them tells.
+// work returns the processor time of steps, 0 if none reports it.
 func work(all []Step) int64 {
 	steps := slices.DeleteFunc(slices.Clone(all), func(s Step) bool { return !s.Work.IsKnown() })
 	if len(steps) == 0 {
@@ -221,8 +221,8 @@ func work(all []Step) int64 {
 	return undisturbed(steps, func(s Step) int64 { return s.Work.Or(0) })
 }
 
-// measured gives a problem of a training on a CPU the hardware that was measured there, and the times of
-// steps that nobody describes. It tells how far that has come.
+// measured sets the hardware of a problem on a CPU to what was measured there, and its times to those of
+// steps that are not captured. It reports progress.
 func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace, tell func(News)) error {
 	h, ok := tried(tr)
 	if !ok {

@@ -18,8 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// recording is two steps on a CPU: x -> a -> b -> c forward, of which a and b are saved and needed backward.
-// Ops take 1 ms, and 1 ms passes between two.
+// recording is two steps on a CPU: x -> a -> b -> c forward; a and b are saved and needed backward. Ops take
+// 1 ms, with 1 ms between two ops.
 func recording(t *testing.T, costs string) *traces.Trace {
 	t.Helper()
 	var b strings.Builder
@@ -63,14 +63,14 @@ func recording(t *testing.T, costs string) *traces.Trace {
 }
 
 // stand is a training: steps work 10 ms, hooks add 0.3 ms, a mode 0.6 ms more; copies out reach 1 GiB/s and
-// back half of it; ops that ran again take 0.3 ms more than was recorded.
+// copies back half of it; rerun ops take 0.3 ms more than was recorded.
 type stand struct {
 	tr      *traces.Trace
 	words   []byte
 	carried [][]byte
 	numbers []int64
 	refuse  string
-	step    int64 // nanoseconds of a step, 30 ms where it is 0
+	step    int64 // nanoseconds of a step, 0 for 30 ms
 }
 
 func (s *stand) Describe(context.Context, int64) (*traces.Trace, error) { return s.tr, nil }
@@ -143,7 +143,7 @@ func TestATrainingOnACPUIsPlannedOnWhatItsStepsMeasured(t *testing.T) {
 	near("a hook", float64(h.SaveTime), 300_000/3)
 	near("an op that is looked at", float64(h.NoteTime), 600_000/3)
 	near("an op that runs again", float64(h.AgainTime), 300_000)
-	// Ops took 6 ms of a step, and what stands between them has shrunk so that it works 10 ms.
+	// Ops took 6 ms of a step, and the gaps between them have shrunk so that it works 10 ms.
 	var all, host, ops int64
 	for i := range p.Ops {
 		if all += p.Ops[i].Duration; p.Ops[i].Name == plan.HostOp {
@@ -276,7 +276,7 @@ func TestOpsShrinkWhereTheyAloneLastLongerThanAStepWorks(t *testing.T) {
 	}
 }
 
-// seldom is a training that says what its process takes in every so many steps.
+// seldom is a training that reports the memory of its process in one of every few steps.
 type seldom struct {
 	stand
 	every, ran int

@@ -60,8 +60,8 @@ func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
 	}
 }
 
-// A training loop keeps a step's output until it has the next one: for a while both are there. What was there
-// when the first step began, only the program knows, so the last step is planned, however many there are.
+// A training loop keeps a step's output until it has the next one: for a while both exist. Only the program
+// knows what existed when the first step began, so the last step is planned, however many there are.
 func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
 	for steps := 2; steps <= 3; steps++ {
 		p, err := problem(t.Context(), handedOver(t, steps), Hardware{})

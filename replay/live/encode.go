@@ -36,9 +36,9 @@ type encoded struct {
 	Slab    int64  `json:"slab"` // bytes of host memory for saved tensors
 	// State is how many bytes of optimizer state wait on the host while no optimizer steps.
 	State int64 `json:"state,omitempty"`
-	// Saves counts the tensors that a step saves. A step of other batches saves as many.
+	// Saves counts the tensors that a step saves. Steps with other batches save as many.
 	Saves int `json:"saves"`
-	// Sizes has the bytes of each tensor in the largest step so far, -1 where unknown; nil if all steps have
+	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown; nil if all steps have
 	// one shape. The process reports larger steps.
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
@@ -65,16 +65,16 @@ type value struct {
 	Save  int    `json:"save"`
 	Bytes int64  `json:"bytes"`
 	How   string `json:"how"` // swap or drop
-	// Slot is where it waits on the host; Release and Fetch the numbers of the save and of the load at which
-	// it goes and returns.
+	// Slot is its place on the host; Release and Fetch are the numbers of the save and of the load at which
+	// it leaves and returns.
 	Slot    int64 `json:"slot"`
 	Release int   `json:"release"`
 	Fetch   int   `json:"fetch"`
-	// Group is the ops that make it again.
+	// Group is the ops that recompute it.
 	Group int `json:"group"`
 }
 
-// numeral names an op: the n-th of its name.
+// numeral identifies an op: the n-th of its name.
 type numeral struct {
 	name string
 	n    int
@@ -86,10 +86,10 @@ func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.nam
 // slotAlign is the alignment of slots on the host, in bytes.
 const slotAlign = 512
 
-// slot rounds a size up to the room that it takes on the host, in bytes.
+// slot rounds a size up to the bytes that it takes on the host.
 func slot(size int64) int64 { return (size + slotAlign - 1) &^ (slotAlign - 1) }
 
-// slab is the memory on the host that a plan takes in a process: a place for each tensor that is swapped, and
+// slab returns the bytes of host memory that a plan takes in a process: a place for each swapped tensor, and
 // for optimizer state that waits there.
 func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 	if pl.Parks {
@@ -106,9 +106,9 @@ func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 // ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
 var ErrNotLive = errors.New(say.NotLive.Text())
 
-// Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly
-// of a recording with saves, and the plan one for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is
-// missing.
+// Encode returns the plan in the agent's format. [plan.FromDevice] must have made the problem, with
+// EagerOnly, from a recording with saves; the plan must be for [plan.TorchEager]. Errors wrap [ErrNotLive]
+// and say what is missing.
 func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 	return encodeFor(p, pl, r, false)
 }
@@ -169,16 +169,16 @@ type encoder struct {
 	p   *plan.Problem
 	pl  *plan.Plan
 	out encoded
-	// saves and loads are the numbers of the recording's ops that are such, in order. Some are no position of
-	// the problem: of an empty tensor, or of another device.
+	// the indices of the recording's saves and loads, in order. Some are not positions of the problem: those
+	// of an empty tensor, or of another device.
 	saves, loads []int32
-	// of each op, how many of its name ran before it; -1 where the process does not see it
+	// for each op, how many ops of its name ran before it; -1 if the process does not see it
 	nth   []int
-	group map[plan.OpID]int // of the position before which its ops run again
+	group map[plan.OpID]int // of the position before which its ops are rerun
 }
 
 // number counts saves, loads and the ops of each name from the iteration's beginning, as the process does:
-// over all that modules' forward passes do, on whatever device.
+// over everything that the modules' forward passes do, on any device.
 func (e *encoder) number() error {
 	tr := e.p.Source.Timeline().Trace
 	e.nth = make([]int, len(e.p.Ops))
@@ -224,7 +224,7 @@ func (e *encoder) number() error {
 	return nil
 }
 
-// saved returns which buffer each save saves, -1 where that is no buffer of the problem.
+// saved returns the buffer of each save, -1 if it is not a buffer of the problem.
 func (e *encoder) saved() []plan.BufferID {
 	of := make([]plan.BufferID, len(e.saves))
 	for k := range of {
@@ -241,7 +241,7 @@ func (e *encoder) saved() []plan.BufferID {
 	return of
 }
 
-// groups encodes what runs again.
+// groups encodes the reruns.
 func (e *encoder) groups() error {
 	e.group = map[plan.OpID]int{}
 	for _, r := range e.pl.Reruns {

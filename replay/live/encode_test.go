@@ -41,8 +41,8 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 	}
 }
 
-// A recording that shows no forward pass without gradients has the process leave such passes alone. One that
-// shows some, or does not say, counts them.
+// If a recording shows no forward pass without gradients, the process leaves such passes alone. If it shows
+// some, or does not say, the process counts them.
 func TestEvaluationsAreLeftAloneUnlessTheRecordingHasSome(t *testing.T) {
 	for head, want := range map[string]bool{
 		"": false, `,"evaluates":true`: false, `,"evaluates":false`: true,

@@ -6,19 +6,20 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Made is a plan and what it promises.
+// Made is a plan and its promises.
 type Made struct {
 	*plan.Plan
 	// Added is the time that the simulator predicts it adds to a step, in nanoseconds.
 	Added int64
-	// Budget is the most that a step may take under it, in bytes; 0 for any amount. It may be above what the
-	// plan was made for: where a first plan took more than it promised, the next one is made for less.
+	// Budget is the most bytes that a step may take under it; 0 for no limit. It may exceed what the plan was
+	// made for: if a first plan took more than promised, the next one is made for less.
 	Budget int64
 }
 
-// Above is the error of a plan under which a step takes more than its budget.
+// Above is the error of a plan under which a step exceeds its budget.
 type Above struct {
-	// Takes is what a step takes, in bytes. Measured says that it was measured, with the plan on.
+	// Takes is what a step takes, in bytes. Measured says that it was measured with the plan on, not
+	// predicted.
 	Takes, Budget int64
 	Measured      bool
 }
@@ -32,7 +33,7 @@ func (e *Above) Error() string {
 	return say.AboveBudget.Text(takes, budget)
 }
 
-// fits returns an [*Above] if takes is above a budget, 0 for none.
+// fits returns an [*Above] if takes exceeds a budget, 0 for none.
 func fits(takes, budget int64, measured bool) error {
 	if budget <= 0 || takes <= budget {
 		return nil
@@ -40,13 +41,13 @@ func fits(takes, budget int64, measured bool) error {
 	return &Above{Takes: takes, Budget: budget, Measured: measured}
 }
 
-// Fits returns an [*Above] if a plan is predicted to take more than a budget, 0 for none. pooled says that it
-// chooses addresses: then it takes its arena, and otherwise what is alive at the peak.
+// Fits returns an [*Above] if a plan is predicted to exceed a budget, 0 for none. pooled says that it chooses
+// addresses: then it takes its arena, and otherwise what is alive at the peak.
 func Fits(pl *plan.Plan, pooled bool, budget int64) error {
 	return fits(predicted(pl, pooled), budget, false)
 }
 
-// predicted returns what a step is predicted to take under a plan, in bytes.
+// predicted returns the predicted bytes of a step under a plan.
 func predicted(pl *plan.Plan, pooled bool) int64 {
 	if pooled {
 		return pl.Footprint

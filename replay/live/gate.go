@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// The ranks of a training wait for each other inside of every step. While one of them is described, or
-// already runs under a plan, the steps of all others take longer as well; so what one of them does while
-// another is measured would be read as the plan's doing. With a Gate they go from one stretch of the work to
-// the next together.
+// The ranks of a training wait for each other inside every step. While one of them is described, or already
+// runs under a plan, the steps of all others take longer as well. If another were measured at that time, the
+// delay would be taken for an effect of its plan. With a Gate, ranks go from one stretch of the work to the
+// next together.
 //
-// Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the
-// next one when all others have come as far. A rank that is done, refused or gone leaves its seat, and is
-// waited for no more; one who comes late begins at the first stretch, and is waited for from there on.
+// Each rank that takes part has a seat with the number of the stretch that it has reached, and may begin the
+// next when all others have reached it too. A rank that is done, refused or gone leaves its seat, and nobody
+// waits for it any more. One that joins late begins at the first stretch, and is waited for from then on.
 //
-// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for again or
-// comes late would be a case of its own in each.
+// Rejected: one controller that does every stretch for all ranks. A rank that ends, is replanned or joins
+// late would be a special case in every stretch.
 
 // Gate makes ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.
 type Gate struct {
 	mu    sync.Mutex
-	seats map[*Seat]int // the stretch that each has come to
+	seats map[*Seat]int // the stretch that each has reached
 	moved *sync.Cond
 }
 
 // Seat is one rank's place at a Gate. A nil Seat waits for nobody. Its methods are for one goroutine.
 type Seat struct{ gate *Gate }
 
-// Seat returns a place, which is taken by Begin.
+// Seat returns a seat; Begin takes it.
 func (g *Gate) Seat() *Seat { return &Seat{g} }
 
 // open makes a Gate's zero value usable.
@@ -37,13 +37,13 @@ func (g *Gate) open() {
 	}
 }
 
-// move sets a seat's stretch and wakes those who wait.
+// move sets a seat's stretch and wakes the waiting ranks.
 func (g *Gate) move(s *Seat, stretch int) {
 	g.seats[s] = stretch
 	g.moved.Broadcast()
 }
 
-// Begin takes the seat, at the first stretch, or comes back to that.
+// Begin takes the seat at the first stretch, or returns it to that.
 func (s *Seat) Begin() {
 	if s == nil {
 		return
@@ -67,7 +67,7 @@ func (s *Seat) Leave() {
 	g.moved.Broadcast()
 }
 
-// Next ends a stretch and waits until all others have come as far. The error is ctx's.
+// Next ends a stretch and waits until all others have reached the next. The error is ctx's.
 func (s *Seat) Next(ctx context.Context) error {
 	if s == nil {
 		return ctx.Err()
@@ -92,7 +92,7 @@ func (s *Seat) Next(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// behind reports whether one has not come to a stretch yet.
+// behind reports whether any rank has not reached a stretch yet.
 func (g *Gate) behind(stretch int) bool {
 	for _, at := range g.seats {
 		if at < stretch {

@@ -10,53 +10,53 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// News is how a plan in a running training is doing.
+// News is the state of a plan in a running training.
 type News struct {
 	Phase Phase
-	// Try is which of at most Tries captures of the training's steps is made, while it describes them, and
-	// Usual what a step takes without that, in nanoseconds; 0 where that is not known.
+	// While the training is described: Try is the current one of at most Tries captures of its steps, and
+	// Usual the time of a step that is not captured, in nanoseconds, 0 if unknown.
 	Try, Tries int
 	Usual      int64
-	// Watched is how many of Watch steps have been watched for the largest, where batches differ in shape; 0
-	// while steps are captured.
+	// If batches differ in shape: how many of Watch steps have been watched for the largest; 0 while steps
+	// are captured.
 	Watched, Watch int
-	// Timed is how many of Time steps have been timed to learn what moving tensors costs where a CPU trains;
-	// 0 while nothing is timed.
+	// If a CPU trains: how many of Time steps have been timed to learn the cost of moving tensors; 0 while
+	// none is timed.
 	Timed, Time int
 	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses. Peak is then the arena, and PeakBefore what is alive at a
-	// step's peak without it.
+	// step's peak without the plan.
 	Pooled bool
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0
-	// where not measured yet, Before where it never will be since the training does not fit without a plan.
+	// if not measured yet. Before stays 0 if the training does not fit without a plan.
 	Before, Step, P95 int64
-	// PeakBefore is the peak of what was allocated in a step without the plan, Peak with it, Predicted what
-	// the plan says; in bytes, 0 where not measured yet, Predicted where none is carried out.
+	// PeakBefore is the peak of allocated bytes in a step without the plan, Peak with it, and Predicted the
+	// plan's prediction; 0 if not measured yet. Predicted is 0 if no plan is carried out.
 	PeakBefore, Peak, Predicted int64
-	// Added is what the simulation says the plan adds to a step, in nanoseconds, and PredictedStep that on
-	// top of Before, 0 where that is not measured.
+	// Added is the time that the simulation says the plan adds to a step, in nanoseconds, and PredictedStep
+	// the sum of it and Before, 0 if that is not measured.
 	Added, PredictedStep int64
-	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to
-	// leave.
+	// Steps is how many steps ran under the plan; Missed is how many tensors of the last one stayed although
+	// they should have left.
 	Steps, Missed int64
-	// Larger counts the steps that were larger than planned for, and Above is by how much they passed the
-	// budget at most, by prediction, in bytes. Refused says why no plan was made for the last of them.
+	// Larger counts the steps that were larger than planned for. Above is by how many bytes they exceeded the
+	// budget at most, by prediction. Refused says why no plan was made for the last of them.
 	Larger, Above int64
 	Refused       string
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not
 	// bit-identical.
 	Checked, Differ int64
-	// Out, In and Again are what the last step moved, in bytes each way, and the nanoseconds of ops that ran
-	// again.
+	// Out, In and Again are what the last step did: the bytes moved each way, and the nanoseconds of rerun
+	// ops.
 	Out, In, Again int64
-	// Ranks are those of a training of several, nil for one of a single process: all of the above is then
-	// said by [Together]. Highest names the rank whose memory it is.
+	// Ranks are the processes of a training with several, nil for one process. All fields above are then
+	// those of [Together]. Highest names the rank whose memory it is.
 	Ranks   []Rank
 	Highest string
 }
 
-// overhead is how much longer steps take with the plan, as a share; 0 if not measured yet.
+// overhead is the share by which steps take longer with the plan; 0 if not measured yet.
 func (n *News) overhead() float64 {
 	if n.Before == 0 || n.Step == 0 {
 		return 0
@@ -64,7 +64,7 @@ func (n *News) overhead() float64 {
 	return float64(n.Step)/float64(n.Before) - 1
 }
 
-// Sentence says it for people, behind the plan's name.
+// Sentence returns the news as a sentence to follow the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
 	s := say.PlanDoes.Text(name, n.Phase)
 	if x := n.Aside(); x != "" {
@@ -117,7 +117,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
-// Doing describes this phase in words, the longest text first: with progress, and without.
+// Doing describes this phase, the longest text first: with progress, and without.
 func (n *News) Doing() []string {
 	if aside := n.Aside(); aside != "" {
 		return []string{aside}
@@ -129,8 +129,8 @@ func (n *News) Doing() []string {
 	return []string{doing}
 }
 
-// Aside says what is done with steps that are not captured while the training is being described, and how
-// long it will take; "" where nothing is.
+// Aside says what happens in steps that are not captured while the training is being described, and how long
+// that will take; "" if nothing does.
 func (n *News) Aside() string {
 	s, rest := "", 0
 	switch {
@@ -145,8 +145,8 @@ func (n *News) Aside() string {
 	return s
 }
 
-// Capture says of a training that is being described which try it is and what a step takes usually, to stand
-// behind the phase; "" where nothing is known of either.
+// Capture says, while the training is being described, which try this is and what a step usually takes, to
+// follow the phase; "" if neither is known.
 func (n *News) Capture() string {
 	s := ""
 	if n.Usual > 0 {
@@ -158,18 +158,18 @@ func (n *News) Capture() string {
 	return s
 }
 
-// DescribedSteps is how many steps a capture has that plans are made from: ops to recompute must have been
-// the same in all of them.
+// DescribedSteps is the number of steps in a capture for a plan: ops to recompute must be the same in all of
+// them.
 const DescribedSteps = 2
 
 // percent returns a share as a change in percent.
 func percent(share float64) string { return fmt.Sprintf("%+.1f %%", 100*share) }
 
-// ErrNoGain is wrapped where a plan lowers no peak.
+// ErrNoGain is wrapped if a plan does not lower the peak.
 var ErrNoGain = errors.New(say.NoGain.Text())
 
-// Gains returns an error that wraps [ErrNoGain] where a step holds as much at its peak under a plan as
-// without one.
+// Gains returns an error that wraps [ErrNoGain] if a step holds as much at its peak under a plan as without
+// one.
 func Gains(p *plan.Problem, pl *plan.Plan) error {
 	before, _ := p.PeakLive()
 	with, _ := pl.PeakLive()
@@ -248,7 +248,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 			if err := gains(n.PeakBefore, n.Peak); err != nil && comparable {
 				return err
 			}
-			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
+			t.opt.Seat.Leave() // from here on no measurement of this rank is compared with an earlier one
 		case again:
 			if _, err := t.checkPeak(ctx, &on, &n); err != nil {
 				return ended(ctx, err)
@@ -262,8 +262,8 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	}
 }
 
-// add takes the figures of further steps under the plan; the last of them, as many as timed says, count for
-// the step's time.
+// add adds the figures of further steps under the plan. The step's time is that of the last ones, as many as
+// timed says.
 func (n *News) add(steps []Step, timed int) {
 	last := steps[len(steps)-1]
 	n.Steps += int64(len(steps))
@@ -274,9 +274,9 @@ func (n *News) add(steps []Step, timed int) {
 	n.Differ += differ
 }
 
-// checkPeak measures the peak under the plan that is on and checks that it fits the budget. If steps were
-// larger than planned for, asPlanned is false and the peak is no evidence: such a step holds more without the
-// plan, too.
+// checkPeak measures the peak under the current plan and checks that it fits the budget. If steps were larger
+// than planned for, asPlanned is false and the peak proves nothing: such a step holds more without the plan,
+// too.
 func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned bool, err error) {
 	if n.Peak, err = t.peak(ctx, on.number, on.made.Plan); err != nil {
 		return false, err
@@ -287,7 +287,7 @@ func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned 
 	return true, fits(n.Peak, on.made.Budget, true)
 }
 
-// ended returns nil if ctx has ended the work, else err.
+// ended returns nil if ctx ended the work, else err.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

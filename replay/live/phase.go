@@ -14,13 +14,13 @@ const (
 	MeasuringWithout
 	MeasuringWith
 	MeasuringPeak
-	// On is the plan being carried out, with all of it measured.
+	// On: the plan is carried out, and everything is measured.
 	On
 	// Over is the end of the training.
 	Over
 )
 
-// phases has the sentences about each phase: in a few words, and as a step of a trial.
+// phases has a short sentence for each phase, and a long one for a step of a trial.
 var phases = [...]struct{ short, long say.Sentence }{
 	Waiting:          {say.WaitsForStep, say.WaitsForStep},
 	Describing:       {say.Describes, say.DescribesSteps},
@@ -32,14 +32,14 @@ var phases = [...]struct{ short, long say.Sentence }{
 	Over:             {say.HasEnded, say.HasEnded},
 }
 
-// String says the phase in a few words.
+// String returns the phase in a few words.
 func (p Phase) String() string { return phases[p].short.Text() }
 
-// Doing says at more length what is done in the phase.
+// Doing returns a longer description of what happens in the phase.
 func (p Phase) Doing() string { return phases[p].long.Text() }
 
-// Trial returns the number of this phase among those that a training goes through before the plan is on, and
-// how many these are; ok is false for the other phases.
+// Trial returns the position of this phase among those that a training goes through before the plan is on,
+// and their number; ok is false for other phases.
 func (p Phase) Trial() (at, of int, ok bool) {
 	return int(p), int(On) - 1, Waiting < p && p < On
 }

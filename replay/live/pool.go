@@ -25,8 +25,8 @@ import (
 // Such a plan is made from the allocator's own events, not from ops: a workspace inside an op takes memory
 // too, and an op's output is not always an allocation.
 //
-// Complexity: O(events log events). Rejected: matching by call site (that costs a stack an allocation, in
-// training).
+// Complexity: O(events log events). Rejected: matching by call site (that costs a stack trace per allocation,
+// during training).
 
 // encodedPool is what the agent reads.
 type encodedPool struct {
@@ -36,7 +36,7 @@ type encodedPool struct {
 	Library string `json:"library"`
 }
 
-// Table is what the pool serves from.
+// Table is what the pool serves allocations from.
 type Table struct {
 	// Arena is how many bytes the pool takes from torch.
 	Arena int64 `json:"arena"`
@@ -83,10 +83,10 @@ func (t *Table) PlannedBytes() (planned, all int64) {
 	return planned, all
 }
 
-// EncodePool returns a plan that chooses addresses in the agent's words; library is the path of what
-// capture/pytorch/pool builds. The problem is one that [plan.FromDevice] made of a recording of the
-// allocator's events, and the plan keeps everything and has a place for all; errors wrap [ErrNotLive] and say
-// what is missing.
+// EncodePool returns a plan that chooses addresses in the agent's format. library is the path of the library
+// that capture/pytorch/pool builds. [plan.FromDevice] must have made the problem from a recording of the
+// allocator's events; the plan must keep everything and have a place for all of it. Errors wrap [ErrNotLive]
+// and say what is missing.
 func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) {
 	t, err := PoolTable(p, pl)
 	if err != nil {
@@ -99,13 +99,13 @@ func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) 
 type PoolMember interface {
 	Member
 	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where
-	// they end, by the library of the pool at that path.
+	// they end. The pool's library at that path records them.
 	DescribeEvents(ctx context.Context, library string) (*traces.Trace, error)
 }
 
-// NewPoolTarget returns a Target for plans that choose addresses and do nothing else, see [EncodePool]. Their
-// footprint is the arena that the process takes for them: what torch serves beside it, of steps that run
-// otherwise than was recorded, is counted and not measured.
+// NewPoolTarget returns a Target for plans that only choose addresses, see [EncodePool]. Their footprint is
+// the arena that the process takes for them. What torch serves besides, in steps that differ from the
+// recorded ones, is counted but not measured.
 func NewPoolTarget(t PoolMember, library string, o Options) *Target {
 	x := NewTarget(t, o)
 	x.pool, x.library = t, library
@@ -131,15 +131,15 @@ func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, er
 		Name: "what the running training allocates"})
 }
 
-// pays returns an error that wraps [ErrNoGain] where the arena of a pool's plan takes as much as PyTorch's
-// own allocator needs for the same step, or more.
+// pays returns an error that wraps [ErrNoGain] if a pool plan's arena takes as much as PyTorch's own
+// allocator needs for the same step, or more.
 func pays(ctx context.Context, p *plan.Problem, pl *plan.Plan) error {
 	settings, _ := settingsOf(p)
 	need, err := sim.CachingNeeds(ctx, p, pl, settings)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
-	case err != nil: // nobody knows what PyTorch's allocator needs
+	case err != nil: // the need of PyTorch's allocator is unknown
 		return nil
 	case pl.Footprint < need:
 		return nil
@@ -158,10 +158,10 @@ func pays(ctx context.Context, p *plan.Problem, pl *plan.Plan) error {
 		say.ArenaAsLarge.Text(timeline.IEC.Bytes(pl.Footprint), timeline.IEC.Bytes(need), why))
 }
 
-// smartPool is the manager that keeps two places for what lives from one step into the next.
+// smartPool is the manager that keeps two places for buffers that live from one step into the next.
 const smartPool = "smartpool"
 
-// PoolTable returns what the pool is to serve under a plan.
+// PoolTable returns the table for a plan.
 func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 	switch {
 	case p.Source == nil:
@@ -196,10 +196,10 @@ func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 	return t, nil
 }
 
-// tabulate returns the table of a device's allocations: offsets has the places that a planner chose, by the
-// row of the allocation in the trace's events, and iterations how many iterations it planned as one. Of the
-// trace's marked iterations, those are taken in which most of these rows lie; a row of another is a block
-// that was there before, and is left out.
+// tabulate returns the table of a device's allocations. offsets has the places that a planner chose, by the
+// allocation's row in the trace's events; iterations is how many iterations it planned as one. Of the trace's
+// marked iterations, it takes those in which most of these rows lie. A row of another iteration is a block
+// that existed before, and is left out.
 func tabulate(
 	tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, iterations int,
 ) (Table, error) {

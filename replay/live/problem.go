@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// describeTries is how often a training is described until the steps are alike, and where its batches have
-// shapes that vary: the largest of those is planned for.
+// describeTries bounds how often a training is described: until the steps are alike or, if batches vary in
+// shape, to find the largest, which is planned for.
 const describeTries = 5
 
 // settlingSteps is how many steps pass before we capture again while the optimizer's work still changes: five
@@ -21,7 +21,7 @@ const settlingSteps = 10
 // Problem captures steps of the training and returns the iteration that it runs, for [plan.TorchEager]. The
 // hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
-// again, up to five times but never once it meets the same difference again; then the error wraps
+// again, up to five times, but gives up if it meets the same difference again; then the error wraps
 // [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
 // captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
@@ -47,7 +47,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		p, err := problem(ctx, tr, h)
 		if errors.Is(err, ErrUneven) {
 			uneven = err
-			if met[err.Error()] { // a further capture would cost the job time and show the same
+			if met[err.Error()] { // capturing again would cost the job time and show the same
 				break
 			}
 			met[err.Error()] = true
@@ -65,13 +65,13 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		if largest == nil || crossed || p.Held() > largest.Held() {
 			largest, of = p, tr
 		}
-		// from now on the process ends steps where no graph waits, if there is such a place
+		// from now on the process ends steps where no graph is pending, if there is such a place
 		crossed = try == 1 && crosses(tr)
 	}
 	if largest == nil {
 		return nil, uneven
 	}
-	if !h.Chosen && !t.opt.NeverWithout && onCPU(largest) { // which takes steps without a plan
+	if !h.Chosen && !t.opt.NeverWithout && onCPU(largest) { // measuring takes steps without a plan
 		if err := t.measured(ctx, largest, of, describing); err != nil {
 			return largest, err
 		}
@@ -99,8 +99,8 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 	return p, nil
 }
 
-// trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is
-// none.
+// trainingDevice returns the device that trains: the GPU with the highest peak, or the CPU if there is no
+// GPU.
 func trainingDevice(ctx context.Context, tr *traces.Trace) (*timeline.Device, error) {
 	tl, err := timeline.Build(ctx, tr, nil)
 	if err != nil {

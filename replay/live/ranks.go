@@ -9,22 +9,22 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Rank is one process of a training of several, and what a plan comes to in it.
+// Rank is one process of a training with several, and the state of the plan in it.
 type Rank struct {
-	// Name is what people call it: rank 0.
+	// Name is the display name: rank 0.
 	Name string
-	// News is what was heard of it last.
+	// News is its latest news.
 	News News
-	// Err says why no plan is carried out in it, nil where one is or will be. Gone says that the process has
+	// Err says why no plan is carried out in it, nil if one is or will be. Gone says that the process has
 	// ended.
 	Err  error
 	Gone bool
 }
 
-// Together says of several ranks what counts for the training as a whole: the footprint of the rank that
-// holds most, since that one runs out of memory first, and the step time of the slowest, for which all others
-// wait. A rank that trains without the plan counts with what it takes without. Of ranks that have ended only
-// their own rows speak.
+// Together returns what counts for a training of several ranks as a whole: the footprint of the rank that
+// holds most, because it runs out of memory first, and the step time of the slowest, for which all others
+// wait. A rank that trains without the plan counts with its figures without it. Ranks that have ended do not
+// count.
 func Together(ranks []Rank) News {
 	n := News{Ranks: ranks}
 	first := true
@@ -35,7 +35,7 @@ func Together(ranks []Rank) News {
 			continue
 		}
 		peak, predicted := x.Peak, x.Predicted
-		if r.Err != nil { // it trains without, of which nothing was predicted
+		if r.Err != nil { // it trains without a plan, and nothing was predicted for that
 			peak, predicted = x.PeakBefore, 0
 		}
 		if peak > n.Peak || n.Peak == 0 && x.PeakBefore > n.PeakBefore {
@@ -66,18 +66,18 @@ func Together(ranks []Rank) News {
 		case x.Phase == n.Phase:
 			n.Steps = min(n.Steps, x.Steps)
 		case n.Phase != On && x.Phase < n.Phase, x.Phase == On:
-			// Where one is on, the others say for themselves how far they are.
+			// If a plan is on in one, the others' own rows say how far they are.
 			n.Phase, n.Steps = x.Phase, x.Steps
 		}
 		first = false
 	}
-	if first { // none is left that could
+	if first { // no rank is left that could
 		n.Phase = Over
 	}
 	return n
 }
 
-// CountOn returns in how many of the ranks the plan is on.
+// CountOn returns the number of ranks in which the plan is on.
 func (n *News) CountOn() (count int) {
 	for i := range n.Ranks {
 		if r := &n.Ranks[i]; r.Err == nil && r.News.Phase.Carried() {
@@ -87,7 +87,7 @@ func (n *News) CountOn() (count int) {
 	return count
 }
 
-// Word says in a few words what a rank does: on, describing, or why it is off.
+// Word returns a rank's state in a few words: on, describing, or why it is off.
 func (r *Rank) Word() string {
 	switch {
 	case r.Gone:
@@ -98,7 +98,7 @@ func (r *Rank) Word() string {
 	return r.News.Phase.String()
 }
 
-// Line says of one rank what it takes.
+// Line returns a line about a rank's time and memory.
 func (r *Rank) Line(u timeline.Units) string {
 	n := &r.News
 	s := r.Name + " " + r.Word()
@@ -114,8 +114,8 @@ func (r *Rank) Line(u timeline.Units) string {
 	return s
 }
 
-// among says of several ranks, behind the sentence about them all, in how many the plan is on and which of
-// them are off.
+// among says in how many of several ranks the plan is on and which of them are off, to follow the sentence
+// about all.
 func (n *News) among() string {
 	var off []string
 	for i := range n.Ranks {
@@ -130,8 +130,8 @@ func (n *News) among() string {
 	return s
 }
 
-// Failed returns why a plan is carried out in none of some ranks: once where all say the same, and else for
-// each by its name. It is nil where one says nothing.
+// Failed returns why a plan is carried out in none of some ranks: once if all give the same reason, otherwise
+// each by name. It is nil if one gives none.
 func Failed(ranks []Rank) error {
 	same := true
 	for i := range ranks {
@@ -146,8 +146,7 @@ func Failed(ranks []Rank) error {
 	return Refused(ranks)
 }
 
-// Refused returns why a plan is not carried out in some of the ranks, for each by its name, nil where all
-// carry it out.
+// Refused returns why a plan is not carried out in some of the ranks, each by name; nil if all carry it out.
 func Refused(ranks []Rank) error {
 	var list joined
 	for i := range ranks {

@@ -56,7 +56,7 @@ func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
 		t.Errorf("they said %v", said)
 	}
 
-	// One who is on is waited for no more, nor waits himself; who comes late waits for nobody.
+	// Nobody waits for a rank whose plan is on, nor does it wait; one that comes late waits for nobody.
 	late := g.Seat()
 	late.Begin()
 	for range 5 {
@@ -78,7 +78,7 @@ func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
 		t.Error(err)
 	}
 
-	// A rank that waits is told when the whole is over.
+	// A waiting rank is told when everything is over.
 	again.Begin()
 	short, end := context.WithCancel(ctx)
 	go func() { over <- late.Next(short) }()
@@ -190,7 +190,7 @@ func TestTheReasonNoRankRunsAPlanIsGivenOnceIfAllAgree(t *testing.T) {
 	}
 }
 
-// TestTheReasonAPlanEndedIsShownUntilTheNextIsOn also names the rank, where there are several.
+// TestTheReasonAPlanEndedIsShownUntilTheNextIsOn also names the rank, if there are several.
 func TestTheReasonAPlanEndedIsShownUntilTheNextIsOn(t *testing.T) {
 	const why = "the program captures a CUDA graph"
 	n := News{Phase: Planning, Ended: why}

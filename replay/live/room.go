@@ -28,16 +28,17 @@ import (
 // that would be 20 GiB that nobody uses.
 
 const (
-	// roomTries is how many budgets are tried. With the least share of each the last is 63 % of the first.
+	// roomTries bounds the number of budgets tried. If each shrinks by leastShrink, the last is 63 % of the
+	// first.
 	roomTries = 10
-	// leastShrink is the share of a budget that the next is smaller by, at the least.
+	// leastShrink is the least share by which each budget is smaller than the one before.
 	leastShrink = 1.0 / 20
 )
 
-// InRoom returns the plan that a manager makes for a budget, or, where PyTorch's caching allocator cannot
-// serve that one in room bytes, the first plan for a smaller budget that it can. ask asks the manager. Where
-// room is 0 (unknown), on a CPU, and where another allocator serves memory, nothing is emulated: the plan is
-// that for the whole budget, and a note names the other allocator. All sizes are in bytes.
+// InRoom returns the plan that a manager makes for a budget or, if PyTorch's caching allocator cannot serve
+// that one in room bytes, the first plan for a smaller budget that it can serve. ask asks the manager. If
+// room is 0 (unknown), on a CPU, and if another allocator serves memory, nothing is emulated: the result is
+// the plan for the whole budget, and a note names the other allocator. All sizes are in bytes.
 func InRoom(
 	ctx context.Context, p *plan.Problem, room, budget int64, ask func(budget int64) (*plan.Plan, error),
 ) (*plan.Plan, error) {
@@ -95,7 +96,7 @@ func tooManyHoles(need, room int64) error {
 }
 
 // settingsOf returns the settings of the allocator that serves a problem's training; known is false on a CPU
-// and where they cannot be read.
+// and if they cannot be read.
 func settingsOf(p *plan.Problem) (s allocator.Settings, known bool) {
 	if p.Source == nil || onCPU(p) {
 		return s, false

@@ -9,26 +9,25 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Batches of many shapes. A budget has to hold for the largest step, and the two steps that are described are
-// seldom the largest. Hooks can report what any step saves at no cost, so after the descriptions some more
-// steps are watched, and the plan is made for the largest sizes seen. It stays on in a step that is larger
-// still, since which tensor leaves, and when, does not depend on sizes; the process then reports the new
-// sizes, and the plan is made again for them.
+// Batches of varying shapes. A budget must hold for the largest step, and the two described steps are seldom
+// the largest. Hooks can report what any step saves at no cost, so after the descriptions some more steps are
+// watched, and the plan is made for the largest sizes seen. It stays on in a step that is larger still,
+// because which tensor leaves, and when, does not depend on sizes. The process then reports the new sizes,
+// and the plan is made again for them.
 //
-// Rejected: describing steps until one is as large as the largest that was watched (of lengths that are drawn
-// at random it comes once in as many steps); a smaller budget for unknown larger steps (nobody knows by how
-// much).
+// Rejected: describing steps until one is as large as the largest watched (with lengths drawn at random that
+// takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much).
 
-// watchedSteps is how many steps are watched for their sizes where those vary, and watchedAtOnce how many of
-// them before describing is told.
+// watchedSteps is how many steps are watched for their sizes if these vary; describing is told after every
+// watchedAtOnce.
 const watchedSteps, watchedAtOnce = 40, 10
 
-// sized returns the problem of the largest steps of those that were described and of some more. It tells
+// sized returns the problem of the largest of the described steps and of some more, watched, steps. It tells
 // describing how many it has watched.
 func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 	describing func(News)) (*plan.Problem, error) {
 	watched := 0
-	if !t.opt.NeverWithout { // or there is no memory for a plan that keeps everything
+	if !t.opt.NeverWithout { // otherwise there is no memory for a plan that keeps everything
 		words, err := watching(p)
 		if err != nil {
 			return nil, err
@@ -59,7 +58,7 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 	return p, nil
 }
 
-// watching returns a plan that keeps everything, and has the process tell of larger steps.
+// watching returns a plan that keeps everything, under which the process reports larger steps.
 func watching(p *plan.Problem) ([]byte, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
 	if err != nil {
@@ -87,13 +86,14 @@ func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
 	return plan.Resized(p, known)
 }
 
-// larger is a plan that is carried out in a training of many shapes, and what came of larger steps.
+// larger is a plan that is carried out in a training of varying shapes, and what has been reported of larger
+// steps.
 type larger struct {
 	t      *Target
 	p      *plan.Problem
 	made   Made
 	number int64
-	steps  int64 // larger ones under this plan that were heard of
+	steps  int64 // larger ones reported under this plan
 }
 
 // heard checks whether steps were larger than planned for, reports that in the news, and plans again if so.
@@ -124,7 +124,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err == nil {
 		err = Fits(made.Plan, false, made.Budget)
 	}
-	if n.Refused = ""; err != nil { // without the one that is on, such steps would hold more still
+	if n.Refused = ""; err != nil { // without the current plan, such steps would hold even more
 		n.Refused = err.Error()
 		return false, nil
 	}
@@ -159,7 +159,7 @@ func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
 	return held, nil
 }
 
-// passed returns what steps that were larger than planned for would hold under a plan, in bytes.
+// passed returns the bytes that larger steps than planned for would hold under a plan.
 func passed(p *plan.Problem, pl *plan.Plan, sizes []int64) (int64, error) {
 	q, err := grown(p, sizes)
 	if err != nil {
@@ -168,7 +168,7 @@ func passed(p *plan.Problem, pl *plan.Plan, sizes []int64) (int64, error) {
 	return heldBy(q, pl)
 }
 
-// LargerSteps says how many steps were larger than planned for, to stand behind a sentence; "" for none.
+// LargerSteps says how many steps were larger than planned for, to follow a sentence; "" for none.
 func (n *News) LargerSteps(u timeline.Units) string {
 	if n.Larger == 0 {
 		return ""

@@ -25,7 +25,7 @@ import (
 // same processors); the allocator's own peak counters (they belong to the program, and a CPU has none); only
 // one stretch without the plan (drift would look like overhead).
 
-// Member is one process of a training that runs, as far as plans need it.
+// Member is one process of a running training, as far as plans need it.
 type Member interface {
 	// Describe captures some of the next steps, with autograd's saves and loads. They must run under the plan
 	// of that number; 0 takes steps as they come.
@@ -33,11 +33,11 @@ type Member interface {
 	// Carry turns a plan on from the next step. The zero Order turns off the one that is on. The error says
 	// why the order did not reach the process.
 	Carry(ctx context.Context, o Order) error
-	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
-	// end. The error says why there are no more: the training ended, or the plan was given up.
+	// Steps returns the next n steps that ran under the plan of that number, 0 for none, once they have
+	// ended. The error says why there are no more: the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
 	// Larger returns the most bytes of each tensor that a step saved under the plan of that number, in the
-	// order of saving, and how many steps had one that was larger than in any before; nil where none had.
+	// order of saving, and how many steps saved a larger tensor than any step before; nil if none did.
 	Larger(number int64) (sizes []int64, steps int64)
 }
 
@@ -45,32 +45,31 @@ type Member interface {
 type Order struct {
 	// Number identifies the plan in the steps that run under it: 0 for none, negative for a trial.
 	Number int64
-	// Plan is in the agent's words, nil for none.
+	// Plan is in the agent's format, nil for none.
 	Plan []byte
-	// Stays keeps the plan on when gmemtop has gone, however it went. Otherwise it ends then: nobody is left
-	// to judge it, nor to turn it off.
+	// Stays keeps the plan on after gmemtop is gone, for whatever reason. Otherwise the plan ends then:
+	// nobody is left to judge it or to turn it off.
 	Stays bool
 }
 
-// Step is what one step took.
+// Step is what was measured in one step.
 type Step struct {
 	// Time is in nanoseconds.
 	Time int64
-	// Out and In are the bytes copied to the host and back, Again the time in ops that ran again, in
-	// nanoseconds.
+	// Out and In are the bytes copied to the host and back, Again the time in rerun ops, in nanoseconds.
 	Out, In, Again int64
-	// Work is the processor time of the thread that trains, in nanoseconds, OutTime and InTime what of it
-	// copies took.
+	// Work is the processor time of the training thread, in nanoseconds; OutTime and InTime are the parts
+	// that copies took.
 	Work            maybe.Int
 	OutTime, InTime int64
-	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations
-	// that found no place in its arena.
+	// Missed counts the tensors that should have left memory but stayed or, for a pool's plan, the
+	// allocations that found no place in its arena.
 	Missed int64
-	// Checked counts the tensors that were compared with what had left memory, which not every step does, and
+	// Checked counts the tensors that were compared with what had left memory, which only some steps do, and
 	// Differ those that were not bit-identical.
 	Checked, Differ int64
-	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host,
-	// in bytes.
+	// Reserved is what torch's allocator holds at the end of the step, Resident the process's memory on the
+	// host, in bytes.
 	Reserved, Resident maybe.Int
 }
 
@@ -82,35 +81,35 @@ type Options struct {
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for
 	// any.
 	MostOverhead float64
-	// NeverWithout says that there are no steps to compare a plan with: without one what the training saves
+	// NeverWithout says that there are no steps to compare a plan with: without one, what the training saves
 	// waits on the host, since it would not fit.
 	NeverWithout bool
-	// Used returns what the process takes now, in bytes: on a GPU the driver's count, on a CPU the kernel's.
-	// It is nil where neither can be asked.
+	// Used returns what the process takes now, in bytes: the driver's count on a GPU, the kernel's on a CPU.
+	// It is nil if neither can be asked.
 	Used func() (int64, bool)
-	// Results say whether a plan is given up under which a tensor returns as another.
+	// Results say whether to give up a plan under which a tensor comes back different.
 	Results Results
-	// Stays keeps a plan that [Target.Hold] turned on in force when gmemtop has gone. One that is only tried
-	// never stays.
+	// Stays keeps a plan that [Target.Hold] turned on after gmemtop is gone. A plan that is only tried never
+	// stays.
 	Stays bool
-	// Describing, if not nil, is told how far describing has come: which try begins, or how many steps have
+	// Describing, if not nil, is told the progress of describing: which try begins, or how many steps have
 	// been timed, or watched for their sizes.
 	Describing func(News)
-	// Again makes the plan again for the problem of a larger step; nil where the plan stays as it is.
+	// Again makes the plan again for the problem of a larger step; if nil, the plan stays as it is.
 	Again func(ctx context.Context, p *plan.Problem) (Made, error)
-	// Seat is that of this rank among those of a training of several, nil for a training of one process:
-	// stretches that are measured begin together.
+	// Seat is this rank's among those of a training of several processes, nil for one process. With it, ranks
+	// begin measured stretches together.
 	Seat *Seat
 }
 
 // Target is a running training as a target of plans. It is not safe for concurrent use.
 type Target struct {
 	member  Member
-	pool    PoolMember // nil for plans of what autograd saves
+	pool    PoolMember // nil for plans for what autograd saves
 	library string
 	opt     Options
-	shapes  bool  // the steps that were described have batches of other shapes
-	next    int64 // the number of the next plan: none that another viewer has given in the same process
+	shapes  bool  // the described steps have batches of different shapes
+	next    int64 // the number of the next plan; no other viewer has used it in this process
 }
 
 // NewTarget returns a Target.
@@ -131,9 +130,9 @@ const Name = plan.LiveTarget
 func (*Target) Name() string { return Name }
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off
-// afterwards. A plan that is predicted to take more than o.Cap is never turned on. Footprint and PeakLive are
-// the peak of what is allocated on the device within a step, which a plan's PeakLive predicts; a process
-// holds more than that. Of a pool's plan Footprint is its arena.
+// afterwards. A plan that is predicted to exceed o.Cap is never turned on. Footprint and PeakLive are the
+// peak of allocated bytes on the device within a step, as predicted by a plan's PeakLive; a process holds
+// more than that. For a pool's plan Footprint is its arena.
 func (t *Target) Run(
 	ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions,
 ) (m plan.Measurement, err error) {
@@ -225,8 +224,8 @@ func (t *Target) Run(
 	return m, nil
 }
 
-// moved fills in what the steps of a plan moved and ran again, by the last of them, and whether what returned
-// was the same.
+// moved fills in what the steps of a plan moved and reran, taken from the last of them, and whether what
+// returned was the same.
 func moved(m *plan.Measurement, steps []Step) {
 	checked, differ := compared(steps)
 	m.Verified = checked > 0 && differ == 0
@@ -240,8 +239,8 @@ func moved(m *plan.Measurement, steps []Step) {
 	}
 }
 
-// countLarger makes steps that were larger than planned for count: a budget is for all steps, and not for the
-// one that was described.
+// countLarger makes steps that were larger than planned for count: a budget is for all steps, not just for
+// the described one.
 func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64) error {
 	sizes, steps := t.member.Larger(number)
 	if steps == 0 {
@@ -259,7 +258,7 @@ func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan
 	return nil
 }
 
-// rate is in bytes a second, 0 where nothing was moved.
+// rate is in bytes per second, 0 if nothing was moved.
 func rate(bytes, time int64) float64 {
 	if bytes == 0 || time == 0 {
 		return 0
@@ -271,8 +270,8 @@ func rate(bytes, time int64) float64 {
 // it is expensive, so few steps do, on a busy machine even fewer.
 const furtherSteps = 5
 
-// process returns what the driver or the kernel counts for the process, in bytes. Where Options.Used does not
-// know, one of these steps of a training on a CPU may, or one of the next; it is 0 if none does.
+// process returns the driver's or the kernel's count of the process's bytes. If Options.Used does not know
+// it, one of the given steps of a training on a CPU may report it, or one of the next; it is 0 if none does.
 func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
@@ -298,10 +297,10 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 	}
 }
 
-// onCPU reports whether a problem is of a training on a CPU.
+// onCPU reports whether a problem is from a training on a CPU.
 func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU }
 
-// carry turns a plan on from the next step and returns the number that it gave it. stays is [Order.Stays].
+// carry turns a plan on from the next step and returns its number. stays is [Order.Stays].
 func (t *Target) carry(ctx context.Context, words []byte, stays bool) (int64, error) {
 	number := t.next
 	t.next++
@@ -324,7 +323,7 @@ var ErrTakenAway = errors.New(say.TurnedOff.Text())
 
 // takeOff turns the plan off, even if ctx is done. A failure goes to err unless err is set already.
 func (t *Target) takeOff(ctx context.Context, err *error) {
-	if errors.Is(*err, ErrTakenAway) { // what is on now is not ours
+	if errors.Is(*err, ErrTakenAway) { // the current plan is not ours
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
@@ -345,7 +344,7 @@ func (o *Options) allowed(without, with int64) error {
 	return nil
 }
 
-// encode returns a plan in the agent's words. That of a pool is refused where it gains nothing.
+// encode returns a plan in the agent's format. A pool's plan is refused if it gains nothing.
 func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
 		if err := pays(ctx, p, pl); err != nil {
@@ -356,7 +355,7 @@ func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]
 	return encodeFor(p, pl, t.opt.Results, t.shapes)
 }
 
-// peak returns what the plan of that number, which is carried out now, comes to, in bytes.
+// peak returns the peak under the plan of that number, which is on now, in bytes.
 func (t *Target) peak(ctx context.Context, number int64, pl *plan.Plan) (int64, error) {
 	if t.pool != nil {
 		return pl.Footprint, nil
@@ -380,7 +379,7 @@ func (t *Target) missed() string {
 	return "tensors stayed that were to leave"
 }
 
-// timed lets the steps behind a change pass and returns those that count.
+// timed lets the first steps after a change pass and returns those that count.
 func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
 	steps, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {

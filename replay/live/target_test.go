@@ -14,13 +14,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// drifting is a training whose steps become slower as it goes, and are slow behind every change. It takes
-// down what it is asked for.
+// drifting is a training whose steps become slower over time, and are slow after every change. It records its
+// orders.
 type drifting struct {
 	tr    *traces.Trace
 	asked []string
 	under int64
-	since int // steps behind the last change
+	since int // steps since the last change
 	ran   int
 	slow  int64 // what a plan adds to a step, in nanoseconds
 	fail  error // what waiting for steps under a plan ends with
@@ -113,8 +113,8 @@ func swapsAll(t *testing.T, tr *traces.Trace) (*plan.Problem, *plan.Plan) {
 	return p, pl
 }
 
-// A plan is measured between two stretches of the same training without it: what is slow behind each change
-// does not count, and neither does a drift.
+// A plan is measured between two stretches of the same training without it: slow steps after each change do
+// not count, and neither does a drift.
 func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	d := &drifting{tr: recording(t, triedCosts), slow: 50 * millisecond}
 	p, pl := swapsAll(t, d.tr)
@@ -162,7 +162,7 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	}
 }
 
-// Whatever ends a measurement or a plan that is on, the training goes on without it; only a plan that
+// Whatever ends a measurement or a plan that is on, the training continues without it; only a plan that
 // somebody else took away is not taken away again.
 func TestAPlanIsTakenAwayWhateverEndsIt(t *testing.T) {
 	tr := recording(t, triedCosts)
@@ -232,7 +232,7 @@ func TestAPlanWithoutAGainIsTakenAway(t *testing.T) {
 	}
 }
 
-// A plan that is predicted to take more than its budget is never on, and one that is measured to take more goes
+// A plan that is predicted to exceed its budget is never on, and one that is measured to exceed it is turned
 // off. The error says what it takes.
 func TestAPlanAboveItsBudgetIsNotOn(t *testing.T) {
 	tr := recording(t, triedCosts)
@@ -296,7 +296,7 @@ func TestAPlanAboveItsBudgetIsNotOn(t *testing.T) {
 // once the same difference is met again.
 func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	one := recording(t, triedCosts)
-	other := func(n int) *traces.Trace { // the n-th op from behind is another in the second step
+	other := func(n int) *traces.Trace { // the n-th op from the end is another one in the second step
 		tr := recording(t, triedCosts)
 		op := &tr.Ops[len(tr.Ops)-n]
 		for i := range tr.Ops {
@@ -389,8 +389,8 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 	}
 }
 
-// What a larger step saved is planned for: the problem has its sizes, and no buffer becomes smaller. While a
-// plan is on, a larger step has it made again for the new sizes; where that fails the plan stays.
+// The plan is made for what a larger step saved: the problem has its sizes, and no buffer becomes smaller.
+// While a plan is on, a larger step makes Target plan again for the new sizes; if that fails the plan stays.
 func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 	tr := recording(t, triedCosts)
 	p, pl := swapsAll(t, tr)
@@ -560,8 +560,8 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 	}
 }
 
-// What a sampler draws in some steps and not in others does not part them; a large op, one of a module, one
-// of the backward pass and one that autograd's hooks see do.
+// What a sampler draws in some steps only does not make steps differ; a large op, one of a module, one of the
+// backward pass and one that autograd's hooks see do.
 func TestWhatRunsBesideTheModulesDoesNotPartSteps(t *testing.T) {
 	for _, c := range []struct {
 		name, module string

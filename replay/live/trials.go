@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// mostTried bounds the bytes that are swapped where copies are tried: enough for a rate, on any host.
+// mostTried bounds the bytes swapped in a trial of copies: enough for a rate, on any host.
 const mostTried = 64 << 20
 
 // swapping returns an encoded plan that swaps every buffer that can be swapped or, if together they exceed
@@ -39,12 +39,12 @@ func swapping(p *plan.Problem, most int64) ([]byte, error) {
 	return Encode(p, pl, Same)
 }
 
-// mostAgain bounds the ops that run again where that is tried.
+// mostAgain bounds the ops in a trial of reruns.
 const mostAgain = 24
 
-// rerunning returns an encoded plan that drops tensors which a single op can make again from what is in
-// memory, and those ops; nil if there are none. It takes the largest, as real plans do: much of what an op
-// takes beyond its recorded time is fresh memory for its result.
+// rerunning returns an encoded plan that drops tensors which a single op can recompute from what is in
+// memory, and those ops; nil if there are none. It takes the largest tensors, as real plans do: much of an
+// op's time beyond its recorded time goes into fresh memory for its result.
 func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	var d plan.Decisions
 	gone, read, at := map[plan.BufferID]bool{}, map[plan.BufferID]bool{}, map[plan.OpID]bool{}
@@ -82,8 +82,8 @@ func rerunning(p *plan.Problem) (words []byte, ops []plan.OpID, err error) {
 	return words, ops, err
 }
 
-// there reports whether an op that makes a gap's buffer alone finds what it reads at the gap's end: in
-// memory, and as it was.
+// there reports whether an op that alone makes a gap's buffer finds its inputs at the gap's end: in memory,
+// and unchanged.
 func there(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]bool) bool {
 	for _, a := range p.AccessesOf(op) {
 		b := &p.Buffers[a.Buffer]

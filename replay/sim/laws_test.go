@@ -257,7 +257,7 @@ func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 	}
 }
 
-// Where nobody heeds addresses, a plan takes what is alive at its peak, which no hole between them adds to.
+// If nobody uses addresses, a plan takes what is alive at its peak, without holes.
 func TestAPlanWithoutAddressesTakesWhatIsAlive(t *testing.T) {
 	holes := 0
 	for seed := range uint64(60) {

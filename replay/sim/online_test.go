@@ -99,7 +99,7 @@ func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testin
 			t.Fatal(err)
 		}
 		if free.Footprint == free.Reserved {
-			continue // its cache holds nothing to give back
+			continue // its cache holds nothing to release
 		}
 		tried++
 		fits, err := sim.Run(t.Context(), p, pl, sim.Options{Cap: free.Footprint})

@@ -21,7 +21,7 @@ import (
 // Problem: when is each step of a program done if queues run side by side, each in order, some steps wait for
 // steps of other queues, and two copies in opposite directions slow each other down?
 //
-// Chosen approach: a wait always names an earlier step, so with constant rates one pass in program order
+// Approach: a wait always names an earlier step, so with constant rates one pass in program order
 // gives every time: a step begins when the host has issued it, its queue is free and the step it waits for is
 // done. Planners call that pass thousands of times. If copies share a link (Hardware.Together < 1), rates
 // depend on what else is running, and [shared] advances from event to event instead. Without copy engines
@@ -64,12 +64,12 @@ type run struct {
 	pl    *plan.Plan
 	opt   Options
 	m     plan.Measurement
-	start []int64 // of each step, on its queue; for Alloc and Free when the host issued it
+	start []int64 // when each step begins on its queue; for Alloc and Free when the host issued it
 	end   []int64
 	issue []int64
-	ready []int64 // of each queue, when it is free
-	held  []int64 // of each queue, how far waits for copies hold it up
-	after []int64 // of each queue, how far waits for compute hold it up
+	ready []int64 // when each queue is free
+	held  []int64 // how far waits for copies delay each queue
+	after []int64 // how far waits for compute delay each queue
 	hooks bool    // tensors leave memory and return
 
 	online   string // the allocator that serves Alloc and Free steps, "" where instances have addresses
@@ -226,8 +226,8 @@ func (r *run) shared(ctx context.Context) error {
 // overlap is the state of a walk from event to event over all queues at once.
 type overlap struct {
 	r     *run
-	lists [][]int32 // of each queue, its steps but for allocations and frees, which take no time
-	head  []int     // of each queue, how many of these are over
+	lists [][]int32 // the steps of each queue, except allocations and frees, which take no time
+	head  []int     // how many of these are over
 	// of each queue, the rest of its running step, in nanoseconds at full speed; negative if none runs
 	left  []float64
 	rates []float64 // scratch
@@ -259,8 +259,8 @@ func newOverlap(r *run) *overlap {
 }
 
 // startReady starts what can start now, and returns when the next step of a queue will be issued, infinity if
-// none waits for that. A wait that passes may let the next step of its own queue start, but never that of
-// another.
+// none waits for that. When a wait ends, the next step of its own queue may be able to start, but never that
+// of another.
 func (o *overlap) startReady() float64 {
 	r, next := o.r, math.Inf(1)
 	for q := range o.lists {
@@ -298,16 +298,16 @@ func (o *overlap) rate(q int) float64 {
 	return 1
 }
 
-// advance lets what runs go on until next.
+// advance runs what is running until next.
 func (o *overlap) advance(next float64) {
-	for q := range o.rates { // of all, before one that ends changes that of the other direction
+	for q := range o.rates { // all of them first: when one ends, the rate of the other direction changes
 		o.rates[q] = o.rate(q)
 	}
 	for q, rate := range o.rates {
 		if o.left[q] < 0 {
 			continue
 		}
-		// then it is done, even if the rest is too little for a float64 to add to now
+		// it is done then, even if the rest is too little for a float64 to add to now
 		last := o.now+o.left[q]/rate <= next
 		o.left[q] -= (next - o.now) * rate
 		if last || o.left[q] < 1e-6 {
@@ -334,7 +334,7 @@ func (o *overlap) unfinished() error {
 // compared with the plan's own figures.
 func (r *run) totals() {
 	var last, live int64
-	take := func(i plan.InstanceID) { // from here on the instance has its bytes
+	take := func(i plan.InstanceID) { // from here on the instance holds its bytes
 		x := &r.pl.Instances[i]
 		live += x.Size
 		r.m.PeakLive = max(r.m.PeakLive, live)

@@ -55,7 +55,7 @@ func (r *run) usage() {
 		case plan.Alloc:
 			at[r.pl.Instances[st.Instance].Buffer], taken[st.Instance] = st.Instance, compute
 		case plan.Free:
-			if i := st.Instance; from[i] < 0 { // nothing touched it: it is there while compute passes by
+			if i := st.Instance; from[i] < 0 { // nothing touched it: it exists while compute passes by
 				from[i], to[i] = taken[i], compute
 			} else {
 				to[i] = max(to[i], min(compute, r.m.Makespan))

@@ -14,9 +14,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A resident buffer is there from the beginning, though it is used late; another is there from its first use
-// to its last, and one that no op uses while compute passes by. What another stream allocates is there from
-// the time at which that stream is at it. Usage ends with the step.
+// A resident buffer exists from the beginning, even if it is used late; another exists from its first use to
+// its last; and one that no op uses exists while compute passes by. What another stream allocates exists from
+// the time at which that stream reaches it. Usage ends with the step.
 func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 	b := plantest.New()
 	b.P.Hardware.LaunchGap = 0
@@ -57,7 +57,7 @@ func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 	}
 }
 
-// What is copied out holds its memory until the copy is done, however far compute has come.
+// A buffer being copied out holds its memory until the copy is done, however far compute has come.
 func TestACopyInFlightHoldsItsMemory(t *testing.T) {
 	b := plantest.New()
 	b.P.Hardware.LaunchGap = 0

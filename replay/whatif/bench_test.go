@@ -58,7 +58,7 @@ func BenchmarkExplain(b *testing.B) {
 				if r, err = report.NewOOM(b.Context(), d.Timeline(), report.Options{}); err != nil {
 					b.Fatal(err)
 				}
-				for range 8 { // as many as a report has at most, of which none is enough
+				for range 8 { // as many as a report has at most, none of which is enough
 					r.Devices[0].Levers = append(r.Devices[0].Levers, report.Lever{Name: "a_lever",
 						Effect: autopsy.Effect{Changes: less(d, 5<<20, 0.001, 0)}})
 				}

@@ -16,14 +16,13 @@ const Recorded = "recorded"
 type Candidate struct {
 	// Name is that of the option: expandable_segments, max_split_size, roundup_power2_divisions.
 	Name string
-	// Option is what is added to the recorded settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; Conf is all
-	// of it.
+	// Option is added to the recorded settings, in the syntax of PYTORCH_CUDA_ALLOC_CONF; Conf is the whole.
 	Option, Conf string
 	Settings     allocator.Settings
 }
 
-// newCandidate returns the recorded settings of a device with an option of those that candidates knows added;
-// it wins over the same option before.
+// newCandidate returns a device's recorded settings plus an option that candidates knows, which overrides an
+// earlier setting of the same option.
 func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option string) (Candidate, error) {
 	c := Candidate{Name: name, Option: option, Conf: option, Settings: recorded}
 	for _, key := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
@@ -52,11 +51,11 @@ func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option 
 	return c, nil
 }
 
-// leastSplit is the smallest max_split_size_mb that is tried, the first power of two that PyTorch takes.
+// leastSplit is the smallest max_split_size_mb to try: the smallest power of two that PyTorch accepts.
 const leastSplit = 32
 
-// candidates returns the settings worth trying on a recording: those that are not in force, and limits on
-// splitting between which the sizes of its requests lie.
+// candidates returns the settings worth trying on a recording: those not yet in force, and splitting limits
+// within the range of its request sizes.
 func candidates(d *timeline.Device, recorded allocator.Settings, p *fidelity.Program) []Candidate {
 	var all []Candidate
 	add := func(name, option string) {
@@ -89,7 +88,7 @@ func splits(recorded allocator.Settings, p *fidelity.Program) []int64 {
 	}
 	var all []int64
 	for n := int64(leastSplit); n<<20 < largest && n < 1<<20; n *= 2 {
-		if n<<20 != recorded.MaxSplitSize && n<<20 >= recorded.LargeSegmentSize { // PyTorch takes none below
+		if n<<20 != recorded.MaxSplitSize && n<<20 >= recorded.LargeSegmentSize { // PyTorch's minimum
 			all = append(all, n)
 		}
 	}

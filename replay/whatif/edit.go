@@ -12,14 +12,14 @@ import (
 
 // edit is what levers change, by allocation.
 type edit struct {
-	share  map[timeline.AllocID]float64 // of its bytes that are left
+	share  map[timeline.AllocID]float64 // the share of its bytes that remains
 	moves  []move                       // by moment
 	prompt bool
-	scale  float64 // share of its bytes that what the failed step had still to make keeps
-	keeps  float64 // share of its bytes that the request that failed still asks for
+	scale  float64 // the share of the bytes of the failed step's remaining requests that is kept
+	keeps  float64 // the share of its bytes that the failed request still asks for
 }
 
-// move gives an allocation back before its time, or makes it again.
+// move frees an allocation early, or allocates it again.
 type move struct {
 	at    timeline.Moment
 	alloc timeline.AllocID
@@ -38,7 +38,7 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 		e.keeps *= max(1-float64(l.Less)/asked, 0)
 		for _, c := range l.Changes {
 			if t.blockOf[c.Alloc] < 0 {
-				continue // over before what is played
+				continue // over before the part that is played
 			}
 			end := min(a.Requested[c.Alloc], timeline.Moment(t.d.Len()))
 			whole := c.Bytes >= a.Rounded[c.Alloc]
@@ -63,7 +63,7 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 	return e, nil
 }
 
-// size returns what a request of a number of bytes, made as that for an allocation was, asks for.
+// size returns the size of a request, given its original size and the allocation that it stands for.
 func (e *edit) size(a timeline.AllocID, size int64) int64 {
 	left, ok := e.share[a]
 	switch {
@@ -75,8 +75,8 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 	return max(int64(left*float64(size)), 1)
 }
 
-// asks returns what the request that failed, of a size, asks for. before is the allocation of the same
-// request a step earlier, NoAlloc where the process was not at this point before.
+// asks returns the size of the failed request, given its original size. before is the allocation of the same
+// request a step earlier, NoAlloc if the process was not at this point before.
 func (e *edit) asks(before timeline.AllocID, size int64) int64 {
 	if _, ok := e.share[before]; !ok {
 		size = int64(math.Round(e.keeps * float64(size)))
@@ -84,7 +84,7 @@ func (e *edit) asks(before timeline.AllocID, size int64) int64 {
 	return e.scaled(e.size(before, size))
 }
 
-// scaled returns what a request that the failed step had still to make asks for.
+// scaled returns the size of a request that was still to come in the failed step.
 func (e *edit) scaled(size int64) int64 {
 	if e.scale == 1 || size == 0 {
 		return size

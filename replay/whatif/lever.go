@@ -12,21 +12,21 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Would a change of the training have helped? What it does to the allocations is known (autopsy.Effect), and
-// the recorded process is played again with it: allocations that it leaves out are not asked for, others are
-// smaller or end earlier. The play does not stop at the request that failed: it goes on as the run went the
-// last time it was at this point (see period), for the rest of the step and two more. What grows from one to
-// the next says for how many steps a lever lasts that only makes room.
+// Would a change to the training have helped? Its effect on the allocations is known (autopsy.Effect), and
+// the recorded process is played again with it: some allocations are left out, others are smaller or end
+// earlier. The play does not stop at the request that failed. It continues as the run did the last time it
+// was at this point (see period), for the rest of the step and two more. The growth from one step to the next
+// shows for how many steps a lever helps that only frees some room.
 //
-// Blocks of the parameters, the optimizer and gradients that stay for good are not allocated a second time:
-// what frees gradients, or fills them again, came after the failure. Where the step before left as much, they
-// are what grows, and each step that follows makes its own.
+// Parameters, optimizer state and gradients that stay for good are not allocated a second time: what frees
+// gradients, or fills them again, came after the failure. If the step before left as much, such blocks are
+// what grows, and each following step leaves its own.
 //
-// A block at the start that a lever makes smaller is given back and asked for again before the first step, so
-// that it may come to lie where the real run would not have put it.
+// If a lever shrinks a block that exists at the start, the block is freed and requested again before the
+// first step. It may then lie where the real run would not have put it.
 //
-// O(n log n) for each play of n steps. Rejected: to take the saving off the peak. It says nothing of the rest
-// of the step, where the peak may be, nor of whether what comes free lies together.
+// O(n log n) for each play of n steps. Rejected: subtracting the saving from the peak. That says nothing
+// about the rest of the step, where the peak may be, nor about whether the freed bytes are contiguous.
 
 // verdict is the outcome of trying a lever.
 type verdict uint8
@@ -35,33 +35,33 @@ type verdict uint8
 const (
 	// fails: the request, or a later one of the same step, is not served.
 	fails verdict = iota
-	// serves: the request is served; how the step goes on is not recorded.
+	// serves: the request is served; the rest of the step is not recorded.
 	serves
-	// postpones: this step finishes; a later one runs out.
+	// postpones: this step finishes; a later one runs out of memory.
 	postpones
-	// finishes: this step finishes, and those that follow need no more.
+	// finishes: this step finishes, and the following ones need no more.
 	finishes
 )
 
-// trial is the outcome of playing the run with levers. Bytes.
+// trial is the outcome of playing the run with levers. Sizes are in bytes.
 type trial struct {
 	Verdict verdict
 	// Steps is how many more steps finish before memory runs out, if the verdict is postpones.
 	Steps int64
-	// Peak and PeakReserved are the most that was allocated and reserved in what was played.
+	// Peak and PeakReserved are the peaks of allocated and reserved bytes in the play.
 	Peak, PeakReserved int64
 }
 
 const (
-	followingSteps = 3    // played after the failed request
-	lastingSteps   = 2000 // a lever that lasts for so many is taken to last
-	evenGrowth     = 8    // a request grows evenly if two steps of it differ by no more than this part
+	followingSteps = 3    // how many steps are played after the failed request
+	lastingSteps   = 2000 // a lever that helps for this many steps is taken to help for good
+	evenGrowth     = 8    // a request grows evenly if its growth in two steps differs by at most 1/evenGrowth
 )
 
-// errNotRecorded is wrapped by Try's error where the recording does not show what a lever changes.
+// errNotRecorded is wrapped by Try's error if the recording does not show what a lever changes.
 var errNotRecorded = errors.New("the recording does not show what it changes")
 
-// action is a step of the program and the allocation that it is of.
+// action is a step of the program and its allocation.
 type action struct {
 	fidelity.Step
 	alloc timeline.AllocID
@@ -77,11 +77,11 @@ type trials struct {
 	actions  []action
 	blockOf  []fidelity.BlockID // by allocation
 	request  int                // index of the failed request in actions
-	again    int                // index of where the process was at the same point before, -1 for nowhere
+	again    int                // index of the previous time the process was at this point, -1 for none
 	period   timeline.AllocID
 }
 
-// newTrials prepares to play levers on the recording that r is the answer for.
+// newTrials prepares to play levers on the recording that produced r.
 func newTrials(d *timeline.Device, r *Result) (*trials, error) {
 	if r.Failed == timeline.Start {
 		return nil, errors.New("the failed request cannot be reproduced")
@@ -187,8 +187,8 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 	default:
 		r.Verdict = finishes
 		n, asked := t.d.Begun(t.failed)-t.period, t.actions[t.request].Size
-		// The request grows, too. If it replaces a block that is held until then, the peak rises by that as
-		// well.
+		// The request grows, too. If it replaces a block that is held until then, the peak rises by the same
+		// amount.
 		rises := e.asks(n, asked+t.requestSwells()) - e.asks(n, asked)
 		if grows := w.grows() + rises; grows > 0 {
 			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
@@ -207,13 +207,13 @@ type writer struct {
 	steps   []fidelity.Step
 	held    map[fidelity.BlockID]bool
 	next    fidelity.BlockID
-	images  map[timeline.AllocID]fidelity.BlockID // of allocations that the recording does not have
+	images  map[timeline.AllocID]fidelity.BlockID // of allocations that are not in the recording
 	sizes   map[fidelity.BlockID]int64            // of held images
-	lastEnd int64                                 // bytes of images held after the last step but one
-	end     int64                                 // and after the last
+	lastEnd int64                                 // bytes of images held after the second to last step
+	end     int64                                 // the same after the last
 }
 
-// begin changes what is there before the first step.
+// begin changes what exists before the first step.
 func (w *writer) begin() {
 	w.next = fidelity.BlockID(w.t.r.program.Blocks)
 	w.images, w.sizes = map[timeline.AllocID]fidelity.BlockID{}, map[fidelity.BlockID]int64{}
@@ -258,7 +258,7 @@ func (w *writer) malloc(s fidelity.Step) {
 	}
 }
 
-// recorded writes the recording up to the failed request, which is asked for as the others are.
+// recorded writes the recording up to the failed request, which is requested like the others.
 func (w *writer) recorded() {
 	moves, waiting := w.e.moves, map[fidelity.BlockID]bool{}
 	for i := range w.t.actions[:w.t.request] {
@@ -333,7 +333,7 @@ func (t *trials) actionOf(a timeline.AllocID) *action {
 	return nil
 }
 
-// image asks for an allocation that the recording does not have.
+// image requests an allocation that is not in the recording.
 func (w *writer) image(a timeline.AllocID, s fidelity.Step) {
 	s.Block = w.next
 	w.next++
@@ -356,7 +356,7 @@ func (w *writer) blockAt(a timeline.AllocID) fidelity.BlockID {
 	return -1
 }
 
-// following writes what the process would have done next, step by step, and returns where each step ends.
+// following writes what the process would have done next, step by step, and returns the end of each step.
 func (w *writer) following() (ends []int) {
 	t, a := w.t, &w.t.d.Allocs
 	if t.again < 0 {
@@ -369,7 +369,7 @@ func (w *writer) following() (ends []int) {
 	for k := range timeline.AllocID(followingSteps) {
 		shift := (k + 1) * t.period
 		moves := w.e.moves[sortedFrom(w.e.moves, from):]
-		sameBatch := true // what follows the request is of its size until the next batch comes
+		sameBatch := true // what follows the request has its batch size until the next batch comes
 		for i := t.again + 1; i <= t.request; i++ {
 			x := &t.actions[i]
 			for ; len(moves) > 0 && moves[0].at <= x.at; moves = moves[1:] {
@@ -414,8 +414,8 @@ func (w *writer) following() (ends []int) {
 	return ends
 }
 
-// grew reports whether a block of the last recorded step that stays for good has one like it in the step
-// before: then each step leaves another.
+// grew reports whether a permanent block of the last recorded step has a counterpart in the step before: then
+// each step leaves another one.
 func (t *trials) grew(id timeline.AllocID) bool {
 	a, before := &t.d.Allocs, id-t.period
 	return before >= t.d.Begun(timeline.Start) && a.Stack[before] == a.Stack[id] &&
@@ -431,8 +431,8 @@ func (t *trials) requestSwells() int64 {
 }
 
 // swells returns by how many bytes a request grows from step to step, or 0 if it did not grow evenly over the
-// last three. Results that are concatenated with earlier ones do, and so does a cache that takes one more
-// token. Such a request goes on growing, so room for one more step is not enough.
+// last three steps. Results that are concatenated with earlier ones grow evenly, and so does a cache that
+// takes one more token per step. Such a request keeps growing, so room for one more step is not enough.
 func (t *trials) swells(id timeline.AllocID, stack traces.StackID, size int64) int64 {
 	a, one, two := &t.d.Allocs, id-t.period, id-2*t.period
 	if two < t.d.Begun(timeline.Start) || a.Stack[one] != stack || a.Stack[two] != stack {
@@ -452,5 +452,5 @@ func sortedFrom(moves []move, m timeline.Moment) int {
 	return i
 }
 
-// grows returns by how much more is held after the last step than after the one before.
+// grows returns how many more bytes are held after the last step than after the one before.
 func (w *writer) grows() int64 { return w.end - w.lastEnd }

@@ -163,7 +163,8 @@ func TestGradientsThatEachStepLeavesGoOnGrowing(t *testing.T) {
 	}
 }
 
-// oneStep records the begin of a first step: three requests on a device of 100 MiB, of which the last fails.
+// oneStep records the beginning of a first step: three requests on a device of 100 MiB, the last of which
+// fails.
 func oneStep(t *testing.T, a, b, c string) *timeline.Device {
 	r := newRecorder()
 	for _, line := range []string{"capacity 100m", "at a", "malloc a " + a, "at b", "malloc b " + b, "at c",
@@ -198,8 +199,8 @@ func TestTwoLeversAreTriedTogetherWhereOneIsNotEnough(t *testing.T) {
 	}
 }
 
-// What is played of a long recording is its end: a lever does there what it does to a short one that ends the
-// same way.
+// Of a long recording only the end is played: there a lever has the same effect as on a short one that ends
+// the same way.
 func TestTheEndOfALongRecordingIsEnough(t *testing.T) {
 	const mib = 1 << 20
 	var short map[string]report.Tried

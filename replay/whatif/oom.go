@@ -8,16 +8,16 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Listener hears what Explain does. What is nil is not told.
+// Listener observes the progress of Explain. Its functions may be nil.
 type Listener struct {
-	// Skipped hears of a device whose recording cannot be played, and why.
+	// Skipped is called for a device whose recording cannot be played.
 	Skipped func(d *timeline.Device, why error)
-	// Trying hears that the nth of some levers is tried.
+	// Trying is called before the nth lever is tried.
 	Trying func(n, of int)
 }
 
-// Explain plays every device's recording under other settings of the allocator and hands the outcomes to the
-// report. What cannot be played leaves the report as it is; the error is the context's.
+// Explain plays every device's recording under other allocator settings and adds the outcomes to the report.
+// A device that cannot be played leaves the report unchanged. The only error is the context's.
 func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timeline.Units, l Listener) error {
 	for i := range r.Devices {
 		row := &r.Devices[i]
@@ -51,7 +51,7 @@ func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timelin
 	return nil
 }
 
-// deviceOf returns the device that a row of the report is of.
+// deviceOf returns the device of a row of the report.
 func deviceOf(t *timeline.Timeline, row *report.OOMDevice) *timeline.Device {
 	for _, d := range t.Devices {
 		if d.Info.Ordinal == row.Device && d.Info.Kind.String() == row.DeviceKind {
@@ -61,7 +61,7 @@ func deviceOf(t *timeline.Timeline, row *report.OOMDevice) *timeline.Device {
 	return nil
 }
 
-// simulation is an answer as the report takes it.
+// simulation converts a result for the report.
 func simulation(r *Result, u timeline.Units) *report.Simulation {
 	s := &report.Simulation{
 		Available: true, Emulator: r.Fidelity.Summary(u), Fidelity: r.Fidelity.Score(),
@@ -99,11 +99,11 @@ func simulated(r *Result, o *Outcome) report.SimulatedSettings {
 	return s
 }
 
-// tryWork bounds the steps that are played to try levers, about a second's.
+// tryWork bounds the steps played to try levers, to about a second's worth.
 const tryWork = 6_000_000
 
-// tryLevers plays the levers of a row, the largest savings first, and two together where none is enough. The
-// error is the context's.
+// tryLevers plays the levers of a row, the largest savings first, and two together if none is enough. The
+// only error is the context's.
 func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.OOMDevice, u timeline.Units,
 	heard Listener) error {
 	t, err := newTrials(d, r)

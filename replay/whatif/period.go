@@ -6,25 +6,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// How would the run have gone on after the request that failed? As it went on the last time that it was
-// there: training repeats itself. The requests' stacks, read backwards from the failed one, are compared with
-// themselves; where they are the same for longest, the process was at the same point before, and what it did
-// from there to the failure is what it would have done next: the rest of this step and the begin of the next.
+// How would the run have continued after the failed request? As it did the last time it was there, because
+// training repeats itself. The requests' stacks, read backwards from the failed one, are compared with
+// themselves. At the longest match the process was at the same point before, and what it did from there to
+// the failure is what it would have done next: the rest of this step and the beginning of the next.
 //
-// Layers repeat, too, and a layer is no step. All requests of a loop over layers are made inside one call of
-// PyTorch's (a module, the backward pass, an optimizer's step); those of a step are not. A loop of the user's
-// in a loss, or in what prepares the data, is no step either: a step runs the model. Nor are layers that a
-// model is built of, or moved in.
+// Layers repeat, too, but a layer is no step. A loop over layers makes all its requests inside one call of
+// PyTorch's (a module, the backward pass, an optimizer's step); a step does not. A loop of the user's in a
+// loss or in data preparation is no step either, because a step runs the model. Nor is building the model
+// from layers, or moving it to a device.
 //
 // The match lengths are the Z function of the reversed sequence: O(n) for n requests.
 //
 // Rejected: the steps of package steps. Validation, sampling and loops without an optimizer have none.
 
-// leastMatch is how many requests up to the failed one must have been made in the same order before.
+// leastMatch is how many requests up to the failed one must have occurred in the same order before.
 const leastMatch = 8
 
-// period returns after how many requests the one that failed comes again, 0 where the process was not seen
-// at this point before.
+// period returns the number of requests after which the failed one comes again, 0 if the process was never at
+// this point before.
 func period(d *timeline.Device, failed timeline.Moment) (requests int) {
 	first, n := d.Begun(timeline.Start), d.Begun(failed)
 	stacks := []traces.StackID{d.Event(failed).Stack}
@@ -50,7 +50,8 @@ func period(d *timeline.Device, failed timeline.Moment) (requests int) {
 	return requests
 }
 
-// matches returns for every position how many elements from there are those at the begin; 0 for the first.
+// matches returns, for every position, how many elements from there equal those at the beginning; 0 for the
+// first.
 func matches(s []traces.StackID) []int {
 	z := make([]int, len(s))
 	from, to := 0, 0
@@ -68,8 +69,8 @@ func matches(s []traces.StackID) []int {
 	return z
 }
 
-// modelRun returns how many stacks it takes until one is of the model's run, a backward or an optimizer's
-// step; 0 where none is.
+// modelRun returns how many stacks it takes to reach one from the model's run, a backward pass or an
+// optimizer's step; 0 if there is none.
 func modelRun(d *timeline.Device, stacks []traces.StackID) int {
 	kinds := d.Timeline().Kinds()
 	for i, s := range stacks {
@@ -80,8 +81,8 @@ func modelRun(d *timeline.Device, stacks []traces.StackID) int {
 	return 0
 }
 
-// stepLength returns how many stacks it takes until they are not all of one call of PyTorch's, 0 where that
-// is never so. A stack's last frame is its outermost.
+// stepLength returns how many stacks it takes until they are not all inside one call of PyTorch's, 0 if they
+// always are. A stack's last frame is its outermost.
 func stepLength(d *timeline.Device, stacks []traces.StackID) int {
 	table, kinds := &d.Timeline().Trace.Stacks, d.Timeline().Kinds()
 	common := table.At(stacks[0])

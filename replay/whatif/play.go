@@ -11,11 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// tickSteps is how many steps are played between two looks at the context.
+// tickSteps is how many steps are played between checks of the context.
 const tickSteps = 4096
 
-// device is a simulated device that has less to give than it is large: the rest is others'. Its limit can
-// change, so that a recorded state can be put on it before the limit counts.
+// device is a simulated device of which only a part is available; others use the rest. Its limit can change,
+// so that a recorded state can be restored before the limit applies.
 type device struct {
 	*allocator.SimDriver
 	ctx     context.Context
@@ -67,10 +67,10 @@ func (d *device) Create(size int64) (allocator.Handle, error) {
 // player plays a program under settings and limits.
 type player struct {
 	program *fidelity.Program
-	total   int64           // of the recorded device, 0 where unknown
+	total   int64           // memory of the recorded device, 0 if unknown
 	failed  timeline.Moment // where a play ends, timeline.Start for the end
 
-	tail *tail // whose state the next play takes, nil for none
+	tail *tail // whose state the next play captures, nil for none
 
 	blocks []allocator.Block // scratch, by id
 	events []allocator.Event
@@ -81,16 +81,16 @@ type played struct {
 	completes bool
 	failsAt   timeline.Moment // the first request that was not served
 	served    bool            // the request at player.failed
-	regained  int             // recorded failures before it that were served
-	stats     allocator.Stats // of the play alone; peaks include the start
+	regained  int             // recorded failures before it that were served in the play
+	stats     allocator.Stats // of the play alone, except that peaks include the start
 	steps     int64
 }
 
-// play plays the program once. A request that is not served ends it; other errors are the caller's or the
-// context's.
+// play plays the program once. A request that is not served ends it. Other errors come from the callers or
+// the context.
 func (p *player) play(ctx context.Context, settings allocator.Settings, limit int64) (played, error) {
 	out := played{failsAt: timeline.Start}
-	settings.GarbageCollectionThreshold = 0 // see the essay
+	settings.GarbageCollectionThreshold = 0 // see the comment in whatif.go
 	d := &device{SimDriver: allocator.NewDriver(0), ctx: ctx, total: p.total}
 	events := new(allocator.ManualEvents)
 	a, err := allocator.NewCaching(allocator.Config{Driver: d, Events: events, Settings: settings})
@@ -133,7 +133,7 @@ func (p *player) play(ctx context.Context, settings allocator.Settings, limit in
 	return out, nil
 }
 
-// begin puts the state at the start into the allocator; ok is false where the limit does not allow it.
+// begin restores the initial state in the allocator; ok is false if the limit does not allow it.
 func (p *player) begin(a *allocator.Caching, d *device, limit int64) (begun allocator.Stats, ok bool,
 	err error) {
 	if p.program.Start != nil {
@@ -144,7 +144,7 @@ func (p *player) begin(a *allocator.Caching, d *device, limit int64) (begun allo
 		copy(p.blocks, blocks)
 		d.limit = limit
 		begun = a.Stats()
-		if limit > 0 && d.Held() > limit { // a run under the limit would have given the cache back before
+		if limit > 0 && d.Held() > limit { // a run under this limit would have released its cache before
 			if err := a.EmptyCache(); err != nil || d.Held() > limit {
 				return begun, false, err
 			}
@@ -161,7 +161,7 @@ func notOutOfMemory(err error) error {
 	return err
 }
 
-// since takes the counts up to the start off the figures; bytes stay.
+// since subtracts the counts up to the start; byte figures stay.
 func since(s, begun allocator.Stats) allocator.Stats {
 	s.DriverMallocs -= begun.DriverMallocs
 	s.DriverFrees -= begun.DriverFrees
@@ -170,7 +170,7 @@ func since(s, begun allocator.Stats) allocator.Stats {
 	return s
 }
 
-// ask tries a request that failed in the recording, and frees it again where it is served.
+// ask repeats a request that failed in the recording, and frees the block again if it is served.
 func (p *player) ask(a *allocator.Caching, s *fidelity.Step) (bool, error) {
 	b, err := p.malloc(a, s)
 	if err != nil {

@@ -9,33 +9,33 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Settings and levers are tried in dozens of plays. Of a long recording that ends out of memory each plays
-// the end only: from two periods before the failed request on (see period), or the last steps where the
-// process was not seen there before. The state that they begin with is the emulated allocator's own, taken
-// once from the play of the recorded settings, so that all of them share what comes before. It is a state
-// that other settings shaped, as in a recording that begins in the middle (FromStart).
+// Settings and levers are tried in dozens of plays. If a long recording ends out of memory, each play covers
+// only its end, from two periods before the failed request (see period), or the last steps if the process was
+// never at that point before. These plays start from the emulated allocator's own state, captured once while
+// playing the recorded settings, so all share what came before. Other settings shaped that state, as in a
+// recording that begins in the middle (FromStart).
 //
-// O(n) once, then O(k log k) for each play of k steps. Rejected: to copy the emulated allocator with all that
-// it is made of. A state of segments and blocks is what it restores anyway.
+// O(n) once, then O(k log k) for each play of k steps. Rejected: copying the emulated allocator with all its
+// internal structures. A state of segments and blocks is what it restores anyway.
 
 const (
-	longProgram = 200_000 // steps from which the end alone is played
-	leastTail   = 50_000  // steps that are played of it at least
+	longProgram = 200_000 // from this many steps on only the end is played
+	leastTail   = 50_000  // the end has at least this many steps
 )
 
-// tail is the end of a program, with the state that it begins with.
+// tail is the end of a program and its initial state.
 type tail struct {
 	whole   *fidelity.Program
-	from    int // step of the whole program
+	from    int // the step of the whole program at which it begins
 	moment  timeline.Moment
-	pending []fidelity.Step // FreeLater of blocks that wait at from
+	pending []fidelity.Step // FreeLater steps of blocks that are waiting at from
 	owner   []timeline.AllocID
-	// held are the allocations of the blocks at the start, program is nil until it was taken.
+	// held are the allocations of the blocks at the start. program is nil until it was captured.
 	held    []timeline.AllocID
 	program *fidelity.Program
 }
 
-// startOf returns the allocations of the blocks that a recording begins with, in the program's order.
+// startOf returns the allocations of the blocks at the start of a recording, in the program's order.
 func startOf(d *timeline.Device, p *fidelity.Program) []timeline.AllocID {
 	if p.Start == nil {
 		return nil
@@ -47,7 +47,7 @@ func startOf(d *timeline.Device, p *fidelity.Program) []timeline.AllocID {
 	return held[:min(len(held), p.Blocks)]
 }
 
-// tailOf returns the end of a program that is enough to play, nil if the whole of it has to be played.
+// tailOf returns the end of a program that is enough to play, or nil if all of it must be played.
 func tailOf(d *timeline.Device, p *fidelity.Program, failed timeline.Moment, period int) *tail {
 	if failed == timeline.Start || len(p.Steps) < longProgram {
 		return nil
@@ -90,8 +90,8 @@ func tailOf(d *timeline.Device, p *fidelity.Program, failed timeline.Moment, per
 	return t
 }
 
-// take makes the program out of the allocator's state before step from. blocks are those of the whole
-// program, of which the freed ones may stand where others are now.
+// take makes the program from the allocator's state before step from. blocks are those of the whole program;
+// other blocks may by now lie where freed ones did.
 func (t *tail) take(a *allocator.Caching, blocks []allocator.Block) {
 	ended := make([]bool, len(blocks))
 	for _, s := range t.whole.Steps[:t.from] {
@@ -125,7 +125,7 @@ func (t *tail) take(a *allocator.Caching, blocks []allocator.Block) {
 			}
 			id, ok := at[b.Addr]
 			switch {
-			case ok: // one that waits is given back by a step of its own
+			case ok: // a waiting block is freed by a step of its own
 				b.State, number[id] = allocator.Allocated, next
 				t.held = append(t.held, t.owner[id])
 				next++
@@ -153,8 +153,8 @@ func (t *tail) take(a *allocator.Caching, blocks []allocator.Block) {
 	t.program = program
 }
 
-// lower moves segments that the simulated driver placed to where it can place them again, above those that
-// were restored, in their order.
+// lower moves segments that the simulated driver placed, in their order, to addresses above the restored ones
+// where it can place them again.
 func lower(segments []allocator.Segment) {
 	const own = uint64(1 << 48)   // the driver's first own address
 	const apart = uint64(1 << 44) // for ranges that grow

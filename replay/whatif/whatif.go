@@ -12,136 +12,137 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What would the same run have needed? The requests, frees, streams and pools of the recording are given to
-// the emulated allocator again, under other settings and on a device of a given capacity, up to the request
-// that failed for good or to the end.
+// What would the same run have needed? The requests, frees, streams and pools of the recording are played
+// against the emulated allocator again, under other settings and on a device of a given capacity, up to the
+// request that failed for good or to the end.
 //
-// Capacity. The allocator could have at least as much as it ever held. At an out-of-memory PyTorch has given
-// its cache back and records what the driver has left; what it holds then and what is left is all that it
-// could have. Where the recorded settings would be served under that, the failure had another reason (a
-// memory fraction, a process that was gone a moment later), and the capacity is taken to be the recorded peak
-// of reserved bytes: a lower bound, under which "it fits" still holds. Without an out-of-memory nothing
-// limits the device, unless segments given back show that the driver refused: then the recorded peak does.
-// Under its own peak a run behaves as it did under any limit above it that it met: what was granted is
-// granted again, and what was refused is refused. So the recorded settings reproduce the recorded peak, but
-// for one thing: which address a new segment gets is the driver's choice, and decides between holes of equal
-// size. Under other settings that choice is not known. It is the simulated driver's in every play, that of
-// the recorded settings included, and only where that reproduces the recorded peak is a figure exact.
+// Capacity. The allocator could hold at least as much as it ever did. At an out-of-memory error PyTorch has
+// released its cache and records what the driver has left; what it holds then plus what is left is all it
+// could have. If the recorded settings would be served with that capacity, the failure had another reason (a
+// memory fraction, or a process that was gone a moment later), and the capacity is taken to be the recorded
+// peak of reserved bytes: a lower bound, with which "it fits" still holds. Without an out-of-memory error
+// nothing limits the device, unless released segments show that the driver refused: then the recorded peak
+// does. Limited to its own peak, a run behaves as under any higher limit that it met: what was granted is
+// granted again, and what was refused is refused. So the recorded settings reproduce the recorded peak, with
+// one exception: the driver chooses the address of a new segment, and that decides between holes of equal
+// size. Under other settings that choice is not known. The simulated driver makes it in every play, including
+// that of the recorded settings, and a figure is exact only if that play reproduces the recorded peak.
 //
-// The smallest cap. What an allocator reserves under no pressure says little about what it needs, for it
+// The smallest cap. What an allocator reserves without pressure says little about what it needs, because it
 // keeps what it was given. allocator.SmallestCap searches between the peak of allocated bytes and a peak
 // under which the run completes; the cap reported is one that was played.
 //
-// The start. A recording that begins in the middle has a state shaped by the recorded settings. It is taken
-// as it is, which is what changing the settings at that moment would do. What they save from there is shown
-// by the recording; what they would have saved had the process begun with them is not, so that a failed
-// request that is not served from there may have been served (FromStart). A limit on splitting is left out:
-// PyTorch relies on no larger block ever having been divided.
+// The start. A recording that begins in the middle has a state shaped by the recorded settings. It is used as
+// it is, as if the settings changed at that moment. The recording shows what they save from there on, but not
+// what they would have saved if the process had begun with them. So a failed request that is not served from
+// there might have been served (FromStart). A limit on splitting is left out: PyTorch relies on no larger
+// block ever having been split.
 //
-// Failures that the process survived are asked for again and freed at once where they are served: what it did
-// instead is recorded, what it would have done is not.
+// Failures that the process survived are requested again, and freed at once if they are served: the recording
+// has what the process did instead, not what it would have done.
 //
-// Left out: garbage_collection_threshold, which acts only on a share of what set_per_process_memory_fraction
-// allows; a recording does not tell that share.
+// Left out: garbage_collection_threshold, which applies to a share of what set_per_process_memory_fraction
+// allows; a recording does not contain that fraction.
 //
-// O(n log n) for each play of n steps; plays are bounded in number, and all together by Options.Work.
+// O(n log n) for each play of n steps. The number of plays is bounded, and Options.Work bounds all together.
 //
-// Rejected: to lay the blocks of the start afresh under each setting. It makes them lie without holes under
-// all of them, the recorded ones included, so that what it saves is due to what it forgot.
+// Rejected: placing the initial blocks afresh under each setting. That leaves no holes under any of them,
+// including the recorded one, so part of the saving would come from holes that were forgotten.
 //
-// Rejected: to add up holes at the failed request. It is what timeline's levers estimate; whether whole pages
-// come free, and how the run gets there, depends on every decision before.
+// Rejected: adding up holes at the failed request, as timeline's levers do for an estimate. Whether whole
+// pages become free, and how the run gets there, depends on every earlier decision.
 
-// Options say what to play. The zero value takes everything from the recording.
+// Options select what to play. The zero value takes everything from the recording.
 type Options struct {
-	// Candidates are the settings to try; nil for those that are worth it.
+	// Candidates are the settings to try; nil for those worth trying.
 	Candidates []Candidate
 	// Capacity is the most bytes that the allocator may hold; 0 for what the recording shows.
 	Capacity int64
-	// Work bounds the steps played, 0 for some seconds' worth.
+	// Work bounds the steps played; 0 for a few seconds' worth.
 	Work int64
 }
 
-// defaultWork bounds the steps played if Options.Work does not: some seconds.
+// defaultWork bounds the steps played if Options.Work does not: a few seconds' worth.
 const defaultWork = 12_000_000
 
-// Bounds below which the emulation of the recorded settings is too far from the recording to say anything of
-// others.
+// Below these bounds the emulation of the recorded settings is too far from the recording to say anything
+// about others.
 const (
 	leastScore   = 0.9
 	mostPeakOver = 0.05
 )
 
-// errSpent ends a search for which no work is left.
+// errSpent ends a search when its work is spent.
 var errSpent = errors.New("the work is spent")
 
-// Outcome is what would become of the run under some settings. Bytes; moments are the recording's.
+// Outcome is what would happen to the run under some settings. Sizes are in bytes; moments are the
+// recording's.
 type Outcome struct {
 	Candidate
-	// Completes says that every request up to the failed one, or the end, was served under the capacity; else
-	// FailsAt is the first that was not.
+	// Completes says that every request up to the failed one, or the end, was served within the capacity.
+	// Otherwise FailsAt is the first that was not.
 	Completes bool
 	FailsAt   timeline.Moment
 	// Served says that the request that failed in the recording would have been served under the capacity.
 	Served bool
-	// PeakReserved is the most that was held under the capacity.
+	// PeakReserved is the peak of reserved bytes within the capacity.
 	PeakReserved int64
-	// SmallestCap is the smallest memory that the run was seen to complete in, the failed request included; 0
-	// where it was not looked for or not found.
+	// SmallestCap is the smallest memory in which a play completed, including the failed request; 0 if it was
+	// not searched for or not found.
 	SmallestCap int64
-	// DriverCalls counts segments obtained and given back, and pages mapped and unmapped; Retries requests
-	// that were tried again after the cache was given back.
+	// DriverCalls counts segments allocated and freed, and pages mapped and unmapped. Retries counts requests
+	// that were retried after the cache was released.
 	DriverCalls, Retries int64
 	Exactness            timeline.Exactness
 }
 
-// fits reports whether everything was served under the capacity, the failed request included where there is
+// fits reports whether everything was served within the capacity, including the failed request if there is
 // one.
 func (o *Outcome) fits(failed bool) bool { return o.Completes && (o.Served || !failed) }
 
 // Result is the answer for one device.
 type Result struct {
-	// Fidelity is what the emulation made of the recorded settings.
+	// Fidelity compares the emulation of the recorded settings with the recording.
 	Fidelity *fidelity.Report
 	// Capacity is what the allocator may hold, 0 for no limit. CapacityAtLeast says that it may have been
 	// more.
 	Capacity        int64
 	CapacityAtLeast bool
-	// Failed is the request that failed for good, timeline.Start where none did or where its failure cannot
-	// be reproduced.
+	// Failed is the request that failed for good, timeline.Start if none did or if its failure cannot be
+	// reproduced.
 	Failed timeline.Moment
-	// FromStart says that the recording begins empty, so that the settings are in force from the first
-	// allocation on.
+	// FromStart says that the recording begins empty, so that the settings apply from the first allocation
+	// on.
 	FromStart bool
 	// Recorded is the outcome of the recorded settings, Outcomes those of the candidates in their order.
 	Recorded Outcome
 	Outcomes []Outcome
-	// Notes are what limits the answer, a clause each.
+	// Notes say what limits the answer, in one clause each.
 	Notes []string
 
 	program *fidelity.Program
-	held    []timeline.AllocID // of the blocks that program begins with
+	held    []timeline.AllocID // of the blocks at the start of program
 	from    timeline.Moment    // before its first step
-	period  int                // see there, 0 where the process was not seen at the failed request before
+	period  int                // see period.go; 0 if the process was not seen at the failed request before
 }
 
-// Spare returns how much of the capacity the smallest cap leaves free, negative where that much is missing;
-// ok is false where either is not known.
+// Spare returns how much of the capacity the smallest cap leaves free, negative if that much is missing; ok
+// is false if either is unknown.
 func (r *Result) Spare(o *Outcome) (bytes int64, ok bool) {
 	return r.Capacity - o.SmallestCap, r.Capacity > 0 && o.SmallestCap > 0
 }
 
-// ErrUnproven is wrapped by Allocator's error where the emulation of the recorded settings is too far from
-// the recording.
+// ErrUnproven is wrapped by Allocator's error if the emulation of the recorded settings is too far from the
+// recording.
 var ErrUnproven = errors.New("the emulation of the recorded settings is too far from the recording")
 
-// ErrTooLong is wrapped by Allocator's error where the recording has more steps than may be played.
+// ErrTooLong is wrapped by Allocator's error if the recording has more steps than may be played.
 var ErrTooLong = errors.New("the recording is too long to be played under other settings")
 
-// Allocator plays a device's recording under other allocator settings. failed is the oom event that the
-// process did not recover from, timeline.Start where there is none. The error is a *fidelity.Refusal where
-// the recording cannot be replayed; it wraps ErrUnproven or ErrTooLong where that would prove nothing or take
-// too long; or it is the context's.
+// Allocator plays a device's recording under other allocator settings. failed is the oom event from which the
+// process did not recover, timeline.Start if there is none. The error is a *fidelity.Refusal if the recording
+// cannot be replayed. It wraps ErrUnproven or ErrTooLong if that would prove nothing or take too long.
+// Otherwise it is the context's.
 func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, o Options) (*Result, error) {
 	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() ||
 		d.Event(failed).Action != traces.OOM) {
@@ -194,17 +195,17 @@ type whatIf struct {
 	player
 	d      *timeline.Device
 	work   int64 // steps left
-	exact  bool  // the play of the recorded settings has the recorded peak
+	exact  bool  // the play of the recorded settings reproduces the recorded peak
 	result *Result
 }
 
-// proven reports whether the emulation did in every way what PyTorch did.
+// proven reports whether the emulation matched PyTorch in every respect.
 func proven(r *fidelity.Report) bool {
 	return r.Score() == 1 && r.SegmentScore() == 1 && r.FinalScore() == 1 && r.PeakError() == 0
 }
 
-// reproduce plays the recorded settings under the recorded peak. Other than in the replay, where segments lie
-// is not taken from the recording; where that makes a difference to the peak, no figure is exact.
+// reproduce plays the recorded settings with the recorded peak as the limit. Unlike the replay, it does not
+// take segment addresses from the recording; if that changes the peak, no figure is exact.
 func (w *whatIf) reproduce(ctx context.Context) error {
 	r, t := w.result, &w.d.Totals
 	peak, limit := t.PeakReserved.Or(0), int64(0)
@@ -229,7 +230,7 @@ func (w *whatIf) reproduce(ctx context.Context) error {
 	return nil
 }
 
-// shorten goes on with the end of a long recording.
+// shorten reduces a long recording to its end.
 func (w *whatIf) shorten() error {
 	t, r := w.tail, w.result
 	w.tail = nil
@@ -238,7 +239,7 @@ func (w *whatIf) shorten() error {
 		return nil
 	case t.program == nil && int64(len(w.program.Steps))*4 > w.work:
 		return fmt.Errorf("%w: %d steps", ErrTooLong, len(w.program.Steps))
-	case t.program == nil: // the play of the recorded settings did not come so far
+	case t.program == nil: // the play of the recorded settings did not get this far
 		return nil
 	}
 	w.program, w.blocks, w.events = t.program, nil, nil
@@ -248,7 +249,7 @@ func (w *whatIf) shorten() error {
 	return nil
 }
 
-// limit finds the capacity and plays the recorded settings under it.
+// limit finds the capacity and plays the recorded settings within it.
 func (w *whatIf) limit(ctx context.Context, capacity int64) error {
 	r, peak := w.result, w.d.Totals.PeakReserved.Or(0)
 	recorded := Candidate{Name: Recorded, Settings: r.Fidelity.Settings}
@@ -279,7 +280,7 @@ func (w *whatIf) limit(ctx context.Context, capacity int64) error {
 	return try(0, false)
 }
 
-// outcomes plays the candidates, and then looks for the smallest caps as far as the work goes.
+// outcomes plays the candidates, and then searches for the smallest caps as far as its work allows.
 func (w *whatIf) outcomes(ctx context.Context, candidates []Candidate) error {
 	r := w.result
 	var leftOut []string
@@ -319,7 +320,7 @@ func (w *whatIf) outcomes(ctx context.Context, candidates []Candidate) error {
 	return nil
 }
 
-// outcome plays the settings once, under the capacity.
+// outcome plays the settings once, within the capacity.
 func (w *whatIf) outcome(ctx context.Context, c Candidate) (Outcome, error) {
 	p, err := w.count(ctx, c.Settings, w.result.Capacity)
 	if err != nil {
@@ -343,7 +344,7 @@ func (w *whatIf) count(ctx context.Context, s allocator.Settings, limit int64) (
 	return p, err
 }
 
-// smallestCap looks for the smallest memory that the run completes in.
+// smallestCap searches for the smallest memory in which the run completes.
 func (w *whatIf) smallestCap(ctx context.Context, o *Outcome) error {
 	if w.work <= 0 {
 		return nil
@@ -351,7 +352,8 @@ func (w *whatIf) smallestCap(ctx context.Context, o *Outcome) error {
 	fits := func(p *played) bool { return p.completes && (p.served || w.failed == timeline.Start) }
 	p, err := w.count(ctx, o.Settings, 0)
 	if err != nil || !fits(&p) {
-		// a device without limit may be larger than the recorded addresses have room for: then none was found
+		// without a limit the device may be larger than the addresses that a recording has room for: then
+		// none was found
 		return ctx.Err()
 	}
 	high, low := p.stats.PeakReserved, p.stats.PeakAllocated-1

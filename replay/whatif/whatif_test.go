@@ -298,8 +298,8 @@ func TestRecordedSnapshots(t *testing.T) {
 	}
 }
 
-// FuzzAllocator answers for random programs whose beginning may be lost: what is said to be exact keeps the
-// law of the recorded peak.
+// FuzzAllocator answers for random programs whose beginning may be lost: figures that are said to be exact
+// obey the law of the recorded peak.
 func FuzzAllocator(f *testing.F) {
 	f.Add(uint64(1), byte(0), uint16(0), uint16(0))
 	f.Add(uint64(2), byte(1), uint16(300), uint16(100))

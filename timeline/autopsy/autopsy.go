@@ -12,16 +12,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Which moment is explained, and from what.
+// Which moment to explain, and from what.
 //
-// The moment is that of the failed allocation that the program did not recover from. Of several oom events it
-// is the first after the last success: a failure after which an allocation at least as large went through was
-// survived. Without an oom event, a state in which nearly everything reserved is in use at the end looks like
-// one that was dumped after a failure, and is marked inferred. Else it is the peak.
+// The moment is that of the failed allocation from which the program did not recover. Of several oom events
+// it is the first after the last success: a failure was survived if an allocation at least as large succeeded
+// after it. Without an oom event, a recording that ends with nearly everything reserved in use looks like one
+// taken after a failure, and is marked inferred. Otherwise the moment is the peak.
 //
 // Every figure comes from the recording: the driver's free bytes from the oom event, holes from the
-// allocator's state at that moment, the device's capacity where it is known. What these do not show is said
-// in words, and its figure is unknown rather than estimated.
+// allocator's state at that moment, the device's capacity if known. What these do not show is said in words,
+// and its figure is unknown rather than estimated.
 
 // fullShare is the share of reserved bytes that must be active at the end for the state to look like one
 // after an out-of-memory.
@@ -31,8 +31,8 @@ const fullShare = 0.98
 // segments, too.
 const fullBytes = 1 << 30
 
-// Of explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It
-// returns the context's error when cancelled.
+// Of explains the out-of-memory error of the recording, or its peak if there was none, with sizes in units u.
+// It returns the context's error when cancelled.
 func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, error) {
 	a := &Result{At: At(d)}
 	if oomMoment(d) != timeline.Start {
@@ -77,8 +77,8 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	return a, nil
 }
 
-// At returns the moment that [Of] explains: the failed request, the end of a recording that looks like one
-// taken after it, or else the peak.
+// At returns the moment that [Of] explains: the failed request, the end of a recording that looks as if it
+// was taken after one, or else the peak.
 func At(d *timeline.Device) timeline.Moment {
 	if at := oomMoment(d); at != timeline.Start {
 		return at
@@ -92,7 +92,7 @@ func At(d *timeline.Device) timeline.Moment {
 // RanOut reports whether the recording ends with an out-of-memory, or looks like one taken after it.
 func RanOut(d *timeline.Device) bool { return oomMoment(d) != timeline.Start || looksFull(d) }
 
-// oomMoment returns the failed allocation that was not recovered from, Start where there is none.
+// oomMoment returns the failed allocation without recovery, Start if there is none.
 func oomMoment(d *timeline.Device) timeline.Moment {
 	if d.Totals.OOMs == 0 {
 		return timeline.Start
@@ -117,7 +117,7 @@ func oomMoment(d *timeline.Device) timeline.Moment {
 }
 
 // looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point,
-// and the source says no more about how it came to be.
+// and the source does not say more about how it came about.
 func looksFull(d *timeline.Device) bool {
 	t := &d.Totals
 	reserved := t.EndReserved.Or(0)
@@ -153,7 +153,7 @@ func (w wording) full() string {
 		w.Label())
 }
 
-// fills returns the category that takes nearly all of what is allocated at the end.
+// fills returns the category that takes up nearly all allocated memory at the end.
 func (w wording) fills() (sites.Group, bool) {
 	groups := sites.Breakdown(w.Device, timeline.Moment(w.Len()-1), sites.ByCategory)
 	if len(groups) == 0 || groups[0].Category == timeline.Unknown ||
@@ -179,7 +179,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			s += fmt.Sprintf(" (%d more requests failed in this recording.)", n)
 		}
 	case a.Inferred:
-		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // who holds them is in the table
+		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // the table shows what holds them
 			a.Named = []string{"smaller_weights", "weights_on_host", "shard_parameters"}
 			return w.full(), " Load the weights in a smaller type, keep a part of them on the host, or " +
 				"shard them over several GPUs."
@@ -197,7 +197,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			}
 			return c + w.growth(), ""
 		}
-		// What would help stands before what is on every other screen too.
+		// What would help comes before what is on every other screen too.
 		s, peak = none+w.growth(), " "+w.headline()
 	}
 	for _, l := range a.Levers {
@@ -244,7 +244,7 @@ func (w wording) savings(a *Result) (list []Saving) {
 	return list
 }
 
-// oomSentence says what was asked, what was free, and which cause alone would have been enough.
+// oomSentence says what was requested, what was free, and which cause alone would have been enough.
 func (f *facts) oomSentence(a *Result) string {
 	s := "OOM: asked for " + f.units.Bytes(a.Asked.Or(0))
 	if !f.known {
@@ -279,7 +279,7 @@ func (f *facts) oomSentence(a *Result) string {
 	return s
 }
 
-// loss is the sentence of a peak that is the logits: "" where it is not.
+// loss is the sentence for a peak that consists of the logits, "" otherwise.
 func (w wording) loss(a *Result) string {
 	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves.Or(0) <= 0 {
 		return ""
@@ -291,7 +291,7 @@ func (w wording) loss(a *Result) string {
 		w.units.Bytes(a.Levers[0].Saves.Or(0)))
 }
 
-// Result is why it ran out of memory, or, where it did not, what the peak is made of.
+// Result explains why the run ran out of memory or, if it did not, what its peak consists of.
 type Result struct {
 	OOM      bool // an oom event is in the trace
 	Inferred bool // no event, but the state looks like one (taken after it, or full)
@@ -301,10 +301,10 @@ type Result struct {
 	Free     maybe.Int // bytes that the driver had free
 	State    *timeline.AllocatorState
 	Sentence string
-	// Advice is what the sentence says at its end of levers that were not tried, "" for nothing.
+	// Advice is the end of the sentence, about levers that were not tried; "" for none.
 	Advice string
-	// Savings are what the sentence may call the biggest saving, as far as is known before anything is tried.
-	// Where there are some, Advice begins with the first.
+	// Savings are the candidates for the sentence's biggest saving, as far as known before anything is tried.
+	// If there are any, Advice begins with the first.
 	Savings []Saving
 	// Named are the names of the levers that Sentence tells the reader to try.
 	Named   []string
@@ -313,7 +313,7 @@ type Result struct {
 	Levers  []Lever       // those that help most come first; see worth
 }
 
-// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is unknown where the
+// Cause is one part of the explanation of an out-of-memory error or of a high peak. Bytes is unknown if the
 // trace cannot show it.
 type Cause struct {
 	// Kind is one of the allocator (capacity, too_large, limit, fragmentation, stranded_pool, pending_frees,
@@ -333,28 +333,27 @@ type Lever struct {
 	Name    string // expandable_segments, chunked_loss, micro_batch, checkpoint, shard_optimizer...
 	Text    string // what to do, one sentence
 	Command string // the exact setting or line of code, "" for none
-	// Saves is how many bytes it takes off this peak, or off reserved; unknown where the trace cannot show
-	// it.
+	// Saves is how many bytes it saves of this peak, or of reserved; unknown if the trace cannot show it.
 	Saves     maybe.Int
 	Exactness timeline.Exactness
 	// Frees is how many bytes of blocks it ends by the moment of a failure.
 	Frees     int64
-	atFailure int64 // what it saves at the moment of a failure; Saves is less where the peak is before
-	beside    int64 // what the run then has beside what was recorded, such as gradients
+	atFailure int64 // what it saves at the moment of a failure; Saves is less if the peak comes before
+	beside    int64 // what the run then has in addition to what was recorded, such as gradients
 	remains   int64 // the least that the run needs with it, where recorded steps show that
-	// Fits says of an out-of-memory whether the failed request would have been served.
+	// Fits says, for an out-of-memory error, whether the failed request would have been served.
 	Fits Fit
-	// Mends says that it takes the main cause away, where that is a fault of the training.
+	// Mends says that it removes the main cause, if that is a fault of the training.
 	Mends bool
 	// Elsewhere says that it needs more devices than the run has.
 	Elsewhere bool
-	// Unsure says that it depends on what the recording does not show, so that others come first.
+	// Unsure says that it depends on something that the recording does not show, so others come first.
 	Unsure bool
-	// Effect is how it changes the run, for callers that try it.
+	// Effect is how it changes the run, for callers that try it out.
 	Effect Effect
 }
 
-// Fit is whether a failed request would have been served with a lever.
+// Fit says whether a failed request would have been served with a lever.
 type Fit int
 
 // The answers, the better ones later.
@@ -364,7 +363,7 @@ const (
 	Fits
 )
 
-// Effect is how a lever changes a recorded run. The zero Effect is that of a lever whose effect the recording
+// Effect is how a lever changes a recorded run. The zero Effect is for a lever whose effect the recording
 // does not show.
 type Effect struct {
 	// Setting is an option that it adds to those of the allocator, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
@@ -375,9 +374,9 @@ type Effect struct {
 	Changes []Change
 	// Prompt says that frees that wait for another stream complete at once.
 	Prompt bool
-	// Scale is the share of its bytes that what the step had still to make keeps: the request that failed and
-	// what follows it; 0 for all of them.
+	// Scale is the share that is kept of the bytes that the step had still to allocate: the failed request
+	// and what follows it; 0 for all of them.
 	Scale float64
-	// Less is how many bytes fewer the request that failed asks for.
+	// Less is how many bytes less the failed request asks for.
 	Less int64
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Calls of the model: what each left, what was made beside it, and what the names around it say.
+// Calls of the model: what each left, what was allocated alongside it, and what the names around it say.
 
-// leastForwards is how many calls must have left something. One is enough of a line that no backward ever
+// leastForwards is how many calls must have left something. One is enough for a line that no backward ever
 // followed, if what it left is a graph: at least graphBlocks blocks.
 const (
 	leastForwards = 3
@@ -71,8 +71,8 @@ func callsFrom(c *evidence, caller traces.FrameID) (n int) {
 	return n
 }
 
-// beside returns what the training loop made in [from, to) outside of the model and is still there: inputs,
-// targets and parts of a loss, which what keeps a graph keeps too.
+// beside returns what the training loop made in [from, to) outside of the model that is still live: inputs,
+// targets and parts of a loss. Whatever keeps a graph keeps these too.
 func (c *evidence) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
@@ -84,8 +84,8 @@ func (c *evidence) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 	return ids
 }
 
-// keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function
-// whose name or file says that it is one.
+// keepsLoss reports whether anything that a loss allocated is still live: one of torch's losses, or a
+// function whose name or file says that it is one.
 func keepsLoss(c *evidence) bool {
 	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool { return c.ofLoss(c.d.Origin(id)) })
 }
@@ -106,8 +106,8 @@ func namesLoss(name string) bool {
 }
 
 // keptGraph reports whether a call of the model kept a graph: a backward freed what it left, or most of what
-// it made was there when it ended. A call without a graph leaves its results only, and what its layers made
-// is gone by then.
+// it made was live when it ended. A call without a graph leaves only its results; what its layers made is
+// gone by then.
 func (c *evidence) keptGraph(p *steps.Part) bool {
 	if c.backwardFrees(p) {
 		return true
@@ -118,9 +118,9 @@ func (c *evidence) keptGraph(p *steps.Part) bool {
 	return len(left) >= graphBlocks && float64(bytes) >= keptByCall*float64(made)
 }
 
-// graphless returns the call of the model that a block comes from if that kept no graph, so that the block
-// can be no part of one: the call that made it, or the last one before it, with no backward and no optimizer
-// in between. It returns -1 where there is none, or the call kept a graph.
+// graphless returns the call of the model from which a block comes if that call kept no graph, so that the
+// block cannot be part of one: the call that made it, or the last one before it, with no backward and no
+// optimizer step in between. It returns -1 if there is none, or the call kept a graph.
 func (c *evidence) graphless(id timeline.AllocID) int {
 	i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 	if i < 0 || c.parts[i].Phase != traces.PhaseForward || c.graphs[i] {
@@ -129,8 +129,8 @@ func (c *evidence) graphless(id timeline.AllocID) int {
 	return i
 }
 
-// early returns the stacks that made something before the first call of the model: those of inputs, and not
-// of what comes of outputs.
+// early returns the stacks that made something before the first call of the model: those of inputs, not of
+// anything computed from outputs.
 func early(c *evidence) map[traces.StackID]bool {
 	first := map[traces.StackID]bool{}
 	if len(c.parts) > 0 {
@@ -154,11 +154,11 @@ func betweenSteps(c *evidence, id timeline.AllocID) bool {
 // after it.
 const lastMade = 4
 
-// smallOutput is how many times as large the largest block that calls left must be for another to be too
-// small to tell what they are.
+// smallOutput is the ratio to the largest block that calls left from which another block is too small to tell
+// what they are.
 const smallOutput = 64
 
-// large counts the blocks that are not far smaller than the largest of them.
+// large counts the blocks that are not much smaller than the largest of them.
 func (c *evidence) large(ids []timeline.AllocID) (n int) {
 	largest := int64(0)
 	for _, id := range ids {
@@ -172,9 +172,9 @@ func (c *evidence) large(ids []timeline.AllocID) (n int) {
 	return n
 }
 
-// outputStays reports whether, in most calls that left some blocks, these are results: the call's output,
-// which it made last or in the outermost module itself, is among them, and no line left more than one of a
-// real size. What a hook keeps comes from the middle of a call, or from every layer. Blocks that
+// outputStays reports whether, in most calls that left some blocks, these are results: they include the
+// call's output, which it made last or in the outermost module itself, and no line left more than one block
+// of significant size. What a hook keeps comes from the middle of a call, or from every layer. Blocks that
 // the failed request was about to join are results as well.
 func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	if putTogether(c, ids) > 0 {

@@ -11,11 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Weights beside low-rank adapters that get gradients. Adapters are there to be trained alone, but a base
+// Weights beside low-rank adapters that get gradients. Adapters are meant to be trained alone, but a base
 // that is not frozen gets gradients too, as large as itself (TUDB-Labs/mLoRA issue 90). The pattern, in a
-// first step, when no optimizer shows what it has: weights that come in pairs of r x in and out x r, for base
-// weights of out x in, and a backward that made gradients of the base weights' sizes. What looks like it: a
-// training of both, and layers that a model factorises by itself beside full ones.
+// first step, when no optimizer shows what it trains: weights in pairs of r x in and out x r, for base
+// weights of out x in, and a backward that made gradients of the base weights' sizes. Look-alikes: a training
+// of both, and layers that a model itself factorises beside full ones.
 
 const (
 	leastAdapters = 4

@@ -11,11 +11,11 @@ import (
 )
 
 // A key-value cache that grows with each token. The pattern: one place inside the model makes several equal
-// blocks a call, and in the next call as many that are larger by the same amount, while those before end:
-// torch.cat of the past and the new keys and values in each layer (DynamicCache of transformers does that).
-// Old and new of a layer are there together while it is copied. What looks like it: results that are
-// collected, which is one block a call and outside of the model; batches of growing length, where all other
-// blocks grow as well; a static cache, which is made once and cannot be told from weights.
+// blocks per call, and in the next call as many that are larger by the same amount, while the earlier ones
+// end: torch.cat of the past and the new keys and values in each layer (as in transformers' DynamicCache).
+// The old and the new block of a layer exist together while it is copied. Look-alikes: results that are
+// collected, which is one block per call and outside of the model; batches of growing length, where all other
+// blocks grow as well; a static cache, which is made once and cannot be distinguished from weights.
 
 // leastTokens is in how many sizes, one after the other, a cache must have been there.
 const leastTokens = 8

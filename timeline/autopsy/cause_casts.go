@@ -17,7 +17,7 @@ import (
 // activations that happen to have half the size of a weight; a linear layer in fp32 makes one block a call
 // only, which excludes it.
 
-// castShare is the share of the weights' bytes of which copies must be there: the forward may not be through.
+// castShare is the share of the weights' bytes for which copies must exist: the forward may not be finished.
 const castShare = 0.25
 
 // leastCast is the size in bytes from which a weight is counted.
@@ -86,7 +86,7 @@ func castsFault(c *evidence) (fault, bool) {
 }
 
 // keepsGraph reports whether there is a graph that keeps copies, whether autocast caches them or not: a
-// backward was seen, or the call under way keeps most of what it made beside copies of some bytes.
+// backward was seen, or the current call keeps most of what it made besides copies of some bytes.
 func keepsGraph(c *evidence, copies int64) bool {
 	last := c.parts[len(c.parts)-1]
 	_, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)

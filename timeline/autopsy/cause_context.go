@@ -11,11 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Tensors that a function of the user's with its own backward keeps as attributes of its context. An output
-// that is an attribute of ctx keeps the node of the graph alive that keeps ctx, and no collector of Python's
-// sees the circle (pytorch issue 25340); ctx.save_for_backward is made for it. The pattern: blocks of several
-// rounds that are over were made in the forward of a torch.autograd.Function. What looks like it: what such a
-// function returns, in a list; a graph that something keeps, of which blocks of other lines stay, too.
+// Tensors that a user's function with its own backward keeps as attributes of its context. An output that is
+// an attribute of ctx keeps the node of the graph alive that keeps ctx, and Python's garbage collector does
+// not see the cycle (pytorch issue 25340); ctx.save_for_backward exists for this. The pattern: blocks of
+// several finished rounds were made in the forward of a torch.autograd.Function. Look-alikes: results of such
+// a function, in a list; a graph that something keeps, from which blocks of other lines stay, too.
 
 // leastContexts is in how many rounds a function must have left something.
 const leastContexts = 3

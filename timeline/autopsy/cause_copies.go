@@ -14,12 +14,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A second set of weights. The pattern: blocks made by torch.load, copy.deepcopy or a function that saves,
-// as many and as large as those of another place. Before the training's parts that is a checkpoint that was
-// loaded, a moving average or a reference model; later a copy to save. What looks like it: a model that was
-// itself loaded from a file, which has no twin; state of an optimizer that was loaded with the weights and is
-// wanted, which is why only blocks that have a twin count; two equal models that are both wanted, which is
-// why only these makers are named.
+// A second set of weights. The pattern: blocks made by torch.load, copy.deepcopy or a function that saves, as
+// many and as large as those of another place. Before the training starts that is a loaded checkpoint, a
+// moving average or a reference model; later a copy to save. Look-alikes: a model that was itself loaded from
+// a file, which has no twin; optimizer state that was loaded with the weights and is wanted, which is why
+// only blocks with a twin count; two equal models that are both wanted, which is why only these makers are
+// named.
 
 // leastCopied is how many blocks a set of weights has at least.
 const leastCopied = 8
@@ -64,7 +64,7 @@ func weightSets(c *evidence) []*weightSet {
 // checkpoint may hold all of them, and they are wanted.
 const setsOfTraining = 3
 
-// setsOf returns how many times a set has all of some sizes: as many as of the one that it has least of.
+// setsOf returns how many complete sets of some sizes a set has.
 func (x *weightSet) setsOf(sizes map[int64]int) int {
 	if len(sizes) == 0 {
 		return 0
@@ -76,8 +76,8 @@ func (x *weightSet) setsOf(sizes map[int64]int) int {
 	return least
 }
 
-// twins returns the blocks of x of which another set has one of the same size, at most as many of a size as
-// that has. Of several sets that x covers each counts.
+// twins returns the blocks of x for which another set has one of the same size, at most as many per size as
+// that has. If x covers several sets, each counts.
 func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.AllocID) {
 	has := map[int64]int{}
 	for _, y := range all {
@@ -160,7 +160,7 @@ func copiesFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// byHand stands for a copy that a line of the user's own makes, tensor by tensor: p.clone(), zeros_like(p).
+// byHand stands for a copy that a line of the user's makes, tensor by tensor: p.clone(), zeros_like(p).
 const byHand = "by hand"
 
 // leastSizes is how many sizes the tensors of a whole model have at least: two weights of each layer have
@@ -177,8 +177,8 @@ func ofOwnLine(c *evidence, s traces.StackID) bool {
 	return false
 }
 
-// ofMovedModel reports whether a set has the sizes of one that nn.Module.to moved, and is as varied as a
-// model.
+// ofMovedModel reports whether a set has the sizes of one that nn.Module.to moved, and as many different
+// sizes as a model.
 func ofMovedModel(c *evidence, x *weightSet, all []*weightSet) bool {
 	return len(x.sizes) >= leastSizes && slices.ContainsFunc(all, func(y *weightSet) bool {
 		return y != x && !y.late && c.kinds.Of(y.stack).Has(frames.KindModuleMove) && covers(x.sizes, y.sizes)
@@ -186,9 +186,9 @@ func ofMovedModel(c *evidence, x *weightSet, all []*weightSet) bool {
 }
 
 // movedAgainFault is a second copy of models that are on the GPU, which nn.Module.to moves there while a
-// training runs: a pipeline that is loaded for a validation. It may be under way, so that only a part is
-// there. What looks like it: a second model of the same kind that is wanted, too; and tensors of a model's
-// sizes that are no model, such as the directions of a perturbation, before the model itself is moved.
+// training runs: a pipeline that is loaded for a validation. It may be in progress, so that only a part is
+// there. Look-alikes: a second model of the same kind that is wanted, too; and tensors with a model's sizes
+// that are not a model, such as the directions of a perturbation, before the model itself is moved.
 func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 	const ofModule = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
 	has := map[int64]int{}
@@ -236,7 +236,7 @@ func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 // savers are parts of the names of functions that copy weights to save them.
 var savers = []string{"save", "checkpoint", "snapshot", "state_dict", "best", "backup"}
 
-// copier says what made a set that is a copy, "" where nothing shows it. Functions that save count once the
+// copier says what made a set that is a copy, "" if nothing shows it. Functions that save count once the
 // training has begun: before, a checkpoint is loaded.
 func copier(c *evidence, x *weightSet) string {
 	if x.stack < 0 {

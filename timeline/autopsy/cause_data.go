@@ -15,11 +15,10 @@ import (
 // Data that are on the device as a whole. The pattern: a line of the user's, outside of the model, made a few
 // blocks, each at least twice as large as the largest block that a call of the model makes, and the model
 // runs on parts of them, or ran on parts of what the line made before; or, before the first call, many blocks
-// of one or two sizes. What looks like it: the
-// batch itself, which its first layers make blocks from that are as large; weights, which come from a
-// module's constructor or move, get gradients of their sizes, or are named as such; results, which come after
-// the calls that they are the results of; a buffer that is filled step by step, which cannot be told apart
-// and has the same fix.
+// of one or two sizes. Look-alikes: the batch itself, from which its first layers make blocks of the same
+// size; weights, which come from a module's constructor or move, get gradients of their sizes, or are named
+// as such; results, which come after the calls that produced them; a buffer that is filled step by step,
+// which cannot be distinguished and has the same fix.
 
 const (
 	// wholeTimes is how many times the largest block of the model a block of whole data has at least.
@@ -80,8 +79,8 @@ func dataFault(c *evidence) (fault, bool) {
 		n := table.Number(s)
 		size := c.d.Allocs.Size[id]
 		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
-		// Before a backward only names tell data from weights that no module made, unless the model was
-		// called several times beside one block that is most of all: weights are many.
+		// Before a backward only names distinguish data from weights that no module made, unless the model
+		// was called several times while one block was most of the memory: weights are many blocks.
 		dominates := 2*size >= c.total && callsAfter(c, after) >= leastSlices
 		if n < 0 || gradients[size] || !c.ofData(s) ||
 			len(gradients) == 0 && !dominates && mayBeWeights(c, s) {
@@ -95,7 +94,7 @@ func dataFault(c *evidence) (fault, bool) {
 			many[n] = append(many[n], id)
 		}
 	}
-	for n, ids := range whole { // what a step or a queue of a few holds is no data set
+	for n, ids := range whole { // what a step or a short queue holds is no data set
 		if c.d.Allocs.Start[ids[len(ids)-1]] >= c.parts[0].First && len(ids) > leastAhead {
 			delete(whole, n)
 		}

@@ -15,11 +15,11 @@ import (
 
 // Experts that get more tokens than usual. With expert parallelism a process has some of a layer's experts,
 // and as many tokens as the router sends there (arXiv 2601.17111: "funnel a disproportionate number of tokens
-// to a small number of experts, leading to compute- and memory-bound failures"). The pattern: in the step
-// that failed what the lines of experts hold is larger than ever, and differed before, too, while the model's
-// other lines hold what they always do. What looks like it: a longer batch, with which all lines grow;
-// experts that are all in one process, which share a fixed number of tokens, so that their sum stays; experts
-// of libraries whose functions are not named so, of which nothing is said.
+// to a small number of experts, leading to compute- and memory-bound failures"). The pattern: in the failed
+// step, what the lines of experts hold is larger than ever, and it differed before, too, while the model's
+// other lines hold what they always do. Look-alikes: a longer batch, with which all lines grow; experts that
+// are all in one process, which share a fixed number of tokens, so that their sum stays constant; experts of
+// libraries with other function names, about which we say nothing.
 
 // othersGrown is the share of the other lines' bytes that may have grown.
 const othersGrown = 0.1

@@ -10,14 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// One tensor that a function fills from many calls of the model and returns: the windows of a volume that
-// are put together, the tiles of an image, the embeddings of all nodes. The pattern: a function of the
-// user's made a block that is larger than anything the model makes, called the model again and again while
-// it was there, and has returned, since code that runs without it has allocated something; the block is
-// still there. What looks like it: data that the function moved to the GPU and reads in parts, which ends
-// when it returns, and is data's fault; what a training step returns, whose calls a backward follows;
-// results in a list, of which each is small. Source: the device argument of MONAI's
-// sliding_window_inference.
+// One tensor that a function fills from many calls of the model and returns: the windows of a volume that are
+// put together, the tiles of an image, the embeddings of all nodes. The pattern: a function of the user's
+// made a block that is larger than anything the model makes, called the model repeatedly while it existed,
+// and has returned, since code outside of it has allocated something; the block still exists. Look-alikes:
+// data that the function moved to the GPU and reads in parts, which ends when it returns, and is data's
+// fault; what a training step returns, whose calls a backward follows; results in a list, each of which is
+// small. Source: the device argument of MONAI's sliding_window_inference.
 
 // filledFrom reports whether a function filled a block from several calls of the model, and has returned
 // since.

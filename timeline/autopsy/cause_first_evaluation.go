@@ -14,19 +14,19 @@ import (
 // each layer's end when the next has run.
 const keptByCall = 0.5
 
-// keepsAll reports whether a call that is under way keeps most of what it made, as a graph does, and returns
-// the bytes kept and made.
+// keepsAll reports whether the current call keeps most of what it made, as a graph does, and returns the
+// bytes kept and made.
 func keepsAll(c *evidence, p *steps.Part) (kept, made int64, ok bool) {
 	ids, kept := c.forwardBlocks(p.First, c.a.At, c.a.At+1)
 	_, made = c.forwardBlocks(p.First, c.a.At, p.First)
 	return kept, made, len(ids) >= graphBlocks && float64(kept) >= keptByCall*float64(made)
 }
 
-// firstEvaluation finds an evaluation that fails within a call: a function that is named as one calls the
+// firstEvaluation finds an evaluation that fails within a call: a function with the name of one calls the
 // model in a process that trains elsewhere, or the process has called it from there before and never ran a
-// backward, and the call keeps most of what it made. What looks like it: a cache of keys and values, which a
-// line makes twice a layer, skip connections, which are fewer, and the first step of a training that
-// accumulates gradients, whose earlier calls are still there.
+// backward, and the call keeps most of what it made. Look-alikes: a cache of keys and values, which a line
+// makes twice per layer; skip connections, which are fewer; and the first step of a training that accumulates
+// gradients, whose earlier calls still exist.
 func firstEvaluation(c *evidence) (fault, bool) {
 	last := c.parts[len(c.parts)-1]
 	hasTrained := c.lastOf(traces.PhaseBackward) >= 0
@@ -122,8 +122,8 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	return f, true
 }
 
-// untrainedLine reports whether a line that calls the model, in a function that no backward ever followed a
-// call of, is not named as one that trains, while other lines have been trained for some steps.
+// untrainedLine reports whether a line that calls the model is in a function after whose calls no backward
+// ever came and whose name does not say that it trains, while other lines have been trained for some steps.
 func untrainedLine(c *evidence, caller traces.FrameID) bool {
 	fn, file, _ := c.d.Timeline().Places().FrameText(caller)
 	for other := range c.trainedLines {

@@ -12,17 +12,17 @@ import (
 )
 
 // Several forwards without a backward. The pattern: since the last backward the model was called several
-// times from one line, and blocks of each call are still there. Many blocks a call are graphs: of a
-// validation without no_grad where another line calls the model in training, else of micro-batches that one
-// backward is to follow. One block a call is a result that is collected. What looks like it: the layers of
-// one model that the loop calls from several lines, of which each has one call only.
+// times from one line, and blocks of each call still exist. Many blocks per call are graphs: of a validation
+// without no_grad if another line calls the model in training, otherwise of micro-batches that one backward
+// is to follow. One block per call is a result that is collected. Look-alike: the layers of one model that
+// the loop calls from several lines, each of which has only one call.
 //
-// Whether a call left a graph or something else keeps tensors shows elsewhere: see leftGraph.
+// Whether a call left a graph or something else keeps tensors is determined elsewhere: see leftGraph.
 
 // openForwards returns the line with the most calls of the model since the last backward that left something,
 // how many these are, and what all calls left. A function may call the parts of a model one by one, such as
-// its layers in a loop, of which only the last leaves its output. Where nothing was left it is the line with
-// the most calls.
+// its layers in a loop, and then only the last leaves its output. If nothing was left it is the line with the
+// most calls.
 func openForwards(c *evidence) (caller traces.FrameID, calls int, ids []timeline.AllocID) {
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
 	if len(open) == 0 {
@@ -123,7 +123,7 @@ func openForwardsFault(c *evidence) (fault, bool) {
 // line names the line that the calls come from.
 func (o *openCalls) line() string { return o.frameText(o.ownLine(o.call)) }
 
-// bytes returns in words what the calls left.
+// bytes returns the bytes that the calls left, in words.
 func (o *openCalls) bytes() string { return o.u.Bytes(o.bytesOf(o.ids)) }
 
 // begun returns a fault with what all kinds share.
@@ -219,7 +219,7 @@ func (o *openCalls) unclear() fault {
 	return f
 }
 
-// oneBackward is the fault of calls that one backward is to differentiate together.
+// oneBackward is the fault of calls that one backward is meant to differentiate together.
 func (o *openCalls) oneBackward() fault {
 	f := o.begun("one_backward_for_many")
 	f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", o.count, o.line(),
@@ -237,8 +237,8 @@ func (o *openCalls) oneBackward() fault {
 	return f
 }
 
-// ranTrained reports whether most lines of the user's modules that a call ran were run by calls that a
-// backward followed. In the first steps, what runs others may still come to be trained: the second of several
+// ranTrained reports whether most of the lines of the user's modules that a call ran were also run by calls
+// that a backward followed. In the first steps, other lines may still be trained later: the second of several
 // networks, or the second half of a step.
 func ranTrained(c *evidence, call *steps.Part) bool {
 	trained := map[traces.FrameID]bool{}

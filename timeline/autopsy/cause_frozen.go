@@ -9,15 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Activations of a frozen network. Where weights need no gradient but the input does, autograd keeps what
-// the gradient of the input takes: the scores of attention, the inputs of norms and activation functions. A
-// hook that lets gradients through (enable_input_require_grads) makes that of a network that nobody trains.
-// The pattern: a call keeps the statistics of its layer_norms, as only a graph does, and not one of their
-// outputs, which the linear layer behind a norm saves if its weight gets a gradient (derivatives.yaml: addmm
-// saves mat1 for mat2's gradient). What looks like it: LoRA, whose own linear layers save the norms' outputs,
-// or what a dropout makes of them; autocast, where a 16-bit copy is saved instead of the output; a norm
-// without a linear layer behind it; a frozen network behind a trained one (textual inversion, prompt tuning),
-// whose activations are needed. The last cannot be told apart, so that the sentence leaves it to the reader.
+// Activations of a frozen network. If weights need no gradient but the input does, autograd keeps what the
+// gradient of the input requires: the scores of attention, the inputs of norms and activation functions. A
+// hook that lets gradients through (enable_input_require_grads) causes that in a network that nobody trains.
+// The pattern: a call keeps the statistics of its layer_norms, as only a graph does, but none of their
+// outputs, which the linear layer after a norm saves if its weight gets a gradient (derivatives.yaml: addmm
+// saves mat1 for mat2's gradient). Look-alikes: LoRA, whose own linear layers save the norms' outputs, or a
+// dropout's result of them; autocast, where a 16-bit copy is saved instead of the output; a norm without a
+// linear layer after it; a frozen network after a trained one (textual inversion, prompt tuning), whose
+// activations are needed. The last cannot be distinguished, so the sentence leaves it to the reader.
 
 // leastNorms is how many norms a call must have.
 const leastNorms = 4

@@ -10,12 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// One function that works on too much at once. The pattern: the function of the user's that asked holds a few
-// large blocks, or none yet; with what it asked for they are most of the memory, and far larger than what
-// other functions of the model make. It may be a module's, such as a loss over all pairs. What looks like it:
-// weights that a function makes by hand, which only its name tells; a data set, which is data's fault where
-// the model runs on parts of it; a batch that is too large, from which the model makes blocks of its size;
-// logits and attention scores, which have causes of their own and come first.
+// One function that works on too much at once. The pattern: the user's function that made the request holds a
+// few large blocks, or none yet; together with the request they are most of the memory, and far larger than
+// what other functions of the model make. It may be a module's, such as a loss over all pairs. Look-alikes:
+// weights that a function makes by hand, which only its name shows; a data set, which is data's fault if the
+// model runs on parts of it; a batch that is too large, from which the model makes blocks of its size; logits
+// and attention scores, which have causes of their own and come first.
 
 const (
 	// functionShare is the share of all memory that the function must hold or ask for, and farShare what is
@@ -72,8 +72,8 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	return tooMuchIn(c, s, c.d.Timeline().Places().Stacks.At(s), inside)
 }
 
-// calledAs returns the frame that called a function on some frames of a stack: the next one of the user's;
-// -1 where nothing did. It is false where the function is not there.
+// calledAs returns the frame that called a function in a stack: the next one of the user's, -1 if there is
+// none. ok is false if the function is not in the stack.
 func calledAs(c *evidence, frames []traces.FrameID, fn, file string) (from traces.FrameID, ok bool) {
 	for _, id := range frames {
 		if !c.ofUser(id) {
@@ -96,9 +96,9 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	}
 	fn, file, _ := c.d.Timeline().Places().FrameText(frames[i])
 	from, _ := calledAs(c, frames, fn, file) // forward is the name of many functions
-	// What the loop calls is the model, of which this must be a part.
+	// The loop calls the model, of which this must be a part.
 	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
-	// What calls the model works on a batch that it trains on; where nothing is trained, on all that it got.
+	// Code that calls the model works on a training batch or, if nothing is trained, on everything it got.
 	runs := runsModel(c, fn, file) && (inside || c.lastOf(traces.PhaseBackward) >= 0 || fn == "<module>")
 	if c.a.Asked.Or(0) <= 0 || whole || runs ||
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
@@ -199,7 +199,7 @@ func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside 
 	return most
 }
 
-// largestBeside returns the size of the largest block that is there beside some.
+// largestBeside returns the size of the largest live block other than the given ones.
 func largestBeside(c *evidence, ids []timeline.AllocID) (most int64) {
 	for _, id := range c.live {
 		if !slices.Contains(ids, id) {

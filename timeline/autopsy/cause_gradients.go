@@ -10,18 +10,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Gradients that outlive the steps. zero_grad() sets gradients to None since PyTorch 2.0, so that a backward
-// makes them again; with set_to_none=False it fills them with zeros, and they are there during the forward,
-// too. The pattern: blocks of a backward, with sizes of parameters, that are there after a later optimizer's
-// step and a later backward. If all gradients are like that, they are zeroed in place (or never). If only
-// some are, while others are made again, nobody zeroes them: they belong to parameters that the optimizer
-// does not have, so that their part of the network is not frozen but only not trained.
+// Gradients that outlive the steps. Since PyTorch 2.0 zero_grad() sets gradients to None, and a backward
+// makes them again; with set_to_none=False it fills them with zeros, and they exist during the forward, too.
+// The pattern: blocks of a backward, with sizes of parameters, that exist after a later optimizer step and a
+// later backward. If all gradients are like that, they are zeroed in place (or never). If only some are,
+// while others are made again, nobody zeroes them: they belong to parameters that the optimizer does not
+// have, so that part of the network is not trained but not frozen either.
 //
-// What looks like it: accumulation, where no optimizer's step comes in between; two optimizers that take
-// turns, of which each zeroes its own, so that blocks of these sizes have ended before;
-// DistributedDataParallel with gradient_as_bucket_view, whose buckets have sizes of their own. An optimizer
-// that allocates nothing, such as plain SGD, leaves no step in a recording, and then nothing is said.
-// Sources: torch.optim.Optimizer.zero_grad, torch.nn.Module.requires_grad_.
+// Look-alikes: accumulation, where no optimizer step comes in between; two optimizers that take turns, each
+// of which zeroes its own, so that blocks of these sizes have ended before; DistributedDataParallel with
+// gradient_as_bucket_view, whose buckets have sizes of their own. An optimizer that allocates nothing, such
+// as plain SGD, leaves no step in a recording, and then we say nothing. Sources:
+// torch.optim.Optimizer.zero_grad, torch.nn.Module.requires_grad_.
 
 // keptRounds is how many later backwards, each after an optimizer's step, gradients must have survived.
 const keptRounds = 2

@@ -12,11 +12,11 @@ import (
 
 // A model that grows while it trains: Gaussians or points that are split, a vocabulary or a codebook that is
 // extended, a network to which neurons are added. The pattern: lines outside of the model's run hold as many
-// blocks as before at the begin of each backward, and more bytes each few rounds and never fewer; and the
-// backward makes gradients of the sizes that they have. What looks like it: results that are put together in
-// one tensor, of whose sizes there are no gradients (concatenatedFault); longer batches, none of which is
-// there for two rounds; weights that are unfrozen, which do not change their sizes. Sources: densification in
-// 3D Gaussian splatting (Kerbl et al. 2023), whose issues answer its out-of-memory with a limit.
+// blocks as before at the beginning of each backward, and more bytes every few rounds and never fewer; and
+// the backward makes gradients of the same sizes. Look-alikes: results that are put together in one tensor,
+// for whose sizes there are no gradients (concatenatedFault); longer batches, none of which exists for two
+// rounds; weights that are unfrozen, which do not change their sizes. Sources: densification in 3D Gaussian
+// splatting (Kerbl et al. 2023), where the issues answer out-of-memory errors with a limit.
 
 const (
 	// leastRises is how often the bytes of a line must have grown.
@@ -34,7 +34,7 @@ type held struct {
 	stayed, all int
 }
 
-// heldAt returns, of the stacks outside of the model's run that hold something at the moment, what they held
+// heldAt returns, for the stacks outside of the model's run that hold something at the moment, what they held
 // at some moments.
 func heldAt(c *evidence, ticks []timeline.Moment) map[traces.StackID]*held {
 	out := map[traces.StackID]*held{}

@@ -13,13 +13,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What grows from step to step. The pattern: blocks that one step after the other made and none gave back,
-// spread over the whole recording. What looks like it: a buffer that fills up once (only early steps'
-// blocks are there) and one that keeps the last few (only late ones'); both lack blocks of some third of
-// the steps. Blocks of a backward that stay are graphs kept by create_graph=True, if backward() makes them: a
-// gradient that torch.autograd.grad returns is nobody's .grad, so that only a value that is kept holds its
-// graph. Several blocks a step are a graph; one block a step is a result that a list keeps. Where weights
-// stay, whole models do, and their gradients with them.
+// What grows from step to step. The pattern: blocks that successive steps made and none freed, spread over
+// the whole recording. Look-alikes: a buffer that fills up once (only early steps' blocks remain) and one
+// that keeps the last few (only late ones'); both lack blocks from some third of the steps. Blocks of a
+// backward that stay are graphs kept by create_graph=True, if backward() makes them: a gradient that
+// torch.autograd.grad returns is nobody's .grad, so only a value that is kept holds its graph. Several blocks
+// per step are a graph; one block per step is a result that a list keeps. If weights stay, whole models do,
+// and their gradients with them.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4
@@ -49,8 +49,8 @@ func ticks(c *evidence) []timeline.Moment {
 // many steps.
 func grown(c *evidence) (ids []timeline.AllocID, in int) { return leftSince(c, ticks(c), c.live) }
 
-// leftSince returns those of some live blocks whose stacks left something in steps all over a stretch, and in
-// how many of its steps, which begin at ticks.
+// leftSince returns those live blocks whose stacks left something in steps all over a stretch, and in how
+// many of its steps, which begin at ticks.
 func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
 	in int,
 ) {
@@ -97,7 +97,7 @@ func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (i
 	return ids, len(all)
 }
 
-// growth is what steps left behind, and where its bytes come from.
+// growth is what steps left behind, and the origin of its bytes.
 type growth struct {
 	*evidence
 	ids   []timeline.AllocID
@@ -108,7 +108,7 @@ type growth struct {
 	weights   int64
 	forward   int64              // of calls of the model
 	batches   int64              // made between steps, as before the first one
-	after     int64              // made between steps of what the model returned
+	after     int64              // made between steps from what the model returned
 	results   []timeline.AllocID // of calls without a graph
 	functions int                // of the user's that made them
 }
@@ -194,7 +194,7 @@ func growingResults(c *evidence, ids, results []timeline.AllocID) fault {
 	return collected(c, ids, len(in), ticks, caller)
 }
 
-// growthRemedy ends what a step left with the step's backward.
+// growthRemedy ends what a step left together with the step's backward.
 func growthRemedy(c *evidence, kind string, ids []timeline.AllocID, line string) remedy {
 	r := remedy{changes: endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 		return c.afterBackward(c.d.Allocs.Start[id])

@@ -10,12 +10,12 @@ import (
 )
 
 // What a step returned and a variable of the loop keeps until the next step has returned as well, so that two
-// steps' outputs are there at once. The pattern: in the rounds before, blocks of these lines outlived their
-// round and were given back in the next one; those of the last round are still there; and without them the
-// request would be served. What looks like it: a graph that is retained (retainedFault), whose blocks are
-// these and which is more of the truth; gradients and the optimizer's state, which are meant to stay; what
-// nothing ever gives back, which other detectors know. Source: Python evaluates the right side of an
-// assignment before it lets go of what the name stood for.
+// steps' outputs exist at once. The pattern: in earlier rounds, blocks of these lines outlived their round
+// and were freed in the next one; those of the last round still exist; and without them the request would be
+// served. Look-alikes: a graph that is retained (retainedFault), which includes these blocks and explains
+// more; gradients and the optimizer's state, which are meant to stay; what nothing ever frees, which other
+// detectors cover. Source: Python evaluates the right side of an assignment before it drops the old value of
+// the name.
 
 // leastHeldRounds is how many rounds must have been seen from begin to end.
 const leastHeldRounds = 2

@@ -13,14 +13,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Networks that are used no more: a text encoder and an autoencoder whose outputs were stored before the
-// training, a model that made the labels. The pattern: calls without a graph from some lines came before the
-// first backward and never again, through modules that no call of the training runs; and there are sets of
-// weights that no gradient ever had the sizes of. What looks like it: a frozen base below adapters, which the
-// training's calls run, too, and whose weights have no gradients either. Which set of weights a call runs the
-// recording does not show, so that as many sets as there are such networks count, the smallest first; and an
-// evaluation that comes back at the end of an epoch, which is why this is never more than likely. Sources:
-// the examples of diffusers, which delete the text encoders and the VAE once latents are cached.
+// Networks that are no longer used: a text encoder and an autoencoder whose outputs were stored before the
+// training, or a model that made the labels. The pattern: calls without a graph from some lines came before
+// the first backward and never again, through modules that no call of the training runs; and there are sets
+// of weights for whose sizes there were never gradients. Look-alikes: a frozen base below adapters, which the
+// training's calls run, too, and whose weights have no gradients either. The recording does not show which
+// set of weights a call runs, so as many sets as there are such networks count, the smallest first. Another
+// look-alike is an evaluation that comes back at the end of an epoch, which is why this is never more than
+// likely. Sources: the examples of diffusers, which delete the text encoders and the VAE once latents are
+// cached.
 
 func idleFault(c *evidence) (fault, bool) {
 	first := slices.IndexFunc(c.parts, func(p steps.Part) bool { return p.Phase == traces.PhaseBackward })
@@ -38,7 +39,7 @@ func idleFault(c *evidence) (fault, bool) {
 			for id := range modulesOf(c, p) {
 				ran[id] = true
 			}
-		case i > first: // something besides what is trained still runs
+		case i > first: // something that is not trained still runs
 			return fault{}, false
 		}
 	}
@@ -49,7 +50,7 @@ func idleFault(c *evidence) (fault, bool) {
 		if p.Phase != traces.PhaseForward || p.Caller < 0 || p.First >= began {
 			continue
 		}
-		// Lines of the loop call a network each; those of another function are layers of one.
+		// Lines of the loop call one network each; lines of another function are layers of one.
 		fn, in, line := c.d.Timeline().Places().FrameText(p.Caller)
 		if fn != loop || in != file {
 			line = 0
@@ -101,7 +102,7 @@ func modulesOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
 		seen[s] = true
 		for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
 			if fr == p.Caller {
-				break // what is further out is the training loop
+				break // anything further out is the training loop
 			}
 			if c.ofUser(fr) {
 				out[fr] = true
@@ -132,7 +133,7 @@ func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.Al
 		}
 	}
 	var sets []*weightSet
-	most, trained := 0, -1 // of a first backward that is not over: what it made the gradients of so far
+	most, trained := 0, -1 // of a first backward that is not over: the weights with gradients so far
 	for _, x := range weightSets(c) {
 		const makes = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
 		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(makes) ||

@@ -9,11 +9,11 @@ import (
 )
 
 // A call of the model without a graph that gets too much at once: all crops of an image, all rays of a view,
-// all candidates of a search. The pattern: the call that failed keeps little of what it made, or one before
-// left its output alone, so that nothing waits for a backward; a few blocks of its layers, with what was
-// asked for, are most of the memory; and in a process that trains, its blocks are larger than any that a
-// training call made, and no backward ever followed calls from its line. What looks like it: an evaluation
-// with gradients on, which keeps what it makes; memory that the training left, beside which an evaluation of
+// all candidates of a search. The pattern: the failed call keeps little of what it made, or an earlier one
+// left only its output, so nothing waits for a backward; a few blocks of its layers, together with the
+// request, are most of the memory; and in a process that trains, its blocks are larger than any that a
+// training call made, and no backward ever followed calls from its line. Look-alikes: an evaluation with
+// gradients enabled, which keeps what it makes; memory that the training left, beside which an evaluation of
 // the usual size does not fit; a training with checkpoints, whose calls keep little, too.
 
 // inferenceTimes is how many times the largest block of the training's calls the call must ask for.
@@ -86,7 +86,7 @@ func inferenceFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// withoutGraphs reports whether a call before left its output and next to nothing else of what it made.
+// withoutGraphs reports whether an earlier call left its output and almost nothing else that it made.
 func withoutGraphs(c *evidence) bool {
 	for _, p := range c.parts[:len(c.parts)-1] {
 		if p.Phase != traces.PhaseForward {

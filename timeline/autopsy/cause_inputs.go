@@ -13,8 +13,8 @@ import (
 
 // Batches that wait on the device. The pattern: a place outside of the model makes a block for each step, and
 // each ends several steps later, in the order in which they were made, so that there are always about as
-// many. What looks like it: a list that grows, of which none ends; tensors of the model and the loss, which
-// end within a step or two; a buffer that only fills at first, of which none has ended.
+// many. Look-alikes: a growing list, none of whose blocks ends; tensors of the model and the loss, which end
+// within a step or two; a buffer that at first only fills, none of whose blocks has ended.
 
 const (
 	// leastAhead is how many batches must wait beside the one in use.

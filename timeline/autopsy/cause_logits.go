@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Logits. The pattern: the blocks of a loss over classes and their like (see lossBlocks), the one that failed
-// included. What looks like it: attention scores, which a softmax inside of the model makes, several a block.
+// Logits. The pattern: the blocks of a loss over classes and similar ones (see lossBlocks), including the
+// failed one. Look-alikes: attention scores, which a softmax inside the model makes, several per block.
 
 func logitsFault(c *evidence) (fault, bool) {
 	set := lossBlocks(c.d, c.a.At)

@@ -14,12 +14,12 @@ import (
 
 // A loop outside of the model whose every iteration keeps tensors for the backward: the soft skeleton of a
 // loss, iterations of a solver, steps of a renderer. The pattern: since the last backward, one function of
-// the user's, which no module is part of, made most of what is there, in many blocks of one size, and most of
+// the user's that is not part of a module made most of what exists, in many blocks of one size, and most of
 // what it made stays, or a part of what each iteration made. A module that the training calls after its
-// network may have the loop, too, in code of its own: a loss over the images of a batch. What looks like it:
-// a model that is written without modules, whose layers are such a loop, and for which the same advice holds;
-// data in a list, which is there before the model runs; a loop without a graph, whose iterations free what
-// those before made. Where another detector finds something, this one is not asked.
+// network may have the loop, too, in code of its own: a loss over the images of a batch. Look-alikes: a model
+// written without modules, whose layers are such a loop, and for which the same advice holds; data in a list,
+// which exists before the model runs; a loop without a graph, whose iterations free what earlier ones made.
+// This detector is not asked if another one finds something.
 
 // leastIterations is how many blocks of one size the function must have left.
 const leastIterations = 16
@@ -90,7 +90,7 @@ func loopFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "most of what the function made stays until the backward; layers of a model that is "+
 		"written without modules look the same")
 	var changes []Change
-	for _, id := range best.ids { // of an input half as large, or half as many iterations
+	for _, id := range best.ids { // for an input half as large, or half as many iterations
 		changes = append(changes, life(c.d, id, a.Rounded[id]/2))
 	}
 	f.lever = remedy{name: "smaller_input", command: at("iterations //= 2", line), changes: changes,
@@ -100,9 +100,9 @@ func loopFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// behindNetwork returns when the last of some calls, which is under way, began if it is of a module that runs
-// after the network whose output it gets: another line called that before, or the same line that alone, and
-// they have no module in common. It is Never where that is not so.
+// behindNetwork returns when the last of some calls, which is still running, began, if it is the call of a
+// module that runs after the network whose output it gets: another line called that before, or the same line
+// alone, and they have no module in common. Otherwise it is Never.
 func behindNetwork(c *evidence, open []steps.Part) timeline.Moment {
 	if len(open) == 0 || open[len(open)-1].Phase != traces.PhaseForward {
 		return timeline.Never
@@ -167,8 +167,8 @@ func (m *loopMade) throughout() bool {
 	return true
 }
 
-// innermost returns the function that holds about as much as any does and has the fewest blocks: the one with
-// the loop, not what calls it. It is nil where there is none.
+// innermost returns the function that holds about as much as any other and has the fewest blocks: the one
+// with the loop, not its caller. It is nil if there is none.
 func innermost(found map[userFunction]*loopMade) (best *loopMade) {
 	var most int64
 	for _, m := range found {

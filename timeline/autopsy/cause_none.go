@@ -13,9 +13,9 @@ import (
 // No known cause. What can still be said: that the process never had a whole GPU to itself, what grew from
 // step to step, and what is large.
 
-// smallestGPU is less than the smallest GPU leaves a process: cards of 2 GiB exist, and a context and a
-// desktop take up to 0.75 GiB of one. Where a process has less, something else holds the rest. What looks
-// like it: a virtual GPU of 1 GiB.
+// smallestGPU is less than what the smallest GPU leaves for a process: cards of 2 GiB exist, and a context
+// and a desktop take up to 0.75 GiB of one. If a process has less, something else holds the rest. Look-alike:
+// a virtual GPU of 1 GiB.
 const smallestGPU = 5 << 28
 
 // mostNamed is how many places are named.
@@ -43,8 +43,8 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 	return c
 }
 
-// firstOfStep returns where the step under way at a moment began, and false where no step can be told: calls
-// of the model from one line again and again without a backward are not one step.
+// firstOfStep returns where the step at a moment began, and false if there is no clear step: repeated calls
+// of the model from one line without a backward are not one step.
 func firstOfStep(d *timeline.Device, at timeline.Moment) (timeline.Moment, bool) {
 	all := steps.Parts(d)
 	open := all[:steps.PartAt(all, at)+1]
@@ -69,8 +69,8 @@ func firstOfStep(d *timeline.Device, at timeline.Moment) (timeline.Moment, bool)
 	return open[0].First, true
 }
 
-// grew names the places whose bytes grow from step to step, "" for none. What the step under way made alone
-// is no growth, however often it does the same.
+// grew names the places whose bytes grow from step to step, "" for none. What only the current step made is
+// no growth, however often it does the same.
 func grew(w wording, at timeline.Moment) string {
 	var out []string
 	first, known := firstOfStep(w.Device, at)

@@ -12,9 +12,9 @@ import (
 
 // Logits of every position where no loss needs them: a language model that reads a prompt. The pattern: in a
 // call that no backward follows, the outermost module's own last linear layer makes a block several times as
-// large as all that the model made before in the call, and what is made after it is of the same, half or
-// double size: copies in another type. What looks like it: a training, whose loss has a cause of its own; a
-// layer that widens inside of the model, behind which smaller blocks come.
+// large as everything that the model made before in the call, and what is made after it is of the same, half
+// or double size: copies in another type. Look-alikes: a training, whose loss has a cause of its own; a layer
+// that widens inside the model, after which smaller blocks follow.
 
 // outputTimes is how many times the largest block before it the output layer's is at least.
 const outputTimes = 4

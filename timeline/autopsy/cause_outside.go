@@ -8,16 +8,16 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Memory outside of PyTorch's allocator that grows: communicators of NCCL that are made again and again and
-// never destroyed (NVIDIA/nccl issue 964, hundreds of MiB each; pytorch issue 63752), handles of other
-// libraries, another process. A recording knows what the driver had free only where a request failed, so
-// that it shows only in processes that survived an out-of-memory: the pattern is what this process holds and
-// what is free falling together from one failure to the next, by a real share. What looks like it: another
-// process that came, which cannot be told apart, and which the sentence leaves open; one that allocates and
-// frees, where it rises again in between.
+// Memory outside of PyTorch's allocator that grows: NCCL communicators that are created repeatedly and never
+// destroyed (NVIDIA/nccl issue 964, hundreds of MiB each; pytorch issue 63752), handles of other libraries,
+// another process. A recording shows the driver's free memory only where a request failed, so this is visible
+// only in processes that survived an out-of-memory error: the pattern is that what this process holds plus
+// what is free falls from one failure to the next, by a significant share. Look-alikes: another process that
+// started, which cannot be distinguished, so the sentence leaves it open; one that allocates and frees, where
+// it rises again in between.
 
 // outsideGrown returns by how much less this process could have at the last failure than at the first one,
-// and over how many failures it fell; false where it rose in between.
+// and over how many failures it fell; fell is false if it rose in between.
 func outsideGrown(c *evidence) (bytes int64, over int, fell bool) {
 	e := &c.d.Timeline().Trace.Events
 	first, _ := c.d.Timeline().Trace.DeviceEvents(c.d.ID)

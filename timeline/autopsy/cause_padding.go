@@ -12,14 +12,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A batch that is mostly padding. Sizes show it where samples come to the GPU one by one and are padded there
-// (torch.nn.utils.rnn.pad_sequence): the pattern is n blocks of one line, and after them a block of a
-// function that pads by its name, n times the largest of them, to the byte; what they lack of it is padding.
-// All that the model makes of the batch is padding to the same share. What looks like it: samples of one
-// length, which have no padding; samples that are concatenated, whose block is their sum; sizes that fit by
-// chance, as powers of two do, which is why the name must tell. A batch that is padded on the CPU comes as
-// one block, which does not tell: then shapes that vary are all that is seen (sequence_growth). Sources: the
-// docstring of pad_sequence; gluon-nlp issue 590.
+// A batch that is mostly padding. Sizes show it if samples come to the GPU one by one and are padded there
+// (torch.nn.utils.rnn.pad_sequence). The pattern is n blocks of one line, followed by a block of a function
+// that pads by its name, exactly n times the largest of them; the difference to their sum is padding.
+// Everything that the model makes from the batch is padding to the same share. Look-alikes: samples of one
+// length, which have no padding; concatenated samples, whose block is their sum; sizes that fit by chance, as
+// powers of two do, which is why the name must show it. A batch that is padded on the CPU comes as one block,
+// which shows nothing; then only varying shapes are visible (sequence_growth). Sources: the docstring of
+// pad_sequence; gluon-nlp issue 590.
 
 const (
 	// leastPadded is how many samples a batch must have.

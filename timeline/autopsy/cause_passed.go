@@ -8,13 +8,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// State that each call of the model hands to the next, kept with the results: the keys and values of a
+// State that each call of the model passes to the next, kept with the results: the keys and values of a
 // generation, in an output that a program stores for each answer (generative-computing/mellea pull request
 // 544). The pattern: calls without a graph left blocks, and in the call before, the same lines made as many
 // blocks that were a little smaller and ended. So the last call of each generation left what it would have
-// handed on. What looks like it: a hook or an attribute that collects, which leaves something of every call.
+// passed on. Look-alike: a hook or an attribute that collects, which leaves something from every call.
 
-// passedShare is how large a block must be beside the one that takes its place.
+// passedShare is the minimum size of a block relative to the one that replaces it.
 const passedShare = 0.5
 
 // passedOn reports whether most of what the calls left replaced something that the call before had made.

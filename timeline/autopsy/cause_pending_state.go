@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Optimizer state that is still to come. The pattern: the request that failed is the optimizer's, in its
-// first step, and the gradients say how much Adam will make. What looks like it: copies that the foreach form
-// works on, which are a fault of their own; a later step, which has state of earlier ones.
+// Optimizer state that is still to come. The pattern: the failed request is the optimizer's, in its first
+// step, and the gradients show how much Adam will allocate. Look-alikes: copies that the foreach
+// implementation works on, which are a fault of their own; a later step, which has state from earlier ones.
 
 func pendingStateFault(c *evidence) (fault, bool) {
 	e := c.d.Event(c.a.At)
@@ -54,8 +54,8 @@ func pendingStateFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// firstStepFault is that of a first step of Adam that has its state and ran out in what it makes beside it:
-// its default implementation, foreach, works on copies as large as the parameters.
+// firstStepFault is the fault of a first step of Adam that has its state and ran out in what it makes
+// besides: its default implementation, foreach, works on copies as large as the parameters.
 func firstStepFault(c *evidence, line string, state, beside int64) fault {
 	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(max(state/2-beside, 0)),
 		Text: fmt.Sprintf(

@@ -6,13 +6,13 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
-// One request that is too large by itself. The pattern: it is more than all that the process could have, and
-// several times any block that there is. What looks like it: a batch that is too large throughout, of which
-// blocks of that size are there already; a GPU of which another process has nearly all. The line that asked
-// is the place to look at: a broadcast makes every pair of its inputs, x[:, None] - x[None] all differences
-// at once.
+// One request that is too large by itself. The pattern: it is more than everything that the process could
+// have, and several times any existing block. Look-alikes: a batch that is too large throughout, for which
+// blocks of that size exist already; a GPU of which another process has nearly everything. The line that made
+// the request is the place to look at: a broadcast makes every pair of its inputs, x[:, None] - x[None] all
+// differences at once.
 
-// requestTimes is how many times the largest block there is one request must ask for.
+// requestTimes is the minimum ratio of one request to the largest existing block.
 const requestTimes = 4
 
 func requestFault(c *evidence) (fault, bool) {
@@ -49,7 +49,8 @@ func requestFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// wholeData makes a fault that of data which a line puts on the GPU although the model runs on parts of it.
+// wholeData turns a fault into that of data which a line puts on the GPU although the model runs on parts of
+// it.
 func wholeData(c *evidence, f *fault, line string) {
 	f.Kind = "prefetch"
 	f.fix = "Keep it on the CPU and do this to each batch in the loop."

@@ -13,19 +13,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// An earlier run in the same process that is still there. The pattern: one line makes a model's weights, the
-// model runs, and the same line makes as many and as large weights again, while the first ones stay. If the
-// first run ended in the middle of a step, the graph of a forward that no backward followed is there, too:
+// An earlier run in the same process that still holds memory. The pattern: one line makes a model's weights,
+// the model runs, and the same line makes as many and as large weights again, while the first ones stay. If
+// the first run ended in the middle of a step, the graph of a forward that no backward followed remains, too:
 // the run raised an exception, and its traceback holds the frames with all their tensors for as long as
 // somebody holds the exception: sys.last_value in a notebook, a variable, the handler that retries
 // (docs.python.org, sys.last_value; PyTorch's FAQ, "My out of memory exception handler can't allocate
 // memory"). Without a graph the first model was just not deleted: a search over settings, or folds.
 //
-// The same after a request that failed and that the process survived: what the call made that failed.
+// The same after a failed request that the process survived: what the failed call made.
 //
-// What looks like it: several models from one line that are all wanted, which are made before any of them
-// runs; a model that is made anew and replaces the first, whose weights then end; an ensemble whose members
-// are trained one after the other and kept, which is why no more than likely is said.
+// Look-alikes: several models from one line that are all wanted, which are made before any of them runs; a
+// model that is made again and replaces the first, whose weights then end; an ensemble whose members are
+// trained one after another and kept, which is why the certainty is at most likely.
 
 // restart is a run that was begun again.
 type restart struct {

@@ -10,12 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What a loop without a backward keeps of each call of the model: what it computes from the outputs, or the
-// batches themselves. The pattern: since the last backward, or ever, one line calls the model again and
-// again, and lines outside of the model left blocks after calls all over that stretch. Of a line that made a
-// block before the first call these are inputs; where lines leave nothing else, the batches stay. What looks
-// like it: outputs of the model itself, and graphs, which are made inside of it (openForwardsFault); one
-// tensor that is made again, longer each time (concatenatedFault); a buffer that was filled before.
+// What a loop without a backward keeps from each call of the model: what it computes from the outputs, or the
+// batches themselves. The pattern: since the last backward, or ever, one line calls the model repeatedly, and
+// lines outside of the model left blocks after calls all over that stretch. Blocks of a line that made one
+// before the first call are inputs; if lines leave nothing else, the batches stay. Look-alikes: outputs of
+// the model itself, and graphs, which are made inside it (openForwardsFault); one tensor that is made again,
+// longer each time (concatenatedFault); a buffer that was filled before.
 
 // resultsShare is how much of what stays must have been made after the calls for it to be their results.
 const resultsShare = 0.1
@@ -40,8 +40,8 @@ func resultsFault(c *evidence) (fault, bool) {
 	return collected(c, ids, in, ticks, caller), true
 }
 
-// collected is the fault of what calls of the model from one line left, none of which kept a graph. ticks are
-// the moments at which they began.
+// collected is the fault of what calls of the model from one line left, none of which kept a graph. They
+// began at ticks.
 func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Moment,
 	caller traces.FrameID,
 ) fault {
@@ -110,8 +110,8 @@ func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []C
 	})
 }
 
-// putTogether returns the size of the request that failed if it is for all that one line left, as torch.cat
-// asks for, 0 otherwise.
+// putTogether returns the size of the failed request if it is as large as everything that one line left, as
+// in torch.cat, 0 otherwise.
 func putTogether(c *evidence, ids []timeline.AllocID) int64 {
 	asked := c.a.Asked.Or(0)
 	if c.inModel(c.d.Event(c.a.At).Stack) {

@@ -12,22 +12,22 @@ import (
 
 // A graph that a backward did not free: backward(retain_graph=True). Without it, autograd releases what a
 // node saved as soon as the node has run (torch.autograd.backward: "if False, the graph used to compute the
-// grad will be freed"), also where the loss itself is kept. The pattern: of every forward of a round, next to
-// all that it left is there after the round's last backward, and in the next round, too. What looks like it:
-// a second forward whose metric keeps its graph, in which case a backward frees the first one's;
-// create_graph=True, of which blocks of the backward stay as well; two backwards of one graph, of which the
-// last frees it; hooks on every module that keep their inputs, which cannot be told apart, and need a line
-// of the user's in the same way.
+// grad will be freed"), even if the loss itself is kept. The pattern: of every forward of a round, almost
+// everything that it left exists after the round's last backward, and in the next round, too. Look-alikes: a
+// second forward whose metric keeps its graph, in which case a backward frees the first one's;
+// create_graph=True, from which blocks of the backward stay as well; two backwards of one graph, the last of
+// which frees it; hooks on every module that keep their inputs, which cannot be distinguished, and need a
+// line of the user's in the same way.
 
 // retainedShare is the share of a forward's blocks that a backward must leave for its graph to be retained.
 const retainedShare = 0.8
 
 // retained returns the blocks of finished rounds' forwards whose graphs their backward left, what the loop
-// made beside them (its batch, and losses up to the last backward), and in how many rounds; none where one
+// made beside them (its batch, and losses up to the last backward), and in how many rounds; none if one
 // round's backward freed a forward's.
 func retained(c *evidence) (ids, beside []timeline.AllocID, in int) {
 	all := c.rounds()
-	// Batches by their lines: what the first step brought came before anything told that it trains.
+	// Batches by their lines: those of the first step came before anything showed that it trains.
 	inputs, before := map[traces.StackID]bool{}, timeline.Start
 	for _, id := range c.live {
 		if c.d.Allocs.Category[id] == timeline.Input {
@@ -65,9 +65,9 @@ func retained(c *evidence) (ids, beside []timeline.AllocID, in int) {
 	return ids, beside, in
 }
 
-// backwardKept returns the bytes that backward passes made and that are nobody's .grad. Where
-// torch.autograd.grad makes them all, that is every block of a backward, also of the engine's threads, which
-// have no Python frames.
+// backwardKept returns the bytes that backward passes made and that are nobody's .grad. If
+// torch.autograd.grad makes them all, that is every block of a backward, including those of the engine's
+// threads, which have no Python frames.
 func backwardKept(c *evidence) (sum int64) {
 	all := gradOnly(c)
 	for _, id := range c.live {

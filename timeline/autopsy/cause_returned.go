@@ -13,13 +13,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What checkpointed blocks return beside their output: keys and values, with use_cache in training. A
-// checkpointed block keeps its input only, which is the output of the block before. The pattern: in the
-// forward, each checkpointed call leaves blocks of three lines or more, of which two, keys and values, are
-// equal in size and number. What looks like it: a block without a checkpoint, of which everything stays;
-// hidden states that are returned too, which are the outputs; attention weights that are returned, which is
-// one more line, not two of one size. Sources: torch.utils.checkpoint (what a function returns is not
-// recomputed); transformers' modeling code, which warns that use_cache=True does not go with checkpoints.
+// What checkpointed blocks return besides their output: keys and values, with use_cache in training. A
+// checkpointed block keeps only its input, which is the output of the block before. The pattern: in the
+// forward, each checkpointed call leaves blocks of three lines or more, two of which, keys and values, are
+// equal in size and number. Look-alikes: a block without a checkpoint, from which everything stays; hidden
+// states that are returned too, which are the outputs; attention weights that are returned, which is one more
+// line, not two of one size. Sources: torch.utils.checkpoint (what a function returns is not recomputed);
+// transformers' modeling code, which warns that use_cache=True is incompatible with checkpoints.
 
 // leastCheckpoints is how many checkpointed calls must have left something.
 const leastCheckpoints = 4

@@ -14,10 +14,10 @@ import (
 )
 
 // Attention scores: several equal blocks from the function that calls softmax inside the model, which grow
-// with the square of the sequence's length. The softmax may be the user's own, written out in a function of
-// that name, whose caller then is the attention. What looks like it: a softmax over classes at the end of
-// the model, of which there is one; a gate of a mixture of experts, which is small. Of an out-of-memory they
-// may be the cause; of a peak they are a lever.
+// with the square of the sequence length. The softmax may be the user's own, written out in a function of
+// that name, whose caller then is the attention. Look-alikes: a softmax over classes at the end of the model,
+// of which there is one; a gate of a mixture of experts, which is small. They may be the cause of an
+// out-of-memory error; for a peak they are a lever.
 
 // leastScores is how many blocks of their size there must be, and leastScoresOfModule how many are enough in
 // PyTorch's own module for attention.
@@ -39,7 +39,7 @@ func softmaxOf(c *evidence, s traces.StackID) bool {
 	return false
 }
 
-// function returns the user's function that a stack stands for, by name and file.
+// function returns the user's function of a stack, by name and file.
 func function(c *evidence, s traces.StackID) [2]string {
 	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
 		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
@@ -48,8 +48,8 @@ func function(c *evidence, s traces.StackID) [2]string {
 	return [2]string{}
 }
 
-// attentionOf returns the functions of the user's that a softmax's blocks are of: the one that calls it, and,
-// where that is a softmax of the user's own, its caller too.
+// attentionOf returns the user's functions to which a softmax's blocks belong: the one that calls it and, if
+// that is a softmax of the user's own, its caller too.
 func attentionOf(c *evidence, s traces.StackID) map[[2]string]bool {
 	out := map[[2]string]bool{}
 	i := sites.Frame(c.d, s)
@@ -142,8 +142,8 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 	})
 }
 
-// ofAttentionModule reports whether a stack is inside nn.MultiheadAttention where it computes the scores
-// itself: to return their mean, as it does unless it gets need_weights=False.
+// ofAttentionModule reports whether a stack is inside nn.MultiheadAttention while that computes the scores
+// itself, to return their mean, as it does unless called with need_weights=False.
 func ofAttentionModule(c *evidence, s traces.StackID) bool {
 	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
 		fn, _, _ := c.places.FrameText(id)

@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Settings of the allocator that do harm. roundup_power2_divisions rounds every request up, by up to 100, 50
-// or 25 percent with one, two or four divisions; max_split_size_mb leaves what lies beyond a large block
-// unused, up to 20 MiB each. The pattern: blocks hold a real share more than was asked for, and one of the
-// two is in force. What looks like it: very many tiny tensors, rounded to 512 bytes each, which is so without
-// any setting. garbage_collection_threshold gives segments back before there is need, which costs time and
-// never memory, and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with
-// PYTORCH_CUDA_ALLOC_CONF"; round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
+// Allocator settings that do harm. roundup_power2_divisions rounds every request up, by up to 100, 50 or 25
+// percent with one, two or four divisions; max_split_size_mb leaves the rest of a large block unused, up to
+// 20 MiB each. The pattern: blocks hold significantly more than was requested, and one of the two is in
+// force. Look-alike: very many tiny tensors, rounded to 512 bytes each, which happens without any setting.
+// garbage_collection_threshold releases segments before that is necessary, which costs time and never memory,
+// and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with PYTORCH_CUDA_ALLOC_CONF";
+// round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
 
 // roundsUp reports whether sizes are rounded up to parts of powers of two.
 func roundsUp(c *evidence) bool {
@@ -33,7 +33,7 @@ func settingsFault(c *evidence) (fault, bool) {
 	if c.a.State == nil || !c.a.State.Known || c.a.State.Internal == 0 {
 		return fault{}, false
 	}
-	// How much of it the settings make: what is there beyond a rounding to 512 bytes, by the size of blocks.
+	// How much of it is due to the settings: what exceeds a rounding to 512 bytes, by the size of blocks.
 	split, _ := strconv.Atoi(c.d.Timeline().Trace.Setting("max_split_size"))
 	rounds := roundsUp(c)
 	var bytes int64

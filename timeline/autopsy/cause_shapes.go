@@ -12,10 +12,10 @@ import (
 )
 
 // Batches of different shapes. The pattern: what the same lines of the model allocate differs from step to
-// step, and in the step that failed nearly all of it is larger than ever before, in its blocks or, where a
-// recurrent network runs its loop more often, in their number. What looks like it: the
-// first step with a mode that needs more (only some lines, or another way to the call); a last batch that is
-// smaller; a key-value cache, which is its own line and grows by itself.
+// step, and in the failed step nearly all of it is larger than ever before, in block size or, if a recurrent
+// network runs its loop more often, in number. Look-alikes: the first step with a mode that needs more (only
+// some lines, or another path to the call); a smaller last batch; a key-value cache, which is its own line
+// and grows by itself.
 
 const (
 	// grownShare is the share of the step's bytes that must come from lines that never made as large blocks.
@@ -24,12 +24,12 @@ const (
 	grownBy = 1.1
 	// leastShapes is in how many sizes the steps before must differ, and leastSteps how many there must be.
 	leastShapes = 3
-	// outlier is how many times what it takes in the median step a step must take for fewer sizes to be
-	// enough, and to be the cause beside logits or scores that the steps before had, too.
+	// outlier is by what factor a step must exceed the median step for fewer sizes to be enough, and for it
+	// to be the cause despite logits or scores that earlier steps had, too
 	outlier = 2
 )
 
-// lineBytes is what a line of the model made in a call of it.
+// lineBytes is what a line of the model made in one of its calls.
 type lineBytes struct{ largest, bytes int64 }
 
 // most returns the larger of each figure.
@@ -37,8 +37,8 @@ func (m lineBytes) most(n lineBytes) lineBytes {
 	return lineBytes{max(m.largest, n.largest), max(m.bytes, n.bytes)}
 }
 
-// bytesByLine sums what the lines of the model made in calls of it up to a moment, the most of any call for
-// each line.
+// bytesByLine sums what the lines of the model made in its calls up to a moment; for each line, the maximum
+// over calls.
 func bytesByLine(c *evidence, calls []steps.Part, until timeline.Moment) map[traces.StackID]lineBytes {
 	a, most := &c.d.Allocs, map[traces.StackID]lineBytes{}
 	for i := range calls {
@@ -59,11 +59,11 @@ func bytesByLine(c *evidence, calls []steps.Part, until timeline.Moment) map[tra
 	return most
 }
 
-// lineHistory is what a line made in the rounds before, one figure for each.
+// lineHistory is what a line made in earlier rounds, one figure for each.
 type lineHistory struct{ largest, bytes []int64 }
 
-// outgrew returns the share of what a line makes now that it makes in the median round, and whether it never
-// made as much before: blocks as large or, where a loop runs more often, as many bytes in one call.
+// outgrew returns the share of a line's present amount that it makes in the median round, and whether it
+// never made as much before: blocks as large or, if a loop runs more often, as many bytes in one call.
 func (m *lineHistory) outgrew(now lineBytes) (usual float64, grew bool) {
 	usual = min(1, float64(stats.Median(m.largest))/float64(now.largest),
 		float64(stats.Median(m.bytes))/float64(now.bytes))
@@ -73,8 +73,8 @@ func (m *lineHistory) outgrew(now lineBytes) (usual float64, grew bool) {
 
 func shapesFault(c *evidence) (fault, bool) { return largestBatch(c, false) }
 
-// outlierFault finds one batch that is far larger than all before, which were alike. Where something
-// else is wrong, a training that fails with a large batch fails for that.
+// outlierFault finds one batch that is far larger than all earlier ones, which were alike. If something else
+// is wrong, a training that fails with a large batch fails because of that.
 func outlierFault(c *evidence) (fault, bool) { return largestBatch(c, true) }
 
 // largestBatch finds what shapesFault does, of steps that were all alike or of steps that were not.

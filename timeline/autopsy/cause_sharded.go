@@ -14,10 +14,10 @@ import (
 // Sharded weights that are whole again. Two patterns. A state dict: blocks whose stack is in a function that
 // gathers one (FSDP's hooks for full state dicts, torch.distributed.checkpoint.state_dict, DTensor's
 // full_tensor, DeepSpeed's consolidated state dict). A step: what fully_shard or FullyShardedDataParallel
-// gathers for one unit; if the largest gather is half of all that a forward gathers, the whole model is one
-// unit, and sharding saves nothing at that moment. What looks like it: units that are gathered one after the
-// other, of which each is a small part; a model with one layer that is half of it. Sources: the docstrings of
-// torch.distributed.fsdp.fully_shard and of StateDictOptions.
+// gathers for one unit; if the largest gather is half of everything that a forward gathers, the whole model
+// is one unit, and sharding saves nothing at that moment. Look-alikes: units that are gathered one after
+// another, each of which is a small part; a model with one layer that is half of it. Sources: the docstrings
+// of torch.distributed.fsdp.fully_shard and of StateDictOptions.
 
 // stateGathers are functions that make sharded weights whole in order to save them.
 var stateGathers = []string{
@@ -108,8 +108,8 @@ func unitGatherFault(c *evidence) (fault, bool) {
 	if len(all) > 0 {
 		from = all[len(all)-1].first
 	}
-	// A unit's gather is a run of allocations in these functions; blocks of several units are there at once
-	// where the next one is gathered ahead.
+	// A unit's gather is a run of allocations in these functions; blocks of several units exist at once if
+	// the next one is gathered ahead.
 	var live []timeline.AllocID
 	for _, id := range c.live {
 		if stacks[c.d.Allocs.Stack[id]] {

@@ -10,17 +10,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A model whose layers lie on several GPUs of one process, unequally. The pattern: one line calls layers that
-// allocate on several devices, the one that ran out needs at least twice what another one ever had, and the
-// same divided equally would fit. What looks like it: DataParallel, which has the whole model on each
-// (first_device); two models of their own, such as a teacher on the second GPU, which other lines call.
-// Sources: accelerate's guide to big models (device_map "balanced_low_0"); lm-evaluation-harness, pull
-// request 123. Ranks that record one file each are not compared here.
+// A model whose layers are spread unequally over several GPUs of one process. The pattern: one line calls
+// layers that allocate on several devices, the one that ran out needs at least twice what another one ever
+// had, and the same divided equally would fit. Look-alikes: DataParallel, which has the whole model on each
+// (first_device); two separate models, such as a teacher on the second GPU, which other lines call. Sources:
+// accelerate's guide to big models (device_map "balanced_low_0"); lm-evaluation-harness, pull request 123.
+// Ranks that record one file each are not compared here.
 //
-// Stages that wait for one another: torch.distributed.pipelining runs all micro-batches forwards before the
-// first backward with ScheduleGPipe, which holds the graphs of all of them, and as many as there are stages
-// with Schedule1F1B (torch.distributed.pipelining's documentation). It is the pattern of one backward for
-// several forwards, below the schedule's own functions.
+// Stages that wait for one another: with ScheduleGPipe torch.distributed.pipelining runs all forwards of the
+// micro-batches before the first backward and holds the graphs of all of them; with Schedule1F1B it holds as
+// many as there are stages (torch.distributed.pipelining's documentation). It is the pattern of one backward
+// for several forwards, below the schedule's own functions.
 
 // callersOf returns the lines that call the model on a device, before a time.
 func callersOf(parts []steps.Part) map[traces.FrameID]bool {

@@ -10,13 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Dense gradients of embedding tables. A lookup uses a few rows of its table, and yet its gradient is as
-// large as the table, unless it is made with sparse=True; a table that is looked up twice gets two of them
-// before they are added up. The pattern: the model runs an embedding, there are weights many times larger
-// than anything that its calls make, and a backward makes blocks of their sizes. What looks like it: a
-// language model, whose logits are as large as its table; a table that a linear layer multiplies with as a
-// whole, too, for a few samples, whose gradient has all rows. Sources: torch.nn.Embedding, sparse;
-// torch.optim.SparseAdam.
+// Dense gradients of embedding tables. A lookup uses a few rows of its table, yet its gradient is as large as
+// the table, unless it is made with sparse=True; a table that is looked up twice gets two of them before they
+// are added up. The pattern: the model runs an embedding, there are weights many times larger than anything
+// that its calls make, and a backward makes blocks of their sizes. Look-alikes: a language model, whose
+// logits are as large as its table; a table with which a linear layer multiplies as a whole, too, for a few
+// samples, whose gradient has all rows. Sources: torch.nn.Embedding, sparse; torch.optim.SparseAdam.
 
 // tableTimes is how many times the largest block of the model's calls a table has at least.
 const tableTimes = 16

@@ -13,16 +13,16 @@ import (
 )
 
 // A network beside the trained one that keeps a graph although no optimizer has its weights: a teacher, a
-// target network, the features that a loss compares. Its gradients give it away, and its graph is most of
-// what it costs. The pattern: gradients of weights' sizes that were there through an optimizer's step and the
-// zeroing after it, while others of the same backward ended; and of their sizes the optimizer made less state
-// than there are gradients. Which call of the model is theirs shows in the backward, which frees what a call
-// left while it makes the gradients of that call's weights. What looks like it: two optimizers that take
-// turns, of which each has state for its own; an optimizer without any state, which leaves this to the
-// gradients that nobody zeroes in several rounds.
+// target network, the features that a loss compares. Its gradients give it away, and its graph is most of its
+// cost. The pattern: gradients of weights' sizes that existed through an optimizer step and the zeroing after
+// it, while others of the same backward ended; and the optimizer made less state of their sizes than there
+// are gradients. The backward shows which call of the model is theirs: it frees what a call left while it
+// makes the gradients of that call's weights. Look-alikes: two optimizers that take turns, each of which has
+// state for its own; an optimizer without any state, for which we rely on gradients that nobody zeroes in
+// several rounds.
 
-// freedShare is the share of what a call left that a backward must free among some gradients for these to be
-// gradients of the call's weights.
+// freedShare is the share of what a call left that a backward must free while making some gradients for these
+// to be gradients of the call's weights.
 const freedShare = 0.6
 
 // stateBySize counts the blocks of the optimizer's state by size, and says how many there are for a

@@ -9,18 +9,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// torch.func's vmap, and what is made of it: jacrev, jacfwd, hessian. It does for all samples, or all rows
-// of a Jacobian, at once what a loop would do one after the other. The pattern: the call under way is inside
-// of one of these, and blocks of it, with those that a backward's thread made without a stack since it began,
-// are most of the memory. What looks like it: a call that is divided already, which shows by the functions
-// that divide it; a model that is too large by itself, which then holds most. Source: torch.func's docs,
-// chunk_size.
+// torch.func's vmap, and what is built on it: jacrev, jacfwd, hessian. It does for all samples, or all rows
+// of a Jacobian, at once what a loop would do one after another. The pattern: the current call is inside one
+// of these, and its blocks, together with those that a backward's thread made without a stack since it began,
+// are most of the memory. Look-alikes: a call that is already divided, which the dividing functions show; a
+// model that is too large by itself, which then holds most. Source: torch.func's docs, chunk_size.
 
 // chunksOfVmap is in how many chunks the lever divides the call.
 const chunksOfVmap = 8
 
-// vectorised returns the line that calls vmap or what is made of it, and the function's name; false where the
-// stack is in none, or in one that works in chunks.
+// vectorised returns the line that calls vmap or what is built on it, and the function's name; ok is false if
+// the stack is in none, or in one that works in chunks.
 func vectorised(c *evidence, s traces.StackID) (caller traces.FrameID, fn string, ok bool) {
 	caller = -1
 	if s < 0 {

@@ -10,14 +10,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Weights that do not fit by themselves. The pattern: the request that failed is that of a module that is
-// built, loaded or moved, the model has never run, and nearly all that is there was made in that way. What
-// looks like it: weights that are on the GPU twice, which are told as model_copy; a second model that is made
-// after the first has run; weights beside data that came first, which then hold less than nearly all.
-// Many blocks of one size that one line made by itself are no weights, which a model has of many sizes and
-// lines: they are images or other data that are read ahead.
-// Transformers and others load in float32 unless told otherwise (transformers issue 21681). Sources:
-// transformers' docs, from_pretrained, torch_dtype and device_map; torch.nn.Module.to.
+// Weights that do not fit by themselves. The pattern: the failed request comes from a module that is being
+// built, loaded or moved, the model has never run, and nearly everything that exists was made in that way.
+// Look-alikes: weights that are on the GPU twice, which are reported as model_copy; a second model that is
+// made after the first has run; weights beside data that came first, which then hold less than nearly
+// everything. Many blocks of one size that one line made by itself are not weights, because a model's weights
+// have many sizes and lines: they are images or other data that are read ahead. Transformers and others load
+// in float32 unless told otherwise (transformers issue 21681). Sources: transformers' docs, from_pretrained,
+// torch_dtype and device_map; torch.nn.Module.to.
 
 // leastAlike is how many blocks of one size from one line are data.
 const leastAlike = 32
@@ -63,7 +63,7 @@ func alikeFault(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	return f, true
 }
 
-// weightsShare is the share of what is allocated that weights must hold.
+// weightsShare is the share of allocated memory that weights must hold.
 const weightsShare = 0.9
 
 func weightsFault(c *evidence) (fault, bool) {
@@ -102,10 +102,10 @@ func weightsFault(c *evidence) (fault, bool) {
 }
 
 // A table that each layer makes for itself, such as the mask of the longest possible context (TransformerLens
-// issue 479): one line in a constructor of the user's made half of what is allocated, in blocks of one size.
-// Making each took a larger block that was freed: the tensor that a comparison or .bool() turned into a
-// smaller one. What looks like it: weights that are cast to a smaller type where they are made, so that the
-// advice begins with an "if".
+// issue 479): one line in a constructor of the user's made half of the allocated memory, in blocks of one
+// size. Making each took a larger block that was freed: the tensor that a comparison or .bool() turned into a
+// smaller one. Look-alike: weights that are cast to a smaller type where they are made, so the advice begins
+// with an "if".
 
 const (
 	leastTables = 4

@@ -9,12 +9,12 @@ import (
 )
 
 // One layer that is too wide: a classifier of millions of classes, of which the forward makes copies. The
-// pattern: one weight is a real share of the memory, a call of the model made blocks of its size, which it
-// needs for the backward, and together they are most. What looks like it: layers that are all as large, of
-// which none stands out; activations that happen to have a weight's size, which are not that large.
+// pattern: one weight is a significant share of the memory, a call of the model made blocks of its size,
+// which it needs for the backward, and together they are most of it. Look-alikes: layers that are all as
+// large, none of which stands out; activations that happen to have a weight's size, which are not that large.
 
 const (
-	// wideShare is the share of what is allocated and asked for that the one weight must hold.
+	// wideShare is the share of allocated and requested memory that the one weight must hold.
 	wideShare = 0.15
 	// wideWithCopies is the share with its copies.
 	wideWithCopies = 0.4

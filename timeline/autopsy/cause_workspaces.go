@@ -13,22 +13,22 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What libraries work in. cuBLAS: PyTorch makes one workspace for each pair of a handle, of which each thread
-// has its own, and a stream, and never frees it (notes/cuda, "cuBLAS workspaces"; pytorch issue 99196, where
-// every graph is captured on a stream of its own). The pattern: several blocks of the size that PyTorch
-// chooses, nearly each on a stream of its own, none of which ended. What looks like it: activations of
-// 32 MiB, which is a common size, and of which one stream holds several.
+// Workspaces of libraries. cuBLAS: PyTorch makes one workspace for each pair of a stream and a handle, of
+// which each thread has its own, and never frees it (notes/cuda, "cuBLAS workspaces"; pytorch issue 99196,
+// where every graph is captured on a stream of its own). The pattern: several blocks of the size that PyTorch
+// chooses, nearly each on a stream of its own, none of which ended. Look-alike: activations of 32 MiB, which
+// is a common size, but one stream holds several of them.
 //
-// cuDNN: a convolution asks for a workspace while it runs. The pattern: the request that failed is the
-// convolution's own, right after its output, and as large as nothing that is there. What looks like it: a
-// copy in another memory format, which is as large as the input, the weight or the output; the gradients of
-// the two in a backward, whose stacks do not end in the convolution. PyTorch tries other algorithms after
-// such a failure, so that it is the last one only where none is left.
+// cuDNN: a convolution requests a workspace while it runs. The pattern: the failed request is the
+// convolution's own, right after its output, and no existing block is as large. Look-alikes: a copy in
+// another memory format, which is as large as the input, the weight or the output; the gradients of the two
+// in a backward, whose stacks do not end in the convolution. PyTorch tries other algorithms after such a
+// failure, so it is the last one only if none is left.
 
 // blasWorkspaces are the sizes that PyTorch chooses: ":4096:2:16:8", and that of Hopper, ":4096:8".
 var blasWorkspaces = []int64{4096<<10*2 + 16<<10*8, 4096 << 10 * 8}
 
-// leastBlasWorkspace is what is left of one with CUBLAS_WORKSPACE_CONFIG=:16:8.
+// leastBlasWorkspace is the size of one with CUBLAS_WORKSPACE_CONFIG=:16:8.
 const leastBlasWorkspace = 16 << 10 * 8
 
 // leastWorkspaces is how many workspaces of one size there must be: one for a forward and one for a backward
@@ -80,7 +80,7 @@ func blasWorkspacesFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// convolves reports whether a stack ends in a convolution that runs, not in one that is built.
+// convolves reports whether a stack ends in a convolution that is running, not being built.
 func convolves(c *evidence, s traces.StackID) bool {
 	k := c.kinds.Of(s)
 	if s < 0 || !k.Has(frames.KindModel) || k.Has(frames.KindBackwardPass|frames.KindModuleInit) {

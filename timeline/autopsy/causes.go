@@ -9,14 +9,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// driverBytes returns what the allocator asks the driver for in order to serve a request.
+// driverBytes returns what the allocator requests from the driver in order to serve a request.
 func driverBytes(asked int64) int64 {
 	size, _ := torchalloc.Segment(asked, torchalloc.LargeBuffer)
 	return size
 }
 
-// facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the
-// failed request could use (its stream, pool and size class); where no request failed, those of the default
+// facts are the figures of one moment on which causes and levers are based, in bytes. Holes are those that
+// the failed request could use (its stream, pool and size class); if no request failed, those of the default
 // pool.
 type facts struct {
 	units        timeline.Units
@@ -35,12 +35,12 @@ type facts struct {
 	otherClass   int64 // inactive bytes of the other size class
 	pending      int64
 	internal     int64
-	unmappable   int64 // whole pages inside the holes that expandable segments could give back
+	unmappable   int64 // whole pages inside the holes that expandable segments could release
 	expandable   bool
 }
 
-// factsOf sorts the state's inactive bytes by who could use them: a hole serves a request of its own stream,
-// private pool and size class only.
+// factsOf sorts the state's inactive bytes by who could use them: a hole serves only requests of its own
+// stream, private pool and size class.
 func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked.Or(0), driverFree: a.Free,
 		capacity: d.Info.TotalBytes}
@@ -102,21 +102,21 @@ func (f *facts) addHoles(g *timeline.SegmentState) {
 	}
 }
 
-// free returns the bytes that are not in use and could serve the request if they lay together: the driver's
-// and the usable holes.
+// free returns the bytes that are not in use and could serve the request if they were contiguous: the
+// driver's and the usable holes.
 func (f *facts) free() int64 { return f.driverFree.Or(0) + f.stranded + f.cached }
 
-// largestPiece returns the most that lies together: a hole, or what the driver still has.
+// largestPiece returns the largest contiguous piece: a hole, or what the driver still has.
 func (f *facts) largestPiece() int64 { return max(f.driverFree.Or(0), f.largestHole) }
 
-// liesTogether reports whether something that is free serves the request: a hole, or what the driver has for
-// the segment that it takes.
+// liesTogether reports whether some contiguous free memory serves the request: a hole, or what the driver has
+// for the segment that it takes.
 func (f *facts) liesTogether() bool {
 	return f.largestHole >= f.asked || f.driverFree.Or(0) >= driverBytes(f.asked)
 }
 
-// short returns how many bytes a request lacks although everything free lay together; negative where it would
-// fit.
+// short returns how many bytes a request would still lack if everything free were contiguous; negative if it
+// would fit.
 func (f *facts) short() int64 { return f.asked - f.free() }
 
 // causeWords name a cause at the end of a sentence.
@@ -135,7 +135,7 @@ var causeWords = map[string]string{
 
 // causes lists what the figures show, the main ones first.
 func (f *facts) causes() []Cause {
-	if !f.known && !f.oom && !f.full { // nothing failed, and nothing says how memory lay
+	if !f.known && !f.oom && !f.full { // nothing failed, and nothing shows how memory was laid out
 		return nil
 	}
 	if !f.known {
@@ -204,7 +204,7 @@ func (f *facts) capacityCause() (Cause, bool) {
 		f.units.Bytes(short))}, true
 }
 
-// idleShare is the share of reserved bytes that must lie idle for fragmentation to be the cause: an allocator
+// idleShare is the share of reserved bytes that must be idle for fragmentation to be the cause: an allocator
 // that is nearly full has holes, too.
 const idleShare = 0.10
 
@@ -244,8 +244,8 @@ func (f *facts) poolCause() (Cause, bool) {
 	return Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.outOfReach(n), Text: text}, true
 }
 
-// outOfReach reports whether bytes that lie idle where the request cannot use them are why it failed: they
-// would have served it, and nothing else that is free lies together or is as much of what is reserved.
+// outOfReach reports whether the request failed because idle bytes are where it cannot use them: they would
+// have served it, and nothing else that is free is contiguous or is as much of what is reserved.
 func (f *facts) outOfReach(n int64) bool {
 	return f.oom && f.asked <= f.free()+n && !f.liesTogether() && n >= f.asked &&
 		(f.short() > 0 || n > f.stranded+f.cached && float64(n) >= idleShare*float64(f.reserved))

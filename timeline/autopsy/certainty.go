@@ -7,7 +7,7 @@ type Certainty string
 const (
 	// Certain: the recording shows it, and nothing else that is known looks like it.
 	Certain Certainty = "certain"
-	// Likely: the pattern fits. What else looks like it is named in the reason.
+	// Likely: the pattern fits. The reason names what else looks like it.
 	Likely Certainty = "likely"
 	// Possible: it fits, and so does something common.
 	Possible Certainty = "possible"

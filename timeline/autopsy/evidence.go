@@ -131,14 +131,14 @@ func (c *code) frameText(id traces.FrameID) string {
 	return place(fn, file, line)
 }
 
-// newDemand is by how much the request, with what is allocated, must exceed what was allocated at once before
-// the call or step under way for it to be more than the run needed before.
+// newDemand is by what factor the request plus what is allocated must exceed the most that was allocated at
+// once before the current call or step, for it to be more than the run needed before.
 const newDemand = 1.1
 
-// inPieces reports whether the request fails for how memory lies: what is idle or free would serve it if it
-// lay together, and the run needed about as much before. Where it did not, the holes are what smaller tensors
-// left, and the size is what is new. Memory that the request may not use, such as that of other pools, counts
-// as idle, too.
+// inPieces reports whether the request fails because of how memory is laid out: what is idle or free would
+// serve it if it were contiguous, and the run needed about as much before. If it did not, the holes are what
+// smaller tensors left, and the size is what is new. Memory that the request may not use, such as that of
+// other pools, counts as idle, too.
 func (c *evidence) inPieces() bool {
 	asked := c.a.Asked.Or(0)
 	if c.likeLargeBlock() {
@@ -170,8 +170,8 @@ func (c *evidence) likeLargeBlock() bool {
 	})
 }
 
-// needsMore reports whether the request, with what is allocated, is more than the run needed before the call
-// or step under way. It is false where that is not recorded.
+// needsMore reports whether the request plus what is allocated is more than the run needed before the current
+// call or step. It is false if that is not recorded.
 func (c *evidence) needsMore() bool {
 	if len(c.parts) == 0 {
 		return false

@@ -10,16 +10,15 @@ import (
 )
 
 // Faults: what an expert looks for before saying that a training is too large. Each detector knows one
-// pattern of lifetimes and stacks, says how many bytes fit it and what to change. None decides for another:
-// of those found, the one with the most bytes is the cause if it holds a real share of the memory. A wrong
-// cause costs the reader more than none, so that a detector that cannot tell two causes apart names
-// neither.
+// pattern of lifetimes and stacks, and says how many bytes fit it and what to change. Detectors are
+// independent: of the faults found, the one with the most bytes is the cause if it holds a significant share
+// of the memory. A wrong cause costs the reader more than none, so a detector that cannot distinguish two
+// causes names neither.
 
-// mainShare is the share of what is allocated and what was asked for from which a fault is named as the
-// cause.
+// mainShare is the share of allocated plus requested memory from which a fault is named as the cause.
 const mainShare = 0.10
 
-// explains lists, for a fault, others that find the same blocks and know less of them.
+// explains lists, for a fault, others that find the same blocks but explain them less well.
 var explains = map[string][]string{
 	"double_backward":    {"retained_graph"},
 	"growing_parameters": {"collected_outputs", "leak", "zero_grad_kept", "double_backward"},
@@ -37,21 +36,21 @@ var explains = map[string][]string{
 	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
 }
 
-// fault is a cause with the sentences that the answer begins with.
+// fault is a cause with the sentences with which the answer begins.
 type fault struct {
 	Cause
 	said string // the cause with its line, one sentence
 	fix  string // what to change, one sentence
 	// lever is what to change, for the list of levers.
 	lever remedy
-	// instead is what to change if the training is meant as what else looks like this, and elseFix says it.
+	// instead is what to change if the training is one of the look-alikes, and elseFix says so.
 	instead remedy
 	elseFix string
-	// news says that it sets the step that failed apart from those before, which had all else, too.
+	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
 	news bool
 }
 
-// turn is 0 for what is new in the step that failed, and 1 for others.
+// turn is 0 for what is new in the failed step, and 1 for others.
 func (f *fault) turn() int {
 	if f.news {
 		return 0
@@ -79,7 +78,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		f, ok := detect(c)
 		share := mainShare
 		if f.Kind == "optimizer_pending" {
-			share = 0 // what is still to come is no part of what is allocated
+			share = 0 // what is still to come is not part of what is allocated
 		}
 		if ok && float64(f.Bytes.Or(0)) >= share*float64(c.total+a.Asked.Or(0)) {
 			found = append(found, f)
@@ -87,7 +86,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool {
 		return slices.ContainsFunc(found, func(x fault) bool {
-			// A copy explains its own gradients, but not a graph beside them that is larger than it.
+			// A copy explains its own gradients, but not a larger graph beside them.
 			graph := f.Kind == "frozen_gradients" && f.Bytes.Or(0) > x.Bytes.Or(0)
 			return slices.Contains(explains[x.Kind], f.Kind) && !graph
 		})
@@ -120,10 +119,10 @@ func newHeight(c *evidence) bool {
 	return c.likeLargeBlock() || c.needsMore() && float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
 }
 
-// judged returns all causes: faults first, then what the allocator's figures show, of which none is the
-// main one beside a fault. Where the figures say no more than that it was too much, and no fault was found,
-// other names what is large, and what grows if anything does. Holes that smaller tensors left are not the
-// cause if the run needs more than it ever had.
+// judged returns all causes: faults first, then what the allocator's figures show, none of which is the main
+// cause beside a fault. If the figures only say that it was too much, and no fault was found, other names
+// what is large, and what grows if anything does. Holes that smaller tensors left are not the cause if the
+// run needs more than it ever had.
 func (f *facts) judged(found []fault, newHeight func() bool, other func() Cause) []Cause {
 	all := f.causes()
 	main := slices.ContainsFunc(all, func(c Cause) bool {
@@ -145,14 +144,14 @@ func (f *facts) judged(found []fault, newHeight func() bool, other func() Cause)
 	return all
 }
 
-// asking says after the fix what was asked for.
+// asking says, after the fix, what was requested.
 func (f *facts) asking(allocated int64) string {
 	return fmt.Sprintf(" The request that failed: %s, with %s allocated.",
 		f.units.Bytes(f.asked), f.units.Bytes(allocated))
 }
 
-// outgrows reports whether a lever only postpones what the fault does: smaller batches do not stop growth,
-// and accumulation is what made several graphs.
+// outgrows reports whether a lever only postpones the fault's effect: smaller batches do not stop growth, and
+// accumulation is what made several graphs.
 func (f *fault) outgrows(lever string) bool {
 	switch f.Kind {
 	case "logits", "attention_scores", "first_device", "sequence_growth", "padding", "too_large":

@@ -9,14 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Whether calls of the model left graphs, or something else keeps tensors of theirs. Three signs, the surest
-// first. Norms: layer_norm, batch_norm and group_norm make an output and small statistics, which only a graph
-// keeps (derivatives.yaml saves them for backward). Where the statistics are gone and larger blocks are not,
-// a hook, a closure or an attribute keeps these; but batch_norm in eval mode takes its statistics from
-// buffers, so that a call without them shows nothing where calls that a backward followed lack them, too.
-// Then it counts how much of what they make such calls keep. And by-products: an operator that makes its
-// output and something of another size beside it (a workspace, indices, a mask), of which no Python object
-// but a graph holds the second.
+// Whether calls of the model left graphs, or something else keeps their tensors. There are three signs, the
+// surest first. Norms: layer_norm, batch_norm and group_norm make an output and small statistics, which only
+// a graph keeps (derivatives.yaml saves them for backward). If the statistics are gone and larger blocks are
+// not, a hook, a closure or an attribute keeps these. But batch_norm in eval mode takes its statistics from
+// buffers, so a call without them shows nothing if calls that a backward followed lack them, too. Then it
+// counts how much of what they make such calls keep. And by-products: an operator makes, besides its output,
+// something of another size (a workspace, indices, a mask), which no Python object but a graph holds.
 
 // norms are the functions whose statistics only a graph keeps.
 var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
@@ -71,7 +70,7 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 				return graphSign{graph: share >= alikeShare*usual, known: usual > 0,
 					why: "calls that a backward followed keep as much of what they make"}
 			}
-		} // else norms show a graph where there is one
+		} // otherwise norms show whether there is a graph
 	}
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
@@ -80,8 +79,8 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	return graphSign{graph: graph, known: known}
 }
 
-// keptStatistics reports whether most statistics that norms made in [from, to) are there after a moment;
-// known is false where there are none. A norm makes its statistics right after its output, and they are far
+// keptStatistics reports whether most statistics that norms made in [from, to) still exist after a moment;
+// known is false if there are none. A norm makes its statistics right after its output, and they are far
 // smaller; what another layer's norm makes on the same line may be small, too.
 func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known bool) {
 	a := &c.d.Allocs
@@ -108,12 +107,12 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 	return 2*there > all, all > 0
 }
 
-// byProduct is how often an operator made something beside its output, and how often both stayed.
+// byProduct is how often an operator made something besides its output, and how often both stayed.
 type byProduct struct{ made, kept int }
 
-// byProductsOf finds blocks that follow one of another size from the same operator, and says by the
-// operator's line how many there were, and how many of these and of their outputs are there after a moment.
-// It looks at PyTorch's own lines alone: one of a user's may call several operators. Norms are left out: see
+// byProductsOf finds blocks that follow one of another size from the same operator, and counts by the
+// operator's line how many there were, and how many of these and of their outputs exist after a moment. It
+// looks only at PyTorch's own lines: one of a user's may call several operators. Norms are left out: see
 // keptStatistics.
 func byProductsOf(c *evidence, from, to, after timeline.Moment) map[traces.FrameID]byProduct {
 	a := &c.d.Allocs
@@ -146,7 +145,7 @@ func byProductsOf(c *evidence, from, to, after timeline.Moment) map[traces.Frame
 }
 
 // sameByProducts compares calls with some that had a graph: whether operators keep at least half as much of
-// what they make beside their outputs. tells is false where they ran none that kept something then.
+// their by-products. tells is false if they ran none that kept something then.
 func sameByProducts(then, now map[traces.FrameID]byProduct) (graph, tells bool) {
 	var expected float64
 	kept := 0
@@ -159,7 +158,7 @@ func sameByProducts(then, now map[traces.FrameID]byProduct) (graph, tells bool) 
 	return 2*float64(kept) >= expected, expected >= 1
 }
 
-// byProducts counts what operators made beside their outputs in [from, to) and is there with these.
+// byProducts counts what operators made besides their outputs in [from, to) that exists together with these.
 func byProducts(c *evidence, from, to timeline.Moment) (n int) {
 	for _, x := range byProductsOf(c, from, to, c.a.At) {
 		n += x.kept

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// growth says what grows from step to step in a recording that did not run out, and how far the device is
-// from it; "" where nothing grows for certain.
+// growth says what grows from step to step in a recording that did not run out of memory, and how far from
+// full the device is; "" if nothing grows for certain.
 func (w wording) growth() string {
 	t, growing := steps.Of(w.Device).Trend, steps.Leaks(w.Device)
 	slope, from := t.Slope, ""
@@ -26,7 +26,7 @@ func (w wording) growth() string {
 		from = ", most of it at " + named(sites.Name(w.Device, growing[0].Stack))
 	}
 	s := fmt.Sprintf(" Memory grows by %s an iteration%s", w.units.Bytes(int64(slope)), from)
-	// Holes in what is reserved can be filled too, so this is the most that is left.
+	// Holes in reserved memory can be filled too, so this is the most that is left.
 	if left := w.Info.TotalBytes - w.Totals.PeakAllocated; w.Info.TotalBytes > 0 && left > 0 && slope >= 1 {
 		s += ": at this rate it runs out within " + timeline.Counted(int64(float64(left)/slope), "iteration")
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The ways in which steps leave something behind, told apart by what made it: the backward pass, the forward
-// pass, the setting up of weights, or code between the steps.
+// The ways in which steps leave something behind, distinguished by what made it: the backward pass, the
+// forward pass, the initialisation of weights, or code between the steps.
 
 // growthKind is one such way.
 type growthKind struct {
@@ -33,7 +33,8 @@ var anyGrowth = growthKind{
 	certainty: Possible, because: "the recording does not show what keeps a block",
 }
 
-// kindOf returns the first kind that a growth is of. What the kind leaves empty is as for any growth.
+// kindOf returns the first kind that matches a growth. Fields that the kind leaves empty are as for any
+// growth.
 func kindOf(g *growth) growthKind {
 	for _, k := range growthKinds {
 		if !k.holds(g) {
@@ -231,12 +232,12 @@ func oncePerWeight(c *evidence, ids []timeline.AllocID) bool {
 	return covers(weights, left)
 }
 
-// wholeShare is the share of what a backward needs that stays where the graph does: something holds it from
-// its end, and all that leads there stays. A hook keeps what some modules made.
+// wholeShare is the share of what a backward needs that stays if the whole graph does: something holds it
+// from its end, and everything that leads there stays. A hook keeps what some modules made.
 const wholeShare = 0.5
 
-// wholeGraphStays reports whether steps that left some blocks left most of what was there, of what their
-// calls of the model had made, when their backward passes began.
+// wholeGraphStays reports whether the steps that left some blocks left most of what their calls of the model
+// had made and still existed when their backward passes began.
 func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
 	left := map[timeline.AllocID]bool{}
 	for _, id := range ids {

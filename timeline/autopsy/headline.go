@@ -14,7 +14,7 @@ import (
 // the trace is. Sizes are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
 func Headline(d *timeline.Device, u timeline.Units) string { return wording{d, u}.headline() }
 
-// wording puts what is known of a device into sentences, with sizes in its units.
+// wording puts what is known about a device into sentences, with sizes in its units.
 type wording struct {
 	*timeline.Device
 	units timeline.Units
@@ -94,8 +94,8 @@ func (w wording) holders(m timeline.Moment) string {
 	return s + "."
 }
 
-// logitsFirst names the logits where they hold more than any call site does, so that the sentence and the
-// autopsy's name the same: "the logits, 500 MiB in 4 blocks, then ". It is "" otherwise.
+// logitsFirst names the logits if they hold more than any call site does, so that this sentence and the
+// autopsy's name the same: "the logits, 500 MiB in 4 blocks, then ". Otherwise it is "".
 func (w wording) logitsFirst(m timeline.Moment) string {
 	set := lossBlocks(w.Device, m)
 	groups := sites.Breakdown(w.Device, m, sites.BySite)
@@ -118,8 +118,8 @@ func share(g sites.Group, total int64) string {
 	return fmt.Sprintf("%s%d %% %s", sign, (g.Bytes*100+total/2)/total, words)
 }
 
-// largestHolder names the call site that holds most at a moment, else what is known of what has none, else
-// the largest block: "" where nothing is allocated.
+// largestHolder names the call site that holds most at a moment, else what is known about the bytes without
+// one, else the largest block; "" if nothing is allocated.
 func (w wording) largestHolder(m timeline.Moment) string {
 	groups := sites.Breakdown(w.Device, m, sites.BySite)
 	if len(groups) == 0 || groups[0].Bytes == 0 {

@@ -17,12 +17,12 @@ import (
 // keeping are the faults in which something of the program's own keeps tensors.
 var keeping = []string{"kept_graph", "leak", "collected_outputs"}
 
-// nearFunctions is in how many functions around the call the line is looked for: what is further out calls
+// nearFunctions is how many functions around the call are searched for the line: functions further out call
 // all kinds of things.
 const nearFunctions = 3
 
 var (
-	// putsAway matches a call that puts its argument where it stays.
+	// putsAway matches a call that stores its argument.
 	putsAway = regexp.MustCompile(`(?:^|[^\w.])([\w.\[\]]+)\.(?:append|extend|put|push|insert|store)\((.*)`)
 	// addsTo matches a sum or a list that a value is added to.
 	addsTo = regexp.MustCompile(`([\w.\[\]]+)\s*\+=\s*\[?\s*([A-Za-z_(].*)`)
@@ -78,9 +78,9 @@ func (c *evidence) around(id timeline.AllocID) []traces.FrameID {
 	return at
 }
 
-// keepingLine returns the number of the line of a function that keeps a tensor, the first from the one that
-// is given on, or the first before it; 0 for none. Functions that are nested in it do not count. What comes
-// before the line in a module's own code does not either: it is mostly imports and settings.
+// keepingLine returns the number of the line of a function that keeps a tensor, the first from the given one
+// on, or the first before it; 0 for none. Nested functions do not count. In a module's own code, lines before
+// the given one do not count either: they are mostly imports and settings.
 func keepingLine(lines []codeLine, from int, ofModule bool) (n int) {
 	nested := -1 // the indentation of a nested function
 	numbers := map[string]bool{}

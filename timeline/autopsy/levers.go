@@ -12,10 +12,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers
-// itself only where something shows that it would help. Saves is worked out on the recording (see whatif.go)
-// or is unknown; no share of a peak is guessed. A lever that rests on a category inferred from stacks, or on
-// a placement that the allocator would have chosen otherwise, is marked inferred.
+// Levers: what the user can change. Each looks at what exists at the moment of the autopsy and is offered
+// only if something shows that it would help. Saves is computed on the recording (see whatif.go) or is
+// unknown; no share of a peak is guessed. A lever that is based on a category inferred from stacks, or on a
+// placement that the allocator would have chosen otherwise, is marked inferred.
 
 // leverCase is what every lever sees.
 type leverCase struct {
@@ -29,14 +29,14 @@ type leverCase struct {
 	rough bool // some category was inferred
 	err   error
 	work  []int64  // of peakWithout
-	tried []Change // what the lever under way asked saves of
+	tried []Change // what the current lever asked saves for
 }
 
 // worthShowing is the share of the peak below which a lever is left out.
 const worthShowing = 0.01
 
-// levers returns what would help, the largest saving first; those whose saving the trace does not show last.
-// Those of the faults come first, the main one's before all.
+// levers returns what would help, the largest saving first; those whose saving the trace does not show come
+// last. Levers of faults come first, the main fault's before all others.
 func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found []fault) ([]Lever, error) {
 	if d.Info.Kind == traces.DeviceArena || !d.Timeline().Trace.OfPyTorch() {
 		return nil, nil
@@ -140,11 +140,10 @@ func mendsFirst(all []Lever, causes []Cause) {
 // microBatch is the name of the lever that makes batches smaller.
 const microBatch = "micro_batch"
 
-// worth is what a lever saves, for ordering. A smaller micro-batch changes more of a training than other
-// levers do: norms, throughput and settings around it. It comes first only where it saves more than twice as
-// much.
+// worth is a lever's saving, for ordering. A smaller micro-batch changes more of a training than other levers
+// do: norms, throughput and related settings. It comes first only if it saves more than twice as much.
 func (l *Lever) worth() int64 {
-	saves := l.Saves.Or(-1) // what is unknown comes last
+	saves := l.Saves.Or(-1) // unknown savings come last
 	if l.Name == microBatch && saves > 0 {
 		return saves / 2
 	}
@@ -162,8 +161,8 @@ func otherProcessLever(c *leverCase) (Lever, bool) {
 	}, slices.ContainsFunc(c.a.Causes, outside)
 }
 
-// saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it
-// failed otherwise. False where it is not worth showing. The cuts become the lever's effect.
+// saves computes what cuts take off: off the peak if nothing failed, otherwise off what was allocated at the
+// failure. ok is false if it is not worth showing. The cuts become the lever's effect.
 func (c *leverCase) saves(cuts []Change) (int64, bool) {
 	if len(cuts) == 0 {
 		return 0, false
@@ -190,11 +189,11 @@ func (c *leverCase) saves(cuts []Change) (int64, bool) {
 // fits says whether the failed request would have been served with extra free bytes.
 func (c *leverCase) fits(extra int64) Fit { return c.serves(c.f.asked, extra) }
 
-// serves says whether a request of no more than the failed one's size would have been served with extra free
-// bytes: Fits only where the bytes that lie together show it.
+// serves says whether a request no larger than the failed one would have been served with extra free bytes:
+// Fits only if the contiguous bytes show it.
 func (c *leverCase) serves(asked, extra int64) Fit {
 	free := c.f.driverFree.Or(0)
-	switch { // a limit that the trace does not tell is one where the driver had enough
+	switch { // if the trace does not show a limit, the driver had enough
 	case !c.a.OOM, !c.f.known, free >= driverBytes(c.f.asked):
 		return FitNotShown
 	case asked-c.f.free() > extra:
@@ -205,9 +204,9 @@ func (c *leverCase) serves(asked, extra int64) Fit {
 	return FitNotShown
 }
 
-// settle makes what a lever takes off at the failure what it takes off the most that the run needed up to
-// there: the peak may now lie before. What comes free at the failure stays, for the request. Where the peak
-// before was as high as what the failure needed, it is left as it is.
+// settle turns what a lever takes off at the failure into what it takes off the most that the run needed up
+// to there: the peak may now come before. What becomes free at the failure stays available for the request.
+// If the earlier peak was as high as what the failure needed, it is left unchanged.
 func (c *leverCase) settle(l *Lever) error {
 	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.atFailure > 0 ||
 		!c.d.HasLifetimes() {
@@ -228,7 +227,7 @@ func (c *leverCase) settle(l *Lever) error {
 	return nil
 }
 
-// exactness returns that of a figure that rests on categories.
+// exactness returns the exactness of a figure that is based on categories.
 func (c *leverCase) exactness() timeline.Exactness {
 	if c.rough {
 		return timeline.Inferred
@@ -321,15 +320,15 @@ func poolLever(c *leverCase) (Lever, bool) {
 	}, true
 }
 
-// needsRanks reports whether the lever divides what one process holds over several: for a single one that is
-// a matter of more devices.
+// needsRanks reports whether the lever divides what one process holds over several: for a single process that
+// takes more devices.
 func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
 
 // gerund is a lever as the subject of a sentence.
 func (l *Lever) gerund() string { return LeverWords(l.Name) }
 
-// LeverWords names a lever for people, as the subject of a sentence: "halving the micro-batch". Lists that
-// stand below a sentence use the same words, so that a reader finds there what the sentence names.
+// LeverWords names a lever as the subject of a sentence: "halving the micro-batch". Lists below a sentence
+// use the same words, so that a reader finds there what the sentence names.
 func LeverWords(name string) string {
 	if w, ok := leverWords[name]; ok {
 		return w
@@ -397,7 +396,7 @@ var leverWords = map[string]string{
 	"save_for_backward":         "ctx.save_for_backward",
 }
 
-// savesText is the saving with the sign of how far it can be trusted, and of what it is taken.
+// savesText is the saving, with a sign for how far it can be trusted, and what it is saved from.
 func (l *Lever) savesText(u timeline.Units) string {
 	sign := ""
 	switch l.Exactness {

@@ -10,12 +10,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A batch of one sample cannot be halved. A recording has no shapes, and still shows it in two ways. What one
-// line brings to the GPU is, step by step, the number of samples times something times the bytes of a number;
-// where lengths vary, the greatest common divisor of those sizes is the samples times the bytes, or a
-// multiple of it. And a loss over classes takes one index of eight bytes a sample. Where neither tells, the
-// lever says that one sample cannot be halved. Rejected: small inputs in general, since a learning rate is
-// one, too.
+// A batch of one sample cannot be halved. A recording has no shapes, but shows it in two ways. What one line
+// brings to the GPU is, step by step, the number of samples times something times the bytes of a number; if
+// lengths vary, the greatest common divisor of those sizes is the samples times the bytes, or a multiple of
+// it. And a loss over classes takes one index of eight bytes per sample. If neither shows it, the lever says
+// that one sample cannot be halved. Rejected: small inputs in general, since a learning rate is one, too.
 
 const (
 	// indexBytes is the size of a token or of a class.
@@ -63,9 +62,9 @@ func (c *leverCase) oneSample() bool {
 	return varies && most <= indexBytes || index && c.classes(kinds)
 }
 
-// requestOfBatch returns the bytes of the request that failed if they are of the batch: the forward or the
-// backward asked for them, they are no more than what is there of the batch, and no parameter has their size,
-// as its gradient would. It is 0 otherwise.
+// requestOfBatch returns the bytes of the failed request if they belong to the batch: the forward or the
+// backward made the request, it is no larger than what exists of the batch, and no parameter has its size, as
+// its gradient would. Otherwise it is 0.
 func (c *leverCase) requestOfBatch(there int64) int64 {
 	const others = frames.KindStep | frames.KindOptimizer | frames.KindModuleInit | frames.KindModuleMove |
 		frames.KindUserInit | frames.KindLoad

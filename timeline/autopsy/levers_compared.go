@@ -13,14 +13,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A network in a loss that compares two inputs: the features of what was made and of what was wanted. Only
-// the first needs a gradient that goes through it. The pattern: a module that the training calls after its
-// network calls another one from two of its lines, and both calls keep a graph. What looks like it: a pair of
-// outputs that both come from the network. Which of the two is data the recording does not show, so that this
-// is a lever with an "if", and a cause only where the network is in evaluation mode, so that nobody trains
-// it; the saving is that of the first call.
+// A network in a loss that compares two inputs: the features of what was produced and of the target. Only the
+// first needs a gradient that goes through it. The pattern: a module that the training calls after its
+// network calls another one from two of its lines, and both calls keep a graph. Look-alike: a pair of outputs
+// that both come from the network. The recording does not show which of the two is data, so this is a lever
+// with an "if", and a cause only if the network is in evaluation mode, so that nobody trains it; the saving
+// is that of the first call.
 
-// innerCall is what a line of a module that the training calls made through the module that it calls.
+// innerCall is what a line of a module that the training calls made through the module that the line calls.
 type innerCall struct {
 	line       traces.FrameID
 	fn, file   string
@@ -30,8 +30,8 @@ type innerCall struct {
 	stacks     map[traces.StackID]bool
 }
 
-// innerCalls returns what the lines of a module's own code called in a call of it, and what was there of that
-// when the call ended.
+// innerCalls returns what the lines of a module's own code called in one of its calls, and how much of that
+// existed when the call ended.
 func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 	a, until := &c.d.Allocs, min(call.End, c.a.At)
 	of := map[traces.StackID]*innerCall{}
@@ -65,7 +65,7 @@ func innerCalls(c *evidence, call *steps.Part) (out []*innerCall) {
 }
 
 // callWithin returns the line at which the outermost module of a stack calls another one, and the frames from
-// there inward; -1 where it does not.
+// there inward; -1 if it does not.
 func callWithin(c *evidence, s traces.StackID, outermost traces.FrameID) (line traces.FrameID,
 	inside string,
 ) {
@@ -138,7 +138,7 @@ func comparedLever(c *leverCase, of *evidence) (Lever, bool) {
 	return l, ok
 }
 
-// comparedFault is the cause where the network is in evaluation mode and nothing else is found.
+// comparedFault is the cause if the network is in evaluation mode and nothing else is found.
 func comparedFault(c *evidence) (fault, bool) {
 	x, ok := comparedCalls(c)
 	within := func(s traces.StackID) bool { return x.first.stacks[s] || x.second.stacks[s] }
@@ -171,10 +171,10 @@ func sameWays(x, y map[string]bool) bool {
 	return both >= 2 && 5*both >= 4*len(y)
 }
 
-// firstCallLever is offered where the first call of the model runs out and keeps what it makes, as a graph
-// does: a training too large for the device, or an inference whose author forgot no_grad. A loss, names that
-// say that it trains and layers in training mode tell that it is a training. Without any of these nothing in
-// the recording tells them apart, so that other levers come first.
+// firstCallLever is offered if the first call of the model runs out of memory and keeps what it makes, as a
+// graph does: a training too large for the device, or an inference whose author forgot no_grad. A loss, names
+// that say that it trains, and layers in training mode show that it is a training. Without any of these
+// nothing in the recording distinguishes them, so other levers come first.
 func firstCallLever(c *leverCase, u timeline.Units) (Lever, bool) {
 	if !c.a.OOM || c.d.Info.Kind != traces.DeviceGPU {
 		return Lever{}, false

@@ -10,13 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A copy of the network that may be a target or a teacher. In the first step of a training no gradient tells
-// yet which network nobody trains (see untrainedFault), so that this is a lever with an "if", and a cause
-// only where nothing else is found. The pattern: copy.deepcopy made a second set of the weights, no optimizer
-// has stepped, and calls of the model from several lines keep their graphs. What looks like it: two critics
-// of which one is copied from the other and both are trained; a pair of encoders that see the two halves of a
-// pair. Which of the calls is the copy's the recording does not show: the saving is that of the call that
-// keeps least.
+// A copy of the network that may be a target or a teacher. In the first step of a training no gradient shows
+// yet which network nobody trains (see untrainedFault), so this is a lever with an "if", and a cause only if
+// nothing else is found. The pattern: copy.deepcopy made a second set of the weights, no optimizer has
+// stepped, and calls of the model from several lines keep their graphs. Look-alikes: two critics, one copied
+// from the other, that are both trained; a pair of encoders that see the two halves of a pair. The recording
+// does not show which of the calls is the copy's: the saving is that of the call that keeps least.
 
 // copied is such a copy, and the call that may be its.
 type copied struct {
@@ -95,9 +94,8 @@ func copiedNetworkLever(c *leverCase, u timeline.Units) (Lever, bool) {
 // network that is trained together with its copy is called once for each.
 const leastCopiedCalls = 3
 
-// copiedNetworkFault is the cause where nothing else is found and every call of the step keeps a graph,
-// though one of the networks is a copy: a training that has its target or teacher under no_grad has calls
-// without.
+// copiedNetworkFault is the cause if nothing else is found and every call of the step keeps a graph although
+// one of the networks is a copy: a training with its target or teacher under no_grad has calls without one.
 func copiedNetworkFault(c *evidence) (fault, bool) {
 	x, ok := copiedNetwork(c)
 	if !ok || !x.all || x.calls < leastCopiedCalls {

@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// One function of the user's that holds much of the memory in a few blocks, where no fault is found and
-// nothing shows that it is out of proportion (see cause_function.go): to work on its input in parts is then
-// one lever among others. What looks like it: the function that is the whole model, whose input is the batch.
+// One function of the user's that holds much of the memory in a few blocks, if no fault is found and nothing
+// shows that it is out of proportion (see cause_function.go): processing its input in parts is then one lever
+// among others. Look-alike: the function that is the whole model, whose input is the batch.
 
 const (
 	// leverShare is the share of all memory that the function must hold or ask for.
@@ -36,8 +36,8 @@ type functionHeld struct {
 	stack traces.StackID // of its largest block, or of the request
 }
 
-// largestFunction returns the function of the user's, other than the whole model, that holds most of those
-// with few blocks; false where none holds enough.
+// largestFunction returns the user's function with few blocks, other than the whole model, that holds most;
+// ok is false if none holds enough.
 func largestFunction(c *evidence) (best functionHeld, ok bool) {
 	if len(c.parts) == 0 { // what is there may be weights
 		return best, false

@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// The logits, what a loss makes of them, and the lever that computes both in chunks.
+// The logits, what a loss computes from them, and the lever that computes both in chunks.
 
 // blockSet is a set of blocks at a moment.
 type blockSet struct {
@@ -20,7 +20,7 @@ type blockSet struct {
 	size     int64          // of the largest
 	bytes    int64          // allocated at the moment
 	blocks   int            // how many they are
-	duration int64          // nanoseconds for which all of them together are there
+	duration int64          // nanoseconds during which all of them exist together
 }
 
 // member reports whether an allocation is of the set: from one of its lines and of about the size of its
@@ -34,8 +34,9 @@ func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	return n >= 0 && (b.lines[n] && logitsSized(size, b.size) || b.outputs[n] && size > b.size)
 }
 
-// Logits returns which allocations are the logits or what a loss makes of them, as far as they hold a real
-// share of what is allocated at a moment: what the sentences call the logits. It is nil where none do.
+// Logits returns which allocations are the logits or what a loss computes from them, if they hold a
+// significant share of what is allocated at a moment: what the sentences call the logits. It is nil if there
+// are none.
 func Logits(d *timeline.Device, m timeline.Moment) func(timeline.AllocID) bool {
 	set := lossBlocks(d, m)
 	if set.bytes == 0 {
@@ -44,7 +45,7 @@ func Logits(d *timeline.Device, m timeline.Moment) func(timeline.AllocID) bool {
 	return func(a timeline.AllocID) bool { return a != timeline.NoAlloc && set.member(d, a) }
 }
 
-// longerOutput is how many times as large as what the loss makes of them the logits of all positions may be.
+// longerOutput bounds the size of the logits of all positions relative to what the loss computes from them.
 const longerOutput = 4
 
 // logitsSized reports whether a block is as large as the logits in a type of the same, half or double width,
@@ -58,9 +59,9 @@ func logitsSized(n, logits int64) bool {
 	return false
 }
 
-// lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over
-// classes allocates there, and every block of the same, half or double size. It is empty where the loss holds
-// less than 5 % of what is allocated.
+// lossBlocks returns the blocks at a moment that are logits or similar: the largest that a loss over classes
+// allocates there, and every block of the same, half or double size. It is empty if the loss holds less than
+// 5 % of what is allocated.
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	kinds := d.Timeline().Kinds()

@@ -40,16 +40,16 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// blocksOfModel is what the activations at a moment say about the model's repeated blocks.
+// blocksOfModel is what the activations at a moment show about the model's repeated blocks.
 type blocksOfModel struct {
 	count   int // how many there are
 	bytes   int64
 	stacks  map[traces.StackID]bool
-	largest int64 // bytes of the largest of them, which are there again while it is computed again
+	largest int64 // bytes of the largest of them, which exist again while it is recomputed
 	inputs  int64 // of what each made last: the input of the next, which is kept
 }
 
-// blockPlace is where a block of a model makes an activation: a stack, or the site of what was not recorded.
+// blockPlace is where a block of a model makes an activation: a stack, or the site if it was not recorded.
 type blockPlace struct {
 	stack traces.StackID
 	site  string
@@ -73,7 +73,7 @@ const (
 	mostOfPlace  = 3 // activations that one place makes a block
 )
 
-// ofBlocks reports whether a place that made n activations made as many in each of some blocks.
+// ofBlocks reports whether a place that made n activations made equally many in each of some blocks.
 func ofBlocks(n, blocks int) bool {
 	if n == blocks || blocks < manyRepeated {
 		return n == blocks
@@ -266,11 +266,11 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// freezeShare is the share of what is allocated that gradients must hold for freezing to be worth a word.
+// freezeShare is the share of allocated memory that gradients must hold for freezing to be worth mentioning.
 const freezeShare = 0.2
 
-// freezeLever is offered in the first backward, when nothing shows yet which weights an optimizer has: of a
-// model of which only a part is trained, such as adapters or a head, all weights may get gradients.
+// freezeLever is offered in the first backward, when nothing shows yet which weights an optimizer has: if
+// only a part of a model is trained, such as adapters or a head, all weights may still get gradients.
 func freezeLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	phase, _ := steps.PhaseAt(d, c.a.At)
@@ -377,8 +377,8 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-// mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in
-// a trace, so that no saving is.
+// mixedPrecisionLever is offered if nothing in the stacks shows mixed precision. A trace has no element
+// types, so it has no saving either.
 func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[timeline.Activation]) < 0.1*float64(c.total) || c.by[timeline.Activation] == 0 {
 		return Lever{}, false
@@ -424,8 +424,8 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	}, true
 }
 
-// hostWeightsLever is offered where weights alone fill the device. How many of them stay on the host is for
-// the user to choose, so that no saving is claimed.
+// hostWeightsLever is offered if weights alone fill the device. The user chooses how many of them stay on the
+// host, so no saving is claimed.
 func hostWeightsLever(c *leverCase) (Lever, bool) {
 	if !c.a.Inferred || float64(c.by[timeline.Parameter]) < fullShare*float64(c.total) {
 		return Lever{}, false

@@ -6,10 +6,10 @@ import (
 )
 
 // Whether a call that keeps its graph ran modules in training mode. A recording has no flags of modules, but
-// two layers behave differently: a dropout makes an output and a mask when it trains and nothing at all when
-// it does not, and of a batch_norm a graph keeps the statistics of the batch when it trains, while those of
-// its buffers serve when it does not (aten's native_batch_norm). Networks that have neither, such as those
-// with layer_norm alone, do not tell.
+// two layers behave differently: a dropout makes an output and a mask in training mode and nothing at all
+// otherwise; and a graph keeps a batch_norm's statistics of the batch in training mode, while those of its
+// buffers are used otherwise (aten's native_batch_norm). Networks that have neither, such as those with only
+// layer_norm, do not show it.
 
 // mode is the mode of the modules that a call ran.
 type mode uint8
@@ -23,8 +23,8 @@ const (
 // leastEvalNorms is how many outputs of batch_norm without statistics show evaluation mode.
 const leastEvalNorms = 3
 
-// modeOf returns the mode of what a call of the model that keeps its graph ran on stacks that of picks, up to
-// the autopsy's moment.
+// modeOf returns the mode of what a call of the model that keeps its graph ran on stacks that of selects, up
+// to the autopsy's moment.
 func modeOf(c *evidence, p *steps.Part, of func(traces.StackID) bool) mode {
 	a := &c.d.Allocs
 	type layer struct{ batchNorm, dropout bool }

@@ -8,8 +8,8 @@ import (
 )
 
 // Where a call of the model comes from. The line that calls it may be in a function that the training and the
-// evaluation share, such as one that runs an encoder. What tells them apart is how they came there: the lines
-// of the stack from that one outward, its path.
+// evaluation share, such as one that runs an encoder. They differ in how they came there: the lines of the
+// stack from that one outward, its path.
 
 // pathOf returns the frames of a call from the line that calls the model outward.
 func (c *evidence) pathOf(p *steps.Part) []traces.FrameID {
@@ -31,8 +31,8 @@ func (c *evidence) trainedFrom(p *steps.Part) bool {
 		func(x []traces.FrameID) bool { return slices.Equal(x, path) }))
 }
 
-// ownLine returns the innermost line of a call's path that is on none of those that were trained: where an
-// evaluation calls what the training calls, too. It is the line that calls the model where that differs.
+// ownLine returns the innermost line of a call's path that is on no trained path: where an evaluation calls
+// what the training calls, too. It is the line that calls the model if that differs.
 func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
 	for _, id := range c.pathOf(p) {
 		on := func(x []traces.FrameID) bool { return slices.Contains(x, id) }
@@ -59,8 +59,7 @@ func (c *evidence) outside(p *steps.Part) traces.FrameID {
 // innermost whose name says anything.
 func (c *evidence) evaluating(p *steps.Part) bool { return c.namedMode(p) == modeEvaluation }
 
-// namedMode returns what the innermost function that a call came through, of those whose names say anything,
-// says that it does.
+// namedMode returns the mode according to the innermost function on a call's path whose name says anything.
 func (c *evidence) namedMode(p *steps.Part) mode {
 	for _, id := range c.pathOf(p) {
 		if !c.ofUser(id) && id != p.Caller {

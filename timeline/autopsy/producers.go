@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Who made a block: the model, a line of the user's, a function.
+// What made a block: the model, a line of the user's, a function.
 
 // inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
 func (c *code) inModel(s traces.StackID) bool {
@@ -18,7 +18,7 @@ func (c *code) inModel(s traces.StackID) bool {
 }
 
 // ofOutermost reports whether the module that the user's code calls made a block itself, and no module within
-// it: what it returns is often made there.
+// it: its results are often made there.
 func (c *code) ofOutermost(s traces.StackID) bool {
 	calls := 0
 	for _, id := range c.places.Stacks.At(s) {

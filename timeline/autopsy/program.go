@@ -11,8 +11,8 @@ import (
 )
 
 // What the program's own files say, if they are on this machine. A run that fails in its first call of the
-// model looks the same whether it trains or not; its author knows, and the code says so: a function that
-// calls the model and runs a backward pass trains, and where no file on the way to the call has to do with
+// model looks the same whether it trains or not. Its author knows, and the code says so: a function that
+// calls the model and runs a backward pass trains, and if no file on the way to the call has to do with
 // training, nothing is trained. Frameworks run the backward in files of their own, which are on the way as
 // well or are started by a call such as fit. Other libraries have a fit as well (scikit-learn). So such a
 // call, a file that mentions an optimizer, or one that cannot be read leaves the question open.
@@ -21,7 +21,7 @@ import (
 var differentiates = regexp.MustCompile(`\.\w*backward\(|\b(?:value_and_grad|vjp|jacobian|hessian)\(|` +
 	`\bautograd\.grad\(|(?:^|[^.\w])grad\(`)
 
-// mayTrain matches what has to do with training: a framework's call, or an optimizer.
+// mayTrain matches anything related to training: a framework's call, or an optimizer.
 var mayTrain = regexp.MustCompile(`(?i)optim|\.(?:fit\w*|learn|train_batch)\(|trainer\w*\.train\(`)
 
 // launchers are the files that run a script as a whole, such as for a profiler: what is further out is not
@@ -107,7 +107,7 @@ func (l codeLine) closes() bool { return strings.HasPrefix(strings.TrimSpace(l.t
 // runsBackward reports whether a line runs a backward pass.
 func (l codeLine) runsBackward() bool { return differentiates.MatchString(l.text) }
 
-// mayTrain reports whether a line runs a backward pass or has to do with training.
+// mayTrain reports whether a line runs a backward pass or is related to training.
 func (l codeLine) mayTrain() bool { return l.runsBackward() || mayTrain.MatchString(l.text) }
 
 // moduleLevel is the name of the function that a module's own code runs in.

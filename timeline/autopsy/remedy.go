@@ -12,22 +12,22 @@ import (
 )
 
 // The lever of a fault: the line of code to change and the blocks that then end earlier. The recording does
-// not show when a block was last used, so that each ends at a moment by which it is certain that nothing
-// needs it: the end of the backward that follows it in its step, or the end of the step. What is saved is so
-// never promised too high. Where the request that failed is one more of the fault's blocks, it counts. Linear
-// in the fault's blocks. Rejected: to take what a fault holds at the failure off the peak, which says nothing
-// of the steps that follow.
+// not show when a block was last used, so each ends at a moment by which it is certain that nothing needs it:
+// the end of the backward that follows it in its step, or the end of the step. So the saving is never
+// overestimated. If the failed request is one more of the fault's blocks, it counts. Linear in the fault's
+// blocks. Rejected: subtracting what a fault holds at the failure from the peak, which says nothing about the
+// following steps.
 
 // remedy is what a detector proposes: a lever without its figures.
 type remedy struct {
 	name, command string
 	changes       []Change
 	request       int64 // by how many bytes the request that failed would be smaller
-	// scale is the share of its bytes that what the step had still to make keeps, 0 for all of them.
+	// scale is the share that is kept of the bytes that the step had still to allocate, 0 for all of them.
 	scale float64
-	// remains is the least that the run needs with it, as far as steps that were recorded show.
+	// remains is the least that the run needs with it, as far as recorded steps show.
 	remains int64
-	// beside is what the run then has beside what was recorded.
+	// beside is what the run then has in addition to what was recorded.
 	beside int64
 	// unsure says that it depends on what the recording does not show.
 	unsure bool

@@ -11,9 +11,9 @@ import (
 // moment, which is why taking the blocks' bytes off the old peak would promise too much. Linear in events
 // plus cuts.
 
-// Change is what a lever does to one allocation: it holds Bytes fewer in the moments [From, To). With all of
-// its bytes off from its start to its end it is never made; from a later moment on, it ends earlier; where To
-// comes before its end, it is made again there.
+// Change is what a lever does to one allocation: it holds Bytes fewer in the moments [From, To). If all of
+// its bytes are off from its start to its end, it is never made; if from a later moment on, it ends earlier;
+// if To comes before its end, it is allocated again there.
 type Change struct {
 	Alloc    timeline.AllocID
 	From, To timeline.Moment

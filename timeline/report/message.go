@@ -34,7 +34,7 @@ type Message struct {
 	Unallocated *int64 `json:"unallocated_bytes"`
 	Reserved    *int64 `json:"reserved_bytes"`
 	// RaisedAt is the line of the job's code at which memory ran out ("forward model.py:41"), from the
-	// traceback before the message, and RaisedCode its text; "" where the log shows none.
+	// traceback before the message, and RaisedCode its text; "" if the log shows none.
 	RaisedAt   string `json:"raised_at"`
 	RaisedCode string `json:"raised_code"`
 }

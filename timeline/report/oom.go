@@ -110,7 +110,7 @@ type Lever struct {
 	Name    string `json:"name"`
 	Text    string `json:"text"`
 	Command string `json:"command"`
-	// Saves is what it takes off the peak, nil where the recording does not show that.
+	// Saves is what it takes off the peak, nil if the recording does not show that.
 	Saves *int64 `json:"saves_bytes"`
 	// Frees is what it frees by the failed request; nil if Saves, which says more, is known.
 	Frees     *int64 `json:"frees_bytes"`

@@ -234,7 +234,7 @@ func newLosses(t *timeline.Timeline) []Loss {
 	return out
 }
 
-// figure returns a pointer to a figure, nil where it is unknown or negative.
+// figure returns a pointer to a figure, nil if it is unknown or negative.
 func figure(f maybe.Int) *int64 { return known(f.Or(-1)) }
 
 // known returns a pointer to n, nil where n is negative: a series that losses made negative has no figure.

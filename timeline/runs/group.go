@@ -15,7 +15,7 @@ import (
 // look at first and why: in which part of its memory it differs, since which step, and which rank will run
 // out of memory first.
 //
-// Chosen approach: a rank is compared only with those that do the same as it. Stages of a pipeline differ by
+// Approach: a rank is compared only with those that do the same as it. Stages of a pipeline differ by
 // design; ranks along the other axes should not. Within a class [ComparePeers] decides. The step since which
 // a rank differs is the first of the last unbroken run of steps in which it was off by more than half of what
 // it is off by now.

@@ -22,7 +22,7 @@ import (
 // compared by itself. A rank whose own work inside backward is slow cannot be found this way, since all ranks
 // end that phase together; the report then says that no rank stands out.
 //
-// Chosen approach: compare each figure of a process, its median over its last [PeerSteps] steps, with the
+// Approach: compare each figure of a process, its median over its last [PeerSteps] steps, with the
 // median of the others without it. It differs if it is off by more than peerShare of the usual step (or of
 // the usual bytes), and by more than outlierScore times the others' own spread: the first keeps noise of no
 // consequence out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process

@@ -25,7 +25,7 @@ const (
 	Steady                   // in a steady step, or in a later one
 )
 
-// String returns the word that reports put behind a step's name, "" where there is nothing to say.
+// String returns the word that reports put behind a step's name, "" if there is nothing to say.
 func (k StepKind) String() string {
 	return [...]string{"", "outside of the steps", "", "warm-up", "steady"}[k]
 }
@@ -95,7 +95,7 @@ func StepSide(d *timeline.Device, number string) (Side, error) {
 	return sideAt(d, it.List[i].PeakAt), nil
 }
 
-// Where says in a few words which moment of its recording a side is, "" where the recording has no steps.
+// Where says in a few words which moment of its recording a side is, "" if the recording has no steps.
 func (s Side) Where(d *timeline.Device) string {
 	if s.Kind == NoSteps {
 		return ""

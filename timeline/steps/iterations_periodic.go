@@ -14,7 +14,7 @@ import (
 // length and beginnings in up to millions of allocations, and find nothing if nothing repeats. Layers repeat
 // inside a step, so the shortest period is wrong; pairs of steps repeat too, so the longest is wrong.
 //
-// Chosen approach. It reads only allocations: frees move with the garbage collector and with other streams,
+// Approach. It reads only allocations: frees move with the garbage collector and with other streams,
 // allocations do not.
 //  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its
 //     last occurrence gets a vote. Grams longer than the part that a layer shares with the next one vote

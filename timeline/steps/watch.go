@@ -8,7 +8,7 @@ import (
 // Problem: a watched job yields only one figure per step, for as long as it runs. Report what a person looks
 // for: how long a step takes, whether memory keeps growing, which steps stood out.
 //
-// Chosen approach: robust statistics over the last [Watched] steps: medians and the median absolute deviation
+// Approach: robust statistics over the last [Watched] steps: medians and the median absolute deviation
 // for the usual, the line of [Trend] for growth. The first steps (allocator warming up, autotuning,
 // compilation) do not count for growth if there are enough others.
 //

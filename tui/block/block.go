@@ -204,7 +204,7 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	}
 	at := slices.IndexFunc(frames, users)
 	switch {
-	case len(frames) > h && at >= h-1 && h > 2: // the one that matters is further out than there is room
+	case len(frames) > h && at >= h-1 && h > 2: // the interesting frame is further out than there is room for
 		for _, f := range frames[:h-3] {
 			add(f)
 		}

@@ -60,7 +60,7 @@ type Filter struct {
 type Open struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
-	Device    *timeline.Device     // the device in view, nil where the trace has none
+	Device    *timeline.Device     // the device in view, nil if the trace has none
 	Run       *runs.Run            // nil unless a folder was opened
 	Group     *runs.Group          // the ranks of a training that runs, nil for none
 	Analysed  bool                 // asking for the device's iterations, phases and parts costs nothing

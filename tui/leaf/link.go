@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// Link returns the address of a source line of a recording, "" where no link is wanted or the file has no
+// Link returns the address of a source line of a recording, "" if no link is wanted or the file has no
 // absolute path. It names the machine that recorded, so that a terminal on another one can say that the file
 // is elsewhere.
 func Link(s *State, d *timeline.Device, file string, line int) string {

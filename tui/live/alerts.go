@@ -14,9 +14,9 @@ import (
 // Problem: alert the user to something that went wrong with the job while they look elsewhere, once, without
 // false alarms and without flicker.
 //
-// Way chosen: problems are derived from the last steps at every look, so that this needs no state. News is
-// what the user has not seen yet, by kind and process. It stays until it was seen, even if the cause comes
-// and goes at a threshold. A kind that was seen is news again only for a later step and if it is worse: a job
+// Approach: problems are derived from the last steps at every look, so this needs no state. News is what the
+// user has not seen yet, by kind and process. It stays until it has been seen, even if the cause comes and
+// goes at a threshold. A kind that was seen is news again only for a later step and if it is worse: a job
 // that is slow at every checkpoint alerts once. Rejected: alerts that expire, which a user who was away never
 // sees, and an alert for every step, which nobody reads.
 
@@ -70,8 +70,8 @@ func (a Alert) text(u timeline.Units) string {
 }
 
 // AlertsOf returns what is wrong with the last of steps, worst first; r is their report. excused reports by
-// index which steps may be slow without an alert: the first ones of a job, those captured whole. nil excuses
-// none.
+// index which steps may be slow without an alert: the first ones of a job, and those captured whole. nil
+// excuses none.
 func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Alert {
 	var list []Alert
 	oom, retry := Alert{Kind: OutOfMemory}, Alert{Kind: Retry}

@@ -30,11 +30,11 @@ type columns struct {
 	steps []Step
 	area  canvas.Rect
 	top   int64 // bytes at the upper end of the scale
-	wide  int   // cells of a step, where there is room for each
+	wide  int   // cells per step, if each has room
 	count int   // columns in use
 }
 
-// column is what the steps under one cell of the width come to.
+// column summarises the steps under one cell of the width.
 type column struct {
 	bytes    int64 // of the fullest step, or 0 if none has the figure
 	fullest  int64 // the index of that step
@@ -146,7 +146,7 @@ func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, s
 	}
 }
 
-// at returns what the steps under the i-th column come to.
+// at summarises the steps under the i-th column.
 func (p *columns) at(i int, l *Look, spikes map[int64]bool, selected int64) column {
 	from, to := p.stepsOf(i)
 	full := highest(p.steps, from, to)

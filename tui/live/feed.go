@@ -1,9 +1,9 @@
 // Package live is the view of a running job: its steps as they come, what is captured whole, what that costs,
 // and the keys that ask for more.
 //
-// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. A whole capture is
-// an ordinary timeline, which all other views show like a file's; the root brings the newest to the front
-// while it follows.
+// The view knows no mechanism: it reads a [Feed], which cmd makes from package capture. A whole capture is an
+// ordinary timeline, which all other views show like a file's; while following, the root brings the newest to
+// the front.
 package live
 
 import (
@@ -237,11 +237,11 @@ type Order struct {
 	Steps int
 	// How is the requested depth.
 	How string
-	// Rank is the ID of the process to show from now on. All other orders go to the one that is shown.
+	// Rank is the ID of the process to show from now on. All other orders go to the process that is shown.
 	Rank int
 	// All sends the order to every process of the job.
 	All bool
-	// IDs are the processes of which Same captures the same steps.
+	// IDs are the processes whose common step Same captures.
 	IDs []int
 }
 

@@ -146,7 +146,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 		return v.training.takeAway()
 	}
 	m, watched := &v.managers[r.manager], v.training.watched() != ""
-	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would come to nothing
+	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would lead to nothing
 		text := m.Info.Name + " makes no plan that a training can run with: choose another manager"
 		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	}
@@ -159,7 +159,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	if !watched {
 		return leaf.Send(leaf.ToastMsg{Text: howToWatch, Error: true})
 	}
-	if v.planning.run != nil || v.budget.moving { // what is measured must not share the machine with planning
+	if v.planning.run != nil || v.budget.moving { // planning must not share the machine with a measurement
 		v.planning.halt()
 		v.budget.moving = false
 	}
@@ -190,7 +190,7 @@ func (v *View) selected(s *leaf.State) (q question, r *result, why tea.Cmd) {
 	return q, nil, why
 }
 
-// look looks inside of the chosen plan, and of others beside it.
+// look opens the chosen plan in detail, with other plans beside it.
 func (v *View) look(s *leaf.State, beside ...rowKey) tea.Cmd {
 	q, r, why := v.selected(s)
 	if r == nil {

@@ -20,30 +20,30 @@ import (
 
 // The largest batch and the longest sequence, manager by manager.
 //
-// "What fits" has a second form: not how little memory this batch can do with, but how large a batch this
-// memory can do, or how long a sequence. Every answer takes a dozen plans, so it is asked for with a key,
-// runs in the background beside planning, and is kept by the same question as the plans are: another budget
-// shows no answer of an old one. What the sizes at other batches rest on is the user's to know: from one
-// recording they are marked ~, from two, opened side by side, they are fitted. Two at different sequence
-// lengths tell length from batch; what is looked for is then chosen from a list, since it is one of many.
+// "What fits" has a second form: not how little memory this batch needs, but how large a batch, or how long a
+// sequence, fits this memory. Every answer takes a dozen plans, so a key starts the search. It runs in the
+// background beside planning, and its answer is kept by the same question as the plans, so another budget
+// never shows an old answer. The user must know what the sizes at other batches are based on: from one
+// recording they are marked ~; from two, opened side by side, they are fitted. Two recordings at different
+// sequence lengths separate length from batch; then a list lets the user choose what to search for.
 
 // Batcher is a [Planner] that also finds the largest batch or the longest sequence. MaxBatch takes the named
-// managers one after the other; recorded are one or two recordings of one training at different sizes, the
-// first of them the one in view. It tells each size that it tries and each answer.
+// managers one after another. recorded are one or two recordings of one training at different sizes, the
+// first of them the one in view. It reports each size that it tries and each answer.
 type Batcher interface {
 	MaxBatch(ctx context.Context, recorded []Recorded, goal Goal, names []string, budget int64,
 		update func(BatchNews)) error
 }
 
-// Recorded is a problem with the batch size that it was recorded at, and the sequence length, 0 where that
-// plays no part.
+// Recorded is a problem with the batch size of its recording, and the sequence length, 0 if that does not
+// matter.
 type Recorded struct {
 	Batch, Sequence int
 	Problem         *plan.Problem
 }
 
-// Goal is what is looked for: the largest batch at one sequence length, 0 for the recorded one, or the
-// longest sequence at one batch size.
+// Goal is what to search for: the largest batch at a sequence length, 0 for the recorded one, or the longest
+// sequence at a batch size.
 type Goal struct {
 	Longest bool
 	At      int
@@ -67,8 +67,8 @@ type BatchNews struct {
 	// where not even one sample does.
 	Trying, Largest int
 	Done            bool
-	// Inferred says that sizes at other batches follow from a rule: from one recording, or from two at one
-	// batch.
+	// Inferred says that sizes at other batches follow from a rule, because there is only one recording, or
+	// two with the same batch.
 	Inferred bool
 }
 
@@ -77,29 +77,29 @@ type batches struct {
 	job[BatchNews]
 	goal  Goal
 	by    map[string]BatchNews
-	names []string // that were asked for, in the order in which they are taken
+	names []string // the requested managers, in the order in which they are tried
 	began map[string]time.Time
 	err   error
 }
 
 type (
-	// roomMsg is what was typed as the memory that something should fit in.
+	// roomMsg is the typed size of the memory that something should fit in.
 	roomMsg struct{ bytes int64 }
-	// batchMsg is what was typed as the recordings' sizes.
+	// batchMsg has the typed sizes of the recordings.
 	batchMsg struct{ sizes []extent }
-	// goalMsg is what was chosen to look for, at sizes that were typed before.
+	// goalMsg is the chosen goal, with the sizes typed before.
 	goalMsg struct {
 		sizes []extent
 		goal  Goal
 	}
-	// otherMsg asks for the size that a goal is at.
+	// otherMsg asks for the other size of a goal.
 	otherMsg struct {
 		sizes   []extent
 		longest bool
 	}
 )
 
-// extent is the size that a recording was made at; length is 0 where it was not said.
+// extent is the size of a recording; length is 0 if it was not given.
 type extent struct{ batch, length int }
 
 func (x extent) String() string {
@@ -109,9 +109,9 @@ func (x extent) String() string {
 	return strconv.Itoa(x.batch)
 }
 
-// search looks for the largest batch and keeps what was found. It knows no other part of the view.
+// search finds the largest batch and keeps the answers. It knows no other part of the view.
 type search struct {
-	with  Batcher // nil where there is nothing to search with
+	with  Batcher // nil if searching is not possible
 	found map[question]*batches
 	sizes string // that were typed last
 }
@@ -121,8 +121,8 @@ func newSearch(p Planner) search {
 	return search{with: with, found: map[question]*batches{}}
 }
 
-// ask lets the user type the sizes that were recorded, of two recordings where a second one is open, and
-// before that a budget where there is none; impossible says that nothing fits in it.
+// ask lets the user type the recorded sizes, two if a second recording is open, and before that a budget if
+// there is none. impossible says that nothing fits in the budget.
 func (x *search) ask(s *leaf.State, q question, impossible bool) tea.Cmd {
 	switch {
 	case q.budget <= 0:
@@ -145,7 +145,7 @@ func (x *search) ask(s *leaf.State, q question, impossible bool) tea.Cmd {
 		}})
 }
 
-// askRoom lets the user type how much memory there is: the device's, where that is known.
+// askRoom lets the user type how much memory there is. The default is the device's, if known.
 func askRoom(s *leaf.State, q question) tea.Cmd {
 	text := ""
 	if n := q.setup.device.Info.TotalBytes; n > 0 {
@@ -161,7 +161,7 @@ func askRoom(s *leaf.State, q question) tea.Cmd {
 		}})
 }
 
-// parseSizes reads one size or two, of as many recordings as are open: 32 is a batch, 8x512 a batch with its
+// parseSizes reads one size or two, at most one per open recording: 32 is a batch, 8x512 a batch with its
 // sequence length.
 func parseSizes(text string, open int) ([]extent, error) {
 	var sizes []extent
@@ -213,7 +213,8 @@ func sizeOf(text string) (int, error) {
 	return n, err
 }
 
-// pickGoal lets the user choose what to look for, where sizes leave more than one thing; else it is nil.
+// pickGoal lets the user choose what to search for if the sizes allow more than one goal; otherwise it is
+// nil.
 func pickGoal(sizes []extent, room string) tea.Cmd {
 	if len(sizes) < 2 || sizes[0].length == sizes[1].length {
 		return nil
@@ -251,7 +252,7 @@ func askOther(msg otherMsg) tea.Cmd {
 	}})
 }
 
-// otherThan is the device of the recording beside the one in view, nil where there is none.
+// otherThan returns the device of the recording beside the one in view, nil if there is none.
 func otherThan(s *leaf.State) *timeline.Device {
 	for _, t := range s.Timelines {
 		if t != s.Timeline {
@@ -308,7 +309,7 @@ func (x *search) begin(
 	})
 }
 
-// take takes what a search has to say, unless it was stopped; ok is false for anything else.
+// take handles a search's messages, unless it was stopped; ok is false for any other message.
 func (x *search) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	if msg, ok := msg.(jobMsg[BatchNews]); ok {
 		return x.onNews(msg), true
@@ -346,7 +347,7 @@ func (x *search) onNews(msg jobMsg[BatchNews]) tea.Cmd {
 	return nil
 }
 
-// stop ends the search that is under way; what it found stays.
+// stop ends the current search; its answers stay.
 func (x *search) stop() {
 	for _, b := range x.found {
 		b.stop()
@@ -363,13 +364,13 @@ func (x *search) running() bool {
 	return false
 }
 
-// keep forgets what is about anything but a setup.
+// keep drops everything that is not about a setup.
 func (x *search) keep(st *setup) {
 	maps.DeleteFunc(x.found, func(q question, _ *batches) bool { return q.setup != st })
 }
 
-// text says what the largest batches are, also of the manager that is used today, or how far the search for
-// them is; "" where nobody asked.
+// text says what the largest batches are, including that of the manager in use today, or how far the search
+// is; "" if nobody asked.
 func (x *search) text(u timeline.Units, q question, today string) string {
 	b := x.found[q]
 	if b == nil {
@@ -423,7 +424,7 @@ func (x *search) text(u timeline.Units, q question, today string) string {
 	return text + "."
 }
 
-// largestText is a largest batch, marked where it was inferred.
+// largestText returns a largest batch, marked if it was inferred.
 func largestText(n BatchNews) string {
 	if n.Largest == 0 {
 		return "none"
@@ -434,7 +435,7 @@ func largestText(n BatchNews) string {
 	return leaf.Count(int64(n.Largest))
 }
 
-// cell is what stands in the column of largest batches.
+// cell returns a cell of the column of largest batches.
 func (x *search) cell(th *theme.Theme, q question, r *row) table.Cell {
 	b := x.found[q]
 	if b == nil || r.of != plan.Ideal {
@@ -454,7 +455,7 @@ func (x *search) cell(th *theme.Theme, q question, r *row) table.Cell {
 	}
 }
 
-// title is the head of that column, "" where nobody asked.
+// title returns the heading of that column, "" if nobody asked.
 func (x *search) title(q question) string {
 	switch b := x.found[q]; {
 	case b == nil:

@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// batches opens the view, asks for the largest batch as if recorded at sizes, and returns what was sent
+// batches opens the view, asks for the largest batch as if recorded at sizes, and returns the messages sent
 // before.
 func batches(t *testing.T, f *plannertest.Planner, sizes string) (*viewtest.Screen, *managers.View) {
 	t.Helper()
@@ -93,7 +93,7 @@ func TestWithoutABudgetTheLargestBatchAsksForTheMemoryThatThereIs(t *testing.T) 
 	}
 }
 
-// lengths opens two recordings of one batch at two sequence lengths and answers what they were recorded at.
+// lengths opens two recordings of one batch at two sequence lengths and types their sizes.
 func lengths(t *testing.T) (*viewtest.Screen, *managers.View, leaf.PickMsg) {
 	t.Helper()
 	short, long := watchedStep(t, 1), watchedStep(t, 2)

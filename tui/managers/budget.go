@@ -14,8 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// The range of budgets that keys and mouse reach, in % of what a step holds at its peak; typing reaches
-// any.
+// The range of budgets that keys and mouse reach, in % of a step's peak; typing reaches any.
 const (
 	leastShare = 1
 	mostShare  = 150
@@ -34,14 +33,15 @@ type budget struct {
 	dragging bool
 }
 
-// settledMsg says that the budget has rested since a change.
+// settledMsg says that the budget has not changed for a moment.
 type settledMsg struct {
 	budget *budget
 	number int
 }
 
-// settle takes what is planned for, and reports whether that is another training than before: then it is what
-// makes sense there. The budget is the GPU's, and stays with a training from step to step.
+// settle switches to a setup, and reports whether it belongs to another training than before: then the budget
+// is reset to a sensible one. Otherwise the budget stays, because it is the GPU's and does not depend on the
+// step.
 func (b *budget) settle(st *setup) (other bool) {
 	b.moving = false
 	if b.of == st.device {
@@ -69,7 +69,7 @@ func (b *budget) next(st *setup, by int) int64 {
 	return st.share(int64(min(max(at*n, leastShare), mostShare)))
 }
 
-// set changes the budget and returns the message that says, where it moves, that it has rested.
+// set changes the budget and returns the message to send once it has settled, if it is being dragged.
 func (b *budget) set(st *setup, bytes int64, moves bool) settledMsg {
 	b.bytes, b.of, b.moving = bytes, st.device, moves
 	b.number++
@@ -125,8 +125,8 @@ func parseBudget(text string, whole int64) (int64, error) {
 	return n, nil
 }
 
-// mouse handles what is meant for the slider: where it leads to, to a whole percent. ok is false for anything
-// else.
+// mouse handles mouse events for the slider, and returns the budget that they lead to, to a whole percent. ok
+// is false for other events.
 func (b *budget) mouse(st *setup, msg tea.MouseMsg) (to int64, ok bool) {
 	m := msg.Mouse()
 	switch msg.(type) {

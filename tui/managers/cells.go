@@ -25,28 +25,28 @@ func (k *ranking) scaleOf(q question) int64 {
 	return top + top/16
 }
 
-// sheet is one drawing of the table: what it shows beside the rows.
+// sheet is one drawing of the table: what it shows besides the rows.
 type sheet struct {
 	*ranking
 	*leaf.State
 	q     question
 	scale int64                            // bytes at the right end of bars
 	size  func(int64) string               // prints footprints in one unit
-	mark  func(r *row) string              // stands behind a row's switch
+	mark  func(r *row) string              // the text after a row's switch
 	more  func(r *row, col int) table.Cell // the columns that others know
-	// trained is what a row's plan came to in the training, nil where that was not measured.
+	// trained returns how a row's plan did in the training, nil if that was not measured.
 	trained func(r *row) *replay.Result
-	// batch and target are the titles of those, "" where they say nothing.
+	// batch and target are the titles of those columns, "" if they are empty.
 	batch, target string
 	progress      func(name string) headway
-	// running says that somebody plans, awaited that answers are still to come.
+	// running says that planning is in progress, awaited that answers are still to come.
 	running, awaited bool
 }
 
 func (x *sheet) draw(c *canvas.Canvas, at canvas.Rect) {
 	x.headings()
 	x.table.Draw(c, at, x.Theme, x.cell)
-	if at.H != x.height { // the sentence or the window has another height: what is chosen stays in sight
+	if at.H != x.height { // the height of the sentence or the window changed: keep the chosen row in sight
 		x.height = at.H
 		x.show(x.table.Selected())
 		c.Fill(at, ' ', x.Theme.Text)
@@ -55,7 +55,7 @@ func (x *sheet) draw(c *canvas.Canvas, at canvas.Rect) {
 	x.markBars(c)
 }
 
-// headings hides the columns in which nothing stands and names the others.
+// headings hides empty columns and names the others.
 func (x *sheet) headings() {
 	cols := x.table.Columns
 	var footprints []int64
@@ -85,7 +85,7 @@ func (x *sheet) headings() {
 	}
 }
 
-// cell is what stands in one cell of the table.
+// cell returns one cell of the table.
 func (x *sheet) cell(i, col int) table.Cell {
 	th, r := x.Theme, &x.rows[i]
 	m := r.m
@@ -169,7 +169,7 @@ func (x *sheet) emptyCell(i, col int) table.Cell {
 		return x.why(i)
 	}
 	switch h := x.progress(m.Info.Name); {
-	case h.waits, m.on && !h.planning && x.running: // what was switched on meanwhile comes after the others
+	case h.waits, m.on && !h.planning && x.running: // managers switched on meanwhile come after the others
 		return table.Cell{Text: "waits its turn", Style: th.Faint, Span: true}
 	case h.planning && h.String() == "":
 		return table.Cell{Text: "planning …", Style: th.Dim, Span: true}
@@ -194,7 +194,7 @@ func (x *sheet) why(i int) table.Cell {
 	return table.Cell{Text: why, Style: style, Span: true}
 }
 
-// waiting stands in the column fits while a new answer is on its way.
+// waiting is shown in the column fits while a new answer is on its way.
 func (x *sheet) waiting(m *manager) table.Cell {
 	if h := x.progress(m.Info.Name); h.percent > 0 {
 		return table.Cell{Text: fmt.Sprintf("%d%%", h.percent), Style: x.Theme.Dim}
@@ -205,8 +205,8 @@ func (x *sheet) waiting(m *manager) table.Cell {
 	return table.Cell{Text: "–", Style: x.Theme.Faint}
 }
 
-// measured is the cell of a row whose plan was carried out in the training: as it came out, where that was
-// measured, and the plan's cell elsewhere. A training is planned for again, so the plan may be another one.
+// measured returns the cell of a row whose plan was carried out in the training: the measured figure where
+// there is one, otherwise the plan's cell. A training is planned for again, so the plan may be another one.
 func (x *sheet) measured(r *row, t *replay.Result, col int, planned table.Cell) table.Cell {
 	m := &t.Measurement
 	or := func(text string, zero bool) table.Cell {
@@ -308,7 +308,7 @@ func (x *sheet) figure(r *row, col int) table.Cell {
 	return table.Cell{Text: " "}
 }
 
-// planningTime prints how long planning took, "–" where that was not measured.
+// planningTime prints how long planning took, "–" if that was not measured.
 func planningTime(d time.Duration) string {
 	if d <= 0 {
 		return "–"
@@ -332,7 +332,7 @@ func (x *sheet) markBars(c *canvas.Canvas) {
 		old := c.StyleOf(cell.Style)
 		style := x.Theme.Cursor
 		style.BG = old.BG
-		if cell.Rune == '█' && !x.Theme.Mono { // within the bar: the line stands on it
+		if cell.Rune == '█' && !x.Theme.Mono { // within the bar: draw the line over it
 			style.BG = old.FG
 			style.FG = x.Theme.Selected.BG
 		}

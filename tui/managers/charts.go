@@ -17,7 +17,7 @@ type spot struct {
 	of   rowKey
 }
 
-// usageArea is where the curves were drawn, so that a click finds the nearest.
+// usageArea records where the curves were drawn, so that a click finds the nearest.
 type usageArea struct {
 	area   canvas.Rect
 	high   int64
@@ -29,7 +29,7 @@ type usageArea struct {
 // charts are memory over time and the trade-off, and where things were drawn in them. They know no other
 // part of the view.
 type charts struct {
-	pareto bool // where there is room for one chart, it is the trade-off
+	pareto bool // if there is room for one chart only, it is the trade-off
 	one    bool // there was room for one at the last Draw
 	spots  []spot
 	usage  usageArea
@@ -42,18 +42,17 @@ type picture struct {
 	all            roster
 	rows           []row
 	chosen, winner rowKey
-	trail          []point // where the chosen manager stood under other budgets
+	trail          []point // the positions of the chosen manager under other budgets
 	running        bool    // somebody plans
 }
 
-// clear forgets what was drawn where.
+// clear forgets the positions of the last drawing.
 func (v *charts) clear() { v.spots, v.usage = v.spots[:0], usageArea{} }
 
 // leastChart is the height below which no chart is drawn.
 const leastChart = 5
 
-// draw draws memory over time beside the trade-off, or the one that was chosen where there is room for
-// one.
+// draw draws memory over time beside the trade-off, or only the selected chart if there is room for one.
 func (v *charts) draw(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	v.one = false
 	st := x.q.setup
@@ -74,7 +73,7 @@ func (v *charts) draw(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	v.one = st.p.HasTimes
 }
 
-// drawn are the rows that have something to draw, the chosen one last: it lies over the others.
+// drawn returns the rows that have something to draw, the chosen one last so that it is on top.
 func (x *picture) drawn() []*row {
 	var list []*row
 	for i := range x.rows {
@@ -100,12 +99,12 @@ func (x *picture) worth(r *row) int {
 	return 0
 }
 
-// net is what the budget leaves for the plan, 0 without a budget.
+// net returns what the budget leaves for the plan, 0 without a budget.
 func (x *picture) net() int64 { return x.q.net() }
 
 // drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest
-// in their tones, the others quietly behind them, the budget as a line, and below what the selected one
-// copies.
+// in their colours, the others muted behind them, the budget as a line, and below them the copies of the
+// selected one.
 func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	list := x.drawn()
 	if len(list) == 0 {
@@ -114,7 +113,7 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	}
 	top := list[len(list)-1]
 	sh := top.result.shape
-	lanes := 0 // where any of the plans copies: the axes stay where they are when another is chosen
+	lanes := 0 // kept if any plan copies, so that the axes stay in place when another is chosen
 	copies := func(r *row) bool { return r.result.shape.out != nil || r.result.shape.in != nil }
 	if at.H >= 9 && slices.ContainsFunc(list, copies) {
 		lanes = 2
@@ -126,8 +125,8 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	for _, r := range list {
 		shortest = min(shortest, r.result.shape.span)
 	}
-	// An iteration that takes twice as long does not squeeze the others, unless one looks at it; nor does the
-	// axis move with the choice.
+	// An iteration that takes twice as long must not squeeze the others, unless it is the chosen one. Nor
+	// must the axis move with the choice.
 	for _, r := range list {
 		sh := r.result.shape
 		plot.High = max(plot.High, slices.Max(sh.usage))
@@ -177,7 +176,7 @@ func stretch(sh *shape, span int64) []int64 {
 	return out
 }
 
-// sampleAt returns the samples of a shape that lie in the i-th of n stretches of an axis.
+// sampleAt returns the samples of a shape in the i-th of n stretches of an axis.
 func sampleAt(sh *shape, span int64, i, n int) (from, to int) {
 	f := float64(span) / float64(sh.span) * curves.Samples / float64(n)
 	from = int(float64(i) * f)
@@ -195,7 +194,7 @@ func (x *picture) drawBudgetLine(c *canvas.Canvas, f chart.Frame) {
 		}
 	}
 	label := " budget "
-	for at := f.Area.X + f.Area.W - len(label) - 1; at >= f.Area.X; at-- { // where it hides no curve
+	for at := f.Area.X + f.Area.W - len(label) - 1; at >= f.Area.X; at-- { // a place where it hides no curve
 		free := true
 		for k := range len(label) {
 			free = free && c.At(at+k, y).Rune == '╌' || c.ASCII() && free && c.At(at+k, y).Rune == '-'
@@ -245,7 +244,7 @@ func (x *picture) drawNoCharts(c *canvas.Canvas, at canvas.Rect) {
 }
 
 // drawTradeOff draws memory against step time: digits for the rows of the frontier, dots for the rest, and
-// for the selected manager a small dot for every budget that was asked for.
+// for the selected manager a small dot for every budget asked about.
 func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	list := x.drawn()
 	if len(list) == 0 {
@@ -305,7 +304,7 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	v.nameSpot(c, area, x, beyond)
 }
 
-// drawSpot draws a row's mark; where another has the place, a digit takes the next free cell beside it.
+// drawSpot draws a row's mark. If another mark is in its place, a digit takes the next free cell beside it.
 func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *row, x, y int, beyond bool) {
 	k := r.key()
 	taken := func(x int) bool {
@@ -338,7 +337,7 @@ func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *ro
 	v.spots = append(v.spots, spot{x, y, k})
 }
 
-// nameSpot writes the name of the chosen manager where it hides no mark, and how far beyond the axis it is.
+// nameSpot writes the name of the chosen manager where it hides no mark, and how far beyond the axis it lies.
 func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyond string) {
 	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == of.chosen })
 	if i < 0 {
@@ -360,8 +359,8 @@ func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyon
 	}
 }
 
-// rangeOf is what the axes of the trade-off show: all footprints, and overheads up to those that anybody
-// would take; slower ones stand at the upper edge.
+// rangeOf returns the ranges of the trade-off's axes: all footprints, and all acceptable overheads; slower
+// rows appear at the upper edge.
 func (x *picture) rangeOf(list []*row) (low, high int64, slow float64) {
 	low, high = list[0].result.Measurement.Footprint, 0
 	var times []float64

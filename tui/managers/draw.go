@@ -53,8 +53,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 // head is the room that the sentence took, in a view of w by h cells.
 type head struct{ w, h, rows int }
 
-// draw writes the sentence and returns the rows that are kept for it: as many as the longest so far took in
-// this room, so that nothing below moves while one drags the budget or results come in.
+// draw writes the sentence and returns the number of rows reserved for it: as many as the longest one so far
+// took in this room, so that nothing below moves while the budget is dragged or results come in.
 func (x *head) draw(s *leaf.State, c *canvas.Canvas, text string) int {
 	if w, h := c.Size(); x.w != w || x.h != h {
 		*x = head{w: w, h: h}
@@ -63,8 +63,8 @@ func (x *head) draw(s *leaf.State, c *canvas.Canvas, text string) int {
 	return x.rows
 }
 
-// tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need
-// the rest.
+// tableRows gives the table all its rows if there is room, otherwise a little more than half of the room: the
+// charts need the rest.
 func tableRows(want, room int) int {
 	switch {
 	case room < 8:
@@ -79,7 +79,7 @@ func tableRows(want, room int) int {
 	return min(want, room*11/20)
 }
 
-// headline is the one-sentence answer, or how far it is.
+// headline returns the one-sentence answer, or the progress towards it.
 func (v *View) headline(s *leaf.State) string {
 	q, ok := v.question(s)
 	if !ok {
@@ -113,7 +113,7 @@ func (v *View) headline(s *leaf.State) string {
 	return text
 }
 
-// newSheet gathers what the table shows of the other parts.
+// newSheet collects what the table shows from the other parts.
 func newSheet(v *View, s *leaf.State, q question) *sheet {
 	x := &sheet{
 		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
@@ -130,8 +130,8 @@ func newSheet(v *View, s *leaf.State, q question) *sheet {
 	return x
 }
 
-// asItIs says that a training on a CPU needs no plan for a budget, "" where it may need one. What a GPU's
-// allocator would hold may still be more.
+// asItIs says that a training on a CPU needs no plan for a budget, "" if it may need one. A GPU's allocator
+// might still hold more.
 func asItIs(u timeline.Units, q question) string {
 	if q.budget <= 0 || !replay.FitsAsItIs(q.setup.device, q.setup.live, q.net()) {
 		return ""

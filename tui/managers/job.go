@@ -9,11 +9,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// job is work in the background that has news of kind T: it is told under a lock, and taken by the event
-// loop.
+// job is work in the background that sends news of kind T: the work adds news under a lock, and the event
+// loop takes it.
 type job[T any] struct {
 	cancel context.CancelFunc
-	ended  bool // it came to its end, failed, or was stopped; of the event loop alone
+	ended  bool // it finished, failed or was stopped; only the event loop uses it
 
 	mu    sync.Mutex
 	fresh []T
@@ -39,7 +39,7 @@ func (n jobMsg[T]) more() bool { return !n.done }
 // Panic implements leaf.Panicked.
 func (n jobMsg[T]) Panic() (value any, stack []byte) { return n.fault, n.stack }
 
-// start begins the work and returns the command that brings its first news.
+// start starts the work and returns the command that delivers its first news.
 func (j *job[T]) start(work func(ctx context.Context) error) tea.Cmd {
 	ctx, cancel := context.WithCancel(context.Background())
 	j.cancel, j.wake, j.finished = cancel, make(chan struct{}, 1), make(chan struct{})
@@ -76,7 +76,7 @@ func (j *job[T]) tell(n T) {
 	}
 }
 
-// take returns what was told since it was asked last, and what made the work fail.
+// take returns the news since the last call, and the error with which the work failed.
 func (j *job[T]) take() ([]T, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,7 +99,7 @@ func (j *job[T]) news() tea.Msg {
 	}
 }
 
-// stop ends the work; what it told stays.
+// stop ends the work; its news stays.
 func (j *job[T]) stop() {
 	if !j.ended {
 		j.cancel()

@@ -1,9 +1,9 @@
-// Package managers is the view that compares memory managers: what each would make of one iteration of the
-// recording under a budget that one can drag, which is the fastest that fits, and, one step further in, what
-// a plan does with every buffer.
+// Package managers is the view that compares memory managers: what each would do with one iteration of the
+// recording under a budget that can be dragged, which of those that fit is the fastest, and, one level down,
+// what a plan does with every buffer.
 //
-// It plans nothing itself: a [Planner] does, off the event loop. What is on the screen is always an answer to
-// the question on the screen, or says that it is an older one.
+// It plans nothing itself: a [Planner] does, off the event loop. What is on the screen always answers the
+// question on the screen, or says that it is an older answer.
 package managers
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// accesses is the poorest kind of recording that serves managers which move buffers.
+// accesses is the least detailed kind of recording that suffices for managers that move buffers.
 const accesses = traces.Accesses
 
 // View compares managers. It implements leaf.View.
@@ -41,7 +41,7 @@ type View struct {
 	keys   keys
 }
 
-// New returns the view; with a nil planner it says that it has none.
+// New returns the view. With a nil planner it says that there is none.
 func New(p Planner) *View {
 	v := &View{pacer: pacer{After: tea.Tick}, subject: subject{with: p}, ranking: newRanking(),
 		keys: newKeys()}
@@ -100,7 +100,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return tea.Batch(cmd, v.tick(v.planning.run != nil || v.search.running() || v.training.timed()))
 }
 
-// takeNews takes what work in the background has to say; ok is false for anything else.
+// takeNews handles news from background work; ok is false for any other message.
 func (v *View) takeNews(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch {
 	case v.subject.setups.Take(msg):
@@ -137,8 +137,8 @@ func (v *View) takeNews(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	return nil, false
 }
 
-// takeChoice takes what was chosen or typed in a dialog of the view's, that the budget has rested, and that
-// what the views show has changed; ok is false for anything else.
+// takeChoice handles choices and input from the view's dialogs, and messages that the budget has settled or
+// that what the views show has changed; ok is false for any other message.
 func (v *View) takeChoice(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case batchMsg:
@@ -218,10 +218,10 @@ func (v *View) takeInput(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// ask asks for what is to be planned, and goes on where that is known.
+// ask requests the setup for the current device, and continues once it is known.
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	d := deviceOf(s)
-	if v.budget.of != nil && v.budget.of != d { // what was under way is about the old device
+	if v.budget.of != nil && v.budget.of != d { // the current work is about the old device
 		v.planning.stop()
 		v.search.stop()
 		v.measuring.stop()
@@ -243,8 +243,8 @@ func (v *View) question(s *leaf.State) (question, bool) {
 	return question{st, v.budget.bytes}, st != nil
 }
 
-// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
-// rested, at once where it was said for good.
+// setBudget changes the question. Kept answers appear at once. Otherwise planning begins when the budget has
+// settled, or at once if now is set.
 func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	st := v.subject.setup(deviceOf(s))
 	if st == nil || bytes == v.budget.bytes {
@@ -262,19 +262,20 @@ func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 	return tea.Batch(v.refresh(s), wait)
 }
 
-// restsFor is how long the budget rests before planning for it begins: while one drags it nobody plans.
+// restsFor is how long the budget must not change before planning begins: nothing is planned while it is
+// dragged.
 const restsFor = 150 * time.Millisecond
 
 type (
-	// budgetMsg is what was typed as a budget.
+	// budgetMsg is a typed budget.
 	budgetMsg struct{ bytes int64 }
-	// hardwareMsg is what was chosen to plan for.
+	// hardwareMsg is the hardware chosen to plan for.
 	hardwareMsg struct{ index int }
-	// besideMsg looks inside of the chosen plan and of another one beside it.
+	// besideMsg opens the chosen plan in detail with another one beside it.
 	besideMsg struct{ key rowKey }
 )
 
-// refresh rebuilds the rows from what is known, and asks for the sentence.
+// refresh rebuilds the rows from what is known, and requests the sentence.
 func (v *View) refresh(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok {
@@ -294,7 +295,7 @@ func (v *View) refresh(s *leaf.State) tea.Cmd {
 	return v.askSentence(s)
 }
 
-// askSentence asks for the sentence about what is known.
+// askSentence requests the sentence about what is known.
 func (v *View) askSentence(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok {
@@ -357,7 +358,7 @@ func (v *View) Status(s *leaf.State) string {
 	return text
 }
 
-// Copy implements leaf.Copier: the sentence, and what a training makes of a plan.
+// Copy implements leaf.Copier: it copies the sentence, and how a training does with a plan.
 func (v *View) Copy(s *leaf.State) (text, what string) {
 	if v.inside != nil {
 		return "", ""

@@ -21,26 +21,26 @@ import (
 
 // Plans on a real device.
 //
-// What the simulator says is a promise; a device can be asked to keep it. That takes seconds a plan and the
-// whole device, so nothing is measured unasked: one chooses a target and says go. What was measured stands
-// beside what was simulated, in columns of its own, and is kept by the same question and device.
+// The simulator makes predictions; a device can check them. That takes seconds per plan and the whole device,
+// so measuring starts only on request: the user chooses a target and starts it. Measured figures have columns
+// of their own beside the simulated ones, and are kept by question and device.
 
-// Target is what plans can be carried out on beside the simulator.
+// Target is something besides the simulator that can carry plans out.
 type Target struct {
-	// Name is cuda:0; About says what it is.
+	// Name is a name such as cuda:0; About describes the target.
 	Name, About string
-	// Why says why it cannot be used, "" where it can.
+	// Why says why it cannot be used, "" if it can.
 	Why string
 }
 
 // Measurer is a [Planner] that also carries plans out on devices.
 type Measurer interface {
-	// Targets lists the devices, those that cannot be used with the reason, and the training that is watched,
-	// where there is one, as live.
+	// Targets lists the devices, with the reason for those that cannot be used, and the watched training as
+	// live, if there is one.
 	Targets(ctx context.Context) []Target
-	// Measure is [replay.Comparison.Measure] on a device, by its name. A training is described and planned
-	// for again, with the managers that the comparison has results of: beside each result of its own come
-	// what the simulator says of the same plan.
+	// Measure is [replay.Comparison.Measure] on the named device. A training is described and planned for
+	// again, with the managers that have results in the comparison. Each of its results comes with the
+	// simulator's prediction for the same plan.
 	Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error
 }
 
@@ -50,8 +50,8 @@ type measures struct {
 	total int
 	live  bool // of a training that runs
 	by    map[resultKey]replay.Result
-	told  map[resultKey]replay.Result // what the simulator says where the plans are not those of the table
-	now   replay.Progress             // what it does at this moment
+	told  map[resultKey]replay.Result // the simulator's predictions for plans that differ from the table's
+	now   replay.Progress             // what it is doing now
 }
 
 type (
@@ -65,13 +65,13 @@ type (
 	}
 	// targetsMsg are the targets that were found.
 	targetsMsg struct{ list []Target }
-	// targetMsg is the one that was chosen, "" for the simulator alone.
+	// targetMsg is the chosen target, "" for the simulator alone.
 	targetMsg struct{ name string }
 )
 
-// measuring carries plans out on a target and keeps what was measured. It knows no other part of the view.
+// measuring carries plans out on a target and keeps the results. It knows no other part of the view.
 type measuring struct {
-	with   Measurer // nil where nothing can be measured
+	with   Measurer // nil if nothing can be measured
 	target string   // what carries plans out beside the simulator, "" for nothing
 	found  map[measureKey]*measures
 	busy   chan struct{} // holds one element while something is being measured
@@ -121,7 +121,7 @@ func (m *measuring) offer(list []Target) tea.Cmd {
 			"The simulator always answers too."})
 }
 
-// choose takes a target; what is measured on another goes on being kept, but not being made.
+// choose switches to a target. Results of other targets stay, but no more are made.
 func (m *measuring) choose(name string) tea.Cmd {
 	m.stop()
 	m.target = name
@@ -132,9 +132,9 @@ func (m *measuring) choose(name string) tea.Cmd {
 		"; R plans again"})
 }
 
-// begin measures the plans of rows, what stands on top first, that were not measured yet, all of them again
-// where all were. c is the comparison that they come from. It stops what is being measured for any other
-// question, and waits until that has left the device: two at once would slow each other down.
+// begin measures the plans of rows that were not measured yet, in the order of the table, or all again if all
+// were. c is the comparison that they come from. It stops measuring for any other question, and waits until
+// that has left the device: two at once would slow each other down.
 func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd {
 	key := measureKey{q, m.target}
 	old := m.found[key]
@@ -192,7 +192,7 @@ func unmeasured(rows []*row, live bool, measured *measures) []replay.Result {
 // live reports whether the target is the training that is watched.
 func (m *measuring) live() bool { return m.target == liveTarget }
 
-// key is what a result is kept by: a training runs what eager PyTorch can, whatever the row stands for.
+// key returns the key of a result: a training runs what eager PyTorch can, whatever the row is for.
 func (x *measures) key(r *replay.Result) resultKey {
 	if x.live {
 		return resultKey{r.Info.Name, plan.TorchEager}
@@ -200,8 +200,8 @@ func (x *measures) key(r *replay.Result) resultKey {
 	return resultKey{r.Info.Name, r.Executor}
 }
 
-// take takes what targets there are, and what one has to say, unless it was stopped; ok is false for anything
-// else.
+// take handles the list of targets, and the news of a measurement unless it was stopped; ok is false for any
+// other message.
 func (m *measuring) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case targetsMsg:
@@ -243,7 +243,7 @@ func (m *measuring) onNews(msg jobMsg[replay.Progress]) tea.Cmd {
 	return nil
 }
 
-// stop ends what is being measured; what was measured stays.
+// stop ends the current measurement; its results stay.
 func (m *measuring) stop() {
 	for _, x := range m.found {
 		x.stop()
@@ -260,15 +260,15 @@ func (m *measuring) running() bool {
 	return false
 }
 
-// keep forgets what is about anything but a setup.
+// keep drops everything that is not about a setup.
 func (m *measuring) keep(st *setup) {
 	maps.DeleteFunc(m.found, func(k measureKey, _ *measures) bool { return k.of.setup != st })
 }
 
-// known returns what was measured for a question on the target in force, nil where nobody asked.
+// known returns the results for a question on the current target, nil if nobody asked.
 func (m *measuring) known(q question) *measures { return m.found[measureKey{q, m.target}] }
 
-// of returns what was measured of a row's plan; ok is false where it was not.
+// of returns the measured result of a row's plan; ok is false if there is none.
 func (m *measuring) of(q question, r *row) (x replay.Result, ok bool) { return m.known(q).of(r) }
 
 func (x *measures) of(r *row) (y replay.Result, ok bool) {
@@ -282,7 +282,7 @@ func (x *measures) of(r *row) (y replay.Result, ok bool) {
 	return y, ok && y.Plan == r.result.Plan
 }
 
-// predicted is what the simulator says of the plan that was measured for a row with a result.
+// predicted returns the simulator's prediction for the plan that was measured for a row with a result.
 func (m *measuring) predicted(q question, r *row) *replay.Result {
 	if x := m.known(q); x != nil {
 		if y, ok := x.told[x.key(&r.result.Result)]; ok {
@@ -292,7 +292,7 @@ func (m *measuring) predicted(q question, r *row) *replay.Result {
 	return &r.result.Result
 }
 
-// cell is what stands in the columns of measured figures.
+// cell returns a cell of a column of measured figures.
 func (m *measuring) cell(th *theme.Theme, q question, r *row, col int, size func(int64) string) table.Cell {
 	now := m.known(q)
 	x, ok := now.of(r)
@@ -319,7 +319,7 @@ func (m *measuring) cell(th *theme.Theme, q question, r *row, col int, size func
 	return cell
 }
 
-// busyWith reports whether a row's plan is what is being measured at this moment.
+// busyWith reports whether a row's plan is being measured now.
 func (x *measures) busyWith(r *row) bool {
 	if x == nil || x.ended || x.now.Done || r.result == nil || x.now.Manager != r.m.Info.Name {
 		return false
@@ -330,8 +330,8 @@ func (x *measures) busyWith(r *row) bool {
 	return r.of == plan.Ideal
 }
 
-// status says of a row what was measured, beside what was simulated, and what the counters of the run show
-// where the two differ.
+// status returns a row's measured figures beside the simulated ones, and what the counters of the run show if
+// they differ.
 func (m *measuring) status(u timeline.Units, q question, r *row) string {
 	x, ok := m.of(q, r)
 	if !ok {
@@ -361,8 +361,8 @@ func (m *measuring) status(u timeline.Units, q question, r *row) string {
 	return text
 }
 
-// text says how far measuring is, or why it failed for the answer, which is the row of a key; "" for neither.
-// What was measured is in the sentence.
+// text says how far measuring is, or why it failed for the answer, the row with a key; "" for neither. The
+// results are in the sentence.
 func (m *measuring) text(q question, rows []row, answer rowKey) string {
 	now := m.known(q)
 	switch {
@@ -384,8 +384,8 @@ func (m *measuring) text(q question, rows []row, answer rowKey) string {
 	return ""
 }
 
-// results are what was measured for a question on the target in force, and what the simulator says of plans
-// that were made for that.
+// results returns the measured results for a question on the current target, and the predictions for plans
+// that were made for them.
 func (m *measuring) results(q question) (list, replanned []replay.Result) {
 	x := m.known(q)
 	if x == nil {
@@ -402,7 +402,7 @@ func (m *measuring) results(q question) (list, replanned []replay.Result) {
 	return list, replanned
 }
 
-// headway says how far measuring is.
+// headway returns how far measuring is.
 func (x *measures) headway(target string) string {
 	done := x.now.Part
 	if x.now.Done {

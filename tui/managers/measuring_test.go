@@ -49,8 +49,7 @@ func measuringOn(p Planner) measuring {
 	return m
 }
 
-// slowDevice stays inside of a step until leave is closed, also where it is asked to stop, and then until it
-// is stopped.
+// slowDevice stays inside a step until leave is closed, even if asked to stop, and then until it is stopped.
 type slowDevice struct {
 	Planner
 	inside atomic.Int32
@@ -79,7 +78,7 @@ func answered(names ...string) (question, []*row) {
 	return question{&setup{p: plantest.Chain(4, 1<<20, 1e6)}, 8 << 20}, rows
 }
 
-// measured runs what was begun to its end and returns what was said last to others.
+// measured runs a measurement to its end and returns its last message to others.
 func measured(t *testing.T, m *measuring, q question, rows []*row) any {
 	t.Helper()
 	for cmd := m.begin(q, replay.Comparison{Problem: q.setup.p}, rows); cmd != nil; {
@@ -158,7 +157,7 @@ func TestADeviceHasOneMeasurementAtATime(t *testing.T) {
 		d := &slowDevice{leave: make(chan struct{})}
 		m := measuringOn(d)
 		q, rows := answered("ours")
-		for range kept + 2 { // so many that the first ones are forgotten
+		for range kept + 2 { // enough that the first ones are forgotten
 			q.budget++
 			go m.begin(q, replay.Comparison{}, rows)()
 			synctest.Wait()

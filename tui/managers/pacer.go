@@ -21,7 +21,7 @@ type pacer struct {
 // tickMsg says that a second has passed.
 type tickMsg struct{ pacer *pacer }
 
-// pace lets newsEvery pass before what waits for the news behind msg.
+// pace waits newsEvery before the command next, which waits for the news after msg.
 func (p *pacer) pace(msg tea.Msg, next tea.Cmd) tea.Cmd {
 	if n, ok := msg.(interface{ more() bool }); !ok || !n.more() || next == nil {
 		return next

@@ -21,20 +21,20 @@ import (
 
 // Planning in the background.
 //
-// Problem: planning with a dozen managers takes from a blink to minutes; meanwhile the budget is dragged,
-// managers are switched on and off, the screen wants sixty frames a second, and no answer may ever be shown
-// beside a question that it does not answer.
+// Problem: planning with a dozen managers takes from an instant to minutes. Meanwhile the user drags the
+// budget and switches managers on and off, the screen should draw sixty frames a second, and an answer must
+// never appear beside a question that it does not answer.
 //
-// Way chosen: answers are kept by what they answer (problem, budget, manager), and the view draws what is
-// kept for the question in force. There is at most one run at a time, for the managers of the question in
-// force that have no answer yet; a run writes its news under a lock and a command that waits for some
-// brings it to the event loop, ten times a second at most. A run of another budget is cancelled when the
-// budget changes, and what it still says is dropped: its pointer is its generation. While the budget is
-// being dragged nothing is started: a run begins when it has rested for a moment, or at once where all
-// answers are kept. Memory is bounded: of the budgets asked for, those looked at longest ago go.
+// Approach: answers are kept by what they answer (problem, budget, manager), and the view draws those kept
+// for the current question. There is at most one run at a time, for the managers of the current question that
+// have no answer yet. A run writes its news under a lock, and a command that waits for news brings it to the
+// event loop, at most ten times a second. If the budget changes, the run is cancelled and its later news is
+// dropped: its pointer is its generation. While the budget is being dragged nothing is started. A run begins
+// once the budget has settled; no run is needed if all answers are kept. Memory is bounded: the answers for
+// the budgets looked at longest ago are dropped.
 //
-// Rejected: one message a progress report (thousands a second from some planners, each a frame); one question
-// for all managers (switching one on would plan with all again).
+// Rejected: one message per progress report (thousands a second from some planners, each a frame); one
+// question for all managers (switching one on would plan with all again).
 
 // result is one manager's result under one executor, with what charts draw of it.
 type result struct {
@@ -42,7 +42,7 @@ type result struct {
 	shape *shape
 }
 
-// answers are what is known about a question, by manager.
+// answers are the known answers to a question, by manager.
 type answers struct {
 	by            map[string][]result
 	err           error // concerns all managers: a budget that nothing can meet
@@ -50,11 +50,11 @@ type answers struct {
 	used          int // when it was looked at last
 }
 
-// kept is how many questions' answers are kept: a plan and what was measured take up to a few megabytes a
-// manager.
+// kept is the number of questions whose answers are kept: a plan and its measurement take up to a few
+// megabytes per manager.
 const kept = 24
 
-// point is what stays of a result when it is forgotten: where it stood in the trade-off.
+// point is what remains of a result when it is dropped: its position in the trade-off.
 type point struct{ footprint, step int64 }
 
 // run is one comparison under way.
@@ -68,16 +68,16 @@ type run struct {
 // planNews is news of one manager; net and baseline are the whole comparison's, and come last, of no manager.
 type planNews struct {
 	replay.Progress
-	digested      []result // what was found, once it is done
+	digested      []result // the results, once the run is done
 	net, baseline int64
 }
 
-// begin starts a run and returns the command that brings its first news.
+// begin starts a run and returns the command that delivers its first news.
 func begin(pl Planner, of question, names []string) (*run, tea.Cmd) {
 	r := &run{of: of, names: names, progress: map[string]replay.Progress{}}
 	return r, r.start(func(ctx context.Context) error {
 		c, err := pl.Compare(ctx, of.setup.p, names, of.budget, func(u replay.Progress) {
-			if ctx.Err() != nil { // what a manager says when it is stopped is no result
+			if ctx.Err() != nil { // what a manager returns when it is stopped is no result
 				return
 			}
 			n := planNews{Progress: u}
@@ -108,7 +108,7 @@ type planning struct {
 type sentenceKey struct {
 	of      question
 	version int
-	among   string // the managers that are compared, and what was measured of their plans
+	among   string // the compared managers, and the measurements of their plans
 	units   timeline.Units
 }
 
@@ -116,7 +116,7 @@ func newPlanning(p Planner) planning {
 	return planning{with: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}}
 }
 
-// take takes what the run in force has to say; ok is false for anything else.
+// take handles the news of the current run; ok is false for any other message.
 func (p *planning) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	news, ok := msg.(jobMsg[planNews])
 	if !ok {
@@ -152,7 +152,7 @@ func (p *planning) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	return nil, true
 }
 
-// answersTo returns what is kept for a question, and lets the oldest go where there are too many.
+// answersTo returns the answers to a question, and drops the oldest question if there are too many.
 func (p *planning) answersTo(q question) *answers {
 	p.looks++
 	a := p.answers[q]
@@ -174,7 +174,7 @@ func (p *planning) answersTo(q question) *answers {
 	return a
 }
 
-// remember keeps where a manager stood under a budget, for its curve in the trade-off.
+// remember keeps a manager's position under a budget, for its curve in the trade-off.
 func (p *planning) remember(q question, list []result) {
 	for i := range list {
 		r := &list[i]
@@ -189,7 +189,7 @@ func (p *planning) remember(q question, list []result) {
 	}
 }
 
-// trail is where a manager stood under other budgets than a question's.
+// trail returns a manager's positions under other budgets than a question's.
 func (p *planning) trail(q question, all roster, k rowKey) []point {
 	if k.manager < 0 {
 		return nil
@@ -203,7 +203,7 @@ type trailKey struct {
 	executor plan.Executor
 }
 
-// missing are those of the named managers that have no answer to a question yet.
+// missing returns those of the named managers that have no answer to a question yet.
 func (p *planning) missing(q question, names []string) []string {
 	a := p.answersTo(q)
 	if a.err != nil {
@@ -215,7 +215,7 @@ func (p *planning) missing(q question, names []string) []string {
 	})
 }
 
-// start plans with those of the named managers that have no answer yet, unless that is under way or was
+// start plans with those of the named managers that have no answer yet, unless that is already running or was
 // stopped.
 func (p *planning) start(q question, names []string) (cmd tea.Cmd) {
 	if p.stopped || p.run != nil && p.run.of == q {
@@ -228,7 +228,7 @@ func (p *planning) start(q question, names []string) (cmd tea.Cmd) {
 	return cmd
 }
 
-// stop cancels the run under way: what it still says is dropped.
+// stop cancels the current run: its later news is dropped.
 func (p *planning) stop() {
 	if p.run != nil {
 		p.run.job.stop()
@@ -242,18 +242,18 @@ func (p *planning) toggle(m *manager) {
 	switch {
 	case m.on:
 		p.stopped = false
-	case p.progressOf(m.Info.Name).planning: // nothing waits for it: the others go on
+	case p.progressOf(m.Info.Name).planning: // nothing waits for it: the others continue
 		p.stop()
 	}
 }
 
-// halt stops planning until the user asks to go on.
+// halt stops planning until the user resumes it.
 func (p *planning) halt() {
 	p.stop()
 	p.stopped = true
 }
 
-// again forgets the answers to a question, or lets planning go on where it was stopped.
+// again drops the answers to a question, or resumes planning if it was stopped.
 func (p *planning) again(q question) {
 	if !p.stopped {
 		p.stop()
@@ -262,7 +262,7 @@ func (p *planning) again(q question) {
 	p.stopped = false
 }
 
-// keep forgets what is about anything but a setup.
+// keep drops everything that is not about a setup.
 func (p *planning) keep(st *setup) {
 	p.stop()
 	p.stopped = false
@@ -283,7 +283,7 @@ func (a *answers) comparison(q question, on roster) *replay.Comparison {
 	return c
 }
 
-// ask asks for the sentence about the answers to a question, and about what was measured of them.
+// ask requests the sentence about the answers to a question, and about their measurements.
 func (p *planning) ask(
 	q question, on roster, measured, replanned []replay.Result, trained bool, units timeline.Units,
 ) tea.Cmd {
@@ -319,7 +319,7 @@ func (p *planning) budgets(st *setup) []int64 {
 	return list
 }
 
-// resultOf returns what a manager came to under an executor, nil where it has no plan.
+// resultOf returns a manager's result under an executor, nil if it has no plan.
 func (p *planning) resultOf(q question, all roster, k rowKey) *result {
 	if k.manager < 0 {
 		return nil
@@ -333,7 +333,7 @@ func (p *planning) resultOf(q question, all roster, k rowKey) *result {
 	return nil
 }
 
-// pickBeside lets the user choose, among rows with a plan, what the chosen one is laid beside.
+// pickBeside lets the user choose, among rows with a plan, one to compare with the chosen one.
 func (p *planning) pickBeside(
 	u timeline.Units, q question, all roster, rows []row, chosen rowKey, among []rowKey,
 ) tea.Cmd {
@@ -359,11 +359,11 @@ func (p *planning) pickBeside(
 type headway struct {
 	planning bool // it is being planned with, or waits its turn
 	waits    bool
-	percent  int // 0 where that is not said
+	percent  int // 0 if unknown
 	elapsed  time.Duration
 }
 
-// String says it in a few words: "34 %, 12 s".
+// String returns it in a few words: "34 %, 12 s".
 func (h headway) String() string {
 	var parts []string
 	if h.percent > 0 {
@@ -375,7 +375,7 @@ func (h headway) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// elapsed prints how long something has been going on, to the second.
+// elapsed prints a duration to the second.
 func elapsed(d time.Duration) string {
 	n := int(d.Seconds())
 	if n >= 60 {
@@ -444,7 +444,7 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	return so + ". So far: " + text
 }
 
-// underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
+// underWay names the managers that are planning now, the longest running first: "joint 34 %, 12 s".
 func (p *planning) underWay(names []string) string {
 	type underway struct {
 		name string

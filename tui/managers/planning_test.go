@@ -40,7 +40,7 @@ func deliver(v *managers.View, s *leaf.State, cmd tea.Cmd) []func() tea.Msg {
 	return next
 }
 
-// flat takes batches apart without running what is in them, as far as that goes: a batch is a command that
+// flat expands batches without running the commands in them, as far as possible: a batch is a command that
 // returns commands.
 func flat(cmd tea.Cmd) []tea.Cmd {
 	if cmd == nil {

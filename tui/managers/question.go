@@ -22,7 +22,7 @@ type Planner interface {
 	Managers() []Manager
 	// Hardware are the descriptions of hardware to choose from; the first is in force at first.
 	Hardware() []plan.Hardware
-	// Problem takes one iteration of a device to plan. What a recording cannot serve is an error that wraps a
+	// Problem returns one iteration of a device to plan. If a recording does not suffice, the error wraps a
 	// [*plan.Unavailable].
 	Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, error)
 	// Compare is [replay.Compare] with the named managers, measured with usage and spans.
@@ -31,27 +31,27 @@ type Planner interface {
 	) (*replay.Comparison, error)
 }
 
-// Together is a [Planner] that plans for several ranks of a training at once: what it measures is the memory
-// of the fullest and the step of the slowest.
+// Together is a [Planner] that plans for several ranks of a training at once: it measures the memory of the
+// rank that holds most and the step time of the slowest.
 type Together interface {
-	// Ranks returns for how many ranks a problem stands, at least 1.
+	// Ranks returns how many ranks a problem stands for, at least 1.
 	Ranks(p *plan.Problem) int
 }
 
 // Manager is one row's manager.
 type Manager struct {
 	Info plan.Info
-	// On says that it is compared at first.
+	// On says that it is compared by default.
 	On bool
 }
 
-// setup is what is planned for: one iteration on one hardware, with the figures that the view needs and that
-// take longer than a frame.
+// setup is what to plan for: one iteration on one hardware, with the figures that the view needs and that
+// take longer than a frame to compute.
 type setup struct {
 	device   *timeline.Device
 	hardware string
 	p        *plan.Problem
-	held     int64 // what a step holds at its peak today, and so what 100 % is
+	held     int64 // the peak of a step today, and so what 100 % means
 	floor    int64 // what no budget can be below
 	live     int64 // alive at the peak when everything is kept
 	ranks    int   // how many ranks it stands for
@@ -62,20 +62,20 @@ type setupKey struct {
 	hardware int
 }
 
-// subject is what is planned for: it makes the setup of a device and some hardware.
+// subject is what to plan for: it computes the setup of a device and some hardware.
 type subject struct {
 	with     Planner
 	hardware int // index of the description in force
 	setups   leaf.Query[setupKey, *setup]
 }
 
-// ask asks for a device's setup, unless it is known.
+// ask requests a device's setup, unless it is known.
 func (x *subject) ask(d *timeline.Device) tea.Cmd {
 	k, with := setupKey{d, x.hardware}, x.with
 	return x.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, with, k) })
 }
 
-// setup returns that of a device on the hardware in force, nil until it is known.
+// setup returns the setup of a device on the current hardware, nil until it is known.
 func (x *subject) setup(d *timeline.Device) *setup {
 	if k, st, ok := x.setups.Value(); ok && st != nil && k == (setupKey{d, x.hardware}) {
 		return st
@@ -117,12 +117,12 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 	return s, nil
 }
 
-// firstShare is the budget that opens, in % of what a step holds at its peak.
+// firstShare is the initial budget, in % of a step's peak.
 const firstShare = 70
 
-// firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what
-// cannot be avoided that some should fit, where most of the memory is weights too. Where nothing can leave
-// the device it is none.
+// firstBudget is a budget at which managers differ: well below today's memory, but far enough above the
+// unavoidable part that some should fit, even if most of the memory is weights. If nothing can leave the
+// device there is none.
 func (s *setup) firstBudget() int64 {
 	if !s.canMove() {
 		return 0
@@ -137,7 +137,7 @@ func (s *setup) canMove() bool {
 
 func (s *setup) share(percent int64) int64 { return int64(float64(s.held) / 100 * float64(percent)) }
 
-// net is what a question's budget leaves for the plan, 0 without a budget.
+// net returns what a question's budget leaves for the plan, 0 without a budget.
 func (q question) net() int64 { return max(q.budget-q.setup.p.Outside, 0) }
 
 // question is what answers are kept by.
@@ -146,8 +146,8 @@ type question struct {
 	budget int64
 }
 
-// deviceOf is what is planned for: the device in view or, where that step ran under a plan, the same one in a
-// step that did not. What a plan did already is nothing to plan with.
+// deviceOf returns what to plan for: the device in view or, if that step ran under a plan, the same device in
+// a step that did not. A step that a plan has changed is no basis for another.
 func deviceOf(s *leaf.State) *timeline.Device {
 	if !s.UnderPlan || s.Device == nil {
 		return s.Device

@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// came is what a manager came to: its footprint in bytes and its overhead.
+// came is a manager's result: its footprint in bytes and its overhead.
 func came(name string, footprint int64, overhead float64) []result {
 	r := replay.Result{Info: plan.Info{Name: name}, Plan: &plan.Plan{}, Available: true, Fits: true}
 	r.Overhead = overhead

@@ -4,7 +4,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// roster is the managers that there are, in the planner's order, and which of them are on.
+// roster is the available managers, in the planner's order, and which of them are on.
 type roster []manager
 
 // manager is a manager as the view treats it.
@@ -20,7 +20,7 @@ func newRoster(list []Manager) roster {
 		r = append(r, manager{Manager: m, on: m.On, series: -1})
 	}
 	n := 0
-	// The first have the tones that are told apart best.
+	// The first get the most distinct colours.
 	for _, first := range []func(m *manager) bool{
 		func(m *manager) bool { return m.On && m.Info.Ours },
 		func(m *manager) bool { return m.On },
@@ -36,7 +36,7 @@ func newRoster(list []Manager) roster {
 	return r
 }
 
-// toggleAll switches all on, or, where all are, back to those that were on at first.
+// toggleAll switches all on or, if all are on, back to those that are on by default.
 func (r roster) toggleAll() {
 	all := true
 	for i := range r {
@@ -47,7 +47,7 @@ func (r roster) toggleAll() {
 	}
 }
 
-// serving names the managers that are on and serve a problem.
+// serving names the managers that are on and can plan a problem.
 func (r roster) serving(p *plan.Problem) []string {
 	var names []string
 	for i := range r {

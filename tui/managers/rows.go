@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// ranking is the rows of the table in the order of their worth, which of them is chosen, and which is the
-// answer. It knows no other part of the view.
+// ranking is the rows of the table from best to worst, which of them is chosen, and which is the answer. It
+// knows no other part of the view.
 type ranking struct {
 	table  *table.Table
 	height int // of the last Draw
@@ -31,17 +31,17 @@ type ranking struct {
 type row struct {
 	manager int // index in the roster
 	m       *manager
-	result  *result // nil where there is none
-	why     string  // in one clause why there is no plan, "" where there is one or it may come
+	result  *result // nil if there is none
+	why     string  // in one clause why there is no plan, "" if there is one or it may come
 	stale   bool    // an answer to another budget
-	served  bool    // the recording serves the manager
+	served  bool    // the recording suffices for the manager
 	of      plan.Executor
 	mark    rune // its own in the trade-off and in the table, see number
-	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
+	stands  bool // the row for what a training does with its manager: it runs what eager PyTorch can
 	theory  bool // an ideal executor could run it, while PyTorch can run others of the table today
 }
 
-// noPlan says why there is nothing to look into; impossible says that nothing meets the budget.
+// noPlan says why there is no plan to look into; impossible says that nothing meets the budget.
 func (r *row) noPlan(impossible bool) tea.Cmd {
 	name := r.m.Info.Name
 	switch {
@@ -66,8 +66,8 @@ func (r *row) label() string {
 	return r.m.Info.Name
 }
 
-// runs says for people where the row's plan can be carried out. A row without a plan says what its manager
-// would come to.
+// runs says where the row's plan can be carried out or, for a row without a plan, where its manager's plans
+// could be.
 func (r *row) runs() string {
 	switch {
 	case r.result != nil && r.result.Available:
@@ -78,7 +78,7 @@ func (r *row) runs() string {
 	return replay.InTheory
 }
 
-// labelOf names the row of a key, "" where there is none.
+// labelOf names the row with a key, "" if there is none.
 func labelOf(rows []row, k rowKey) string {
 	for i := range rows {
 		if rows[i].key() == k {
@@ -165,7 +165,7 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 	k.reselect()
 }
 
-// judge says of each row whether PyTorch can run it today.
+// judge determines for each row whether PyTorch can run it today.
 func (k *ranking) judge() {
 	eager := func(r row) bool { return r.of == plan.TorchEager }
 	mixed := slices.ContainsFunc(k.rows, eager)
@@ -178,7 +178,7 @@ func (k *ranking) judge() {
 	}
 }
 
-// add adds the rows of a manager, which the recording does not serve where err says why.
+// add adds the rows of a manager; err says why the recording does not suffice for it.
 func (k *ranking) add(i int, m *manager, a *answers, err error) {
 	list, known := a.by[m.Info.Name]
 	if known {
@@ -201,9 +201,9 @@ func (k *ranking) add(i int, m *manager, a *answers, err error) {
 	}
 }
 
-// rank puts the rows into the order in which somebody who looks for memory reads them: what memory is managed
-// by today, then the results, best first (see [replay.Rank]), then those that are on and have none yet, those
-// that are off, and those that the recording does not serve.
+// rank sorts the rows for a reader who needs memory: today's memory management, then the results, best first
+// (see [replay.Rank]), then the managers that are on and have none yet, those that are off, and those for
+// which the recording does not suffice.
 func (k *ranking) rank(budget bool) {
 	class := func(r *row) int {
 		m := r.m
@@ -289,7 +289,7 @@ func answerRow(c *replay.Comparison, all roster) rowKey {
 	return rowKey{i, best.Executor}
 }
 
-// least is the row of the smallest footprint: the one that the sentence names where nothing fits.
+// least returns the row with the smallest footprint, which the sentence names if nothing fits.
 func (k *ranking) least() rowKey {
 	var best *row
 	for i := range k.rows {
@@ -377,8 +377,8 @@ func (k *ranking) reselect() {
 	}
 }
 
-// show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as
-// there is room.
+// show selects a row. Unless the user scrolled, the rows above it stay in sight as far as there is room, down
+// from today's allocator.
 func (k *ranking) show(row int) {
 	if !k.picked {
 		k.table.Select(0)
@@ -399,7 +399,7 @@ func (k *ranking) choose(key rowKey) {
 	k.reselect()
 }
 
-// update gives the table a key or the mouse, and says what that did.
+// update passes a key or the mouse to the table, and returns what that did.
 func (k *ranking) update(msg tea.Msg) table.Kind {
 	before := k.table.SortBy
 	act := k.table.Update(msg)
@@ -415,7 +415,7 @@ func (k *ranking) update(msg tea.Msg) table.Kind {
 	return act.Kind
 }
 
-// keys are those of all rows, the answer's first.
+// keys returns the keys of all rows, the answer's first.
 func (k *ranking) keys() []rowKey {
 	list := []rowKey{k.winner}
 	for i := range k.rows {
@@ -446,8 +446,8 @@ func whyNot(err error) string {
 	return err.Error()
 }
 
-// commandFirst puts the command that helps, where a reason ends with one, before what is wrong: it is what a
-// narrow row has to show.
+// commandFirst moves a command that helps from the end of a reason to its front, because a narrow row must
+// show it.
 func commandFirst(reason string) string {
 	if wrong, command, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(command, "gmemtop ") {
 		return command + "; " + wrong
@@ -455,7 +455,7 @@ func commandFirst(reason string) string {
 	return reason
 }
 
-// over is how far a footprint lies above the bound that was proven for it.
+// over returns how far a footprint lies above its proven lower bound.
 func over(r *result) float64 {
 	if r.Plan == nil || r.Plan.LowerBound <= 0 {
 		return 0

@@ -23,7 +23,7 @@ func (f finds) MaxBatch(
 
 func finding(f finds) search { return search{with: f, found: map[question]*batches{}} }
 
-// searched runs a search to its end and returns what it said last to others.
+// searched runs a search to its end and returns its last message to others.
 func searched(t *testing.T, x *search, q question, msg goalMsg) any {
 	t.Helper()
 	cmd := x.begin(q, msg, []string{"caching", "ours"}, func(context.Context) (*plan.Problem, error) {

@@ -7,20 +7,20 @@ import (
 	"github.com/gmemtop/gmemtop/tui/planview"
 )
 
-// What charts draw of a result.
+// What charts draw for a result.
 //
 // A measurement holds a sample for every change of memory and a span for everything a queue did: tens of
-// thousands of each. The overlay draws some of two hundred columns. So a result is reduced once, where it was
-// computed, to as many samples as the widest screen has half cells, each the greatest value within it: a peak
-// one microsecond wide is still there. Where the recording has no clock, memory is counted along the
+// thousands of each. The overlay draws about two hundred columns. So a result is reduced once, where it is
+// computed, to as many samples as the widest screen has half cells. Each sample is the maximum within it, so
+// a peak one microsecond wide stays visible. If the recording has no clock, memory is counted along the
 // program's ops instead.
 
-// shape is memory over one measurement, and what the copy engines did meanwhile.
+// shape is memory over one measurement, and what the copy engines did during it.
 type shape struct {
 	span  int64 // nanoseconds, or ops where Ops
 	ops   bool
 	usage []int64 // curves.Samples values, the greatest within each
-	// Shares of each sample's time during which copies out and in ran, from 0 to 255; nil where there were
+	// The share of each sample's time during which copies out and in ran, from 0 to 255; nil if there were
 	// none.
 	out, in []uint8
 }

@@ -16,27 +16,27 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Plans in the training that is watched.
+// Plans in the watched training.
 //
-// A simulator predicts and a device replays; a training that runs can be asked to go on with a plan, from its
-// next step on, and to go on without it. One plan is live at a time. Its job says what it does until it is
-// taken away, and the line that it has to itself stays when it is over: what was measured, or why it ended.
-// The view stays with the step that it shows meanwhile, since each plan has the training described again, and
-// what is described last was run under a plan.
+// A simulator predicts and a device replays. A running training can switch to a plan at its next step, and
+// back. One plan is on at a time. Its job reports what it is doing until the plan is taken away. The line
+// about it stays afterwards, with the measurements or the reason why the plan ended. Meanwhile the view stays
+// with the step that it shows: each plan has the training described again, and the last steps described ran
+// under a plan.
 //
-// Rejected: a mark in the table alone (what a toggle comes to is the answer that one waited for); asking
-// before a switch (taking it back is one key).
+// Rejected: only a mark in the table (the user waits for the effect of the switch); asking before a switch
+// (one key undoes it).
 
 // Trainer is a [Planner] that also applies plans to a training that runs.
 type Trainer interface {
-	// Training names the training that is watched, "" where there is none. It is asked with every frame.
+	// Training names the watched training, "" if there is none. It is called for every frame.
 	Training() string
 	// Train applies a manager's plan for a budget in bytes to the training until ctx is done, then takes it
-	// away: it describes the training, plans for it on hardware h, and measures. tell hears of every change.
-	// The error says why the plan does not apply any more, nil where ctx ended it.
+	// away: it describes the training, plans for it on hardware h, and measures. It calls tell with every
+	// change. The error says why the plan no longer applies, nil if ctx ended it.
 	Train(ctx context.Context, manager string, budget int64, h plan.Hardware, tell func(live.News)) error
 	// Elsewhere describes a plan that something else applied to the training: gmemtop run --manager, or
-	// another screen; "" for none. It is asked with every frame.
+	// another screen; "" for none. It is called for every frame.
 	Elsewhere() string
 	// TakeAway takes that plan away from the training.
 	TakeAway(ctx context.Context) error
@@ -45,12 +45,12 @@ type Trainer interface {
 // liveTarget is the name of the training as a target.
 const liveTarget = plan.LiveTarget
 
-// howToWatch says how a training comes to be watched.
+// howToWatch says how to watch a training.
 const howToWatch = "no training is watched here: gmemtop attach PID watches one"
 
 // training applies plans to the watched training, one at a time. It knows no other part of the view.
 type training struct {
-	with  Trainer // nil where no training can be asked
+	with  Trainer // nil if no training can be reached
 	trial *trial  // the plan that is applied to the training, or was last; nil for none
 }
 
@@ -59,7 +59,7 @@ func newTraining(p Planner) training {
 	return training{with: with}
 }
 
-// watched names the training that is watched, "" where there is none.
+// watched names the watched training, "" if there is none.
 func (t *training) watched() string {
 	if t.with == nil {
 		return ""
@@ -89,7 +89,7 @@ func (t *training) beginning() *trial {
 	return nil
 }
 
-// timed reports whether the line says how long something takes.
+// timed reports whether the line shows how long something takes.
 func (t *training) timed() bool {
 	x := t.trial
 	return x != nil && !x.ended && (x.ending || x.last.Phase != live.On)
@@ -103,7 +103,7 @@ func (t *training) elsewhere() string {
 	return t.with.Elsewhere()
 }
 
-// takenMsg says what came of taking somebody else's plan away.
+// takenMsg is the result of taking somebody else's plan away.
 type takenMsg struct{ err error }
 
 // takeAway removes another viewer's plan from the training.
@@ -119,7 +119,7 @@ func (t *training) begin(manager int, name string, budget int64, h plan.Hardware
 	return x.start(func(ctx context.Context) error { return with.Train(ctx, name, budget, h, x.tell) })
 }
 
-// end takes the plan away from the training. What it still says is heard: taking it away may fail.
+// end takes the plan away from the training. Its later news still counts: taking it away may fail.
 func (t *training) end() {
 	if x := t.now(); x != nil {
 		x.ending, x.since = true, time.Now()
@@ -127,7 +127,7 @@ func (t *training) end() {
 	}
 }
 
-// take takes what a trial has to say, and what came of taking a plan away; ok is false for anything else.
+// take handles a trial's news and the result of taking a plan away; ok is false for any other message.
 func (t *training) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case jobMsg[live.News]:
@@ -164,8 +164,8 @@ func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 	return leaf.Send(leaf.ToastMsg{Text: err.Error(), Error: true})
 }
 
-// lines say what the training does with a plan, the longest first: the one that has room is shown. A budget
-// is named that is not the one in force.
+// lines describe what the training does with a plan, the longest first: the first that fits is shown. They
+// name the budget if it is not the current one.
 func (t *training) lines(u timeline.Units, budget int64) []string {
 	if other := t.elsewhere(); other != "" {
 		return []string{other + " · asked for elsewhere: T takes it away", other}
@@ -179,7 +179,7 @@ func (t *training) lines(u timeline.Units, budget int64) []string {
 // carried reports whether the training ran with a plan long enough to be measured, under whatever budget.
 func (t *training) carried() bool { return t.trial != nil && t.trial.first > 0 }
 
-// of is what a row's plan came to in the training under the budget of a question, nil if it was not measured.
+// of returns how a row's plan did in the training under the budget of a question, nil if it was not measured.
 func (t *training) of(q question, r *row) *replay.Result {
 	if x := t.trial; x == nil || x.manager != r.manager || !r.stands {
 		return nil
@@ -190,8 +190,8 @@ func (t *training) of(q question, r *row) *replay.Result {
 	return nil
 }
 
-// result is what was measured of the plan that the training runs with or last ran with, and what was
-// predicted for it; ok is false if that was nothing, or under another budget than a question's.
+// result returns the measurements of the plan that the training runs with or last ran with, and the
+// prediction for it; ok is false if there are none, or only for another budget than a question's.
 func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 	x := t.trial
 	if x == nil || x.first <= 0 || x.last.Peak <= 0 || x.budget != q.budget {
@@ -228,7 +228,7 @@ func (t *training) text(u timeline.Units, budget int64) string {
 	return ""
 }
 
-// draw writes the line and returns what is left of the room.
+// draw writes the line and returns the remaining room.
 func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, budget int64) canvas.Rect {
 	lines := t.lines(s.Units, budget)
 	if len(lines) == 0 || body.H < 4 {
@@ -263,15 +263,14 @@ func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, budge
 	return rest
 }
 
-// Ranks are listed below the line where the room has so many rows beside those that they take; further ones
-// are counted.
+// Ranks are listed below the line if the room has enough rows besides; any more are only counted.
 const (
 	rowsBesideRanks = 24
 	mostRanks       = 8
 )
 
-// drawRanks writes a row for each rank, in words what the line says of all of them, and returns what is left
-// of the room.
+// drawRanks writes a row for each rank, in words what the line says about all of them, and returns the
+// remaining room.
 func (t *training) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, indent int) canvas.Rect {
 	if t.now() == nil {
 		return body
@@ -296,7 +295,7 @@ func (t *training) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, 
 	return rest
 }
 
-// mark is what stands behind the switch of the row whose plan is live, "" in all others.
+// mark returns the text after the switch of the row whose plan is on, "" for all others.
 func (t *training) mark(r *row) string {
 	x := t.now()
 	switch {
@@ -308,7 +307,7 @@ func (t *training) mark(r *row) string {
 	return "▸"
 }
 
-// status says of the row whose plan is live what the line has no room for.
+// status returns, for the row whose plan is on, what the line has no room for.
 func (t *training) status(u timeline.Units, r *row) string {
 	x := t.trial
 	if x == nil || x.manager != r.manager || !r.stands || x.ending {

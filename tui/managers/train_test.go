@@ -36,7 +36,7 @@ func watch(t *testing.T) *rig {
 	return &rig{Screen: sc, t: t, v: v, f: f}
 }
 
-// press gives the view a key; what that begins goes on beside the test.
+// press sends the view a key; what that starts runs beside the test.
 func (r *rig) press(k string) { r.run(r.v.Update(r.State, viewtest.Key(k))) }
 
 func (r *rig) run(cmd tea.Cmd) {
@@ -82,7 +82,7 @@ func (r *rig) untilHeadline(text string) {
 	}
 }
 
-// turn gives the view one message of each job, where there is one.
+// turn sends the view one message of each job, if there is one.
 func (r *rig) turn() {
 	list := r.next
 	r.next = nil
@@ -312,7 +312,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("T")
 	r.tell(on)
 	r.until("ours on")
-	r.press("up") // what trains already: nothing to go on with
+	r.press("up") // it trains already: there is nothing to switch to
 	r.press("T")
 	if asked := r.f.Trained(); len(asked) != 1 ||
 		!r.toast("caching makes no plan that a training can run with") ||

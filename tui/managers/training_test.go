@@ -39,7 +39,7 @@ func (f *told) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, te
 	}
 }
 
-// trained gives a training what its trial says next, and returns what it says to others.
+// trained gives a training the next news of its trial, and returns the training's messages to others.
 func trained(t *testing.T, tr *training, cmd *tea.Cmd) tea.Msg {
 	t.Helper()
 	next, ok := tr.take((*cmd)())

@@ -18,12 +18,12 @@ type trial struct {
 	name    string
 	budget  int64
 	last    live.News
-	// the median of the steps right behind the switch, in nanoseconds: what is compared with those before it,
-	// since a machine's speed drifts
+	// the median time of the first steps after the switch, in nanoseconds, which is compared with that of the
+	// steps before it, because a machine's speed drifts
 	first  int64
 	within int64     // what 95 of 100 of those steps stayed within
 	again  bool      // the training's steps changed: it is planned for again
-	since  time.Time // it does what it does now
+	since  time.Time // when it began what it is doing now
 	ending bool      // the user took it back
 	err    error
 }
@@ -40,8 +40,8 @@ func (t *trial) hear(n live.News) {
 	t.last = n
 }
 
-// doing says what a trial does before it is on, and whether that slows the training: "4 of 5, timing steps
-// with the plan". The longest comes first.
+// doing says what a trial is doing before the plan is on, and whether that slows the training: "4 of 5,
+// timing steps with the plan". The longest text comes first.
 func (t *trial) doing() []string {
 	var texts []string
 	for _, text := range t.last.Doing() {
@@ -112,7 +112,7 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 	return lines
 }
 
-// memory says what the plan came to in bytes: "140 → 106 MiB (predicted 106)".
+// memory returns the plan's effect in bytes: "140 → 106 MiB (predicted 106)".
 func (t *trial) memory(u timeline.Units) string {
 	n := &t.last
 	if n.Peak <= 0 {
@@ -130,7 +130,7 @@ func (t *trial) memory(u timeline.Units) string {
 	return memory
 }
 
-// more says what is different from what was promised, "" for nothing.
+// more says how the result differs from the prediction, "" if it does not.
 func (t *trial) more() string {
 	n := &t.last
 	more := ""
@@ -152,11 +152,11 @@ func (t *trial) more() string {
 	return more
 }
 
-// drift is the share by which steps may come to differ from those right behind the switch without a word: it
-// is not the plan's doing.
+// drift is the share by which later steps may differ from those right after the switch before we mention it:
+// it is not the plan's doing.
 const drift = 0.1
 
-// span prints two durations as a change, with one unit where they share it: "1.50 → 1.51 s".
+// span prints two durations as a change, with one unit if they share it: "1.50 → 1.51 s".
 func span(from, to int64) string {
 	a, b := timeline.Duration(from), timeline.Duration(to)
 	if number, unit, ok := strings.Cut(a, " "); ok && strings.HasSuffix(b, " "+unit) {

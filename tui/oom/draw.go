@@ -74,7 +74,7 @@ func segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
 		{"cached", st.Cached, fill(th.Dim.FG, 210, '·', '~')},
 	}
 	// The state counts pending frees by their rounded size; what that takes beyond their share of the
-	// requested bytes comes off rounding.
+	// requested bytes is subtracted from rounding.
 	if st.PendingFree > 0 {
 		sum := parts[0].bytes + parts[1].bytes + parts[2].bytes
 		parts[2].bytes = max(parts[2].bytes-(sum-st.ActiveRequested-st.Internal), 0)
@@ -210,7 +210,7 @@ func causeText(a *autopsy.Result) int {
 	return causeName
 }
 
-// The cells that the mark and the name of a cause take, and its bytes, each with the space behind it.
+// The cells for the mark and the name of a cause, and for its bytes, each with the space after it.
 const (
 	causeName  = 19
 	causeBytes = 10
@@ -319,8 +319,8 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	}
 }
 
-// drawBeside draws the levers at the left and the holders at the right. Levers that do not all have room in
-// full at the left go on below the holders.
+// drawBeside draws the levers at the left and the holders at the right. Levers that do not all fit in full at
+// the left continue below the holders.
 func (v *view) drawBeside(s *leaf.State, c *canvas.Canvas, left, right canvas.Rect, a *autopsy.Result) {
 	more := canvas.Rect{}
 	if need := len(v.list) + 1 + allRows(v.pages(s, c, left.W)); need > left.H {

@@ -114,7 +114,7 @@ func (m trialMsg) next() tea.Msg {
 	return nil
 }
 
-// heard takes how far a trial is, unless it is one that was given up.
+// heard takes the progress of a trial, unless that was abandoned.
 func (v *view) heard(m trialMsg) tea.Cmd {
 	if m.said != v.at.said {
 		return nil
@@ -131,13 +131,13 @@ func (v *view) tried(s *leaf.State) *report.OOMDevice {
 	return nil
 }
 
-// sentence is the answer on top. What it says of levers is what was tried.
+// sentence is the answer on top. Its statements about levers come from trials.
 func (v *view) sentence(s *leaf.State, a *autopsy.Result) string {
 	if row := v.tried(s); row != nil {
 		return row.Sentence
 	}
 	if !a.OOM {
-		if !a.Inferred { // who held it is in the table below
+		if !a.Inferred { // the table below shows what held it
 			s, _, _ := strings.Cut(a.Sentence, " Largest holder: ")
 			return s
 		}

@@ -50,7 +50,7 @@ type view struct {
 	at      trialMsg                             // how far the trial is
 	front   bool
 	list    []lever // the rows of levers
-	laidOut []page  // the levers in full, nil where that is to be done again
+	laidOut []page  // the levers in full, nil if they must be laid out again
 	laid    layout
 	levers  *table.Table
 	holders *table.Table

@@ -19,9 +19,9 @@ const (
 	leastHolders = 4 // rows of the table of holders that are worth a table
 )
 
-// drawLevers draws the list of levers by their names and, under it, as many of them in full as have room, the
-// selected one first of all. They go on in more, which may be empty. Rows of the list give way to the
-// selected lever: it is what the reader came for.
+// drawLevers draws the list of levers by their names and, under it, as many of them in full as fit, the
+// selected one first. The rest continue in more, which may be empty. Rows of the list give way to the
+// selected lever, which is what the reader wants to see.
 func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at, more canvas.Rect) {
 	pages := v.pages(s, c, at.W)
 	rows := len(v.list) + 1
@@ -116,7 +116,7 @@ type layout struct {
 	profile canvas.Profile
 }
 
-// pages lays out all levers in w cells; nil where that is too narrow to read. It is done once: frames only
+// pages lays out all levers in w cells; nil if that is too narrow to read. It is done once: frames only
 // print them.
 func (v *view) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	if w < 40 {

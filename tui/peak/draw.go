@@ -197,7 +197,7 @@ type table struct {
 	comparing      bool
 	w              int
 	bytes, delta   int // right edges
-	blocks, share  int // right edges, 0 where there is no room
+	blocks, share  int // right edges, 0 if there is no room
 	bar, barW      int
 	name           int
 }

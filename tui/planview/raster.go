@@ -11,7 +11,7 @@ import (
 // Drawing a plan of any size.
 //
 // Problem: draw fifty thousand residencies of buffers in a map of two hundred columns by sixty rows, at any
-// zoom, without any frame taking longer than the others. Way chosen: a raster of the window at the size of
+// zoom, without any frame taking longer than the others. Approach: a raster of the window at the size of
 // the map, two rows a cell, in which each point belongs to the box that covers most of it; boxes do not
 // overlap, so filling it costs O(boxes in the window + points). It is made off the event loop, and while one
 // for another window is in progress the old one is drawn in its place. Rejected: drawing boxes as they come

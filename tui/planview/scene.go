@@ -63,7 +63,7 @@ type scene struct {
 	// as a stack of categories.
 	placed bool
 	gone   []plan.Absence // by Release
-	madeBy []plan.OpID    // of each buffer, the first op that writes it, -1 where none does
+	madeBy []plan.OpID    // for each buffer, the first op that writes it, -1 if none does
 }
 
 // newScene lays a plan out. It takes O(steps log steps).
@@ -202,7 +202,7 @@ func (s *scene) opStart(op plan.OpID) int64 {
 	return s.started[op]
 }
 
-// sum works out the memory held over time: the measurement's own figures where there are any.
+// sum computes the memory held over time: the measurement's own figures if there are any.
 func (s *scene) sum() {
 	if s.usage = s.plan.Result.Measurement.Usage; !s.clock || len(s.usage) == 0 ||
 		s.p.Kind < traces.Accesses {
@@ -253,7 +253,7 @@ type state struct {
 	why string
 	// until is when it is needed again.
 	until string
-	freed int64 // when what is held is given back
+	freed int64 // when held memory is released
 }
 
 // most is how many buffers are listed at the cursor.

@@ -143,7 +143,7 @@ func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	v.drawScale(s, c, canvas.Rect{X: at.X + labelWidth, Y: at.Y + rows, W: w, H: 1}, most)
 }
 
-// drawLane draws one row: upper over lower where there are two ranks in it.
+// drawLane draws one row: upper over lower if it holds two ranks.
 func (v *view) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower []int64, most int64) {
 	for x := range upper {
 		up, glyph := s.Theme.Heat(upper[x], most)

@@ -185,7 +185,7 @@ func (v *running) update(msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// mark marks the chosen rank for a capture, or no longer, and goes on to the next row.
+// mark toggles the chosen rank's mark for a capture, and moves to the next row.
 func (v *running) mark() {
 	i := v.chosen()
 	if i < 0 {

@@ -15,8 +15,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// strip draws all ranks at once, a cell for each, as hot as it is above the median of those that do the same.
-// Where there is too little room a cell stands for a few ranks and shows the one furthest from the median.
+// strip draws all ranks at once, one cell each, coloured by how far it is above the median of the ranks that
+// do the same. If there is too little room, a cell stands for several ranks and shows the one furthest from
+// the median.
 type strip struct {
 	time  bool   // colours show times, not memory
 	rows  string // the axis whose places are the rows; "" for ranks in their order
@@ -136,8 +137,8 @@ const (
 	namedCell = 6
 )
 
-// fit says how wide a cell is and for how many ranks it stands, so that all rows have room in w by h cells.
-// lines is how many lines that takes.
+// fit says how wide a cell is and how many ranks it stands for, so that all rows fit in w by h cells. lines
+// is how many lines that takes.
 func fit(rows []row, w, h int) (wide, each, lines int) {
 	need := func(wide, each int) int {
 		per, lines := max(w/wide, 1), 0

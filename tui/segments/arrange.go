@@ -13,12 +13,12 @@ import (
 //
 // Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that
 // packing and holes are visible, and draw an expandable segment as the one range of addresses that it is,
-// although the state lists its mapped runs one by one. Way chosen: runs of one expandable segment become one
+// although the state lists its mapped runs one by one. Approach: runs of one expandable segment become one
 // row with gaps between them; rows are sorted; a row takes one line that it fills or, on one scale for all,
 // as many lines as its bytes need. A prefix sum over the lines finds the row of any line by bisection, so
-// that scrolling through 100,000 lines costs the same as through ten.
+// scrolling through 100,000 lines costs the same as through ten.
 //
-// Way rejected: one picture with addresses on one axis, like a disk defragmenter's. Addresses of different
+// Rejected: one picture with addresses on one axis, like a disk defragmenter's. Addresses of different
 // segments are terabytes apart and the gaps between them mean nothing.
 
 // order is an order of rows.

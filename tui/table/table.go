@@ -1,7 +1,7 @@
 // Package table draws the visible part of a list of any length.
 //
 // Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds.
-// Way chosen: the table knows only the number of rows and asks for the text of the cells on the screen.
+// Approach: the table knows only the number of rows and asks for the text of the cells on the screen.
 // Widths come from the columns, not from the contents, so that nothing that is not drawn is measured, and
 // scrolling never makes columns jump. A frame costs O(visible rows x visible columns), whatever the number of
 // rows. Way rejected: rows as slices of strings, as ready-made tables want them; a million rows of nine

@@ -25,7 +25,7 @@ type View struct {
 	high    int64           // maximum of the window, what y shows when it is not zoomed
 	seen    timeline.Window // the window that high was taken of
 	device  *timeline.Device
-	yLow    int64 // zoomed range of y; yHigh is 0 where it is not zoomed
+	yLow    int64 // zoomed range of y; yHigh is 0 if it is not zoomed
 	yHigh   int64
 	merged  timeline.Band // the merged band that is selected; Count 0 for none
 	slabs   []canvas.Slab

@@ -204,7 +204,7 @@ func (r *recorder) allocOn(side bool, size int64, fn, file string, line int, lib
 	return used.addr
 }
 
-// fit returns the smallest hole that holds size, nil where there is none.
+// fit returns the smallest hole that holds size, nil if there is none.
 func (r *recorder) fit(side bool, size int64) (best *segment, at int) {
 	room := int64(1) << 62
 	for _, s := range r.segs {

@@ -5,22 +5,22 @@ import "math"
 
 // The load curve under decisions.
 //
-// Planners ask over and over: is there a moment within this stretch at which more is live than allowed, and
-// what if this buffer were away from here to there? A segment tree over the ops answers both in O(log ops):
-// each node holds the largest load below it without the changes made to whole nodes above it, so that a
-// change need not be pushed down. Memory is O(ops), and nothing is allocated after New. Rejected: a plain
-// array, which is faster for short stretches and makes the selection of long absences quadratic.
+// Planners ask repeatedly: is there a moment in this stretch at which more is live than allowed, and what if
+// this buffer were away from here to there? A segment tree over the ops answers both in O(log ops): each node
+// holds the largest load below it without the changes made to whole nodes above it, so a change need not be
+// pushed down. Memory is O(ops), and nothing is allocated after New. Rejected: a plain array, which is faster
+// for short stretches and makes the selection of long absences quadratic.
 //
-// Areas also keeps the least value and the sum below each node: how much of the curve lies above a limit
-// takes a descent only where a node lies on both sides of it, which for a training's curve, up and down
-// again, is a few paths.
+// Areas also keeps the least value and the sum below each node. To find how much of the curve lies above a
+// limit, it descends only where a node lies on both sides of the limit, which for a training's curve, up and
+// down again, is a few paths.
 
 // Tree is a curve of bytes, one value for each op of an iteration. Make one with [New].
 type Tree struct {
 	n, leaves int
 	top       []int64 // of each node: the largest value of its ops, changes to its ancestors apart
-	whole     []int64 // of each node: what was added to all of its ops at once
-	// of each node, as top is: the smallest value and the sum; nil where no areas are asked for
+	whole     []int64 // for each node: what was added to all of its ops at once
+	// for each node, like top: the smallest value and the sum; nil if no areas are needed
 	low, sum []int64
 }
 
@@ -71,7 +71,7 @@ func (t *Tree) Reset(load []int64) {
 	}
 }
 
-// pull makes a node, whose range has so many ops, what its halves are.
+// pull recomputes a node, whose range has that many ops, from its halves.
 func (t *Tree) pull(node, ops int) {
 	added := t.whole[node]
 	t.top[node] = max(t.top[2*node], t.top[2*node+1]) + added
@@ -111,7 +111,7 @@ func (t *Tree) add(node, from, to, lo, hi int, v int64) {
 // Peak returns the largest value of all, in O(1).
 func (t *Tree) Peak() int64 { return t.top[1] }
 
-// Max returns the largest value of ops [lo, hi), 0 where there are none.
+// Max returns the largest value of ops [lo, hi), 0 if there are none.
 func (t *Tree) Max(lo, hi int) int64 {
 	if lo >= hi {
 		return 0
@@ -133,12 +133,12 @@ func (t *Tree) max(node, from, to, lo, hi int) int64 {
 	return best + t.whole[node]
 }
 
-// First returns the first op of [lo, hi) whose value is above limit, -1 where there is none.
+// First returns the first op of [lo, hi) whose value is above limit, -1 if there is none.
 func (t *Tree) First(lo, hi int, limit int64) int {
 	return t.seek(1, 0, t.leaves, lo, min(hi, t.n), limit, false)
 }
 
-// Last returns the last op of [lo, hi) whose value is above limit, -1 where there is none.
+// Last returns the last op of [lo, hi) whose value is above limit, -1 if there is none.
 func (t *Tree) Last(lo, hi int, limit int64) int {
 	return t.seek(1, 0, t.leaves, lo, min(hi, t.n), limit, true)
 }

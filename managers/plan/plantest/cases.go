@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Cases runs each file of testdata/*.txtar as a subtest. A file's first part is a problem, which parse reads;
-// the names of the parts behind it are questions about it, and what answer says to each has to be the part's
-// text. With update the texts are written again instead.
+// Cases runs each file of testdata/*.txtar as a subtest. A file's first part is a problem, which parse reads.
+// The names of the other parts are questions about it, and answer's result must equal the part's text. With
+// update the texts are rewritten instead.
 func Cases(t *testing.T, update bool, parse func(t *testing.T, text string) *plan.Problem,
 	answer func(t *testing.T, p *plan.Problem, question string) string) {
 	t.Helper()

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// JSONKeys lists the JSON keys of a type and of all that it holds, so that documents can be held against
-// them.
+// JSONKeys lists the JSON keys of a type and of everything in it, to compare documents with them.
 func JSONKeys(t reflect.Type) (all []string) {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice:

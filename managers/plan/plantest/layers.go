@@ -79,10 +79,9 @@ func (l Layers) Problem() *plan.Problem {
 	return b.End()
 }
 
-// Least returns the least time for which layers have to run again for a step to fit the budget, copies aside,
-// [Never] where it cannot. It is Revolve's dynamic program where all layers are alike, and that of Beaumont
-// and others for layers of any sizes and times: a result that is held is held until its layer has run
-// backward.
+// Least returns the least time of layers that must be rerun for a step to fit the budget, without copies,
+// [Never] if it cannot fit. It is Revolve's dynamic program if all layers are alike, and that of Beaumont and
+// others for layers of any sizes and times: a result, once held, is held until its layer has run backward.
 func (l Layers) Least(budget int64) int64 {
 	type state struct {
 		s, t int // activation s is held; the ops from backward t down to s are to run
@@ -92,7 +91,7 @@ func (l Layers) Least(budget int64) int64 {
 	known := map[state]int64{}
 	var least func(x state) int64
 	least = func(x state) int64 {
-		first := x.t == n // the loss stands for backward n: the sweep is the forward pass
+		first := x.t == n // the loss takes the place of backward n: the sweep is the forward pass
 		var grad int64
 		if !first {
 			grad = l.Sizes[x.t+1]
@@ -173,7 +172,7 @@ func (l Layers) LeastOfAll(budget int64) int64 {
 			if now.held>>i&1 == 0 {
 				continue
 			}
-			if i > 0 { // the input cannot be made again
+			if i > 0 { // the input cannot be recomputed
 				reach(state{now.op, now.held &^ (1 << i)}, best)
 			}
 			if i < n && now.held>>(i+1)&1 == 0 && i < now.op && bytes(now)+l.Sizes[i+1] <= budget { // again

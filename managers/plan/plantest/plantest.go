@@ -27,7 +27,7 @@ func New() *Builder {
 		Hardware: hardware(), HasTimes: true}}
 }
 
-// Buffer adds a buffer whose lifetime is found by End: from its first access behind its last.
+// Buffer adds a buffer whose lifetime End determines: from its first access until after its last.
 func (b *Builder) Buffer(name string, size int64, c timeline.Category) plan.BufferID {
 	b.P.Buffers = append(b.P.Buffers, plan.Buffer{Name: name, Size: size, Category: c, Start: -1,
 		Alloc: timeline.NoAlloc})
@@ -63,7 +63,7 @@ func (b *Builder) Mutate(id plan.BufferID) {
 	b.P.Ops[len(b.P.Ops)-1].End++
 }
 
-// End gives buffers their lifetimes and returns the finished problem; it panics on one that contradicts
+// End gives buffers their lifetimes and returns the finished problem; it panics if the problem contradicts
 // itself, which is the test's fault.
 func (b *Builder) End() *plan.Problem {
 	p := b.P
@@ -96,8 +96,8 @@ func (b *Builder) End() *plan.Problem {
 // gradient of activation i. Activations have size bytes, ops take opTime nanoseconds.
 func Chain(n int, size, opTime int64) *plan.Problem { return Accumulated(1, n, size, opTime) }
 
-// Accumulated returns the training of [Chain] with gradients accumulated over so many micro-batches: as many
-// forward passes, each with its backward pass behind it.
+// Accumulated returns the training of [Chain] with gradients accumulated over micro-batches: as many forward
+// passes, each followed by its backward pass.
 func Accumulated(microBatches, n int, size, opTime int64) *plan.Problem {
 	b := New()
 	weights := make([]plan.BufferID, n)
@@ -199,7 +199,7 @@ func Random(seed uint64, n int) *plan.Problem {
 	return b.End()
 }
 
-// span returns the first and the last op that touch a buffer, -1 where none does or it is a workspace.
+// span returns the first and the last op that touch a buffer, -1 if none does or it is a workspace.
 func span(p *plan.Problem, b plan.BufferID) (first, last plan.OpID) {
 	first, last = -1, -1
 	for i := range p.Ops {
@@ -219,7 +219,7 @@ func span(p *plan.Problem, b plan.BufferID) (first, last plan.OpID) {
 }
 
 // RandomDecisions returns random absences of p, each of which can be carried out: swaps of idle intervals,
-// and recomputes of single re-runnable ops whose inputs are alive and present throughout.
+// and recomputation of single rerunnable ops whose inputs are alive and present throughout.
 func RandomDecisions(p *plan.Problem, seed uint64, share float64) plan.Decisions {
 	r := rand.New(rand.NewPCG(seed, 77))
 	var d plan.Decisions
@@ -250,7 +250,7 @@ func RandomDecisions(p *plan.Problem, seed uint64, share float64) plan.Decisions
 	return d
 }
 
-// alone reports whether the op can run again at the gap's end: it writes the gap's buffer alone, reads
+// alone reports whether the op can be rerun at the gap's end: it writes only the gap's buffer, and reads
 // buffers that stay there, unchanged.
 func alone(p *plan.Problem, op plan.OpID, g plan.Gap, gone map[plan.BufferID]bool) bool {
 	for _, a := range p.AccessesOf(op) {
