@@ -123,6 +123,14 @@ func (v *View) sentence(s *leaf.State) string {
 		if words, ok := placeless[r.Name]; ok {
 			return text + share + " of it " + words + "."
 		}
+		if sum, calls, then := v.logits(); calls > 1 && sum > r.Bytes {
+			text += fmt.Sprintf("the largest part is the logits, from %d call sites", calls)
+			if then == nil {
+				return text + "."
+			}
+			share = leaf.Percent(then.Bytes, s.Device.Allocated.At(s.Cursor))
+			return text + fmt.Sprintf("; %s comes from %s.", share, name(then))
+		}
 		return text + fmt.Sprintf("%s of it comes from %s.", share, name(r))
 	}
 	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
@@ -322,4 +330,18 @@ func (v *View) drawTree(s *leaf.State, c *canvas.Canvas) {
 	}
 	leaf.Rule(s, c, 0, 0, w, title)
 	v.chart.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: c.Height() - 1}))
+}
+
+// logits returns the bytes of the rows that are logits, how many they are, and the largest row that is not.
+// The Overview calls them one holder.
+func (v *View) logits() (bytes int64, rows int, other *row) {
+	for i := range v.rows {
+		switch r := &v.rows[i]; {
+		case r.Logits:
+			bytes, rows = bytes+r.Bytes, rows+1
+		case other == nil && r.Largest != timeline.NoAlloc:
+			other = r
+		}
+	}
+	return bytes, rows, other
 }
