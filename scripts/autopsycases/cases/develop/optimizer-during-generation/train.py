@@ -58,7 +58,7 @@ class Policy:
 
     def train(self, tokens):
         self.prepare_for_training()
-        for micro in tokens.chunk(8):
+        for micro in tokens.chunk(4):
             logits = self.model(micro[:, :-1])
             F.cross_entropy(logits.flatten(0, 1), micro[:, 1:].flatten()).backward()
         self.optimizer.step()
@@ -85,7 +85,7 @@ def grpo_train(policy, engine, steps=5, period=2):
             stale = False
         elif FIXED:
             policy.offload_before_refit()
-        texts = engine.generate(torch.randint(WORDS, (64, 120)).cuda())
+        texts = engine.generate(torch.randint(WORDS, (16, 120)).cuda())
         policy.train(texts)
         stale = True
         if (step + 1) % period == 0:
