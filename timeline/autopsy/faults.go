@@ -75,6 +75,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		logitsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault, firstDeviceFault,
 		blasWorkspacesFault, convolutionFault,
 		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault, widenedFault,
+		idleOptimizerFault,
 	} {
 		f, ok := detect(c)
 		share := mainShare
