@@ -104,6 +104,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	o.waits = count >= leastForwards && c.differentiates(o.call) && keepsLoss(c)
 	o.others = c.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
 	switch {
+	case 2*c.byHooks(ids) > c.bytesOf(ids):
+		return o.keptByHooks(), true
 	case c.large(ids) < 2*count:
 		return o.outputsCollected(), true
 	case o.left.known && !o.left.graph && c.outputStays(ids):
@@ -169,6 +171,11 @@ func (o *openCalls) keptByHooks() fault {
 	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
 		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
 	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+	if 2*o.byHooks(o.ids) > o.bytesOf(o.ids) {
+		f.said = fmt.Sprintf("Hooks keep what they made in %s of the model at %s: %s.", callsWord(o.count),
+			o.line(), o.bytes())
+		f.sure(Likely, "functions named as hooks, which modules called, made most of what stays")
+	}
 	f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 		"model.eval() if it is for training only."
 	f.lever = o.removeHook()

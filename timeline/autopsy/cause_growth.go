@@ -19,7 +19,8 @@ import (
 // the steps. Blocks of a backward that stay are graphs kept by create_graph=True, if backward() makes them: a
 // gradient that torch.autograd.grad returns is nobody's .grad, so that only a value that is kept holds its
 // graph. Several blocks a step are a graph; one block a step is a result that a list keeps. Where weights
-// stay, whole models do, and their gradients with them.
+// stay, whole models do, and their gradients with them. Where functions that are named as hooks made most of
+// it, hooks keep it.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4

@@ -12,6 +12,8 @@ import (
 
 // Logits. The pattern: the blocks of a loss over classes and their like (see lossBlocks), the one that failed
 // included. What looks like it: attention scores, which a softmax inside of the model makes, several a block.
+// Where a call that is not trained fails, and the losses of the training were far smaller, its batch is
+// larger than the training's, as the default for evaluations often is. What looks like that: longer texts.
 
 func logitsFault(c *evidence) (fault, bool) {
 	set := lossBlocks(c.d, c.a.At)
