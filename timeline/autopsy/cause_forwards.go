@@ -3,6 +3,7 @@ package autopsy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -182,6 +183,9 @@ func (o *openCalls) keptByHooks() fault {
 	return f
 }
 
+// threads is the end of the file that is on the stacks of all threads but the first.
+const threads = "/threading.py\n"
+
 // evaluation is the fault of calls that nothing will differentiate, and that left graphs.
 func (o *openCalls) evaluation() fault {
 	f := o.begun("eval_with_grad")
@@ -196,6 +200,10 @@ func (o *openCalls) evaluation() fault {
 	}
 	f.fix = "Wrap the evaluation in torch.no_grad()."
 	f.lever = o.noGrad()
+	if strings.Contains(o.frames(o.d.Origin(o.ids[0])), threads) {
+		f.fix = "Wrap it in torch.no_grad() in the thread that it runs in: no_grad holds only for the " +
+			"thread that enters it."
+	}
 	if !o.evaluating(o.call) && o.count >= leastForwards && keepsLoss(o.evidence) {
 		f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
 			"differentiated together look the same")

@@ -14,9 +14,8 @@ import (
 // keeps (derivatives.yaml saves them for backward). Where the statistics are gone and larger blocks are not,
 // a hook, a closure or an attribute keeps these; but batch_norm in eval mode takes its statistics from
 // buffers, so that a call without them shows nothing where calls that a backward followed lack them, too.
-// Then it counts how much of what they make such calls keep. And by-products: an operator that makes its
-// output and something of another size beside it (a workspace, indices, a mask), of which no Python object
-// but a graph holds the second.
+// Then it counts how much of what they make such calls keep. And by-products: an operator that makes its output and something of another
+// size beside it (a workspace, indices, a mask), of which no Python object but a graph holds the second.
 
 // norms are the functions whose statistics only a graph keeps.
 var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
@@ -36,6 +35,7 @@ type graphSign struct {
 
 // leftGraph reports whether the model's calls, the last one excepted, left a graph.
 func leftGraph(c *evidence, calls []steps.Part) graphSign {
+	calls = sinceLeft(c, calls)
 	if len(calls) < 2 {
 		return graphSign{}
 	}
@@ -78,6 +78,18 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 			why: "what operators make beside their outputs is kept, as by a graph"}
 	}
 	return graphSign{graph: graph, known: known}
+}
+
+// sinceLeft returns calls from the first on that left something of the model: those of a text or a video that
+// is finished say nothing of the next one.
+func sinceLeft(c *evidence, calls []steps.Part) []steps.Part {
+	for _, id := range c.live { // in the order in which they were made
+		if len(calls) == 0 || c.d.Allocs.Start[id] < calls[0].First || !c.inModel(c.d.Origin(id)) {
+			continue
+		}
+		return calls[max(steps.PartAt(calls, c.d.Allocs.Start[id]), 0):]
+	}
+	return calls
 }
 
 // keptStatistics reports whether most statistics that norms made in [from, to) are there after a moment;
