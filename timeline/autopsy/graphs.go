@@ -9,12 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Whether calls of the model left graphs, or something else keeps tensors of theirs. Three signs, the surest
+// Whether calls of the model left graphs, or something else keeps tensors of theirs. Four signs, the surest
 // first. Norms: layer_norm, batch_norm and group_norm make an output and small statistics, which only a graph
 // keeps (derivatives.yaml saves them for backward). Where the statistics are gone and larger blocks are not,
 // a hook, a closure or an attribute keeps these; but batch_norm in eval mode takes its statistics from
 // buffers, so that a call without them shows nothing where calls that a backward followed lack them, too.
-// Then it counts how much of what they make such calls keep. And by-products: an operator that makes its output and something of another
+// Then it counts how much of what they make such calls keep. Intermediate results of one module: a hook gets
+// its input and output alone. And by-products: an operator that makes its output and something of another
 // size beside it (a workspace, indices, a mask), of which no Python object but a graph holds the second.
 
 // norms are the functions whose statistics only a graph keeps.
@@ -73,6 +74,10 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 			}
 		} // else norms show a graph where there is one
 	}
+	if !known && keptInside(c, calls) {
+		return graphSign{graph: true, known: true,
+			why: "several intermediate results of one module stay from each call, and hooks see none of them"}
+	}
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
 			why: "what operators make beside their outputs is kept, as by a graph"}
@@ -118,6 +123,44 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 		}
 	}
 	return 2*there > all, all > 0
+}
+
+// leastInside is from how many lines of one module a call must have left blocks.
+const leastInside = 3
+
+// keptInside reports whether most calls, the last one excepted, left blocks of several lines of one module's
+// own code. A hook gets the input and the output of a module, and a loop that collects something has one line
+// or two.
+func keptInside(c *evidence, calls []steps.Part) bool {
+	type module struct {
+		call int
+		of   traces.FrameID // what called it
+	}
+	lines, modules := map[module]map[traces.StackID]bool{}, map[traces.StackID]traces.FrameID{}
+	many := map[int]bool{}
+	for _, id := range c.live {
+		call := steps.PartAt(calls, c.d.Allocs.Start[id])
+		if call < 0 || call >= len(calls)-1 {
+			continue
+		}
+		s := c.d.Origin(id)
+		of, known := modules[s]
+		if !known {
+			of = c.ownModule(s)
+			modules[s] = of
+		}
+		if of < 0 {
+			continue
+		}
+		m := module{call, of}
+		if lines[m] == nil {
+			lines[m] = map[traces.StackID]bool{}
+		}
+		if lines[m][s] = true; len(lines[m]) >= leastInside {
+			many[call] = true
+		}
+	}
+	return 2*len(many) > len(calls)-1
 }
 
 // byProduct is how often an operator made something beside its output, and how often both stayed.

@@ -50,6 +50,29 @@ func (c *code) inHook(s traces.StackID) bool {
 	return false
 }
 
+// ownModule returns the frame that called the module whose own code made a block, -1 where that was not the
+// user's code in a module.
+func (c *code) ownModule(s traces.StackID) traces.FrameID {
+	if s < 0 {
+		return -1
+	}
+	at := c.places.Stacks.At(s)
+	for i := 1; i < len(at); i++ {
+		switch {
+		case c.kinds.Frames[at[i]].Has(frames.KindModuleCall):
+			for _, id := range at[i:] {
+				if c.ofUser(id) {
+					return id
+				}
+			}
+			return -1
+		case !c.ofUser(at[i-1]):
+			return -1
+		}
+	}
+	return -1
+}
+
 // byHooks returns how many bytes of some blocks hooks made, by inHook.
 func (c *evidence) byHooks(ids []timeline.AllocID) (bytes int64) {
 	of := map[traces.StackID]bool{}
