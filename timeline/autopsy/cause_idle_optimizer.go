@@ -88,6 +88,6 @@ func (c *code) makesState(s traces.StackID) bool {
 	}
 	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
 		fn, _, _ := c.places.FrameText(id)
-		return strings.HasPrefix(strings.TrimLeft(fn, "_"), "init_")
+		return strings.HasPrefix(fn, "_init_") || strings.HasPrefix(fn, "init_")
 	})
 }
