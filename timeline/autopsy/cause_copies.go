@@ -110,7 +110,7 @@ func copiesFault(c *evidence) (fault, bool) {
 			continue
 		}
 		t := twins(c.d, x, all)
-		if copier(c, x) == byHand && !ofMovedModel(c, x, all) {
+		if copier(c, x) == byHand && (!ofMovedModel(c, x, all) || ofOptimizer(c, x)) {
 			continue
 		}
 		if len(t) >= leastCopied && (best == nil || c.bytesOf(t) > c.bytesOf(ids)) {

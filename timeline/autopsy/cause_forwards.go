@@ -2,10 +2,13 @@ package autopsy
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -104,6 +107,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	o.waits = count >= leastForwards && c.differentiates(o.call) && keepsLoss(c)
 	o.others = c.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
 	switch {
+	case 2*c.byHooks(ids) > c.bytesOf(ids):
+		return o.keptByHooks(), true
 	case c.large(ids) < 2*count:
 		return o.outputsCollected(), true
 	case o.left.known && !o.left.graph && c.outputStays(ids):
@@ -169,11 +174,19 @@ func (o *openCalls) keptByHooks() fault {
 	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
 		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
 	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+	if 2*o.byHooks(o.ids) > o.bytesOf(o.ids) {
+		f.said = fmt.Sprintf("Hooks keep what they made in %s of the model at %s: %s.", callsWord(o.count),
+			o.line(), o.bytes())
+		f.sure(Likely, "functions named as hooks, which modules called, made most of what stays")
+	}
 	f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 		"model.eval() if it is for training only."
 	f.lever = o.removeHook()
 	return f
 }
+
+// threads is the end of the file that is on the stacks of all threads but the first.
+const threads = "/threading.py\n"
 
 // evaluation is the fault of calls that nothing will differentiate, and that left graphs.
 func (o *openCalls) evaluation() fault {
@@ -189,6 +202,19 @@ func (o *openCalls) evaluation() fault {
 	}
 	f.fix = "Wrap the evaluation in torch.no_grad()."
 	f.lever = o.noGrad()
+	if strings.Contains(o.frames(o.d.Origin(o.ids[0])), threads) {
+		f.fix = "Wrap it in torch.no_grad() in the thread that it runs in: no_grad holds only for the " +
+			"thread that enters it."
+	}
+	if o.asksGradients() {
+		f.Kind = "kept_graph"
+		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU: what one call hands to the next, "+
+			"such as a buffer or a state, keeps the graphs of all.", callsWord(o.count), o.line(), o.bytes())
+		f.fix = "Detach it between the calls: buffer.detach_(), state = state.detach()."
+		f.lever = remedy{name: "detach_metric", command: at("state = state.detach()", o.line()),
+			changes: nextCall(o.evidence, o.all())}
+		return f
+	}
 	if !o.evaluating(o.call) && o.count >= leastForwards && keepsLoss(o.evidence) {
 		f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
 			"differentiated together look the same")
@@ -198,6 +224,36 @@ func (o *openCalls) evaluation() fault {
 			command: at("(loss / n).backward()", o.line())}
 	}
 	return f
+}
+
+// asksForGradients matches code that turns gradients on.
+var asksForGradients = regexp.MustCompile(
+	`requires_grad_\((?:True)?\)|requires_grad\s*=\s*True|enable_grad\(`)
+
+// asksGradients reports whether the model's own code turns gradients on, so that it would not work under
+// no_grad.
+func (o *openCalls) asksGradients() bool {
+	from := o.sitesOf(o.ids)
+	for _, id := range o.ids {
+		s := o.d.Origin(id)
+		if sites.Of(o.d.Timeline()).Number(s) != from.top {
+			continue
+		}
+		for _, fr := range o.places.Stacks.At(s) {
+			if o.kinds.Frames[fr].Has(frames.KindModuleCall) {
+				break
+			}
+			fn, file, line := o.places.FrameText(fr)
+			text, ok := o.file(file)
+			if ok && o.ofUser(fr) && slices.ContainsFunc(functionOf(text, fn, line), func(l codeLine) bool {
+				return asksForGradients.MatchString(l.text)
+			}) {
+				return true
+			}
+		}
+		return false
+	}
+	return false
 }
 
 // unclear is the fault of calls whose blocks either a graph or hooks may keep.

@@ -73,7 +73,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault, firstDeviceFault,
 		blasWorkspacesFault, convolutionFault,
-		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault,
+		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault, widenedFault,
+		idleOptimizerFault,
 	} {
 		f, ok := detect(c)
 		share := mainShare

@@ -9,13 +9,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Whether calls of the model left graphs, or something else keeps their tensors. There are three signs, the
+// Whether calls of the model left graphs, or something else keeps their tensors. There are four signs, the
 // surest first. Norms: layer_norm, batch_norm and group_norm make an output and small statistics, which only
 // a graph keeps (derivatives.yaml saves them for backward). If the statistics are gone and larger blocks are
 // not, a hook, a closure or an attribute keeps these. But batch_norm in eval mode takes its statistics from
 // buffers, so a call without them shows nothing if calls that a backward followed lack them, too. Then it
-// counts how much of what they make such calls keep. And by-products: an operator makes, besides its output,
-// something of another size (a workspace, indices, a mask), which no Python object but a graph holds.
+// counts how much of what they make such calls keep. Intermediate results of one module: a hook gets only
+// its input and output. And by-products: an operator makes, besides its output, something of another size (a
+// workspace, indices, a mask), which no Python object but a graph holds.
 
 // norms are the functions whose statistics only a graph keeps.
 var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
@@ -35,6 +36,7 @@ type graphSign struct {
 
 // leftGraph reports whether the model's calls, the last one excepted, left a graph.
 func leftGraph(c *evidence, calls []steps.Part) graphSign {
+	calls = sinceLeft(c, calls)
 	if len(calls) < 2 {
 		return graphSign{}
 	}
@@ -72,11 +74,27 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 			}
 		} // otherwise norms show whether there is a graph
 	}
+	if !known && keptInside(c, calls) {
+		return graphSign{graph: true, known: true,
+			why: "several intermediate results of one module stay from each call, and hooks see none of them"}
+	}
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
 			why: "what operators make beside their outputs is kept, as by a graph"}
 	}
 	return graphSign{graph: graph, known: known}
+}
+
+// sinceLeft returns calls from the first on that left something of the model: those of a text or a video that
+// is finished say nothing of the next one.
+func sinceLeft(c *evidence, calls []steps.Part) []steps.Part {
+	for _, id := range c.live { // in the order in which they were made
+		if len(calls) == 0 || c.d.Allocs.Start[id] < calls[0].First || !c.inModel(c.d.Origin(id)) {
+			continue
+		}
+		return calls[max(steps.PartAt(calls, c.d.Allocs.Start[id]), 0):]
+	}
+	return calls
 }
 
 // keptStatistics reports whether most statistics that norms made in [from, to) still exist after a moment;
@@ -105,6 +123,44 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 		}
 	}
 	return 2*there > all, all > 0
+}
+
+// leastInside is from how many lines of one module a call must have left blocks.
+const leastInside = 3
+
+// keptInside reports whether most calls, the last one excepted, left blocks of several lines of one module's
+// own code. A hook gets the input and the output of a module, and a loop that collects something has one line
+// or two.
+func keptInside(c *evidence, calls []steps.Part) bool {
+	type module struct {
+		call int
+		of   traces.FrameID // what called it
+	}
+	lines, modules := map[module]map[traces.StackID]bool{}, map[traces.StackID]traces.FrameID{}
+	many := map[int]bool{}
+	for _, id := range c.live {
+		call := steps.PartAt(calls, c.d.Allocs.Start[id])
+		if call < 0 || call >= len(calls)-1 {
+			continue
+		}
+		s := c.d.Origin(id)
+		of, known := modules[s]
+		if !known {
+			of = c.ownModule(s)
+			modules[s] = of
+		}
+		if of < 0 {
+			continue
+		}
+		m := module{call, of}
+		if lines[m] == nil {
+			lines[m] = map[traces.StackID]bool{}
+		}
+		if lines[m][s] = true; len(lines[m]) >= leastInside {
+			many[call] = true
+		}
+	}
+	return 2*len(many) > len(calls)-1
 }
 
 // byProduct is how often an operator made something besides its output, and how often both stayed.

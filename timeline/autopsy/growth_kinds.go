@@ -61,6 +61,13 @@ var growthKinds = []growthKind{
 		why:   "each step makes weights, and they stay with their gradients",
 	},
 	{
+		holds: func(g *growth) bool { return 2*g.byHooks(g.ids) > g.bytes },
+		cause: "hook_keeps", why: "what hooks make in each step stays",
+		fix: "Delete what the hooks put on modules or into lists when the step is over: it stays there " +
+			"after handle.remove().",
+		certainty: Likely, because: "functions named as hooks, which modules called, made most of what stays",
+	},
+	{
 		holds: func(g *growth) bool {
 			return g.ofBackward() && 10*g.forward < g.bytes && keepsWeights(g.evidence, g.ids, g.in)
 		},

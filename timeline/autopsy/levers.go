@@ -376,6 +376,7 @@ var leverWords = map[string]string{
 	"balance_stages":            "dividing the layers equally",
 	"limit_growth":              "a limit for how large the model gets",
 	"offload_unused":            "moving the unused model to the CPU",
+	"offload_optimizer":         "moving the optimizer's state to the CPU",
 	"schedule_1f1b":             "Schedule1F1B",
 	"unset_allocator_settings":  "the allocator's default settings",
 	"logits_to_keep":            "logits of the last position alone",

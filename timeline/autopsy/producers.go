@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
@@ -30,6 +31,63 @@ func (c *code) ofOutermost(s traces.StackID) bool {
 		}
 	}
 	return calls == 1
+}
+
+// inHook reports whether a module of PyTorch's called a function of the user's that is named as a hook, and
+// this made a block, or what it calls did.
+func (c *code) inHook(s traces.StackID) bool {
+	if s < 0 {
+		return false
+	}
+	at := c.places.Stacks.At(s)
+	for i := 1; i < len(at); i++ {
+		if _, file, _ := c.places.FrameText(at[i]); !strings.HasSuffix(file, "torch/nn/modules/module.py") {
+			continue
+		}
+		fn, _, _ := c.places.FrameText(at[i-1])
+		return c.ofUser(at[i-1]) && strings.Contains(strings.ToLower(fn), "hook")
+	}
+	return false
+}
+
+// ownModule returns the frame that called the module whose own code made a block, -1 where that was not the
+// user's code in a module.
+func (c *code) ownModule(s traces.StackID) traces.FrameID {
+	if s < 0 {
+		return -1
+	}
+	at := c.places.Stacks.At(s)
+	for i := 1; i < len(at); i++ {
+		switch {
+		case c.kinds.Frames[at[i]].Has(frames.KindModuleCall):
+			for _, id := range at[i:] {
+				if c.ofUser(id) {
+					return id
+				}
+			}
+			return -1
+		case !c.ofUser(at[i-1]):
+			return -1
+		}
+	}
+	return -1
+}
+
+// byHooks returns how many bytes of some blocks hooks made, by inHook.
+func (c *evidence) byHooks(ids []timeline.AllocID) (bytes int64) {
+	of := map[traces.StackID]bool{}
+	for _, id := range ids {
+		s := c.d.Origin(id)
+		is, known := of[s]
+		if !known {
+			is = c.inHook(s)
+			of[s] = is
+		}
+		if is {
+			bytes += c.d.Allocs.Rounded[id]
+		}
+	}
+	return bytes
 }
 
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and

@@ -138,6 +138,7 @@ var costOf = map[string]int{
 	"freeze_gradients_off": 0, "copy_to_cpu": 0, "state_dict_to_cpu": 0, "prefetch_less": 0,
 	"drop_exception": 0, "load_each_batch": 0, "drop_references": 0, "free_outside": 0,
 	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0, "save_for_backward": 0,
+	"offload_optimizer":   0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
 	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4,

@@ -1,0 +1,93 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// The state of an optimizer that a program moves to the CPU while it does not train, and that is on the GPU
+// when something else needs the memory: an engine that generates the texts of a training (pull request 1159
+// of NeMo-RL). The pattern: steps of an optimizer made a set of blocks, which ended later. A line of the
+// user's made one of the same sizes again, and the request that failed is neither a backward's nor an
+// optimizer's. What looks like it: a running average of the weights, but no step of an optimizer made one
+// like it that ended; a state that is never moved, but nothing shows that the program can do without it for
+// a while.
+
+func idleOptimizerFault(c *evidence) (fault, bool) {
+	if c.kinds.Of(c.d.Event(c.a.At).Stack).Has(frames.KindBackwardPass | frames.KindStep) {
+		return fault{}, false
+	}
+	var best *weightSet
+	for _, x := range weightSets(c) {
+		if x.stack >= 0 && ofOwnLine(c, x.stack) && ofOptimizer(c, x) &&
+			(best == nil || c.bytesOf(x.ids) > c.bytesOf(best.ids)) {
+			best = x
+		}
+	}
+	if best == nil {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(best.ids), c.userLine(best.stack)
+	f := fault{Cause: Cause{Kind: "idle_optimizer", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %d blocks from %s have the sizes of an optimizer's state that was there before and ended",
+		c.u.Bytes(bytes), len(best.ids), line)}}
+	f.said = fmt.Sprintf("The optimizer's state is on the GPU while %s asks for memory: %s moved back there "+
+		"at %s.", c.userLine(c.d.Event(c.a.At).Stack), c.u.Bytes(bytes), line)
+	f.fix = "Move it to the CPU before, as the program does elsewhere, and back for the next step of the " +
+		"optimizer."
+	f.sure(Likely, "a set of the same sizes that the optimizer's step had made ended before")
+	last := timeline.Moment(0) // when the optimizer ran last
+	for id := c.d.Begun(c.a.At) - 1; id >= best.ids[0]; id-- {
+		if c.kinds.Of(c.d.Allocs.Stack[id]).Has(frames.KindStep) {
+			last = c.d.Allocs.Start[id]
+			break
+		}
+	}
+	f.lever = remedy{name: "offload_optimizer", command: at("state[key] = value.to(\"cpu\")", line),
+		changes: endingAt(c, best.ids, func(id timeline.AllocID) timeline.Moment {
+			return max(last, c.d.Allocs.Start[id])
+		})}
+	return f, true
+}
+
+// ofOptimizer reports whether a set has the sizes of blocks that an optimizer made for its state before and
+// that ended.
+func ofOptimizer(c *evidence, x *weightSet) bool {
+	a, ended, makes := &c.d.Allocs, map[int64]int{}, map[traces.StackID]bool{}
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.Phase != traces.PhaseOptimizer {
+			continue
+		}
+		first, end := c.d.AllocsIn(p.First, p.End)
+		for id := first; id < min(end, x.ids[0]); id++ {
+			of, known := makes[a.Stack[id]]
+			if !known {
+				of = c.makesState(a.Stack[id])
+				makes[a.Stack[id]] = of
+			}
+			if of && a.Requested[id] <= c.a.At {
+				ended[a.Size[id]]++
+			}
+		}
+	}
+	return covers(ended, x.sizes)
+}
+
+// makesState reports whether an optimizer makes its state on a stack: PyTorch's do so in _init_group, others
+// in a function like init_state.
+func (c *code) makesState(s traces.StackID) bool {
+	if s < 0 || !c.kinds.Of(s).Has(frames.KindStep) {
+		return false
+	}
+	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
+		fn, _, _ := c.places.FrameText(id)
+		return strings.HasPrefix(fn, "_init_") || strings.HasPrefix(fn, "init_")
+	})
+}
