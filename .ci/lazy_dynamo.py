@@ -2,9 +2,9 @@
 
 torch.optim imports torch._dynamo at the first step, though nothing is compiled, only to call two functions
 that do nothing then. .ci/run starts hundreds of Pythons and does little else, so here the two are answered
-without the import. Whatever else is asked of torch._dynamo imports it, as always. .ci/run puts this file into
-its own virtual environment, beside a .pth file that imports it at start. Only Pythons with the variable below
-use it: the commands' tests, and all that run on the stand-in GPU, train with torch as it is.
+without the import. Any other use of torch._dynamo imports it as usual. .ci/run installs this file into its
+own virtual environment, with a .pth file that imports it at startup. It does nothing unless the variable
+below is set, so scripts of commands and everything on the stand-in GPU train with an unmodified torch.
 """
 
 import importlib

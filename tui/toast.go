@@ -58,7 +58,7 @@ func (t *toaster) dropNotice() {
 	}
 }
 
-// leave removes a message about the view that the user leaves; errors stay their time.
+// leave removes the message of the view that the user is leaving. Errors stay until their time is up.
 func (t *toaster) leave() {
 	if !t.bad {
 		t.text = ""

@@ -175,9 +175,9 @@ func (o *openCalls) keptByHooks() fault {
 		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
 	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
 	if 2*o.byHooks(o.ids) > o.bytesOf(o.ids) {
-		f.said = fmt.Sprintf("Hooks keep what they made in %s of the model at %s: %s.", callsWord(o.count),
+		f.said = fmt.Sprintf("Hooks keep tensors from %s of the model at %s: %s.", callsWord(o.count),
 			o.line(), o.bytes())
-		f.sure(Likely, "functions named as hooks, which modules called, made most of what stays")
+		f.sure(Likely, "modules called functions with hook in their names, which allocated most of it")
 	}
 	f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 		"model.eval() if it is for training only."
@@ -185,7 +185,7 @@ func (o *openCalls) keptByHooks() fault {
 	return f
 }
 
-// threads is the end of the file that is on the stacks of all threads but the first.
+// threads ends the path of the file in which every thread but the main one starts.
 const threads = "/threading.py\n"
 
 // evaluation is the fault of calls that nothing will differentiate, and that left graphs.
@@ -203,14 +203,13 @@ func (o *openCalls) evaluation() fault {
 	f.fix = "Wrap the evaluation in torch.no_grad()."
 	f.lever = o.noGrad()
 	if strings.Contains(o.frames(o.d.Origin(o.ids[0])), threads) {
-		f.fix = "Wrap it in torch.no_grad() in the thread that it runs in: no_grad holds only for the " +
-			"thread that enters it."
+		f.fix = "Enter torch.no_grad() in the thread that runs it: no_grad applies only to that thread."
 	}
 	if o.asksGradients() {
 		f.Kind = "kept_graph"
-		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU: what one call hands to the next, "+
-			"such as a buffer or a state, keeps the graphs of all.", callsWord(o.count), o.line(), o.bytes())
-		f.fix = "Detach it between the calls: buffer.detach_(), state = state.detach()."
+		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU: a buffer or a state that each call "+
+			"passes to the next keeps all their graphs.", callsWord(o.count), o.line(), o.bytes())
+		f.fix = "Detach it between calls: buffer.detach_(), state = state.detach()."
 		f.lever = remedy{name: "detach_metric", command: at("state = state.detach()", o.line()),
 			changes: nextCall(o.evidence, o.all())}
 		return f
@@ -230,8 +229,7 @@ func (o *openCalls) evaluation() fault {
 var asksForGradients = regexp.MustCompile(
 	`requires_grad_\((?:True)?\)|requires_grad\s*=\s*True|enable_grad\(`)
 
-// asksGradients reports whether the model's own code turns gradients on, so that it would not work under
-// no_grad.
+// asksGradients reports whether the model's own code turns gradients on, so no_grad would break it.
 func (o *openCalls) asksGradients() bool {
 	from := o.sitesOf(o.ids)
 	for _, id := range o.ids {

@@ -19,7 +19,7 @@ import (
 // backward that stay are graphs kept by create_graph=True, if backward() makes them: a gradient that
 // torch.autograd.grad returns is nobody's .grad, so only a value that is kept holds its graph. Several blocks
 // per step are a graph; one block per step is a result that a list keeps. If weights stay, whole models do,
-// and their gradients with them. If functions that are named as hooks made most of it, hooks keep it.
+// and their gradients with them. If functions named as hooks allocated most of it, hooks keep it.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4

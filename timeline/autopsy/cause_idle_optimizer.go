@@ -11,13 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// The state of an optimizer that a program moves to the CPU while it does not train, and that is on the GPU
-// when something else needs the memory: an engine that generates the texts of a training (pull request 1159
-// of NeMo-RL). The pattern: steps of an optimizer made a set of blocks, which ended later. A line of the
-// user's made one of the same sizes again, and the request that failed is neither a backward's nor an
-// optimizer's. What looks like it: a running average of the weights, but no step of an optimizer made one
-// like it that ended; a state that is never moved, but nothing shows that the program can do without it for
-// a while.
+// Optimizer state that a program keeps on the CPU while it does not train, but that is on the GPU when
+// something else needs the memory, such as an engine that generates text between the training steps (pull
+// request 1159 of NeMo-RL). The pattern: optimizer steps allocated a set of blocks, which were freed later. A
+// line of user code then allocated blocks of the same sizes, and the request that failed came from neither a
+// backward pass nor an optimizer. Look-alikes: a running average of the weights, but no optimizer step ever
+// allocated and freed such a set; state that never moves, but nothing shows that the program can do without
+// it.
 
 func idleOptimizerFault(c *evidence) (fault, bool) {
 	if c.kinds.Of(c.d.Event(c.a.At).Stack).Has(frames.KindBackwardPass | frames.KindStep) {
@@ -35,14 +35,14 @@ func idleOptimizerFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(best.ids), c.userLine(best.stack)
 	f := fault{Cause: Cause{Kind: "idle_optimizer", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks from %s have the sizes of an optimizer's state that was there before and ended",
+		"%s in %d blocks from %s have the sizes of optimizer state that was freed earlier",
 		c.u.Bytes(bytes), len(best.ids), line)}}
-	f.said = fmt.Sprintf("The optimizer's state is on the GPU while %s asks for memory: %s moved back there "+
-		"at %s.", c.userLine(c.d.Event(c.a.At).Stack), c.u.Bytes(bytes), line)
-	f.fix = "Move it to the CPU before, as the program does elsewhere, and back for the next step of the " +
-		"optimizer."
-	f.sure(Likely, "a set of the same sizes that the optimizer's step had made ended before")
-	last := timeline.Moment(0) // when the optimizer ran last
+	f.said = fmt.Sprintf("The optimizer state is on the GPU while %s needs memory: %s, moved back by %s.",
+		c.userLine(c.d.Event(c.a.At).Stack), c.u.Bytes(bytes), line)
+	f.fix = "Move it to the CPU first, as the program does elsewhere, and back before the next step of " +
+		"training."
+	f.sure(Likely, "an optimizer step allocated blocks of the same sizes, and they were freed earlier")
+	last := timeline.Moment(0) // when the optimizer last ran
 	for id := c.d.Begun(c.a.At) - 1; id >= best.ids[0]; id-- {
 		if c.kinds.Of(c.d.Allocs.Stack[id]).Has(frames.KindStep) {
 			last = c.d.Allocs.Start[id]
@@ -56,8 +56,7 @@ func idleOptimizerFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// ofOptimizer reports whether a set has the sizes of blocks that an optimizer made for its state before and
-// that ended.
+// ofOptimizer reports whether a set has the sizes of optimizer state that was allocated and freed before it.
 func ofOptimizer(c *evidence, x *weightSet) bool {
 	a, ended, makes := &c.d.Allocs, map[int64]int{}, map[traces.StackID]bool{}
 	for i := range c.parts {
@@ -80,8 +79,8 @@ func ofOptimizer(c *evidence, x *weightSet) bool {
 	return covers(ended, x.sizes)
 }
 
-// makesState reports whether an optimizer makes its state on a stack: PyTorch's do so in _init_group, others
-// in a function like init_state.
+// makesState reports whether a stack is where an optimizer creates its state. PyTorch's optimizers do so in
+// _init_group, others in functions such as init_state.
 func (c *code) makesState(s traces.StackID) bool {
 	if s < 0 || !c.kinds.Of(s).Has(frames.KindStep) {
 		return false

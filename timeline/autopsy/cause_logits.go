@@ -12,8 +12,8 @@ import (
 
 // Logits. The pattern: the blocks of a loss over classes and similar ones (see lossBlocks), including the
 // failed one. Look-alikes: attention scores, which a softmax inside the model makes, several per block.
-// If a call that is not trained fails, and the losses of the training were far smaller, its batch is larger
-// than the training's, as the default for evaluations often is. Look-alike: longer texts.
+// If an evaluation fails and the training's losses were far smaller, the evaluation's batch is larger, as its
+// default often is. Look-alike: longer texts.
 
 func logitsFault(c *evidence) (fault, bool) {
 	set := lossBlocks(c.d, c.a.At)
@@ -35,12 +35,10 @@ func logitsFault(c *evidence) (fault, bool) {
 	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
 	f.lever.name = "chunked_loss"
 	if times := largerThanTrained(c, set.size); times >= leastTimes {
-		f.said += fmt.Sprintf(" No step of the training had blocks of a loss as large; these are %.1f times "+
-			"the largest.", times)
+		f.said += fmt.Sprintf(" They are %.1f times as large as any in training.", times)
 		f.instead = f.lever
 		f.elseFix = "or compute the output layer and the loss in chunks of the tokens"
-		f.fix = "Give the evaluation batches as small as the training's: its batch size is often a setting " +
-			"of its own."
+		f.fix = "Evaluate with the training's batch size: it is often a separate setting."
 		f.lever = remedy{name: "smaller_input", command: at("eval_batch_size = train_batch_size", line),
 			request: c.a.Asked.Or(0) - int64(float64(c.a.Asked.Or(0))/times)}
 		call := c.parts[len(c.parts)-1].First
@@ -54,12 +52,12 @@ func logitsFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// leastTimes is how many times as large as in the training the blocks of a loss must be for its batch to be a
-// larger one: the texts of a batch differ in length, too.
+// leastTimes is how many times as large as in training a loss's blocks must be before the batch size counts
+// as the reason: batches also differ in the length of their texts.
 const leastTimes = 1.9
 
-// largerThanTrained returns how many times the largest block that the losses of the training made goes into
-// one of an evaluation that is under way, 0 where none is or nothing was trained.
+// largerThanTrained returns the ratio of size, a block of the evaluation under way, to the largest block that
+// a loss allocated in training; 0 without an evaluation or a training.
 func largerThanTrained(c *evidence, size int64) float64 {
 	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
 		return 0

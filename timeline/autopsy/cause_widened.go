@@ -9,12 +9,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Weights that the program casts to a type twice as large before the model runs: a preparation for adapters
-// that takes a model of half precision for a quantised one (peft issue 1149). The pattern: one line of the
-// user's made blocks, and right after each, a block of half its size ended that was there before the line
-// ran. They have several sizes, as the weights of a model do. What looks like it: a data set that is cast
-// tensor by tensor, but its parts have one size or a few. A model that .float() casts is told as weights that
-// do not fit.
+// Weights that the program casts to a type twice as large before the model runs, such as a preparation for
+// adapters that treats a half-precision model as a quantised one (peft issue 1149). The pattern: one line of
+// user code allocated blocks, and right after each, an older block of half its size was freed. The blocks
+// have many sizes, as a model's weights do. Look-alike: a data set that is cast tensor by tensor, but its
+// parts have one size or a few. A model cast by .float() is reported as weights that do not fit.
 
 func widenedFault(c *evidence) (fault, bool) {
 	if len(c.parts) > 0 {
@@ -37,13 +36,12 @@ func widenedFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(wide), c.userLine(best.stack)
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks from %s each took the place of one of half their size, before the model ever ran",
+		"%s in %d blocks from %s: each replaced a block of half its size, before the model ever ran",
 		c.u.Bytes(bytes), len(wide), line)}}
-	f.said = fmt.Sprintf("The weights are cast to a type twice as large at %s before the model runs: %s so "+
-		"far, in place of %s.", line, c.u.Bytes(bytes), c.u.Bytes(bytes/2))
-	f.fix = "Leave them in the type that they were loaded in, or cast only what needs it, such as norms " +
-		"and what is trained."
-	f.sure(Likely, "blocks of many sizes each took the place of one of half their size")
+	f.said = fmt.Sprintf("Before the model runs, %s casts its weights to a type twice as large: %s so far, "+
+		"up from %s.", line, c.u.Bytes(bytes), c.u.Bytes(bytes/2))
+	f.fix = "Keep the type that they were loaded in, or cast only what needs it: norms and trained weights."
+	f.sure(Likely, "blocks of many sizes each replaced one of half their size")
 	f.lever = remedy{name: "smaller_weights", command: at("param.data  # not .to(torch.float32)", line)}
 	for _, id := range wide {
 		f.lever.changes = append(f.lever.changes, life(c.d, id, a.Rounded[id]/2))
@@ -54,8 +52,8 @@ func widenedFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// replacing returns the blocks of a set that took the place of others: before the next of them was made, a
-// block of half the size ended that is older than the set.
+// replacing returns the blocks of a set that replaced others: before the next block of the set was allocated,
+// a block of half the size, older than the set, was freed.
 func replacing(c *evidence, x *weightSet) (ids []timeline.AllocID) {
 	a, ends := &c.d.Allocs, map[int64][]timeline.Moment{} // of older blocks, by size
 	for id := c.d.Begun(timeline.Start); id < x.ids[0]; id++ {

@@ -76,7 +76,7 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	}
 	if !known && keptInside(c, calls) {
 		return graphSign{graph: true, known: true,
-			why: "several intermediate results of one module stay from each call, and hooks see none of them"}
+			why: "each call left several intermediate results of one module, which hooks cannot see"}
 	}
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
@@ -85,8 +85,8 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	return graphSign{graph: graph, known: known}
 }
 
-// sinceLeft returns calls from the first on that left something of the model: those of a text or a video that
-// is finished say nothing of the next one.
+// sinceLeft drops the calls before the first one that left something of the model. A text or a video that is
+// finished says nothing about the next one.
 func sinceLeft(c *evidence, calls []steps.Part) []steps.Part {
 	for _, id := range c.live { // in the order in which they were made
 		if len(calls) == 0 || c.d.Allocs.Start[id] < calls[0].First || !c.inModel(c.d.Origin(id)) {
@@ -125,12 +125,11 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 	return 2*there > all, all > 0
 }
 
-// leastInside is from how many lines of one module a call must have left blocks.
+// leastInside is how many lines of one module must have left blocks in a call.
 const leastInside = 3
 
-// keptInside reports whether most calls, the last one excepted, left blocks of several lines of one module's
-// own code. A hook gets the input and the output of a module, and a loop that collects something has one line
-// or two.
+// keptInside reports whether most calls, except the last, left blocks from several lines of one module's own
+// code. A hook gets only a module's input and output, and a loop that collects something has one line or two.
 func keptInside(c *evidence, calls []steps.Part) bool {
 	type module struct {
 		call int

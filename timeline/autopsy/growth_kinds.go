@@ -62,10 +62,11 @@ var growthKinds = []growthKind{
 	},
 	{
 		holds: func(g *growth) bool { return 2*g.byHooks(g.ids) > g.bytes },
-		cause: "hook_keeps", why: "what hooks make in each step stays",
-		fix: "Delete what the hooks put on modules or into lists when the step is over: it stays there " +
-			"after handle.remove().",
-		certainty: Likely, because: "functions named as hooks, which modules called, made most of what stays",
+		cause: "hook_keeps", why: "what hooks allocate in each step is kept",
+		fix: "After each step, delete what the hooks put on modules or into lists: handle.remove() leaves " +
+			"it there.",
+		certainty: Likely,
+		because:   "modules called functions with hook in their names, which allocated most of it",
 	},
 	{
 		holds: func(g *growth) bool {

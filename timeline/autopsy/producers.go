@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What made a block: the model, a line of the user's, a function.
+// What allocated a block: the model, a line of user code, a function.
 
 // inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
 func (c *code) inModel(s traces.StackID) bool {
@@ -33,8 +33,8 @@ func (c *code) ofOutermost(s traces.StackID) bool {
 	return calls == 1
 }
 
-// inHook reports whether a module of PyTorch's called a function of the user's that is named as a hook, and
-// this made a block, or what it calls did.
+// inHook reports whether a stack goes through a function of the user's that torch.nn.Module called and that
+// has hook in its name.
 func (c *code) inHook(s traces.StackID) bool {
 	if s < 0 {
 		return false
@@ -50,8 +50,8 @@ func (c *code) inHook(s traces.StackID) bool {
 	return false
 }
 
-// ownModule returns the frame that called the module whose own code made a block, -1 where that was not the
-// user's code in a module.
+// ownModule returns the frame that called the module whose own code allocated a block, or -1 if the
+// allocation is not directly in a module of the user's.
 func (c *code) ownModule(s traces.StackID) traces.FrameID {
 	if s < 0 {
 		return -1
@@ -73,7 +73,7 @@ func (c *code) ownModule(s traces.StackID) traces.FrameID {
 	return -1
 }
 
-// byHooks returns how many bytes of some blocks hooks made, by inHook.
+// byHooks returns how many bytes of some blocks hooks allocated (see inHook).
 func (c *evidence) byHooks(ids []timeline.AllocID) (bytes int64) {
 	of := map[traces.StackID]bool{}
 	for _, id := range ids {

@@ -162,11 +162,11 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 	}
 	cause += ": PyTorch asked for " + u.Bytes(*m.Tried)
 	if m.Free != nil && m.Total != nil && m.Allowed == nil && *m.Free >= *m.Tried {
-		return cause + fmt.Sprintf(", and was refused although %s of the GPU's %s were free.",
+		return cause + fmt.Sprintf(", and the driver refused although %s of the GPU's %s were free.",
 				u.Bytes(*m.Free), u.Bytes(*m.Total)),
-			"Run it again beside nvidia-smi -l 1: another process may have held them for a moment. If " +
-				"none did, look at the host's memory: on Windows and WSL the driver also needs as much RAM " +
-				"or page file."
+			"Run it again and watch nvidia-smi -l 1: another process may have held the memory for a " +
+				"moment. If not, check the host's memory: on Windows and WSL the driver also needs as much " +
+				"RAM or page file."
 	}
 	if m.Free != nil && m.Total != nil {
 		cause += fmt.Sprintf(", and the GPU had %s free of %s", u.Bytes(*m.Free), u.Bytes(*m.Total))

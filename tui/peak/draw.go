@@ -332,8 +332,8 @@ func (v *View) drawTree(s *leaf.State, c *canvas.Canvas) {
 	v.chart.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: c.Height() - 1}))
 }
 
-// logits returns the bytes of the rows that are logits, how many they are, and the largest row that is not.
-// The Overview calls them one holder.
+// logits sums the rows that are logits, which the Overview counts as one holder. It also returns how many
+// there are, and the largest other row.
 func (v *View) logits() (bytes int64, rows int, other *row) {
 	for i := range v.rows {
 		switch r := &v.rows[i]; {

@@ -150,8 +150,8 @@ func (s *Site) Stop(i int) {
 	s.servers[i].WaitForShutdown()
 }
 
-// freePort finds a port that nothing listens on. It is below those that a system hands out by itself (32768
-// and above on Linux), so that no connection takes it before the server does.
+// freePort finds a port that nothing listens on. It stays below the ephemeral ports (32768 and above on
+// Linux), so no outgoing connection can take it before the server does.
 func freePort(t testing.TB) int {
 	t.Helper()
 	for range 100 {
