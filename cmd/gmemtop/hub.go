@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -155,9 +154,6 @@ func (c *hubCommand) publish(h *bus.Hub) (join bus.Join, withdraw func(), err er
 		}
 	}
 	join = h.Join()
-	if c.listen != "" {
-		join.Addresses = []string{advertised(c.listen, h.Address())}
-	}
 	if err := join.Write(c.join); err != nil {
 		return join, withdraw, err
 	}
@@ -384,23 +380,4 @@ func (c *hubCommand) write(h *bus.Hub) error {
 	}
 	c.note("%s", text)
 	return nil
-}
-
-// advertised is the address at which other machines reach a hub. One that listens everywhere is reached by
-// the machine's name.
-func advertised(listen, address string) string {
-	host, _, err := net.SplitHostPort(listen)
-	if err != nil {
-		return listen
-	}
-	_, port, err := net.SplitHostPort(address)
-	if err != nil {
-		return listen
-	}
-	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-		if name, err := os.Hostname(); err == nil {
-			host = name
-		}
-	}
-	return net.JoinHostPort(host, port)
 }

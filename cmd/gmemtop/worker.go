@@ -209,11 +209,7 @@ func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		return err
 	}
 	defer q.Close()
-	join := h.Join()
-	if c.listen != "" {
-		join.Addresses = []string{advertised(c.listen, h.Address())}
-	}
-	if err := join.Write(c.joinFile); err != nil {
+	if err := h.Join().Write(c.joinFile); err != nil {
 		return err
 	}
 	defer func() {
