@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,10 +13,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/reach"
+	"github.com/gmemtop/gmemtop/capture/slurm"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
@@ -111,6 +115,31 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 		return c.attachDry(pid)
 	}
 	return c.run(ctx, pid, x)
+}
+
+// attachSlurm shows a running job of Slurm.
+func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
+	if !c.HasScreen() {
+		return usageError{errNoScreen}
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	id := strings.TrimPrefix(place, "slurm:")
+	if !slurm.IsJob(id) {
+		return usagef("%q: write slurm:JOB, such as slurm:4242", place)
+	}
+	s, err := slurm.Attach(id, own)
+	if err != nil {
+		return err
+	}
+	orders := func(ctx context.Context) (fleet.Reach, func(), error) {
+		return reach.Where{}.Orders(ctx, s.Reach())
+	}
+	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
+		capturing(s.Watch(), orders))
+	return errors.Join(shown, s.Leave())
 }
 
 // besides returns the first of a command's own flags that was typed and is not in the list, "" if there is

@@ -16,6 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/reach"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 )
 
 // fleetNote is what gmemtop run leaves beside a command whose steps go to a hub, in three lines: the name of
@@ -47,7 +49,8 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	c.signals(func(os.Signal) { stop() })
-	reach, leave, err := (&reachFlags{join: c.join, creds: c.creds}).to(ctx, "", "attach", bus.Viewer)
+	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
+	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)
 	if err != nil {
 		return err
 	}
@@ -56,7 +59,7 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	var failed atomic.Int64
 	for _, o := range orphans {
 		work.Go(func() {
-			if err := c.takeOver(ctx, o, reach); err != nil {
+			if err := c.takeOver(ctx, o, hub); err != nil {
 				failed.Add(1)
 				c.complain("%v", err)
 			}
@@ -87,7 +90,7 @@ func (c *attachCommand) takeOver(ctx context.Context, o pytorch.Orphan, reach fl
 		return errors.Join(err, ranks.Close())
 	}
 	c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows it", run,
-		o.PID, shellWord(c.join))
+		o.PID, console.ShellWord(c.join))
 	ranks.Run(ctx, command)
 	n := fleet.StartNode(ranks, node)
 	_ = ranks.WaitOver(ctx) // a signal is no error
@@ -122,8 +125,8 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 	for _, o := range pytorch.Orphans() {
 		if _, _, path := readFleetNote(o.Note); path == own {
 			list = append(list, o)
-		} else if path := shellWord(path); path != shellWord("") && !slices.Contains(others, path) {
-			others = append(others, path)
+		} else if word := console.ShellWord(path); path != "" && !slices.Contains(others, word) {
+			others = append(others, word)
 		}
 	}
 	if len(list) > 0 {
@@ -131,7 +134,7 @@ func (c *attachCommand) orphans() ([]pytorch.Orphan, error) {
 	}
 	host, _ := os.Hostname()
 	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
-		"left", host, shellWord(c.join))
+		"left", host, console.ShellWord(c.join))
 	if len(others) > 0 {
 		text += "; commands are left with --join-file " + strings.Join(others, ", ")
 	}

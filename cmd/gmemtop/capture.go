@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -27,7 +28,7 @@ import (
 // captureCommand captures the same steps of several ranks.
 type captureCommand struct {
 	*app
-	reach        reachFlags
+	where        reachFlags
 	ranks, depth string
 	dir          string
 	steps        int
@@ -55,14 +56,15 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 			"  gmemtop capture --join-file /shared/r1.join --ranks outliers,0 --open",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			place := strings.Join(args, "")
-			if place != "" && !isPlace(place) {
-				return usagef("%q: %w", place, errPlace)
+			if place != "" && !reach.IsPlace(place) {
+				return usagef("%q: %w", place, reach.ErrPlace)
 			}
-			return c.run(cmd.Context(), place)
+			c.where.Place = place
+			return c.run(cmd.Context())
 		},
 	}
 	p := cmd.Flags()
-	c.reach.add(cmd)
+	c.where.add(cmd)
 	p.IntVar(&c.steps, "steps", 1, "how many steps to capture")
 	p.StringVar(&c.ranks, "ranks", "outliers,0", "which `ranks`: numbers, outliers, all")
 	p.StringVar(&c.depth, "depth", "", "capture by ops, history or profile (default what each machine's "+
@@ -86,7 +88,7 @@ const (
 	mostCaptured = 1000 // steps; the agent has the same limit
 )
 
-func (c *captureCommand) run(ctx context.Context, place string) error {
+func (c *captureCommand) run(ctx context.Context) error {
 	if c.steps < 1 || c.steps > mostCaptured {
 		return usagef("--steps %d: name 1 to %d", c.steps, mostCaptured)
 	}
@@ -100,20 +102,20 @@ func (c *captureCommand) run(ctx context.Context, place string) error {
 	if c.open && !c.HasScreen() {
 		return usagef("--open: %w", errNoScreen)
 	}
-	reach, leave, err := c.reach.to(ctx, place, "capture", bus.Operator)
+	hub, leave, err := c.where.Open(ctx, "capture", bus.Operator)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	join, err := reach.Join(ctx)
+	join, err := hub.Join(ctx)
 	if err != nil {
 		return err
 	}
 	if join.Seeds[bus.Operator] == "" {
 		return unsupportedError{fmt.Errorf("%s%s does not allow captures: use the join file that "+
-			"gmemtop hub wrote with --join-file", c.reach.join, place)}
+			"gmemtop hub wrote with --join-file", c.where.JoinFile, c.where.Place)}
 	}
-	conn, join, err := reach.Dial(ctx)
+	conn, join, err := hub.Dial(ctx)
 	if err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -65,7 +66,7 @@ func compareAt(paths []string, typed *pflag.FlagSet, budget string) string {
 		}
 	})
 	for i, w := range words {
-		words[i] = shellWord(w)
+		words[i] = console.ShellWord(w)
 	}
 	return report.Printable(strings.Join(words, " "))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/metrics"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -232,7 +233,7 @@ func (c *hubCommand) joinSite(ctx context.Context, h *bus.Hub) {
 	}
 	if err == nil {
 		c.note("this hub is a leaf node of %s; gmemtop view --hub URL --creds FILE --run %s shows the run "+
-			"there", c.leaf, shellWord(c.run))
+			"there", c.leaf, console.ShellWord(c.run))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -26,7 +27,7 @@ import (
 // viewCommand shows a run of several machines.
 type viewCommand struct {
 	*app
-	reach reachFlags
+	where reachFlags
 	text  bool
 }
 
@@ -52,17 +53,18 @@ gmemtop run -o or gmemtop record wrote there.
 			"  gmemtop view /shared/r1",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case len(args) > 0 && isPlace(args[0]):
-				return c.view(cmd.Context(), args[0])
+			case len(args) > 0 && reach.IsPlace(args[0]):
+				c.where.Place = args[0]
+				return c.view(cmd.Context())
 			case len(args) > 0:
 				return c.viewFolder(cmd.Context(), args[0])
 			}
-			return c.view(cmd.Context(), "")
+			return c.view(cmd.Context())
 		},
 	}
 	p := cmd.Flags()
-	c.reach.add(cmd)
-	p.StringVar(&c.reach.run, "run", "", "with --hub, the `name` of the run")
+	c.where.add(cmd)
+	p.StringVar(&c.where.Run, "run", "", "with --hub, the `name` of the run")
 	help.Rare(p, "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")
 	p.BoolVar(&c.flags.json, "json", false, "print the ranks as JSON, and end")
@@ -84,7 +86,7 @@ func (c *viewCommand) prints() (bool, error) {
 
 // viewFolder shows the recordings in a folder.
 func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
-	if c.reach.join != "" || c.reach.hub != "" {
+	if c.where.JoinFile != "" || c.where.URL != "" {
 		return usagef("name either a folder, or --join-file or --hub")
 	}
 	text, err := c.prints()
@@ -103,24 +105,24 @@ func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
 }
 
 // view shows the run of the join file, or of a place.
-func (c *viewCommand) view(ctx context.Context, place string) error {
+func (c *viewCommand) view(ctx context.Context) error {
 	text, err := c.prints()
 	if err != nil {
 		return err
 	}
-	reach, leave, err := c.reach.to(ctx, place, "view", bus.Viewer)
+	hub, leave, err := c.where.Open(ctx, "view", bus.Viewer)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	conn, join, err := reach.Dial(ctx)
+	conn, join, err := hub.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	w := fleet.NewWatch(fleet.WatchOptions{})
 	reading, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { w.Follow(reading, conn, join, reach) })
+	work.Go(func() { w.Follow(reading, conn, join, hub) })
 	defer func() {
 		stop()
 		work.Wait()
@@ -129,7 +131,7 @@ func (c *viewCommand) view(ctx context.Context, place string) error {
 	if !text {
 		return c.show(ctx, w.Job(), "for the nodes of run "+report.Printable(join.Run),
 			capturing(w, func(ctx context.Context) (fleet.Reach, func(), error) {
-				return c.reach.orders(ctx, place, reach)
+				return c.where.Orders(ctx, hub)
 			}))
 	}
 	if err := caughtUp(ctx, w, join.Run); err != nil {

@@ -182,7 +182,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 			}
 			continue
 		}
-		l.Notices = append(l.Notices, n.Text)
+		l.Notices = append(l.Notices, report.Printable(n.Text))
 	}
 	for _, lost := range v.Losses {
 		if lost.Name == "steps" {
