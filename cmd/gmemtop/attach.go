@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
@@ -21,6 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/slurm"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -140,6 +142,58 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
 		capturing(s.Watch(), orders))
 	return errors.Join(shown, s.Leave())
+}
+
+// attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, and sends
+// it to the hub in the name of the same nodes. It ends when the commands have ended, or on a signal; then the
+// agents stay, as they did before.
+func (c *attachCommand) attachOrphans(ctx context.Context) error {
+	orphans, others, err := fleet.Orphans(c.join)
+	if err != nil {
+		return err
+	}
+	if len(orphans) == 0 {
+		return nothingToTakeOver(c.join, others)
+	}
+	outliveTerminal()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c.signals(func(os.Signal) { stop() })
+	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
+	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	failed := fleet.TakeOver(ctx, orphans, fleet.TakeOverOptions{
+		Hub: hub,
+		Node: fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join, Credentials: c.creds,
+			Tell: func(text string) { c.complain("%s", text) }},
+		Began: func(pid int, run string) {
+			c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows "+
+				"it", run, pid, console.ShellWord(c.join))
+		},
+		Failed: func(err error) { c.complain("%v", err) },
+	})
+	if failed > 0 {
+		return fmt.Errorf("%d of %d commands were not watched to the end: to go on, type the same command",
+			failed, len(orphans))
+	}
+	return nil
+}
+
+// nothingToTakeOver says that no command is left for a join file, and for which other ones some are.
+func nothingToTakeOver(join string, others []string) error {
+	host, _ := os.Hostname()
+	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
+		"left", host, console.ShellWord(join))
+	for i, path := range others {
+		others[i] = console.ShellWord(path)
+	}
+	if len(others) > 0 {
+		text += "; commands are left with --join-file " + strings.Join(others, ", ")
+	}
+	return errors.New(text)
 }
 
 // besides returns the first of a command's own flags that was typed and is not in the list, "" if there is

@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,13 +109,6 @@ func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
 	if err == nil && !c.handed.Swap(true) {
 		_, _ = fmt.Fprintln(c.Out, 0)
 	}
-}
-
-// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
-// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
-func outliveTerminal() {
-	signal.Ignore(syscall.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
 
 // run attaches to a process and records it until it ends, ctx is done or enough steps were seen.

@@ -102,7 +102,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		Depth: c.live.depth, Offload: offload}
 	id := fleet.Identify(c.Env)
 	if c.join != "" {
-		launch.Note = fleetNote(id, c.join)
+		launch.Note = id.Note(c.join)
 	}
 	if !screen {
 		c.streams(&launch)
@@ -285,21 +285,6 @@ func childResult(command *pytorch.Job) error {
 		return nil
 	}
 	return childError{code}
-}
-
-// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
-// step is said even with --quiet.
-func (c *watcher) summary(p *job.Process, f *feed.Process) {
-	if !p.Recorded() && !console.IsTerminal(c.Err) {
-		return
-	}
-	tell := c.note
-	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
-		tell = c.complain
-	}
-	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
-		tell("%s", text)
-	}
 }
 
 // summaryOfRanks sums up a job of several processes. It reports a process that could not be recorded even

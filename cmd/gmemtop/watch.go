@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -217,4 +221,26 @@ func (c *watcher) recordOptions(
 		}
 	}
 	return o, nil
+}
+
+// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
+// step is said even with --quiet.
+func (c *watcher) summary(p *job.Process, f *feed.Process) {
+	if !p.Recorded() && !console.IsTerminal(c.Err) {
+		return
+	}
+	tell := c.note
+	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
+		tell = c.complain
+	}
+	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
+		tell("%s", text)
+	}
+}
+
+// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
+// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
+func outliveTerminal() {
+	signal.Ignore(syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
