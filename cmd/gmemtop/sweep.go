@@ -216,6 +216,24 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 	return misused(err)
 }
 
+// serve hands out what the journal lacks to workers on other machines.
+func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journal) error {
+	bar := c.newProgress()
+	defer bar.Done()
+	var last sweep.Progress
+	err := s.Serve(ctx, j, sweep.ServeOptions{Listen: c.listen, JoinFile: c.joinFile,
+		Ready: func() { c.note("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile) },
+		Tell: func(p sweep.Progress) {
+			last = p
+			bar.Say(progressText(p))
+		}})
+	bar.Done()
+	if errors.Is(err, context.Canceled) && last.Total > 0 {
+		c.note("%d of %d plans are done and kept: the same command goes on from there", last.Done, last.Total)
+	}
+	return misused(err)
+}
+
 // progressText says how far a sweep is.
 func progressText(p sweep.Progress) string {
 	left := ""
