@@ -66,10 +66,8 @@ func Await(ctx context.Context, o WorkerOptions) (*Worker, error) {
 			told = true
 			o.Waiting()
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx); ctx.Err() != nil {
 			return nil, ctx.Err()
-		case <-time.After(joinPause):
 		}
 	}
 }
@@ -103,25 +101,7 @@ func (w *Worker) work(ctx context.Context) error {
 	var left sync.WaitGroup
 	defer left.Wait()
 	defer stop(nil)
-	left.Go(func() {
-		for heard := time.Now(); ctx.Err() == nil; {
-			if conn.Connected() {
-				heard = time.Now()
-			} else if time.Since(heard) > o.Wait {
-				stop(fmt.Errorf("the sweep of %s has not answered for %s: start it again, and then this "+
-					"worker", o.JoinFile, o.Wait))
-				return
-			}
-			if j, err := bus.ReadJoin(o.JoinFile); err != nil || j.Certificate != w.join.Certificate {
-				stop(nil)
-				return
-			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(joinPause):
-			}
-		}
-	})
+	left.Go(func() { stop(w.over(ctx, conn)) })
 	asking, enough := context.WithTimeout(ctx, o.Wait)
 	defer enough()
 	said, err := conn.AboutWork(asking)
@@ -138,19 +118,8 @@ func (w *Worker) work(ctx context.Context) error {
 	var jobs sync.WaitGroup
 	for range o.Jobs {
 		jobs.Go(func() {
-			for ctx.Err() == nil {
-				switch err := conn.Take(ctx, m.do); {
-				case err == nil:
-					w.made.Add(1)
-				case ctx.Err() != nil, errors.Is(err, bus.ErrNoWork):
-				case !conn.Connected(): // it comes back, or the join file goes
-					select {
-					case <-ctx.Done():
-					case <-time.After(joinPause):
-					}
-				default:
-					stop(err)
-				}
+			if err := w.plan(ctx, conn, m); err != nil {
+				stop(err)
 			}
 		})
 	}
@@ -159,6 +128,48 @@ func (w *Worker) work(ctx context.Context) error {
 		return err
 	}
 	return nil
+}
+
+// over waits until the sweep of the join file is over, or has not answered for too long: then it returns an
+// error.
+func (w *Worker) over(ctx context.Context, conn *bus.Conn) error {
+	o := &w.options
+	for heard := time.Now(); ctx.Err() == nil; pause(ctx) {
+		if conn.Connected() {
+			heard = time.Now()
+		} else if time.Since(heard) > o.Wait {
+			return fmt.Errorf("the sweep of %s has not answered for %s: start it again, and then this worker",
+				o.JoinFile, o.Wait)
+		}
+		if j, err := bus.ReadJoin(o.JoinFile); err != nil || j.Certificate != w.join.Certificate {
+			return nil
+		}
+	}
+	return nil
+}
+
+// plan makes plans until ctx is done.
+func (w *Worker) plan(ctx context.Context, conn *bus.Conn, m *maker) error {
+	for ctx.Err() == nil {
+		switch err := conn.Take(ctx, m.do); {
+		case err == nil:
+			w.made.Add(1)
+		case ctx.Err() != nil, errors.Is(err, bus.ErrNoWork):
+		case !conn.Connected(): // it comes back, or the join file goes
+			pause(ctx)
+		default:
+			return err
+		}
+	}
+	return nil
+}
+
+// pause lasts joinPause, or until ctx is done.
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(joinPause):
+	}
 }
 
 // maker makes the plans of units that a hub hands out.
@@ -175,7 +186,8 @@ type maker struct {
 }
 
 // newMaker returns what makes the plans of a sweep; the traces are at the given paths. said is the hub's
-// description of the sweep. open makes the problem of a trace, for the device and the task that the sweep names.
+// description of the sweep. open makes the problem of a trace, for the device and the task that the sweep
+// names.
 func newMaker(ctx context.Context, said []byte, paths []string, open func(device string,
 	task planner.Task) func(ctx context.Context, path string) (p *plan.Problem, readErr, err error)) (*maker,
 	error) {
