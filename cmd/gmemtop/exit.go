@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/gmemtop/gmemtop/capture/hub"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -55,7 +56,7 @@ func exitCode(err error) int {
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
 	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*planner.Mistake)),
-		errors.As(err, new(*reach.Mistake)):
+		errors.As(err, new(*reach.Mistake)), errors.As(err, new(*hub.Mistake)):
 		return exitUsage
 	case errors.Is(err, errFinding):
 		return exitFinding
