@@ -76,6 +76,9 @@ func (r *CapturedRank) Host() string {
 // errNoRanks means that no rank can be captured.
 var errNoRanks = errors.New("no rank runs that could be captured")
 
+// CaptureWait is how long to wait, by default, beyond the time that the steps should take.
+const CaptureWait = time.Minute
+
 const (
 	// answerWait is how long nodes may take to answer an order.
 	answerWait = 5 * time.Second

@@ -95,8 +95,21 @@ func NewWatch(o WatchOptions) *Watch {
 // Job is the run as a job.
 func (w *Watch) Job() *job.Job { return w.job }
 
-// Caught is closed when everything that the hub had at the beginning was read.
-func (w *Watch) Caught() <-chan struct{} { return w.caught }
+// catchUp is how long a hub may take to send everything it has.
+const catchUp = time.Minute
+
+// CatchUp waits until everything that the hub of a run had at the beginning was read.
+func (w *Watch) CatchUp(ctx context.Context, run string) error {
+	select {
+	case <-w.caught:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(catchUp):
+		return fmt.Errorf("the hub of run %s did not send what it has within %s: check that gmemtop hub "+
+			"still runs there, then try again", run, catchUp)
+	}
+}
 
 // Run reads the hub until ctx is done.
 func (w *Watch) Run(ctx context.Context, c *bus.Conn) {

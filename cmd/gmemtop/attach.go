@@ -140,7 +140,7 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 		return reach.Where{}.Orders(ctx, s.Reach())
 	}
 	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
-		capturing(s.Watch(), orders))
+		feed.Capturing(s.Watch(), orders))
 	return errors.Join(shown, s.Leave())
 }
 
