@@ -222,13 +222,13 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 		return err
 	}
 	o, live := c.screen(), planner.NewLive()
-	o.Feed, o.Planner = a.feed, live
+	o.Feed, o.Planner = a.Feed, live
 	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(a.Watch) })
-	taken := c.trainMeanwhile(a.run, a.Watch, x)
+	taken := c.trainMeanwhile(a.Context(), a.Watch, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	err = errors.Join(shown, a.leave())
+	err = errors.Join(shown, a.Leave())
 	if end := a.History.Snapshot().End; err == nil && end.Reason == capture.Detached {
 		c.note("process %d: %s", pid, end.Sentence())
 	}

@@ -92,7 +92,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 		}
 	}
 	w := job.NewWatch(job.Options{
-		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: attachedBy,
+		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: feed.AttachedBy,
 		Bring: c.bring,
 	})
 	if c.flags.output == "" {
@@ -114,47 +114,14 @@ func (c *watcher) tell(say func(format string, args ...any), p *job.Process, n c
 	p.Tell(n)
 }
 
-// attachedBy says how the agent was loaded into a process, and how long that stopped it.
-func attachedBy(r inject.Report) capture.Notice {
-	stopped := timeline.Duration(int64(r.Stopped()))
-	if starved := r.Starved(); starved > r.Stopped()/2 {
-		return capture.Say(say.AttachedLate, r.Mechanism, stopped, timeline.Duration(int64(starved)))
-	}
-	return capture.Say(say.Attached, r.Mechanism, stopped)
-}
-
-// attached is a process that was attached to, and its feed.
-type attached struct {
-	*job.Watch
-	feed *feed.Process
-	run  context.Context // until leave
-	stop context.CancelFunc
-
-	stopFeed func()
-}
-
 // attach attaches to a process that was found to be attachable, watches it, and records it if the command
 // line asks for a file.
-func (c *watcher) attach(pid int, found inject.Findings) (*attached, error) {
+func (c *watcher) attach(pid int, found inject.Findings) (*feed.Attached, error) {
 	w, err := c.watch()
 	if err != nil {
 		return nil, err
 	}
-	a := &attached{Watch: w, feed: feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))}
-	a.feed.CountsFrom(say.SinceAttach.Text())
-	a.stopFeed = a.feed.Start()
-	a.run, a.stop = context.WithCancel(context.Background())
-	w.Connect(a.run, pid, found.Started)
-	return a, nil
-}
-
-// leave detaches, and ends the recording.
-func (a *attached) leave() error {
-	left := a.LetGo()
-	a.stop()
-	err := errors.Join(left, a.Close())
-	a.stopFeed()
-	return err
+	return feed.Attach(w, pid, found.Started), nil
 }
 
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
@@ -174,9 +141,9 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()
-			_ = a.leave() // the screen is gone, and cannot show an error
+			_ = a.Leave() // the screen is gone, and cannot show an error
 		})
-		return a.feed, nil
+		return a.Feed, nil
 	}
 }
 
