@@ -17,13 +17,11 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
-	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/slurm"
-	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -114,7 +112,7 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dry {
-		return c.attachDry(pid)
+		return c.lines(headless.Attaching(pid))
 	}
 	return c.run(ctx, pid, x)
 }
@@ -265,64 +263,21 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 	return c.showMachine(ctx, f)
 }
 
-// attachDry says what attaching to a process would do.
-func (c *attachCommand) attachDry(pid int) error {
-	f := inject.Check(pid)
-	if f.Command != "" {
-		c.line("process %d: %s", pid, f.Command)
+// listProcesses lists the processes that could be watched.
+func (c *attachCommand) listProcesses(ctx context.Context) error {
+	list, err := headless.Trainings(ctx)
+	if errors.Is(err, procs.ErrNotLinux) {
+		err = unsupportedError{err}
 	}
-	if f.Python != "" {
-		c.line("Python %s, %d threads", f.Python, f.Threads)
-	}
-	if err := pytorch.OtherVersion(pid); err != nil {
-		return err
-	}
-	if pytorch.Lives(pid) {
-		c.line("would: connect to its agent, alongside other viewers; the process is not stopped")
-		return nil
-	}
-	for _, s := range f.Plan {
-		c.line("would: %s", s)
-	}
-	for _, way := range f.Ways {
-		if way.Obstacle != nil {
-			c.line("not by %s: %s", way.Mechanism, way.Obstacle)
-		}
-	}
-	for _, s := range f.Notes {
-		c.line("note: %s", s)
-	}
-	var l procs.Lister
-	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
-		c.line("note: torch is not loaded in it, so the agent would refuse: attach once the program has " +
-			"imported it, or name the process that trains")
-	}
-	return f.Err()
+	return c.lines(list, err)
 }
 
-// listProcesses lists the processes that have torch loaded, and why some of them cannot be attached to.
-func (c *attachCommand) listProcesses(ctx context.Context) error {
-	var l procs.Lister
-	list, err := l.Torch(ctx)
-	if errors.Is(err, procs.ErrNotLinux) {
-		return unsupportedError{err}
+// lines prints lines of an answer that ends with an error, if any.
+func (c *attachCommand) lines(list []string, err error) error {
+	for _, text := range list {
+		c.line("%s", text)
 	}
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		why := ""
-		if err := inject.Check(list[i].PID).Err(); err != nil && !pytorch.Lives(list[i].PID) {
-			why = "  (cannot be watched: " + err.Error() + ")"
-		}
-		c.line("%8d  %-10s %s%s", list[i].PID, list[i].User, list[i].Command(), why)
-	}
-	if len(list) == 0 {
-		c.line("no process here has torch loaded: gmemtop run -- python train.py starts one")
-	} else {
-		c.line("to watch one: gmemtop attach %d", list[0].PID)
-	}
-	return nil
+	return err
 }
 
 // showMachine shows the machine, and then the process chosen there.
@@ -344,7 +299,8 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dry {
-		return c.probeDry(pid)
+		lines, err := headless.Probing(pid, probeKinds[c.probes])
+		return c.lines(lines, refusedProbes(err))
 	}
 	if !c.HasScreen() {
 		return usageError{errNoScreen}
@@ -363,22 +319,4 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	shown := tui.Run(cmd.Context(), o)
 	stop()
 	return errors.Join(shown, w.Close())
-}
-
-// probeDry prints where probes would be placed.
-func (c *attachCommand) probeDry(pid int) error {
-	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[c.probes]})
-	if err != nil {
-		return refusedProbes(err)
-	}
-	for _, s := range sites {
-		slow := ""
-		if !s.Emulated {
-			slow = ", stepped over"
-		}
-		c.line("would: put a probe on %s in %s at offset %#x%s", s.Name, s.Library, s.Offset, slow)
-	}
-	_, unseen := usdt.Explain(sites)
-	c.line("note: %s", unseen)
-	return nil
 }
