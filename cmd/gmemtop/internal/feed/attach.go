@@ -24,7 +24,7 @@ type Attached struct {
 // Attach brings the agent into a running process and shows what a watch sees of it.
 func Attach(w *job.Watch, pid int, started uint64) *Attached {
 	a := &Attached{Watch: w, Feed: NewProcess(w.Process, say.WaitsForAgent.Text(pid))}
-	a.Feed.CountsFrom(say.SinceAttach.Text())
+	a.Feed.countsFrom(say.SinceAttach.Text())
 	a.stopFeed = a.Feed.Start()
 	a.run, a.stop = context.WithCancel(context.Background())
 	w.Connect(a.run, pid, started)

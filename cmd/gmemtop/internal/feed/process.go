@@ -81,8 +81,8 @@ func NewProcess(p *job.Process, waiting string) *Process {
 	return f
 }
 
-// CountsFrom says where the count of steps begins, if not with the process: "since attach".
-func (f *Process) CountsFrom(since string) {
+// countsFrom says where the count of steps begins, if not with the process: "since attach".
+func (f *Process) countsFrom(since string) {
 	f.mu.Lock()
 	f.look.Since = since
 	f.mu.Unlock()

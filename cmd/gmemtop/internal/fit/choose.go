@@ -8,14 +8,14 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin"
 )
 
-// AsIs are the settings of PyTorch's allocator that leave the environment's as they are.
-const AsIs = "default"
+// asIs are the settings of PyTorch's allocator that leave the environment's as they are.
+const asIs = "default"
 
 // Choice is a way to run a training: a card and settings of PyTorch's allocator.
 type Choice struct {
 	// Card runs PyTorch's own allocator; nil emulates it.
 	Card *standin.Card
-	// AllocConf is "" or [AsIs] for the environment's settings.
+	// AllocConf is "" or "default" for the environment's settings.
 	AllocConf string
 	// Building is called if the stand-in GPU has to be compiled first; may be nil.
 	Building func()
@@ -24,7 +24,7 @@ type Choice struct {
 // Choose makes the training run in the chosen way.
 func (t *Training) Choose(c Choice) {
 	settings := c.AllocConf
-	if settings == AsIs {
+	if settings == asIs {
 		settings = ""
 	}
 	if c.Card != nil {
@@ -48,9 +48,9 @@ func (t *Training) OnCards(ctx context.Context, size Size, cards []standin.Card,
 	tell func(name string)) (*Table, error) {
 	var all Table
 	for _, card := range cards {
-		all.Rows = append(all.Rows, Row{Name: card.Name, Memory: card.Memory, Generation: card.Capability[0]})
+		all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Generation: card.Capability[0]})
 	}
-	return &all, all.Find(func(i int) (*Report, error) {
+	return &all, all.find(func(i int) (*Report, error) {
 		own := *t
 		own.Budget, c.Card = cards[i].Memory, &cards[i]
 		own.Choose(c)
@@ -65,9 +65,9 @@ func (t *Training) WithSettings(ctx context.Context, size Size, settings []strin
 	tell func(name string)) (*Table, error) {
 	var all Table
 	for _, name := range settings {
-		all.Rows = append(all.Rows, Row{Name: name})
+		all.rows = append(all.rows, row{Name: name})
 	}
-	return &all, all.Each(func(i int) (*Report, error) {
+	return &all, all.each(func(i int) (*Report, error) {
 		own := *t
 		c.AllocConf = settings[i]
 		own.Choose(c)
