@@ -84,7 +84,7 @@ const (
 	answerWait = 5 * time.Second
 	// lead is how far ahead of all ranks the first step is, at least: the order has to arrive before.
 	lead = 2 * time.Second
-	// askEvery is how often the operator asks how far a capture is.
+	// askEvery is how often the operator asks how far a capture is: nodes only answer.
 	askEvery = 500 * time.Millisecond
 	// captureSlows is how many times longer a step may take while it is captured.
 	captureSlows = 20

@@ -77,6 +77,8 @@ const (
 	// lost. Nodes say hello every two seconds.
 	lateAfter = 3 * helloEvery
 	lostAfter = 15 * helloEvery
+	// lookEvery is how often to look for silence, which no message tells of.
+	lookEvery = time.Second / 2
 	// endGrace is how long the end of a process waits for its last steps.
 	endGrace = 2 * time.Second
 )
@@ -115,7 +117,7 @@ func (w *Watch) CatchUp(ctx context.Context, run string) error {
 func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
 	var work sync.WaitGroup
 	work.Go(func() {
-		tick := time.NewTicker(time.Second / 2)
+		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		for {
 			select {
