@@ -302,10 +302,14 @@ func permissions(n names, r Role) *server.Permissions {
 // Address is where the hub listens, "" for nowhere.
 func (h *Hub) Address() string { return h.address }
 
-// Join returns the content of the join file. addresses are those at which nodes reach the hub.
+// Join returns the content of the join file. addresses are those at which nodes reach the hub, by default the
+// one at which it listens.
 func (h *Hub) Join(addresses ...string) Join {
 	k := h.options.Keys
 	host, _ := os.Hostname()
+	if len(addresses) == 0 && h.options.Listen != "" {
+		addresses = []string{advertised(h.options.Listen, h.address)}
+	}
 	j := Join{Version: joinVersion, Run: h.options.Run, Host: host, Addresses: addresses}
 	if s := h.options.Socket; s != "" {
 		j.Socket, _ = filepath.Abs(s)
@@ -320,6 +324,25 @@ func (h *Hub) Join(addresses ...string) Join {
 		j = j.only(h.options.roles()...)
 	}
 	return j
+}
+
+// advertised is the address at which other machines reach a hub. One that listens everywhere is reached by
+// the machine's name.
+func advertised(listen, address string) string {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			host = name
+		}
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Dial connects to the hub within this process.

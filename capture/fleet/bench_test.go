@@ -209,7 +209,7 @@ func BenchmarkReadingARunOf1024Ranks(b *testing.B) {
 		ctx, stop := context.WithCancel(b.Context())
 		var work sync.WaitGroup
 		work.Go(func() { w.Run(ctx, viewer) })
-		<-w.Caught()
+		<-w.caught
 		if got := len(w.Job().Processes()); got != nodes*each {
 			b.Errorf("%d ranks", got)
 		}

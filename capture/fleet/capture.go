@@ -76,12 +76,15 @@ func (r *CapturedRank) Host() string {
 // errNoRanks means that no rank can be captured.
 var errNoRanks = errors.New("no rank runs that could be captured")
 
+// CaptureWait is how long to wait, by default, beyond the time that the steps should take.
+const CaptureWait = time.Minute
+
 const (
 	// answerWait is how long nodes may take to answer an order.
 	answerWait = 5 * time.Second
 	// lead is how far ahead of all ranks the first step is, at least: the order has to arrive before.
 	lead = 2 * time.Second
-	// askEvery is how often the operator asks how far a capture is.
+	// askEvery is how often the operator asks how far a capture is: nodes only answer.
 	askEvery = 500 * time.Millisecond
 	// captureSlows is how many times longer a step may take while it is captured.
 	captureSlows = 20

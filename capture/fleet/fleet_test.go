@@ -135,7 +135,7 @@ func TestAViewerSeesTheRanksOfAllNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := follow(t, h, WatchOptions{})
-	<-w.Caught()
+	<-w.caught
 	until(t, "both nodes were seen", func() bool { return len(w.Job().Processes()) == 4 })
 	for i := int64(5); i < 9; i++ {
 		for _, p := range ranks {
@@ -460,7 +460,7 @@ func TestWhoComesLateSeesThatANodeIsSilent(t *testing.T) {
 	w.look(true)
 	check("while it reads", "", "", "")
 	w.caughtUp(bus.Step)
-	<-w.Caught()
+	<-w.caught
 	check("in the end", "lost: nothing from n0 for 31s", "late: nothing from n1 for 6s", "")
 }
 

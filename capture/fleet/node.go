@@ -71,7 +71,8 @@ type sentRank struct {
 	lost    []span    // which ones
 }
 
-// How often a node collects, says hello when nothing changes, and looks for a join file.
+// How often a node collects, so that many steps make one message, says hello when nothing changes, and looks
+// at the join file: another machine may have written it, and a network file system tells nobody.
 const (
 	collectEvery = 200 * time.Millisecond
 	helloEvery   = 2 * time.Second

@@ -29,7 +29,7 @@ func TestANodeGoesOnForAnother(t *testing.T) {
 	until(t, "the first steps were sent", func() bool { return n.ring.Counts().Sent > 1 })
 	n.Close()
 	w := follow(t, h, WatchOptions{})
-	<-w.Caught()
+	<-w.caught
 	c, err := h.Dial(bus.Viewer)
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	var work sync.WaitGroup
 	work.Go(func() { w.Run(reading, c) })
 	select {
-	case <-w.Caught():
+	case <-w.caught:
 	case <-ctx.Done():
 	}
 	stop()

@@ -77,6 +77,8 @@ const (
 	// lost. Nodes say hello every two seconds.
 	lateAfter = 3 * helloEvery
 	lostAfter = 15 * helloEvery
+	// lookEvery is how often to look for silence, which no message tells of.
+	lookEvery = time.Second / 2
 	// endGrace is how long the end of a process waits for its last steps.
 	endGrace = 2 * time.Second
 )
@@ -95,14 +97,27 @@ func NewWatch(o WatchOptions) *Watch {
 // Job is the run as a job.
 func (w *Watch) Job() *job.Job { return w.job }
 
-// Caught is closed when everything that the hub had at the beginning was read.
-func (w *Watch) Caught() <-chan struct{} { return w.caught }
+// catchUp is how long a hub may take to send everything it has.
+const catchUp = time.Minute
+
+// CatchUp waits until everything that the hub of a run had at the beginning was read.
+func (w *Watch) CatchUp(ctx context.Context, run string) error {
+	select {
+	case <-w.caught:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(catchUp):
+		return fmt.Errorf("the hub of run %s did not send what it has within %s: check that gmemtop hub "+
+			"still runs there, then try again", run, catchUp)
+	}
+}
 
 // Run reads the hub until ctx is done.
 func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
 	var work sync.WaitGroup
 	work.Go(func() {
-		tick := time.NewTicker(time.Second / 2)
+		tick := time.NewTicker(lookEvery)
 		defer tick.Stop()
 		for {
 			select {

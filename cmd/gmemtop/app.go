@@ -22,8 +22,8 @@ import (
 // command with neither flags nor steps is just a function. Types in between hold what several commands share:
 // planning for compare and plan, watcher for attach, run and record. newRootCommand lists all commands.
 //
-// Code that lives as long as a watched training uses neither app nor flags. It is in capture/job, replay/crew
-// and internal/feed.
+// Code that lives as long as a watched training uses neither app nor flags. It is in capture/job,
+// capture/hub, capture/slurm, replay/crew, internal/feed and internal/headless.
 
 // app is one invocation: its streams and environment, and the flags that many commands share.
 type app struct {

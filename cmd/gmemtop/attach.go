@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -12,12 +13,15 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
-	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
-	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/capture/reach"
+	"github.com/gmemtop/gmemtop/capture/slurm"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -108,9 +112,86 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dry {
-		return c.attachDry(pid)
+		return c.lines(headless.Attaching(pid))
 	}
 	return c.run(ctx, pid, x)
+}
+
+// attachSlurm shows a running job of Slurm.
+func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
+	if !c.HasScreen() {
+		return usageError{errNoScreen}
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	id := strings.TrimPrefix(place, "slurm:")
+	if !slurm.IsJob(id) {
+		return usagef("%q: write slurm:JOB, such as slurm:4242", place)
+	}
+	s, err := slurm.Attach(id, own)
+	if err != nil {
+		return err
+	}
+	orders := func(ctx context.Context) (fleet.Reach, func(), error) {
+		return reach.Where{}.Orders(ctx, s.Reach())
+	}
+	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
+		feed.Capturing(s.Watch(), orders))
+	return errors.Join(shown, s.Leave())
+}
+
+// attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, and sends
+// it to the hub in the name of the same nodes. It ends when the commands have ended, or on a signal; then the
+// agents stay, as they did before.
+func (c *attachCommand) attachOrphans(ctx context.Context) error {
+	orphans, others, err := fleet.Orphans(c.join)
+	if err != nil {
+		return err
+	}
+	if len(orphans) == 0 {
+		return nothingToTakeOver(c.join, others)
+	}
+	outliveTerminal()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c.signals(func(os.Signal) { stop() })
+	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
+	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	failed := fleet.TakeOver(ctx, orphans, fleet.TakeOverOptions{
+		Hub: hub,
+		Node: fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join, Credentials: c.creds,
+			Tell: func(text string) { c.complain("%s", text) }},
+		Began: func(pid int, run string) {
+			c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows "+
+				"it", run, pid, console.ShellWord(c.join))
+		},
+		Failed: func(err error) { c.complain("%v", err) },
+	})
+	if failed > 0 {
+		return fmt.Errorf("%d of %d commands were not watched to the end: to go on, type the same command",
+			failed, len(orphans))
+	}
+	return nil
+}
+
+// nothingToTakeOver says that no command is left for a join file, and for which other ones some are.
+func nothingToTakeOver(join string, others []string) error {
+	host, _ := os.Hostname()
+	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
+		"left", host, console.ShellWord(join))
+	for i, path := range others {
+		others[i] = console.ShellWord(path)
+	}
+	if len(others) > 0 {
+		text += "; commands are left with --join-file " + strings.Join(others, ", ")
+	}
+	return errors.New(text)
 }
 
 // besides returns the first of a command's own flags that was typed and is not in the list, "" if there is
@@ -139,13 +220,13 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 		return err
 	}
 	o, live := c.screen(), planner.NewLive()
-	o.Feed, o.Planner = a.feed, live
+	o.Feed, o.Planner = a.Feed, live
 	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(a.Watch) })
-	taken := c.trainMeanwhile(a.run, a.Watch, x)
+	taken := c.trainMeanwhile(a.Context(), a.Watch, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	err = errors.Join(shown, a.leave())
+	err = errors.Join(shown, a.Leave())
 	if end := a.History.Snapshot().End; err == nil && end.Reason == capture.Detached {
 		c.note("process %d: %s", pid, end.Sentence())
 	}
@@ -182,64 +263,21 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 	return c.showMachine(ctx, f)
 }
 
-// attachDry says what attaching to a process would do.
-func (c *attachCommand) attachDry(pid int) error {
-	f := inject.Check(pid)
-	if f.Command != "" {
-		c.line("process %d: %s", pid, f.Command)
+// listProcesses lists the processes that could be watched.
+func (c *attachCommand) listProcesses(ctx context.Context) error {
+	list, err := headless.Trainings(ctx)
+	if errors.Is(err, procs.ErrNotLinux) {
+		err = unsupportedError{err}
 	}
-	if f.Python != "" {
-		c.line("Python %s, %d threads", f.Python, f.Threads)
-	}
-	if err := pytorch.OtherVersion(pid); err != nil {
-		return err
-	}
-	if pytorch.Lives(pid) {
-		c.line("would: connect to its agent, alongside other viewers; the process is not stopped")
-		return nil
-	}
-	for _, s := range f.Plan {
-		c.line("would: %s", s)
-	}
-	for _, way := range f.Ways {
-		if way.Obstacle != nil {
-			c.line("not by %s: %s", way.Mechanism, way.Obstacle)
-		}
-	}
-	for _, s := range f.Notes {
-		c.line("note: %s", s)
-	}
-	var l procs.Lister
-	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
-		c.line("note: torch is not loaded in it, so the agent would refuse: attach once the program has " +
-			"imported it, or name the process that trains")
-	}
-	return f.Err()
+	return c.lines(list, err)
 }
 
-// listProcesses lists the processes that have torch loaded, and why some of them cannot be attached to.
-func (c *attachCommand) listProcesses(ctx context.Context) error {
-	var l procs.Lister
-	list, err := l.Torch(ctx)
-	if errors.Is(err, procs.ErrNotLinux) {
-		return unsupportedError{err}
+// lines prints lines of an answer that ends with an error, if any.
+func (c *attachCommand) lines(list []string, err error) error {
+	for _, text := range list {
+		c.line("%s", text)
 	}
-	if err != nil {
-		return err
-	}
-	for i := range list {
-		why := ""
-		if err := inject.Check(list[i].PID).Err(); err != nil && !pytorch.Lives(list[i].PID) {
-			why = "  (cannot be watched: " + err.Error() + ")"
-		}
-		c.line("%8d  %-10s %s%s", list[i].PID, list[i].User, list[i].Command(), why)
-	}
-	if len(list) == 0 {
-		c.line("no process here has torch loaded: gmemtop run -- python train.py starts one")
-	} else {
-		c.line("to watch one: gmemtop attach %d", list[0].PID)
-	}
-	return nil
+	return err
 }
 
 // showMachine shows the machine, and then the process chosen there.
@@ -261,7 +299,8 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.dry {
-		return c.probeDry(pid)
+		lines, err := headless.Probing(pid, probeKinds[c.probes])
+		return c.lines(lines, refusedProbes(err))
 	}
 	if !c.HasScreen() {
 		return usageError{errNoScreen}
@@ -280,22 +319,4 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	shown := tui.Run(cmd.Context(), o)
 	stop()
 	return errors.Join(shown, w.Close())
-}
-
-// probeDry prints where probes would be placed.
-func (c *attachCommand) probeDry(pid int) error {
-	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[c.probes]})
-	if err != nil {
-		return refusedProbes(err)
-	}
-	for _, s := range sites {
-		slow := ""
-		if !s.Emulated {
-			slow = ", stepped over"
-		}
-		c.line("would: put a probe on %s in %s at offset %#x%s", s.Name, s.Library, s.Offset, slow)
-	}
-	_, unseen := usdt.Explain(sites)
-	c.line("note: %s", unseen)
-	return nil
 }

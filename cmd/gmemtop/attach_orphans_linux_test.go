@@ -175,7 +175,7 @@ func TestACommandThatCannotBeTakenOverLeavesTheOthersAlone(t *testing.T) {
 	var commands [2]*pytorch.Job
 	for i := range commands {
 		j, err := pytorch.Start(pytorch.Launch{Argv: []string{"sleep", "600"},
-			Note: fleetNote(fleet.Identity{Node: "rack:7"}, x.join)})
+			Note: fleet.Identity{Node: "rack:7"}.Note(x.join)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,17 +208,5 @@ func TestACommandThatCannotBeTakenOverLeavesTheOthersAlone(t *testing.T) {
 	if err := attach.Wait(); err == nil || attach.ProcessState.ExitCode() != 1 ||
 		!strings.Contains(said.String(), "1 of 2 commands") {
 		t.Errorf("it ended with %v: %s", err, &said)
-	}
-}
-
-// Any character may be part of a machine's name.
-func TestWhatIsLeftBesideACommandNamesItsNode(t *testing.T) {
-	id := fleet.Identity{Node: "rack:7"}
-	machine, name, path := readFleetNote(fleetNote(id, "/shared/a b.join"))
-	if machine != id.Node || name != id.NodeName() || path != "/shared/a b.join" {
-		t.Errorf("machine %q, node %q, join file %q", machine, name, path)
-	}
-	if _, _, path := readFleetNote(""); path != "" {
-		t.Errorf("a command without a hub has the join file %q", path)
 	}
 }

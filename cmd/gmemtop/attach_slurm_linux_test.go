@@ -7,12 +7,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/slurm"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
@@ -62,13 +61,13 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 		t.Fatalf("the page's job is 4242, this one %s", id)
 	}
 	showBothRanks(t, toType(t), (*terminal).quit)
-	s, err := watchSlurm("slurm:"+id, own)
+	s, err := slurm.Attach(id, own)
 	if err != nil {
 		t.Fatal(err)
 	}
 	until("the steps of both ranks arrive", func() bool {
 		ranks := 0
-		for _, p := range s.watch.Job().Processes() {
+		for _, p := range s.Watch().Job().Processes() {
 			if v := p.History.Snapshot(); len(v.Steps) > 3 && v.Target.IsRank() {
 				ranks++
 			}
@@ -80,13 +79,13 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(dir, "captured", "*.gmt")); err != nil || len(found) != 2 {
 		t.Errorf("capture: %v %s", err, captured)
 	}
-	if err := s.leave(); err != nil {
-		t.Errorf("leaving: %v; srun: %s", err, &s.said)
+	if err := s.Leave(); err != nil {
+		t.Errorf("leaving: %v", err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "cache", "gmemtop", "hubs", ".attach*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	for _, p := range s.watch.Job().Processes() {
+	for _, p := range s.Watch().Job().Processes() {
 		if v := p.History.Snapshot(); v.End.Reason != "detached" {
 			t.Errorf("%s ended: %+v", v.Target.Name(), v.End)
 		}
@@ -109,33 +108,4 @@ func absolute(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return path
-}
-
-// Of a node's processes only the ranks of one job are attached to.
-func TestTheRanksOfASlurmJob(t *testing.T) {
-	type env = map[string]string
-	environ := map[int]env{
-		10: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0"},              // torchrun
-		11: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "RANK": "0"}, // its ranks
-		12: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "RANK": "1"},
-		13: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "RANK": "1"}, // loads data for the second
-		20: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1"},              // a script that srun started
-		21: {"SLURM_JOB_ID": "7", "SLURM_PROCID": "1"},              // loads data for it
-		30: {"SLURM_JOB_ID": "8", "SLURM_PROCID": "0"},              // another job
-		40: nil,                                                     // another user
-	}
-	parents := map[int]int{10: 1, 11: 10, 12: 10, 13: 12, 20: 1, 21: 20, 30: 1, 40: 1}
-	var list []procs.Process
-	for pid := range 50 {
-		if parent, ok := parents[pid]; ok {
-			list = append(list, procs.Process{PID: pid, Parent: parent, Torch: true})
-		}
-	}
-	var got []int
-	for _, p := range ranksOf(list, "7", func(pid int) map[string]string { return environ[pid] }) {
-		got = append(got, p.PID)
-	}
-	if want := []int{11, 12, 20}; !slices.Equal(got, want) {
-		t.Errorf("%v, not %v", got, want)
-	}
 }

@@ -4,19 +4,21 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // compareCommand compares managers on one iteration.
@@ -29,7 +31,7 @@ type compareCommand struct {
 	maxBatch bool
 
 	paths []string       // of the traces to compare on, if any
-	typed *pflag.FlagSet // the flags of the command line
+	typed *cobra.Command // with the flags of the command line
 	live  live.Options   // for a training as the target
 }
 
@@ -74,7 +76,7 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 			if c.devices.live() {
 				return c.runLive(cmd.Context())
 			}
-			c.paths, c.typed = args, cmd.Flags()
+			c.paths, c.typed = args, cmd
 			return c.run(cmd.Context())
 		},
 	}
@@ -173,6 +175,100 @@ func (c *compareCommand) run(ctx context.Context) error {
 		}
 	}
 	return cmp.Or(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made), fits(made))
+}
+
+// described returns the iteration to plan. For a folder that is the fullest rank's iteration, and ranks has
+// all ranks. With a problem it may also return what was wrong with the rest of the input.
+func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p *plan.Problem, readErr,
+	err error) {
+	if c.plan.Network != "" || !input.AnyFolder(c.paths) {
+		p, readErr, err = c.problem(ctx, c.paths)
+		return nil, p, readErr, err
+	}
+	switch {
+	case c.maxBatch:
+		err = errors.New("--max-batch is for one rank: name its file instead of the folder")
+	case c.devices.target != "sim":
+		err = errors.New("a folder of ranks is planned for on the simulator: name the file of one rank to " +
+			"measure its plans on a GPU")
+	}
+	if err != nil {
+		return nil, nil, nil, usageError{err}
+	}
+	if ranks, readErr, err = c.ranks(ctx, c.paths[0]); err != nil {
+		return nil, nil, nil, err
+	}
+	fullest := ranks.Lead()
+	p = fullest.Problem
+	if n := ranks.Len(); n > 1 {
+		c.note("planning for %d ranks; %s holds most", n, fullest.Name)
+	}
+	return ranks, p, readErr, nil
+}
+
+// ranks returns the iterations of all ranks whose traces are in a folder, and what was wrong with any of
+// them.
+func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Ranks, readErr, err error) {
+	if err := c.plan.Check(); err != nil {
+		return nil, nil, err
+	}
+	bar := c.newProgress()
+	found, err := load.OpenRun(ctx, []string{dir}, c.loadOptions(bar.Tell))
+	bar.Done()
+	if err != nil {
+		return nil, nil, err
+	}
+	var list []planner.RankProblem
+	for _, f := range found {
+		t, err := c.build(ctx, f.Trace, nil)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := load.Name(f.Path)
+		if rank, ok := f.Rank.Value(); ok {
+			name = fmt.Sprintf("rank %d", rank)
+		}
+		p, err := c.ofTimeline(ctx, t, name, f.Err)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		list = append(list, planner.RankProblem{Name: name, Problem: p})
+		readErr = cmp.Or(readErr, f.Err)
+	}
+	return planner.NewRanks(list, c.plan.Seed, c.plan.Work), readErr, nil
+}
+
+// searchTime bounds the search for a budget that fits, where --limit does not.
+const searchTime = 10 * time.Second
+
+// smallestBudget looks for the smallest budget that fits, after one that did not, and gives the command line
+// for it: in the comparison's report, or as a note if the budget was refused and there is no report.
+func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, list []plan.Manager,
+	opt replay.Options, made *replay.Comparison) error {
+	within := searchTime
+	if c.limit > 0 {
+		within = c.limit
+	}
+	opt.Update = nil
+	stop := c.newProgress().Clock("nothing fits: looking for the smallest budget that does")
+	s, err := replay.SmallestBudget(ctx, p, list, opt, made, within)
+	if stop(); err != nil || s == nil {
+		return err
+	}
+	for x := s; x != nil; x = x.Runnable {
+		x.Command = help.Again(c.typed, c.paths, map[string]string{"budget": x.Text},
+			"output", "force", "quiet")
+	}
+	if made != nil {
+		made.Smallest = s
+		return nil
+	}
+	refused := &replay.Comparison{Problem: p, Budget: opt.Budget}
+	c.complain("%s", s.Sentence(refused, c.flags.report.Units))
+	for _, command := range s.Commands() {
+		fmt.Fprintf(c.Err, "  %s\n", command)
+	}
+	return nil
 }
 
 // fits returns the finding that nothing fits in the budget.

@@ -1,19 +1,16 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,8 +38,8 @@ type estimateCommand struct {
 	allocConf []string // settings of PyTorch's allocator
 	snapshot  string   // the file for PyTorch's own snapshot
 	sizes     fit.Sizes
-	printed   *os.File // what the command prints, nil if --verbose shows it
-	stderr    tail     // the end of its standard error, under --verbose
+	printed   *fit.Printed // what the command prints, nil if --verbose shows it
+	stderr    fit.Tail     // the end of its standard error, under --verbose
 
 	fit.Training
 }
@@ -142,20 +139,48 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	if e.flags.verbose {
 		e.Options.Stderr = io.MultiWriter(e.Err, &e.stderr)
 	} else {
-		discard, err := e.keepPrinted()
-		if err != nil {
-			return err
+		if e.printed, err = fit.NewPrinted(); err != nil {
+			return fmt.Errorf("no file for what the command prints: %w; --verbose needs none", err)
 		}
-		defer discard()
+		defer e.printed.Close()
+		e.Options.Stdout, e.Options.Stderr = e.printed.File, e.printed.File
 	}
+	way := e.chosen(cards)
 	switch {
 	case len(cards) > 1:
-		return e.onCards(ctx, cards)
+		all, err := e.OnCards(ctx, e.sizes.All()[0], cards, way, e.noteRow)
+		return e.writeTable(all, err, all.WriteCards)
 	case len(e.allocConf) > 1:
-		return e.withSettings(ctx, cards)
+		if err := e.oneSize("several --alloc-conf"); err != nil {
+			return usageError{err}
+		}
+		all, err := e.WithSettings(ctx, e.sizes.All()[0], e.allocConf, way, e.noteRow)
+		return e.writeTable(all, err, all.WriteSettings)
 	}
-	e.choose(&e.Training, cards, e.chosenSettings())
+	e.Choose(way)
 	return e.atSizes(ctx)
+}
+
+// chosen returns how to run the training: on the only card, if any, and with the only settings, if any.
+func (e *estimateCommand) chosen(cards []standin.Card) (way fit.Choice) {
+	if len(cards) == 1 {
+		way.Card = &cards[0]
+	}
+	if len(e.allocConf) > 0 {
+		way.AllocConf = e.allocConf[0]
+	}
+	way.Building = func() {
+		e.note("compiling the stand-in GPU for this torch, once: that takes about a minute")
+	}
+	return way
+}
+
+// noteRow says which row of a table is next.
+func (e *estimateCommand) noteRow(name string) { e.note("%s", name) }
+
+// tell reports the progress of a command that takes long.
+func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
+	e.note("%s", fit.Progress(ran, at, e.steps))
 }
 
 // chooseDevices finds what --hardware names: cards for PyTorch's own allocator, smallest first, or, for the
@@ -211,18 +236,6 @@ func (e *estimateCommand) noteVariants(cards []standin.Card) {
 	}
 }
 
-// keepPrinted sends what the command prints to a file, which is shown if the command fails. discard removes
-// the file.
-func (e *estimateCommand) keepPrinted() (discard func(), err error) {
-	f, err := os.CreateTemp("", "gmemtop-estimate-")
-	if err != nil {
-		return nil, fmt.Errorf("no file for what the command prints: %w; --verbose needs none", err)
-	}
-	_ = os.Remove(f.Name()) // it lasts as long as it is open
-	e.Options.Stdout, e.Options.Stderr, e.printed = f, f, f
-	return func() { f.Close() }, nil
-}
-
 // atSizes runs the command at each size and reports.
 func (e *estimateCommand) atSizes(ctx context.Context) error {
 	var err error
@@ -265,6 +278,24 @@ func (e *estimateCommand) atSizes(ctx context.Context) error {
 	case r.Unseen():
 		return errNoStep
 	case !r.Fits():
+		return errFinding
+	}
+	return nil
+}
+
+// writeTable writes a table that was made with an error, if any; the error says what its exit code is.
+func (e *estimateCommand) writeTable(all *fit.Table, made error,
+	write func(io.Writer, fit.Look) error) error {
+	if made != nil {
+		return e.explain(made)
+	}
+	if err := e.writeTo("", false, func(w io.Writer) error { return write(w, e.look()) }); err != nil {
+		return err
+	}
+	switch {
+	case all.Unseen():
+		return errNoStep
+	case !all.Fits():
 		return errFinding
 	}
 	return nil
@@ -314,7 +345,7 @@ func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why err
 	if e.plan.Budget == "" && hw.MemoryBytes > 0 {
 		e.Budget = fit.Memory(&hw)
 	}
-	e.choose(&e.Training, nil, e.chosenSettings())
+	e.Choose(e.chosen(nil))
 	at, err := e.At(ctx, x)
 	if err == nil {
 		at.Result.Notes = append([]string{fmt.Sprintf("%v: PyTorch's allocator is emulated, as with "+
@@ -359,28 +390,13 @@ func (e *estimateCommand) explain(err error) error {
 // wantsCards finds in what a command printed that it missed a GPU: PyTorch's words, and Lightning's.
 var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only has`)
 
-// printedShown is how much of what a failed command printed is shown: a long traceback.
-const printedShown = 16 << 10
-
-// tail keeps the end of what is written to it. It is safe for concurrent use: a process that the command left
-// behind may still write.
-type tail struct {
-	mu   sync.Mutex
-	kept []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.kept = append(t.kept, p...)
-	t.kept = t.kept[max(0, len(t.kept)-printedShown):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.kept)
+// oneSize returns an error if a table is asked for together with flags for reports of a single size.
+func (e *estimateCommand) oneSize(table string) error {
+	if e.flags.json || e.maxBatch || e.flags.output != "" || e.snapshot != "" || len(e.sizes.All()) > 1 {
+		return fmt.Errorf("%s is a table of one size: leave --json, --max-batch, -o, --snapshot and further "+
+			"sizes out", table)
+	}
+	return nil
 }
 
 // showPrinted prints the end of what a failed command printed, unless that was shown at once, and returns it.
@@ -388,21 +404,11 @@ func (e *estimateCommand) showPrinted() string {
 	if e.printed == nil {
 		return e.stderr.String()
 	}
-	info, err := e.printed.Stat()
-	if err != nil {
-		return "" // the command's exit code says that it failed
-	}
-	text := make([]byte, min(info.Size(), printedShown))
-	if _, err := e.printed.ReadAt(text, info.Size()-int64(len(text))); err != nil && !errors.Is(err, io.EOF) {
-		return ""
-	}
-	if info.Size() > printedShown { // the first line is not whole
-		text = text[bytes.IndexByte(text, '\n')+1:]
-	}
-	for line := range strings.Lines(string(text)) {
+	text := e.printed.End()
+	for line := range strings.Lines(text) {
 		fmt.Fprintln(e.Err, report.Printable(strings.TrimRight(line, "\r\n")))
 	}
-	return string(text)
+	return text
 }
 
 // realCards returns the cards that --hardware names for PyTorch's own allocator: one, or all of them,
@@ -428,23 +434,4 @@ func (e *estimateCommand) realCards() ([]standin.Card, error) {
 	cards := slices.Clone(standin.Cards())
 	slices.SortStableFunc(cards, func(a, b standin.Card) int { return cmp.Compare(a.Memory, b.Memory) })
 	return cards, nil
-}
-
-// tell reports the progress of a command that takes long.
-func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
-	ran = ran.Round(time.Second)
-	if len(at) == 0 {
-		e.note("%v: no process has imported torch yet", ran)
-		return
-	}
-	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
-	if slowest.Steps == 0 && strings.Contains(slowest.Line, "sitecustomize.py") {
-		e.note("%v: it still imports torch", ran)
-		return
-	}
-	of := ""
-	if len(at) > 1 {
-		of = fmt.Sprintf(" (rank %d, the slowest of %d)", slowest.Rank, len(at))
-	}
-	e.note("%v: %d of %d steps, at %s%s", ran, slowest.Steps, e.steps, slowest.Line, of)
 }

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io/fs"
 
+	"github.com/gmemtop/gmemtop/capture/hub"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
@@ -53,7 +55,8 @@ func exitCode(err error) int {
 		return child.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*planner.Mistake)):
+	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*planner.Mistake)),
+		errors.As(err, new(*reach.Mistake)), errors.As(err, new(*hub.Mistake)):
 		return exitUsage
 	case errors.Is(err, errFinding):
 		return exitFinding
@@ -62,7 +65,8 @@ func exitCode(err error) int {
 	case errors.As(err, &injected) && injected.Refused():
 		return exitUnsupported
 	case errors.As(err, new(unsupportedError)), errors.As(err, new(*plan.Unavailable)),
-		errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
+		errors.Is(err, traces.ErrUnsupported), errors.Is(err, reach.ErrPlain),
+		errors.Is(err, fs.ErrPermission):
 		return exitUnsupported
 	}
 	return exitFailure

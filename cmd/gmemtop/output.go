@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
@@ -57,50 +55,14 @@ func (a *app) mayWrite(path string) error {
 // that is not as high as the report, that paragraph also stands at the end: it is the answer, and would have
 // scrolled away. With --quiet it is all that standard output gets.
 func (a *app) text(body func(w io.Writer) error) error {
-	if a.flags.quiet && a.flags.output == "" {
-		return a.writeRaw("", false, func(w io.Writer) error {
-			var b bytes.Buffer
-			if err := output.Clean(body)(&b); err != nil {
-				return err
-			}
-			head, _, _ := strings.Cut(b.String(), "\n\n")
-			_, err := io.WriteString(w, strings.TrimSuffix(head, "\n")+"\n")
-			return err
-		})
-	}
 	height, bold := a.Height(), a.colored()
-	if a.flags.output != "" || !bold && height == 0 {
+	switch {
+	case a.flags.quiet && a.flags.output == "":
+		return a.writeRaw("", false, output.Answer(body))
+	case a.flags.output != "" || !bold && height == 0:
 		return a.write(false, body)
 	}
-	return a.writeRaw("", false, func(w io.Writer) error {
-		var b bytes.Buffer
-		if err := output.Clean(body)(&b); err != nil {
-			return err
-		}
-		head, rest, more := strings.Cut(b.String(), "\n\n")
-		answer := head + "\n"
-		if bold {
-			answer = inBold(head)
-		}
-		text := answer
-		if more {
-			text += "\n" + rest
-			if height > 0 && strings.Count(text, "\n") >= height {
-				text += "\n" + answer
-			}
-		}
-		_, err := io.WriteString(w, text)
-		return err
-	})
-}
-
-// inBold is a text in bold, line by line: pagers forget the style at the end of a line.
-func inBold(text string) string {
-	bold := ""
-	for line := range strings.Lines(text) {
-		bold += "\x1b[1m" + strings.TrimRight(line, "\n") + "\x1b[0m\n"
-	}
-	return bold
+	return a.writeRaw("", false, output.Emphasised(body, height, bold))
 }
 
 // reportOptions says how a text report is printed where it goes.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
@@ -160,22 +161,8 @@ func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Ma
 // training runs f on a running training once one of its steps has ended, and leaves its processes as they
 // were.
 func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) error) error {
-	found, err := job.Attachable(pid)
-	if err != nil {
-		return err
-	}
-	w := job.NewWatch(job.Options{Unasked: true, Attached: attachedBy})
-	run, stop := context.WithCancel(context.Background())
-	defer stop()
-	w.Connect(run, pid, found.Started)
-	all := crew.OfWatch(w)
-	c.note("waiting for a step of process %d to end", pid)
-	if err = all.Lead.FirstStep(ctx); err == nil {
-		err = f(all)
-	}
-	left := w.LetGo()
-	stop()
-	return errors.Join(err, left, w.Close())
+	return planner.InTraining(ctx, pid, job.Options{Unasked: true, Attached: feed.AttachedBy},
+		func() { c.note("waiting for a step of process %d to end", pid) }, f)
 }
 
 // describing returns options that have how far the description of process m has come noted.

@@ -60,7 +60,7 @@ func (c *watcher) probeSource(pid int) (job.Source, error) {
 // refusedProbes gives an error its exit code: something that this machine or process does not allow is not a
 // failure.
 func refusedProbes(err error) error {
-	if errors.Is(err, usdt.ErrNoProcess) || errors.Is(err, usdt.ErrNotLoaded) {
+	if err == nil || errors.Is(err, usdt.ErrNoProcess) || errors.Is(err, usdt.ErrNotLoaded) {
 		return err
 	}
 	return unsupportedError{err}

@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
-	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,8 +22,7 @@ const recordEvery = 100
 type recordCommand struct {
 	watcher
 	steps   int64
-	invited bool        // the process runs the agent by itself: it reads its source from our standard output
-	handed  atomic.Bool // the process has got the agent's source, or knows that it needs none
+	invited bool // the process runs the agent by itself: it reads its source from our standard output
 }
 
 func newRecordCommand(a *app) *cobra.Command {
@@ -92,40 +88,13 @@ gmemtop attach PID shows what is being recorded.`,
 	return cmd
 }
 
-// handOver writes the agent's source to standard output, after a line with its length. The process that
-// started us runs it, so it can be recorded even where tracing is not permitted.
-func (c *recordCommand) handOver(_ context.Context, pid int, source string) error {
-	if c.handed.Swap(true) {
-		return fmt.Errorf("process %d ran the agent, which did not start: watch it again", pid)
-	}
-	if _, err := fmt.Fprintf(c.Out, "%d\n%s", len(source), source); err != nil {
-		return fmt.Errorf("process %d did not accept the agent: %w", pid, err)
-	}
-	return nil
-}
-
-// needsNone tells the process, once we are connected, that it has nothing to run because it already has an
-// agent.
-func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
-	err := w.History.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
-	if err == nil && !c.handed.Swap(true) {
-		_, _ = fmt.Fprintln(c.Out, 0)
-	}
-}
-
-// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
-// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
-func outliveTerminal() {
-	signal.Ignore(syscall.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
-}
-
 // run attaches to a process and records it until it ends, ctx is done or enough steps were seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
 	found, err := job.Attachable(pid)
+	invitation := job.Invitation{Out: c.Out}
 	switch {
 	case c.invited:
-		c.bring = c.handOver
+		c.bring = invitation.HandOver
 	case err != nil:
 		return err
 	}
@@ -143,7 +112,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	w.Connect(run, pid, found.Started)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
 	if c.invited {
-		go c.needsNone(run, w)
+		go invitation.Decline(run, w)
 	}
 	end, reason := c.recording(w).Until(ctx, f)
 	left := w.LetGo()

@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -98,15 +96,6 @@ const (
 // code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
 	screen := !c.live.headless && c.HasScreen()
-	launch := pytorch.Launch{Argv: argv, Env: c.Environ, Detached: screen, First: job.FirstSteps,
-		Depth: c.live.depth, Offload: offload}
-	id := fleet.Identify(c.Env)
-	if c.join != "" {
-		launch.Note = fleetNote(id, c.join)
-	}
-	if !screen {
-		c.streams(&launch)
-	}
 	w, err := c.watch()
 	if err != nil {
 		return err
@@ -120,50 +109,23 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if !screen && (x == nil || c.live.depth != "") {
 		ranks.Unmet = c.tellUnmet()
 	}
-	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
-	launch.Reach = c.reach(ranks, !screen)
-	var command *pytorch.Job
-	started := make(chan struct{})
-	c.signals(func(s os.Signal) {
-		<-started // a signal that arrives earlier is for the command too
-		// A command that shares the terminal gets typed signals from the terminal itself.
-		if command != nil && (screen || s != os.Interrupt) {
-			_ = command.Signal(s)
-		}
-	})
-	command, err = pytorch.Start(launch)
-	close(started)
+	command, err := c.start(ranks, c.launch(argv, offload, screen), screen)
 	if err != nil {
 		_ = errors.Join(ranks.Close(), w.Abandon())
-	}
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
-		return childError{exitNotFound}
-	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
-		return childError{exitNotExecutable}
-	case err != nil:
-		return err
+		return c.notStarted(err)
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{})
 	ranks.Run(run, command)
-	leaveFleet := c.joinFleet(ranks, id)
+	leaveFleet := c.joinFleet(ranks)
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
 		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, !screen) })
 	}
 	if screen {
-		o, live := c.screen(), planner.NewLive()
-		o.Feed, o.Planner = f, live
-		leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
-		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
-		}
-		leave()
+		c.show(ctx, ranks, f)
 		if _, over := ranks.Over(); !over {
 			c.note("the command still runs, as process %d: Ctrl-C now ends it", command.PID())
 		}
@@ -182,12 +144,65 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	return failed
 }
 
+// launch says how to start the command.
+func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch {
+	l := pytorch.Launch{Argv: argv, Env: c.Environ, Detached: screen, First: job.FirstSteps,
+		Depth: c.live.depth, Offload: offload}
+	if c.join != "" {
+		l.Note = fleet.Identify(c.Env).Note(c.join)
+	}
+	if !screen {
+		c.streams(&l)
+	}
+	return l
+}
+
+// start starts the command, whose processes become those of a job, and passes signals on to it.
+func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (command *pytorch.Job, err error) {
+	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
+	l.Reach = c.reach(ranks, !screen)
+	started := make(chan struct{})
+	defer close(started)
+	c.signals(func(s os.Signal) {
+		<-started // a signal that arrives earlier is for the command too
+		// A command that shares the terminal gets typed signals from the terminal itself.
+		if command != nil && (screen || s != os.Interrupt) {
+			_ = command.Signal(s)
+		}
+	})
+	return pytorch.Start(l)
+}
+
+// notStarted gives the error of a command that was not started the exit code that a shell would return.
+func (c *runCommand) notStarted(err error) error {
+	switch {
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+		return childError{exitNotFound}
+	case errors.Is(err, fs.ErrPermission):
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+		return childError{exitNotExecutable}
+	}
+	return err
+}
+
+// show shows the job until the user leaves the screen.
+func (c *runCommand) show(ctx context.Context, ranks *job.Job, f *feed.Job) {
+	o, live := c.screen(), planner.NewLive()
+	o.Feed, o.Planner = f, live
+	leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
+	if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+	}
+	leave()
+}
+
 // joinFleet sends the ranks' steps to the run's hub until leave is called, if there is one to be joined.
-func (c *runCommand) joinFleet(j *job.Job, id fleet.Identity) (leave func()) {
+func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 	if c.join == "" {
 		return func() {}
 	}
-	n := fleet.StartNode(j, fleet.NodeOptions{Identity: id, Join: c.join,
+	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join,
 		Credentials: c.creds, Tell: func(text string) {
 			c.tell(c.complain, j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
 		}})
@@ -199,22 +214,13 @@ func (c *runCommand) joinFleet(j *job.Job, id fleet.Identity) (leave func()) {
 	}
 }
 
-// recordRank returns a function that records another process of the job beside the first one's file:
-// run-rank1.gmt beside run.gmt, so that both open as one run. Without force it leaves an existing file alone.
+// recordRank returns a function that records another process of the job beside the first one's file, so that
+// both open as one run. Without force it leaves an existing file alone.
 func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
-	taken := map[string]bool{}
-	var mu sync.Mutex
+	files := headless.NewRankFiles(c.flags.output)
 	return func(p *job.Process) error {
 		who := p.Target()
-		mu.Lock()
-		defer mu.Unlock()
-		ext := filepath.Ext(c.flags.output)
-		base := strings.TrimSuffix(c.flags.output, ext)
-		path := fmt.Sprintf("%s-rank%v%s", base, who.Rank, ext)
-		if !who.Rank.IsKnown() || taken[path] {
-			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
-		}
-		taken[path] = true
+		path := files.Path(who)
 		o, err := c.recordOptions(path, force, who.Name(), p)
 		if err != nil {
 			return err
@@ -285,21 +291,6 @@ func childResult(command *pytorch.Job) error {
 		return nil
 	}
 	return childError{code}
-}
-
-// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
-// step is said even with --quiet.
-func (c *watcher) summary(p *job.Process, f *feed.Process) {
-	if !p.Recorded() && !console.IsTerminal(c.Err) {
-		return
-	}
-	tell := c.note
-	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
-		tell = c.complain
-	}
-	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
-		tell("%s", text)
-	}
 }
 
 // summaryOfRanks sums up a job of several processes. It reports a process that could not be recorded even

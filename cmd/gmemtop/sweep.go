@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -167,13 +165,10 @@ func (c *sweepCommand) place() (string, error) {
 		}
 		return c.output + ".part", c.mayWrite(c.output)
 	}
-	i, n, found := strings.Cut(c.shard, "/")
-	var err1, err2 error
-	c.ask.Shard, err1 = strconv.Atoi(i)
-	c.ask.Shards, err2 = strconv.Atoi(n)
+	if err := c.ask.SetShard(c.shard); err != nil {
+		return "", misused(err)
+	}
 	switch {
-	case !found || err1 != nil || err2 != nil || c.ask.Shard < 1 || c.ask.Shards < c.ask.Shard:
-		return "", usagef("--shard %q is no part: write 3/64 for the third of 64", c.shard)
 	case c.output != "":
 		return "", usagef("a shard writes to the folder of --parts; -o is for --merge")
 	case c.parts == "":
@@ -200,12 +195,12 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		Damaged: func(name string, err error) { c.complain("%s: %v", name, err) },
 		Tell: func(p sweep.Progress) {
 			last = p
-			bar.Say(progressText(p))
+			bar.Say(p.String())
 			if p.Left > longSweep && !told && c.shard == "" {
 				told = true
 				bar.Done()
 				c.note("this takes about %s more on this machine; --serve and --shard share it out",
-					roughly(p.Left))
+					sweep.Roughly(p.Left))
 			}
 		}})
 	bar.Done()
@@ -216,24 +211,22 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 	return misused(err)
 }
 
-// progressText says how far a sweep is.
-func progressText(p sweep.Progress) string {
-	left := ""
-	if p.Left > 0 {
-		left = ", about " + roughly(p.Left) + " left"
+// serve hands out what the journal lacks to workers on other machines.
+func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journal) error {
+	bar := c.newProgress()
+	defer bar.Done()
+	var last sweep.Progress
+	err := s.Serve(ctx, j, sweep.ServeOptions{Listen: c.listen, JoinFile: c.joinFile,
+		Ready: func() { c.note("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile) },
+		Tell: func(p sweep.Progress) {
+			last = p
+			bar.Say(p.String())
+		}})
+	bar.Done()
+	if errors.Is(err, context.Canceled) && last.Total > 0 {
+		c.note("%d of %d plans are done and kept: the same command goes on from there", last.Done, last.Total)
 	}
-	return fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager, p.Budget)
-}
-
-// roughly is a time that is only estimated.
-func roughly(d time.Duration) string {
-	if d < time.Minute {
-		return fmt.Sprintf("%d s", int(d.Seconds())+1)
-	}
-	if d < 2*time.Hour {
-		return fmt.Sprintf("%d min", int(d.Minutes())+1)
-	}
-	return fmt.Sprintf("%d h", int(d.Hours())+1)
+	return misused(err)
 }
 
 // join merges the parts of a folder.

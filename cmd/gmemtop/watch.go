@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/signal"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,7 +17,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -88,7 +92,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 		}
 	}
 	w := job.NewWatch(job.Options{
-		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: attachedBy,
+		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: feed.AttachedBy,
 		Bring: c.bring,
 	})
 	if c.flags.output == "" {
@@ -110,47 +114,14 @@ func (c *watcher) tell(say func(format string, args ...any), p *job.Process, n c
 	p.Tell(n)
 }
 
-// attachedBy says how the agent was loaded into a process, and how long that stopped it.
-func attachedBy(r inject.Report) capture.Notice {
-	stopped := timeline.Duration(int64(r.Stopped()))
-	if starved := r.Starved(); starved > r.Stopped()/2 {
-		return capture.Say(say.AttachedLate, r.Mechanism, stopped, timeline.Duration(int64(starved)))
-	}
-	return capture.Say(say.Attached, r.Mechanism, stopped)
-}
-
-// attached is a process that was attached to, and its feed.
-type attached struct {
-	*job.Watch
-	feed *feed.Process
-	run  context.Context // until leave
-	stop context.CancelFunc
-
-	stopFeed func()
-}
-
 // attach attaches to a process that was found to be attachable, watches it, and records it if the command
 // line asks for a file.
-func (c *watcher) attach(pid int, found inject.Findings) (*attached, error) {
+func (c *watcher) attach(pid int, found inject.Findings) (*feed.Attached, error) {
 	w, err := c.watch()
 	if err != nil {
 		return nil, err
 	}
-	a := &attached{Watch: w, feed: feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))}
-	a.feed.CountsFrom(say.SinceAttach.Text())
-	a.stopFeed = a.feed.Start()
-	a.run, a.stop = context.WithCancel(context.Background())
-	w.Connect(a.run, pid, found.Started)
-	return a, nil
-}
-
-// leave detaches, and ends the recording.
-func (a *attached) leave() error {
-	left := a.LetGo()
-	a.stop()
-	err := errors.Join(left, a.Close())
-	a.stopFeed()
-	return err
+	return feed.Attach(w, pid, found.Started), nil
 }
 
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
@@ -170,9 +141,9 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()
-			_ = a.leave() // the screen is gone, and cannot show an error
+			_ = a.Leave() // the screen is gone, and cannot show an error
 		})
-		return a.feed, nil
+		return a.Feed, nil
 	}
 }
 
@@ -217,4 +188,26 @@ func (c *watcher) recordOptions(
 		}
 	}
 	return o, nil
+}
+
+// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
+// step is said even with --quiet.
+func (c *watcher) summary(p *job.Process, f *feed.Process) {
+	if !p.Recorded() && !console.IsTerminal(c.Err) {
+		return
+	}
+	tell := c.note
+	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
+		tell = c.complain
+	}
+	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
+		tell("%s", text)
+	}
+}
+
+// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
+// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
+func outliveTerminal() {
+	signal.Ignore(syscall.SIGHUP)
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }

@@ -46,7 +46,7 @@ func newCrew(lead *Member, look func(ctx context.Context) (list []*Member, more 
 	return &Crew{Lead: lead, look: look}
 }
 
-// crewLook is the time between two calls of look.
+// crewLook is the time between two calls of look: no process tells that it joins the training.
 const crewLook = 500 * time.Millisecond
 
 // keyTraining is the key of the notice about a plan's progress.

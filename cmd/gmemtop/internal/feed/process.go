@@ -81,8 +81,8 @@ func NewProcess(p *job.Process, waiting string) *Process {
 	return f
 }
 
-// CountsFrom says where the count of steps begins, if not with the process: "since attach".
-func (f *Process) CountsFrom(since string) {
+// countsFrom says where the count of steps begins, if not with the process: "since attach".
+func (f *Process) countsFrom(since string) {
 	f.mu.Lock()
 	f.look.Since = since
 	f.mu.Unlock()
@@ -182,7 +182,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 			}
 			continue
 		}
-		l.Notices = append(l.Notices, n.Text)
+		l.Notices = append(l.Notices, report.Printable(n.Text))
 	}
 	for _, lost := range v.Losses {
 		if lost.Name == "steps" {

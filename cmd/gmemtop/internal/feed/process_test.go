@@ -291,7 +291,7 @@ func TestRisingCountsBecomeCountsPerStep(t *testing.T) {
 func TestALookSaysFromWhenStepsAreCountedAndWhoEnded(t *testing.T) {
 	for reason, detached := range map[string]bool{capture.Detached: true, capture.Exited: false} {
 		f, s := follow(t, nil)
-		f.CountsFrom("since attach")
+		f.countsFrom("since attach")
 		s.Begin(capture.Target{PID: 7, Capabilities: []string{"steps"}})
 		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
 		want := live.Fact{Name: "steps", Value: "counted from 0, like enumerate(), since attach"}

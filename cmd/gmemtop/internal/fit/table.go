@@ -15,11 +15,11 @@ import (
 // Table is what a training takes on each of several cards, or under each of several settings of PyTorch's
 // allocator.
 type Table struct {
-	Rows []Row
+	rows []row
 }
 
-// Row is one of them.
-type Row struct {
+// row is one of them.
+type row struct {
 	Name       string
 	Memory     int64   // of the card; 0 in a table of settings
 	Generation int     // the card's, as the major number of its compute capability
@@ -27,13 +27,13 @@ type Row struct {
 	Why        error   // why there is none; nil if it was not run
 }
 
-// Find runs a training on as few cards as necessary to find the smallest that fits: see [Table.unneeded]. The
+// find runs a training on as few cards as necessary to find the smallest that fits: see [Table.unneeded]. The
 // rows name the cards, the one with least memory first; run makes a row's report. The error is run's, but
 // *estimate.NoKernels only if all cards give it.
-func (t *Table) Find(run func(i int) (*Report, error)) error {
+func (t *Table) find(run func(i int) (*Report, error)) error {
 	for open := t.open(); len(open) > 0; open = t.open() {
 		i := open[len(open)/2]
-		row := &t.Rows[i]
+		row := &t.rows[i]
 		if row.Report, row.Why = run(i); row.Why != nil && !errors.As(row.Why, new(*estimate.NoKernels)) {
 			return row.Why
 		}
@@ -41,11 +41,11 @@ func (t *Table) Find(run func(i int) (*Report, error)) error {
 	return t.unanswered()
 }
 
-// Each runs a training for every row. The error is run's, but one that wraps estimate.ErrUnsupported only if
+// each runs a training for every row. The error is run's, but one that wraps estimate.ErrUnsupported only if
 // all rows give it.
-func (t *Table) Each(run func(i int) (*Report, error)) error {
-	for i := range t.Rows {
-		row := &t.Rows[i]
+func (t *Table) each(run func(i int) (*Report, error)) error {
+	for i := range t.rows {
+		row := &t.rows[i]
 		if row.Report, row.Why = run(i); row.Why != nil && !errors.Is(row.Why, estimate.ErrUnsupported) {
 			return row.Why
 		}
@@ -55,19 +55,19 @@ func (t *Table) Each(run func(i int) (*Report, error)) error {
 
 // unanswered is why a row has no report, nil if any has one.
 func (t *Table) unanswered() (why error) {
-	for i := range t.Rows {
-		if t.Rows[i].Report != nil {
+	for i := range t.rows {
+		if t.rows[i].Report != nil {
 			return nil
 		}
-		why = cmp.Or(why, t.Rows[i].Why)
+		why = cmp.Or(why, t.rows[i].Why)
 	}
 	return why
 }
 
 // open lists the cards that may still turn out to be the smallest that fits, without those that were run.
 func (t *Table) open() (rows []int) {
-	for i := range t.Rows {
-		if r := &t.Rows[i]; r.Report == nil && r.Why == nil && t.unneeded(i) == "" {
+	for i := range t.rows {
+		if r := &t.rows[i]; r.Report == nil && r.Why == nil && t.unneeded(i) == "" {
 			rows = append(rows, i)
 		}
 	}
@@ -79,8 +79,8 @@ func (t *Table) open() (rows []int) {
 // a newer generation, for which PyTorch has kernels that take less, such as flash attention from compute
 // capability 8.0 on.
 func (t *Table) unneeded(i int) string {
-	for j := range t.Rows {
-		other := &t.Rows[j]
+	for j := range t.rows {
+		other := &t.rows[j]
 		x := other.estimate()
 		switch {
 		case x == nil:
@@ -88,7 +88,7 @@ func (t *Table) unneeded(i int) string {
 			return fmt.Sprintf("not run: it fits on the %s, which has less memory", other.Name)
 		case j > i && x.unseen():
 			return fmt.Sprintf("not run: no step was seen on the %s, which has more memory", other.Name)
-		case j > i && !x.Fits && t.Rows[i].Generation <= other.Generation:
+		case j > i && !x.Fits && t.rows[i].Generation <= other.Generation:
 			return fmt.Sprintf("not run: it does not fit on the %s, which has more memory", other.Name)
 		}
 	}
@@ -96,7 +96,7 @@ func (t *Table) unneeded(i int) string {
 }
 
 // estimate is the row's, nil for none.
-func (r *Row) estimate() *Estimate {
+func (r *row) estimate() *Estimate {
 	if r.Report == nil {
 		return nil
 	}
@@ -104,13 +104,13 @@ func (r *Row) estimate() *Estimate {
 }
 
 // seen reports whether the row has figures of a step that fits.
-func (r *Row) seen() bool {
+func (r *row) seen() bool {
 	x := r.estimate()
 	return x != nil && x.Fits && !x.unseen()
 }
 
 // verdict is whether the training fits there, in a word.
-func (r *Row) verdict() string {
+func (r *row) verdict() string {
 	switch x := r.estimate(); {
 	case x == nil && r.Why == nil:
 		return "–"
@@ -124,7 +124,7 @@ func (r *Row) verdict() string {
 
 // says is what a row says behind its verdict.
 func (t *Table) says(i int, u timeline.Units) string {
-	r := &t.Rows[i]
+	r := &t.rows[i]
 	x := r.estimate()
 	switch {
 	case x == nil && r.Why == nil:
@@ -146,10 +146,10 @@ func (t *Table) says(i int, u timeline.Units) string {
 // WriteCards names the smallest card that fits, and writes the table of cards, the one with least memory
 // first.
 func (t *Table) WriteCards(w io.Writer, l Look) error {
-	best := slices.IndexFunc(t.Rows, func(r Row) bool { return r.seen() })
+	best := slices.IndexFunc(t.rows, func(r row) bool { return r.seen() })
 	switch {
 	case best >= 0:
-		return t.write(w, l, "the smallest card that fits: "+t.Rows[best].Name)
+		return t.write(w, l, "the smallest card that fits: "+t.rows[best].Name)
 	case t.Unseen():
 		return t.write(w, l, "no step was seen on any card, so nothing says whether one fits")
 	}
@@ -158,9 +158,9 @@ func (t *Table) WriteCards(w io.Writer, l Look) error {
 
 // WriteSettings names the setting under which least is reserved, and writes the table of settings.
 func (t *Table) WriteSettings(w io.Writer, l Look) error {
-	var best *Row
-	for i := range t.Rows {
-		r := &t.Rows[i]
+	var best *row
+	for i := range t.rows {
+		r := &t.rows[i]
 		if r.seen() && (best == nil || r.estimate().Reserved < best.estimate().Reserved) {
 			best = r
 		}
@@ -179,17 +179,17 @@ func (t *Table) write(w io.Writer, l Look, answer string) error {
 	var b strings.Builder
 	var notes []string
 	kind, memory := "settings", ""
-	if t.Rows[0].Memory > 0 {
+	if t.rows[0].Memory > 0 {
 		kind, memory = "card", fmt.Sprintf("%8s  ", "memory")
 	}
 	widest := len(kind)
-	for i := range t.Rows {
-		widest = max(widest, len(t.Rows[i].Name))
+	for i := range t.rows {
+		widest = max(widest, len(t.rows[i].Name))
 	}
 	l.prose(&b, "", answer)
 	fmt.Fprintf(&b, "\n%-*s  %sfits  %9s  %9s\n", widest, kind, memory, "allocated", "reserved")
-	for i := range t.Rows {
-		r := &t.Rows[i]
+	for i := range t.rows {
+		r := &t.rows[i]
 		head := fmt.Sprintf("%-*s  ", widest, r.Name)
 		if r.Memory > 0 {
 			head += fmt.Sprintf("%8s  ", l.Units.Bytes(r.Memory))
@@ -217,10 +217,10 @@ func (t *Table) write(w io.Writer, l Look, answer string) error {
 // Unseen reports whether the script ended before its first step in some row, and fits in none.
 func (t *Table) Unseen() bool {
 	return !t.Fits() &&
-		slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Report != nil && r.Report.Unseen() })
+		slices.ContainsFunc(t.rows, func(r row) bool { return r.Report != nil && r.Report.Unseen() })
 }
 
 // Fits reports whether the training fits in some row.
 func (t *Table) Fits() bool {
-	return slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Report != nil && r.Report.Fits() })
+	return slices.ContainsFunc(t.rows, func(r row) bool { return r.Report != nil && r.Report.Fits() })
 }

@@ -14,17 +14,17 @@ import (
 
 // A card on which the script ended before its first step is never said to fit, whatever it allocated.
 func TestNothingFitsWithoutAStep(t *testing.T) {
-	row := func(steps int, died bool) Row { return Row{Name: "Tesla T4", Report: cardReport(steps, died)} }
+	rowOf := func(steps int, died bool) row { return row{Name: "Tesla T4", Report: cardReport(steps, died)} }
 	for _, c := range []struct {
-		row          Row
+		row          row
 		fits, unseen bool
 		says, never  string
 	}{
-		{row(0, false), false, true, "nothing says whether one fits", "that fits: "},
-		{row(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
-		{row(0, true), false, false, "it fits on none of these cards", "no step was seen"},
+		{rowOf(0, false), false, true, "nothing says whether one fits", "that fits: "},
+		{rowOf(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
+		{rowOf(0, true), false, false, "it fits on none of these cards", "no step was seen"},
 	} {
-		all := Table{Rows: []Row{c.row}}
+		all := Table{rows: []row{c.row}}
 		var b strings.Builder
 		if err := all.WriteCards(&b, Look{}); err != nil {
 			t.Fatal(err)
@@ -39,15 +39,15 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 // Settings are listed in the order in which they were given, and the one that reserves least is named; with
 // the emulated allocator too, which tells no line of an out-of-memory.
 func TestSettingsSideBySide(t *testing.T) {
-	row := func(name string, reserved int64, fits bool, p *estimate.Process) Row {
-		return Row{Name: name, Report: &Report{Training: &Training{Notes: []string{"once"}},
+	rowOf := func(name string, reserved int64, fits bool, p *estimate.Process) row {
+		return row{Name: name, Report: &Report{Training: &Training{Notes: []string{"once"}},
 			Estimates: []*Estimate{{Result: &estimate.Result{Steps: 3}, Peak: 3 << 20, Reserved: reserved,
 				Fits: fits, Process: p}}}}
 	}
 	retried := &estimate.Process{Steps: 3, Books: []estimate.Peaks{{Retries: 2}}}
-	all := Table{Rows: []Row{row("default", 9<<20, true, retried),
-		row("expandable_segments:True", 4<<20, true, nil),
-		row("max_split_size_mb:20", 2<<20, false, nil)}}
+	all := Table{rows: []row{rowOf("default", 9<<20, true, retried),
+		rowOf("expandable_segments:True", 4<<20, true, nil),
+		rowOf("max_split_size_mb:20", 2<<20, false, nil)}}
 	var b strings.Builder
 	if err := all.WriteSettings(&b, Look{}); err != nil {
 		t.Fatal(err)
@@ -76,10 +76,10 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 	for smallest := range cards + 1 {
 		var all Table
 		for i := range cards {
-			all.Rows = append(all.Rows, Row{Name: fmt.Sprint("card ", i), Memory: int64(1+i) << 30})
+			all.rows = append(all.rows, row{Name: fmt.Sprint("card ", i), Memory: int64(1+i) << 30})
 		}
 		runs := 0
-		err := all.Find(func(i int) (*Report, error) {
+		err := all.find(func(i int) (*Report, error) {
 			runs++
 			if without[i] {
 				return nil, fmt.Errorf("run: %w", &estimate.NoKernels{})
@@ -99,7 +99,7 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 			!strings.HasPrefix(b.String(), answer) {
 			t.Errorf("%d runs, %v: no %q in\n%s", runs, err, answer, b.String())
 		}
-		for i, r := range all.Rows {
+		for i, r := range all.rows {
 			because := "has more memory"
 			if i > want {
 				because = "has less memory"
@@ -110,8 +110,8 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 			}
 		}
 	}
-	none := Table{Rows: make([]Row, 3)}
-	if err := none.Find(func(int) (*Report, error) { return nil, &estimate.NoKernels{} }); err == nil {
+	none := Table{rows: make([]row, 3)}
+	if err := none.find(func(int) (*Report, error) { return nil, &estimate.NoKernels{} }); err == nil {
 		t.Error("no card has kernels, and that is no error")
 	}
 }
@@ -119,14 +119,14 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 // A card without flash attention says nothing about newer ones with less memory: for every size of the
 // training, the smallest card that fits is found, however much more it takes on the older ones.
 func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
-	cards := []Row{{Name: "T4", Memory: 15, Generation: 7}, {Name: "L4", Memory: 22, Generation: 8},
+	cards := []row{{Name: "T4", Memory: 15, Generation: 7}, {Name: "L4", Memory: 22, Generation: 8},
 		{Name: "3090", Memory: 24, Generation: 8}, {Name: "5090", Memory: 31, Generation: 12},
 		{Name: "V100", Memory: 32, Generation: 7}, {Name: "A100", Memory: 40, Generation: 8},
 		{Name: "RTX 8000", Memory: 48, Generation: 7}, {Name: "H100", Memory: 80, Generation: 9}}
 	for needs := range int64(82) {
-		fits := func(r Row) bool { return r.Memory >= needs && (r.Generation > 7 || r.Memory >= 2*needs) }
-		all := Table{Rows: slices.Clone(cards)}
-		err := all.Find(func(i int) (*Report, error) { return cardReport(3, !fits(cards[i])), nil })
+		fits := func(r row) bool { return r.Memory >= needs && (r.Generation > 7 || r.Memory >= 2*needs) }
+		all := Table{rows: slices.Clone(cards)}
+		err := all.find(func(i int) (*Report, error) { return cardReport(3, !fits(cards[i])), nil })
 		want := "it fits on none of these cards\n"
 		if smallest := slices.IndexFunc(cards, fits); smallest >= 0 {
 			want = "the smallest card that fits: " + cards[smallest].Name + "\n"
@@ -141,8 +141,8 @@ func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
 
 // Cards that are not run because no step was seen on a larger one do not count as too small.
 func TestACardWithoutAStepIsNotTooSmall(t *testing.T) {
-	all := Table{Rows: []Row{{Name: "T4"}, {Name: "L4"}, {Name: "A100"}}}
-	if err := all.Find(func(i int) (*Report, error) { return cardReport(0, false), nil }); err != nil {
+	all := Table{rows: []row{{Name: "T4"}, {Name: "L4"}, {Name: "A100"}}}
+	if err := all.find(func(i int) (*Report, error) { return cardReport(0, false), nil }); err != nil {
 		t.Fatal(err)
 	}
 	const want = "not run: no step was seen on the L4, which has more memory"
@@ -164,8 +164,8 @@ func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 		{[]error{unsupported, unsupported}, unsupported},
 		{[]error{nil, failed}, failed},
 	} {
-		all := Table{Rows: []Row{{Name: "default"}, {Name: "backend:x"}}}
-		err := all.Each(func(i int) (*Report, error) {
+		all := Table{rows: []row{{Name: "default"}, {Name: "backend:x"}}}
+		err := all.each(func(i int) (*Report, error) {
 			if c.errs[i] != nil {
 				return nil, c.errs[i]
 			}
@@ -174,7 +174,7 @@ func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 		if err != c.want {
 			t.Errorf("%v: %v", c.errs, err)
 		}
-		for i := range all.Rows {
+		for i := range all.rows {
 			said := all.says(i, timeline.IEC)
 			if err == nil && c.errs[i] != nil && said != unsupported.Error() {
 				t.Errorf("%v: row %d says %q", c.errs, i, said)
@@ -192,22 +192,22 @@ func cardReport(steps int, died bool) *Report {
 
 // The table of cards fits 80 columns, whatever its rows say, and its answer is its first line.
 func TestTheTableOfCardsFitsATerminal(t *testing.T) {
-	row := func(name string, memory int64, p *estimate.Process, why error) Row {
+	rowOf := func(name string, memory int64, p *estimate.Process, why error) row {
 		if why != nil {
-			return Row{Name: name, Memory: memory, Why: why}
+			return row{Name: name, Memory: memory, Why: why}
 		}
 		x := &Estimate{Result: &estimate.Result{Steps: 3}, Process: p, Fits: !p.Died, Peak: 22431443456,
 			Reserved: 25316818944}
-		return Row{Name: name, Memory: memory, Report: &Report{Training: &Training{Real: &Real{}},
+		return row{Name: name, Memory: memory, Report: &Report{Training: &Training{Real: &Real{}},
 			Estimates: []*Estimate{x}}}
 	}
 	full := []estimate.OutOfMemory{{Request: 392 << 20, Step: 1, Line: "/a/resnet.py:154"}}
 	books := []estimate.Peaks{{Retries: 12}}
-	all := Table{Rows: []Row{
-		row("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
-		row("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has no "+
-			"kernels for a card of compute capability 7.0")),
-		row("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil),
+	all := Table{rows: []row{
+		rowOf("Tesla T4", 15<<30, &estimate.Process{Died: true, OutOfMemory: full, Books: books}, nil),
+		rowOf("Tesla V100-SXM2-16GB", 16<<30, nil, errors.New("cannot be estimated: torch 2.15.0+cu132 has "+
+			"no kernels for a card of compute capability 7.0")),
+		rowOf("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil),
 		{Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30}}}
 	var b strings.Builder
 	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {

@@ -1,2 +1,3 @@
-// Package headless follows watched processes without a screen, and says in lines of text what happened.
+// Package headless follows watched processes without a screen. It says in lines of text what happened and
+// what attaching would do, and has the tables of a run's ranks and of what was captured of them.
 package headless

@@ -3,7 +3,9 @@ package planner
 import (
 	"cmp"
 	"context"
+	"errors"
 
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -143,4 +145,26 @@ func eagerOf(results []replay.Result, name string) (found replay.Result) {
 		}
 	}
 	return found
+}
+
+// InTraining runs f on a running training once one of its steps has ended, and leaves its processes as they
+// were. waiting is called once it waits for that step.
+func InTraining(ctx context.Context, pid int, o job.Options, waiting func(),
+	f func(w *crew.Crew) error) error {
+	found, err := job.Attachable(pid)
+	if err != nil {
+		return err
+	}
+	w := job.NewWatch(o)
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.Connect(run, pid, found.Started)
+	all := crew.OfWatch(w)
+	waiting()
+	if err = all.Lead.FirstStep(ctx); err == nil {
+		err = f(all)
+	}
+	left := w.LetGo()
+	stop()
+	return errors.Join(err, left, w.Close())
 }

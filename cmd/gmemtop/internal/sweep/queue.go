@@ -5,14 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"runtime"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/bus"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // On many machines, one gmemtop sweep hands out the units through a hub and keeps the results in its journal,
@@ -61,7 +60,7 @@ var errOther = errors.New("this worker would plan something else than what is as
 const (
 	// outstanding is how many units wait in the hub at most.
 	outstanding = 4096
-	// lookEvery is how often to check the queue.
+	// lookEvery is how often to check the queue: a hub tells nobody that it has room again.
 	lookEvery = 200 * time.Millisecond
 	// patience is how many checks in a row may find an empty queue before the missing units are given up: a
 	// result arrives a moment after its unit has left the queue.
@@ -75,8 +74,8 @@ type hub interface {
 	Left(ctx context.Context) (waiting, underWay int, err error)
 }
 
-// About is what the hub of a sweep tells workers.
-func (s *Sweep) About() ([]byte, error) {
+// about is what the hub of a sweep tells workers.
+func (s *Sweep) about() ([]byte, error) {
 	if t := s.options.Task; strings.HasSuffix(t.Hardware, ".json") {
 		return nil, mistake("--hardware %s: workers take no file, so name a GPU of gmemtop help hardware",
 			t.Hardware)
@@ -94,9 +93,61 @@ func (s *Sweep) About() ([]byte, error) {
 	return json.Marshal(a)
 }
 
-// Serve hands out the units that the journal lacks and keeps the results, until all are there. Units that
+// ServeOptions say how a sweep is handed out.
+type ServeOptions struct {
+	// Listen is the address at which workers on other machines reach the sweep, "" for none.
+	Listen string
+	// JoinFile is written for workers. It is removed when all plans are there: then they leave. Otherwise
+	// they wait until the sweep goes on.
+	JoinFile string
+	// Ready is called once workers can join.
+	Ready func()
+	// Tell is called with how far the sweep is.
+	Tell func(Progress)
+}
+
+// Serve hands out the units that the journal lacks to workers on any machines, until all are there. Units
+// that ended their workers again and again are given up: their number is in the error.
+func (s *Sweep) Serve(ctx context.Context, j *Journal, o ServeOptions) (err error) {
+	said, err := s.about()
+	if err != nil {
+		return err
+	}
+	keys, err := bus.NewKeys(30 * 24 * time.Hour)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "gmemtop-sweep-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	h, err := bus.OpenHub(bus.HubOptions{Run: "sweep-" + s.ID, Listen: o.Listen, Keys: keys, Work: true,
+		Socket: filepath.Join(dir, "sweep.sock")})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	q, err := h.Work(said)
+	if err != nil {
+		return err
+	}
+	defer q.Close()
+	if err := h.Join().Write(o.JoinFile); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			_ = os.Remove(o.JoinFile)
+		}
+	}()
+	o.Ready()
+	return s.handOut(ctx, q, j, o.Tell)
+}
+
+// handOut hands out the units that the journal lacks and keeps the results, until all are there. Units that
 // ended their workers again and again are given up: their number is in the error.
-func (s *Sweep) Serve(ctx context.Context, q hub, j *Journal, tell func(Progress)) error {
+func (s *Sweep) handOut(ctx context.Context, q hub, j *Journal, tell func(Progress)) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r, todo := s.await(j, tell, stop)
@@ -213,110 +264,6 @@ func (s *Sweep) offer(ctx context.Context, q hub, u unit) error {
 		return err
 	}
 	return q.Offer(ctx, u.key, data)
-}
-
-// Worker plans units that a hub hands out.
-type Worker struct {
-	open     func(ctx context.Context, path string) (p *plan.Problem, readErr, err error)
-	sweep    *Sweep
-	settings string
-	paths    map[string]string // of the traces, by hash
-
-	mu   sync.Mutex
-	hash string // the trace that is open, "" for none
-	read *plan.Problem
-	err  error // why there is no problem
-}
-
-// NewWorker returns a worker for a sweep; the traces are at the given paths. said is the hub's description of
-// the sweep. open makes the problem of a trace, for the device and the task that the sweep names.
-func NewWorker(ctx context.Context, said []byte, paths []string, open func(device string,
-	task planner.Task) func(ctx context.Context, path string) (p *plan.Problem, readErr, err error)) (*Worker,
-	error) {
-	var a about
-	if err := json.Unmarshal(said, &a); err != nil || a.Version != journalVersion {
-		return nil, fmt.Errorf("%w: the hub's words are not understood", errOther)
-	}
-	if strings.HasSuffix(a.Task.Hardware, ".json") {
-		return nil, errors.New("the hub names a file of hardware, and a worker opens none")
-	}
-	if program, err := thisProgram(); err != nil || program != a.Program {
-		return nil, errors.Join(errOther, err)
-	}
-	task := planner.Task{Margin: a.Task.Margin, Outside: a.Task.Outside, Hardware: a.Task.Hardware,
-		Iteration: a.Task.Iteration, Seed: a.Task.Seed, Work: a.Task.Work}
-	w := &Worker{open: open(a.Device, task), paths: map[string]string{},
-		sweep: &Sweep{options: Options{Task: task, Device: a.Device}}}
-	var err error
-	if w.settings, err = w.sweep.options.settings(); err != nil {
-		return nil, err
-	}
-	for _, path := range paths {
-		hash, err := hashFile(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		w.paths[hash] = path
-	}
-	for _, t := range a.Traces {
-		if w.paths[t.Hash] == "" {
-			return nil, fmt.Errorf("this worker lacks %q: name the same traces as gmemtop sweep does", t.Name)
-		}
-	}
-	return w, nil
-}
-
-// Do plans a unit and returns its result for the hub.
-func (w *Worker) Do(ctx context.Context, id string, data []byte) ([]byte, error) {
-	var o order
-	if err := json.Unmarshal(data, &o); err != nil {
-		return nil, fmt.Errorf("%w: %w", errOther, err)
-	}
-	if key(w.settings, o.Hash, fmt.Sprint(o.Recorded), fmt.Sprint(o.Batch), o.Manager, o.Budget) != id {
-		return nil, errOther
-	}
-	recorded, failed := w.problem(ctx, o.Hash)
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	t := task{unit: unit{key: id, batch: o.Batch, manager: o.Manager, budget: o.Budget}, err: failed}
-	if failed == nil {
-		t.problem, t.inferred, t.err = problem(recorded, o.Recorded, o.Batch)
-	}
-	one := &Sweep{options: w.sweep.options, traces: []trace{{name: o.Name, hash: o.Hash,
-		recorded: o.Recorded}}}
-	d, err := one.one(ctx, t)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(d)
-}
-
-// problem returns the problem of a trace. Units of one trace follow each other, so only the newest is kept.
-func (w *Worker) problem(ctx context.Context, hash string) (*plan.Problem, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if hash == w.hash {
-		return w.read, w.err
-	}
-	w.hash, w.read, w.err = "", nil, nil
-	runtime.GC() // of two large traces the older one must go first
-	path := w.paths[hash]
-	if path == "" {
-		return nil, errOther
-	}
-	read, readErr, err := w.open(ctx, path)
-	if read == nil && err == nil {
-		err = readErr
-	}
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	if now, hashErr := hashFile(ctx, path); hashErr != nil || now != hash {
-		return nil, errors.Join(errMoved, hashErr)
-	}
-	w.hash, w.read, w.err = hash, read, err
-	return read, err
 }
 
 var _ hub = (*bus.Work)(nil)

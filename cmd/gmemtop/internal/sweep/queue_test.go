@@ -35,7 +35,7 @@ func serve(t *testing.T, s *Sweep) (*bus.Work, bus.Join) {
 		t.Fatal(err)
 	}
 	t.Cleanup(h.Close)
-	said, err := s.About()
+	said, err := s.about()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +60,13 @@ func plans(ctx context.Context, t *testing.T, join bus.Join, paths []string, mos
 		t.Error(err)
 		return
 	}
-	w, err := NewWorker(ctx, said, paths, opening)
+	w, err := newMaker(ctx, said, paths, opening)
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	for n := 0; n < most && ctx.Err() == nil; n++ {
-		if err := c.Take(ctx, w.Do); err != nil && ctx.Err() == nil && !errors.Is(err, bus.ErrNoWork) {
+		if err := c.Take(ctx, w.do); err != nil && ctx.Err() == nil && !errors.Is(err, bus.ErrNoWork) {
 			t.Error(err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestASweepByWorkersHasTheBytesOfOneMachine(t *testing.T) {
 		work.Go(func() { plans(ctx, t, join, others, 3) }) // and goes
 		work.Go(func() { plans(ctx, t, join, others, 1<<30) })
 		made := 0
-		err = s.Serve(ctx, q, j, func(p Progress) {
+		err = s.handOut(ctx, q, j, func(p Progress) {
 			if made++; made == stop+1 && stop > 0 {
 				cancel()
 			}
@@ -130,14 +130,14 @@ func TestAWorkerRefusesWhatItWasNotAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := s.About()
+	said, err := s.about()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if strings.Contains(string(said), filepath.Dir(paths[0])) {
 		t.Errorf("workers are told a path: %s", said)
 	}
-	w, err := NewWorker(t.Context(), said, paths, opening)
+	w, err := newMaker(t.Context(), said, paths, opening)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestAWorkerRefusesWhatItWasNotAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = w.Do(t.Context(), u.key, data)
+		_, err = w.do(t.Context(), u.key, data)
 		return err
 	}
 	if err := ask(func(*order) {}); err != nil {
@@ -180,13 +180,13 @@ func TestAWorkerRefusesWhatItWasNotAsked(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewWorker(t.Context(), text, paths, opening); err == nil {
+		if _, err := newMaker(t.Context(), text, paths, opening); err == nil {
 			t.Errorf("%s is accepted", name)
 		}
 	}
 	file := asked(paths)
 	file.Task.Hardware = "gpu.json"
-	if _, err := (&Sweep{options: file}).About(); err == nil {
+	if _, err := (&Sweep{options: file}).about(); err == nil {
 		t.Error("a sweep with a file of hardware is served")
 	}
 }
@@ -217,7 +217,7 @@ func TestUnitsThatEndTheirWorkersAreGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer j.Close()
-	err = s.Serve(t.Context(), &tired{}, j, func(Progress) {})
+	err = s.handOut(t.Context(), &tired{}, j, func(Progress) {})
 	if err == nil || !strings.Contains(err.Error(), "40 plans were given up") {
 		t.Errorf("%v", err)
 	}

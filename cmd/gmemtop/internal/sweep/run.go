@@ -23,6 +23,26 @@ type Progress struct {
 	Trace, Manager, Budget string
 }
 
+// String says how far the sweep is.
+func (p Progress) String() string {
+	left := ""
+	if p.Left > 0 {
+		left = ", about " + Roughly(p.Left) + " left"
+	}
+	return fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager, p.Budget)
+}
+
+// Roughly is a time that is only estimated, in words.
+func Roughly(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", int(d.Seconds())+1)
+	}
+	if d < 2*time.Hour {
+		return fmt.Sprintf("%d min", int(d.Minutes())+1)
+	}
+	return fmt.Sprintf("%d h", int(d.Hours())+1)
+}
+
 // RunOptions say how to run.
 type RunOptions struct {
 	// Jobs is how many units are planned at once, at least 1.

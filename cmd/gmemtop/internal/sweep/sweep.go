@@ -262,6 +262,18 @@ func (m *Mistake) Unwrap() error { return m.err }
 
 func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
 
+// SetShard chooses one of several equal parts: 3/64 is the third of 64.
+func (o *Options) SetShard(text string) error {
+	i, n, found := strings.Cut(text, "/")
+	var err1, err2 error
+	o.Shard, err1 = strconv.Atoi(i)
+	o.Shards, err2 = strconv.Atoi(n)
+	if !found || err1 != nil || err2 != nil || o.Shard < 1 || o.Shards < o.Shard {
+		return mistake("--shard %q is no part: write 3/64 for the third of 64", text)
+	}
+	return nil
+}
+
 // mostBudgets bounds a range of budgets.
 const mostBudgets = 10_000
 

@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"context"
@@ -11,7 +11,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -23,11 +22,11 @@ import (
 var errOnlyLooking = errors.New("this join file does not allow captures: use the one that gmemtop hub " +
 	"wrote with --join-file")
 
-// ordersTo connects to the hub of a run with permission to give orders. leave ends the connection.
-type ordersTo func(ctx context.Context) (_ fleet.Reach, leave func(), err error)
+// OrdersTo connects to the hub of a run with permission to give orders. leave ends the connection.
+type OrdersTo func(ctx context.Context) (_ fleet.Reach, leave func(), err error)
 
-// capturing returns what captures steps of the ranks of a watched run.
-func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
+// Capturing returns what captures steps of the ranks of a watched run.
+func Capturing(w *fleet.Watch, orders OrdersTo) Capturer {
 	return func(ctx context.Context, list []*job.Process, steps int, tell func(text string)) []job.Taken {
 		taken := make([]job.Taken, len(list))
 		for i, p := range list {
@@ -40,7 +39,7 @@ func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
 		}
 		defer os.RemoveAll(dir)
 		done, err := captureRanks(ctx, orders, fleet.CaptureOptions{
-			Nodes: w.Known(), Steps: steps, Tell: tell, Wait: captureWait,
+			Nodes: w.Known(), Steps: steps, Tell: tell, Wait: fleet.CaptureWait,
 			Choose: func([]int64) ([]int64, error) { return knownRanks(list), nil },
 			Dir:    func(int64) string { return filepath.Join(dir, "traces") },
 		})
@@ -61,7 +60,7 @@ func capturing(w *fleet.Watch, orders ordersTo) feed.Capturer {
 }
 
 // captureRanks makes the nodes of a run capture steps, and waits for their traces.
-func captureRanks(ctx context.Context, orders ordersTo, o fleet.CaptureOptions) (fleet.Captured, error) {
+func captureRanks(ctx context.Context, orders OrdersTo, o fleet.CaptureOptions) (fleet.Captured, error) {
 	var none fleet.Captured
 	reach, leave, err := orders(ctx)
 	if err != nil {

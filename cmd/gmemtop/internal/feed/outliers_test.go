@@ -1,4 +1,4 @@
-package main
+package feed
 
 import (
 	"slices"
@@ -8,34 +8,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
-
-func TestRanksAreNamedByNumberOrByWhatSetsThemApart(t *testing.T) {
-	running, outliers := []int64{0, 1, 2, 3, 8, 9}, []int64{9, 2}
-	for text, want := range map[string][]int64{
-		"0": {0}, "outliers,0": {0, 2, 9}, "outliers": {2, 9}, "all": running, "1-3,8": {1, 2, 3, 8},
-		"2-100":  {2, 3, 8, 9},
-		" 3 , 0": {0, 3}, "7,0": {0, 7},
-	} {
-		c, err := parseRanks(text)
-		if err != nil {
-			t.Errorf("%q: %v", text, err)
-			continue
-		}
-		if got, err := c.of(running, outliers); err != nil || !slices.Equal(got, want) {
-			t.Errorf("%q: %v %v, not %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "x", "-1", "3-1", "1-", "0,,1", "99999999999999999999",
-		"0-2147483648"} {
-		if c, err := parseRanks(text); err == nil {
-			t.Errorf("%q is %+v", text, c)
-		}
-	}
-	c, _ := parseRanks("outliers")
-	if got, err := c.of(running, nil); err == nil {
-		t.Errorf("without outliers: %v", got)
-	}
-}
 
 func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 	j := job.New(job.NewWatch(job.Options{}))
@@ -58,7 +30,7 @@ func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 			p.Step(s)
 		}
 	}
-	if got := outliersOf(j); !slices.Equal(got, []int64{5, 2}) {
+	if got := Outliers(j); !slices.Equal(got, []int64{5, 2}) {
 		t.Errorf("outliers: %v", got)
 	}
 }
@@ -82,7 +54,7 @@ func TestOutliersOnCPUsHoldMoreResidentMemory(t *testing.T) {
 			p.Step(s)
 		}
 	}
-	if got := outliersOf(j); !slices.Equal(got, []int64{3}) {
+	if got := Outliers(j); !slices.Equal(got, []int64{3}) {
 		t.Errorf("outliers: %v", got)
 	}
 }

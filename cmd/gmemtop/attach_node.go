@@ -1,0 +1,38 @@
+package main
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/slurm"
+)
+
+// newAttachNodeCommand is the part of attach slurm:JOB that runs on each node. People do not type it.
+func newAttachNodeCommand(a *app) *cobra.Command {
+	join := ""
+	cmd := &cobra.Command{
+		Use: "attach-node --join-file FILE", Hidden: true, GroupID: groupLive, Args: cobra.NoArgs,
+		Short: "Attach to the ranks of a Slurm job on this node",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return attachNode(cmd.Context(), a, join)
+		},
+	}
+	cmd.Flags().StringVar(&join, "join-file", "", "the `file` of the hub; without it, the ranks are left")
+	return cmd
+}
+
+// attachNode attaches to this node's ranks until the join file is gone or a signal arrives.
+func attachNode(ctx context.Context, a *app, join string) error {
+	id := a.Env("SLURM_JOB_ID")
+	if id == "" || join == "" {
+		return usagef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	a.signals(func(os.Signal) { stop() })
+	return slurm.AttachNode(ctx, slurm.NodeOptions{Job: id, JoinFile: join, Identity: fleet.Identify(a.Env),
+		Tell: func(text string) { a.note("%s", text) }})
+}

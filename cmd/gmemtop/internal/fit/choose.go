@@ -1,0 +1,86 @@
+package fit
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+)
+
+// asIs are the settings of PyTorch's allocator that leave the environment's as they are.
+const asIs = "default"
+
+// Choice is a way to run a training: a card and settings of PyTorch's allocator.
+type Choice struct {
+	// Card runs PyTorch's own allocator; nil emulates it.
+	Card *standin.Card
+	// AllocConf is "" or "default" for the environment's settings.
+	AllocConf string
+	// Building is called if the stand-in GPU has to be compiled first; may be nil.
+	Building func()
+}
+
+// Choose makes the training run in the chosen way.
+func (t *Training) Choose(c Choice) {
+	settings := c.AllocConf
+	if settings == asIs {
+		settings = ""
+	}
+	if c.Card != nil {
+		t.Real = &Real{Card: *c.Card, AllocConf: settings, Building: c.Building}
+		return
+	}
+	t.Real = nil
+	if settings == "" {
+		return
+	}
+	if t.Options.Env == nil {
+		t.Options.Env = os.Environ()
+	}
+	t.Options.Env = append(slices.Clone(t.Options.Env), "PYTORCH_CUDA_ALLOC_CONF="+settings,
+		"PYTORCH_ALLOC_CONF="+settings)
+}
+
+// OnCards finds the smallest card that the training fits on. c has the settings, and tell is called with the
+// name of each card that it is run on.
+func (t *Training) OnCards(ctx context.Context, size Size, cards []standin.Card, c Choice,
+	tell func(name string)) (*Table, error) {
+	var all Table
+	for _, card := range cards {
+		all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Generation: card.Capability[0]})
+	}
+	return &all, all.find(func(i int) (*Report, error) {
+		own := *t
+		own.Budget, c.Card = cards[i].Memory, &cards[i]
+		own.Choose(c)
+		tell(cards[i].Name)
+		return own.report(ctx, size)
+	})
+}
+
+// WithSettings runs the training with each of several settings of PyTorch's allocator. c has the card, and
+// tell is called with each of the settings.
+func (t *Training) WithSettings(ctx context.Context, size Size, settings []string, c Choice,
+	tell func(name string)) (*Table, error) {
+	var all Table
+	for _, name := range settings {
+		all.rows = append(all.rows, row{Name: name})
+	}
+	return &all, all.each(func(i int) (*Report, error) {
+		own := *t
+		c.AllocConf = settings[i]
+		own.Choose(c)
+		tell(settings[i])
+		return own.report(ctx, size)
+	})
+}
+
+// report runs the command at one size.
+func (t *Training) report(ctx context.Context, size Size) (*Report, error) {
+	x, err := t.At(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	return &Report{Training: t, Estimates: []*Estimate{x}}, nil
+}

@@ -1,0 +1,37 @@
+package headless
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// RankFiles names the recordings of a job's further processes after the first one's: run-rank1.gmt beside
+// run.gmt. Its method is safe for concurrent use.
+type RankFiles struct {
+	first string
+
+	mu    sync.Mutex
+	taken map[string]bool
+}
+
+// NewRankFiles returns the names beside the first process's file.
+func NewRankFiles(first string) *RankFiles { return &RankFiles{first: first, taken: map[string]bool{}} }
+
+// Path returns the path for a process. It has the process's number if the rank is unknown or was there
+// before, as when a launcher has started it again.
+func (f *RankFiles) Path(who capture.Target) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	ext := filepath.Ext(f.first)
+	base := strings.TrimSuffix(f.first, ext)
+	path := fmt.Sprintf("%s-rank%v%s", base, who.Rank, ext)
+	if !who.Rank.IsKnown() || f.taken[path] {
+		path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
+	}
+	f.taken[path] = true
+	return path
+}
