@@ -117,7 +117,8 @@ func (r *networkRun) add(c *evidence, p *steps.Part, name string, made map[strin
 	made[name][len(made[name])-1] += int(end - first)
 }
 
-// smallRun is the share of the largest run's blocks below which a run is a layer that the function calls alone.
+// smallRun is the share of the largest run's blocks below which a run is a layer that the function calls
+// alone.
 const smallRun = 0.1
 
 // networksOf returns how many networks runs of these numbers of blocks are of. They count as another's if
