@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -11,7 +13,8 @@ import (
 // the step returned keeps its graph until the next step has replaced it, so that two graphs exist at once.
 // The pattern: in most earlier steps one call of the model from this line came before the backward; since the
 // last backward two came, and the first left a graph. Look-alikes: several micro-batches for one backward,
-// which every step has; an evaluation that comes the same way, in which layers behave differently.
+// which every step has; a loop whose phases train and validate in turn, in which the layers of the validation
+// behave differently.
 
 // skipped finds a step without a backward among calls of a line that is trained.
 func (o *openCalls) skipped() (fault, bool) {
@@ -22,9 +25,13 @@ func (o *openCalls) skipped() (fault, bool) {
 			calls = append(calls, from+i)
 		}
 	}
-	if len(calls) != 2 || !o.graphs[calls[0]] || !o.oneCallEach() || o.evaluating(o.call) ||
-		modeOf(o.evidence, &o.evidence.parts[calls[0]], anyStack) == modeEvaluation {
+	if len(calls) != 2 || !o.graphs[calls[0]] || !o.oneCallEach() || o.evaluating(o.call) {
 		return fault{}, false
+	}
+	if o.validates(&o.evidence.parts[calls[0]]) {
+		o.left = leftGraph(o.evidence, o.parts)
+		o.others = o.beside(o.parts[0].First, o.parts[len(o.parts)-1].First)
+		return o.evaluation(), true
 	}
 	step, next := o.evidence.parts[calls[0]].First, o.evidence.parts[calls[1]].First
 	var ids []timeline.AllocID
@@ -44,7 +51,24 @@ func (o *openCalls) skipped() (fault, bool) {
 	f.sure(Certain, "in earlier steps one backward followed each call from this line")
 	f.lever = remedy{name: "del_outputs", command: at("del loss, outputs", line),
 		changes: endingAt(o.evidence, ids, func(timeline.AllocID) timeline.Moment { return next })}
+	f.elseFix = "if that step was to validate, wrap it in torch.no_grad()"
+	f.instead = o.noGrad()
 	return f, true
+}
+
+// validates reports whether layers ran in evaluation mode in a call, and in training mode in a call from the
+// same line that a backward followed.
+func (o *openCalls) validates(call *steps.Part) bool {
+	if modeOf(o.evidence, call, anyStack) != modeEvaluation {
+		return false
+	}
+	for i := range o.evidence.parts {
+		p := &o.evidence.parts[i]
+		if p.Phase == traces.PhaseForward && p.Caller == o.caller && o.backwardFrees(p) {
+			return modeUntil(o.evidence, p, anyStack, p.End) == modeTraining
+		}
+	}
+	return false
 }
 
 // oneCallEach reports whether most steps before the one under way had a backward after exactly one call from
