@@ -48,8 +48,8 @@ func (o *openCalls) skipped() (fault, bool) {
 	f.said = fmt.Sprintf("The step before had no backward, and the graph of its call of the model at %s is "+
 		"still there while the next step runs: %s.", line, o.u.Bytes(bytes))
 	f.fix = "Delete what it returned before the loop goes on without a backward: del loss, outputs."
-	f.sure(Likely, "in earlier steps a backward followed each call from this line; a validation that comes the "+
-		"same way looks the same")
+	f.sure(Likely, "in earlier steps a backward followed each call from this line; a validation that comes "+
+		"the same way looks the same")
 	f.lever = remedy{name: "del_outputs", command: at("del loss, outputs", line),
 		changes: endingAt(o.evidence, ids, func(timeline.AllocID) timeline.Moment { return next })}
 	f.elseFix = "if that step was to validate, wrap it in torch.no_grad()"
