@@ -62,9 +62,12 @@ func callsWord(n int) string {
 }
 
 // callsFrom counts the calls of the model from a line, the one under way included.
-func callsFrom(c *evidence, caller traces.FrameID) (n int) {
-	for i := range c.parts {
-		if c.parts[i].Phase == traces.PhaseForward && c.parts[i].Caller == caller {
+func callsFrom(c *evidence, caller traces.FrameID) int { return callsIn(c.parts, caller) }
+
+// callsIn counts the calls of the model from a line among some parts.
+func callsIn(parts []steps.Part, caller traces.FrameID) (n int) {
+	for i := range parts {
+		if parts[i].Phase == traces.PhaseForward && parts[i].Caller == caller {
 			n++
 		}
 	}

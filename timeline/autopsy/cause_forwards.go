@@ -99,7 +99,10 @@ func openForwardsFault(c *evidence) (fault, bool) {
 	if count < leastForwards && !trains {
 		return firstInference(c, o.parts)
 	}
-	if count < leastForwards && (trained || len(ids) < graphBlocks*count ||
+	if count < leastForwards && trained {
+		return o.skipped()
+	}
+	if count < leastForwards && (len(ids) < graphBlocks*count ||
 		!c.evaluating(o.call) && trainedCalls(c) < leastSteps && !ranTrained(c, o.call)) {
 		return fault{}, false
 	}

@@ -18,10 +18,11 @@ import (
 // the first backward and never again, through modules that no call of the training runs; and there are sets
 // of weights for whose sizes there were never gradients. Look-alikes: a frozen base below adapters, which the
 // training's calls run, too, and whose weights have no gradients either. The recording does not show which
-// set of weights a call runs, so as many sets as there are such networks count, the smallest first. Another
-// look-alike is an evaluation that comes back at the end of an epoch, which is why this is never more than
-// likely. Sources: the examples of diffusers, which delete the text encoders and the VAE once latents are
-// cached.
+// set of weights a call runs, so as many sets as there are such networks count, the smallest first. A
+// function that runs several networks in turn calls each from one line; they differ in how much their calls
+// make. Another look-alike is an evaluation that comes back at the end of an epoch, which is why this is
+// never more than likely. Sources: the examples of diffusers, which delete the text encoders and the VAE once
+// latents are cached.
 
 func idleFault(c *evidence) (fault, bool) {
 	first := slices.IndexFunc(c.parts, func(p steps.Part) bool { return p.Phase == traces.PhaseBackward })
@@ -43,7 +44,8 @@ func idleFault(c *evidence) (fault, bool) {
 			return fault{}, false
 		}
 	}
-	idle, networks := traces.FrameID(-1), map[string]bool{}
+	idle, networks := traces.FrameID(-1), map[string][]int{}
+	var run networkRun
 	loop, file, _ := c.d.Timeline().Places().FrameText(max(c.parts[first-1].Caller, 0))
 	for i := range c.parts[:first] {
 		p := &c.parts[i]
@@ -55,7 +57,11 @@ func idleFault(c *evidence) (fault, bool) {
 		if fn != loop || in != file {
 			line = 0
 		}
-		networks[place(fn, in, line)] = true
+		if name := place(fn, in, line); line > 0 {
+			networks[name] = []int{1}
+		} else {
+			run.add(c, p, name, networks)
+		}
 		own, other := 0, 0
 		for id := range modulesOf(c, p) {
 			if own++; ran[id] {
@@ -71,7 +77,11 @@ func idleFault(c *evidence) (fault, bool) {
 	if idle < 0 || began == timeline.Never {
 		return fault{}, false
 	}
-	ids := neverTrained(c, began, len(networks))
+	n := 0
+	for _, made := range networks {
+		n += networksOf(made)
+	}
+	ids := neverTrained(c, began, n)
 	if len(ids) == 0 {
 		return fault{}, false
 	}
@@ -88,6 +98,39 @@ func idleFault(c *evidence) (fault, bool) {
 	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
 		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return began })}
 	return f, true
+}
+
+// networkRun is a run of one network by a function that may call its layers one by one: calls of the model
+// that follow one another, up to the next from the line that the first came from.
+type networkRun struct {
+	name  string
+	first traces.FrameID
+}
+
+// add counts a call for the run that it is part of: in made are the numbers of blocks of all runs by name.
+func (r *networkRun) add(c *evidence, p *steps.Part, name string, made map[string][]int) {
+	if r.name != name || r.first == p.Caller {
+		*r = networkRun{name, p.Caller}
+		made[name] = append(made[name], 0)
+	}
+	first, end := c.d.AllocsIn(p.First, p.End)
+	made[name][len(made[name])-1] += int(end - first)
+}
+
+// smallRun is the share of the largest run's blocks below which a run is a layer that the function calls
+// alone.
+const smallRun = 0.1
+
+// networksOf returns how many networks runs of these numbers of blocks are of. They count as another's if
+// they are half as many again.
+func networksOf(made []int) (n int) {
+	least, most := 0, slices.Max(made)
+	for _, k := range slices.Sorted(slices.Values(made)) {
+		if float64(k) >= smallRun*float64(most) && (n == 0 || 2*k >= 3*least) {
+			n, least = n+1, k
+		}
+	}
+	return n
 }
 
 // modulesOf returns the frames of the user's modules that a call of the model ran through.
@@ -134,10 +177,14 @@ func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.Al
 	}
 	var sets []*weightSet
 	most, trained := 0, -1 // of a first backward that is not over: the weights with gradients so far
+	whole := false         // whether a network has them all
 	for _, x := range weightSets(c) {
 		const makes = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
-		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(makes) ||
-			covers(gradients, x.sizes) {
+		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(makes) {
+			continue
+		}
+		if covers(gradients, x.sizes) {
+			whole = true
 			continue
 		}
 		of := 0
@@ -148,7 +195,7 @@ func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.Al
 			most, trained = of, len(sets)-1
 		}
 	}
-	if len(c.rounds()) == 1 && trained >= 0 {
+	if len(c.rounds()) == 1 && trained >= 0 && !whole {
 		sets = slices.Delete(sets, trained, trained+1)
 	}
 	slices.SortStableFunc(sets, func(x, y *weightSet) int {

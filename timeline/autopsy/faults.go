@@ -71,8 +71,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
-		logitsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault, firstDeviceFault,
-		blasWorkspacesFault, convolutionFault,
+		logitsFault, logitsRowsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault,
+		firstDeviceFault, blasWorkspacesFault, convolutionFault,
 		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault, widenedFault,
 		idleOptimizerFault,
 	} {

@@ -129,7 +129,7 @@ var growthKinds = []growthKind{
 	{
 		holds: func(g *growth) bool { return 2*g.batches > g.bytes },
 		why:   "the batch of each step stays",
-		fix: "Find what keeps the batches, such as the results of a step that a list or a trainer gathers: " +
+		fix: "Find what keeps the batches, such as the results of a step that a list or a trainer gathers; " +
 			"leave them out, or keep them on the CPU.",
 	},
 	{

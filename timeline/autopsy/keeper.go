@@ -3,6 +3,7 @@ package autopsy
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
@@ -59,10 +60,20 @@ func (c *evidence) nameKeeper(f *fault) {
 			continue
 		}
 		if n := keepingLine(functionOf(text, fn, line), line, fn == moduleLevel); n > 0 {
-			f.fix += " Look at " + place(fn, file, n) + ", which may keep it."
+			f.fix = lookAt(f.fix, place(fn, file, n))
 			return
 		}
 	}
+}
+
+// lookAt names the line that may keep tensors in the sentence about what to change: in place of the advice to
+// find it, or after it.
+func lookAt(fix, line string) string {
+	if strings.HasPrefix(fix, "Find what keeps ") {
+		_, then, _ := strings.Cut(fix, "; ")
+		return "Look at " + line + ", which may keep them; " + then
+	}
+	return fix + " Look at " + line + ", which may keep it."
 }
 
 // around returns the frames outside of the model in which a block was made, the innermost first.

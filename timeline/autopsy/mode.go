@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -26,6 +27,11 @@ const leastEvalNorms = 3
 // modeOf returns the mode of what a call of the model that keeps its graph ran on stacks that of selects, up
 // to the autopsy's moment.
 func modeOf(c *evidence, p *steps.Part, of func(traces.StackID) bool) mode {
+	return modeUntil(c, p, of, c.a.At)
+}
+
+// modeUntil is modeOf for a call whose graph is kept up to a moment.
+func modeUntil(c *evidence, p *steps.Part, of func(traces.StackID) bool, kept timeline.Moment) mode {
 	a := &c.d.Allocs
 	type layer struct{ batchNorm, dropout bool }
 	layers := map[traces.StackID]layer{}
@@ -40,7 +46,7 @@ func modeOf(c *evidence, p *steps.Part, of func(traces.StackID) bool) mode {
 		}
 		statistics := id > first && a.Stack[id-1] == s && 8*a.Size[id] <= output
 		switch {
-		case l.dropout, l.batchNorm && statistics && a.Requested[id] > c.a.At:
+		case l.dropout, l.batchNorm && statistics && a.Requested[id] > kept:
 			return modeTraining
 		case l.batchNorm && !statistics:
 			outputs, output = outputs+1, a.Size[id]

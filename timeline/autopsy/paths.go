@@ -44,12 +44,17 @@ func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
 }
 
 // outside returns the innermost line of a call's path in another file than the line that calls the model, -1
-// for none: that is a method of the model, and the user's loop is elsewhere.
+// for none: that is a method of the model, and the user's loop is elsewhere. What calls a module's own code
+// is not the user's: it runs or imports the program.
 func (c *evidence) outside(p *steps.Part) traces.FrameID {
 	_, model, _ := c.d.Timeline().Places().FrameText(p.Caller)
 	for _, id := range c.pathOf(p) {
-		if _, file, _ := c.d.Timeline().Places().FrameText(id); c.ofUser(id) && file != model {
+		fn, file, _ := c.d.Timeline().Places().FrameText(id)
+		if c.ofUser(id) && file != model {
 			return id
+		}
+		if fn == moduleLevel {
+			break
 		}
 	}
 	return -1

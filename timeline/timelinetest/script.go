@@ -246,7 +246,7 @@ func (s *script) emit(e traces.Event) {
 
 func (s *script) stack(name, text string) {
 	var ids []traces.FrameID
-	for _, part := range strings.Split(text, "<") {
+	for _, part := range strings.Split(text, " < ") {
 		f := strings.Fields(part)
 		if len(f) == 0 {
 			continue
