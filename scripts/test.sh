@@ -13,13 +13,13 @@ status=0
 modules=(. traces/gmt/oracle)
 [ -z "${PACKAGES:-}" ] || modules=(.)
 for module in "${modules[@]}"; do
-	# What lasts longest begins first: live trainings, which mostly wait. So a small machine runs twice as many
+	# What lasts longest begins first: live trainings, which mostly wait. A small machine runs twice as many
 	# packages at a time as it has processors, and as many tests of each.
 	first=
 	[ ! -d "$module/cmd" ] || first="./cmd/... ./replay/crew ./capture/pytorch/..."
 	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
-		--jsonfile "$events" -- ${RACE:-} -p "$jobs" -parallel "$jobs" -timeout 70m "$@" \
-		${PACKAGES:-$first ./...}) || status=1
+		--jsonfile "$events" -- ${RACE:-} \
+		-p "$jobs" -parallel "$jobs" -timeout 70m "$@" ${PACKAGES:-$first ./...}) || status=1
 	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
 	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
 done

@@ -163,6 +163,7 @@ func (x *watched) compare(learned string, steps int64) {
 // before the fault ends. Then all of them arrive, and nothing is lost. The training's results are
 // bit-identical to those without gmemtop.
 func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
+	t.Parallel()
 	x := faultyTraining(t)
 	hub := x.hub()
 	_, learned, ended := x.start()
@@ -201,6 +202,7 @@ func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
 // The gmemtop that started a training is killed. The training goes on to its end, with bit-identical results.
 // Viewers are told that its machine is silent, and the hub keeps what came before.
 func TestATrainingOutlivesItsGmemtop(t *testing.T) {
+	t.Parallel()
 	x := faultyTraining(t)
 	hub := x.hub()
 	run, learned, ended := x.start()

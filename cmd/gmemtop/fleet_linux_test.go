@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +27,9 @@ type network struct {
 	name string
 }
 
+// connected counts those that the tests made, which run beside each other.
+var connected atomic.Int32
+
 // connect makes namespaces 0 to n. The address of number i is 10.97.0.i+1.
 func connect(t *testing.T, n int) *network {
 	t.Helper()
@@ -35,7 +39,7 @@ func connect(t *testing.T, n int) *network {
 	if _, err := exec.LookPath("ip"); err != nil {
 		t.Skip("needs ip: it makes network namespaces")
 	}
-	w := &network{t, fmt.Sprintf("gm%d", os.Getpid())}
+	w := &network{t, fmt.Sprintf("gm%d-%d", os.Getpid(), connected.Add(1))}
 	t.Cleanup(func() {
 		for i := range n + 1 {
 			_ = exec.Command("ip", "netns", "del", w.space(i)).Run()
@@ -78,6 +82,7 @@ func (w *network) command(i int, env []string, argv ...string) *exec.Cmd {
 // Two machines train together with torchrun and are watched from a third. The hub is killed on the way and
 // started again. The training does not notice, no step is missing, and the recordings say the same.
 func TestATrainingOnTwoMachinesIsWatchedFromAThird(t *testing.T) {
+	t.Parallel()
 	python := torchtest.Python(t)
 	w := connect(t, 2)
 	dir := t.TempDir()

@@ -56,17 +56,20 @@ func (l lines) Write(p []byte) (int, error) {
 // TestWhatACommandLeavesBehindHoldsNothingUp: a process that outlives the command still has its standard
 // error, which the caller gets through a pipe. It ends only after Run has returned.
 func TestWhatACommandLeavesBehindHoldsNothingUp(t *testing.T) {
-	stop := filepath.Join(t.TempDir(), "stop")
+	stays := filepath.Join(t.TempDir(), "stays") // removed with its folder, at the latest
+	if err := os.WriteFile(stays, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
 	said := make(lines, 1)
 	_, err := Run(t.Context(), Options{Stderr: said, Argv: []string{"sh", "-c",
-		`(while [ ! -e "$0" ]; do sleep 0.1; done) & echo here >&2`, stop}})
+		`(while [ -e "$0" ]; do sleep 0.1; done) & echo here >&2`, stays}})
 	if !errors.Is(err, ErrUnsupported) { // no torch was loaded
 		t.Errorf("the command ended well, and the error is %v", err)
 	}
 	if got := <-said; got != "here\n" {
 		t.Errorf("standard error is %q", got)
 	}
-	if err := os.WriteFile(stop, nil, 0o666); err != nil {
+	if err := os.Remove(stays); err != nil {
 		t.Fatal(err)
 	}
 }
