@@ -27,6 +27,9 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.notHelped
+	}
 	if err == nil || ctx.Err() == nil {
 		load.Wait(cacheGrace)
 	}
@@ -149,7 +152,7 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if _, err := os.Stat(args[0]); err == nil {
+	if _, err := os.Stat(args[0]); err == nil || strings.HasPrefix(args[0], load.SamplePrefix) {
 		return nil
 	}
 	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
