@@ -45,9 +45,10 @@ func TestCallSitesWithoutLinesAreNotCompared(t *testing.T) {
 		if got := d.Limits(); got != want {
 			t.Errorf("%q, not %q", got, want)
 		}
-		said := strings.Contains(d.Sentence(timeline.IEC), "Largest difference")
-		if want != "" && (said || !d.SitesApart() || !strings.HasPrefix(d.Sites[0].Cause, "only in ")) {
-			t.Errorf("%s: %s, and %s is %s", want, d.Sentence(timeline.IEC), d.Sites[0].Name, d.Sites[0].Cause)
+		text, site := d.Sentence(timeline.IEC), d.Sites[0]
+		said := strings.Contains(text, "Largest difference")
+		if want != "" && (said || !d.SitesApart() || !strings.HasPrefix(site.Cause, "only in ")) {
+			t.Errorf("%s: %s, and %s is %s", want, text, site.Name, site.Cause)
 		}
 	}
 	if d, err := runs.Compare(t.Context(), none, none); err != nil || d.Limits() != "" {
