@@ -72,7 +72,8 @@ func TestRecordingsThatAreNoRanksAreNotSaidToAgree(t *testing.T) {
 	of := func(path string, peak int64) runs.RankSummary {
 		return runs.RankSummary{Path: path, Totals: timeline.Totals{PeakAllocated: peak}}
 	}
-	r := runs.Build([]runs.RankSummary{of("a/x.pickle", 1<<30), of("a/y.pickle", 9<<30), of("z.pickle", 4<<30)})
+	list := []runs.RankSummary{of("a/x.pickle", 1<<30), of("a/y.pickle", 9<<30), of("z.pickle", 4<<30)}
+	r := runs.Build(list)
 	const want = "3 recordings peak between 1.00 GiB and 9.00 GiB: y.pickle is the highest."
 	if got := r.Sentence(timeline.IEC); got != want {
 		t.Errorf("%q, not %q", got, want)
