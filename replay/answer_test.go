@@ -77,9 +77,9 @@ func TestASettingOfPyTorchIsAdvisedBeforeAPlanThatNeedsHardlyLess(t *testing.T) 
 		want                      []string
 	}{
 		{high, live + 1005*mib, 100, []string{"At no cost in step time, expandable needs ",
-			" % less than with PyTorch's defaults (", " of it alive at the peak. ",
-			" To use it, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. " +
-				"exact would need 5.00 MiB less. "}},
+			" % below PyTorch's defaults (", " of it alive at the peak. ",
+			" Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. " +
+				"exact saves 5.00 MiB more. "}},
 		{high, live + 1000*mib, 100, []string{"At no cost in step time, expandable needs ",
 			"segments:True. Set a budget"}},
 		{high, live + 900*mib, 100, []string{"At no cost in step time, expandable needs the least memory: "}},

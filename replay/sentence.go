@@ -188,11 +188,11 @@ func (p prose) leastMemory() string {
 	name, needs := best.Info.Name, p.u.Bytes(best.Measurement.Footprint)
 	head, tail := "needs the least memory:", ""
 	if setting := best.setting(); setting != "" {
-		tail = fmt.Sprintf(" To use it, set PYTORCH_CUDA_ALLOC_CONF=%s.", setting)
+		tail = fmt.Sprintf(" Set PYTORCH_CUDA_ALLOC_CONF=%s.", setting)
 		if least := p.smallest(); least.Info.Name != name {
 			head = "needs"
 			if more := best.Measurement.Footprint - least.Measurement.Footprint; more > 0 {
-				tail += fmt.Sprintf(" %s would need %s less.", least.Info.Name, p.u.Bytes(more))
+				tail += fmt.Sprintf(" %s saves %s more.", least.Info.Name, p.u.Bytes(more))
 			}
 		}
 	}
@@ -207,11 +207,11 @@ func (p prose) leastMemory() string {
 	if base := p.today(); base != nil && base.Info.Name != best.Info.Name &&
 		base.Measurement.Footprint > best.Measurement.Footprint {
 		share := 100 * (1 - float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint))
-		than, less := "PyTorch's caching allocator", "below "
+		than := "PyTorch's caching allocator"
 		if best.setting() != "" {
-			than, less = "with PyTorch's defaults", "less than "
+			than = "PyTorch's defaults"
 		}
-		clause := fmt.Sprintf("%.1f %% %s%s", share, less, than)
+		clause := fmt.Sprintf("%.1f %% below %s", share, than)
 		if share < 0.05 {
 			clause = "hardly less than " + than
 		}

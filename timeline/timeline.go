@@ -272,8 +272,11 @@ func (d *Device) Label() string {
 }
 
 // BlockName names the allocation for people, by its address: "block 0x7f5fa8000000". Blocks that have the
-// address at different times share the name; [Device.Name] is unique.
+// address at different times share the name; [Device.Name] is unique. A sum of several has no address.
 func (d *Device) BlockName(a AllocID) string {
+	if n := d.Allocs.Blocks(a); n > 1 {
+		return "sum of " + Counted(n, "block")
+	}
 	return "block 0x" + strconv.FormatUint(d.Allocs.Addr[a], 16)
 }
 

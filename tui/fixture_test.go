@@ -179,6 +179,27 @@ func momentOf(m *maker) *maker {
 	return m
 }
 
+// weights is a recording of one moment: weights that one line allocated, called from two others.
+func weights(tb testing.TB) *timeline.Timeline {
+	m := newMaker()
+	const size, block = 64 << 20, 8 << 20
+	m.b.T.Source.Path = "runs/weights.pickle"
+	m.b.T.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 0x7f0000000000,
+		TotalSize: size, AllocatedSize: size, ActiveSize: size, Wanted: size, EndBlock: size / block,
+		Stack: traces.NoStack}}}
+	for i := range size / block {
+		caller := "attention model.py 41"
+		if i%3 == 2 {
+			caller = "mlp model.py 57"
+		}
+		m.b.T.Final.Blocks = append(m.b.T.Final.Blocks, traces.Block{
+			Address: 0x7f0000000000 + uint64(i*block), Size: block, Requested: block, Count: 1,
+			State: traces.BlockAllocated,
+			Stack: m.stack("load weights.py 12", caller, "build model.py 80", "main serve.py 9")})
+	}
+	return m.build(tb)
+}
+
 // empty is a recording without any device.
 func empty(tb testing.TB) *timeline.Timeline {
 	b := traces.NewBuilder()

@@ -65,6 +65,12 @@ func TestSituations(t *testing.T) {
 		"moment-80x24": func(t *testing.T) *driver {
 			return start(t, Options{Loader: loaderOf(moment(t))}, 80, 24)
 		},
+		"moment-120x40": func(t *testing.T) *driver {
+			return start(t, Options{Loader: loaderOf(weights(t))}, 120, 40)
+		},
+		"moment-200x60": func(t *testing.T) *driver {
+			return start(t, Options{Loader: loaderOf(weights(t))}, 200, 60)
+		},
 		"moment-timeline-80x24": func(t *testing.T) *driver {
 			return start(t, Options{Loader: loaderOf(moment(t)), View: leaf.Timeline}, 80, 24)
 		},

@@ -63,3 +63,16 @@ func TestThePaletteBeginsWithTheViews(t *testing.T) {
 	d.typeText("screen as text")
 	d.wants("this screen as text")
 }
+
+// A click on a box of the calls selects the largest block below it, and the panel beside them shows it.
+func TestAClickOnACallOfAMomentShowsABlock(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(weights(t))}, 120, 40)
+	const call = "mlp model.py:57"
+	if n := strings.Count(d.screen(), call); n != 1 { // in its box: the largest block is another one
+		t.Fatalf("%d times %q:\n%s", n, call, d.screen())
+	}
+	d.click(call)
+	if text := d.screen(); strings.Count(text, call) != 2 || !strings.Contains(text, "Selected ─") {
+		t.Errorf("the block is not shown:\n%s", text)
+	}
+}

@@ -28,11 +28,12 @@ import (
 // app is one invocation: its streams and environment, and the flags that many commands share.
 type app struct {
 	console.Console
-	piped    io.Reader // what "-" reads: standard input, including what was peeked at
-	flags    flags
-	started  bool // a command's own work began; errors before it are mistakes in the command line
-	files    output.Files
-	onSignal atomic.Pointer[func(os.Signal)] // what a signal does; nil ends the program
+	piped     io.Reader // what "-" reads: standard input, including what was peeked at
+	flags     flags
+	started   bool // a command's own work began; errors before it are mistakes in the command line
+	files     output.Files
+	notHelped error                           // why -h printed no help: the word beside it is no command
+	onSignal  atomic.Pointer[func(os.Signal)] // what a signal does; nil ends the program
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {

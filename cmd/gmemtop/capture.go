@@ -36,10 +36,10 @@ func newCaptureCommand(a *app) *cobra.Command {
 		Use: "capture --join-file FILE | capture PLACE", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Capture the same steps of several ranks, on any machines",
 		Long: `Captures steps of a training whose machines send to a gmemtop hub, op by op. All chosen ranks
-begin with the same step, which is a moment ahead; one that could not is named. The traces go to a new folder,
-one file a rank, through the hub: the machines need no folder in common.
+begin with the same step, shortly after the command; gmemtop names those that could not. The traces come
+through the hub into a new folder, one file a rank: the machines need no shared folder.
 
---ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace has a few MiB and
+--ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace takes a few MiB or
 more. These steps take several times as long, and the other ranks wait for them.
 
 It needs the join file that gmemtop hub wrote; one made by --view-file does not allow it. PLACE is

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,12 @@ func helpTexts(a *app, root *cobra.Command) {
 	root.AddCommand(topics()...)
 	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
 		"print the help with every flag and example")
-	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+	root.SetHelpFunc(func(c *cobra.Command, args []string) {
+		if words := wordsBeside(c, args); c == root && len(words) > 0 {
+			if a.notHelped = rootArgs(root, words); a.notHelped != nil {
+				return
+			}
+		}
 		_ = output.Stream(a.Out, func(w io.Writer) error {
 			return help.Write(w, c, helpWidth(a), a.flags.helpAll)
 		})
@@ -40,6 +46,18 @@ func helpTexts(a *app, root *cobra.Command) {
 			return cobra.ArbitraryArgs(c, args)
 		}
 	}
+}
+
+// wordsBeside returns the words before -h, or the one after it.
+func wordsBeside(c *cobra.Command, args []string) []string {
+	if words := c.Flags().Args(); len(words) > 0 {
+		return words
+	}
+	at := slices.IndexFunc(args, func(s string) bool { return s == "-h" || s == "--help" })
+	if at >= 0 && at+1 < len(args) && !strings.HasPrefix(args[at+1], "-") {
+		return args[at+1 : at+2]
+	}
+	return nil
 }
 
 // topics returns commands that only explain; cobra lists them below the others.

@@ -27,11 +27,11 @@ func newHubCommand(a *app) *cobra.Command {
 		Use: "hub --join-file FILE [flags]", GroupID: groupLive, Args: cobra.NoArgs,
 		Short: "Collect what the machines of one training send",
 		Long: `Collects the steps of a training that runs on several machines, until Ctrl-C or SIGTERM. Start
-it where all of them can connect to, such as the first node.
+it on a machine that all others can reach, such as the first node.
 
 It writes the keys of the run to the join file, which only you can read. Put it in a folder that all
-machines share: gmemtop run --join-file sends what the ranks of a machine do, and gmemtop view --join-file
-shows all of them. Connections are encrypted. Nothing needs root.
+machines share: gmemtop run --join-file sends the steps of a machine's ranks, and gmemtop view --join-file
+shows all ranks. Connections are encrypted. Nothing needs root.
 
 The training does not depend on the hub: without it the training goes on, and steps follow later.`,
 		Example: "  gmemtop hub --listen node0:7422 --join-file /shared/r1.join\n" +

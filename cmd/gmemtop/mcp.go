@@ -20,8 +20,8 @@ func newMCPCommand(a *app) *cobra.Command {
 		Long: `Answers a coding assistant by the Model Context Protocol, on standard input and output: what
 held the peak, why it ran out of memory, what a change would save, what differs between two runs.
 
-It only reads, and only the files that you name here or that lie directly in a folder you name. Answers are
-bounded. Most assistants start the command themselves, from a setting like the third example.`,
+It only reads, and only the files that you name here or that lie directly in a folder you name. Answers have
+a limited size. Most assistants start the command themselves, from a setting like the third example.`,
 		Example: "  gmemtop mcp snapshot.pickle\n  gmemtop mcp before.pickle after.pickle\n" +
 			`  {"mcpServers": {"gmemtop": {"command": "gmemtop", "args": ["mcp", "/data/snapshots"]}}}`,
 		Args: func(_ *cobra.Command, args []string) error {

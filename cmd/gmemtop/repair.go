@@ -19,7 +19,7 @@ func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
 		Short: "Make a truncated recording readable again",
-		Long: `Copies all sound parts of a recording and counts the rest. Without -o the copy is
+		Long: `Copies the intact parts of a recording and says what is lost. Without -o the copy is
 FILE.repaired.gmt, next to FILE, which never changes.`,
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
 		RunE:    func(cmd *cobra.Command, args []string) error { return repair(cmd.Context(), a, args[0]) },

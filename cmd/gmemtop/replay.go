@@ -48,6 +48,9 @@ Samples that any command takes as a file: ` + strings.Join(load.Samples(), ", ")
 // run shows the traces on the screen, or prints their report where there is no screen.
 func (c *replayCommand) run(ctx context.Context) error {
 	notice := ""
+	if len(c.paths) == 0 && console.IsFile(c.In) {
+		c.paths = []string{"-"}
+	}
 	if len(c.paths) == 0 {
 		samples := load.Samples()
 		if len(samples) == 0 {
@@ -56,6 +59,9 @@ func (c *replayCommand) run(ctx context.Context) error {
 		c.paths = samples[:1]
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
 			"; gmemtop FILE opens your own trace"
+		if console.IsPiped(c.In) {
+			notice += ", gmemtop - the one that is piped in"
+		}
 	}
 	if !c.HasScreen() {
 		if notice != "" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -27,6 +28,9 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
+	if err == nil {
+		err = a.notHelped
+	}
 	if err == nil || ctx.Err() == nil {
 		load.Wait(cacheGrace)
 	}
@@ -132,9 +136,10 @@ func newRootCommand(a *app) *cobra.Command {
 	return root
 }
 
-// start shows the machine if it has a GPU, otherwise the embedded sample.
+// start shows the machine if it has a GPU, otherwise the embedded sample; a file on standard input comes
+// first.
 func start(ctx context.Context, a *app) error {
-	if a.HasScreen() {
+	if a.HasScreen() && !console.IsFile(a.In) {
 		f, closing := feed.OpenMachine()
 		defer closing()
 		if f.HasDevices() {
@@ -149,7 +154,8 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	if _, err := os.Stat(args[0]); err == nil {
+	if _, err := os.Stat(args[0]); err == nil || args[0] == "-" ||
+		strings.HasPrefix(args[0], load.SamplePrefix) {
 		return nil
 	}
 	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {

@@ -50,8 +50,8 @@ func newSweepCommand(a *app) *cobra.Command {
 and simulates each plan, and writes a row for each to a Parquet file. Then it shows which plans no other beats
 in both memory and time.
 
-A sweep that was interrupted goes on where it was if you run the same command again: what is finished is in
-OUT.parquet.part until everything is. The same command gives the same file.
+To resume an interrupted sweep, run the same command again: until it has finished, the results are in
+OUT.parquet.part. The same command gives the same file.
 
 --serve plans nothing here and hands out the plans to gmemtop worker on other machines. --shard 3/64 plans the
 third of 64 parts, for a job array; --merge joins the parts. Either way the file is the same.

@@ -40,7 +40,7 @@ PLACE is where the hub is, for a machine that cannot connect to it: ssh://HOST/R
 node, ssh://LOGIN/slurm:JOB from elsewhere, k8s://NAMESPACE/JOB. What ssh, srun or kubectl starts there is a
 gmemtop of your own, and the keys stay there.
 
-Afterwards, view FOLDER shows the same of the folder that gmemtop hub -o wrote, or of the recordings that
+Afterwards, view FOLDER shows the same for the folder that gmemtop hub -o wrote, or for the recordings that
 gmemtop run -o or gmemtop record wrote there.
 
 --text prints one line for each rank and ends.`,

@@ -27,9 +27,9 @@ func newWorkerCommand(a *app) *cobra.Command {
 		Use: "worker --join-file FILE TRACE ...", GroupID: groupReport, Args: cobra.MinimumNArgs(1),
 		Short: "Make the plans that a gmemtop sweep on another machine hands out",
 		Long: `Makes plans for a gmemtop sweep --serve until all are made. Start as many as you like, whenever
-you like; a plan of one that ends or loses its connection goes to another.
+you like: if one ends or loses its connection, another takes over its plan.
 
-TRACE are the files of the sweep, at whatever path they have here: they are known by their content.`,
+TRACE are the files of the sweep. Their paths may differ here: gmemtop knows them by their content.`,
 		Example: "  srun -n 64 gmemtop worker --join-file /shared/s1.join /shared/traces/*.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.soon = cmd.Flags().Changed("wait")

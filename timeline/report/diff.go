@@ -21,11 +21,13 @@ type Diff struct {
 	ComparedA     DiffSide  `json:"compared_a"`
 	ComparedB     DiffSide  `json:"compared_b"`
 	Note          string    `json:"note"`
+	Limits        string    `json:"limits"`
 	Metrics       []Metric  `json:"metrics"`
 	Categories    []DiffRow `json:"categories"`
 	Sites         []DiffRow `json:"sites"`
 	Checks        []Check   `json:"checks"`
 	Failed        bool      `json:"failed"`
+	apart         bool      // the call sites cannot be compared
 }
 
 // DiffSide is the moment of a recording that the rows compare.
@@ -83,6 +85,7 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 		SchemaVersion: SchemaVersion, A: newSource(a.Trace), B: newSource(b.Trace),
 		Sentence: cmp.Sentence(o.Units), Device: DeviceName(da.Info),
 		ComparedA: newDiffSide(da, cmp.SideA), ComparedB: newDiffSide(db, cmp.SideB), Note: cmp.Note(),
+		Limits: cmp.Limits(), apart: cmp.SitesApart(),
 		Metrics: []Metric{}, Categories: []DiffRow{}, Sites: []DiffRow{}, Checks: []Check{},
 	}
 	if da.Info.Kind != db.Info.Kind || da.Info.Ordinal != db.Info.Ordinal {
@@ -172,6 +175,10 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 		p.line("")
 		p.line("%s %s", d.Note, chooseSteps)
 	}
+	if d.Limits != "" {
+		p.line("")
+		p.line("%s", d.Limits)
+	}
 	p.line("")
 	p.line("whole recordings")
 	rows := []row{{"", right("A"), right("B"), right("change"), ""}}
@@ -182,7 +189,9 @@ func (d *Diff) WriteText(w io.Writer, o Options) error {
 	}
 	p.table("  ", rows)
 	d.printRows(p, o, "at the peaks, by category", d.Categories, len(d.Categories))
-	d.printRows(p, o, "at the peaks, by call site", d.Sites, o.top(10))
+	if !d.apart {
+		d.printRows(p, o, "at the peaks, by call site", d.Sites, o.top(10))
+	}
 	return p.flush(w)
 }
 
@@ -262,6 +271,10 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 		p.line("%s", EscapeMarkdown(d.Note))
 		p.line("")
 	}
+	if d.Limits != "" {
+		p.line("%s", EscapeMarkdown(d.Limits))
+		p.line("")
+	}
 	if len(d.Checks) > 0 {
 		for _, c := range d.Checks {
 			p.line("- **%s** %s: %s", c.word(), code(c.Expression), EscapeMarkdown(c.Text))
@@ -288,7 +301,9 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 		}
 	}
 	section("category", d.Categories, len(d.Categories))
-	section("call site", d.Sites, o.top(10))
+	if !d.apart {
+		section("call site", d.Sites, o.top(10))
+	}
 	p.line("")
 	p.line("A: %s%s; B: %s%s", code(d.A.Path), EscapeMarkdown(d.ComparedA.behind()), code(d.B.Path),
 		EscapeMarkdown(d.ComparedB.behind()))

@@ -40,6 +40,9 @@ func CompareSides(ctx context.Context, a, b *timeline.Device, sideA, sideB Side)
 // compare fills the rows and the metrics.
 func (x *Diff) compare(ctx context.Context) error {
 	x.Categories, x.Sites = x.categoryRows(), x.siteRows()
+	if x.SitesApart() {
+		x.Sites = parted(x.Sites)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -240,11 +243,14 @@ func (x *Diff) measure(ctx context.Context) error {
 	if pa > 0 && pb > 0 {
 		add("iteration_peak", "bytes", pa, pb)
 		if ta > 0 && tb > 0 {
-			add("step", "ns", ta, tb)
+			add(stepMetric, "ns", ta, tb)
 		}
 	}
 	return nil
 }
+
+// stepMetric is the name of the time that a step takes.
+const stepMetric = "step"
 
 // MetricWords names a metric for people. The figures of steps are medians of the steady ones, and may differ
 // from those of the steps that are compared.
@@ -252,7 +258,7 @@ func MetricWords(name string) string {
 	switch name {
 	case "iteration_peak":
 		return "median step peak"
-	case "step":
+	case stepMetric:
 		return "median step"
 	}
 	return strings.ReplaceAll(name, "_", " ")
@@ -331,7 +337,7 @@ func (x *Diff) Sentence(u timeline.Units) string {
 		}
 		s += fmt.Sprintf(": %s %s%s", c.Words(), sign, u.Delta(r.B-r.A))
 	}
-	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
+	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B && !x.SitesApart() {
 		r := x.Sites[0]
 		s += fmt.Sprintf(". Largest difference: %s, %s, %s", r.Name, u.Delta(r.B-r.A), r.Cause)
 	}

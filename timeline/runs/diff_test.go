@@ -28,3 +28,30 @@ func TestPeaksThatHardlyDifferAreSaidToBeTheSame(t *testing.T) {
 		}
 	}
 }
+
+// If only one recording names lines of code, no call site of it is new or gone.
+func TestCallSitesWithoutLinesAreNotCompared(t *testing.T) {
+	lines := timelinetest.Script(t, "gpu 0\nstack s step train.py:1\n+ a 10m s\n").Main()
+	none := timelinetest.Script(t, "gpu 0\n+ a 12m\n").Main()
+	for want, pair := range map[string][2]*timeline.Device{
+		"Only A names lines of code, so call sites cannot be compared.": {lines, none},
+		"Only B names lines of code, so call sites cannot be compared.": {none, lines},
+		"": {lines, lines},
+	} {
+		d, err := runs.Compare(t.Context(), pair[0], pair[1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Limits(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+		text, site := d.Sentence(timeline.IEC), d.Sites[0]
+		said := strings.Contains(text, "Largest difference")
+		if want != "" && (said || !d.SitesApart() || !strings.HasPrefix(site.Cause, "only in ")) {
+			t.Errorf("%s: %s, and %s is %s", want, text, site.Name, site.Cause)
+		}
+	}
+	if d, err := runs.Compare(t.Context(), none, none); err != nil || d.Limits() != "" {
+		t.Errorf("neither has lines: %q, %v", d.Limits(), err)
+	}
+}

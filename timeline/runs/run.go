@@ -300,8 +300,12 @@ func (r *Run) Sentence(u timeline.Units) string {
 			good++
 		}
 	}
+	what := "ranks"
+	if !r.Numbered() && good > 0 {
+		what = "recordings"
+	}
 	if good == 0 {
-		return fmt.Sprintf("None of the %d ranks could be read.", bad)
+		return fmt.Sprintf("None of the %d %s could be read.", bad, what)
 	}
 	var s string
 	switch {
@@ -312,10 +316,14 @@ func (r *Run) Sentence(u timeline.Units) string {
 			}
 		}
 	case r.Outliers == 0:
-		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, u.Bytes(r.Median))
+		s = fmt.Sprintf("%d %s peak at %s, none stands out.", good, what, u.Bytes(r.Median))
+		if low, high := r.extremes(); high.Totals.PeakAllocated-low.Totals.PeakAllocated > r.Median/2 {
+			s = fmt.Sprintf("%d %s peak between %s and %s: %s is the highest.", good, what,
+				u.Bytes(low.Totals.PeakAllocated), u.Bytes(high.Totals.PeakAllocated), high.Name())
+		}
 	default:
 		top := &r.Ranks[0]
-		s = fmt.Sprintf("%d ranks peak at %s, %s at %s", good-r.Outliers, u.Bytes(r.Median), top.Name(),
+		s = fmt.Sprintf("%d %s peak at %s, %s at %s", good-r.Outliers, what, u.Bytes(r.Median), top.Name(),
 			u.Bytes(top.Totals.PeakAllocated))
 		if r.Outliers > 1 {
 			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
@@ -333,6 +341,29 @@ func (r *Run) Sentence(u timeline.Units) string {
 		s += fmt.Sprintf(" %d could not be read.", bad)
 	}
 	return s
+}
+
+// Numbered reports whether any rank is known. Otherwise they are just several recordings, told apart by
+// their files.
+func (r *Run) Numbered() bool {
+	return slices.ContainsFunc(r.Ranks, func(s RankSummary) bool { return s.Rank.IsKnown() })
+}
+
+// extremes returns the ranks with the lowest and the highest peak; at least one can be read.
+func (r *Run) extremes() (low, high *RankSummary) {
+	for i := range r.Ranks {
+		s := &r.Ranks[i]
+		if s.Err != nil {
+			continue
+		}
+		if low == nil || s.Totals.PeakAllocated < low.Totals.PeakAllocated {
+			low = s
+		}
+		if high == nil || s.Totals.PeakAllocated > high.Totals.PeakAllocated {
+			high = s
+		}
+	}
+	return low, high
 }
 
 // Run is many ranks on one clock.

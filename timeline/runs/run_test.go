@@ -67,6 +67,23 @@ func TestARunWithoutAnOutlierHasNoDivergence(t *testing.T) {
 	}
 }
 
+// gmemtop *.pickle opens files that have nothing to do with each other: then no median speaks for them.
+func TestRecordingsThatAreNoRanksAreNotSaidToAgree(t *testing.T) {
+	of := func(path string, peak int64) runs.RankSummary {
+		return runs.RankSummary{Path: path, Totals: timeline.Totals{PeakAllocated: peak}}
+	}
+	list := []runs.RankSummary{of("a/x.pickle", 1<<30), of("a/y.pickle", 9<<30), of("z.pickle", 4<<30)}
+	r := runs.Build(list)
+	const want = "3 recordings peak between 1.00 GiB and 9.00 GiB: y.pickle is the highest."
+	if got := r.Sentence(timeline.IEC); got != want {
+		t.Errorf("%q, not %q", got, want)
+	}
+	if r = runs.Build([]runs.RankSummary{of("x", 1<<30), of("y", 1<<30)}); r.Numbered() ||
+		r.Sentence(timeline.IEC) != "2 recordings peak at 1.00 GiB, none stands out." {
+		t.Errorf("%q", r.Sentence(timeline.IEC))
+	}
+}
+
 func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
 	all := summaries(t, 4, func(int) bool { return false })
 	all = append(all, runs.RankSummary{Rank: maybe.Known(4), Err: errors.New("cut")})

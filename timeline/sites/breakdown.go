@@ -108,7 +108,8 @@ func groupingOf(d *timeline.Device, m timeline.Moment, by By) grouping {
 		return byModule(d)
 	case BySize:
 		return grouping{func(id timeline.AllocID) int64 {
-			return int64(max(bits.Len64(uint64(max(a.Rounded[id], 0))), 9))
+			mean := a.Rounded[id] / int64(max(a.Blocks(id), 1)) // all that is known of a sum of several
+			return int64(max(bits.Len64(uint64(max(mean, 0))), 9))
 		}, sizeClass}
 	case ByStream:
 		return grouping{func(id timeline.AllocID) int64 { return int64(a.Stream[id]) }, func(k int64) string {

@@ -101,8 +101,12 @@ func icicleNames(d *timeline.Device, key int64, by By) []string {
 	names := make([]string, 0, len(stack))
 	within := "" // the enclosing module, whose path is a prefix of this one's
 	const left = frames.KindNoise | frames.KindPlumbing | frames.KindWrapper | frames.KindModuleCall
+	python := slices.IndexFunc(stack, func(id traces.FrameID) bool {
+		return f.Frames[id].Has(frames.KindPython)
+	})
 	for i := len(stack) - 1; i >= 0; i-- {
-		if f.Frames[stack[i]]&left == 0 {
+		launches := python >= 0 && i > python && native(d.Timeline(), f, stack[i])
+		if f.Frames[stack[i]]&left == 0 && !launches {
 			label := frameLabel(d.Timeline(), stack[i])
 			if path, ok := strings.CutPrefix(label, frames.ModulePrefix); ok {
 				label, within = strings.TrimPrefix(path, within), path+"."
@@ -114,6 +118,14 @@ func icicleNames(d *timeline.Device, key int64, by By) []string {
 		return []string{stackName(d, key)}
 	}
 	return names
+}
+
+// native reports whether a frame is C or C++ code and no operator. Where it calls Python, it belongs to the
+// interpreter or to a launcher such as Ray. Frames without a file are ranges that a profiler names.
+func native(t *timeline.Timeline, f *frames.Kinds, id traces.FrameID) bool {
+	const named = frames.KindPython | frames.KindOp | frames.KindBackwardNode
+	_, file, _ := t.Places().FrameText(id)
+	return file != "" && !f.Frames[id].Has(named)
 }
 
 // Node is a node of an icicle: bytes allocated below a prefix of stacks (outermost frame first) or of module

@@ -43,14 +43,14 @@ type Options struct {
 	Stdin io.Reader
 }
 
-// samplePrefix is what the paths of embedded samples begin with.
-const samplePrefix = "sample:"
+// SamplePrefix is what the paths of embedded samples begin with.
+const SamplePrefix = "sample:"
 
 // Samples returns the paths of the embedded samples.
 func Samples() []string {
 	var paths []string
 	for _, n := range samples.List() {
-		paths = append(paths, samplePrefix+n)
+		paths = append(paths, SamplePrefix+n)
 	}
 	return paths
 }
@@ -74,7 +74,7 @@ func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name, ok := strings.CutPrefix(path, samplePrefix); ok {
+	if name, ok := strings.CutPrefix(path, SamplePrefix); ok {
 		return sample(ctx, path, name)
 	}
 	if path == "-" {

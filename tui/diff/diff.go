@@ -256,7 +256,7 @@ func (v *view) Copy(s *leaf.State) (text, what string) {
 
 // answer is the sentence on top, with the note on what was compared if there is one.
 func answer(s *leaf.State, x *runs.Diff) string {
-	return strings.TrimSpace(x.Sentence(s.Units) + " " + x.Note())
+	return strings.TrimSpace(x.Sentence(s.Units) + " " + strings.TrimSpace(x.Note()+" "+x.Limits()))
 }
 
 // shapes are the two curves on one axis of time.

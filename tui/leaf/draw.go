@@ -236,8 +236,11 @@ func Frames(d *timeline.Device, id traces.StackID, limit int) (funcs, files []st
 	return funcs, files, lines
 }
 
-// Base returns the last element of a path of either kind of slash.
+// Base returns the last element of a path of either kind of slash, or what "-" means.
 func Base(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
 	return path[strings.LastIndexAny(path, `/\`)+1:]
 }
 

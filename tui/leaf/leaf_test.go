@@ -189,3 +189,15 @@ func TestOnlyTheAnswerOfASentenceStandsOut(t *testing.T) {
 		}
 	}
 }
+
+func TestATitleKeepsTheCaseOfCode(t *testing.T) {
+	for phrase, want := range map[string]string{
+		"mixed precision":              "Mixed precision",
+		"scaled_dot_product_attention": "scaled_dot_product_attention",
+		"torch.no_grad()":              "torch.no_grad()",
+	} {
+		if got := Title(phrase); got != want {
+			t.Errorf("%q becomes %q", phrase, got)
+		}
+	}
+}

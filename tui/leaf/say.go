@@ -50,8 +50,14 @@ func AtPeak(d *timeline.Device) string {
 	return "at the peak"
 }
 
-// Title begins a sentence with a phrase.
-func Title(phrase string) string { return strings.ToUpper(phrase[:1]) + phrase[1:] }
+// Title begins a sentence with a phrase. Names of code keep their case.
+func Title(phrase string) string {
+	word, _, _ := strings.Cut(phrase, " ")
+	if strings.ContainsAny(word, "_.(") {
+		return phrase
+	}
+	return strings.ToUpper(phrase[:1]) + phrase[1:]
+}
 
 // CursorText is the status line of views that have no better one: what happens at the cursor and how much is
 // held there. On a short line it says less.

@@ -59,11 +59,13 @@ func (x *sheet) draw(c *canvas.Canvas, at canvas.Rect) {
 func (x *sheet) headings() {
 	cols := x.table.Columns
 	var footprints []int64
-	eager, timed := false, false
+	eager, timed, stalls, longest := false, false, false, leastName
 	for i := range x.rows {
+		longest = max(longest, canvas.Width(x.rows[i].label())+canvas.Width("• "))
 		if r := x.rows[i].result; r != nil && r.Available {
 			footprints = append(footprints, r.Measurement.Footprint)
 			timed = timed || r.Plan.Planning > 0
+			stalls = stalls || r.Measurement.Stall > 0
 		}
 		eager = eager || x.rows[i].of != plan.Ideal
 	}
@@ -74,11 +76,12 @@ func (x *sheet) headings() {
 	for col, hidden := range map[int]bool{
 		colExecutor: !eager, colPlanned: !timed, colFits: x.q.budget <= 0,
 		colStep: untimed, colOverhead: untimed, colOut: still, colIn: still, colRecompute: still,
-		colStall: still || untimed, colBatch: x.batch == "",
+		colStall: still || untimed || !stalls, colBatch: x.batch == "",
 		colMeasured: x.target == "", colMeasuredOverhead: x.target == "" || untimed,
 	} {
 		cols[col].Hidden = hidden
 	}
+	cols[colName].Width = longest
 	cols[colBatch].Title, cols[colMeasured].Title, cols[colStep].Title = x.batch, x.target, "step"
 	if st.p.TimesInferred {
 		cols[colStep].Title = "~step"

@@ -430,7 +430,7 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	}
 	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
 	if under := p.underWay(names); under != "" {
-		so += ", " + under
+		so += "; " + under
 	}
 	switch {
 	case p.stopped:
@@ -444,7 +444,7 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	return so + ". So far: " + text
 }
 
-// underWay names the managers that are planning now, the longest running first: "joint 34 %, 12 s".
+// underWay names the manager that has planned for longest: "joint is still planning (34 %, 12 s)".
 func (p *planning) underWay(names []string) string {
 	type underway struct {
 		name string
@@ -460,7 +460,7 @@ func (p *planning) underWay(names []string) string {
 	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
 		return ""
 	}
-	return strings.TrimSpace(list[0].name + " " + list[0].String())
+	return list[0].name + " is still planning (" + list[0].String() + ")"
 }
 
 // problemText says why no manager can plan, and from which budget on one can.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // came is a manager's result: its footprint in bytes and its overhead.
@@ -179,5 +180,31 @@ func TestWhatPyTorchCanRunComesBeforeWhatAnIdealExecutorCould(t *testing.T) {
 	k.refresh(question{&setup{p: p}, 720}, &answers{by: map[string][]result{"swift": both}}, on, nil)
 	if want := (rowKey{2, plan.Ideal}); k.winner != want || k.rows[0].key() != want {
 		t.Errorf("where it does not fit, %v is the answer and %v the first row", k.winner, k.rows[0].key())
+	}
+}
+
+// At 80 columns names are whole beside the bars; a column of stalls is there only if a plan stalls.
+func TestNamesAreWholeOnANarrowScreen(t *testing.T) {
+	on, p := some()
+	on.toggleAll()
+	k := newRanking()
+	long := "a-planner-of-long-name"
+	on[1].Info.Name = long
+	a := &answers{by: map[string][]result{"caching": came("caching", 850, 0), long: came(long, 800, 0)}}
+	q := question{&setup{p: p}, 900}
+	k.refresh(q, a, on, nil)
+	x := sheet{ranking: &k, State: &leaf.State{}, q: q}
+	shown := func() (whole, bars, stalls bool) {
+		x.headings()
+		cols := k.table.Columns
+		return cols[colName].Width > len(long), !cols[colBar].Hidden, !cols[colStall].Hidden
+	}
+	if whole, bars, stalls := shown(); !whole || !bars || stalls {
+		t.Errorf("whole names %v, bars %v, stalls %v", whole, bars, stalls)
+	}
+	a.by[long][0].Measurement.Stall, a.by["caching"][0].Measurement.Stall = 1000, 1000
+	k.refresh(q, a, on, nil)
+	if _, _, stalls := shown(); stalls != q.setup.canMove() {
+		t.Errorf("stalls are shown: %v; buffers can move: %v", stalls, q.setup.canMove())
 	}
 }

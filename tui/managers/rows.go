@@ -118,11 +118,14 @@ const (
 	colPlanned
 )
 
+// leastName is the least width of the column with the managers' names.
+const leastName = 16
+
 func newRanking() ranking {
 	nobody := rowKey{manager: -1}
 	return ranking{shown: map[string][]result{}, chosen: nobody, winner: nobody, table: table.New(
 		table.Column{Title: "on", Width: 2},
-		table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
+		table.Column{Title: "manager", Width: leastName, Max: 22, Sortable: true},
 		table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
 		table.Column{Title: "runs", Width: 13, Drop: 10},
 		table.Column{Title: "fits", Width: 4},

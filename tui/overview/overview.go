@@ -12,9 +12,11 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
+	"github.com/gmemtop/gmemtop/tui/icicle"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -25,6 +27,10 @@ type View struct {
 	holders leaf.Query[at, []leaf.Holder] // by stack at the cursor
 	state   leaf.Query[at, *timeline.AllocatorState]
 	most    leaf.Query[*timeline.Device, extent]
+	callers leaf.Query[at, *sites.Node]   // of what is held at one moment
+	sizes   leaf.Query[at, []sites.Group] // the same by size
+	levers  leaf.Query[*timeline.Device, []autopsy.Lever]
+	icicle  icicle.Chart
 	pointer chart.Pointer
 	frame   chart.Frame
 	picked  int // row of the table by category, -1 for none
@@ -102,6 +108,9 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case leaf.ChangedMsg:
 		return v.ask(s)
+	case icicle.NodeMsg:
+		v.icicle.Choose(msg.Node)
+		return leaf.Send(leaf.SelectMsg{Alloc: msg.Node.Largest})
 	case pickMsg:
 		v.picked = msg.row
 		return v.openPicked(s)
@@ -118,7 +127,13 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		cmd, _ := v.pointer.Update(s, &v.frame, msg)
 		return cmd
 	default:
-		_ = v.usage.Take(msg) || v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) ||
+		if v.callers.Take(msg) {
+			_, root, _ := v.callers.Value()
+			v.icicle.SetRoot(root)
+			return nil
+		}
+		_ = v.usage.Take(msg) || v.sizes.Take(msg) || v.levers.Take(msg) ||
+			v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) ||
 			v.most.Take(msg)
 	}
 	return nil
@@ -135,7 +150,12 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	}
 	k := at{d, m}
 	p := v.place(s, s.Width, s.Height)
+	var moment tea.Cmd
+	if instant(d) {
+		moment = v.askMoment(k, s.Units)
+	}
 	return tea.Batch(
+		moment,
 		v.most.Ask(d, func(context.Context) (extent, error) { return extentOf(d), nil }),
 		v.usage.Ask(s, p.area.W),
 		v.parts.Ask(k, func(context.Context) ([]sites.Group, error) {
@@ -236,7 +256,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	leaf.Sentence(s, c, headline(s))
 	p := v.place(s, w, h)
-	if s.Device.Len() < 2 { // one moment: there is no time to draw
+	if instant(s.Device) { // there is no time to draw
 		rows := v.sentenceRows(s)
 		v.frame = chart.Frame{}
 		v.drawMoment(s, c.Sub(canvas.Rect{X: 1, Y: rows, W: w - 2, H: h - rows - 1}))

@@ -9,7 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -48,7 +47,11 @@ func (v *View) tableRows(s *leaf.State, w int) int {
 	cols := divide(s, w)
 	rows := max(1+e.categories, iterationRows(s, cols))
 	if cols.holders > 0 {
-		return max(rows, 1+min(e.sites, mostHolders))
+		most := mostHolders
+		if instant(s.Device) { // no chart needs the room
+			most = max(most, s.Height/3)
+		}
+		return max(rows, 1+min(e.sites, most))
 	}
 	return rows + 2 + min(e.sites, mostHolders/2)
 }
@@ -106,23 +109,6 @@ func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	}
 	v.drawHolders(s, c.Sub(canvas.Rect{Y: h - rest, W: w, H: rest}))
 	return above
-}
-
-// drawMoment draws a recording of one moment: what is held by category and by call site, and below that the
-// largest block and who allocated it.
-func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
-	w, h := c.Size()
-	rows := min(v.tableRows(s, w), h)
-	v.drawTables(s, c.Sub(canvas.Rect{W: w, H: rows}))
-	key, groups, ok := v.holders.Value()
-	if !ok || key.device != s.Device || len(groups) == 0 || groups[0].Largest == timeline.NoAlloc ||
-		h-rows < 5 {
-		return
-	}
-	_, below := c.Bounds().CutTop(rows + 1)
-	leaf.Rule(s, c, 0, below.Y, w, "The largest block of the largest holder")
-	_, below = below.CutTop(1)
-	block.Draw(s, c.Sub(below), groups[0].Largest)
 }
 
 // moment names the moment that the tables show.

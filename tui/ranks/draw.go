@@ -107,15 +107,22 @@ func values(run *runs.Run, l lane, n int) []int64 {
 	return out
 }
 
-const labelWidth = 12
+// labelWidth is the room for the labels of lanes: numbers of ranks, or names of files.
+func labelWidth(run *runs.Run, w int) int {
+	if run.Numbered() {
+		return 12
+	}
+	return min(max(w/4, 12), 40)
+}
 
 // drawStrip draws time along x and ranks along y, hot where much is allocated.
 func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	v.strip, v.lanes = canvas.Rect{}, nil
-	if at.H < 3 || at.W < labelWidth+10 {
+	labels := labelWidth(s.Run, at.W)
+	if at.H < 3 || at.W < labels+10 {
 		return
 	}
-	rows, w := at.H-2, at.W-labelWidth
+	rows, w := at.H-2, at.W-labels
 	v.strip = canvas.Rect{X: at.X, Y: at.Y, W: at.W, H: rows}
 	v.lanes = v.share(s, rows)
 	most := int64(1)
@@ -137,10 +144,10 @@ func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		if paired {
 			lower = values(s.Run, v.lanes[k+1], w)
 		}
-		v.drawLane(s, c, at.X+labelWidth, y, vals, lower, most)
-		v.drawLabel(s, c, at.X, y, k, chosen)
+		v.drawLane(s, c, at.X+labels, y, vals, lower, most)
+		v.drawLabel(s, c, canvas.Rect{X: at.X, Y: y, W: labels - 1, H: 1}, k, chosen)
 	}
-	v.drawScale(s, c, canvas.Rect{X: at.X + labelWidth, Y: at.Y + rows, W: w, H: 1}, most)
+	v.drawScale(s, c, canvas.Rect{X: at.X + labels, Y: at.Y + rows, W: w, H: 1}, most)
 }
 
 // drawLane draws one row: upper over lower if it holds two ranks.
@@ -156,7 +163,7 @@ func (v *view) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower
 	}
 }
 
-func (v *view) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
+func (v *view) drawLabel(s *leaf.State, c *canvas.Canvas, at canvas.Rect, k, chosen int) {
 	run, l := s.Run, v.lanes[k]
 	ranks := l.ranks
 	if k+1 < len(v.lanes) && v.lanes[k+1].y == l.y {
@@ -182,7 +189,14 @@ func (v *view) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
 	if low < high.Or(low) {
 		text = fmt.Sprintf("%d–%s", low, text)
 	}
-	c.TextMax(x, y, labelWidth-1, style, mark+" "+text)
+	switch {
+	case run.Numbered():
+	case len(ranks) == 1:
+		text = canvas.TruncateLeft(run.Ranks[ranks[0]].Name(), at.W-canvas.Width(mark)-1)
+	default:
+		text = timeline.Counted(len(ranks), "recording")
+	}
+	c.TextMax(at.X, at.Y, at.W, style, mark+" "+text)
 }
 
 // drawScale draws the axis of time below the strip and what its colours mean.
@@ -190,7 +204,7 @@ func (v *view) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most i
 	from, to := bounds(s.Run)
 	begin := "0"
 	if s.Run.Apart {
-		begin = "0, each rank's own"
+		begin = "0, each on its own clock"
 	}
 	n := c.Text(at.X, at.Y, s.Theme.Dim, begin)
 	if to > from {
@@ -231,6 +245,11 @@ func (v *view) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks,
 		func(r runs.RankSummary) bool { return r.Host != "" })
 	v.table.Columns[colReserved].Hidden = reserved <= 0
+	if name := &v.table.Columns[colRank]; !run.Numbered() {
+		name.Title, name.Right, name.Width, name.Max = "file", false, 16, 40
+	} else {
+		name.Title, name.Right, name.Width, name.Max = "rank", true, 7, 0
+	}
 	from, _ := bounds(run)
 	unit, peakText := s.Units.Column(peak)
 	unitReserved, reservedText := s.Units.Column(reserved)
@@ -246,8 +265,11 @@ func (v *view) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		switch col {
 		case colRank:
 			cell := table.Cell{Text: "–"}
-			if r.Rank.IsKnown() {
+			switch {
+			case r.Rank.IsKnown():
 				cell.Text = r.Rank.String()
+			case !run.Numbered():
+				cell.Text, cell.KeepEnd = r.Name(), true // names of files differ at their ends
 			}
 			switch {
 			case r.Err != nil:

@@ -150,6 +150,20 @@ func TestAClickOnTheStripSelectsTheRank(t *testing.T) {
 	}
 }
 
+// Recordings that name no rank go by their files, in the strip and in the table.
+func TestRecordingsWithoutARankGoByTheirFiles(t *testing.T) {
+	r := run(t, 3, nil, nil)
+	for i := range r.Ranks {
+		r.Ranks[i].Rank = maybe.Int{}
+	}
+	sc, _ := open(t, r)
+	for i := range 3 {
+		if n := strings.Count(sc.Text(120, 36), fmt.Sprintf("rank%d.pickle", i)); n < 2 {
+			t.Errorf("file %d is named %d times:\n%s", i, n, sc.Text(120, 36))
+		}
+	}
+}
+
 func TestSortingByPeakKeepsTheSelectedRank(t *testing.T) {
 	sc, v := open(t, run(t, 16, map[int]bool{5: true}, nil))
 	sc.Press("down", "down", "down")

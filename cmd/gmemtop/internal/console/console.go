@@ -29,6 +29,16 @@ func IsPiped(f *os.File) bool {
 	return err == nil && info.Mode()&os.ModeCharDevice == 0
 }
 
+// IsFile reports whether f is a file with content, as after gmemtop <FILE. What comes through a pipe is not
+// known before it is there.
+func IsFile(f *os.File) bool {
+	if f == nil {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
+}
+
 // Env returns the value of an environment variable, "" if it is not set.
 func (c *Console) Env(name string) string {
 	for i := len(c.Environ) - 1; i >= 0; i-- {
