@@ -20,7 +20,7 @@ for module in "${modules[@]}"; do
 	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg \
 		--jsonfile "$events" -- ${RACE:-} \
 		-p "$jobs" -parallel "$jobs" -timeout 70m "$@" ${PACKAGES:-$first ./...}) || status=1
-	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
+	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | sed -n 1,15p)
 	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
 done
 # The wheels and recipes of a release, where python3 has pytest; the rest of packaging/python is .ci/run's.
