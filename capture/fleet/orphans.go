@@ -35,8 +35,8 @@ func readNote(note string) (machine, name, path string) {
 	return machine, name, path
 }
 
-// Orphans returns the commands of this machine that a killed gmemtop was sending to the hub of a join file,
-// and the join files of other hubs to which commands that are left were sent.
+// Orphans returns the commands on this machine whose gmemtop was killed while it sent their steps to the hub
+// of a join file. others are the join files of other hubs that have such commands here.
 func Orphans(join string) (list []pytorch.Orphan, others []string, err error) {
 	own, err := filepath.Abs(join)
 	if err != nil {
@@ -65,7 +65,7 @@ type TakeOverOptions struct {
 	Failed func(err error)
 }
 
-// TakeOver watches orphans again and sends their steps in the name of the nodes that they were of, until the
+// TakeOver watches orphans again and sends their steps under the names of their old nodes, until the
 // commands end or ctx is done. It returns how many were not watched to the end.
 func TakeOver(ctx context.Context, list []pytorch.Orphan, o TakeOverOptions) (failed int) {
 	var work sync.WaitGroup
@@ -105,7 +105,7 @@ func (o *TakeOverOptions) takeOver(ctx context.Context, x pytorch.Orphan) error 
 	return ranks.Close()
 }
 
-// nodeOf asks the hub about the node that an orphan was of, and returns how to go on for it, and the run.
+// nodeOf asks the hub about an orphan's old node. It returns the options that continue it, and the run.
 func (o *TakeOverOptions) nodeOf(ctx context.Context, x pytorch.Orphan) (node NodeOptions, run string,
 	err error) {
 	conn, join, err := o.Hub.Dial(ctx)
@@ -114,7 +114,7 @@ func (o *TakeOverOptions) nodeOf(ctx context.Context, x pytorch.Orphan) (node No
 	}
 	defer conn.Close()
 	node = o.Node
-	// A scheduler may have called the machine otherwise than this shell does.
+	// A scheduler may have given the machine another name than this shell does.
 	node.Identity.Node, node.Name, _ = readNote(x.Note)
 	node.Past, err = LastWords(ctx, conn, node.Name)
 	return node, join.Run, err

@@ -77,7 +77,7 @@ const (
 	// lost. Nodes say hello every two seconds.
 	lateAfter = 3 * helloEvery
 	lostAfter = 15 * helloEvery
-	// lookEvery is how often to look for silence, which no message tells of.
+	// lookEvery is how often to check which nodes are silent: no message says so.
 	lookEvery = time.Second / 2
 	// endGrace is how long the end of a process waits for its last steps.
 	endGrace = 2 * time.Second

@@ -112,7 +112,7 @@ func (h *Hub) open() error {
 	}
 	x := bus.HubOptions{Run: o.Run, URL: o.URL, Credentials: o.Credentials, Keys: keys}
 	if o.URL == "" {
-		// The socket is not beside the join file, since a socket's path must be short.
+		// The socket is elsewhere than the join file, since a socket's path must be short.
 		dir, err := os.MkdirTemp("", "gmemtop-hub-*")
 		if err != nil {
 			return err
@@ -178,7 +178,8 @@ func outageText(o bus.Outage) string {
 	return text
 }
 
-// lossesEvery is how often the hub looks at what nodes had to drop: one sentence is to tell a whole outage.
+// lossesEvery is how often the hub checks what nodes had to drop. It is long, so that one message covers a
+// whole outage.
 const lossesEvery = 5 * time.Second
 
 // tellLosses says how many steps nodes had to drop, until the hub is closed.

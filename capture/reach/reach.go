@@ -100,7 +100,8 @@ func (w Where) Open(ctx context.Context, command string, role bus.Role) (_ fleet
 // errPlain says at which place orders would be sent in the clear.
 func errPlain(place string) error { return fmt.Errorf("%s: %w", place, ErrPlain) }
 
-// Orders returns how to give orders to a run that is viewed through looks. The caller calls leave when done.
+// Orders connects with the permission to give orders to the run that looks shows. The caller calls leave
+// when done.
 // The screen is in use, so ssh must not ask for anything.
 func (w Where) Orders(ctx context.Context, looks fleet.Reach) (_ fleet.Reach, leave func(), err error) {
 	looks.Access.Role = bus.Operator

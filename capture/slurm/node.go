@@ -25,7 +25,7 @@ const lookForRanks = time.Second
 type NodeOptions struct {
 	// Job is the number of the job.
 	Job string
-	// JoinFile is the join file of the hub. The ranks are left once it is gone.
+	// JoinFile is the join file of the hub. Once it is gone, the node detaches from the ranks.
 	JoinFile string
 	// Identity is the node.
 	Identity fleet.Identity

@@ -20,7 +20,7 @@ func newAttachNodeCommand(a *app) *cobra.Command {
 			return attachNode(cmd.Context(), a, join)
 		},
 	}
-	cmd.Flags().StringVar(&join, "join-file", "", "the `file` of the hub; without it, the ranks are left")
+	cmd.Flags().StringVar(&join, "join-file", "", "the hub's `file`; once it is gone, detach")
 	return cmd
 }
 

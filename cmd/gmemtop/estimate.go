@@ -178,7 +178,7 @@ func (e *estimateCommand) chosen(cards []standin.Card) (way fit.Choice) {
 // noteRow says which row of a table is next.
 func (e *estimateCommand) noteRow(name string) { e.note("%s", name) }
 
-// tell reports the progress of a command that takes long.
+// tell reports the progress of a command that takes a while.
 func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
 	e.note("%s", fit.Progress(ran, at, e.steps))
 }

@@ -34,7 +34,7 @@ type site struct {
 }
 
 const (
-	// compareEvery is how often the processes are compared at most: with many fast ones there is always news.
+	// compareEvery is the least time between two comparisons: many fast processes send news all the time.
 	compareEvery = 500 * time.Millisecond
 	// lookBack is how many steps tell since when a process differs, and lookAt with how many others it is
 	// compared for that.

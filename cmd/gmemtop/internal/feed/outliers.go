@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// mostOutliers is how many ranks are called unlike the others at most.
+// mostOutliers is the largest number of ranks that are called outliers.
 const mostOutliers = 8
 
 // Outliers returns the ranks of a job unlike the others, the largest difference of each rank first.
