@@ -71,7 +71,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		if name := found[0].lever.name; name != "" {
 			a.Named = []string{name}
 		}
-		a.Sentence = found[0].said + " " + found[0].fix + f.asking(d.Allocated.At(a.At))
+		a.Sentence = found[0].said + " " + found[0].advice() + f.asking(d.Allocated.At(a.At))
 		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
 	}
 	return a, nil

@@ -156,7 +156,7 @@ func growthFault(c *evidence) (fault, bool) {
 		return growingResults(c, ids, g.results), true
 	}
 	each, line := g.bytes/int64(in), c.topName(c.sitesOf(ids))
-	f := fault{Cause: Cause{Kind: kind.cause, Bytes: maybe.Known(g.bytes)}, fix: kind.fix}
+	f := fault{Cause: Cause{Kind: kind.cause, Bytes: maybe.Known(g.bytes)}, seek: kind.seek, fix: kind.fix}
 	f.sure(kind.certainty, kind.because)
 	if kind.elseFix != "" {
 		f.elseFix, f.instead = kind.elseFix, growthRemedy(c, "leak", ids, line)

@@ -71,7 +71,7 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("The batches of %d calls of the model at %s stay on the GPU: %s, from %s.", in,
 			call, c.u.Bytes(bytes), line)
-		f.fix = "Find what keeps them there, a list or an attribute; keep them on the CPU."
+		f.seek, f.fix = "Find what keeps them there, a list or an attribute", "keep them on the CPU."
 		f.sure(Possible, "the recording does not show what keeps a block")
 		f.lever.name, f.lever.command = "drop_references", at("del batch", line)
 		return f

@@ -41,6 +41,8 @@ type fault struct {
 	Cause
 	said string // the cause with its line, one sentence
 	fix  string // what to change, one sentence
+	// seek is what to look for before that, with which the sentence then begins; "" for nothing.
+	seek string
 	// lever is what to change, for the list of levers.
 	lever remedy
 	// instead is what to change if the training is one of the look-alikes, and elseFix says so.
@@ -48,6 +50,14 @@ type fault struct {
 	elseFix string
 	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
 	news bool
+}
+
+// advice returns the sentence about what to change.
+func (f *fault) advice() string {
+	if f.seek == "" {
+		return f.fix
+	}
+	return f.seek + "; " + f.fix
 }
 
 // turn is 0 for what is new in the failed step, and 1 for others.

@@ -19,7 +19,7 @@ type growthKind struct {
 	results   bool   // what grows are results of calls without a graph, a cause of its own
 	cause     string // its stable name
 	why       string // a clause that says what happens
-	fix       string
+	seek, fix string // what to look for, and what to change
 	certainty Certainty
 	because   string // why it is as certain as that
 	elseFix   string // what to change if the program means to keep it
@@ -28,8 +28,8 @@ type growthKind struct {
 // anyGrowth is what no other kind describes.
 var anyGrowth = growthKind{
 	cause: "leak", why: "they are never freed",
-	fix: "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
-		"tensors after .detach().",
+	seek:      "Find what keeps them there: a list, a dictionary, a hook or an attribute",
+	fix:       "keep numbers, or tensors after .detach().",
 	certainty: Possible, because: "the recording does not show what keeps a block",
 }
 
@@ -40,8 +40,10 @@ func kindOf(g *growth) growthKind {
 		if !k.holds(g) {
 			continue
 		}
-		k.cause, k.why, k.fix = cmp.Or(k.cause, anyGrowth.cause), cmp.Or(k.why, anyGrowth.why),
-			cmp.Or(k.fix, anyGrowth.fix)
+		k.cause, k.why = cmp.Or(k.cause, anyGrowth.cause), cmp.Or(k.why, anyGrowth.why)
+		if k.fix == "" {
+			k.seek, k.fix = anyGrowth.seek, anyGrowth.fix
+		}
 		if k.because == "" {
 			k.certainty, k.because = anyGrowth.certainty, anyGrowth.because
 		}
@@ -129,8 +131,8 @@ var growthKinds = []growthKind{
 	{
 		holds: func(g *growth) bool { return 2*g.batches > g.bytes },
 		why:   "the batch of each step stays",
-		fix: "Find what keeps the batches, such as the results of a step that a list or a trainer gathers; " +
-			"leave them out, or keep them on the CPU.",
+		seek:  "Find what keeps the batches, such as the results of a step that a list or a trainer gathers",
+		fix:   "leave them out, or keep them on the CPU.",
 	},
 	{
 		// of a graph, what leads to a result would stay

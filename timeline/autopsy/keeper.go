@@ -3,7 +3,6 @@ package autopsy
 import (
 	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
@@ -60,20 +59,19 @@ func (c *evidence) nameKeeper(f *fault) {
 			continue
 		}
 		if n := keepingLine(functionOf(text, fn, line), line, fn == moduleLevel); n > 0 {
-			f.fix = lookAt(f.fix, place(fn, file, n))
+			f.lookAt(place(fn, file, n))
 			return
 		}
 	}
 }
 
-// lookAt names the line that may keep tensors in the sentence about what to change: in place of the advice to
-// find it, or after it.
-func lookAt(fix, line string) string {
-	if strings.HasPrefix(fix, "Find what keeps ") {
-		_, then, _ := strings.Cut(fix, "; ")
-		return "Look at " + line + ", which may keep them; " + then
+// lookAt names the line that may keep tensors: in place of the advice to look for it, if that is given.
+func (f *fault) lookAt(line string) {
+	if f.seek != "" {
+		f.seek = "Look at " + line + ", which may keep them"
+		return
 	}
-	return fix + " Look at " + line + ", which may keep it."
+	f.fix += " Look at " + line + ", which may keep it."
 }
 
 // around returns the frames outside of the model in which a block was made, the innermost first.

@@ -62,7 +62,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		out = append(out, l)
 	}
 	for i := range found {
-		add(&found[i], &found[i].lever, found[i].fix)
+		add(&found[i], &found[i].lever, found[i].advice())
 		add(&found[i], &found[i].instead, found[i].elseFix)
 	}
 	if len(found) > 0 { // the main one's, where no fault has a remedy of the same name
