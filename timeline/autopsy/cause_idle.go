@@ -107,7 +107,7 @@ type networkRun struct {
 	first traces.FrameID
 }
 
-// add counts a call for the run that it is part of: in made are the numbers of blocks of all runs by name.
+// add counts a call's blocks for its run. made has the numbers of blocks of all runs, by name.
 func (r *networkRun) add(c *evidence, p *steps.Part, name string, made map[string][]int) {
 	if r.name != name || r.first == p.Caller {
 		*r = networkRun{name, p.Caller}
@@ -121,8 +121,8 @@ func (r *networkRun) add(c *evidence, p *steps.Part, name string, made map[strin
 // alone.
 const smallRun = 0.1
 
-// networksOf returns how many networks runs of these numbers of blocks are of. They count as another's if
-// they are half as many again.
+// networksOf returns how many networks made runs with these numbers of blocks. A run with half as many blocks
+// again is another network's.
 func networksOf(made []int) (n int) {
 	least, most := 0, slices.Max(made)
 	for _, k := range slices.Sorted(slices.Values(made)) {

@@ -9,11 +9,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Logits from which code that is no loss of torch's makes log-probabilities, a row at a time: of a policy
-// whose completions are scored. The pattern: the outermost module's own last linear layer made a block
-// several times as large as everything before it in the call, it is still there, and outside of the model one
-// line makes blocks of which several are as large as it together. Look-alikes: a wide layer of features,
-// which is not of another order than what comes before; tensors of any other size.
+// Logits that the user's own code turns into log-probabilities, one row at a time, for example to score the
+// completions of a policy. The pattern: the outermost module's own last linear layer made a block several
+// times as large as any before it in the call, that block is still there, and outside of the model one line
+// makes blocks that add up to it. Look-alikes: a wide layer of features, which is not so much larger than
+// what comes before; tensors of any other size.
 
 // leastRows is how many rows logits must have for one of them to be a part.
 const leastRows = 2
@@ -50,14 +50,15 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 	bytes, rows := c.bytesOf(ids), c.bytesOf(ids[1:])
 	made, from := sites.Name(c.d, c.d.Origin(logits)), table.Names[line]
 	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(bytes + row), Text: fmt.Sprintf(
-		"the output layer at %s made %s, its call at most %s at once before, and %s makes as much of it in "+
-			"parts of %s", made, c.u.Bytes(whole), c.u.Bytes(before), from, c.u.Bytes(row))}}
-	f.said = fmt.Sprintf("The logits of all positions hold %s at %s, and %s makes as much again of them, a "+
-		"row at a time: %s so far.", c.u.Bytes(a.Rounded[logits]), made, from, c.u.Bytes(rows))
-	f.fix = "Compute the output layer and what follows it in chunks of the tokens, or make the logits of " +
-		"the positions that count only, such as a completion's (logits_to_keep)."
-	f.sure(Likely, "the last layer makes a block of another order than all before it, and parts of its size "+
-		"follow")
+		"the output layer at %s made a block of %s, the largest before it in the call has %s, and %s "+
+			"makes blocks of %s that add up to it",
+		made, c.u.Bytes(whole), c.u.Bytes(before), from, c.u.Bytes(row))}}
+	f.said = fmt.Sprintf("The logits of all positions, made at %s, hold %s, and %s makes as much again, one "+
+		"row at a time: %s so far.", made, c.u.Bytes(a.Rounded[logits]), from, c.u.Bytes(rows))
+	f.fix = "Compute the output layer and what follows it in chunks of tokens, or only for the positions " +
+		"that count, such as a completion's (logits_to_keep)."
+	f.sure(Likely, "the last layer makes a far larger block than any before it, and blocks that add up to "+
+		"it follow")
 	parts, output := chunks(whole), table.Number(c.d.Origin(logits))
 	f.lever.changes = cutsOf(c.d, func(id timeline.AllocID) int64 { // of all steps
 		s := c.d.Origin(id)
@@ -75,13 +76,13 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 	})
 	f.lever.name, f.lever.request = "chunked_loss", row/parts*(parts-1)
 	f.lever.command = at(fmt.Sprintf("for h in hidden.chunk(%d): logps(lm_head(h))", parts), made)
-	f.elseFix = "if only the last positions count, as those of a completion do, make the logits of these only"
+	f.elseFix = "if only the last positions count, as in a completion, compute the logits of these alone"
 	f.instead = remedy{name: "logits_to_keep", command: at("lm_head(hidden[:, -n:])", made), unsure: true}
 	return f, true
 }
 
 // widened returns the first block since a moment that a linear layer of the outermost module made, and that
-// is of another order than all that the model had made since then, and the largest of that;
+// is several times as large as any that the model had made since then, and the largest of those;
 // [timeline.NoAlloc] if there is none.
 func (c *evidence) widened(from timeline.Moment) (id timeline.AllocID, before int64) {
 	blocks, _ := c.forwardBlocks(from, c.a.At, from)

@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A step that the loop left without a backward: a batch without targets, or a loss that is no number. What
+// A step that the loop left without a backward: a batch without targets, or a loss that is NaN. What
 // the step returned keeps its graph until the next step has replaced it, so that two graphs exist at once.
 // The pattern: in most earlier steps one call of the model from this line came before the backward; since the
 // last backward two came, and the first left a graph. Look-alikes: several micro-batches for one backward,
@@ -43,16 +43,16 @@ func (o *openCalls) skipped() (fault, bool) {
 	ids = append(ids, o.beside(step, next)...)
 	bytes, line := o.bytesOf(ids), o.line()
 	f := fault{Cause: Cause{Kind: "outputs_held", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of the step before, whose call of the model at %s no backward followed, are still there",
+		"%s of the previous step is still there: no backward followed its call of the model at %s",
 		o.u.Bytes(bytes), line)}}
-	f.said = fmt.Sprintf("The step before had no backward, and the graph of its call of the model at %s is "+
-		"still there while the next step runs: %s.", line, o.u.Bytes(bytes))
-	f.fix = "Delete what it returned before the loop goes on without a backward: del loss, outputs."
-	f.sure(Likely, "in earlier steps a backward followed each call from this line; a validation that comes "+
-		"the same way looks the same")
+	f.said = fmt.Sprintf("The previous step had no backward, so the graph of its call of the model at %s is "+
+		"still there while this step runs: %s.", line, o.u.Bytes(bytes))
+	f.fix = "Where the loop skips the backward, delete what the step returned: del loss, outputs."
+	f.sure(Likely, "in earlier steps a backward followed each call from this line; a validation that is "+
+		"called there looks the same")
 	f.lever = remedy{name: "del_outputs", command: at("del loss, outputs", line),
 		changes: endingAt(o.evidence, ids, func(timeline.AllocID) timeline.Moment { return next })}
-	f.elseFix = "if that step was to validate, wrap it in torch.no_grad()"
+	f.elseFix = "if that step was a validation, wrap it in torch.no_grad()"
 	f.instead = o.noGrad()
 	return f, true
 }

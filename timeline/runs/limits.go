@@ -29,7 +29,7 @@ func (x *Diff) Limits() string {
 	return strings.Join(text, " ")
 }
 
-// parted calls sites that are in one recording because of its kind neither new nor gone.
+// parted marks call sites that only one kind of recording has, so that they are called neither new nor gone.
 func parted(rows []DiffRow) []DiffRow {
 	for i, r := range rows {
 		switch {
@@ -42,7 +42,7 @@ func parted(rows []DiffRow) []DiffRow {
 	return rows
 }
 
-// oneThat names the side of which is holds.
+// oneThat names the side for which is returns true.
 func (x *Diff) oneThat(is func(*timeline.Device) bool) string {
 	if is(x.A) {
 		return "A"
@@ -56,7 +56,7 @@ func namesLines(d *timeline.Device) bool {
 	return slices.ContainsFunc(frames, func(f traces.Frame) bool { return f.Line > 0 })
 }
 
-// byOps reports whether a recorder of PyTorch's ops was in the way of the steps.
+// byOps reports whether PyTorch's ops were recorded, which slows the steps.
 func byOps(d *timeline.Device) bool {
 	t := d.Timeline().Trace
 	return t.OfPyTorch() && len(t.Accesses) > 0

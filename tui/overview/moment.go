@@ -27,7 +27,7 @@ func (v *View) askMoment(k at, units timeline.Units) tea.Cmd {
 		}),
 		v.levers.Ask(k.device, func(ctx context.Context) ([]autopsy.Lever, error) {
 			a, err := autopsy.Of(ctx, k.device, units)
-			if err != nil || a.OOM { // then only levers that were tried are worth a word
+			if err != nil || a.OOM { // then only levers that were tried are worth showing
 				return nil, err
 			}
 			return a.Levers, nil
