@@ -84,7 +84,8 @@ class Agent:
         self.thread: threading.Thread | None = None  # the sending thread
         self.guard = Guard()
         self.gone = False
-        self.exit: dict[str, Any] | None = None  # the goodbye of a process that ends
+        self.ending = False  # the process ends
+        self.exit: dict[str, Any] | None = None  # its goodbye, once everything before it waits to be sent
         self.left: list[str] = []  # what could not be removed
         self.hooks: list[Any] = []
         self.patches = Patches()
@@ -367,13 +368,13 @@ class Agent:
             self.sender.sending = None
             windows.drop()
         try:
-            inside = self.guard.dead and self.exit is None and self._inside()
+            inside = self.guard.dead and not self.ending and self._inside()
             if inside:
                 self._last_word()
-                while self.exit is None and self._inside():
+                while not self.ending and self._inside():
                     time.sleep(0.02)  # until a step ends: its thread leaves the window's mode
             try:
-                if self.exit is None:
+                if not self.ending:
                     self._undo()
             except Exception as e:
                 self.caught(e)
@@ -385,7 +386,7 @@ class Agent:
         finally:
             self.gone = True
             self._unmark()
-            if self.exit is None:
+            if not self.ending:
                 windows.drop()
                 self.bell.close()  # not at exit: an ending process may still ring it
             try:
@@ -415,7 +416,7 @@ class Agent:
         if self.left:
             end = dict(end, left=self.left, left_says=[told(what) for what in self.left])
         # An ending process waits for this: its last window may be large, and shows why it died.
-        self.sender.last_word(end, 5.0 if self.exit is None else LAST)
+        self.sender.last_word(end, LAST if self.ending else 5.0)
 
     def _undo(self) -> None:
         """Remove everything of the agent that torch or Python holds."""
@@ -463,15 +464,10 @@ class Agent:
         self._expect_the_end()
         self.manager.offload()
 
-    def _at_exit(self) -> None:
+    def _hand_over(self) -> None:
+        """The process ends: leave the sending thread everything that the viewer should still get, and then
+        the goodbye. The thread says goodbye as soon as it sees one, and nothing goes after it."""
         try:
-            if self.gone or self.thread is None or os.getpid() != self.pid:
-                return
-            last = getattr(sys, "last_value", None)
-            self.exit = {
-                "reason": "exit" if last is None else type(last).__name__,
-                "detail": "" if last is None else str(last)[:500],
-            }
             window = self.windows.here()
             if window is not None and not self.guard.dead:
                 window.steps.append((self.tally.begin or window.start, self.clock()))
@@ -479,6 +475,15 @@ class Agent:
             if not self.guard.dead:
                 self.lookout.last(self.outbox.produced)
             self.manager.off()
+        finally:
+            self.exit = _goodbye()
+
+    def _at_exit(self) -> None:
+        try:
+            if self.gone or self.thread is None or os.getpid() != self.pid:
+                return
+            self.ending = True
+            self._hand_over()
             self.bell.ring()
             thread, last = self.thread, time.monotonic() + LAST
             thread.join(1.0)
@@ -487,6 +492,15 @@ class Agent:
                 thread.join(0.1)
         except Exception:
             pass
+
+
+def _goodbye() -> dict[str, Any]:
+    """Why the process ends: with what exception, if any."""
+    last = getattr(sys, "last_value", None)
+    return {
+        "reason": "exit" if last is None else type(last).__name__,
+        "detail": "" if last is None else str(last)[:500],
+    }
 
 
 def _wait(done: Callable[[], bool], longest: float, nap: float) -> None:

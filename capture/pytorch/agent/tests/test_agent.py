@@ -374,6 +374,33 @@ def test_a_process_that_has_an_agents_hooks_is_not_brought_another(monkeypatch):
     assert brought == ["/nowhere"]
 
 
+def test_the_goodbye_comes_after_everything_else(monkeypatch):
+    """The sending thread leaves as soon as it sees a goodbye, so a window closed later never arrives."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    agent = Agent("/nowhere", False)
+    late = []
+
+    def noting(name, raises=False):
+        def done(*args):
+            if agent.exit is not None:
+                late.append(name)
+            if raises:
+                raise OSError
+
+        return done
+
+    agent.thread = SimpleNamespace(ident=0, join=lambda seconds: None, is_alive=lambda: False)
+    agent.windows.open, agent.windows.thread = SimpleNamespace(steps=[], start=0), threading.get_ident()
+    monkeypatch.setattr(agent.windows, "close", noting("window"))
+    monkeypatch.setattr(agent.lookout, "last", noting("lookout"))
+    monkeypatch.setattr(agent.manager, "off", noting("manager", raises=True))
+    agent._at_exit()
+    assert late == []
+    assert agent.exit == {"reason": "exit", "detail": ""}  # whatever fails before it
+
+
 class Clocked:
     """An agent with a clock that we set, and an optimizer that steps under it."""
 
