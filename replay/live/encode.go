@@ -8,6 +8,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
@@ -29,8 +31,9 @@ import (
 // Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from
 // the next one's).
 
-// encoded is what carry.py reads.
-type encoded struct {
+// Rules is a plan in the numbers by which a process recognises tensors and ops. As JSON it is what carry.py
+// reads.
+type Rules struct {
 	Version int    `json:"version"`
 	Device  string `json:"device"`
 	Slab    int64  `json:"slab"` // bytes of host memory for saved tensors
@@ -41,8 +44,8 @@ type encoded struct {
 	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown; nil if all steps have
 	// one shape. The process reports larger steps.
 	Sizes  []int64     `json:"sizes,omitempty"`
-	Values []value     `json:"values"`
-	Groups [][]numeral `json:"groups"`
+	Values []Rule      `json:"values"`
+	Groups [][]Numeral `json:"groups"`
 	// Trained leaves forward passes without gradients alone: the recorded steps have none, so such a pass is
 	// an evaluation, which the plan does not cover.
 	Trained bool `json:"trained,omitempty"`
@@ -61,7 +64,11 @@ const (
 	Any
 )
 
-type value struct {
+// Rule says what becomes of one saved tensor.
+type Rule struct {
+	// Site is the line of code or the op and module that the tensor comes from.
+	Site string `json:"-"`
+	// Save is its number among the tensors that a step saves.
 	Save  int    `json:"save"`
 	Bytes int64  `json:"bytes"`
 	How   string `json:"how"` // swap or drop
@@ -74,14 +81,14 @@ type value struct {
 	Group int `json:"group"`
 }
 
-// numeral identifies an op: the n-th of its name.
-type numeral struct {
-	name string
-	n    int
+// Numeral identifies an op: the N-th of its name, counted from 0.
+type Numeral struct {
+	Name string
+	N    int
 }
 
 // MarshalJSON implements json.Marshaler.
-func (o numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.name, o.n}) }
+func (o Numeral) MarshalJSON() ([]byte, error) { return json.Marshal([]any{o.Name, o.N}) }
 
 // slotAlign is the alignment of slots on the host, in bytes.
 const slotAlign = 512
@@ -106,15 +113,27 @@ func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 // ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
 var ErrNotLive = errors.New(say.NotLive.Text())
 
-// Encode returns the plan in the agent's format. [plan.FromDevice] must have made the problem, with
-// EagerOnly, from a recording with saves; the plan must be for [plan.TorchEager]. Errors wrap [ErrNotLive]
-// and say what is missing.
+// Encode returns the rules of a plan in the agent's format. [plan.FromDevice] must have made the problem,
+// with EagerOnly, from a recording with saves; the plan must be for [plan.TorchEager]. Errors wrap
+// [ErrNotLive] and say what is missing.
 func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 	return encodeFor(p, pl, r, false)
 }
 
+// RulesOf returns the rules of a plan that keeps results identical to the bit. It needs what [Encode] needs,
+// and its errors are the same.
+func RulesOf(p *plan.Problem, pl *plan.Plan) (*Rules, error) { return rulesOf(p, pl, Same, false) }
+
 // encodeFor is Encode for steps of one shape, or of several.
 func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, error) {
+	t, err := rulesOf(p, pl, r, shapes)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(t)
+}
+
+func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) (*Rules, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
 		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.WrongExecutor.Text(pl.Executor))
@@ -134,8 +153,8 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 		_, state = p.Parked()
 	}
 	p = q
-	e := encoder{p: p, pl: pl, out: encoded{Version: 1, State: state, Device: deviceName(p.Source.Info),
-		Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
+	e := encoder{p: p, pl: pl, out: Rules{Version: 1, State: state, Device: deviceName(p.Source.Info),
+		Values: []Rule{}, Groups: [][]Numeral{}, MayDiffer: r == Any}}
 	if err := e.number(); err != nil {
 		return nil, err
 	}
@@ -155,7 +174,7 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 	if err := e.values(); err != nil {
 		return nil, err
 	}
-	return json.Marshal(e.out)
+	return &e.out, nil
 }
 
 func deviceName(d traces.Device) string {
@@ -168,7 +187,7 @@ func deviceName(d traces.Device) string {
 type encoder struct {
 	p   *plan.Problem
 	pl  *plan.Plan
-	out encoded
+	out Rules
 	// the indices of the recording's saves and loads, in order. Some are not positions of the problem: those
 	// of an empty tensor, or of another device.
 	saves, loads []int32
@@ -246,13 +265,13 @@ func (e *encoder) groups() error {
 	e.group = map[plan.OpID]int{}
 	for _, r := range e.pl.Reruns {
 		e.group[r.Before] = len(e.out.Groups)
-		ops := make([]numeral, len(r.Ops))
+		ops := make([]Numeral, len(r.Ops))
 		for i, o := range r.Ops {
 			op := &e.p.Ops[o]
 			if e.nth[o] < 0 || !op.Rerunnable {
 				return fmt.Errorf("%w: %s", ErrNotLive, say.NotRerunnable.Text(op.Name))
 			}
-			ops[i] = numeral{op.Name, e.nth[o]}
+			ops[i] = Numeral{op.Name, e.nth[o]}
 		}
 		e.out.Groups = append(e.out.Groups, ops)
 	}
@@ -273,7 +292,7 @@ func (e *encoder) values() error {
 		if save < 0 {
 			return fmt.Errorf("%w: %s", ErrNotLive, say.NotSaved.Text(b.Name))
 		}
-		v := value{Save: save, Bytes: b.Size, How: "drop"}
+		v := Rule{Site: siteOf(e.p.Source, b), Save: save, Bytes: b.Size, How: "drop"}
 		if x.How == plan.Swap {
 			v.How, v.Slot = "swap", e.out.Slab
 			v.Release, v.Fetch = e.before(e.saves, x.Release), e.before(e.loads, x.Fetch)
@@ -299,6 +318,16 @@ func (e *encoder) values() error {
 		}
 	}
 	return nil
+}
+
+// siteOf returns where a buffer comes from, or its name if the recording does not say.
+func siteOf(d *timeline.Device, b *plan.Buffer) string {
+	if b.Alloc != timeline.NoAlloc {
+		if s := d.Origin(b.Alloc); s != traces.NoStack {
+			return sites.Name(d, s)
+		}
+	}
+	return b.Name
 }
 
 // before returns how many of the saves or loads lie before position at.

@@ -16,9 +16,9 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var e encoded
+		var e Rules
 		if err := json.Unmarshal(words, &struct {
-			Values *[]value `json:"values"`
+			Values *[]Rule `json:"values"`
 		}{&e.Values}); err != nil {
 			t.Fatal(err)
 		}
