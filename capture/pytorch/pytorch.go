@@ -43,10 +43,10 @@ var beginSource string
 // nothing else.
 func Agent() string { return agent.Bundle("arrive") }
 
-// CarrySource returns the part of the agent that carries out plans: a separate file, which imports torch and
-// includes its sentences.
+// CarrySource returns the part of the agent that carries out plans, for a program without a viewer: a
+// separate file, which imports torch and includes its sentences.
 func CarrySource() string {
-	source := agent.WithSentences(agent.Bundle("carry"), say.AgentSentences())
+	source := agent.WithSentences(agent.Bundle("alone"), say.AgentSentences())
 	return strings.Replace(source, "\n\n", "\n\nimport torch\n\n", 1)
 }
 

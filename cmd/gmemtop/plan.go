@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -44,8 +46,9 @@ func newPlanCommand(a *app) *cobra.Command {
 		Long: `Writes one manager's plan for an iteration as JSON (docs/plan.md): what is swapped, recomputed
 or discarded between which ops and why, and the address of every buffer.
 
---target live:PID plans for a running training. gmemtop run --plan trains with that plan; --emit torch
-writes it as a Python file for your own script, which then needs no gmemtop.
+--target live:PID plans for a running training. gmemtop run --plan trains with that plan. --emit torch
+writes it for your own script, which then needs no gmemtop: a short Python file of rules, and beside it
+gmemtop_carry.py, which carries out the rules of any plan.
 
 Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
@@ -147,21 +150,12 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	}
 	u := c.flags.report.Units
 	c.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
-	write := func(w io.Writer) error { return r.Plan.WriteJSON(w, p) }
 	if c.emit != "" {
-		text, err := emit.Python(p, &r, u)
-		if errors.As(err, new(*emit.Refused)) {
-			return unsupportedError{err}
-		}
-		if err != nil {
-			return err
-		}
-		write = func(w io.Writer) error {
-			_, err := io.WriteString(w, text)
-			return err
-		}
+		err = c.writePython(p, &r)
+	} else {
+		err = c.write(false, func(w io.Writer) error { return r.Plan.WriteJSON(w, p) })
 	}
-	if err := c.write(false, write); err != nil {
+	if err != nil {
 		return err
 	}
 	if !r.Fits && readErr == nil {
@@ -170,6 +164,40 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 		return errFinding
 	}
 	return readErr
+}
+
+// writePython writes the plan as a Python file, and beside it the file that carries out its rules, if it has
+// some: that is the same for all plans.
+func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
+	text, rules, err := emit.Python(p, r, c.flags.report.Units)
+	if errors.As(err, new(*emit.Refused)) {
+		return unsupportedError{err}
+	}
+	if err != nil {
+		return err
+	}
+	out := c.flags.output
+	switch runtime := filepath.Join(filepath.Dir(out), emit.Runtime); {
+	case !rules:
+	case out == "" || out == "-":
+		c.note("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
+	default:
+		if there, err := os.ReadFile(runtime); err == nil && string(there) == emit.RuntimeSource() {
+			break
+		}
+		if err := c.writeTo(runtime, false, content(emit.RuntimeSource())); err != nil {
+			return err
+		}
+	}
+	return c.write(false, content(text))
+}
+
+// content writes a text.
+func content(text string) func(w io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	}
 }
 
 func planned(p *plan.Problem, r *replay.Result, size string) string {

@@ -19,7 +19,10 @@ import (
 
 // chain describes two steps of three layers. Each layer makes 1 MiB from the previous layer's output and
 // saves it for the backward pass.
-func chain(t *testing.T) *plan.Problem {
+func chain(t *testing.T) *plan.Problem { return chainOf(t, "layer") }
+
+// chainOf is chain with modules of another name, to which their number is added.
+func chainOf(t *testing.T, name string) *plan.Problem {
 	t.Helper()
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -41,8 +44,8 @@ func chain(t *testing.T) *plan.Problem {
 			line(`{"k":"alloc","id":%d,"size":1048576,"addr":%d,"t":%d,"category":"activation",`+
 				`"on":"cpu"}`, id+k,
 				(id+k)<<21, now+900_000)
-			op("aten::relu", "forward", fmt.Sprint("layer", k), from, fmt.Sprint(id+k), true)
-			op(plan.SaveOp, "forward", fmt.Sprint("layer", k), fmt.Sprint(id+k), "", false)
+			op("aten::relu", "forward", name+fmt.Sprint(k), from, fmt.Sprint(id+k), true)
+			op(plan.SaveOp, "forward", name+fmt.Sprint(k), fmt.Sprint(id+k), "", false)
 		}
 		for k := 2; k >= 0; k-- {
 			op(plan.LoadOp, "backward", "", fmt.Sprint(id+k), "", false)
@@ -88,70 +91,92 @@ func planned(t *testing.T, p *plan.Problem, manager string, budget int64, eager 
 	return nil
 }
 
-func TestAPlanBecomesATableInPython(t *testing.T) {
+func TestAPlanBecomesRulesInPython(t *testing.T) {
 	p := chain(t)
 	for _, c := range []struct {
-		manager, head, table string
+		manager, head, rules string
 	}{
 		{"sqrt",
-			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 " +
-				"MiB. It keeps 67 % of " +
-				"what can move at the peak and recomputes 33 %.", `
-    "version": 1, "device": "cpu", "slab": 0,
-    "values": [
-        {"save":0,"bytes":1048576,"how":"drop","slot":0,"release":0,"fetch":0,"group":0},
-    ],
-    "groups": [
-        [["aten::relu",0]],
-    ],
+			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +
+				"It keeps 67 % of what can move at the peak and recomputes 33 %.", `
+    # Dropped, and made again by these calls when the first is needed: (save, bytes).
+    # relu layer0: 1.00 MiB in all
+    rerun({"aten::relu": [0]}, (0, 1048576)),
 `},
 		{"vdnn-all",
-			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It " +
-				"keeps 67 % of what can move at the peak and swaps 33 %.", `
-    "version": 1, "device": "cpu", "slab": 2097152,
-    "values": [
-        {"save":1,"bytes":1048576,"how":"swap","slot":0,"release":2,"fetch":0,"group":0},
-        {"save":0,"bytes":1048576,"how":"swap","slot":1048576,"release":1,"fetch":1,"group":0},
-    ],
-    "groups": [
-    ],
+			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +
+				"It keeps 67 % of what can move at the peak and swaps 33 %.", `
+    # On the host meanwhile: (save, release, fetch). The tensor of a save leaves at a
+    # later save and is back at a load.
+    # relu layer1, 1.00 MiB
+    swap(1048576, (1, 2, 0)),
+    # relu layer0, 1.00 MiB
+    swap(1048576, (0, 1, 1)),
 `},
 	} {
-		text, err := emit.Python(p, planned(t, p, c.manager, 3<<20, true), timeline.IEC)
-		if err != nil {
-			t.Fatalf("%s: %v", c.manager, err)
+		text, rules, err := emit.Python(p, planned(t, p, c.manager, 3<<20, true), timeline.IEC)
+		if err != nil || !rules {
+			t.Fatalf("%s: rules %v, %v", c.manager, rules, err)
 		}
-		head, rest, _ := strings.Cut(strings.TrimPrefix(text, `"""`), "\n")
-		_, table, _ := strings.Cut(rest, "\nPLAN = {")
-		if head != c.head || table != c.table+"}\n" {
-			t.Errorf("%s: %s\nPLAN = {%s", c.manager, head, table)
+		head, rest, _ := strings.Cut(strings.TrimPrefix(text, `"""`), "\n\n")
+		_, table, _ := strings.Cut(rest, "\nRULES = [")
+		table, _, _ = strings.Cut(table, "]\n\n\n")
+		if head != c.head || table != c.rules {
+			t.Errorf("%s: %s\nRULES = [%s", c.manager, head, table)
 		}
 		parsed(t, text)
 	}
+	parsed(t, emit.RuntimeSource())
 }
 
-// parsed parses a file with Python.
-func parsed(t *testing.T, text string) {
+// TestNamesOfARecordingStayText: whatever they contain, the file has the same statements.
+func TestNamesOfARecordingStayText(t *testing.T) {
+	want := ""
+	for _, name := range []string{"layer", "a\nimport os\n", "a\rimport os\r", `"""`, `\`, "]", "\u2028"} {
+		p := chainOf(t, name)
+		p.Name = name
+		text, _, err := emit.Python(p, planned(t, p, "vdnn-all", 3<<20, true), timeline.IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		statements := parsed(t, text)
+		if want == "" {
+			want = statements
+		}
+		if statements != want {
+			t.Errorf("%q: %s, not %s\n%s", name, statements, want, text)
+		}
+	}
+}
+
+// parsed parses a file with Python and returns its statements.
+func parsed(t *testing.T, text string) string {
 	t.Helper()
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skipf("needs python3: %v", err)
 	}
-	cmd := exec.Command(python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+	cmd := exec.Command(python, "-c", `
+import ast, sys
+tree = ast.parse(sys.stdin.read())
+tree.body.pop(0)  # the docstring
+print(ast.dump(tree))`)
 	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	out, err := cmd.CombinedOutput()
+	if err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
+	return string(out)
 }
 
 func TestABaselineBecomesSettingsOfTheAllocator(t *testing.T) {
-	text, err := emit.Python(chain(t), planned(t, chain(t), "expandable", 0, false), timeline.IEC)
+	text, rules, err := emit.Python(chain(t), planned(t, chain(t), "expandable", 0, false), timeline.IEC)
 	const want = `"""Settings of PyTorch's allocator that expandable stands for. Import this before torch."""
 import os
 
 os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 `
-	if err != nil || text != want {
+	if err != nil || rules || text != want {
 		t.Errorf("%v: %s", err, text)
 	}
 }
@@ -174,7 +199,7 @@ func TestPlansThatNoProgramCanCarryOutAreRefused(t *testing.T) {
 		{p, planned(t, p, "sqrt", 3<<20, false), "sqrt made this plan for the executor ideal"},
 		{&unsaved, &elsewhere, "the recording does not show what autograd saves"},
 	} {
-		text, err := emit.Python(c.p, c.r, timeline.IEC)
+		text, _, err := emit.Python(c.p, c.r, timeline.IEC)
 		if !errors.As(err, new(*emit.Refused)) || !strings.Contains(err.Error(), c.want) || text != "" {
 			t.Errorf("%v, want %s", err, c.want)
 		}

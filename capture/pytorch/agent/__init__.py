@@ -10,6 +10,8 @@ imported torch. An Agent is told of each step. Each of its parts is given the ot
     Windows          opens and closes windows; Ops and Recorded capture steps, each in its own way
     Manager          runs plans, with a Carrier or a pool
 
+alone.py is another entry point: a program that carries out a plan by itself has a Carrier and nothing else.
+
 It must run on Python 3.8 to 3.14 and torch 2.2 to 2.15, and imports nothing but the standard library and
 torch. In a training process it is a single file and not a module: agent.go joins the modules. So imports
 between them must be at the top of a module, in the form `from .wire import VERSION`, without renaming.

@@ -1,0 +1,206 @@
+package emit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// A plan names each tensor by itself, and a step saves hundreds. People read rules: what one line of a model
+// makes, in all of its layers, mostly gets the same treatment. So tensors of one site and size share a rule.
+//
+// The process fetches what one load brings back in the order of the plan. Where a shared rule would change
+// that order, a second rule of the same site begins.
+
+// moduleName is the name that the file's text assumes for the file.
+const moduleName = "less_memory"
+
+// lineWidth is how wide the lines of the rules are at most.
+const lineWidth = 100
+
+// rulesFile returns the file that has a plan's rules.
+func rulesFile(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
+	rules, err := live.RulesOf(p, r.Plan)
+	if errors.Is(err, live.ErrNotLive) {
+		return "", &Refused{err}
+	}
+	if err != nil {
+		return "", err
+	}
+	peak, _ := r.Plan.PeakLive()
+	all, _ := p.PeakLive()
+	var b strings.Builder
+	fmt.Fprintf(&b, `"""%[1]s's plan for %[2]s: %[3]s at the peak of a step instead of %[4]s.
+%[5]s
+
+It needs torch 2.2 or newer, and the file %[6]s beside it. Before the loop:
+
+    import %[7]s
+    less = %[7]s.carry(optimizer)
+
+The plan starts with the first step; less.remove() ends it. With several optimizers, pass the one that steps
+first. The rules are for the model, batch and sequence that were recorded. If yours differ, everything stays
+in memory, as without the plan, and less.why says so. Results are bit-identical, and that is checked: if a
+tensor comes back changed, as from ops that add in no fixed order, the plan ends. It does not work with
+torch.compile.
+"""
+
+from %[8]s import Less, rerun, swap
+
+# Autograd saves tensors for the backward pass and loads them there. Saves, loads and the calls of each op are
+# counted from 0 in every step.
+RULES = [
+`, r.Info.Name, quoted(p.Name), u.Bytes(peak), u.Bytes(all), replay.Treatment(p, r.Plan), Runtime,
+		moduleName, strings.TrimSuffix(Runtime, ".py"))
+	writeSwaps(&b, rules, u)
+	writeReruns(&b, rules, u)
+	fmt.Fprintf(&b, `]
+
+
+def carry(optimizer):
+    """Carry the rules out while optimizer steps. Call it between two steps, on the thread that trains."""
+    return Less(optimizer, RULES, device=%s, saves=%d, trained=%s)
+`, pythonString(rules.Device), rules.Saves, map[bool]string{true: "True", false: "False"}[rules.Trained])
+	return b.String(), nil
+}
+
+// swaps are tensors of one site and size that wait on the host.
+type swaps struct {
+	site string
+	size int64
+	of   []live.Rule
+}
+
+// writeSwaps writes a rule for each site whose tensors wait on the host.
+func writeSwaps(b *strings.Builder, rules *live.Rules, u timeline.Units) {
+	var list []swaps
+	for _, v := range rules.Values {
+		if v.How != "swap" {
+			continue
+		}
+		site := quoted(v.Site)
+		k := len(list) - 1
+		for k >= 0 && (list[k].site != site || list[k].size != v.Bytes) {
+			if slices.ContainsFunc(list[k].of, func(o live.Rule) bool { return o.Fetch == v.Fetch }) {
+				k = -1 // it must come after that one
+				break
+			}
+			k--
+		}
+		if k < 0 {
+			list = append(list, swaps{site: site, size: v.Bytes})
+			k = len(list) - 1
+		}
+		list[k].of = append(list[k].of, v)
+	}
+	if len(list) > 0 {
+		b.WriteString(`    # On the host meanwhile: (save, release, fetch). The tensor of a save leaves at a
+    # later save and is back at a load.
+`)
+	}
+	for _, s := range list {
+		fmt.Fprintf(b, "    # %s, %s\n", s.site, each(len(s.of), s.size, u))
+		items := make([]string, len(s.of))
+		for i, v := range s.of {
+			items[i] = fmt.Sprintf("(%d, %d, %d),", v.Save, v.Release, v.Fetch)
+		}
+		writeCall(b, "swap(", append([]string{fmt.Sprintf("%d,", s.size)}, items...))
+	}
+}
+
+// writeReruns writes a rule for each group of ops that run again.
+func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
+	if len(rules.Groups) > 0 {
+		b.WriteString(`    # Dropped, and made again by these calls when the first is needed: (save, bytes).
+`)
+	}
+	for g, ops := range rules.Groups {
+		var items, sites []string
+		bytes := int64(0)
+		for _, v := range rules.Values {
+			if v.How != "drop" || v.Group != g {
+				continue
+			}
+			bytes += v.Bytes
+			items = append(items, fmt.Sprintf("(%d, %d),", v.Save, v.Bytes))
+			if s := quoted(v.Site); !slices.Contains(sites, s) {
+				sites = append(sites, s)
+			}
+		}
+		label := strings.Join(sites[:min(len(sites), 2)], ", ")
+		if more := len(sites) - 2; more > 0 {
+			label += fmt.Sprintf(" and %d more", more)
+		}
+		fmt.Fprintf(b, "    # %s: %s in all\n", label, u.Bytes(bytes))
+		writeCall(b, "rerun(", append(callsOf(ops), items...))
+	}
+}
+
+// callsOf writes ops as a dict from a name to the numbers of its calls, in pieces that a line may end
+// between.
+func callsOf(ops []live.Numeral) []string {
+	var names []string
+	calls := map[string][]string{}
+	for _, o := range ops {
+		if calls[o.Name] == nil {
+			names = append(names, o.Name)
+		}
+		calls[o.Name] = append(calls[o.Name], fmt.Sprint(o.N))
+	}
+	var pieces []string
+	for i, name := range names {
+		numbers := calls[name]
+		numbers[0] = pythonString(name) + ": [" + numbers[0]
+		numbers[len(numbers)-1] += "]"
+		if i == 0 {
+			numbers[0] = "{" + numbers[0]
+		}
+		if i == len(names)-1 {
+			numbers[len(numbers)-1] += "}"
+		}
+		for _, n := range numbers {
+			pieces = append(pieces, n+",")
+		}
+	}
+	return pieces
+}
+
+// writeCall writes a call as an element of a list. Its arguments are pieces that a line may end between, each
+// with its comma.
+func writeCall(b *strings.Builder, head string, pieces []string) {
+	line := "    " + head
+	for i, piece := range pieces {
+		if i == len(pieces)-1 {
+			piece = strings.TrimSuffix(piece, ",") + "),"
+		}
+		switch {
+		case i == 0:
+		case len(line)+1+len(piece) > lineWidth:
+			b.WriteString(line + "\n")
+			line = "        "
+		default:
+			line += " "
+		}
+		line += piece
+	}
+	b.WriteString(line + "\n")
+}
+
+// each says how many tensors of what size there are.
+func each(n int, size int64, u timeline.Units) string {
+	if n == 1 {
+		return u.Bytes(size)
+	}
+	return fmt.Sprintf("%d of %s each", n, u.Bytes(size))
+}
+
+// quoted makes a name of the recording harmless inside a comment or a docstring.
+func quoted(name string) string {
+	return strings.NewReplacer("\n", " ", "\r", " ", `\`, "/", `"`, "'").Replace(name)
+}
