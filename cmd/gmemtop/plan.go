@@ -138,12 +138,12 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 		return err
 	}
 	r := made.Results[0]
-	switch {
-	case c.eager && len(made.Results) > 1:
-		r = made.Results[1]
-	case c.eager && r.Available && len(r.Plan.Absences) > 0:
-		return unsupportedError{fmt.Errorf("%s: eager PyTorch cannot run any of this plan; leave out "+
-			"--eager to write it as it is", r.Info.Name)}
+	if c.eager {
+		r = made.Results[len(made.Results)-1] // what eager PyTorch can run comes after the plan in theory
+		if r.Executor != plan.TorchEager && r.Available && len(r.Plan.Absences) > 0 {
+			return unsupportedError{fmt.Errorf("%s: eager PyTorch cannot run any of this plan; leave out "+
+				"--eager to write it as it is", r.Info.Name)}
+		}
 	}
 	if !r.Available {
 		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}

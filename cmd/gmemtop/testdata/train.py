@@ -1,5 +1,5 @@
-"""Train some layers for a given number of steps. "wide" makes the layers twice as wide; "less" uses the file
-that gmemtop plan --emit wrote. While a file named "hold" exists, extra steps run first and are undone
+"""Train some layers for a given number of steps. "wide" makes the layers twice as wide; "momentum" gives the
+optimizer state; "less" uses the file that gmemtop plan --emit wrote. While a file named "hold" exists, extra steps run first and are undone
 afterwards, so that the training lasts as long as its watcher needs and learns the same. They leave the
 watcher half of the processor."""
 import os, sys, time
@@ -11,7 +11,7 @@ n = 2 if "wide" in sys.argv else 1
 layers = [m for _ in range(6) for m in (torch.nn.Linear(128 * n, 512), torch.nn.GELU(),
                                         torch.nn.Linear(512, 128 * n), torch.nn.LayerNorm(128 * n))]
 model = torch.nn.Sequential(*layers)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5 if "momentum" in sys.argv else 0)
 less = None
 if "less" in sys.argv:
     import less_memory
