@@ -11,7 +11,8 @@ n = 2 if "wide" in sys.argv else 1
 layers = [m for _ in range(6) for m in (torch.nn.Linear(128 * n, 512), torch.nn.GELU(),
                                         torch.nn.Linear(512, 128 * n), torch.nn.LayerNorm(128 * n))]
 model = torch.nn.Sequential(*layers)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5 if "momentum" in sys.argv else 0)
+momentum = 0.5 if "momentum" in sys.argv else 0
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=momentum)
 less = None
 if "less" in sys.argv:
     import less_memory
