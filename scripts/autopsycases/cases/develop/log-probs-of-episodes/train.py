@@ -8,6 +8,7 @@ from torch import nn
 from torch.distributions import Categorical
 
 FIXED = "--fixed" in sys.argv
+torch.distributions.Distribution.set_default_validate_args(False)
 
 
 class DQN(nn.Module):
