@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -12,13 +13,32 @@ import (
 )
 
 // Results that are put together in one tensor as they come. The pattern: a line outside of the model makes a
-// block again, longer each time: torch.cat of what there was and what came. What looks like it: a cache of
-// keys and values, which the model makes; batches of growing length.
+// block again, longer each time: torch.cat of what there was and what came. One line may do so for several
+// tensors in turn, the outputs of a model or the columns of a table, so each new block belongs to the largest
+// shorter one that it replaces. What looks like it: a cache of keys and values, which the model makes;
+// batches of growing length; batches of any length, of which two are there at once.
 
-func concatenatedFault(c *evidence) (fault, bool) {
+// joined is a block, the shorter one that it replaced, the first of them, and how many times in a row that
+// happened.
+type joined struct {
+	id, before timeline.AllocID
+	first      timeline.AllocID
+	rises      int
+}
+
+// grows reports whether a block grew too much or too long for that to be chance.
+func (j *joined) grows(c *evidence) bool {
+	doubled := c.d.Allocs.Size[j.id] >= 2*c.d.Allocs.Size[j.first]
+	return j.rises >= leastForwards && doubled || j.rises >= manyRises
+}
+
+// manyRises is how many times in a row batches of any length hardly ever become longer.
+const manyRises = 8
+
+// joinedBlocks returns the blocks of lines that made them again, longer each time, up to the moment.
+func joinedBlocks(c *evidence) map[traces.StackID][]joined {
 	a := &c.d.Allocs
-	last := map[traces.StackID]timeline.AllocID{}
-	rises := map[traces.StackID]int{}
+	last := map[traces.StackID][]joined{}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
 		s := a.Stack[id]
 		if s == traces.NoStack {
@@ -26,23 +46,44 @@ func concatenatedFault(c *evidence) (fault, bool) {
 		}
 		// The old block is read while the new one is made, and freed then. A size that just grows is not
 		// enough.
-		before, ok := last[s]
-		if ok && a.Size[id] > a.Size[before] &&
-			a.Start[id] < a.Requested[before] && a.Requested[before] < c.a.At {
-			rises[s]++
-		} else {
-			rises[s] = 0
+		there := slices.DeleteFunc(last[s], func(g joined) bool { return a.Requested[g.id] <= a.Start[id] })
+		of := -1
+		for i, g := range there {
+			replaced := g.before == timeline.NoAlloc || a.Requested[g.before] <= a.Start[id]
+			if replaced && a.Size[g.id] < a.Size[id] && a.Requested[g.id] < c.a.At &&
+				(of < 0 || a.Size[g.id] > a.Size[there[of].id]) {
+				of = i
+			}
 		}
-		last[s] = id
+		switch {
+		case of >= 0:
+			there[of] = joined{id, there[of].id, there[of].first, there[of].rises + 1}
+		case len(there) < mostJoined:
+			there = append(there, joined{id, timeline.NoAlloc, id, 0})
+		}
+		last[s] = there
 	}
-	best := timeline.NoAlloc
-	for _, id := range c.live {
-		s := a.Stack[id]
-		if s == traces.NoStack || rises[s] < leastForwards || c.kinds.Of(s).Has(frames.KindModel) {
+	return last
+}
+
+// mostJoined is how many tensors one line may join at once for these to be told apart.
+const mostJoined = 16
+
+func concatenatedFault(c *evidence) (fault, bool) {
+	a := &c.d.Allocs
+	best, rises := timeline.NoAlloc, 0
+	for s, blocks := range joinedBlocks(c) {
+		if c.kinds.Of(s).Has(frames.KindModel) {
 			continue
 		}
-		if best == timeline.NoAlloc || a.Rounded[id] > a.Rounded[best] {
-			best = id
+		for _, g := range blocks {
+			if a.Requested[g.id] <= c.a.At || !g.grows(c) {
+				continue
+			}
+			if best == timeline.NoAlloc || a.Rounded[g.id] > a.Rounded[best] ||
+				a.Rounded[g.id] == a.Rounded[best] && g.id < best {
+				best, rises = g.id, g.rises
+			}
 		}
 	}
 	if best == timeline.NoAlloc {
@@ -50,10 +91,10 @@ func concatenatedFault(c *evidence) (fault, bool) {
 	}
 	line := sites.Name(c.d, a.Stack[best])
 	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(a.Rounded[best]), Text: fmt.Sprintf(
-		"%s made a block that grew %d times in a row, now %s", line, rises[a.Stack[best]],
+		"%s made a block that grew %d times in a row, now %s", line, rises,
 		c.u.Bytes(a.Rounded[best]))}}
 	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %d times in a row to %s; "+
-		"each time the old one and the new one are there together.", line, rises[a.Stack[best]],
+		"each time the old one and the new one are there together.", line, rises,
 		c.u.Bytes(a.Rounded[best]))
 	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
