@@ -155,10 +155,12 @@ func untrainedFault(c *evidence) (fault, bool) {
 		return p.Phase == traces.PhaseForward && !callers[p.Caller] && c.backwardFrees(&p)
 	})
 	if before { // what was called first may need gradients that pass through it
-		f.fix = "Call requires_grad_(False) on its weights before the training; if nothing trained comes " +
-			"before it, run it under torch.no_grad(), which drops its graph, too."
+		f.elseFix = "if no output of a trained network goes into it, run it under torch.no_grad(), which " +
+			"drops its graph, too"
+		f.fix = "Call requires_grad_(False) on its weights before the training."
 		f.lever = remedy{name: "freeze_gradients_off", command: at("network.requires_grad_(False)", line),
 			changes: changes[len(changes)-len(gradients):]}
+		f.instead = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: changes}
 		return f, true
 	}
 	f.fix = "Run it under torch.no_grad(), and call requires_grad_(False) on its weights."
