@@ -14,6 +14,9 @@ import (
 // Optimizer state that is still to come. The pattern: the failed request is the optimizer's, in its first
 // step, and the gradients show how much Adam will allocate. Look-alikes: copies that the foreach
 // implementation works on, which are a fault of their own; a later step, which has state from earlier ones.
+// If one table makes most of the gradients, and a weight of its size has none, adapters train a whole
+// embedding for a few new tokens. Look-alikes: a small language model, whose output layer shares the table's
+// weights or is trained as well.
 
 func pendingStateFault(c *evidence) (fault, bool) {
 	e := c.d.Event(c.a.At)
@@ -40,7 +43,9 @@ func pendingStateFault(c *evidence) (fault, bool) {
 	}
 	whole := 2 * gradients
 	if 20*state >= 19*whole {
-		return firstStepFault(c, line, whole, state-whole), true
+		f := firstStepFault(c, line, whole, state-whole)
+		fewRows(c, &f, gradients)
+		return f, true
 	}
 	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(whole - state),
 		Text: fmt.Sprintf(
@@ -51,7 +56,39 @@ func pendingStateFault(c *evidence) (fault, bool) {
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
 	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
+	fewRows(c, &f, gradients)
 	return f, true
+}
+
+// fewRows adds to a fault of optimizer state what to change if one embedding has most of it.
+func fewRows(c *evidence, f *fault, gradients int64) {
+	table, n := int64(0), map[int64]int{}
+	for _, id := range c.live {
+		if c.d.Allocs.Category[id] == timeline.Gradient {
+			size := c.d.Allocs.Size[id]
+			n[size]++
+			table = max(table, size)
+		}
+	}
+	weights, _ := c.weights()
+	if n[table] != 1 || 2*table < gradients || weights[table] < 2 || !looksUp(c) {
+		return
+	}
+	ofTable := func(size int64, s traces.StackID) bool {
+		return size == table &&
+			(s == traces.NoStack || c.kinds.Of(s).Has(frames.KindBackwardPass|frames.KindStep))
+	}
+	f.elseFix = fmt.Sprintf("if the weight of %s is an embedding that gets new tokens, train only their "+
+		"rows (trainable_token_indices in PEFT), or make it with sparse=True and use SparseAdam",
+		c.u.Bytes(table))
+	f.instead = remedy{name: "sparse_gradients", command: "nn.Embedding(rows, width, sparse=True)",
+		changes: neverMade(c, func(id timeline.AllocID) bool {
+			return c.d.Allocs.Start[id] >= c.parts[0].First &&
+				ofTable(c.d.Allocs.Size[id], c.d.Allocs.Stack[id])
+		})}
+	if e := c.d.Event(c.a.At); ofTable(c.a.Asked.Or(0), e.Stack) {
+		f.instead.request = c.a.Asked.Or(0)
+	}
 }
 
 // firstStepFault is the fault of a first step of Adam that has its state and ran out in what it makes
