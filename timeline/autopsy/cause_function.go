@@ -32,7 +32,7 @@ const (
 )
 
 func functionFault(c *evidence) (fault, bool) {
-	if s := c.d.Event(c.a.At).Stack; c.ofData(s) {
+	if s := c.d.Event(c.a.At).Stack; c.ofFunction(s) {
 		return tooMuchAtOnce(c, s, false)
 	}
 	return fault{}, false
@@ -111,7 +111,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	smallest := c.a.Asked.Or(0)
 	for _, id := range c.live {
 		of := c.d.Origin(id)
-		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !c.inModel(of) {
+		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofFunction(of) && !c.inModel(of) {
 			continue
 		}
 		as, ok := calledAs(c, c.d.Timeline().Places().Stacks.At(of), fn, file)

@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -61,7 +62,8 @@ func logitsSized(n, logits int64) bool {
 
 // lossBlocks returns the blocks at a moment that are logits or similar: the largest that a loss over classes
 // allocates there, and every block of the same, half or double size. It is empty if the loss holds less than
-// 5 % of what is allocated.
+// 5 % of what is allocated, or if other lines made such blocks and the model made none: a function may use a
+// loss to compare all pairs of something, such as boxes and anchors.
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
 	kinds := d.Timeline().Kinds()
@@ -83,6 +85,7 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		return blockSet{}
 	}
 	first, last := timeline.Start, timeline.Never
+	byHand := false // something else than the loss made one
 	for _, a := range live {
 		cat, s, size := d.Allocs.Category[a], d.Origin(a), d.Allocs.Size[a]
 		if s == traces.NoStack || cat == timeline.Parameter || cat == timeline.OptimizerState {
@@ -96,10 +99,14 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		default:
 			continue
 		}
+		byHand = byHand || !kinds.Of(s).Has(frames.KindLoss)
 		set.sizes[size] = true
 		set.bytes += d.Allocs.Rounded[a]
 		set.blocks++
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
+	}
+	if byHand && !outputSized(d, m, set.size) {
+		return blockSet{}
 	}
 	for _, a := range live { // whose gradients have their sizes
 		if d.Allocs.Category[a] == timeline.Parameter {
@@ -108,6 +115,29 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	}
 	set.duration = d.Time(min(last, timeline.Moment(d.Len()-1))) - d.Time(first)
 	return set
+}
+
+// outputSized reports whether the model's last call before a moment made a block that may be the logits of a
+// loss whose largest block has a size: as large, or longer. A recording without calls does not tell, and
+// neither does a loss that the model computes itself.
+func outputSized(d *timeline.Device, m timeline.Moment, size int64) bool {
+	parts, kinds := steps.Parts(d), d.Timeline().Kinds()
+	i := steps.PartAt(parts, m)
+	for i >= 0 && parts[i].Phase != traces.PhaseForward {
+		i--
+	}
+	if i < 0 {
+		return true
+	}
+	first, end := d.AllocsIn(parts[i].First, m+1)
+	for id := first; id < end; id++ {
+		n := d.Allocs.Size[id]
+		if (logitsSized(n, size) || n > size && n <= longerOutput*size) &&
+			kinds.Of(d.Allocs.Stack[id]).Has(frames.KindModel) {
+			return true
+		}
+	}
+	return false
 }
 
 // The loss is computed in chunks of at most chunkBytes, a size that still keeps a GPU busy, and in at least

@@ -93,9 +93,14 @@ func (c *evidence) byHooks(ids []timeline.AllocID) (bytes int64) {
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
 // no module, optimizer or loader of weights is on it.
 func (c *code) ofData(s traces.StackID) bool {
+	return s >= 0 && !c.kinds.Of(s).Has(frames.KindLoss) && c.ofFunction(s)
+}
+
+// ofFunction is the same of what a function of the user's computes, losses included.
+func (c *code) ofFunction(s traces.StackID) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
 		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
-		frames.KindLoad|frames.KindLoss) {
+		frames.KindLoad) {
 		return false
 	}
 	for _, id := range c.places.Stacks.At(s) {
