@@ -88,7 +88,7 @@ func dataFault(c *evidence) (fault, bool) {
 		}
 		switch {
 		case size >= wholeTimes*most &&
-			(after < 0 || callsAfter(c, after) >= leastSlices || slicedBefore(c, s)):
+			(after < 0 || callsAfter(c, after) >= leastSlices || slicedBefore(c, s, false)):
 			whole[n] = append(whole[n], id)
 		case after < 0:
 			many[n] = append(many[n], id)
@@ -142,12 +142,27 @@ func callsAfter(c *evidence, i int) (n int) {
 }
 
 // slicedBefore reports whether the model was called several times while an earlier block of a stack's site
-// was there.
-func slicedBefore(c *evidence, s traces.StackID) bool {
+// was there or, with whole, one that the same function made: what a function returns may come from another of
+// its lines than the block that does not fit. A function that calls the model itself makes all kinds of
+// blocks.
+func slicedBefore(c *evidence, s traces.StackID, whole bool) bool {
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	site := table.Number(s)
+	fn, file := c.userFunction(s)
+	byLine := !whole || fn == "" || fn == moduleLevel || runsModel(c, fn, file)
+	alike := map[traces.StackID]bool{}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
-		if site < 0 || a.Requested[id] >= c.a.At || table.Number(a.Stack[id]) != site {
+		if site < 0 || a.Requested[id] >= c.a.At || a.Stack[id] < 0 {
+			continue
+		}
+		is, known := alike[a.Stack[id]]
+		if !known {
+			f, in := c.userFunction(a.Stack[id])
+			is = table.Number(a.Stack[id]) == site ||
+				!byLine && f == fn && in == file && c.ofData(a.Stack[id])
+			alike[a.Stack[id]] = is
+		}
+		if !is {
 			continue
 		}
 		calls := 0

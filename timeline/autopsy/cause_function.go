@@ -148,7 +148,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
 		"same")
-	all := slicedBefore(c, s) // of the data: the model runs on parts of it
+	all := slicedBefore(c, s, true) // of the data: the model runs on parts of it
 	less := func(n int64) int64 {
 		if all {
 			return n

@@ -39,7 +39,7 @@ func requestFault(c *evidence) (fault, bool) {
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
-	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s) {
+	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s, true) {
 		f.lever.request = c.a.Asked.Or(0)
 		wholeData(c, &f, c.userLine(s))
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
