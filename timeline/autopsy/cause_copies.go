@@ -78,10 +78,10 @@ func (x *weightSet) setsOf(sizes map[int64]int) int {
 
 // twins returns the blocks of x for which another set has one of the same size, at most as many per size as
 // that has. If x covers several sets, each counts.
-func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.AllocID) {
-	has := map[int64]int{}
+func twins(c *evidence, x *weightSet, all []*weightSet) (ids []timeline.AllocID) {
+	d, has := c.d, map[int64]int{}
 	for _, y := range all {
-		if y != x && !y.late && covers(x.sizes, y.sizes) {
+		if y != x && !y.late && (covers(x.sizes, y.sizes) || unfinished(c, x.stack, x.ids, y.ids)) {
 			for size, n := range y.sizes {
 				has[size] += n
 			}
@@ -101,6 +101,26 @@ func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.A
 	return ids
 }
 
+// unfinished reports whether blocks of a stack's place are the first of a set that it makes again, in the
+// same order, and the request that failed is the next one.
+func unfinished(c *evidence, s traces.StackID, ids, of []timeline.AllocID) bool {
+	if len(ids) < leastCopied || len(ids) >= len(of) || c.d.Allocs.Size[of[len(ids)]] != c.a.Asked.Or(0) {
+		return false
+	}
+	failed := c.d.Event(c.a.At).Stack
+	if failed < 0 || sites.Name(c.d, failed) != sites.Name(c.d, s) {
+		return false
+	}
+	sizes := map[int64]bool{}
+	for i, id := range ids {
+		if c.d.Allocs.Size[id] != c.d.Allocs.Size[of[i]] {
+			return false
+		}
+		sizes[c.d.Allocs.Size[id]] = true
+	}
+	return len(sizes) >= leastSizes
+}
+
 func copiesFault(c *evidence) (fault, bool) {
 	all := weightSets(c)
 	var ids []timeline.AllocID
@@ -109,7 +129,7 @@ func copiesFault(c *evidence) (fault, bool) {
 		if copier(c, x) == "" {
 			continue
 		}
-		t := twins(c.d, x, all)
+		t := twins(c, x, all)
 		if copier(c, x) == byHand && (!ofMovedModel(c, x, all) || ofOptimizer(c, x)) {
 			continue
 		}

@@ -14,12 +14,13 @@ import (
 )
 
 // An earlier run in the same process that still holds memory. The pattern: one line makes a model's weights,
-// the model runs, and the same line makes as many and as large weights again, while the first ones stay. If
-// the first run ended in the middle of a step, the graph of a forward that no backward followed remains, too:
-// the run raised an exception, and its traceback holds the frames with all their tensors for as long as
-// somebody holds the exception: sys.last_value in a notebook, a variable, the handler that retries
-// (docs.python.org, sys.last_value; PyTorch's FAQ, "My out of memory exception handler can't allocate
-// memory"). Without a graph the first model was just not deleted: a search over settings, or folds.
+// the model runs, and the same line makes as many and as large weights again, or runs out among them, while
+// the first ones stay. If the first run ended in the middle of a step, the graph of a forward that no
+// backward followed remains, too: the run raised an exception, and its traceback holds the frames with all
+// their tensors for as long as somebody holds the exception: sys.last_value in a notebook, a variable, the
+// handler that retries (docs.python.org, sys.last_value; PyTorch's FAQ, "My out of memory exception handler
+// can't allocate memory"). Without a graph the first model was just not deleted: a search over settings, or
+// folds.
 //
 // The same after a failed request that the process survived: what the failed call made.
 //
@@ -41,6 +42,7 @@ func restarts(c *evidence) (restart, bool) {
 	table := sites.Of(c.d.Timeline())
 	type group struct {
 		sizes map[int64]int
+		ids   []timeline.AllocID
 		first timeline.Moment
 	}
 	bySite := map[int32]map[int]*group{} // by the part after which they were made
@@ -64,6 +66,7 @@ func restarts(c *evidence) (restart, bool) {
 			bySite[n][i] = g
 		}
 		g.sizes[c.d.Allocs.Size[id]]++
+		g.ids = append(g.ids, id)
 	}
 	var r restart
 	found := false
@@ -71,12 +74,13 @@ func restarts(c *evidence) (restart, bool) {
 		groups := bySite[n]
 		order := slices.Sorted(maps.Keys(groups))
 		old, last := groups[order[0]], groups[order[len(order)-1]]
-		if old == last || !covers(last.sizes, old.sizes) || found && last.first <= r.again() {
+		again := covers(last.sizes, old.sizes) || unfinished(c, stacks[n], last.ids, old.ids)
+		if old == last || !again || found && last.first <= r.again() {
 			continue
 		}
 		r, found = restart{stack: stacks[n]}, true
 		for _, i := range order {
-			if covers(groups[i].sizes, old.sizes) {
+			if groups[i] == last || covers(groups[i].sizes, old.sizes) {
 				r.begins = append(r.begins, groups[i].first)
 			}
 		}

@@ -34,7 +34,7 @@ func copiedNetwork(of *evidence) (copied, bool) {
 	}
 	sets := weightSets(of)
 	for _, s := range sets {
-		if copier(of, s) == "copy.deepcopy" && len(twins(of.d, s, sets)) >= leastCopied {
+		if copier(of, s) == "copy.deepcopy" && len(twins(of, s, sets)) >= leastCopied {
 			x.made = sites.Name(of.d, s.stack)
 		}
 	}
