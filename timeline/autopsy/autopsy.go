@@ -350,7 +350,8 @@ type Lever struct {
 	// Unsure says that it depends on something that the recording does not show, so others come first.
 	Unsure bool
 	// Effect is how it changes the run, for callers that try it out.
-	Effect Effect
+	Effect    Effect
+	ofSamples bool // it makes each sample smaller
 }
 
 // Fit says whether a failed request would have been served with a lever.

@@ -72,6 +72,8 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		if a.OOM && d.Info.Kind == traces.DeviceGPU {
 			if l, ok := functionLever(c, evidenceOf(d, a, f.units)); ok {
 				all = append(all, l)
+			} else if l, ok := inputLever(c); ok {
+				all = append(all, l)
 			}
 		}
 	}
@@ -142,10 +144,16 @@ const microBatch = "micro_batch"
 
 // worth is a lever's saving, for ordering. A smaller micro-batch changes more of a training than other levers
 // do: norms, throughput and related settings. It comes first only if it saves more than twice as much.
+// Smaller samples change what the model sees, too, and come after it.
 func (l *Lever) worth() int64 {
 	saves := l.Saves.Or(-1) // unknown savings come last
-	if l.Name == microBatch && saves > 0 {
+	switch {
+	case saves <= 0:
+		return saves
+	case l.Name == microBatch:
 		return saves / 2
+	case l.ofSamples:
+		return saves / 3
 	}
 	return saves
 }
@@ -389,7 +397,7 @@ var leverWords = map[string]string{
 	"roundup_power2_divisions":  "rounding requests up",
 	"drop_exception":            "dropping the exception",
 	"load_each_batch":           "moving each batch in the loop",
-	"smaller_input":             "computing it in parts",
+	"smaller_input":             "a smaller input",
 	"use_cache_off":             "use_cache=False",
 	"autocast_cache_off":        "autocast without its cache",
 	"sparse_gradients":          "sparse gradients of embeddings",

@@ -1,0 +1,59 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Smaller samples: shorter sequences, or smaller crops of images and volumes. Activations scale with the size
+// of a sample as they do with the number of samples, so half the length or half the area saves about what
+// half the batch does, and it is all that is left where the batch is one sample. It changes what the model
+// sees, so it comes after smaller batches and checkpoints that save as much, and is offered only where no
+// fault and nothing in the allocator explains the memory.
+
+// convolves and embeds report what a model's samples are: images and the like, or sequences of tokens.
+func (c *leverCase) convolves() bool { return c.ran("", "torch/nn/modules/conv.py") }
+func (c *leverCase) embeds() bool    { return c.ran("embedding", "torch/nn/functional.py") }
+
+// ran reports whether a function of a file is on some stack; any function for "".
+func (c *leverCase) ran(function, file string) bool {
+	p := c.d.Timeline().Places()
+	for i := range p.Frames {
+		fn, in, _ := p.FrameText(traces.FrameID(i))
+		if (function == "" || fn == function) && strings.HasSuffix(in, file) {
+			return true
+		}
+	}
+	return false
+}
+
+func inputLever(c *leverCase) (Lever, bool) {
+	scales := c.by[timeline.Activation] + c.by[timeline.Input]
+	tooLarge := slices.ContainsFunc(c.a.Causes, func(x Cause) bool { return x.Main && x.Kind == "too_large" })
+	if !tooLarge || 2*scales < c.total || scales == 0 {
+		return Lever{}, false
+	}
+	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
+		if cat := c.d.Allocs.Category[a]; cat == timeline.Activation || cat == timeline.Input {
+			return c.d.Allocs.Rounded[a] / 2
+		}
+		return 0
+	}))
+	request := c.requestOfBatch(scales) / 2
+	l := Lever{Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
+		Unsure: true, ofSamples: true, Fits: c.serves(c.f.asked-request, n),
+		Effect: Effect{Changes: c.tried, Less: request}}
+	l.Text = fmt.Sprintf("make the samples smaller, such as crops of half the area: the %s of activations "+
+		"and inputs at that moment scale with them", c.f.units.Bytes(scales))
+	if !c.convolves() && c.embeds() {
+		l.Name = "cap_sequence"
+		l.Text = fmt.Sprintf("cap the length of the sequences, for example at half of the longest: the %s "+
+			"of activations and inputs at that moment scale with it", c.f.units.Bytes(scales))
+	}
+	return l, ok
+}
