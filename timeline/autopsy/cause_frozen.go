@@ -17,7 +17,9 @@ import (
 // saves mat1 for mat2's gradient). Look-alikes: LoRA, whose own linear layers save the norms' outputs, or a
 // dropout's result of them; autocast, where a 16-bit copy is saved instead of the output; a norm without a
 // linear layer after it; a frozen network after a trained one (textual inversion, prompt tuning), whose
-// activations are needed. The last cannot be distinguished, so the sentence leaves it to the reader.
+// activations are needed. The last cannot be distinguished, so the sentence leaves it to the reader. But a
+// frozen network that one line calls again and again for one backward is a simulator through which something
+// is optimised.
 
 // leastNorms is how many norms a call must have.
 const leastNorms = 4
@@ -73,6 +75,32 @@ func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 	return outputs >= leastNorms && statistics >= leastNorms && 4*kept >= 3*statistics && keptOutputs <= 1
 }
 
+// calledAgain returns how often a line called the model in some parts. Calls with nothing in between are one
+// part: then the outermost module's own lines tell, of which one in a loop over layers does not.
+func calledAgain(c *evidence, parts []steps.Part, caller traces.FrameID) (n int) {
+	for i := range parts {
+		p := &parts[i]
+		if p.Phase != traces.PhaseForward || p.Caller != caller {
+			continue
+		}
+		count := map[traces.StackID]int{}
+		first, end := c.d.AllocsIn(p.First, min(p.End, c.a.At))
+		for id := first; id < end; id++ {
+			if s := c.d.Allocs.Stack[id]; s >= 0 && c.inModel(s) && c.ofOutermost(s) {
+				count[s]++
+			}
+		}
+		least := 0
+		for _, k := range count {
+			if least == 0 || k < least {
+				least = k
+			}
+		}
+		n += max(least, 1)
+	}
+	return n
+}
+
 func frozenFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
@@ -90,7 +118,7 @@ func frozenFault(c *evidence) (fault, bool) {
 		ids = append(ids, made...)
 		caller = p.Caller
 	}
-	if len(ids) < graphBlocks {
+	if len(ids) < graphBlocks || calledAgain(c, c.parts[r.from:], caller) > leastForwards {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(caller)
