@@ -1,7 +1,7 @@
 """Train some layers for a given number of steps. "wide" makes the layers twice as wide; "momentum" gives the
-optimizer state; "less" uses the file that gmemtop plan --emit wrote. While a file named "hold" exists, extra steps run first and are undone
-afterwards, so that the training lasts as long as its watcher needs and learns the same. They leave the
-watcher half of the processor."""
+optimizer state; "less" uses the file that gmemtop plan --emit wrote. While a file named "hold" exists, extra
+steps run first and are undone afterwards, so that the training lasts as long as its watcher needs and learns
+the same. They leave the watcher half of the processor."""
 import os, sys, time
 import torch
 
