@@ -16,6 +16,13 @@ func AsLarge(others ...plan.Manager) Joint {
 	return Joint{params: &par, seeds: others}
 }
 
+// Unrefined returns our planner with other managers to ask, without cool searches.
+func Unrefined(others ...plan.Manager) Joint {
+	par := defaults()
+	par.cool = nil
+	return Joint{params: &par, seeds: others}
+}
+
 // Bounds are the bounds of one problem. Shared work is done once.
 type Bounds struct {
 	all   *bounder

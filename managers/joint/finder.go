@@ -1,8 +1,10 @@
 package joint
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
@@ -25,8 +27,8 @@ type finder struct {
 	perByte  float64  // time to copy a byte out and in, in nanoseconds
 	pack     int64    // counted work of a search for places, in the packer's steps
 	best     *outcome // the best that fits the budget: the fastest, then the smallest
-	// by section size, the best of all plans measured within the budget
-	bestOf   map[int64]*outcome
+	// by section size, the best of all plans measured within the budget and a few others, the fastest first
+	fits     map[int64][]*outcome
 	smallest *outcome // the plan with the smallest footprint
 	// the best of all plans measured within the budget, on the ladder or not: the result of a cancelled call
 	interim *outcome
@@ -52,7 +54,7 @@ func newFinder(
 	par params,
 ) (*finder, error) {
 	f := &finder{ctx: ctx, p: p, request: r, off: off, params: par, rungs: map[int]*rung{}}
-	f.bestOf = map[int64]*outcome{}
+	f.fits = map[int64][]*outcome{}
 	m := compile(p, par)
 	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
 	f.bounder = newBounder(m)
@@ -327,4 +329,34 @@ func (f *finder) note(x *outcome) {
 	if (f.request.Budget == 0 || x.pl.Footprint <= f.request.Budget) && better(x, f.best) {
 		f.best = x
 	}
+}
+
+// measured records a plan that was measured within the budget, for searches that start from plans. Of plans
+// that take about the same time only the best counts: they are mostly alike.
+func (f *finder) measured(x *outcome, section int64) {
+	if better(x, f.interim) {
+		f.interim = x
+	}
+	all := f.fits[section]
+	k := slices.IndexFunc(all, func(y *outcome) bool {
+		return max(x.time-y.time, y.time-x.time) <= y.time/f.params.alike
+	})
+	switch {
+	case k < 0:
+		all = append(all, x)
+	case better(x, all[k]):
+		all[k] = x
+	}
+	slices.SortStableFunc(all, func(a, b *outcome) int {
+		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.pl.Footprint, b.pl.Footprint))
+	})
+	f.fits[section] = all[:min(len(all), f.params.starts)]
+}
+
+// bestOf returns the best plan of a view that was measured within the budget, nil if there is none.
+func (f *finder) bestOf(v *view) *outcome {
+	if all := f.fits[v.section]; len(all) > 0 {
+		return all[0]
+	}
+	return nil
 }

@@ -71,10 +71,30 @@ type params struct {
 	// slack is how much slower than the best a move may be at first; it falls to zero by halfway. Halved:
 	// +0.09 % (-2.1 to +5.7 %), work +1 %. Doubled: +0.03 % (-3.4 to +5.4 %), work +6 %.
 	slack float64
-	// deepSlack is the slack for each search from other plans. Set by the exact times of small problems.
-	deepSlack []float64
-	// A search from plans is repeated only if its work allows deepTries schedules, and made at all only if
-	// it allows fewTries.
+	// hot is the heat of each hot search from plans, as a share of the step time. Set by the exact times of
+	// small problems.
+	hot []float64
+	// cool is the heat of each cool search, as a multiple of what an absence costs on average. With the heat
+	// of hot searches, ten times the work left ResNet-50 at 23 % of its memory 8 % above the bound; these
+	// bring it to 4.3 %. Six of them instead of nine left it 6.0 % above.
+	cool []float64
+	// deepSchedules is the least number of schedules of a cool search by default.
+	deepSchedules int64
+	// deepPack multiplies the work of the search for places after a cool search. Without it, a plan for
+	// PipeDream's ResNet-50 at 21 % of its memory, with 1 % of the budget to spare in live bytes, ended 5 %
+	// above the budget; with it, within.
+	deepPack int64
+	// A start of a cool search may be slower than the best plan of all by 1/behind.
+	behind int64
+	// Cool searches end once the best plan is within 1/cooled of the bound. With nine searches for each plan,
+	// ResNet-50 at 77 % of its memory took four times the processor time for a gain of 0.1 %.
+	cooled int64
+	// starts is how many plans of a view are kept as starts of cool searches. Two whose times differ by at
+	// most 1/alike are mostly alike; only the better one is kept.
+	starts int
+	alike  int64
+	// Hot searches from plans are repeated only if a rung's work allows deepTries schedules. There is no
+	// search from plans at all if it does not allow fewTries.
 	deepTries int64
 	fewTries  int64
 	// Prices get 1/searchShare of the work; moves get the rest. Halved: +0.18 % (-6.9 to +15.1 %), work +8 %.
@@ -241,16 +261,23 @@ func defaults() params {
 		dualScales: []float64{1, 0.6, 1.6, 0.3, 3},
 		fillShares: []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3},
 
-		slack:        0.004,
-		deepTries:    2000,
-		fewTries:     20,
-		deepSlack:    []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
-		searchShare:  2,
-		mix:          mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
-		retimings:    retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
-		press:        [2]float64{4, 24},
-		interference: 1024,
-		polishing:    2,
+		slack:         0.004,
+		deepTries:     2000,
+		fewTries:      20,
+		hot:           []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
+		cool:          []float64{1, 1, 1, 3, 0.3, 2, 0.6, 1, 1},
+		deepSchedules: 4000,
+		deepPack:      10,
+		behind:        10,
+		cooled:        200,
+		starts:        3,
+		alike:         1000,
+		searchShare:   2,
+		mix:           mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
+		retimings:     retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
+		press:         [2]float64{4, 24},
+		interference:  1024,
+		polishing:     2,
 
 		marginSteps: 32,
 		nearMargins: 4,

@@ -23,6 +23,15 @@ import (
 // recomputes, is not asked if the bound of that alone is above the best time known. For eager PyTorch nobody
 // is asked: others plan what it cannot carry out.
 //
+// Hot searches (deepen) get small problems out of a local minimum. Among hundreds of absences the same heat
+// changes more for the worse than a search can put right. There the heat must be about what one absence
+// costs (refine).
+//
+// All this is done for the caller's budget alone. What searches find differs by chance, so the step time can
+// rise with the budget: on PipeDream's AlexNet, at nine budgets about 1 % apart, it does twice, by 0.02 and
+// 0.23 %. To rule that out, a plan that fits would have to be withheld because the search at a larger budget
+// does not find it, as on the ladder; or every smaller budget would have to be planned for as well.
+//
 // Complexity: that of the others. Most of it would go into places for plans that lose, so with a thousand
 // buffers or more they are told the step time to beat. A manager whose decisions fit but take a few percent
 // longer than that does not search for places: that plan would be its last. If planning takes seconds they
@@ -108,8 +117,7 @@ func (f *finder) settled(part int64) bool {
 	if f.best == nil || !f.large() {
 		return f.met()
 	}
-	bound := f.bound(f.request.Budget)
-	return f.best.time <= bound+bound/part
+	return f.within(part)
 }
 
 // met reports whether no plan can be faster than the best one.
@@ -157,7 +165,7 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 		f.note(x)
 		for _, v := range f.views {
 			if f.request.Budget > 0 && v.section == x.pl.SectionBytes {
-				v.searchOn(x.pl, f.params.slack, 0)
+				v.searchOn(x.pl, anneal{share: f.params.slack, work: f.rungWork, pack: f.pack})
 			}
 		}
 	}
@@ -188,20 +196,20 @@ func (f *finder) ask(m plan.Manager) *outcome {
 }
 
 // deepen continues the search from the best plans known, including another manager's, with moves that the
-// ladder does not use. If work allows thousands of schedules, it does so several times, each time from the
-// last result. Each search accepts much worse moves at its start than later.
+// ladder does not use. Hot searches come first: several if work allows thousands of schedules, each from the
+// last result. Then come cool ones, unless planning takes seconds or the caller asks for little work.
 func (f *finder) deepen(seed *outcome) {
-	rounds := f.params.deepSlack
-	switch {
-	case !f.enough(f.params.fewTries): // too few tries find nothing
+	if !f.enough(f.params.fewTries) { // too few tries find nothing
 		return
-	case !f.enough(f.params.deepTries):
-		rounds = rounds[:1]
 	}
-	for k, slack := range rounds {
+	hot, repeated := f.params.hot, f.enough(f.params.deepTries)
+	if !repeated {
+		hot = hot[:1]
+	}
+	for k, slack := range hot {
 		for _, v := range f.views {
-			from := []*outcome{f.bestOf[v.section]}
-			if len(rounds) == 1 && f.best != nil && f.best.pl.SectionBytes != v.section {
+			from := []*outcome{f.bestOf(v)}
+			if !repeated && f.best != nil && f.best.pl.SectionBytes != v.section {
 				from = nil
 			}
 			if k == 0 && seed != nil && seed.pl.SectionBytes == v.section {
@@ -212,11 +220,61 @@ func (f *finder) deepen(seed *outcome) {
 					return
 				}
 				if x != nil {
-					v.searchOn(x.pl, slack, k)
+					v.searchOn(x.pl, anneal{share: slack, round: k, work: f.rungWork, pack: f.pack})
 				}
 			}
 		}
 	}
+	if repeated || f.request.Work <= 0 && !f.large() {
+		f.refine()
+	}
+}
+
+// refine continues the search with little heat. The first searches of each view start from different plans,
+// because what a search finds depends on where it starts; the others start from the best plan so far. A start
+// that is much slower than the best plan of all is skipped. The search for places gets more work than on the
+// ladder.
+func (f *finder) refine() {
+	starts := make([][]*outcome, len(f.views))
+	for i, v := range f.views {
+		starts[i] = slices.Clone(f.fits[v.section])
+		if x := f.bestOf(v); x != nil { // perhaps the ladder left it out, as faster than a larger rung's
+			f.note(x)
+		}
+	}
+	for k, heat := range f.params.cool {
+		for i, v := range f.views {
+			if f.ctx.Err() != nil || f.best == nil || f.within(f.params.cooled) {
+				return
+			}
+			x := f.bestOf(v)
+			if k < len(starts[i]) {
+				x = starts[i][k]
+			}
+			if x != nil && x.time-f.best.time <= f.best.time/f.params.behind {
+				v.searchOn(x.pl, anneal{
+					absences: heat, round: len(f.params.hot) + k, work: v.deepWork(),
+					pack: f.pack * f.params.deepPack,
+				})
+			}
+		}
+	}
+}
+
+// within reports whether the best plan is within 1/part of the bound.
+func (f *finder) within(part int64) bool {
+	bound := f.bound(f.request.Budget)
+	return f.best.time <= bound+bound/part
+}
+
+// deepWork returns the counted work of one cool search: that of a rung, or if the caller leaves the work to
+// us, at least what some thousands of schedules take.
+func (v *view) deepWork() int64 {
+	f := v.finder
+	if f.request.Work > 0 || f.large() {
+		return f.rungWork
+	}
+	return max(f.rungWork, f.params.deepSchedules*int64(v.m.n+len(v.m.gaps)))
 }
 
 // enough reports whether the work of a search allows a number of schedules.
@@ -225,12 +283,35 @@ func (f *finder) enough(schedules int64) bool {
 	return f.rungWork >= schedules*int64(m.n+len(m.gaps))
 }
 
-// searchOn improves a plan, at first accepting moves that are slower by the share slack. It takes over the
-// plan's absences as choices, but positions are our own. If addresses take the result above the budget, it
-// repairs the plan once under a lower limit.
-func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
+// anneal says how to search from a plan. Its heat at the start is a share of the step time plus a multiple of
+// what each absence costs on average.
+type anneal struct {
+	share, absences float64
+	round           int   // makes searches differ
+	work            int64 // counted work of the search
+	pack            int64 // counted work of a search for places
+}
+
+// slack returns the heat as a share of the time of the candidate that the search starts from.
+func (a *anneal) slack(v *view, x *candidate) float64 {
+	absent := 0
+	for _, c := range x.choice {
+		if c != keep {
+			absent++
+		}
+	}
+	if a.absences == 0 || absent == 0 || x.time <= v.m.baseTime {
+		return a.share
+	}
+	return a.share + a.absences*float64(x.time-v.m.baseTime)/float64(absent)/float64(x.time)
+}
+
+// searchOn improves a plan. It takes over the plan's absences as choices, but positions are our own. If
+// addresses take the result above the budget, it repairs the plan once under a lower limit.
+func (v *view) searchOn(pl *plan.Plan, a anneal) {
 	s, limit := v.schedule, v.finder.request.Budget
-	v.rnd = rand.New(rand.NewPCG(v.finder.request.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))
+	seed := v.finder.request.Seed + uint64(a.share*1e6) + uint64(a.round)
+	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
 	v.target = (v.finder.bound(limit)+1)*int64(v.p.Iterations) - 1
 	v.applyMargin(limit, 0)
 	v.cover.excess()
@@ -239,14 +320,14 @@ func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	v.read(pl)
 	x := v.estimate()
 	s.take(&x)
-	work := v.finder.rungWork
+	slack, work := a.slack(v, &x), a.work
 	for range 2 {
 		v.improve(&x, s.steps+work, slack)
 		s.runAs(&x)
 		if x.over > 0 || v.finder.best != nil && perIteration(v.finder.p, x.time) > v.finder.best.time {
 			return
 		}
-		y, err := v.realize(limit, v.finder.pack, math.MaxInt64)
+		y, err := v.realize(limit, a.pack, math.MaxInt64)
 		if err != nil {
 			return
 		}

@@ -191,7 +191,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 // packing chooses how to look for places for a plan.
 func (v *view) packing(pl *plan.Plan, limit, work int64) place.Options {
 	opt := place.Options{Rule: place.Tight, Capacity: limit, Seed: v.finder.request.Seed, Work: work}
-	v.greedy = v.finder.pack < place.LeastSteps*int64(len(pl.Instances))
+	v.greedy = max(v.finder.pack, work) < place.LeastSteps*int64(len(pl.Instances))
 	switch live, _ := pl.PeakLive(); {
 	case len(v.m.choices) == 0: // places are all there is to choose
 		opt.Rule, opt.Work = place.Search, 0
@@ -260,12 +260,7 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 		x.time = me.StepTime
 	}
 	if f := v.finder; f.request.Budget == 0 || pl.Footprint <= f.request.Budget {
-		if better(x, f.interim) {
-			f.interim = x
-		}
-		if better(x, f.bestOf[v.section]) {
-			f.bestOf[v.section] = x
-		}
+		f.measured(x, v.section)
 	}
 	return x, nil
 }
