@@ -13,11 +13,21 @@ import (
 
 // A plan is made for the largest of the steps seen. If larger ones come, the same tensors leave, none stays,
 // and the plan is made again for the new sizes: later steps hold the budget. The results of the training are
-// the same to the bit.
+// the same to the bit. All of that is true even if the described steps have one shape by chance.
 func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	const script, name = "testdata/lengths.py", "lengths@520"
+	const script = "testdata/lengths.py"
+	for _, name := range []string{"lengths@520", "alike@520"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			planAgain(t, script, name)
+		})
+	}
+}
+
+func planAgain(t *testing.T, script, name string) {
+	t.Helper()
 	want := alone(t, script, name)[name]
 	l := startLive(t, script, name)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -41,8 +41,8 @@ type Rules struct {
 	State int64 `json:"state,omitempty"`
 	// Saves counts the tensors that a step saves. Steps with other batches save as many.
 	Saves int `json:"saves"`
-	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown; nil if all steps have
-	// one shape. The process reports larger steps.
+	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown. The process reports
+	// larger steps. If Sizes is nil, it gives the plan up after three larger steps in a row.
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []Rule      `json:"values"`
 	Groups [][]Numeral `json:"groups"`
@@ -124,16 +124,17 @@ func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 // and its errors are the same.
 func RulesOf(p *plan.Problem, pl *plan.Plan) (*Rules, error) { return rulesOf(p, pl, Same, false) }
 
-// encodeFor is Encode for steps of one shape, or of several.
-func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, error) {
-	t, err := rulesOf(p, pl, r, shapes)
+// encodeFor is Encode, and with the sizes of all saved tensors if somebody can make the plan again for larger
+// ones.
+func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, sizes bool) ([]byte, error) {
+	t, err := rulesOf(p, pl, r, sizes)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(t)
 }
 
-func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) (*Rules, error) {
+func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, sizes bool) (*Rules, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
 		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.WrongExecutor.Text(pl.Executor))
@@ -160,7 +161,7 @@ func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) (*Rules, er
 	}
 	e.out.Saves = len(e.saves)
 	e.out.Trained = p.Source.Timeline().Trace.Setting(described.EvaluatesSetting) == "false"
-	if shapes {
+	if sizes {
 		e.out.Sizes = make([]int64, len(e.saves))
 		for k, b := range e.saved() {
 			if e.out.Sizes[k] = -1; b >= 0 {

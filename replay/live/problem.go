@@ -76,7 +76,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 			return largest, err
 		}
 	}
-	if t.shapes = vary; vary {
+	if vary {
 		return t.sized(ctx, largest, steps, describing)
 	}
 	return largest, nil

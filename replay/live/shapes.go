@@ -13,7 +13,8 @@ import (
 // the largest. Hooks can report what any step saves at no cost, so after the descriptions some more steps are
 // watched, and the plan is made for the largest sizes seen. It stays on in a step that is larger still,
 // because which tensor leaves, and when, does not depend on sizes. The process then reports the new sizes,
-// and the plan is made again for them.
+// and the plan is made again for them. The two described steps may be alike by chance; then no further step
+// is watched, but larger ones are reported all the same.
 //
 // Rejected: describing steps until one is as large as the largest watched (with lengths drawn at random that
 // takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much).

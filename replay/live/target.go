@@ -108,7 +108,6 @@ type Target struct {
 	pool    PoolMember // nil for plans for what autograd saves
 	library string
 	opt     Options
-	shapes  bool  // the described steps have batches of different shapes
 	next    int64 // the number of the next plan; no other viewer has used it in this process
 }
 
@@ -344,7 +343,9 @@ func (o *Options) allowed(without, with int64) error {
 	return nil
 }
 
-// encode returns a plan in the agent's format. A pool's plan is refused if it gains nothing.
+// encode returns a plan in the agent's format. A pool's plan is refused if it gains nothing. Any other plan
+// lists sizes, even if the described steps had one shape: two batches of varying shapes may be alike by
+// chance.
 func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
 		if err := pays(ctx, p, pl); err != nil {
@@ -352,7 +353,7 @@ func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]
 		}
 		return EncodePool(p, pl, t.library)
 	}
-	return encodeFor(p, pl, t.opt.Results, t.shapes)
+	return encodeFor(p, pl, t.opt.Results, true)
 }
 
 // peak returns the peak under the plan of that number, which is on now, in bytes.

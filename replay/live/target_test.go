@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ import (
 type drifting struct {
 	tr    *traces.Trace
 	asked []string
+	words []byte // the last plan
 	under int64
 	since int // steps since the last change
 	ran   int
@@ -54,6 +56,9 @@ func (d *drifting) Carry(_ context.Context, o Order) error {
 	}
 	if (o.Number == 0) != (o.Plan == nil) {
 		return errors.New("a plan without words, or words without a plan")
+	}
+	if o.Plan != nil {
+		d.words = o.Plan
 	}
 	return nil
 }
@@ -447,6 +452,30 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 		known := larger{t: target, p: p, made: made, number: 1, steps: 1}
 		if more, err := known.heard(t.Context(), &n); more || err != nil {
 			t.Errorf("of a step that was heard of a plan is made again: %v", err)
+		}
+	}
+}
+
+// Two batches of varying shapes may be alike by chance, so a plan made from them, too, lists what each tensor
+// takes: only then does the process report larger ones.
+func TestAPlanFromStepsOfOneShapeReportsLargerOnes(t *testing.T) {
+	d := &drifting{tr: recording(t, triedCosts)}
+	p, pl := swapsAll(t, d.tr)
+	if _, err := NewTarget(d, Options{}).Run(t.Context(), p, pl, plan.RunOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var words Rules
+	// groups have no reader in Go, and a plan that only swaps has none
+	if err := json.Unmarshal(d.words, &words); err != nil {
+		t.Fatal(err)
+	}
+	if len(words.Values) == 0 || len(words.Sizes) != words.Saves {
+		t.Fatalf("the process is told the sizes of %d of %d tensors", len(words.Sizes), words.Saves)
+	}
+	for _, v := range words.Values {
+		if words.Sizes[v.Save] != v.Bytes {
+			t.Errorf("tensor %d takes %d bytes, and the process is told %d", v.Save, v.Bytes,
+				words.Sizes[v.Save])
 		}
 	}
 }
