@@ -14,7 +14,7 @@ between two of its runs is run less often.
 
 Things change on their own thread. A dispatch mode belongs to a thread, so the hook that ends a step opens and
 closes windows. torch's tables of hooks must not change while a thread iterates over them, so hooks are added
-and removed only while no thread is inside an optimizer's step.
+and removed only while no thread is about to call them or to return from them.
 
 The agent can leave. Detaching removes the hooks, the wrapped functions, the thread, the socket, the files and
 the finalizer. That is why os.register_at_fork is not used: its callbacks cannot be removed. A forked child
@@ -42,7 +42,7 @@ from .markers import Markers
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
-from .process import importing, nested, silent, stepping, too_old
+from .process import calling_hooks, importing, nested, silent, too_old
 from .says import Says, told
 from .send import Sender
 from .settings import settings
@@ -136,7 +136,7 @@ class Agent:
             self._start()
 
     def attach(self) -> None:
-        """Start in a running process. The hooks follow once no thread is inside an optimizer's step."""
+        """Start in a running process. The hooks follow once no thread iterates over torch's tables."""
         self._start()
 
     def _start(self) -> None:
@@ -348,7 +348,7 @@ class Agent:
             if not self.hooks and not self.launched:
                 while importing(self.torch):
                     time.sleep(0.02)
-                while stepping():
+                while calling_hooks():
                     time.sleep(0.001)
                 self._arm()
             self.markers.put()
@@ -423,7 +423,7 @@ class Agent:
         self.guard.dead = True
         self.tally.wake()
         time.sleep(0.005)  # a fresh turn of the interpreter lock: enough time to check and remove
-        _wait(lambda: not stepping(), 5, 0.005)
+        _wait(lambda: not calling_hooks(), 5, 0.005)
         # until the next step, at most a minute
         _wait(lambda: not getattr(self.windows.open, "bound", False), 60, 0.1)
         for hook in self.hooks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 import threading
@@ -61,9 +62,39 @@ def importing(torch: Any) -> bool:
     return initializing(there)
 
 
-def stepping() -> bool:
-    """Whether another thread is inside an optimizer's step, where torch iterates over its tables of hooks."""
-    return bool(stepping_threads())
+def calling_hooks() -> bool:
+    """Whether another thread may be iterating over torch's tables of optimizer hooks.
+
+    torch does that before and after the code of a step, not within it. The difference matters if the program
+    trains in a closure, as with LBFGS: then almost no time passes between two steps.
+    """
+    here, (hooked, own) = threading.get_ident(), _step_codes()
+    return any(i != here and _calls_hooks(top, hooked, own) for i, top in list(sys._current_frames().items()))
+
+
+def _step_codes() -> tuple[types.CodeType, set[types.CodeType]]:
+    """The code with which torch wraps a step to call hooks, and the code of all optimizers' steps."""
+    base = sys.modules["torch.optim.optimizer"].Optimizer
+    classes = [base]
+    for c in classes:
+        classes += c.__subclasses__()
+    steps = (inspect.unwrap(c.step) for c in classes)
+    wrapped = base.profile_hook_step(lambda: None)
+    return wrapped.__code__, {step.__code__ for step in steps if isinstance(step, types.FunctionType)}
+
+
+def _calls_hooks(frame: types.FrameType | None, hooked: types.CodeType, own: set[types.CodeType]) -> bool:
+    """Whether a frame is inside torch's wrapper around a step, but not inside that step's own code."""
+    within = False
+    while frame is not None:
+        if frame.f_code is hooked:
+            if not within:
+                return True
+            within = False
+        elif frame.f_code in own:
+            within = True
+        frame = frame.f_back
+    return False
 
 
 def stepping_threads() -> set[int]:

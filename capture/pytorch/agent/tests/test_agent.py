@@ -1,5 +1,6 @@
 """Tests the agent at the end of a step, without torch."""
 
+import itertools
 import json
 import os
 import signal
@@ -7,7 +8,7 @@ import struct
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -22,6 +23,7 @@ from agent.link import Bell
 from agent.markers import Markers
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
+from agent.process import calling_hooks
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.storages import Addresses
 from agent.tally import COUNTED, Tally, counting
@@ -623,6 +625,70 @@ def test_steps_of_optimizers_that_raise_or_call_their_base_class_count_once():
         assert not agent.steps.running
         derived.step()
         assert not agent.guard.why and agent.tally.produced == 6
+
+
+def test_hooks_may_change_while_a_closure_trains_but_not_while_another_hook_runs():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    parameter = torch.nn.Parameter(torch.ones(2))
+
+    class Derived(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    def before(optimizer, args, kwargs):
+        places["hook before"]()
+
+    @torch.no_grad()  # as torch decorates steps themselves
+    def decorated(optimizer, args, kwargs):
+        places["decorated hook"]()
+
+    places = dict.fromkeys(("hook before", "closure", "decorated hook", "hook after"), lambda: None)
+
+    def closure():
+        places["closure"]()
+        loss = parameter.sum()
+        loss.backward()
+        return loss
+
+    for optimizer in (torch.optim.LBFGS([parameter], max_iter=1), Derived([parameter], lr=0.1)):
+        optimizer.register_step_pre_hook(before)
+        optimizer.register_step_post_hook(decorated)
+        optimizer.register_step_post_hook(lambda *_: places["hook after"]())
+        in_use = {}
+        with ThreadPoolExecutor(1) as other:
+            for place in places:
+                there, on = threading.Event(), threading.Event()
+                places[place] = lambda there=there, on=on: (there.set(), on.wait(60))
+                step = other.submit(optimizer.step, closure)
+                assert there.wait(60)
+                in_use[place] = calling_hooks()
+                on.set()
+                step.result(60)
+                places[place] = lambda: None
+            assert not calling_hooks()
+        assert in_use == {place: place != "closure" for place in places}
+
+
+def test_an_agent_that_comes_and_leaves_within_a_closure_counts_the_steps_between():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    parameter, visit, agents, steps = torch.nn.Parameter(torch.ones(2)), ExitStack(), [], itertools.count()
+    optimizer = torch.optim.LBFGS([parameter], max_iter=1)
+
+    def closure():
+        step = next(steps)
+        if step == 1:
+            agents.append(visit.enter_context(hooked()))
+        if step == 4:
+            visit.close()
+        optimizer.zero_grad()
+        loss = (parameter**2).sum()
+        loss.backward()
+        return loss
+
+    for _ in range(6):
+        optimizer.step(closure)
+    (agent,) = agents
+    assert not agent.guard.why and agent.tally.produced == 2  # it saw the first and the last in part
 
 
 @pytest.mark.parametrize("counted", [True, False])
