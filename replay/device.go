@@ -35,7 +35,8 @@ func (d *Device) carries(r *Result) bool {
 }
 
 // Measure carries out every valid plan of the comparison on a device, one after the other, and adds the
-// measurements. If one cannot be carried out, its result says why; the error is the context's.
+// measurements. If one cannot be carried out, its result says why; the error is the context's. Managers that
+// found nothing for a running training to move or to recompute get a result that says so.
 func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress)) error {
 	c.Devices = append(c.Devices, d)
 	var plans []*Result
@@ -66,7 +67,41 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 		u.Done, u.Results = true, []Result{r}
 		update(u)
 	}
+	if d.Eager {
+		c.Measured = append(c.Measured, c.idle(&d)...)
+	}
 	return ctx.Err()
+}
+
+// idle returns results for the managers whose plan moves and recomputes nothing in a running training.
+func (c *Comparison) idle(d *Device) (none []Result) {
+	for i := range c.Results {
+		r := &c.Results[i]
+		if !r.Valid || r.Target != c.firstTarget() || r.Info.Family <= plan.Pooling ||
+			slices.ContainsFunc(c.Results, func(x Result) bool {
+				return x.Info.Name == r.Info.Name && x.Executor == plan.TorchEager
+			}) {
+			continue
+		}
+		none = append(none, Result{Info: r.Info, Executor: plan.TorchEager, Target: d.Name(),
+			Reason: c.whyIdle(r.Plan)})
+	}
+	return none
+}
+
+// whyIdle says why nothing leaves memory in a running training under a plan. If the plan moves nothing
+// anywhere, whyIdle also says what is in memory at the step's peak.
+func (c *Comparison) whyIdle(pl *plan.Plan) string {
+	if len(pl.Absences) > 0 {
+		return "PyTorch can carry out no part of its plan: in a running training only tensors that " +
+			"autograd saves can leave memory, each as a whole; try another manager"
+	}
+	why := "nothing leaves memory under its plan"
+	if there, where := Remains(c.Problem, pl, timeline.IEC); where != "" {
+		why += fmt.Sprintf("; at the step's peak, %s, there are %s: make the largest of these smaller",
+			where, there)
+	}
+	return why + ", or try another manager"
 }
 
 // Simulated returns the result that the first target has for the plan of a measured one, nil if it has none.

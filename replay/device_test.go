@@ -93,6 +93,42 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 	}
 }
 
+// keeps is a manager of the family that moves data, and moves nothing.
+type keeps struct{}
+
+func (keeps) Info() plan.Info { return plan.Info{Name: "keeps", Family: plan.Swapping} }
+
+func (keeps) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	return pool.Baselines()[0].Plan(ctx, p, r)
+}
+
+// A running training carries out no plan that moves nothing, or nothing that PyTorch can move. The comparison
+// says so for every manager that could have moved something, and that is no failure of the training.
+func TestAManagerThatMovesNothingInATrainingSaysWhy(t *testing.T) {
+	var asked []string
+	nothing := func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }
+	device := slowDevice{new(int), &asked, nil}
+	c, err := replay.Compare(t.Context(), plantest.Chain(12, 8<<20, 1_000_000),
+		[]plan.Manager{pool.Baselines()[0], swap.All()[0], keeps{}},
+		replay.Options{Parallel: 1, Eager: nothing,
+			Devices: []replay.Device{{Target: device, About: "a training", Eager: true}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	for _, m := range c.Measured {
+		fmt.Fprintf(&said, "%s %v %v: %s\n", m.Info.Name, m.Available, m.Err, m.Reason)
+	}
+	const want = "vdnn-all false <nil>: PyTorch can carry out no part of its plan: in a running training " +
+		"only tensors that autograd saves can leave memory, each as a whole; try another manager\n" +
+		"keeps false <nil>: nothing leaves memory under its plan; at the step's peak, where loss runs, " +
+		"there are 104 MiB of activations, 12.0 MiB of parameters and 8.00 MiB of gradients: make the " +
+		"largest of these smaller, or try another manager\n"
+	if got := said.String(); got != want || asked != nil {
+		t.Errorf("it says\n%s\nand not\n%s\nand %q were carried out", got, want, asked)
+	}
+}
+
 // TestEveryMeasuredFigureIsNextToItsSimulation reads the row of a plan that stalls twice as long as
 // simulated, which makes its step longer by as much.
 func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {

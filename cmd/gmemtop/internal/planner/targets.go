@@ -91,11 +91,14 @@ func Unusable(err error) bool {
 // Unmeasured returns an error for plans of a comparison that could not be carried out on a GPU, except for
 // lack of memory, which the report shows and is not a failure.
 func Unmeasured(c *replay.Comparison) error {
-	failed, done, first := 0, 0, error(nil)
+	failed, done, tried, first := 0, 0, 0, error(nil)
 	for i := range c.Measured {
 		r := &c.Measured[i]
 		if r.Available {
 			done++
+		}
+		if r.Available || r.Err != nil {
+			tried++
 		}
 		if r.Err != nil && !errors.Is(r.Err, driver.ErrOutOfMemory) {
 			failed++
@@ -105,11 +108,11 @@ func Unmeasured(c *replay.Comparison) error {
 		}
 	}
 	switch {
-	case failed == 0 && done == 0 && len(c.Measured) > 0:
+	case failed == 0 && done == 0 && tried > 0:
 		return fmt.Errorf("nothing could be measured on %s: it has too little memory for any of these "+
 			"plans", c.Devices[0].Name())
 	case failed == 0:
 		return nil
 	}
-	return fmt.Errorf("%d of %d measurements failed, the first with: %w", failed, len(c.Measured), first)
+	return fmt.Errorf("%d of %d measurements failed, the first with: %w", failed, tried, first)
 }
