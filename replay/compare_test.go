@@ -183,6 +183,51 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 	}
 }
 
+// What the step before left, and the program still refers to, is named with what to do about it: an output
+// until the next one replaces it, gradients until they are cleared.
+func TestWhatTheStepBeforeLeftIsNamed(t *testing.T) {
+	const del = " of that are left over from the step before: if the program does not need them, delete " +
+		"the variables that refer to them (del) before the forward pass"
+	for _, c := range []struct {
+		name   string
+		output bool      // is there twice while the next one is made
+		until  plan.OpID // before which gradients are cleared
+		want   string
+	}{
+		{"an output until the next one", true, 0, " 1.00 MiB" + del + "."},
+		{"gradients until they are cleared", false, 2, " 4.00 MiB of that are left over from the step " +
+			"before: call optimizer.zero_grad() before the forward pass."},
+		{"both", true, 2, " 5.00 MiB" + del + ", and call optimizer.zero_grad() there."},
+		{"gradients that are cleared in time", false, 0, ""},
+	} {
+		b := plantest.New()
+		weights := b.Persistent("weights", 4<<20, timeline.Parameter)
+		saved := b.Buffer("saved", 8<<20, timeline.Activation)
+		work := b.Buffer("work", 8<<20, timeline.Temporary) // for a peak in the forward pass
+		output := b.Persistent("output", 1<<20, timeline.Activation)
+		grads := b.Buffer("grads", 4<<20, timeline.Gradient)
+		all := func(ids ...plan.BufferID) []plan.BufferID { return ids }
+		b.Op("layer", traces.PhaseForward, 10, all(weights), all(saved))
+		b.Op("head", traces.PhaseForward, 10, all(saved), all(work, output))
+		b.Op("backward", traces.PhaseBackward, 10, all(saved, output), all(grads))
+		b.Op("step", traces.PhaseOptimizer, 10, all(grads, weights), nil)
+		b.P.Buffers[grads].Life, b.P.Buffers[grads].Start, b.P.Buffers[grads].End = plan.Carried, 2, c.until
+		if c.output {
+			b.P.Buffers[output].Alloc = 7
+			second := b.Buffer("output (the iteration's before)", 1<<20, timeline.Activation)
+			b.P.Buffers[second].Start, b.P.Buffers[second].End, b.P.Buffers[second].Alloc = 1, 2, 7
+		}
+		p := b.End()
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.LeftOver(p, pl, timeline.IEC); got != c.want {
+			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+	}
+}
+
 // Where nothing fits, the sentence names what is still there at the peak of the smallest plan.
 func TestWhatIsStillThereAtThePeakIsNamed(t *testing.T) {
 	p := plantest.Random(3, 40)

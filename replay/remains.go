@@ -72,3 +72,55 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where stri
 	}
 	return strings.Join(words, ", "), where
 }
+
+// LeftOver says how much of what is in memory at a plan's peak is left over from the step before, and how to
+// get rid of it, as a sentence that begins with a space; "" if it is little. A variable keeps the last
+// batch's output until the next one replaces it, and gradients stay until they are cleared.
+func LeftOver(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
+	p, err := pl.Of(p)
+	if err != nil {
+		return ""
+	}
+	peak, at := pl.PeakLive()
+	there, before := map[plan.InstanceID]bool{}, map[plan.InstanceID]bool{}
+	for _, i := range pl.Resident {
+		there[i], before[i] = true, true
+	}
+	for _, s := range pl.Steps[:at+1] {
+		switch s.Kind {
+		case plan.Alloc:
+			there[s.Instance] = true
+		case plan.Free:
+			delete(there, s.Instance)
+		}
+	}
+	buffersOf := map[timeline.AllocID]int{} // two for what is there twice: the step's own, and the one before
+	for i := range p.Buffers {
+		if a := p.Buffers[i].Alloc; a != timeline.NoAlloc {
+			buffersOf[a]++
+		}
+	}
+	var bytes, gradients int64
+	for i := range there {
+		b := &p.Buffers[pl.Instances[i].Buffer]
+		twice := b.Life == plan.Inside && b.Alloc != timeline.NoAlloc && buffersOf[b.Alloc] > 1
+		if twice || b.Life == plan.Carried && before[i] {
+			bytes += pl.Instances[i].Size
+			if b.Category == timeline.Gradient {
+				gradients += pl.Instances[i].Size
+			}
+		}
+	}
+	if float64(bytes) < leastShare*float64(peak) {
+		return ""
+	}
+	how := "if the program does not need them, delete the variables that refer to them (del) before the " +
+		"forward pass"
+	switch {
+	case gradients == bytes:
+		how = "call optimizer.zero_grad() before the forward pass"
+	case gradients > 0:
+		how += ", and call optimizer.zero_grad() there"
+	}
+	return fmt.Sprintf(" %s of that are left over from the step before: %s.", u.Bytes(bytes), how)
+}

@@ -161,7 +161,8 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 		l.Planned, l.Overhead = r.Measurement.Footprint, r.Overhead
 		if l.Planned > l.Budget {
 			there, where := replay.Remains(problem, r.Plan, timeline.IEC)
-			l.Unplanned = strings.Replace("at its peak, "+where+", there are still "+there, ", ,", "", 1)
+			l.Unplanned = strings.Replace("at its peak, "+where+", there are still "+there, ", ,", "", 1) +
+				"." + replay.LeftOver(problem, r.Plan, timeline.IEC)
 		}
 	}
 	return nil
