@@ -116,6 +116,18 @@ var programs = []program{
 		"pyro"),
 	fit("sentence-transformers", "sentence-transformers' Trainer, BERT of 12 layers, its loss of pairs",
 		"sentences", "sentence_transformers datasets"),
+	fit("ignite", "Ignite's trainer and evaluator, convolutions", "ignite", "ignite"),
+	fit("tabnet", "pytorch-tabnet's classifier, 5 steps of attention on a table", "tabnet",
+		"pytorch_tabnet"),
+	fit("metric-learning", "pytorch-metric-learning's trainer, ResNet-18, its miner and its sampler",
+		"metric", "pytorch_metric_learning torchvision"),
+	fit("neuralforecast", "neuralforecast, NHITS on made-up series, trained by Lightning", "forecast",
+		"neuralforecast"),
+	fit("yolo", "Ultralytics' trainer, YOLOv8n with its augmentations, its average of weights", "yolo",
+		"ultralytics"),
+	loop("x-transformers", "x-transformers, a decoder of 12 layers with rotary positions", "x_transformers",
+		"x_transformers"),
+	loop("esm", "fair-esm, ESM-2 of 12 layers on masked residues", "esm", "esm"),
 	loop("lstm", "torch, LSTM with packing", "lstm", ""),
 	loop("lstm-lengths", "the same, other lengths in each step", "lstm_lengths", ""),
 	loop("transformer", "torch, TransformerEncoder, 12 layers, dropout", "transformer", ""),
@@ -136,6 +148,9 @@ var tried = map[string]string{
 	"gpytorch": "the peak lies in the backward pass of GPyTorch's own functions, where it holds matrices " +
 		"of points by points that autograd did not save. With 1,200 points instead of 1,500 a step holds " +
 		"27.5 MiB",
+	"examples-vae": "the variable recon_batch keeps the last batch's pictures while the next ones are " +
+		"made. With del recon_batch, mu, logvar as the last line of the loop, joint kept the budget with " +
+		"100.5 MiB",
 	"pyg": "on a CPU the data set lies in the memory that is counted, and 14.2 MiB of a step's peak are " +
 		"the data set. With two graphs a batch instead of four a step holds 27.1 MiB, and joint, carried " +
 		"out for 25.9 MiB, was predicted to need 25.2 and needed 23.0 in the step that was measured",

@@ -263,7 +263,8 @@ func (t *table) said(r *result) {
 func notes(all []string) string {
 	var kept []string
 	for _, n := range all {
-		if !strings.HasPrefix(n, "step ") && !strings.HasPrefix(n, "a step takes") {
+		if !strings.HasPrefix(n, "step ") && !strings.HasPrefix(n, "the plan is for step ") &&
+			!strings.HasPrefix(n, "a step takes") {
 			kept = append(kept, upper(flat(n))+".")
 		}
 	}

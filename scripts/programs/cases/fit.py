@@ -296,6 +296,137 @@ def sentences():
     ).train()
 
 
+def ignite():
+    """A trainer of Ignite with an evaluator that runs after each epoch."""
+    from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+    from ignite.metrics import Accuracy, Loss
+
+    x, y = (torch.from_numpy(a) for a in pictures(320, 64))
+    whole = torch.utils.data.TensorDataset(x, y)
+    train, valid = torch.utils.data.random_split(whole, [256, 64])
+    model, loss_fn = network(), nn.CrossEntropyLoss()
+    trainer = create_supervised_trainer(model, torch.optim.Adam(model.parameters(), 1e-3), loss_fn)
+    evaluator = create_supervised_evaluator(model, metrics={"accuracy": Accuracy(), "loss": Loss(loss_fn)})
+
+    @trainer.on(Events.EPOCH_COMPLETED)
+    def evaluate():
+        evaluator.run(torch.utils.data.DataLoader(valid, batch_size=16))
+
+    trainer.run(torch.utils.data.DataLoader(train, batch_size=16, shuffle=True), max_epochs=EPOCHS)
+
+
+def tabnet():
+    """A classifier of pytorch-tabnet on a made-up table, with a validation set."""
+    from pytorch_tabnet.tab_model import TabNetClassifier
+
+    r = np.random.default_rng(0)
+    x, y = r.standard_normal((20480, 32), dtype=np.float32), r.integers(0, 2, 20480)
+    TabNetClassifier(n_d=32, n_a=32, n_steps=5, verbose=0, device_name="cpu").fit(
+        x[2048:],
+        y[2048:],
+        eval_set=[(x[:2048], y[:2048])],
+        max_epochs=EPOCHS,
+        patience=0,
+        batch_size=2048,
+        virtual_batch_size=256,
+    )
+
+
+def metric():
+    """A trainer of pytorch-metric-learning, with a miner and a sampler of its own, on ResNet-18."""
+    import torchvision
+    from pytorch_metric_learning import losses, miners, samplers, trainers
+
+    x, y = pictures(320, 64)
+    data = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
+    trunk = torchvision.models.resnet18(weights=None)
+    trunk.fc = nn.Identity()
+    models = {"trunk": trunk, "embedder": nn.Linear(512, 64)}
+    trainers.MetricLossOnly(
+        models=models,
+        optimizers={
+            f"{name}_optimizer": torch.optim.Adam(m.parameters(), 1e-4) for name, m in models.items()
+        },
+        batch_size=32,
+        loss_funcs={"metric_loss": losses.TripletMarginLoss(margin=0.1)},
+        mining_funcs={"tuple_miner": miners.MultiSimilarityMiner(epsilon=0.1)},
+        dataset=data,
+        sampler=samplers.MPerClassSampler(y, 4, batch_size=32, length_before_new_iter=320),
+        data_device="cpu",
+        dataloader_num_workers=0,
+    ).train(num_epochs=EPOCHS)
+
+
+def forecast():
+    """NHITS of neuralforecast, which trains with Lightning, on made-up series."""
+    import pandas
+    from neuralforecast import NeuralForecast
+    from neuralforecast.losses.pytorch import MAE
+    from neuralforecast.models import NHITS
+
+    r = np.random.default_rng(0)
+    days = pandas.date_range("2020-01-01", periods=800)
+    frames = [
+        pandas.DataFrame({"unique_id": f"s{i}", "ds": days, "y": r.standard_normal(800).cumsum()})
+        for i in range(32)
+    ]
+    model = NHITS(
+        h=24,
+        input_size=192,
+        loss=MAE(),
+        max_steps=EPOCHS,
+        mlp_units=3 * [[256, 256]],
+        windows_batch_size=4096,
+        accelerator="cpu",
+        logger=False,
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+    )
+    NeuralForecast(models=[model], freq="D").fit(pandas.concat(frames))
+
+
+def yolo():
+    """A detector of Ultralytics with its own trainer: augmentations, warm-up, an average of the weights."""
+    import tempfile
+
+    from PIL import Image
+
+    folder = tempfile.mkdtemp(prefix="yolo-")
+    os.environ.update(YOLO_CONFIG_DIR=folder, YOLO_OFFLINE="true", YOLO_AUTOINSTALL="false")
+    os.chdir(folder)
+    r = np.random.default_rng(0)
+    for part, n in (("train", 64), ("val", 8)):
+        os.makedirs(f"images/{part}")
+        os.makedirs(f"labels/{part}")
+        for i in range(n):
+            Image.fromarray(r.integers(0, 256, (160, 160, 3)).astype(np.uint8)).save(f"images/{part}/{i}.png")
+            with open(f"labels/{part}/{i}.txt", "w") as f:
+                for _ in range(2):
+                    x, y = r.uniform(0.3, 0.7, 2)
+                    print(r.integers(0, 3), f"{x:.3f} {y:.3f} 0.3 0.2", file=f)
+    with open("data.yaml", "w") as f:
+        f.write(f"path: {folder}\ntrain: images/train\nval: images/val\nnames: [a, b, c]\n")
+
+    from ultralytics import YOLO
+
+    YOLO("yolov8n.yaml").train(
+        data="data.yaml",
+        epochs=EPOCHS,
+        patience=0,
+        imgsz=160,
+        batch=8,
+        nbs=8,  # otherwise it accumulates gradients of 64 images, and of fewer while it warms up
+        device="cpu",
+        workers=0,
+        amp=False,
+        plots=False,
+        save=False,
+        val=False,
+        verbose=False,
+        project=folder,
+    )
+
+
 np.random.seed(0)
 torch.manual_seed(0)
 globals()[sys.argv[1]]()

@@ -120,6 +120,40 @@ def denoising():
         ).train()
 
 
+def x_transformers():
+    """x-transformers' README: a decoder with rotary positions that wraps itself for next tokens."""
+    from x_transformers import AutoregressiveWrapper, Decoder, TransformerWrapper
+
+    layers = Decoder(dim=96, depth=12, heads=6, attn_dim_head=16, rotary_pos_emb=True, attn_flash=True)
+    model = AutoregressiveWrapper(TransformerWrapper(num_tokens=2000, max_seq_len=256, attn_layers=layers))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    model.train()
+    while True:
+        loss = model(torch.randint(2000, (4, 257)))
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def esm():
+    """ESM-2, a language model of proteins, by masked residues."""
+    import esm
+
+    alphabet = esm.data.Alphabet.from_architecture("ESM-1b")
+    model = esm.model.esm2.ESM2(num_layers=12, embed_dim=120, attention_heads=6, alphabet=alphabet)
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
+    model.train()
+    while True:
+        residues = torch.randint(4, 24, (4, 256))
+        hidden = torch.rand(residues.shape) < 0.15
+        logits = model(residues.masked_fill(hidden, alphabet.mask_idx))["logits"]
+        loss = F.cross_entropy(logits[hidden], residues[hidden])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def pyg():
     """PyTorch Geometric's documentation, a GAT on batches of graphs, whose sizes vary."""
     from torch_geometric.datasets import FakeDataset
