@@ -148,7 +148,7 @@ def esm():
         residues = torch.randint(4, 24, (4, 256))
         hidden = torch.rand(residues.shape) < 0.15
         logits = model(residues.masked_fill(hidden, alphabet.mask_idx))["logits"]
-        loss = F.cross_entropy(logits[hidden], residues[hidden])
+        loss = F.cross_entropy(logits.transpose(1, 2), residues.masked_fill(~hidden, -100))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
