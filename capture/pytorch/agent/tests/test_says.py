@@ -84,6 +84,7 @@ def test_the_last_word_has_the_code_of_what_stopped_the_agent():
 
     stopped = Agent.__new__(Agent)
     stopped.guard, stopped.outbox, stopped.exit, stopped.left = Guard(), Outbox(Tally(None)), None, []
+    stopped.ending = False
     stopped.wishes, words = SimpleNamespace(leaving=False), []
     stopped.sender = SimpleNamespace(last_word=lambda end, _: words.append(end))
     stopped.guard.caught(Refused(Says("torch_import_failed")))
