@@ -114,12 +114,21 @@ func writeSwaps(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 	}
 }
 
-// writeReruns writes a rule for each group of ops that run again.
+// reruns are groups of ops that run again for tensors of the same sites.
+type reruns struct {
+	sites  string
+	bytes  int64
+	pieces [][]string // of each group's call
+}
+
+// writeReruns writes a rule for each group of ops that run again, those for the same sites after each other:
+// one group says nothing about when another runs.
 func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 	if len(rules.Groups) > 0 {
 		b.WriteString(`    # Dropped, and made again by these calls when the first is needed: (save, bytes).
 `)
 	}
+	var list []reruns
 	for g, ops := range rules.Groups {
 		var items, sites []string
 		bytes := int64(0)
@@ -137,8 +146,18 @@ func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 		if more := len(sites) - 2; more > 0 {
 			label += fmt.Sprintf(" and %d more", more)
 		}
-		fmt.Fprintf(b, "    # %s: %s in all\n", label, u.Bytes(bytes))
-		writeCall(b, "rerun(", append(callsOf(ops), items...))
+		k := slices.IndexFunc(list, func(r reruns) bool { return r.sites == label })
+		if k < 0 {
+			list, k = append(list, reruns{sites: label}), len(list)
+		}
+		list[k].bytes += bytes
+		list[k].pieces = append(list[k].pieces, append(callsOf(ops), items...))
+	}
+	for _, r := range list {
+		fmt.Fprintf(b, "    # %s: %s in all\n", r.sites, u.Bytes(r.bytes))
+		for _, pieces := range r.pieces {
+			writeCall(b, "rerun(", pieces)
+		}
 	}
 }
 
