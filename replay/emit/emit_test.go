@@ -99,9 +99,9 @@ func TestAPlanBecomesRulesInPython(t *testing.T) {
 		{"sqrt",
 			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +
 				"It keeps 67 % of what can move at the peak and recomputes 33 %.", `
-    # Dropped, and made again by these calls when the first is needed: (save, bytes).
+    # Dropped, and made again by these calls when the first is needed. {bytes: [saves]}
     # relu layer0: 1.00 MiB in all
-    rerun({"aten::relu": [0]}, (0, 1048576)),
+    rerun({"relu": [0]}, {1048576: [0]}),
 `},
 		{"vdnn-all",
 			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +

@@ -125,19 +125,20 @@ type reruns struct {
 // one group says nothing about when another runs.
 func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 	if len(rules.Groups) > 0 {
-		b.WriteString(`    # Dropped, and made again by these calls when the first is needed: (save, bytes).
+		b.WriteString(`    # Dropped, and made again by these calls when the first is needed. {bytes: [saves]}
 `)
 	}
 	var list []reruns
 	for g, ops := range rules.Groups {
-		var items, sites []string
+		var sites []string
+		var saves table
 		bytes := int64(0)
 		for _, v := range rules.Values {
 			if v.How != "drop" || v.Group != g {
 				continue
 			}
 			bytes += v.Bytes
-			items = append(items, fmt.Sprintf("(%d, %d),", v.Save, v.Bytes))
+			saves.add(fmt.Sprint(v.Bytes), v.Save)
 			if s := quoted(v.Site); !slices.Contains(sites, s) {
 				sites = append(sites, s)
 			}
@@ -151,7 +152,7 @@ func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 			list, k = append(list, reruns{sites: label}), len(list)
 		}
 		list[k].bytes += bytes
-		list[k].pieces = append(list[k].pieces, append(callsOf(ops), items...))
+		list[k].pieces = append(list[k].pieces, append(callsOf(ops), saves.pieces()...))
 	}
 	for _, r := range list {
 		fmt.Fprintf(b, "    # %s: %s in all\n", r.sites, u.Bytes(r.bytes))
@@ -161,33 +162,58 @@ func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 	}
 }
 
-// callsOf writes ops as a dict from a name to the numbers of its calls, in pieces that a line may end
-// between.
+// callsOf writes ops as a dict from a name to the numbers of its calls.
 func callsOf(ops []live.Numeral) []string {
-	var names []string
-	calls := map[string][]string{}
+	var calls table
 	for _, o := range ops {
-		if calls[o.Name] == nil {
-			names = append(names, o.Name)
+		name, aten := strings.CutPrefix(o.Name, "aten::")
+		if !aten || strings.Contains(name, "::") {
+			name = o.Name
 		}
-		calls[o.Name] = append(calls[o.Name], fmt.Sprint(o.N))
+		calls.add(pythonString(name), o.N)
 	}
-	var pieces []string
-	for i, name := range names {
-		numbers := calls[name]
-		numbers[0] = pythonString(name) + ": [" + numbers[0]
-		numbers[len(numbers)-1] += "]"
-		if i == 0 {
-			numbers[0] = "{" + numbers[0]
-		}
-		if i == len(names)-1 {
-			numbers[len(numbers)-1] += "}"
-		}
-		for _, n := range numbers {
-			pieces = append(pieces, n+",")
+	return calls.pieces()
+}
+
+// table is a dict of Python from keys to lists of numbers.
+type table struct {
+	keys  []string
+	lists map[string][]int
+}
+
+func (t *table) add(key string, n int) {
+	if t.lists == nil {
+		t.lists = map[string][]int{}
+	}
+	if t.lists[key] == nil {
+		t.keys = append(t.keys, key)
+	}
+	t.lists[key] = append(t.lists[key], n)
+}
+
+// pieces returns the dict and a comma, in pieces that a line may end between.
+func (t *table) pieces() []string {
+	var out []string
+	for i, key := range t.keys {
+		list := t.lists[key]
+		for k, n := range list {
+			x := fmt.Sprint(n)
+			if k == 0 {
+				x = key + ": [" + x
+			}
+			if k == len(list)-1 {
+				x += "]"
+			}
+			if len(out) == 0 {
+				x = "{" + x
+			}
+			if i == len(t.keys)-1 && k == len(list)-1 {
+				x += "}"
+			}
+			out = append(out, x+",")
 		}
 	}
-	return pieces
+	return out
 }
 
 // writeCall writes a call as an element of a list. Its arguments are pieces that a line may end between, each

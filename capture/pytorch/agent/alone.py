@@ -27,13 +27,15 @@ def swap(size: int, *tensors: tuple[int, int, int]) -> Plan:
     }
 
 
-def rerun(ops: dict[str, Sequence[int]], *tensors: tuple[int, int]) -> Plan:
-    """Saved tensors that are dropped, each as its number in the step and its bytes, and the ops that run
-    again when the first of them is needed: by name, the numbers of the calls in the step."""
+def rerun(ops: dict[str, Sequence[int]], tensors: dict[int, Sequence[int]]) -> Plan:
+    """Saved tensors that are dropped, by their bytes the numbers in the step, and the ops that run again when
+    the first of them is needed: by name, the numbers of the calls in the step. A name without a namespace is
+    one of aten."""
     dropped = {"how": "drop", "slot": 0, "release": 0, "fetch": 0}
+    named = {name if "::" in name else "aten::" + name: calls for name, calls in ops.items()}
     return {
-        "values": [dict(dropped, save=s, bytes=size) for s, size in tensors],
-        "ops": [(name, n) for name, calls in ops.items() for n in calls],
+        "values": [dict(dropped, save=s, bytes=size) for size, saves in tensors.items() for s in saves],
+        "ops": [(name, n) for name, calls in named.items() for n in calls],
     }
 
 
