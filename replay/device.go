@@ -93,7 +93,7 @@ func (c *Comparison) idle(d *Device) (none []Result) {
 // anywhere, whyIdle also says what is in memory at the step's peak.
 func (c *Comparison) whyIdle(pl *plan.Plan) string {
 	if len(pl.Absences) > 0 {
-		return "PyTorch can carry out no part of its plan: in a running training only tensors that " +
+		return "PyTorch cannot carry out any part of its plan: in a running training only tensors that " +
 			"autograd saves can leave memory, each as a whole; try another manager"
 	}
 	why := "nothing leaves memory under its plan"

@@ -46,8 +46,8 @@ import (
 //     construction a larger budget never gives a slower step. finder.go asks it for the budget's rung, and
 //     for the lowest rung that takes no longer.
 //   - seeds.go asks other managers where the result is above the bound, for joint and for portfolio.go, and
-//     searches on from the best plans; timing.go has moves for that. There step times may rise with the
-//     budget, by what searches differ by chance.
+//     searches on from the best plans; timing.go has moves for that. There, a step may get slightly
+//     slower as the budget grows, because searches differ by chance.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
 //     near it, intervals.go considers all moments at once (phases.go, reruns.go, inputs.go, branches.go).
 //   - params.go holds the tuning parameters, and what changing each one does.
