@@ -21,7 +21,6 @@ class RotatE(nn.Module):
     @staticmethod
     def interaction(h, r, t):
         h_re, h_im = h.chunk(2, dim=-1)
-        t_re, t_im = t.chunk(2, dim=-1)
         r_re, r_im = r.cos(), r.sin()
         rotated = torch.cat([h_re * r_re - h_im * r_im, h_re * r_im + h_im * r_re], dim=-1)
         diff = rotated - t

@@ -35,7 +35,7 @@ class Demucs(nn.Module):
             saved.append(x)
         for decode in self.decoder:
             skip = saved.pop()
-            x = decode(x[..., : skip.shape[-1]] + skip)
+            x = decode(x + skip[..., : x.shape[-1]])
         x = F.pad(x, (0, mix.shape[-1] - x.shape[-1]))
         return x.view(len(mix), self.sources, self.audio_channels, -1)
 
