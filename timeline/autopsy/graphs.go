@@ -63,8 +63,7 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	if len(trained) > 0 {
 		p := &trained[0]
 		if shows, tells := keptStatistics(c, p.First, p.End, p.End); !tells || !shows {
-			_, made := c.forwardBlocks(from, to, from)
-			_, kept := c.forwardBlocks(from, to, c.a.At+1)
+			made, kept := madeAndKept(c, calls)
 			_, madeThen := c.forwardBlocks(p.First, p.End, p.First)
 			_, keptThen := c.forwardBlocks(p.First, p.End, p.End)
 			if made > 0 && madeThen > 0 {
@@ -83,6 +82,19 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 			why: "what operators make beside their outputs is kept, as by a graph"}
 	}
 	return graphSign{graph: graph, known: known}
+}
+
+// madeAndKept returns how many bytes calls made, and how many of these still exist. It counts neither the last
+// call, nor those that left nothing: an agent that acts without gradients says nothing about its values.
+func madeAndKept(c *evidence, calls []steps.Part) (made, kept int64) {
+	for i := range calls[:len(calls)-1] {
+		from, to := calls[i].First, calls[i+1].First
+		if _, n := c.forwardBlocks(from, to, c.a.At+1); n > 0 {
+			_, all := c.forwardBlocks(from, to, from)
+			made, kept = made+all, kept+n
+		}
+	}
+	return made, kept
 }
 
 // sinceLeft drops the calls before the first one that left something of the model. A text or a video that is
