@@ -117,6 +117,15 @@ var growthKinds = []growthKind{
 		certainty: Likely, because: "blocks of torch.autograd.grad stay, and backward() is never called",
 	},
 	{
+		holds: func(g *growth) bool { return g.ofBackward() && freedElsewhere(g.evidence, g.ids) },
+		cause: "kept_graph", why: "a value that is kept from step to step keeps the graph of its gradient",
+		fix: "Detach what a list or a history keeps, such as the loss of an evaluation that needs " +
+			"derivatives: losses.append(loss.detach()).",
+		certainty: Likely,
+		because: "blocks of calls from one line stay, and backward passes free what calls from " +
+			"others leave",
+	},
+	{
 		holds: (*growth).ofBackward,
 		cause: "double_backward", why: "the backward pass keeps its graph with every gradient",
 		fix: "Drop create_graph=True from backward(); where second derivatives are needed, use " +
@@ -196,6 +205,25 @@ func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
 	return name != "" && name != "forward" && made > 0 && 20*c.bytesOf(ids) >= 19*made
 }
 
+// freedElsewhere reports whether blocks are of calls of the model from some lines, while backward passes freed
+// what calls from others had left: create_graph=True in backward() would keep that, too.
+func freedElsewhere(c *evidence, ids []timeline.AllocID) bool {
+	leave, freed := map[traces.FrameID]bool{}, map[traces.FrameID]int{}
+	for _, id := range ids {
+		if i := steps.PartAt(c.parts, c.d.Allocs.Start[id]); i >= 0 && c.inModel(c.d.Origin(id)) {
+			leave[c.parts[i].Caller] = true
+		}
+	}
+	most := 0
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && !leave[p.Caller] && c.backwardFrees(p) {
+			freed[p.Caller]++
+			most = max(most, freed[p.Caller])
+		}
+	}
+	return len(leave) > 0 && most >= leastSteps
+}
+
 // gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which
 // adds to .grad.
 func gradOnly(c *evidence) (only bool) {
@@ -246,8 +274,13 @@ func oncePerWeight(c *evidence, ids []timeline.AllocID) bool {
 // from its end, and everything that leads there stays. A hook keeps what some modules made.
 const wholeShare = 0.5
 
+// oneLayer is how many blocks a layer that is called by itself leaves for its backward at most.
+const oneLayer = 3
+
 // wholeGraphStays reports whether the steps that left some blocks left most of what their calls of the model
-// had made and still existed when their backward passes began.
+// had made and still existed when their backward passes began. An evaluation whose graph stays may precede a
+// training's call that leaves nothing, so a call that left nothing does not count, unless it made so little
+// that it may be one layer of several.
 func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
 	left := map[timeline.AllocID]bool{}
 	for _, id := range ids {
@@ -258,15 +291,26 @@ func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
 		if r.backward == timeline.Never || r.after == timeline.Never {
 			continue
 		}
-		saved, bytes := c.forwardBlocks(r.first, r.backward, r.backward)
+		type call struct {
+			blocks      int
+			made, stays int64
+		}
+		calls := map[int]call{}
+		saved, _ := c.forwardBlocks(r.first, r.backward, r.backward)
 		kept := int64(0)
 		for _, id := range saved {
+			i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+			x, n := calls[i], c.d.Allocs.Rounded[id]
+			x.blocks, x.made = x.blocks+1, x.made+n
 			if left[id] {
-				kept += c.d.Allocs.Rounded[id]
+				x.stays, kept = x.stays+n, kept+n
 			}
+			calls[i] = x
 		}
-		if kept > 0 {
-			needed, stay = needed+bytes, stay+kept
+		for _, x := range calls {
+			if kept > 0 && (x.stays > 0 || x.blocks <= oneLayer) {
+				needed, stay = needed+x.made, stay+x.stays
+			}
 		}
 	}
 	return float64(stay) >= wholeShare*float64(needed)
