@@ -144,8 +144,9 @@ func callsAfter(c *evidence, i int) (n int) {
 // slicedBefore reports whether the model was called several times while an earlier block of a stack's site
 // was there or, with whole, one that the same function made: what a function returns may come from another of
 // its lines than the block that does not fit. A function that calls the model itself makes all kinds of
-// blocks.
-func slicedBefore(c *evidence, s traces.StackID, whole bool) bool {
+// blocks. What a backward pass needs is computed from weights, so a site or a function that made some of it
+// prepares no data.
+func slicedBefore(c *evidence, s traces.StackID, whole bool) (sliced bool) {
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	site := table.Number(s)
 	fn, file := c.userFunction(s)
@@ -165,6 +166,13 @@ func slicedBefore(c *evidence, s traces.StackID, whole bool) bool {
 		if !is {
 			continue
 		}
+		if end := steps.PartAt(c.parts, a.Requested[id]); end >= 0 &&
+			c.parts[end].Phase == traces.PhaseBackward { // it was saved for the backward
+			return false
+		}
+		if sliced {
+			continue
+		}
 		calls := 0
 		for i := steps.PartAt(c.parts, a.Start[id]) + 1; i < len(c.parts); i++ {
 			if c.parts[i].First >= a.Requested[id] {
@@ -174,9 +182,7 @@ func slicedBefore(c *evidence, s traces.StackID, whole bool) bool {
 				calls++
 			}
 		}
-		if calls > leastSlices {
-			return true
-		}
+		sliced = calls > leastSlices
 	}
-	return false
+	return sliced
 }
