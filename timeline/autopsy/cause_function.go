@@ -165,6 +165,8 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function %sasked for %s%s.", line, holds, c.u.Bytes(c.a.Asked.Or(0)), more)
+	} else if len(ids) == 0 && c.movesWhole(s) {
+		movedWhole(c, &f, line)
 	}
 	return f, true
 }

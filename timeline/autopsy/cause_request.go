@@ -2,8 +2,11 @@ package autopsy
 
 import (
 	"fmt"
+	"regexp"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // One request that is too large by itself. The pattern: it is more than everything that the process could
@@ -45,6 +48,8 @@ func requestFault(c *evidence) (fault, bool) {
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
 			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),
 			c.u.Bytes(could))
+	} else if c.movesWhole(s) {
+		movedWhole(c, &f, c.userLine(s))
 	}
 	return f, true
 }
@@ -58,4 +63,47 @@ func wholeData(c *evidence, f *fault, line string) {
 		"looks the same")
 	f.lever.name = "load_each_batch"
 	f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
+}
+
+var (
+	// moves matches a line that gives a name to a tensor which it moves to the device.
+	moves = regexp.MustCompile(`^\s*[\w.]+\s*=\s*[\w.]+\.(?:cuda|to)\([^()]*\)\s*$`)
+	// casts matches arguments that change a tensor's type.
+	casts = regexp.MustCompile(`dtype|float|half|double|int|long|bool|complex`)
+)
+
+// movesWhole reports whether the program's code shows that a line does nothing but move a tensor to the device,
+// which it never did before. Look-alike: the batch of each step, which the line has moved in earlier steps.
+func (c *evidence) movesWhole(s traces.StackID) bool {
+	at := c.d.Timeline().Places().Stacks.At(s)
+	if len(at) == 0 || !c.ofUser(at[0]) {
+		return false
+	}
+	_, file, line := c.places.FrameText(at[0])
+	text, ok := c.file(file)
+	if lines := linesOf(text); !ok || line < 1 || line > len(lines) ||
+		!moves.MatchString(lines[line-1].text) || casts.MatchString(lines[line-1].text) {
+		return false
+	}
+	table := sites.Of(c.d.Timeline())
+	site := table.Number(s)
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if table.Number(c.d.Allocs.Stack[id]) == site {
+			return false
+		}
+	}
+	return true
+}
+
+// movedWhole turns a fault into that of a tensor which a line moves to the device as a whole.
+func movedWhole(c *evidence, f *fault, line string) {
+	part := f.lever
+	wholeData(c, f, line)
+	f.lever.request = c.a.Asked.Or(0)
+	f.said = fmt.Sprintf("%s moves a whole tensor to the GPU, %s in one block.", line,
+		c.u.Bytes(c.a.Asked.Or(0)))
+	f.fix = "If it is then used in parts, keep it on the CPU and move each part: part = part.to(device)."
+	f.sure(Likely, "the line only moves it, and nothing that the model makes is as large; a table that is "+
+		"meant to be there looks the same")
+	f.elseFix, f.instead = "if all of it is used at once, use a smaller one, or a part of it at a time", part
 }
