@@ -98,7 +98,56 @@ func weightsFault(c *evidence) (fault, bool) {
 		"before it is moved) or quantised; or divide them over several GPUs (device_map=\"auto\")."
 	f.sure(Certain, "modules that are built or moved made nearly all that is there, and no model has run")
 	f.lever = remedy{name: "smaller_weights", command: at("model.to(torch.bfloat16).to(\"cuda\")", line)}
+	if r, n := inTurn(c, s); n > 0 {
+		f.elseFix = fmt.Sprintf("%d functions each moved a model: if these run in turn, load or move each when "+
+			"its turn comes, and move it back or delete it afterwards", n)
+		f.instead = r
+	}
 	return f, true
+}
+
+// Several models that are all loaded before the first of them runs, such as those of several metrics (versa
+// pull request 72): lines of different functions each moved a module, and none of them nearly everything.
+// Look-alike: the parts of one model that are moved one by one, so the advice begins with an "if".
+
+const (
+	leastModels = 3
+	// ofModels is the share of allocated memory that each must hold, and mostOfModels what one may.
+	ofModels, mostOfModels = 0.05, 0.6
+)
+
+// inTurn returns the remedy of several models that need not be there at the same time, and how many these are:
+// the one that is being moved stays.
+func inTurn(c *evidence, s traces.StackID) (r remedy, n int) {
+	type function struct{ fn, file string }
+	moved, all := map[function][]timeline.AllocID{}, int64(0)
+	for _, id := range c.live {
+		if of := c.d.Origin(id); c.kinds.Of(of).Has(frames.KindModuleMove) {
+			fn, file := c.userFunction(of)
+			moved[function{fn, file}] = append(moved[function{fn, file}], id)
+		}
+	}
+	var largest int64
+	for f, ids := range moved {
+		bytes := c.bytesOf(ids)
+		if f.fn == "" || len(ids) < leastCopied || float64(bytes) < ofModels*float64(c.total) {
+			delete(moved, f)
+			continue
+		}
+		largest, all = max(largest, bytes), all+bytes
+	}
+	if len(moved) < leastModels || float64(largest) > mostOfModels*float64(all) {
+		return remedy{}, 0
+	}
+	fn, file := c.userFunction(s)
+	r = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", c.userLine(s)), remains: largest,
+		changes: neverMade(c, func(id timeline.AllocID) bool {
+			of := c.d.Origin(id)
+			g, in := c.userFunction(of)
+			return c.kinds.Of(of).Has(frames.KindModuleMove) && len(moved[function{g, in}]) > 0 &&
+				(g != fn || in != file)
+		})}
+	return r, len(moved)
 }
 
 // A table that each layer makes for itself, such as the mask of the longest possible context (TransformerLens
