@@ -72,8 +72,9 @@ var (
 	casts = regexp.MustCompile(`dtype|float|half|double|int|long|bool|complex`)
 )
 
-// movesWhole reports whether the program's code shows that a line does nothing but move a tensor to the device,
-// which it never did before. Look-alike: the batch of each step, which the line has moved in earlier steps.
+// movesWhole reports whether the program's code shows that a line does nothing but move a tensor to the
+// device, which it never did before. Look-alike: the batch of each step, which the line has moved in earlier
+// steps.
 func (c *evidence) movesWhole(s traces.StackID) bool {
 	at := c.d.Timeline().Places().Stacks.At(s)
 	if len(at) == 0 || !c.ofUser(at[0]) {

@@ -99,8 +99,8 @@ func weightsFault(c *evidence) (fault, bool) {
 	f.sure(Certain, "modules that are built or moved made nearly all that is there, and no model has run")
 	f.lever = remedy{name: "smaller_weights", command: at("model.to(torch.bfloat16).to(\"cuda\")", line)}
 	if r, n := inTurn(c, s); n > 0 {
-		f.elseFix = fmt.Sprintf("%d functions each moved a model: if these run in turn, load or move each when "+
-			"its turn comes, and move it back or delete it afterwards", n)
+		f.elseFix = fmt.Sprintf("%d functions each moved a model: if these run in turn, load or move each "+
+			"when its turn comes, and move it back or delete it afterwards", n)
 		f.instead = r
 	}
 	return f, true
@@ -116,8 +116,8 @@ const (
 	ofModels, mostOfModels = 0.05, 0.6
 )
 
-// inTurn returns the remedy of several models that need not be there at the same time, and how many these are:
-// the one that is being moved stays.
+// inTurn returns the remedy of several models that need not be there at the same time, and how many these
+// are: the one that is being moved stays.
 func inTurn(c *evidence, s traces.StackID) (r remedy, n int) {
 	type function struct{ fn, file string }
 	moved, all := map[function][]timeline.AllocID{}, int64(0)

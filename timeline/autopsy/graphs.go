@@ -84,8 +84,8 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	return graphSign{graph: graph, known: known}
 }
 
-// madeAndKept returns how many bytes calls made, and how many of these still exist. It counts neither the last
-// call, nor those that left nothing: an agent that acts without gradients says nothing about its values.
+// madeAndKept returns how many bytes calls made, and how many of these still exist. It counts neither the
+// last call, nor those that left nothing: an agent that acts without gradients says nothing about its values.
 func madeAndKept(c *evidence, calls []steps.Part) (made, kept int64) {
 	for i := range calls[:len(calls)-1] {
 		from, to := calls[i].First, calls[i+1].First

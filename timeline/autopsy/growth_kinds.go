@@ -205,8 +205,8 @@ func ofOneCache(c *evidence, ids []timeline.AllocID) bool {
 	return name != "" && name != "forward" && made > 0 && 20*c.bytesOf(ids) >= 19*made
 }
 
-// freedElsewhere reports whether blocks are of calls of the model from some lines, while backward passes freed
-// what calls from others had left: create_graph=True in backward() would keep that, too.
+// freedElsewhere reports whether blocks are of calls of the model from some lines, while backward passes
+// freed what calls from others had left: create_graph=True in backward() would keep that, too.
 func freedElsewhere(c *evidence, ids []timeline.AllocID) bool {
 	leave, freed := map[traces.FrameID]bool{}, map[traces.FrameID]int{}
 	for _, id := range ids {
