@@ -53,7 +53,7 @@ func newSchedule(m *model) *schedule {
 	s := &schedule{m: m, pinned: make([]int64, n+1)}
 	s.setting = setting{
 		m: m, choice: make([]choice, g),
-		way: make([]uint8, n), dur: slices.Clone(m.dur), work: slices.Clone(m.work),
+		way: slices.Clone(m.fast), dur: slices.Clone(m.dur), work: slices.Clone(m.work),
 	}
 	s.absences = absences{
 		m: m, how: make([]choice, g), release: make([]plan.OpID, g), fetch: make([]plan.OpID, g),
