@@ -95,6 +95,9 @@ type model struct {
 
 // compile builds the model of a problem.
 func compile(p *plan.Problem, par params) *model {
+	if p.EagerOnly {
+		p = recorded(p)
+	}
 	m := &model{p: p, params: par, n: len(p.Ops), k: p.Streams, inline: p.Hardware.NoEngines}
 	m.saving, m.noting = hooks(p)
 	m.floor = p.MustReside().Total()
@@ -104,6 +107,21 @@ func compile(p *plan.Problem, par params) *model {
 	m.loads()
 	m.times()
 	return m
+}
+
+// recorded returns the problem without variants of ops, of which eager PyTorch lets no plan choose: each op
+// keeps the time and the workspace that were recorded.
+func recorded(p *plan.Problem) *plan.Problem {
+	has := func(op plan.Op) bool { return len(op.Variants) > 0 }
+	if !slices.ContainsFunc(p.Ops, has) {
+		return p
+	}
+	q := *p
+	q.Ops = slices.Clone(p.Ops)
+	for i := range q.Ops {
+		q.Ops[i].Variants = nil
+	}
+	return &q
 }
 
 // hooks returns the time of an iteration's hooks if tensors leave memory and return, and the additional time
