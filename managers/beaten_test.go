@@ -13,13 +13,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stepWithin returns the step time of a manager's plan, plantest.Never if it has none within the budget.
+// stepWithin returns the step time of a manager's plan, plantest.Never if it has none within the budget. Of a
+// problem for eager PyTorch it is that of the part that eager PyTorch can carry out.
 func stepWithin(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) int64 {
 	t.Helper()
 	r := plan.Request{Budget: budget, Seed: 1, Work: work, Evaluator: sim.Simulator{}}
 	pl, err := m.Plan(t.Context(), p, r)
 	if err != nil {
 		return plantest.Never
+	}
+	if p.EagerOnly && len(pl.Absences) > 0 {
+		if pl, err = managers.Eager(t.Context(), p, pl); err != nil || pl == nil {
+			return plantest.Never
+		}
 	}
 	if err := plan.Validate(p, pl); err != nil {
 		t.Fatalf("%s: %v", m.Info().Name, err)
@@ -152,6 +158,34 @@ func TestJointIsNeverBeaten(t *testing.T) {
 	t.Logf("%d budgets met, %d of them better than without others' plans; %d with state away; %d plans "+
 		"asked for twice", l.met, l.alone, l.parked, l.memory.used)
 	if l.met < 50 || l.alone < 10 || l.parked < 3 || l.memory.used < 200 {
+		t.Error("the law was hardly tried")
+	}
+}
+
+// TestJointIsNeverBeatenInEagerPyTorch is the same for what a running training can carry out.
+func TestJointIsNeverBeatenInEagerPyTorch(t *testing.T) {
+	t.Parallel()
+	const work = 500_000
+	l := newLaw()
+	for _, x := range []struct {
+		name   string
+		p      *plan.Problem
+		shares []int64
+	}{
+		{"even layers", plantest.EvenLayers(40).Problem(), tenths},
+		{"uneven layers", plantest.UnevenLayers(1, 24).Problem(), tenths},
+		{"micro-batches", plantest.Accumulated(3, 12, 1<<20, 1_000_000), tenths},
+		{"gpt", gpt(150), tenths},
+		{"adam", adam(8), tenths},
+		{"alexnet", networkstest.Problem(t, "alexnet", 64, "h100-sxm5-80gb"), tenths},
+		{"vgg116", networkstest.Problem(t, "vgg-116", 32, "a100-sxm4-40gb"), []int64{25, 40}},
+	} {
+		eager := *x.p
+		eager.EagerOnly = true
+		t.Run(x.name, func(t *testing.T) { l.hold(t, &eager, x.shares, work, 20) })
+	}
+	t.Logf("%d budgets met, %d of them better than without others' plans", l.met, l.alone)
+	if l.met < 20 || l.alone < 5 {
 		t.Error("the law was hardly tried")
 	}
 }

@@ -47,7 +47,9 @@ func comparable(of []plan.Manager) []plan.Manager {
 }
 
 // ours returns joint, which asks these managers.
-func ours(asked []plan.Manager) plan.Manager { return parks{joint.Seeded(asked...)} }
+func ours(asked []plan.Manager) plan.Manager {
+	return parks{runnable{joint.Seeded(asked...), asked}}
+}
 
 // parking reports whether a manager plans with optimizer state away. Ours ask the others about the same
 // problem twice instead, with state and without: see [parks].
