@@ -290,8 +290,9 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		limited, cancel = context.WithTimeout(ctx, opt.Limit)
 		defer cancel()
 	}
-	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work,
-		Evaluator: evaluator, Progress: progress, Near: near})
+	request := plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
+		Progress: progress, Near: near}
+	pl, err := m.Plan(limited, c.Problem, request)
 	var unavailable *plan.Unavailable
 	switch {
 	case errors.As(err, &unavailable):
@@ -302,8 +303,12 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		return failed(err.Error())
 	}
 	results = c.measure(ctx, info, pl, opt)
+	again := func(p *plan.Problem) (*plan.Plan, error) {
+		request.Near = nil // its bound is that of another problem
+		return m.Plan(limited, p, request)
+	}
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
-		switch eager, err := opt.Eager(ctx, c.Problem, pl); {
+		switch eager, err := c.eager(ctx, pl, opt, again); {
 		case err != nil:
 			results = append(results, Result{Info: info, Executor: plan.TorchEager,
 				Target: opt.Targets[0].Name(), Reason: err.Error()})
@@ -312,6 +317,27 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		}
 	}
 	return results
+}
+
+// eager returns what eager PyTorch can run of a manager's plan. If that does not fit the budget, it has the
+// manager plan again for eager PyTorch alone, and takes the smaller of the two.
+func (c *Comparison) eager(
+	ctx context.Context, pl *plan.Plan, opt Options, again func(*plan.Problem) (*plan.Plan, error),
+) (*plan.Plan, error) {
+	part, err := opt.Eager(ctx, c.Problem, pl)
+	if err != nil || c.Net <= 0 || c.Problem.EagerOnly || part != nil && part.Footprint <= c.Net {
+		return part, err
+	}
+	p := *c.Problem
+	p.EagerOnly = true
+	alone, err := again(&p)
+	if err == nil {
+		alone, err = opt.Eager(ctx, c.Problem, alone)
+	}
+	if err != nil || alone == nil || part != nil && part.Footprint <= alone.Footprint {
+		return part, ctx.Err() // the first plan is worth showing
+	}
+	return alone, nil
 }
 
 // measure validates a plan and carries it out on every target.
