@@ -380,3 +380,26 @@ func TestTheTabsOfAJobHaveNamesAt80Columns(t *testing.T) {
 		t.Errorf("the tabs are\n%s\nnot\n%s", top, want)
 	}
 }
+
+// O says what it would show and why there is nothing, as long as there is nothing.
+func TestWithoutOutputOSaysWhy(t *testing.T) {
+	d, f := watch(t)
+	says := func(want string, change func(l *live.Look)) {
+		t.Helper()
+		f.tell(d, change)
+		d.press("O")
+		d.wants(want)
+	}
+	says("O shows a job's output; this one's goes where it was started", func(l *live.Look) {
+		l.State = live.Running
+		l.Steps = []live.Step{{}}
+	})
+	says("none has come from this one", func(l *live.Look) { l.Capture.Along = 7 })
+	says("this one has printed nothing yet", func(l *live.Look) { l.Prints = true })
+	says("this one printed nothing", func(l *live.Look) { l.State = live.Ended })
+	says("until its first step", func(l *live.Look) { l.Output, l.Steps = []string{"epoch 0"}, nil })
+	says("Output ──", func(l *live.Look) { l.Steps = []live.Step{{}} })
+	f.tell(d, func(l *live.Look) { l.Capture.No = "it trains on a CPU" })
+	d.press("r")
+	d.wants("no step can be captured: it trains on a CPU")
+}

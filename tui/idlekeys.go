@@ -6,6 +6,8 @@ import (
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // unanswered says why a key does nothing: what is missing, or in which views it works. It says nothing of
@@ -17,6 +19,11 @@ func (m *model) unanswered(msg tea.KeyPressMsg) tea.Cmd {
 	for i := range m.actions {
 		if a := &m.actions[i]; a.lacks != "" && key.Matches(msg, a.binding) && !a.enabled() {
 			return m.toast.say(a.lacks, false)
+		}
+	}
+	if v, ok := m.tabs.view().(leaf.Lacking); ok {
+		if why := v.Lacks(msg); why != "" {
+			return m.toast.say(why, false)
 		}
 	}
 	name := msg.Text

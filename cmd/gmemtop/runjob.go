@@ -116,7 +116,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{})
+	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{Prints: screen})
 	ranks.Run(run, command)
 	leaveFleet := c.joinFleet(ranks)
 	procs.ReapOrphans(run, command.PID())

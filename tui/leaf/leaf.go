@@ -130,6 +130,12 @@ type Sourcer interface {
 	Source(s *State) (file string, line int)
 }
 
+// Lacking is a View that says why a key of its own, which is not among its Bindings now, does nothing: "" for
+// all other keys.
+type Lacking interface {
+	Lacks(msg tea.KeyPressMsg) string
+}
+
 // Timeless is a View that does not use the recording's clock: the bottom line leaves out keys that move in
 // time.
 type Timeless interface {

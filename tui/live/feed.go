@@ -82,10 +82,12 @@ type Look struct {
 	// Parts are what the memory consists of, in order; they add up to Whole's bytes.
 	Parts []Entry
 	Whole Entry
-	// Output is the last lines that a job started here has printed; nil if it was not started here.
+	// Output is the last lines that the job has printed, nil if none came here. Prints means that the job was
+	// started here, so that what it prints will come.
 	Output []string
+	Prints bool
 	// Ranks are the processes of a job of several, in display order; nil for a job of one. Everything above
-	// except Output is about the process whose ID is Chosen. Peers compares them, as indices of Ranks.
+	// except Output and Prints is about the process whose ID is Chosen. Peers compares them, as indices of Ranks.
 	Ranks  []Rank
 	Chosen int
 	Peers  runs.PeerReport

@@ -213,6 +213,20 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 	return list
 }
 
+// Lacks implements leaf.Lacking.
+func (v *View) Lacks(msg tea.KeyPressMsg) string {
+	l := &v.look
+	switch {
+	case key.Matches(msg, v.keys.output) && l.Output == nil:
+		return l.silent()
+	case key.Matches(msg, v.keys.output) && len(l.Steps) == 0:
+		return "the job's output is on this screen until its first step; then O shows it"
+	case key.Matches(msg, v.keys.describe, v.keys.every, v.keys.depth) && l.Capture.No != "":
+		return "no step can be captured: " + l.Capture.No
+	}
+	return ""
+}
+
 // Copy implements leaf.Copier.
 func (v *View) Copy(s *leaf.State) (text, what string) {
 	return v.look.sentence(s.Units), "the sentence"

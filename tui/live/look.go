@@ -84,6 +84,20 @@ func (l *Look) takesOrders() bool {
 	return c.Connected && c.No == "" && !c.All
 }
 
+// silent says why there is no output to show.
+func (l *Look) silent() string {
+	const what = "O shows a job's output; "
+	switch {
+	case l.Prints && l.State == Ended:
+		return what + "this one printed nothing"
+	case l.Prints:
+		return what + "this one has printed nothing yet"
+	case l.Capture.Along > 0: // the viewer that was there first may have started the job, or not
+		return what + "none has come from this one"
+	}
+	return what + "this one's goes where it was started"
+}
+
 // sentence answers what a user who watches a job wants to know: is it well, how much memory does it take,
 // does it grow?
 func (l *Look) sentence(u timeline.Units) string {

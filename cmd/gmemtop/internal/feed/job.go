@@ -21,7 +21,8 @@ import (
 // much as two.
 type Job struct {
 	capture.Changes
-	job *job.Job
+	job    *job.Job
+	prints bool
 	// First is the feed of its first process.
 	First *Process
 	ranks ranks
@@ -41,12 +42,14 @@ type Job struct {
 type JobOptions struct {
 	// Capture, unless nil, captures steps instead of orders to the processes, which are on other machines.
 	Capture Capturer
+	// Prints means that what the command prints comes here.
+	Prints bool
 }
 
 // NewJob returns the feed of a job, and that of its first process.
 func NewJob(j *job.Job, waiting string, o JobOptions) *Job {
 	first := NewProcess(j.First(), waiting)
-	f := &Job{job: j, First: first, shown: first, wanted: first, feeds: map[*job.Process]*Process{}}
+	f := &Job{job: j, prints: o.Prints, First: first, shown: first, wanted: first, feeds: map[*job.Process]*Process{}}
 	if f.same.capture, first.single = o.Capture, o.Capture != nil; o.Capture == nil {
 		f.same.capture = j.Together
 	}
@@ -133,7 +136,7 @@ func (f *Job) Look() live.Look {
 	shown := f.shown
 	f.mu.Unlock()
 	l := shown.Look()
-	l.Version = version
+	l.Version, l.Prints = version, f.prints
 	l.Together = f.same.now()
 	list := f.job.Processes()
 	if len(list) < 2 {

@@ -64,7 +64,7 @@ func failed(e capture.End) bool {
 		(e.Code.Or(0) > 0 || e.Detail != "")
 }
 
-// Tail returns the last lines of a command's output, nil if the command was not started here.
+// Tail returns the last lines of a command's output, nil if none came here.
 func Tail(v capture.View) []string {
 	if v.Output == nil {
 		return nil
