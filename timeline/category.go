@@ -18,8 +18,9 @@ import (
 // guess.
 //
 // The definitions are torch.profiler's (torch/profiler/_memory_profiler.py), which finds them from the data
-// flow that a snapshot lacks. Rejected: the first match on words of any frame, as flame graph tools do (then
-// a parameter's name in a path decides, and temporaries look like activations); sizes (they repeat).
+// flow that a snapshot lacks; key-value caches are ours. Rejected: the first match on words of any frame, as
+// flame graph tools do (then a parameter's name in a path decides, and temporaries look like activations);
+// sizes (they repeat).
 
 // blockFacts are what the rules look at.
 type blockFacts struct {
@@ -70,6 +71,9 @@ var categoryRules = []categoryRule{
 		return f.phase == traces.PhaseBackward
 	}},
 	{"no hint in the stack", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
+	{"keys and values of earlier tokens", Cache, func(f *blockFacts) bool {
+		return f.has(frames.KindCache) && !(f.trains && f.has(frames.KindModel)) && f.outlivesPhase
+	}},
 	{"a data loader's batch", Input, func(f *blockFacts) bool {
 		return f.has(frames.KindLoader) && !f.has(frames.KindModel)
 	}},

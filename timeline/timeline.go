@@ -107,10 +107,11 @@ type Allocs struct {
 // Len returns the number of allocations.
 func (a *Allocs) Len() int { return len(a.Start) }
 
-// Category is a torch.profiler memory category.
+// Category is what memory is for: a category of torch.profiler, or Cache.
 type Category uint8
 
-// The categories, in torch.profiler's order of colours.
+// The categories: torch.profiler's, in its order of colours, then the one that it lacks, of programs that
+// generate text.
 const (
 	Unknown Category = iota
 	Parameter
@@ -120,6 +121,7 @@ const (
 	Input
 	Temporary
 	AutogradDetail
+	Cache // keys and values of earlier tokens
 	NumCategories
 )
 
@@ -128,6 +130,7 @@ const (
 var StackOrder = [NumCategories]Category{
 	Parameter,
 	OptimizerState,
+	Cache,
 	Gradient,
 	Input,
 	Activation,
@@ -138,16 +141,16 @@ var StackOrder = [NumCategories]Category{
 
 var categoryNames = [NumCategories]string{
 	"unknown", "parameter", "optimizer_state", "gradient", "activation", "input", "temporary",
-	"autograd_detail",
+	"autograd_detail", "kv_cache",
 }
 
-// String returns torch.profiler's name of the category, in lower case.
+// String returns the name of the category as torch.profiler has it, in lower case.
 func (c Category) String() string { return categoryNames[min(c, NumCategories-1)] }
 
 var categoryWords = [NumCategories]string{
 	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs",
 	"temporaries",
-	"autograd's own",
+	"autograd's own", "KV cache",
 }
 
 // Words returns the name of the category's blocks in a sentence.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -26,10 +27,31 @@ type leverCase struct {
 	live  []timeline.AllocID // allocated at the moment
 	total int64              // their bytes
 	by    [timeline.NumCategories]int64
-	rough bool // some category was inferred
+	batch int64 // bytes that scale with the batch
+	rough bool  // some category was inferred
 	err   error
 	work  []int64  // of peakWithout
 	tried []Change // what the current lever asked saves for
+}
+
+// ofBatch reports whether a block scales with the batch: activations, inputs, and keys and values that the
+// model allocates while it runs. A server allocates them before, as many as there is room for.
+func (c *leverCase) ofBatch(a timeline.AllocID) bool {
+	switch c.d.Allocs.Category[a] {
+	case timeline.Activation, timeline.Input:
+		return true
+	case timeline.Cache:
+		return c.d.Timeline().Kinds().Of(c.d.Allocs.Stack[a]).Has(frames.KindModel)
+	}
+	return false
+}
+
+// halfOfBatch is half of the bytes of a block that scales with the batch, 0 of others.
+func (c *leverCase) halfOfBatch(a timeline.AllocID) int64 {
+	if c.ofBatch(a) {
+		return c.d.Allocs.Rounded[a] / 2
+	}
+	return 0
 }
 
 // worthShowing is the share of the peak below which a lever is left out.
@@ -46,6 +68,9 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		c.total += d.Allocs.Rounded[id]
 		c.by[d.Allocs.Category[id]] += d.Allocs.Rounded[id]
 		c.rough = c.rough || d.Allocs.Inferred[id]
+		if c.ofBatch(id) {
+			c.batch += d.Allocs.Rounded[id]
+		}
 	}
 	all := []Lever{}
 	for _, lever := range []func(*leverCase) (Lever, bool){

@@ -33,27 +33,21 @@ func (c *leverCase) ran(function, file string) bool {
 }
 
 func inputLever(c *leverCase) (Lever, bool) {
-	scales := c.by[timeline.Activation] + c.by[timeline.Input]
 	tooLarge := slices.ContainsFunc(c.a.Causes, func(x Cause) bool { return x.Main && x.Kind == "too_large" })
-	if !tooLarge || 2*scales < c.total || scales == 0 {
+	if !tooLarge || 2*c.batch < c.total || c.batch == 0 {
 		return Lever{}, false
 	}
-	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
-		if cat := c.d.Allocs.Category[a]; cat == timeline.Activation || cat == timeline.Input {
-			return c.d.Allocs.Rounded[a] / 2
-		}
-		return 0
-	}))
-	request := c.requestOfBatch(scales) / 2
+	n, ok := c.saves(cutsOf(c.d, c.halfOfBatch))
+	request := c.requestOfBatch(c.batch) / 2
 	l := Lever{Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
 		Unsure: true, ofSamples: true, Fits: c.serves(c.f.asked-request, n),
 		Effect: Effect{Changes: c.tried, Less: request}}
 	l.Text = fmt.Sprintf("make the samples smaller, such as crops of half the area: the %s of activations "+
-		"and inputs at that moment scale with them", c.f.units.Bytes(scales))
+		"and inputs at that moment scale with them", c.f.units.Bytes(c.batch))
 	if !c.convolves() && c.embeds() {
 		l.Name = "cap_sequence"
 		l.Text = fmt.Sprintf("cap the length of the sequences, for example at half of the longest: the %s "+
-			"of activations and inputs at that moment scale with it", c.f.units.Bytes(scales))
+			"of activations and inputs at that moment scale with it", c.f.units.Bytes(c.batch))
 	}
 	return l, ok
 }

@@ -15,17 +15,11 @@ import (
 // Levers that change the training itself.
 
 func microBatchLever(c *leverCase) (Lever, bool) {
-	scales := c.by[timeline.Activation] + c.by[timeline.Input]
-	if float64(scales) < 0.05*float64(c.total) || scales == 0 || c.oneSample() {
+	if float64(c.batch) < 0.05*float64(c.total) || c.batch == 0 || c.oneSample() {
 		return Lever{}, false
 	}
-	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
-		if cat := c.d.Allocs.Category[a]; cat == timeline.Activation || cat == timeline.Input {
-			return c.d.Allocs.Rounded[a] / 2
-		}
-		return 0
-	}))
-	request, too := c.requestOfBatch(scales)/2, ""
+	n, ok := c.saves(cutsOf(c.d, c.halfOfBatch))
+	request, too := c.requestOfBatch(c.batch)/2, ""
 	if request > 0 {
 		too = ", as does the request that failed"
 	}
@@ -36,7 +30,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
 			"activations and inputs, which scale with it%s (a batch of one sample cannot be halved: shorten "+
 			"its sequence, or crop it)",
-			c.f.units.Bytes(scales), too),
+			c.f.units.Bytes(c.batch), too),
 	}, ok
 }
 

@@ -76,6 +76,7 @@ var stackOrder = []timeline.Category{
 	timeline.Unknown,
 	timeline.Parameter,
 	timeline.OptimizerState,
+	timeline.Cache,
 	timeline.Gradient,
 	timeline.Input,
 	timeline.Activation,

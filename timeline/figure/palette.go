@@ -21,7 +21,7 @@ func rgb(v uint32) color.RGBA {
 
 // The categories' colours are torch.profiler's (torch/profiler/_memory_profiler.py, _CATEGORY_TO_COLORS):
 // darkgreen, goldenrod, mediumblue, red, black, mediumpurple, royalblue, grey; on dark paper each is
-// lightened until it stands out, black becomes white.
+// lightened until it stands out, black becomes white. Teal, for key-value caches, is ours.
 var light = palette{
 	paper: rgb(0xffffff), ink: rgb(0x1c1c1e), faint: rgb(0x6b6b70), grid: rgb(0xe4e4e8),
 	accent: rgb(0xb00020),
@@ -34,6 +34,7 @@ var light = palette{
 		timeline.Input:          rgb(0x111111),
 		timeline.Temporary:      rgb(0x9370db),
 		timeline.AutogradDetail: rgb(0x4169e1),
+		timeline.Cache:          rgb(0x008080),
 	},
 }
 
@@ -49,6 +50,7 @@ var dark = palette{
 		timeline.Input:          rgb(0xf2f2f2),
 		timeline.Temporary:      rgb(0xb197fc),
 		timeline.AutogradDetail: rgb(0x74a2ff),
+		timeline.Cache:          rgb(0x35b5ad),
 	},
 }
 
@@ -67,7 +69,7 @@ var hatches = [timeline.NumCategories]struct{ angle, spacing int }{
 	timeline.Unknown: {90, 4}, timeline.Parameter: {}, timeline.OptimizerState: {45, 6},
 	timeline.Gradient:   {-45, 6},
 	timeline.Activation: {}, timeline.Input: {0, 4}, timeline.Temporary: {45, 3},
-	timeline.AutogradDetail: {90, 7},
+	timeline.AutogradDetail: {90, 7}, timeline.Cache: {0, 6},
 }
 
 // baseName returns the last element of a path from any operating system.

@@ -10,7 +10,7 @@ import (
 
 // Kind is what one frame says about the allocations below it, as a bit set. Kinds are found once for each
 // frame of a trace, from its function and file alone, so a stack costs one OR per frame.
-type Kind uint32
+type Kind uint64
 
 // The kinds.
 const (
@@ -46,6 +46,7 @@ const (
 	KindLoss         // a cross entropy, a softmax over classes, or the backward of one
 	KindForeach      // an optimizer that works on all parameters at once
 	KindAutocast     // mixed precision
+	KindCache        // the user's innermost frame makes a key-value cache
 )
 
 // KindModel shows that a model runs, KindBackwardPass that its backward pass does.
@@ -95,6 +96,8 @@ var (
 		"__init__", "add_param_group", "load_state_dict", "state_dict", "zero_grad", "__setstate__",
 		"_process_value_according_to_param_policy",
 	}
+	// makes begin the names of functions that make what the rest of the name says.
+	makes     = []string{"alloc", "init", "create", "make", "build", "setup", "set_up"}
 	lossNames = []string{
 		"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp",
 		"LogSoftmaxBackward", "NllLoss", "CrossEntropy",
@@ -158,6 +161,22 @@ func fileKind(f string) Kind {
 	return k | torchFileKind(f)
 }
 
+// cacheKind says whether a Python function makes a key-value cache: functions such as vLLM's
+// _allocate_kv_cache_tensors, constructors in a file named after such caches, and in transformers all of the
+// file with its classes of them.
+func cacheKind(fn, file string) Kind {
+	named := func(s string) bool { return strings.Contains(s, "kv_cache") || strings.Contains(s, "kvcache") }
+	name := strings.ToLower(strings.TrimLeft(fn, "_"))
+	begins := func(verb string) bool { return strings.HasPrefix(name, verb) }
+	switch {
+	case strings.HasSuffix(file, "/transformers/cache_utils.py"),
+		fn == "__init__" && named(strings.ToLower(path.Base(file))),
+		named(name) && slices.ContainsFunc(makes, begins):
+		return KindCache
+	}
+	return 0
+}
+
 func torchFileKind(f string) Kind {
 	switch {
 	case strings.HasSuffix(f, "/torch/nn/init.py"):
@@ -185,7 +204,7 @@ func funcKind(fn string, file Kind, path string) Kind {
 	if file&KindPython == 0 {
 		return cppKind(fn)
 	}
-	k |= stepKind(fn, path) | lossKind(fn)
+	k |= stepKind(fn, path) | lossKind(fn) | cacheKind(fn, path)
 	switch fn {
 	case "forward", "training_step", "_forward_impl":
 		k |= KindForward
@@ -277,12 +296,15 @@ func constructorKind(file string) Kind {
 	return KindConstructor
 }
 
-// madeBy reports whether the user's innermost frame in a stack is a constructor: its allocations are weights.
+// madeBy says what the user's innermost frame in a stack makes. The allocations of a constructor are weights.
 func (f *Kinds) madeBy(frames []traces.FrameID) Kind {
 	for _, id := range frames {
 		k := f.Frames[id]
 		if k&KindPython == 0 || k&(KindLibrary|KindWrapper) != 0 {
 			continue
+		}
+		if k&KindCache != 0 {
+			return KindCache
 		}
 		if k&KindConstructor != 0 {
 			return KindUserInit
@@ -349,8 +371,8 @@ func KindsOf(tr *traces.Trace) *Kinds {
 	}
 	for i := range f.Stacks {
 		f.Stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
-		if f.Stacks[i]&KindConstructor != 0 {
-			f.Stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
+		if f.Stacks[i]&(KindConstructor|KindCache) != 0 {
+			f.Stacks[i] = f.Stacks[i]&^KindCache | f.madeBy(tr.Stacks.At(traces.StackID(i)))
 		}
 		if dispatched(tr, traces.StackID(i)) {
 			f.Stacks[i] |= KindEngine

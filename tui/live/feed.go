@@ -87,7 +87,8 @@ type Look struct {
 	Output []string
 	Prints bool
 	// Ranks are the processes of a job of several, in display order; nil for a job of one. Everything above
-	// except Output and Prints is about the process whose ID is Chosen. Peers compares them, as indices of Ranks.
+	// except Output and Prints is about the process whose ID is Chosen. Peers compares them, as indices of
+	// Ranks.
 	Ranks  []Rank
 	Chosen int
 	Peers  runs.PeerReport

@@ -11,7 +11,7 @@ import (
 
 // legendOrder is the order in which categories are named if not all fit: first what managers move.
 var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState,
-	timeline.Gradient, timeline.Temporary, timeline.Input,
+	timeline.Gradient, timeline.Cache, timeline.Temporary, timeline.Input,
 	timeline.AutogradDetail, timeline.Unknown}
 
 // drawLegend names the categories shown, in the room left by the key to the compute lane, which is explained

@@ -64,6 +64,7 @@ var glyphs = [timeline.NumCategories]look{
 	timeline.Input:          {Glyph: '○', Pattern: '-', Mono: '▤', ASCII: 'o'},
 	timeline.Temporary:      {Glyph: '▒', Pattern: '░', Mono: '▒', ASCII: 'x'},
 	timeline.AutogradDetail: {Glyph: '◇', Pattern: '╱', Mono: '▨', ASCII: '%'},
+	timeline.Cache:          {Glyph: '◈', Pattern: '┄', Mono: '▧', ASCII: 'k'},
 }
 
 func rgb(hex uint32, basic uint8) canvas.Tone {
@@ -143,6 +144,7 @@ func Dark() *Theme {
 		timeline.Gradient:       rgb(0x4f6fdc, 4), timeline.Activation: rgb(0xd9484a, 1),
 		timeline.Input:     rgb(0xe2e5ea, 15),
 		timeline.Temporary: rgb(0x9a55b8, 5), timeline.AutogradDetail: rgb(0x58a6e8, 12),
+		timeline.Cache: rgb(0x2fa7a0, 6),
 	}
 	return build("dark", true, p)
 }
@@ -156,6 +158,7 @@ func Light() *Theme {
 		timeline.Gradient:       rgb(0x2444c4, 4), timeline.Activation: rgb(0xcf2027, 1),
 		timeline.Input:     rgb(0x2b2f36, 0),
 		timeline.Temporary: rgb(0x8a2f9e, 5), timeline.AutogradDetail: rgb(0x3c86e0, 12),
+		timeline.Cache: rgb(0x0f7c78, 6),
 	}
 	return build("light", false, p)
 }
@@ -178,6 +181,7 @@ func safe(dark bool) *Theme {
 		timeline.Gradient:       rgb(0x0072b2, 4), timeline.Activation: rgb(0xd55e00, 1),
 		timeline.Input:     input,
 		timeline.Temporary: rgb(0xcc79a7, 13), timeline.AutogradDetail: rgb(0x56b4e9, 14),
+		timeline.Cache: rgb(0xe69f00, 6),
 	}
 	return build(name, dark, p)
 }

@@ -49,7 +49,8 @@ type JobOptions struct {
 // NewJob returns the feed of a job, and that of its first process.
 func NewJob(j *job.Job, waiting string, o JobOptions) *Job {
 	first := NewProcess(j.First(), waiting)
-	f := &Job{job: j, prints: o.Prints, First: first, shown: first, wanted: first, feeds: map[*job.Process]*Process{}}
+	f := &Job{job: j, prints: o.Prints, First: first, shown: first, wanted: first,
+		feeds: map[*job.Process]*Process{}}
 	if f.same.capture, first.single = o.Capture, o.Capture != nil; o.Capture == nil {
 		f.same.capture = j.Together
 	}
