@@ -235,6 +235,15 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	}
 }
 
+// StackRows is how many rows a call stack takes in full.
+func StackRows(s *leaf.State, id traces.StackID) int {
+	if id == traces.NoStack {
+		return 1
+	}
+	frames, left := framesOf(s.Device, id)
+	return len(frames) + min(left, 1)
+}
+
 type frame struct {
 	fn, file string
 	line     int

@@ -289,17 +289,14 @@ func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause, sized bool
 }
 
 func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
-	if body.H < 2 {
+	switch {
+	case body.H < 2:
 		return
-	}
-	if len(v.list) == 0 {
+	case body.W >= wide:
+		v.drawWide(s, c, body, a)
+		return
+	case len(v.list) == 0:
 		v.drawHolders(s, c, body, a)
-		return
-	}
-	if body.W >= 140 {
-		left, right := body.CutLeft(body.W/2 - 1)
-		_, right = right.CutLeft(2)
-		v.drawBeside(s, c, left, right, a)
 		return
 	}
 	pages := v.pages(s, c, body.W)
@@ -319,16 +316,44 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	}
 }
 
-// drawBeside draws the levers at the left and the holders at the right. Levers that do not all fit in full at
-// the left continue below the holders.
-func (v *view) drawBeside(s *leaf.State, c *canvas.Canvas, left, right canvas.Rect, a *autopsy.Result) {
-	more := canvas.Rect{}
-	if need := len(v.list) + 1 + allRows(v.pages(s, c, left.W)); need > left.H {
-		rows := min(need-left.H+highest(v.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
-		right, more = right.CutBottom(max(rows, 0))
+// drawWide draws the levers at the left and the holders at the right, and what happened up to the moment where
+// both leave rows, or the holders alone do. Levers that do not all fit in full at the left continue there
+// instead.
+func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
+	left, right := columns(body)
+	levers := len(v.list) + 1 + allRows(v.pages(s, c, left.W))
+	if len(v.list) == 0 {
+		levers, right = 0, body
 	}
-	v.drawLevers(s, c, left, more)
+	holders := len(a.Holders) + 1 + v.stackRows(s, a, body.H)
+	more := canvas.Rect{}
+	if rows := max(levers, holders) + 1; body.H-rows >= leastRest {
+		body.Y, body.H = body.Y+rows, min(body.H-rows, mostRest)
+		left.H, right.H = rows-1, rows-1
+		v.rest.draw(s, c, body, a)
+	} else if levers > left.H {
+		rows := min(levers-left.H+highest(v.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
+		right, more = right.CutBottom(max(rows, 0))
+	} else if levers > 0 && body.H-holders-1 >= leastRest {
+		var below canvas.Rect
+		right, below = right.CutTop(holders)
+		_, below = below.CutTop(1)
+		v.rest.drawOne(s, c, below, a)
+	}
+	if levers > 0 {
+		v.drawLevers(s, c, left, more)
+	}
 	v.drawHolders(s, c, right, a)
+}
+
+// stackRows is how many of some rows the stack of the selected holder takes below the table of holders, with
+// its title and the blank row above that.
+func (v *view) stackRows(s *leaf.State, a *autopsy.Result, rows int) int {
+	i := v.holders.Selected()
+	if rows < 16 || i < 0 || i >= len(a.Holders) {
+		return 0
+	}
+	return min(block.StackRows(s, a.Holders[i].Stack)+2, max(rows/3, 7))
 }
 
 func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
@@ -341,9 +366,11 @@ func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *a
 		c.TextMax(at.X, at.Y+1, at.W, s.Theme.Dim, "nothing was allocated at that moment")
 		return
 	}
-	if i := v.holders.Selected(); at.H >= 16 && i >= 0 {
+	if rows := v.stackRows(s, a, at.H); rows > 0 {
+		i := v.holders.Selected()
 		var below canvas.Rect
-		at, below = at.CutBottom(min(max(at.H/3, 7), 18))
+		at, below = at.CutTop(min(len(a.Holders)+1, at.H-rows))
+		_, below = below.CutTop(1)
 		leaf.Rule(s, c, below.X, below.Y, below.W, a.Holders[i].Name)
 		block.Stack(s, c.Sub(canvas.Rect{X: below.X, Y: below.Y + 1, W: below.W, H: below.H - 1}),
 			a.Holders[i].Stack)

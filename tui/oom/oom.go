@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui/icicle"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -56,6 +57,7 @@ type view struct {
 	holders *table.Table
 	logits  []bool           // which holders are logits
 	of      *timeline.Device // whose rows the tables hold
+	rest    rest
 	tab     key.Binding
 }
 
@@ -102,7 +104,10 @@ func (v *view) focus(t *table.Table) {
 func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.autopsy.Take(msg) {
 		v.settle(s)
-		return v.try(s)
+		return tea.Batch(v.try(s), v.rest.ask(s, v.known(s)))
+	}
+	if v.rest.take(msg) {
+		return nil
 	}
 	if v.trial.Take(msg) {
 		v.fill(s)
@@ -119,7 +124,10 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		k := asked{s.Device, s.Units}
 		return tea.Batch(v.autopsy.Ask(k, func(ctx context.Context) (*answer, error) {
 			return answerOf(ctx, k.device, k.units)
-		}), v.try(s))
+		}), v.try(s), v.rest.ask(s, v.known(s)))
+	case icicle.NodeMsg:
+		v.rest.icicle.Choose(msg.Node)
+		return leaf.Send(leaf.SelectMsg{Alloc: msg.Node.Largest})
 	case leaf.LeftMsg:
 		v.front = false
 		v.trial.Cancel()

@@ -191,6 +191,7 @@ func (sc *Screen) Golden(situation string) {
 	}
 	for _, size := range sizes {
 		w, h := size[0], size[1]
+		sc.State.Width, sc.State.Height = w, h
 		sc.Mono(w, h)
 		sc.Send(leaf.ChangedMsg{}) // what the first frame found out about its room
 		text := sc.Mono(w, h)
