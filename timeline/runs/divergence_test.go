@@ -257,13 +257,13 @@ func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
 	}{
 		{[]runs.RankSummary{cut, rank(0, 5)}, "One rank, peak 5.00 MiB. 1 could not be read."},
 		{[]runs.RankSummary{rank(0, 300), rank(1, 100), rank(2, 100), rank(3, 500), rank(4, 100)},
-			"3 ranks peak at 100 MiB, rank 3 at 500 MiB and 1 more off."},
+			"3 ranks peak at 100 MiB, rank 3 at 500 MiB; 1 more stands out."},
 		{[]runs.RankSummary{rank(0, 100, 1, 2), rank(1, 100, 1, 2), rank(2, 100, 1, 3)},
 			"3 ranks peak at 100 MiB, none stands out. First allocation of rank 2 that differs: " +
 				"allocation 2, f m.py:1: 3.00 MiB where the others allocate 2.00 MiB."},
 		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 1), rank(2, 300, 2), rank(3, 100, 1),
 			rank(4, 100, 1)},
-			"3 ranks peak at 100 MiB, rank 1 at 500 MiB and 1 more off. First allocation of rank 2 that " +
+			"3 ranks peak at 100 MiB, rank 1 at 500 MiB; 1 more stands out. First allocation of rank 2 that " +
 				"differs: allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
 		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 2), rank(2, 100, 1), cut},
 			"2 ranks peak at 100 MiB, rank 1 at 500 MiB. First allocation that differs: " +

@@ -300,33 +300,39 @@ func (r *Run) Sentence(u timeline.Units) string {
 			good++
 		}
 	}
-	what := "ranks"
+	what := "rank"
 	if !r.Numbered() && good > 0 {
-		what = "recordings"
+		what = "recording"
 	}
-	if good == 0 {
-		return fmt.Sprintf("None of the %d %s could be read.", bad, what)
+	switch {
+	case good == 0 && bad == 1:
+		return "The only " + what + " could not be read."
+	case good == 0:
+		return fmt.Sprintf("None of the %s could be read.", timeline.Counted(bad, what))
 	}
 	var s string
 	switch {
 	case good == 1:
 		for i := range r.Ranks {
 			if x := &r.Ranks[i]; x.Err == nil {
-				s = fmt.Sprintf("One rank, peak %s.", u.Bytes(x.Totals.PeakAllocated))
+				s = fmt.Sprintf("One %s, peak %s.", what, u.Bytes(x.Totals.PeakAllocated))
 			}
 		}
 	case r.Outliers == 0:
-		s = fmt.Sprintf("%d %s peak at %s, none stands out.", good, what, u.Bytes(r.Median))
+		s = fmt.Sprintf("%s peak at %s, none stands out.", timeline.Counted(good, what), u.Bytes(r.Median))
 		if low, high := r.extremes(); high.Totals.PeakAllocated-low.Totals.PeakAllocated > r.Median/2 {
-			s = fmt.Sprintf("%d %s peak between %s and %s: %s is the highest.", good, what,
+			s = fmt.Sprintf("%s peak between %s and %s: %s is the highest.", timeline.Counted(good, what),
 				u.Bytes(low.Totals.PeakAllocated), u.Bytes(high.Totals.PeakAllocated), high.Name())
 		}
 	default:
 		top := &r.Ranks[0]
-		s = fmt.Sprintf("%d %s peak at %s, %s at %s", good-r.Outliers, what, u.Bytes(r.Median), top.Name(),
-			u.Bytes(top.Totals.PeakAllocated))
-		if r.Outliers > 1 {
-			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
+		s = fmt.Sprintf("%s peak at %s, %s at %s", timeline.Counted(good-r.Outliers, what),
+			u.Bytes(r.Median), top.Name(), u.Bytes(top.Totals.PeakAllocated))
+		switch more := r.Outliers - 1; {
+		case more == 1:
+			s += "; 1 more stands out"
+		case more > 1:
+			s += fmt.Sprintf("; %d more stand out", more)
 		}
 		s += "."
 	}

@@ -92,7 +92,7 @@ func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
 		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(timeline.IEC))
 	}
 	r = runs.Build([]runs.RankSummary{{Err: errors.New("cut")}})
-	if r.Sentence(timeline.IEC) != "None of the 1 ranks could be read." {
+	if r.Sentence(timeline.IEC) != "The only rank could not be read." {
 		t.Errorf("%q", r.Sentence(timeline.IEC))
 	}
 	if r := runs.Build(nil); r.Outliers != 0 || r.Divergence != nil {

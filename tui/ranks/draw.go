@@ -191,10 +191,12 @@ func (v *view) drawLabel(s *leaf.State, c *canvas.Canvas, at canvas.Rect, k, cho
 	}
 	switch {
 	case run.Numbered():
-	case len(ranks) == 1:
-		text = canvas.TruncateLeft(run.Ranks[ranks[0]].Name(), at.W-canvas.Width(mark)-1)
-	default:
-		text = timeline.Counted(len(ranks), "recording")
+	default: // their files tell them apart
+		more := ""
+		if len(ranks) > 1 {
+			more = fmt.Sprintf(" +%d", len(ranks)-1)
+		}
+		text = canvas.TruncateLeft(run.Ranks[ranks[0]].Name(), at.W-canvas.Width(mark)-1-len(more)) + more
 	}
 	c.TextMax(at.X, at.Y, at.W, style, mark+" "+text)
 }
