@@ -54,7 +54,7 @@ func settingsFault(c *evidence) (fault, bool) {
 		name = "max_split_size_mb"
 	}
 	f.Cause = Cause{Kind: "allocator_settings", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks are given beyond what was asked for, with %s in force", c.u.Bytes(bytes),
+		"rounding takes %s in %d blocks, with %s in force", c.u.Bytes(bytes),
 		len(f.lever.changes), name)}
 	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,
 		c.u.Bytes(bytes))

@@ -200,7 +200,7 @@ func (f *facts) capacityCause() (Cause, bool) {
 	}
 	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
 	return Cause{Kind: "capacity", Bytes: maybe.Known(short), Main: short > others, Text: fmt.Sprintf(
-		"all that is free together is %s short of the request: tensors alive at that moment need to shrink",
+		"all free memory together is %s short of the request: tensors that were alive need to shrink",
 		f.units.Bytes(short))}, true
 }
 
@@ -217,15 +217,15 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 			return Cause{}, false
 		}
 		return Cause{Kind: "fragmentation", Bytes: maybe.Known(holes), Main: main, Text: fmt.Sprintf(
-			"%s lie idle in holes of segments that the request could use, the largest %s",
+			"%s sits idle in holes of segments that the request could use; the largest is %s",
 			f.units.Bytes(holes), f.units.Bytes(f.largestHole))}, true
 	}
 	if f.stranded*50 < f.reserved || f.stranded == 0 {
 		return Cause{}, false
 	}
 	return Cause{Kind: "fragmentation", Bytes: maybe.Known(f.stranded), Text: fmt.Sprintf(
-		"%s lie idle in segments that hold an active block, the largest hole is "+
-			"%s", f.units.Bytes(f.stranded), f.units.Bytes(f.largestHole))}, true
+		"%s sits idle in segments that still hold live blocks; the largest hole is %s",
+		f.units.Bytes(f.stranded), f.units.Bytes(f.largestHole))}, true
 }
 
 func (f *facts) poolCause() (Cause, bool) {
@@ -234,10 +234,10 @@ func (f *facts) poolCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	text := f.units.Bytes(f.otherPools) +
-		" lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
+		" sits idle in private pools (CUDA graphs, user pools), which nothing else can use"
 	switch {
 	case f.otherPools == 0:
-		text = f.units.Bytes(f.otherStreams) + " lie idle in segments of other streams"
+		text = f.units.Bytes(f.otherStreams) + " sits idle in segments of other streams"
 	case f.otherStreams > 0:
 		text += fmt.Sprintf(", and %s in segments of other streams", f.units.Bytes(f.otherStreams))
 	}
@@ -258,7 +258,7 @@ func (f *facts) pendingCause() (Cause, bool) {
 	return Cause{Kind: "pending_frees", Bytes: maybe.Known(f.pending),
 		Main: f.short() > 0 && f.enough(f.pending),
 		Text: fmt.Sprintf(
-			"%s are freed but wait for another stream (record_stream)", f.units.Bytes(f.pending))}, true
+			"%s is freed but waits for another stream (record_stream)", f.units.Bytes(f.pending))}, true
 }
 
 func (f *facts) outsideCause() (Cause, bool) {
@@ -276,7 +276,7 @@ func (f *facts) outsideCause() (Cause, bool) {
 	return Cause{Kind: "outside_pytorch", Bytes: maybe.Known(n),
 		Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity,
 		Text: fmt.Sprintf(
-			"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, "+
+			"%s of the device's %s is neither reserved by this process nor free: CUDA context, NCCL, "+
 				"other processes",
 			f.units.Bytes(n), f.units.Bytes(f.capacity))}, true
 }
@@ -288,7 +288,7 @@ func (f *facts) roundingCause() (Cause, bool) {
 	return Cause{Kind: "rounding", Bytes: maybe.Known(f.internal),
 			Main: f.short() > 0 && f.enough(f.internal),
 			Text: fmt.Sprintf(
-				"%s were given beyond what was asked for, by rounding block sizes up",
+				"rounding block sizes up takes %s",
 				f.units.Bytes(f.internal))},
 		true
 }
