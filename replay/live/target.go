@@ -154,7 +154,8 @@ func (t *Target) Run(
 	if err != nil {
 		return m, err
 	}
-	usedBefore := t.process(ctx, p, 0, before)
+	m.KeepAllBefore, _ = spread(before)
+	m.WorkBefore, m.ProcessBefore = work(before), t.process(ctx, p, 0, before)
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
@@ -164,43 +165,14 @@ func (t *Target) Run(
 		return m, err
 	}
 	defer t.takeOff(ctx, &err)
-	with, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
-	if err != nil {
+	if err := t.measure(ctx, &m, p, pl, number); err != nil {
 		return m, err
 	}
-	m.KeepAllBefore, _ = spread(before)
-	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
-	m.Process, m.ProcessBefore = t.process(ctx, p, number, with), usedBefore
-	for _, s := range with {
-		m.Reserved = max(m.Reserved, s.Reserved.Or(0))
-	}
-	m.PinnedPeak = slab(p, pl)
-	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
-		return m, err
-	}
-	moved(&m, with)
-	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
 	tell("describe")
-	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
-		return m, err
-	}
-	if m.Allocated = t.pool == nil; m.Allocated {
-		m.PeakLive = m.Footprint
-	} else {
-		m.PeakLive, _ = pl.PeakLive()
-	}
-	if m.Process > 0 && m.ProcessBefore > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan",
-			timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
-	}
-	if n := with[len(with)-1].Missed; n > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", n,
-			t.missed()))
-	}
-	if err := t.countLarger(&m, p, pl, number); err != nil {
+	if err := t.weigh(ctx, &m, p, pl, number); err != nil {
 		return m, err
 	}
 	if err := fits(m.Footprint, o.Cap, true); err != nil {
@@ -221,6 +193,52 @@ func (t *Target) Run(
 	m.WorkAfter = work(after)
 	m.Elapsed = time.Since(began)
 	return m, nil
+}
+
+// measure times the steps under the plan of a number, and fills in what they report. A plan that costs more
+// than it may is an error.
+func (t *Target) measure(
+	ctx context.Context, m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64,
+) error {
+	steps, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	if err != nil {
+		return err
+	}
+	timed := steps[t.opt.Warm:]
+	m.StepTime, m.StepP95 = spread(timed)
+	m.Work, m.Process = work(timed), t.process(ctx, p, number, steps)
+	for _, s := range steps {
+		m.Reserved = max(m.Reserved, s.Reserved.Or(0))
+	}
+	m.PinnedPeak = slab(p, pl)
+	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
+		return err
+	}
+	moved(m, steps)
+	if m.Process > 0 && m.ProcessBefore > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan",
+			timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
+	}
+	if n := steps[len(steps)-1].Missed; n > 0 {
+		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", n,
+			t.missed()))
+	}
+	return nil
+}
+
+// weigh describes a step under the plan of a number, and fills in what that and the largest step so far hold.
+func (t *Target) weigh(
+	ctx context.Context, m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64,
+) (err error) {
+	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
+		return err
+	}
+	if m.Allocated = t.pool == nil; m.Allocated {
+		m.PeakLive = m.Footprint
+	} else {
+		m.PeakLive, _ = pl.PeakLive()
+	}
+	return t.countLarger(m, p, pl, number)
 }
 
 // moved fills in what the steps of a plan moved and reran, taken from the last of them, and whether what

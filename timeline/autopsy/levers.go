@@ -34,6 +34,19 @@ type leverCase struct {
 	tried []Change // what the current lever asked saves for
 }
 
+func newLeverCase(ctx context.Context, d *timeline.Device, a *Result, f *facts) *leverCase {
+	c := &leverCase{d: d, ctx: ctx, a: a, f: f, live: d.LiveAt(a.At, nil)}
+	for _, id := range c.live {
+		c.total += d.Allocs.Rounded[id]
+		c.by[d.Allocs.Category[id]] += d.Allocs.Rounded[id]
+		c.rough = c.rough || d.Allocs.Inferred[id]
+		if c.ofBatch(id) {
+			c.batch += d.Allocs.Rounded[id]
+		}
+	}
+	return c
+}
+
 // ofBatch reports whether a block scales with the batch: activations, inputs, and keys and values that the
 // model allocates while it runs. A server allocates them before, as many as there is room for.
 func (c *leverCase) ofBatch(a timeline.AllocID) bool {
@@ -63,15 +76,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if d.Info.Kind == traces.DeviceArena || !d.Timeline().Trace.OfPyTorch() {
 		return nil, nil
 	}
-	c := &leverCase{d: d, ctx: ctx, a: a, f: f, live: d.LiveAt(a.At, nil)}
-	for _, id := range c.live {
-		c.total += d.Allocs.Rounded[id]
-		c.by[d.Allocs.Category[id]] += d.Allocs.Rounded[id]
-		c.rough = c.rough || d.Allocs.Inferred[id]
-		if c.ofBatch(id) {
-			c.batch += d.Allocs.Rounded[id]
-		}
-	}
+	c := newLeverCase(ctx, d, a, f)
 	all := []Lever{}
 	for _, lever := range []func(*leverCase) (Lever, bool){
 		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
