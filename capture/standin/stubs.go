@@ -33,6 +33,25 @@ const (
 	programs   = 4
 )
 
+// firstSymbol is the number of the first stub: symbol 0 is none, 1 is standin_missing, which the library takes
+// from the stand-in.
+const firstSymbol = 2
+
+// stubFile is the shared library: what is in it, where that lies in the file, and the file's bytes so far. Its
+// first segment is read and executed, the second written.
+type stubFile struct {
+	stubs   []stub
+	names   []uint32 // of the stubs, in text
+	missing uint32   // standin_missing's name
+	text    []byte   // names, each ended by a zero
+	dynamic []elf.Dyn64
+
+	hashAt, symAt, textAt, relaAt, codeAt, codeEnd int
+	dynamicAt, slotAt, end                         int // slotAt is for standin_missing's address
+
+	out []byte
+}
+
 // stubLibrary returns a shared library for Linux on amd64 with the stubs, each of which reports its name to
 // standin_missing, and with standin_cuda_version. Names must differ; the error says that there are too many.
 func stubLibrary(cuda int, stubs []stub) ([]byte, error) {
@@ -40,106 +59,126 @@ func stubLibrary(cuda int, stubs []stub) ([]byte, error) {
 	if len(all) > 1<<20 {
 		return nil, errors.New("PyTorch's libraries name more than a million functions of NVIDIA's")
 	}
-	// Names. Symbol 0 is none, 1 is the one that the library takes from the stand-in.
-	text := []byte{0}
-	put := func(name string) uint32 {
-		at := len(text)
-		text = append(append(text, name...), 0)
+	f := layOutStubs(all)
+	f.out = make([]byte, f.end)
+	sections, sectionNames := stubSections(f.end, map[string][2]int{
+		".dynsym": {f.symAt, f.symbols() * symSize}, ".dynstr": {f.textAt, len(f.text)},
+		".hash": {f.hashAt, 4 * (2 + 2*f.symbols())}, ".text": {f.codeAt, f.codeEnd - f.codeAt},
+		".dynamic": {f.dynamicAt, 16 * len(f.dynamic)}})
+	sectionsAt := align(f.end+len(sectionNames), 8)
+	f.writeHeader(sectionsAt, len(sections))
+	f.writeSymbols()
+	f.writeCode()
+	f.put(f.textAt, f.text)
+	f.put(f.relaAt, elf.Rela64{Off: uint64(f.slotAt), Info: elf.R_INFO(1, uint32(elf.R_X86_64_GLOB_DAT))})
+	f.put(f.dynamicAt, f.dynamic)
+
+	// Sections are for linkers and debuggers. The stand-in is linked with this library, and g++ finds its
+	// symbols through them.
+	out := append(append(f.out, sectionNames...), make([]byte, sectionsAt-f.end-len(sectionNames))...)
+	var b bytes.Buffer
+	binary.Write(&b, binary.LittleEndian, sections)
+	return append(out, b.Bytes()...), nil
+}
+
+// layOutStubs decides where everything lies.
+func layOutStubs(stubs []stub) *stubFile {
+	f := &stubFile{stubs: stubs, text: []byte{0}}
+	named := func(name string) uint32 {
+		at := len(f.text)
+		f.text = append(append(f.text, name...), 0)
 		return uint32(at)
 	}
-	soname, missing := put(stubsName), put("standin_missing")
-	names := make([]uint32, len(all))
-	for i, s := range all {
-		names[i] = put(s.name)
+	soname := named(stubsName)
+	f.missing = named("standin_missing")
+	for _, s := range stubs {
+		f.names = append(f.names, named(s.name))
 	}
-	const firstSymbol = 2
-	// Places. The first segment is read and executed, the second written.
-	count := firstSymbol + len(all)
-	hashAt := headerSize + programs*progSize
-	symAt := align(hashAt+4*(2+2*count), 8)
-	textAt := symAt + count*symSize
-	relaAt := align(textAt+len(text), 8)
-	codeAt := align(relaAt+relaSize, codeSize)
-	codeEnd := codeAt + len(all)*codeSize
-	dynamicAt := align(codeEnd, pageSize)
-	dynamic := []elf.Dyn64{
+	f.hashAt = headerSize + programs*progSize
+	f.symAt = align(f.hashAt+4*(2+2*f.symbols()), 8)
+	f.textAt = f.symAt + f.symbols()*symSize
+	f.relaAt = align(f.textAt+len(f.text), 8)
+	f.codeAt = align(f.relaAt+relaSize, codeSize)
+	f.codeEnd = f.codeAt + len(stubs)*codeSize
+	f.dynamicAt = align(f.codeEnd, pageSize)
+	f.dynamic = []elf.Dyn64{
 		{Tag: int64(elf.DT_SONAME), Val: uint64(soname)},
-		{Tag: int64(elf.DT_HASH), Val: uint64(hashAt)},
-		{Tag: int64(elf.DT_SYMTAB), Val: uint64(symAt)},
+		{Tag: int64(elf.DT_HASH), Val: uint64(f.hashAt)},
+		{Tag: int64(elf.DT_SYMTAB), Val: uint64(f.symAt)},
 		{Tag: int64(elf.DT_SYMENT), Val: symSize},
-		{Tag: int64(elf.DT_STRTAB), Val: uint64(textAt)},
-		{Tag: int64(elf.DT_STRSZ), Val: uint64(len(text))},
-		{Tag: int64(elf.DT_RELA), Val: uint64(relaAt)},
+		{Tag: int64(elf.DT_STRTAB), Val: uint64(f.textAt)},
+		{Tag: int64(elf.DT_STRSZ), Val: uint64(len(f.text))},
+		{Tag: int64(elf.DT_RELA), Val: uint64(f.relaAt)},
 		{Tag: int64(elf.DT_RELASZ), Val: relaSize},
 		{Tag: int64(elf.DT_RELAENT), Val: relaSize},
 		{Tag: int64(elf.DT_NULL)},
 	}
-	slotAt := dynamicAt + 16*len(dynamic) // standin_missing's address
-	end := slotAt + 8
+	f.slotAt = f.dynamicAt + 16*len(f.dynamic)
+	f.end = f.slotAt + 8
+	return f
+}
 
-	out := make([]byte, dynamicAt, end)
-	at := func(offset int, parts ...any) {
-		var b bytes.Buffer
-		for _, p := range parts {
-			binary.Write(&b, binary.LittleEndian, p) // fixed sizes into memory
-		}
-		copy(out[offset:], b.Bytes())
+// symbols is how many symbols there are.
+func (f *stubFile) symbols() int { return firstSymbol + len(f.stubs) }
+
+// put writes values of fixed sizes at an offset of the file.
+func (f *stubFile) put(offset int, parts ...any) {
+	var b bytes.Buffer
+	for _, p := range parts {
+		binary.Write(&b, binary.LittleEndian, p) // fixed sizes into memory
 	}
+	copy(f.out[offset:], b.Bytes())
+}
+
+// writeHeader writes the file's header and those of its segments.
+func (f *stubFile) writeHeader(sectionsAt, sections int) {
+	header := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
+		Phoff: headerSize, Ehsize: headerSize, Phentsize: progSize, Phnum: programs,
+		Shoff:     uint64(sectionsAt),
+		Shentsize: 64, Shnum: uint16(sections), Shstrndx: uint16(sections - 1)}
+	copy(header.Ident[:], elf.ELFMAG)
+	header.Ident[elf.EI_CLASS] = byte(elf.ELFCLASS64)
+	header.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
+	header.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
 	segment := func(kind elf.ProgType, flags elf.ProgFlag, from, to, alignment int) elf.Prog64 {
 		return elf.Prog64{Type: uint32(kind), Flags: uint32(flags), Off: uint64(from), Vaddr: uint64(from),
 			Paddr: uint64(from), Filesz: uint64(to - from), Memsz: uint64(to - from),
 			Align: uint64(alignment)}
 	}
-	// Sections are for linkers and debuggers. The stand-in is linked with this library, and g++ finds its
-	// symbols through them.
-	sections, sectionNames := stubSections(end, map[string][2]int{".dynsym": {symAt, count * symSize},
-		".dynstr": {textAt, len(text)}, ".hash": {hashAt, 4 * (2 + 2*count)},
-		".text":    {codeAt, codeEnd - codeAt},
-		".dynamic": {dynamicAt, 16 * len(dynamic)}})
-	sectionsAt := align(end+len(sectionNames), 8)
-	header := elf.Header64{Type: uint16(elf.ET_DYN), Machine: uint16(elf.EM_X86_64), Version: 1,
-		Phoff: headerSize, Ehsize: headerSize, Phentsize: progSize, Phnum: programs,
-		Shoff:     uint64(sectionsAt),
-		Shentsize: 64, Shnum: uint16(len(sections)), Shstrndx: uint16(len(sections) - 1)}
-	copy(header.Ident[:], elf.ELFMAG)
-	header.Ident[elf.EI_CLASS] = byte(elf.ELFCLASS64)
-	header.Ident[elf.EI_DATA] = byte(elf.ELFDATA2LSB)
-	header.Ident[elf.EI_VERSION] = byte(elf.EV_CURRENT)
-	at(0, header, segment(elf.PT_LOAD, elf.PF_R|elf.PF_X, 0, codeEnd, pageSize),
-		segment(elf.PT_LOAD, elf.PF_R|elf.PF_W, dynamicAt, end, pageSize),
-		segment(elf.PT_DYNAMIC, elf.PF_R|elf.PF_W, dynamicAt, slotAt, 8),
+	f.put(0, header, segment(elf.PT_LOAD, elf.PF_R|elf.PF_X, 0, f.codeEnd, pageSize),
+		segment(elf.PT_LOAD, elf.PF_R|elf.PF_W, f.dynamicAt, f.end, pageSize),
+		segment(elf.PT_DYNAMIC, elf.PF_R|elf.PF_W, f.dynamicAt, f.slotAt, 8),
 		segment(elf.PT_GNU_STACK, elf.PF_R|elf.PF_W, 0, 0, 16))
+}
 
+// writeSymbols writes the table of symbols and the hash table over it.
+func (f *stubFile) writeSymbols() {
+	count := f.symbols()
 	buckets, chains := make([]uint32, count), make([]uint32, count)
 	symbols := make([]elf.Sym64, count)
-	symbols[1] = elf.Sym64{Name: missing, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)}
-	for i, s := range all {
+	symbols[1] = elf.Sym64{Name: f.missing, Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC)}
+	for i, s := range f.stubs {
 		n := firstSymbol + i
-		code := codeAt + i*codeSize
-		symbols[n] = elf.Sym64{Name: names[i], Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC),
-			Shndx: textSection, Value: uint64(code), Size: codeSize}
+		symbols[n] = elf.Sym64{Name: f.names[i], Info: elf.ST_INFO(elf.STB_GLOBAL, elf.STT_FUNC),
+			Shndx: textSection, Value: uint64(f.codeAt + i*codeSize), Size: codeSize}
 		bucket := &buckets[symbolHash(s.name)%uint32(count)]
 		chains[n], *bucket = *bucket, uint32(n)
-		if i == 0 { // mov eax, version; ret
-			at(code, byte(0xb8), int32(s.answer), byte(0xc3))
-			continue
-		}
-		at(code,
-			[]byte{0x48, 0x83, 0xec, 0x08},                                   // sub rsp, 8
-			[]byte{0x48, 0x8d, 0x3d}, int32(textAt+int(names[i])-(code+4+7)), // lea rdi, name
-			[]byte{0xff, 0x15}, int32(slotAt-(code+4+7+6)), // call [slot]
+	}
+	f.put(f.hashAt, []uint32{uint32(count), uint32(count)}, buckets, chains)
+	f.put(f.symAt, symbols)
+}
+
+// writeCode writes the instructions of the stubs. The first only returns its answer.
+func (f *stubFile) writeCode() {
+	f.put(f.codeAt, byte(0xb8), int32(f.stubs[0].answer), byte(0xc3)) // mov eax, answer; ret
+	for i, s := range f.stubs[1:] {
+		code := f.codeAt + (i+1)*codeSize
+		f.put(code,
+			[]byte{0x48, 0x83, 0xec, 0x08},                                         // sub rsp, 8
+			[]byte{0x48, 0x8d, 0x3d}, int32(f.textAt+int(f.names[i+1])-(code+4+7)), // lea rdi, name
+			[]byte{0xff, 0x15}, int32(f.slotAt-(code+4+7+6)), // call [slot]
 			byte(0xb8), int32(s.answer), []byte{0x48, 0x83, 0xc4, 0x08}, byte(0xc3)) // answer, ret
 	}
-	at(hashAt, []uint32{uint32(count), uint32(count)}, buckets, chains)
-	at(symAt, symbols)
-	at(textAt, text)
-	at(relaAt, elf.Rela64{Off: uint64(slotAt), Info: elf.R_INFO(1, uint32(elf.R_X86_64_GLOB_DAT))})
-	out = out[:end]
-	at(dynamicAt, dynamic)
-	out = append(append(out, sectionNames...), make([]byte, sectionsAt-end-len(sectionNames))...)
-	var b bytes.Buffer
-	binary.Write(&b, binary.LittleEndian, sections)
-	return append(out, b.Bytes()...), nil
 }
 
 // textSection is the number of the section that symbols lie in.
