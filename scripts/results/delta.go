@@ -59,6 +59,24 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 // largestManagers are the managers of the table of largest batches, the baseline first.
 var largestManagers = []string{"caching", "vdnn-all", "vdnn-dyn", "capuchin", "delta", "home"}
 
+// Networks of the table of largest batches, and how much larger the paper's batches are.
+var (
+	largestNetworks = []string{"ResNet-50", "ResNet-101", "VGG-16", "GoogLeNet"}
+	largestOfPaper  = map[string]float64{"ResNet-50": 2.04, "ResNet-101": 2.25}
+)
+
+// largestBatches is a row of the table: the largest batch of the caching allocator, and those of
+// largestManagers with their figures, nil where no batch fits.
+type largestBatches struct {
+	network string
+	base    int
+	batches []int
+	at      []*figure
+}
+
+// of returns the largest batch of a manager.
+func (r *largestBatches) of(manager string) int { return r.batches[slices.Index(largestManagers, manager)] }
+
 // largest finds the largest batch of each manager.
 func (b *bench) largest(ctx context.Context, p *page) error {
 	p.heading(3, "Largest batch")
@@ -66,77 +84,21 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 	if err != nil {
 		return err
 	}
-	nets := []string{"ResNet-50", "ResNet-101", "VGG-16", "GoogLeNet"}
-	type answer struct {
-		batch int
-		at    *figure
-	}
-	answers := make([]answer, len(nets)*len(largestManagers))
-	units := make([]int, len(nets))
-	for i, net := range nets {
-		if units[i], err = batch.MaxBatch(ctx, func(n int) (*plan.Problem, error) { return lean(net, n, hw) },
-			b.fits(ctx, "caching", hw.MemoryBytes)); err != nil {
-			return err
-		}
-	}
-	err = each(ctx, len(answers), func(i int) error {
-		net, name := i/len(largestManagers), largestManagers[i%len(largestManagers)]
-		base := units[net]
-		unit := max(1, base/16)
-		made := func(n int) (*plan.Problem, error) { return lean(nets[net], n, hw) }
-		found := base
-		if name != "caching" {
-			k, err := batch.MaxBatch(ctx, func(k int) (*plan.Problem, error) { return made(k * unit) },
-				b.fits(ctx, name, hw.MemoryBytes))
-			if err != nil {
-				return err
-			}
-			found = k * unit
-		}
-		if found == 0 {
-			return nil
-		}
-		problem, err := made(found)
-		if err != nil {
-			return err
-		}
-		f, err := b.measure(ctx, problem, name, hw.MemoryBytes, 0, false)
-		answers[i] = answer{found, f}
-		b.tell("largest batch of %s with %s: %d", nets[net], name, found)
-		return err
-	})
+	found, err := b.largestBatches(ctx, hw)
 	if err != nil {
 		return err
 	}
 	var rows [][]string
-	paper := map[string]float64{"ResNet-50": 2.04, "ResNet-101": 2.25}
 	var verdicts []string
-	home, capuchin := slices.Index(largestManagers, "home"), slices.Index(largestManagers, "capuchin")
-	for i, net := range nets {
-		row := []string{net}
-		b.overPyTorch = max(b.overPyTorch,
-			float64(answers[i*len(largestManagers)+home].batch)/float64(units[i]))
-		b.overCapuchin = max(b.overCapuchin,
-			float64(answers[i*len(largestManagers)+home].batch)/float64(max(1,
-				answers[i*len(largestManagers)+capuchin].batch)))
-		for k, name := range largestManagers {
-			a := answers[i*len(largestManagers)+k]
-			ratio := float64(a.batch) / float64(units[i])
-			cell := fmt.Sprint(a.batch)
-			if k > 0 {
-				cell = fmt.Sprintf("%d (%.2fx), %s", a.batch, ratio, a.at.cell())
-			}
-			row = append(row, cell)
-			if want := paper[net]; name == "delta" && want > 0 {
-				verdicts = append(verdicts,
-					fmt.Sprintf("%.2fx %s for %s (%.2fx)", want, reached(ratio >= want), net, ratio))
-			}
+	for _, r := range found {
+		b.overPyTorch = max(b.overPyTorch, float64(r.of("home"))/float64(r.base))
+		b.overCapuchin = max(b.overCapuchin, float64(r.of("home"))/float64(max(1, r.of("capuchin"))))
+		if want, ratio := largestOfPaper[r.network], float64(r.of("delta"))/float64(r.base); want > 0 {
+			verdicts = append(verdicts,
+				fmt.Sprintf("%.2fx %s for %s (%.2fx)", want, reached(ratio >= want), r.network, ratio))
 		}
-		top := 0
-		for k := range largestManagers {
-			top = max(top, answers[i*len(largestManagers)+k].batch)
-		}
-		problem, err := lean(net, top, hw)
+		top := slices.Max(r.batches)
+		problem, err := lean(r.network, top, hw)
 		if err != nil {
 			return err
 		}
@@ -144,7 +106,7 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		if err != nil {
 			return err
 		}
-		rows = append(rows, append(row, fmt.Sprintf("%d, %s", top, mine.cell())))
+		rows = append(rows, append(r.cells(), fmt.Sprintf("%d, %s", top, mine.cell())))
 	}
 	p.table(append(append([]string{"network"}, largestManagers...), "joint at the largest of these"), rows)
 	p.para("Within 16 GiB, with nothing reserved for a context. Each cell shows the largest batch whose "+
@@ -152,7 +114,57 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		"that batch with unlimited memory. Batches after the first column are multiples of a sixteenth "+
 		"of the caching allocator's. DELTA's %s: on another GPU and at another speed for that batch, "+
 		"which the abstract does not give, so this neither confirms nor refutes the paper.", some(verdicts))
-	return b.multiples(ctx, p, units[:2], hw)
+	return b.multiples(ctx, p, []int{found[0].base, found[1].base}, hw)
+}
+
+// largestBatches searches for the largest batch of each network under each manager.
+func (b *bench) largestBatches(ctx context.Context, hw plan.Hardware) ([]largestBatches, error) {
+	found := make([]largestBatches, len(largestNetworks))
+	for i, net := range largestNetworks {
+		base, err := batch.MaxBatch(ctx, func(n int) (*plan.Problem, error) { return lean(net, n, hw) },
+			b.fits(ctx, "caching", hw.MemoryBytes))
+		if err != nil {
+			return nil, err
+		}
+		found[i] = largestBatches{network: net, base: base, batches: make([]int, len(largestManagers)),
+			at: make([]*figure, len(largestManagers))}
+	}
+	return found, each(ctx, len(found)*len(largestManagers), func(i int) error {
+		r, m := &found[i/len(largestManagers)], i%len(largestManagers)
+		name := largestManagers[m]
+		made := func(n int) (*plan.Problem, error) { return lean(r.network, n, hw) }
+		n := r.base
+		if name != "caching" {
+			unit := max(1, r.base/16)
+			k, err := batch.MaxBatch(ctx, func(k int) (*plan.Problem, error) { return made(k * unit) },
+				b.fits(ctx, name, hw.MemoryBytes))
+			if err != nil {
+				return err
+			}
+			n = k * unit
+		}
+		if n == 0 {
+			return nil
+		}
+		problem, err := made(n)
+		if err != nil {
+			return err
+		}
+		r.batches[m] = n
+		r.at[m], err = b.measure(ctx, problem, name, hw.MemoryBytes, 0, false)
+		b.tell("largest batch of %s with %s: %d", r.network, name, n)
+		return err
+	})
+}
+
+// cells are the network and what each manager reached.
+func (r *largestBatches) cells() []string {
+	row := []string{r.network, fmt.Sprint(r.batches[0])}
+	for k := 1; k < len(r.batches); k++ {
+		row = append(row, fmt.Sprintf("%d (%.2fx), %s", r.batches[k], float64(r.batches[k])/float64(r.base),
+			r.at[k].cell()))
+	}
+	return row
 }
 
 // multiples writes what the paper's multiples of the caching allocator's batch cost.

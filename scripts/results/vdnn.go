@@ -119,6 +119,19 @@ func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, stat
 // floor is the least that any plan of a problem needs.
 func floor(p *plan.Problem) int64 { return p.MustReside().Total() }
 
+// What is not known about the machine of vDNN's paper, and the managers that are measured for each.
+var (
+	titanLinks    = []float64{8e9, 10e9, 12.8e9}                // bytes per second
+	titanShares   = []float64{0.45, 0.55, 0.65, 0.75, 0.85}     // of the peak arithmetic
+	titanManagers = []string{"vdnn-dyn", "vdnn-all", jointName} // joint at the preset alone
+)
+
+// The preset's place in titanLinks and titanShares.
+const titanPreset = 2
+
+// titanFigures are the managers' figures by link and share, nil where one is not measured.
+type titanFigures [][][]*figure
+
 // titan writes VGG-16 at batch 256 within 12 GB, for several links and speeds of arithmetic.
 func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 	p.heading(3, "VGG-16 at batch 256 in 12 GB")
@@ -131,7 +144,6 @@ func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 		return err
 	}
 	fast, slim := networks.StaticFootprint(made), networks.StaticFootprint(small)
-	budget := 12*gibi + fast.State
 	p.para("Paper: 28 GB static, 12 GB with 18 %% loss. Static allocation here: %s with fast algorithms, "+
 		"%s with memory-optimal ones. The budget is 12 GiB for what vDNN accounts for, plus %s of "+
 		"optimizer state, which it does not mention. *loss* is one minus the ratio of two step "+
@@ -141,68 +153,93 @@ func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 		"out the cost of the slower algorithms in our model; and, at the preset, joint against fast "+
 		"ones.",
 		gib(fast.Total()), gib(slim.Total()), gib(fast.State))
-	links, shares := []float64{8e9, 10e9, 12.8e9}, []float64{0.45, 0.55, 0.65, 0.75, 0.85}
-	names := []string{"vdnn-dyn", "vdnn-all", jointName}
-	got := make([]*figure, len(links)*len(shares)*len(names))
-	err = each(ctx, len(got), func(i int) error {
-		name, k := names[i%len(names)], i/len(names)
-		h := hw
-		h.D2H.BytesPerSecond, h.H2D.BytesPerSecond = links[k/len(shares)], links[k/len(shares)]
-		h.FlopsPerSecond = hw.FlopsPerSecond / 0.65 * shares[k%len(shares)]
-		make := network
-		if name == "vdnn-all" {
-			make = lean
-		}
-		problem, err := caffe(make("VGG-16", 256, h))
-		if err != nil {
-			return err
-		}
-		if at := k/len(shares) == 2 && k%len(shares) == 2; name != jointName || at {
-			got[i], err = b.measure(ctx, problem, name, budget, 0, false)
-		}
-		return err
-	})
+	got, err := b.measureTitan(ctx, hw, 12*gibi+fast.State)
 	if err != nil {
 		return err
 	}
-	header := []string{"loss"}
-	for _, s := range shares {
-		header = append(header, fmt.Sprintf("%.0f %% of peak arithmetic", s*100))
-	}
-	var rows [][]string
-	low, high := [2]float64{1, 1}, [2]float64{}
-	for l, link := range links {
-		row := []string{fmt.Sprintf("%.1f GB/s", link/1e9)}
-		for s := range shares {
-			i := (l*len(shares) + s) * len(names)
-			cell := loss(got[i]) + "; " + loss(got[i+1])
-			if got[i+2] != nil {
-				cell += "; joint " + loss(got[i+2])
-			}
-			row = append(row, cell)
-			for k := range low {
-				if f := got[i+k]; f.fits {
-					low[k], high[k] = min(low[k], 1-1/(1+f.Overhead)), max(high[k], 1-1/(1+f.Overhead))
-				}
-			}
-		}
-		rows = append(rows, row)
-	}
-	p.table(header, rows)
-	dyn, all := got[(2*len(shares)+2)*len(names)], got[(2*len(shares)+2)*len(names)+1]
+	got.table(p)
+	dyn, all := got[titanPreset][titanPreset][0], got[titanPreset][titanPreset][1]
 	if !dyn.fits || !all.fits {
 		p.para("Not reached: at the preset a plan does not fit (vdnn-dyn %s, vdnn-all %s).", dyn.cell(),
 			all.cell())
 		return nil
 	}
+	lowDyn, highDyn := got.losses(0)
+	lowAll, highAll := got.losses(1)
 	p.para("Training within 12 GiB: %s (footprint %s at the preset, optimizer state included). The loss "+
 		"of 18 %% lies %s the band of vdnn-dyn against fast algorithms, %s to %s, and %s that of "+
 		"vdnn-all against memory-optimal ones, %s to %s. At the preset vdnn-all's compute waits %s of a "+
 		"step of %s, with %s copied out and %s in.", reached(dyn.fits), gib(dyn.Measurement.Footprint),
-		within(0.18, low[0], high[0]), percent(low[0]), percent(high[0]), within(0.18, low[1], high[1]),
-		percent(low[1]), percent(high[1]), ms(all.Measurement.Stall), ms(all.Measurement.StepTime),
+		within(0.18, lowDyn, highDyn), percent(lowDyn), percent(highDyn),
+		within(0.18, lowAll, highAll), percent(lowAll), percent(highAll),
+		ms(all.Measurement.Stall), ms(all.Measurement.StepTime),
 		gib(all.Measurement.SwappedOut), gib(all.Measurement.SwappedIn))
 	return nil
+}
+
+// measureTitan measures the managers at every link and share.
+func (b *bench) measureTitan(ctx context.Context, hw plan.Hardware, budget int64) (titanFigures, error) {
+	got := make(titanFigures, len(titanLinks))
+	for l := range got {
+		got[l] = make([][]*figure, len(titanShares))
+		for s := range got[l] {
+			got[l][s] = make([]*figure, len(titanManagers))
+		}
+	}
+	err := each(ctx, len(titanLinks)*len(titanShares)*len(titanManagers), func(i int) error {
+		m, s := i%len(titanManagers), i/len(titanManagers)%len(titanShares)
+		l := i / len(titanManagers) / len(titanShares)
+		h, name := hw, titanManagers[m]
+		h.D2H.BytesPerSecond, h.H2D.BytesPerSecond = titanLinks[l], titanLinks[l]
+		h.FlopsPerSecond = hw.FlopsPerSecond / titanShares[titanPreset] * titanShares[s]
+		made := network
+		if name == "vdnn-all" {
+			made = lean
+		}
+		problem, err := caffe(made("VGG-16", 256, h))
+		if err != nil {
+			return err
+		}
+		if atPreset := l == titanPreset && s == titanPreset; name != jointName || atPreset {
+			got[l][s][m], err = b.measure(ctx, problem, name, budget, 0, false)
+		}
+		return err
+	})
+	return got, err
+}
+
+// table writes the losses, a row for each link.
+func (t titanFigures) table(p *page) {
+	header := []string{"loss"}
+	for _, s := range titanShares {
+		header = append(header, fmt.Sprintf("%.0f %% of peak arithmetic", s*100))
+	}
+	var rows [][]string
+	for l, link := range titanLinks {
+		row := []string{fmt.Sprintf("%.1f GB/s", link/1e9)}
+		for _, f := range t[l] {
+			cell := loss(f[0]) + "; " + loss(f[1])
+			if f[2] != nil {
+				cell += "; joint " + loss(f[2])
+			}
+			row = append(row, cell)
+		}
+		rows = append(rows, row)
+	}
+	p.table(header, rows)
+}
+
+// losses returns the smallest and the largest loss of a manager where its plan fits.
+func (t titanFigures) losses(manager int) (low, high float64) {
+	low = 1
+	for _, row := range t {
+		for _, f := range row {
+			if x := f[manager]; x.fits {
+				low, high = min(low, 1-1/(1+x.Overhead)), max(high, 1-1/(1+x.Overhead))
+			}
+		}
+	}
+	return low, high
 }
 
 func loss(f *figure) string {
