@@ -20,8 +20,55 @@ const (
 	graphBlocks   = 8
 )
 
+// history is a run up to the moment of an autopsy: its parts, which calls of the model kept a graph, and where
+// those came from that a backward followed.
+type history struct {
+	code
+	d     *timeline.Device
+	at    timeline.Moment
+	parts []steps.Part // those that begin at or before the moment
+	// trainedLines are the lines whose calls of the model a backward followed, trainedPaths the ways that
+	// these came: see pathOf.
+	trainedLines map[traces.FrameID]bool
+	trainedPaths [][]traces.FrameID
+	// graphs says of each part whether it is a call of the model that kept a graph: see keptGraph.
+	graphs []bool
+}
+
+// historyOf returns the history of a device up to a moment.
+func historyOf(d *timeline.Device, at timeline.Moment) history {
+	c := history{code: codeOf(d), d: d, at: at, trainedLines: map[traces.FrameID]bool{}}
+	all := steps.Parts(d)
+	c.parts = all[:steps.PartAt(all, at)+1]
+	c.graphs = make([]bool, len(c.parts))
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.Phase != traces.PhaseForward {
+			continue
+		}
+		c.graphs[i] = c.keptGraph(p)
+		if c.backwardFrees(p) {
+			if !c.trainedFrom(p) {
+				c.trainedPaths = append(c.trainedPaths, c.pathOf(p))
+			}
+			c.trainedLines[p.Caller] = true
+		}
+	}
+	return c
+}
+
+// lastOf returns the index of the last part of some phases, -1 for none.
+func (c *history) lastOf(phases ...traces.Phase) int {
+	for i := len(c.parts) - 1; i >= 0; i-- {
+		if slices.Contains(phases, c.parts[i].Phase) {
+			return i
+		}
+	}
+	return -1
+}
+
 // backwardFrees reports whether most of what a call left was freed by a backward.
-func (c *evidence) backwardFrees(p *steps.Part) bool {
+func (c *history) backwardFrees(p *steps.Part) bool {
 	return p.Frees >= 0 && p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward
 }
 
@@ -44,7 +91,7 @@ var differentiated = []string{"fisher", "grad", "hessian", "jacobian", "influenc
 
 // differentiates reports whether a function on a call's path has the name of one whose results are
 // differentiated.
-func (c *evidence) differentiates(p *steps.Part) bool {
+func (c *history) differentiates(p *steps.Part) bool {
 	return slices.ContainsFunc(c.pathOf(p), func(id traces.FrameID) bool {
 		fn, _, _ := c.d.Timeline().Places().FrameText(id)
 		fn = strings.ToLower(fn)
@@ -111,11 +158,11 @@ func namesLoss(name string) bool {
 // keptGraph reports whether a call of the model kept a graph: a backward freed what it left, or most of what
 // it made was live when it ended. A call without a graph leaves only its results; what its layers made is
 // gone by then.
-func (c *evidence) keptGraph(p *steps.Part) bool {
+func (c *history) keptGraph(p *steps.Part) bool {
 	if c.backwardFrees(p) {
 		return true
 	}
-	to := min(p.End, c.a.At)
+	to := min(p.End, c.at)
 	_, made := c.forwardBlocks(p.First, to, p.First)
 	left, bytes := c.forwardBlocks(p.First, to, to)
 	return len(left) >= graphBlocks && float64(bytes) >= keptByCall*float64(made)
@@ -124,7 +171,7 @@ func (c *evidence) keptGraph(p *steps.Part) bool {
 // graphless returns the call of the model from which a block comes if that call kept no graph, so that the
 // block cannot be part of one: the call that made it, or the last one before it, with no backward and no
 // optimizer step in between. It returns -1 if there is none, or the call kept a graph.
-func (c *evidence) graphless(id timeline.AllocID) int {
+func (c *history) graphless(id timeline.AllocID) int {
 	i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 	if i < 0 || c.parts[i].Phase != traces.PhaseForward || c.graphs[i] {
 		return -1

@@ -188,7 +188,8 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM {
 		return Lever{}, false
 	}
-	of := &evidence{code: codeOf(c.d), d: c.d, a: c.a, u: c.f.units, live: c.live}
+	of := &evidence{history: history{code: codeOf(c.d), d: c.d, at: c.a.At}, a: c.a, u: c.f.units,
+		live: c.live}
 	x, ok := scores(of)
 	if !ok {
 		return Lever{}, false

@@ -7,7 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
-	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -23,41 +22,16 @@ func codeOf(d *timeline.Device) code {
 
 // evidence is what every detector sees. Its methods are the facts that several causes share.
 type evidence struct {
-	code
-	d     *timeline.Device
+	history
 	a     *Result
 	u     timeline.Units
 	live  []timeline.AllocID // allocated at the moment
 	total int64              // their bytes
-	parts []steps.Part       // those that begin at or before the moment
-	// trainedLines are the lines whose calls of the model a backward followed, trainedPaths the ways that
-	// these came: see pathOf.
-	trainedLines map[traces.FrameID]bool
-	trainedPaths [][]traces.FrameID
-	// graphs says of each part whether it is a call of the model that kept a graph: see keptGraph.
-	graphs []bool
 }
 
 // evidenceOf returns what detectors see of a device at the moment of an autopsy.
 func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
-	c := &evidence{code: codeOf(d), d: d, a: a, u: u, live: d.LiveAt(a.At, nil),
-		trainedLines: map[traces.FrameID]bool{}}
-	all := steps.Parts(d)
-	c.parts = all[:steps.PartAt(all, a.At)+1]
-	c.graphs = make([]bool, len(c.parts))
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.Phase != traces.PhaseForward {
-			continue
-		}
-		c.graphs[i] = c.keptGraph(p)
-		if c.backwardFrees(p) {
-			if !c.trainedFrom(p) {
-				c.trainedPaths = append(c.trainedPaths, c.pathOf(p))
-			}
-			c.trainedLines[p.Caller] = true
-		}
-	}
+	c := &evidence{history: historyOf(d, a.At), a: a, u: u, live: d.LiveAt(a.At, nil)}
 	for _, id := range c.live {
 		c.total += d.Allocs.Rounded[id]
 	}
@@ -110,16 +84,6 @@ func (c *evidence) largest(blocks map[int32][]timeline.AllocID) (best int32, ok 
 		}
 	}
 	return best, ok
-}
-
-// lastOf returns the index of the last part of some phases, -1 for none.
-func (c *evidence) lastOf(phases ...traces.Phase) int {
-	for i := len(c.parts) - 1; i >= 0; i-- {
-		if slices.Contains(phases, c.parts[i].Phase) {
-			return i
-		}
-	}
-	return -1
 }
 
 // frameText returns the function and place of a frame, "" for none.

@@ -12,7 +12,7 @@ import (
 // stack from that one outward, its path.
 
 // pathOf returns the frames of a call from the line that calls the model outward.
-func (c *evidence) pathOf(p *steps.Part) []traces.FrameID {
+func (c *history) pathOf(p *steps.Part) []traces.FrameID {
 	id, end := c.d.AllocsIn(p.First, p.End)
 	if p.Caller < 0 || id == end || c.d.Allocs.Stack[id] < 0 {
 		return nil
@@ -25,7 +25,7 @@ func (c *evidence) pathOf(p *steps.Part) []traces.FrameID {
 }
 
 // trainedFrom reports whether a backward followed a call that came the same way.
-func (c *evidence) trainedFrom(p *steps.Part) bool {
+func (c *history) trainedFrom(p *steps.Part) bool {
 	path := c.pathOf(p)
 	return c.trainedLines[p.Caller] && (path == nil || slices.ContainsFunc(c.trainedPaths,
 		func(x []traces.FrameID) bool { return slices.Equal(x, path) }))
@@ -33,7 +33,7 @@ func (c *evidence) trainedFrom(p *steps.Part) bool {
 
 // ownLine returns the innermost line of a call's path that is on no trained path: where an evaluation calls
 // what the training calls, too. It is the line that calls the model if that differs.
-func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
+func (c *history) ownLine(p *steps.Part) traces.FrameID {
 	for _, id := range c.pathOf(p) {
 		on := func(x []traces.FrameID) bool { return slices.Contains(x, id) }
 		if c.ofUser(id) && !slices.ContainsFunc(c.trainedPaths, on) {
@@ -46,7 +46,7 @@ func (c *evidence) ownLine(p *steps.Part) traces.FrameID {
 // outside returns the innermost line of a call's path in another file than the line that calls the model, -1
 // for none: that is a method of the model, and the user's loop is elsewhere. What calls a module's own code
 // is not the user's: it runs or imports the program.
-func (c *evidence) outside(p *steps.Part) traces.FrameID {
+func (c *history) outside(p *steps.Part) traces.FrameID {
 	_, model, _ := c.d.Timeline().Places().FrameText(p.Caller)
 	for _, id := range c.pathOf(p) {
 		fn, file, _ := c.d.Timeline().Places().FrameText(id)
@@ -62,10 +62,10 @@ func (c *evidence) outside(p *steps.Part) traces.FrameID {
 
 // evaluating reports whether the function that a call came through says by its name that it evaluates: the
 // innermost whose name says anything.
-func (c *evidence) evaluating(p *steps.Part) bool { return c.namedMode(p) == modeEvaluation }
+func (c *history) evaluating(p *steps.Part) bool { return c.namedMode(p) == modeEvaluation }
 
 // namedMode returns the mode according to the innermost function on a call's path whose name says anything.
-func (c *evidence) namedMode(p *steps.Part) mode {
+func (c *history) namedMode(p *steps.Part) mode {
 	for _, id := range c.pathOf(p) {
 		if !c.ofUser(id) && id != p.Caller {
 			continue

@@ -30,7 +30,7 @@ var launchers = []string{"runpy.py", "<frozen runpy>"}
 
 // codeMode tells from the code on the way to a call of the model what the call is for: modeTraining if the
 // user's innermost function runs a backward pass, modeEvaluation if no file has to do with training.
-func (c *evidence) codeMode(p *steps.Part) mode {
+func (c *history) codeMode(p *steps.Part) mode {
 	way := c.pathOf(p)
 	innermost := slices.IndexFunc(way, c.ofUser)
 	if innermost < 0 {
@@ -65,7 +65,7 @@ func (c *evidence) codeMode(p *steps.Part) mode {
 }
 
 // file returns the text of one of the program's files.
-func (c *evidence) file(path string) (string, bool) {
+func (c *history) file(path string) (string, bool) {
 	code := c.d.Timeline().Trace.Code
 	if code == nil {
 		return "", false

@@ -98,7 +98,7 @@ func neverMade(c *evidence, pick func(timeline.AllocID) bool) []Change {
 
 // afterBackward returns the moment by which nothing needs what a step allocated at a moment: the end of the
 // next backward of the step, else the beginning of the next step; Never in a step under way.
-func (c *evidence) afterBackward(at timeline.Moment) timeline.Moment {
+func (c *history) afterBackward(at timeline.Moment) timeline.Moment {
 	began := false
 	for i := max(steps.PartAt(c.parts, at), 0); i < len(c.parts); i++ {
 		p := &c.parts[i]

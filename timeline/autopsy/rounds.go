@@ -19,7 +19,7 @@ type round struct {
 }
 
 // rounds returns the rounds up to the moment of the autopsy, in order, the one under way last.
-func (c *evidence) rounds() []round {
+func (c *history) rounds() []round {
 	var out []round
 	for i, p := range c.parts {
 		n := len(out)
@@ -56,7 +56,7 @@ func (c *evidence) rounds() []round {
 }
 
 // forwardBlocks returns what the forwards of [from, to) made inside the model and left until alive.
-func (c *evidence) forwardBlocks(from, to, alive timeline.Moment) (ids []timeline.AllocID, bytes int64) {
+func (c *history) forwardBlocks(from, to, alive timeline.Moment) (ids []timeline.AllocID, bytes int64) {
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
 		k := c.kinds.Of(c.d.Allocs.Stack[id])
