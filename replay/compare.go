@@ -185,52 +185,10 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager,
 	if c.Baseline, err = KeepAll(ctx, p, opt.Targets[0]); err != nil {
 		return nil, err
 	}
-	workers := opt.Parallel
-	if workers <= 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	results := make([][]Result, len(managers))
-	var mu sync.Mutex
-	update := func(u Progress) {
-		if opt.Update != nil {
-			mu.Lock()
-			defer mu.Unlock()
-			opt.Update(u)
-		}
-	}
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range min(workers, max(len(managers), 1)) {
-		wg.Go(func() {
-			for i := range next {
-				u := Progress{Index: i, Manager: managers[i].Info().Name, Began: time.Now()}
-				update(u)
-				results[i] = c.one(ctx, managers[i], opt, func(part, total int64) {
-					u.Part, u.Total = part, total
-					update(u)
-				}, func(gap float64) {
-					u.Gap, u.Bounded = gap, true
-					update(u)
-				})
-				u.Part, u.Total, u.Bounded, u.Gap = 0, 0, false, 0
-				u.Done, u.Results = true, results[i]
-				update(u)
-			}
-		})
-	}
-	for i := range managers {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
-	}
-	close(next)
-	wg.Wait()
-	for _, r := range results {
-		c.Results = append(c.Results, r...)
-	}
+	x := &contest{problem: p, net: c.Net, baseline: c.Baseline, opt: &opt}
+	c.Results = x.run(ctx, managers)
 	for _, d := range opt.Devices {
-		if c.Measure(ctx, d, update) != nil {
+		if c.Measure(ctx, d, x.tell) != nil {
 			break
 		}
 	}
@@ -271,11 +229,77 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 // evaluator lets planners measure candidates on the simulator.
 var evaluator = sim.Simulator{}
 
+// contest makes the results of a comparison: it plans with every manager, and measures the plans.
+type contest struct {
+	problem       *plan.Problem
+	net, baseline int64 // of the Comparison
+	opt           *Options
+
+	mu sync.Mutex // one Update at a time
+}
+
+// tell tells Options.Update, if there is one.
+func (x *contest) tell(u Progress) {
+	if x.opt.Update != nil {
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.opt.Update(u)
+	}
+}
+
+// run plans with all managers, some at a time, and returns their results in the managers' order: those so far
+// if the context is cancelled.
+func (x *contest) run(ctx context.Context, managers []plan.Manager) (all []Result) {
+	workers := x.opt.Parallel
+	if workers <= 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	results := make([][]Result, len(managers))
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range min(workers, max(len(managers), 1)) {
+		wg.Go(func() {
+			for i := range next {
+				results[i] = x.tracked(ctx, i, managers[i])
+			}
+		})
+	}
+	for i := range managers {
+		if ctx.Err() != nil {
+			break
+		}
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	for _, r := range results {
+		all = append(all, r...)
+	}
+	return all
+}
+
+// tracked plans with the manager at an index, and tells how far it is.
+func (x *contest) tracked(ctx context.Context, index int, m plan.Manager) []Result {
+	u := Progress{Index: index, Manager: m.Info().Name, Began: time.Now()}
+	x.tell(u)
+	results := x.one(ctx, m, func(part, total int64) {
+		u.Part, u.Total = part, total
+		x.tell(u)
+	}, func(gap float64) {
+		u.Gap, u.Bounded = gap, true
+		x.tell(u)
+	})
+	u.Part, u.Total, u.Bounded, u.Gap = 0, 0, false, 0
+	u.Done, u.Results = true, results
+	x.tell(u)
+	return results
+}
+
 // one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which
 // becomes its result and must not take down the others or the screen.
-func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64),
+func (x *contest) one(ctx context.Context, m plan.Manager, progress func(part, total int64),
 	near func(gap float64)) (results []Result) {
-	info := m.Info()
+	info, opt := m.Info(), x.opt
 	failed := func(reason string) []Result {
 		return []Result{{Info: info, Target: opt.Targets[0].Name(), Reason: reason}}
 	}
@@ -290,9 +314,9 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		limited, cancel = context.WithTimeout(ctx, opt.Limit)
 		defer cancel()
 	}
-	request := plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
+	request := plan.Request{Budget: x.net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
 		Progress: progress, Near: near}
-	pl, err := m.Plan(limited, c.Problem, request)
+	pl, err := m.Plan(limited, x.problem, request)
 	var unavailable *plan.Unavailable
 	switch {
 	case errors.As(err, &unavailable):
@@ -302,18 +326,18 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 	case err != nil:
 		return failed(err.Error())
 	}
-	results = c.measure(ctx, info, pl, opt)
+	results = x.measure(ctx, info, pl)
 	again := func(p *plan.Problem) (*plan.Plan, error) {
 		request.Near = nil // its bound is that of another problem
 		return m.Plan(limited, p, request)
 	}
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
-		switch eager, err := c.eager(ctx, pl, opt, again); {
+		switch eager, err := x.eager(ctx, pl, again); {
 		case err != nil:
 			results = append(results, Result{Info: info, Executor: plan.TorchEager,
 				Target: opt.Targets[0].Name(), Reason: err.Error()})
 		case eager != nil:
-			results = append(results, c.measure(ctx, info, eager, opt)...)
+			results = append(results, x.measure(ctx, info, eager)...)
 		}
 	}
 	return results
@@ -321,18 +345,18 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 
 // eager returns what eager PyTorch can run of a manager's plan. If that does not fit the budget, it has the
 // manager plan again for eager PyTorch alone, and takes the smaller of the two.
-func (c *Comparison) eager(
-	ctx context.Context, pl *plan.Plan, opt Options, again func(*plan.Problem) (*plan.Plan, error),
+func (x *contest) eager(
+	ctx context.Context, pl *plan.Plan, again func(*plan.Problem) (*plan.Plan, error),
 ) (*plan.Plan, error) {
-	part, err := opt.Eager(ctx, c.Problem, pl)
-	if err != nil || c.Net <= 0 || c.Problem.EagerOnly || part != nil && part.Footprint <= c.Net {
+	part, err := x.opt.Eager(ctx, x.problem, pl)
+	if err != nil || x.net <= 0 || x.problem.EagerOnly || part != nil && part.Footprint <= x.net {
 		return part, err
 	}
-	p := *c.Problem
+	p := *x.problem
 	p.EagerOnly = true
 	alone, err := again(&p)
 	if err == nil {
-		alone, err = opt.Eager(ctx, c.Problem, alone)
+		alone, err = x.opt.Eager(ctx, x.problem, alone)
 	}
 	if err != nil || alone == nil || part != nil && part.Footprint <= alone.Footprint {
 		return part, ctx.Err() // the first plan is worth showing
@@ -341,17 +365,17 @@ func (c *Comparison) eager(
 }
 
 // measure validates a plan and carries it out on every target.
-func (c *Comparison) measure(ctx context.Context, info plan.Info, pl *plan.Plan, opt Options) []Result {
+func (x *contest) measure(ctx context.Context, info plan.Info, pl *plan.Plan) []Result {
 	var out []Result
-	invalid := plan.Validate(c.Problem, pl)
-	for _, t := range opt.Targets {
+	invalid := plan.Validate(x.problem, pl)
+	for _, t := range x.opt.Targets {
 		r := Result{Info: info, Executor: pl.Executor, Target: t.Name(), Plan: pl, Valid: invalid == nil}
 		if invalid != nil {
 			r.Plan, r.Reason = nil, "its plan is not valid: "+invalid.Error()
 		} else {
-			c.carryOut(ctx, &r, t, nil)
-			if r.Available && c.Baseline > 0 {
-				r.Overhead = float64(r.Measurement.StepTime)/float64(c.Baseline) - 1
+			r.carryOut(ctx, x.problem, t, plan.RunOptions{Cap: x.net})
+			if r.Available && x.baseline > 0 {
+				r.Overhead = float64(r.Measurement.StepTime)/float64(x.baseline) - 1
 			}
 		}
 		out = append(out, r)
@@ -359,15 +383,15 @@ func (c *Comparison) measure(ctx context.Context, info plan.Info, pl *plan.Plan,
 	return out
 }
 
-// carryOut measures a result's plan on a target.
-func (c *Comparison) carryOut(ctx context.Context, r *Result, t Target, progress func(doing string)) {
-	m, err := t.Run(ctx, c.Problem, r.Plan, plan.RunOptions{Cap: c.Net, Progress: progress})
+// carryOut measures the result's plan of a problem on a target.
+func (r *Result) carryOut(ctx context.Context, p *plan.Problem, t Target, o plan.RunOptions) {
+	m, err := t.Run(ctx, p, r.Plan, o)
 	if err != nil {
 		r.Reason, r.Err = err.Error(), err
 		return
 	}
 	r.Available, r.Measurement = true, m
-	r.Fits = c.Net == 0 || m.Footprint <= c.Net
+	r.Fits = o.Cap == 0 || m.Footprint <= o.Cap
 }
 
 // Fastest returns the result with the shortest step time among those that fit, for one executor and target;

@@ -52,10 +52,10 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 		r := Result{Info: of.Info, Executor: of.Executor, Target: d.Name(), Plan: of.Plan, Valid: true}
 		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i),
 			Total: int64(len(plans))}
-		c.carryOut(ctx, &r, d, func(doing string) {
+		r.carryOut(ctx, c.Problem, d, plan.RunOptions{Cap: c.Net, Progress: func(doing string) {
 			u.Doing = doing
 			update(u)
-		})
+		}})
 		if base := r.Measurement.KeepAll(); r.Available && base > 0 {
 			r.Overhead = float64(r.Measurement.StepTime)/float64(base) - 1
 		}
@@ -84,20 +84,20 @@ func (c *Comparison) idle(d *Device) (none []Result) {
 			continue
 		}
 		none = append(none, Result{Info: r.Info, Executor: plan.TorchEager, Target: d.Name(),
-			Reason: c.whyIdle(r.Plan)})
+			Reason: whyIdle(c.Problem, r.Plan)})
 	}
 	return none
 }
 
 // whyIdle says why nothing leaves memory in a running training under a plan. If the plan moves nothing
 // anywhere, whyIdle also says what is in memory at the step's peak.
-func (c *Comparison) whyIdle(pl *plan.Plan) string {
+func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 	if len(pl.Absences) > 0 {
 		return "PyTorch cannot carry out any part of its plan: in a running training only tensors that " +
 			"autograd saves can leave memory, each as a whole; try another manager"
 	}
 	why := "nothing leaves memory under its plan"
-	if there, where := Remains(c.Problem, pl, timeline.IEC); where != "" {
+	if there, where := Remains(p, pl, timeline.IEC); where != "" {
 		why += fmt.Sprintf("; at the step's peak, %s, there are %s: make the largest of these smaller",
 			where, there)
 	}

@@ -43,7 +43,7 @@ func Rank(a, b *Result, budget bool) int {
 func (c *Comparison) ranked() []*Result {
 	list := pointers(c.Results)
 	slices.SortStableFunc(list, func(a, b *Result) int {
-		if x, y := c.isToday(a), c.isToday(b); x != y {
+		if x, y := a.isToday(), b.isToday(); x != y {
 			if x {
 				return -1
 			}
@@ -57,7 +57,8 @@ func (c *Comparison) ranked() []*Result {
 // Today is PyTorch's default allocator, which is the baseline of the comparison.
 const Today = "caching"
 
-func (c *Comparison) isToday(r *Result) bool { return r.Info.Name == Today && r.Available }
+// isToday reports whether it is the result of that allocator.
+func (r *Result) isToday() bool { return r.Info.Name == Today && r.Available }
 
 // FootprintColumn returns a unit for a whole column of footprints, and a function that prints one in it: the
 // unit of the largest, or the next smaller one if the smallest would have fewer than three digits.

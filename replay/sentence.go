@@ -140,7 +140,7 @@ func (p prose) idealClause(best, ideal *Result) string {
 // today returns the result of PyTorch's default allocator, nil if it was not compared.
 func (c *Comparison) today() *Result {
 	for i := range c.Results {
-		if c.isToday(&c.Results[i]) {
+		if c.Results[i].isToday() {
 			return &c.Results[i]
 		}
 	}
@@ -182,7 +182,7 @@ func (p prose) leastMemory() string {
 		return p.leastAtACost()
 	}
 	live, _ := p.Problem.PeakLive()
-	if p.isToday(&best) {
+	if best.isToday() {
 		return p.asItIs(&best, live)
 	}
 	name, needs := best.Info.Name, p.u.Bytes(best.Measurement.Footprint)
