@@ -58,7 +58,7 @@ const (
 type tick struct {
 	time  int64
 	alloc timeline.AllocID
-	row   int32 // of an access in Trace.Accesses, -1 for an event
+	row   int32 // of an access in Trace.Accesses; 0 for an event
 	kind  tickKind
 }
 
@@ -198,11 +198,11 @@ func (x *extractor) collect(ctx context.Context) error {
 		switch timeline.Moment(m) {
 		case x.d.Allocs.Start[id]:
 			live[x.d.Allocs.Addr[id]] = id
-			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1,
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id,
 				kind: tickAlloc})
 		case x.d.Allocs.End[id]:
 			delete(live, x.d.Allocs.Addr[id])
-			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id, row: -1,
+			x.ticks = append(x.ticks, tick{time: x.d.Time(timeline.Moment(m)), alloc: id,
 				kind: tickFree})
 		}
 	}

@@ -360,11 +360,27 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 		{"no such stream", "stream", func(p *plan.Problem) { p.Ops[0].Stream = 4 }},
 		{"alignment", "no power of two", func(p *plan.Problem) { p.Align = 500 }},
 		{"workspace", "workspace of op 0", func(p *plan.Problem) { p.Ops[0].Workspace = 0 }},
+		{"more bytes than addresses", "pass 2^62", func(p *plan.Problem) {
+			p.Buffers = append(p.Buffers, slices.Repeat([]plan.Buffer{{Size: 1 << 48, End: 2}}, 1<<14)...)
+		}},
 	} {
 		p := good()
 		c.spoil(&p)
 		if err := p.Finish(); !errors.Is(err, plan.ErrInvalid) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v does not say %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestAVariantThatAnOpLacksIsRefused(t *testing.T) {
+	p := plantest.Chain(3, 1000, 10)
+	p.Ops[1].Variants = make([]plan.Variant, 2)
+	for v, sound := range map[uint8]bool{0: true, 1: true, 2: false} {
+		variants := make([]uint8, len(p.Ops))
+		variants[1] = v
+		_, err := plan.Assemble(p, plan.Decisions{Variants: variants})
+		if sound != (err == nil) || !sound && !strings.Contains(err.Error(), "op 1 has no variant 2") {
+			t.Errorf("variant %d of two: %v", v, err)
 		}
 	}
 }

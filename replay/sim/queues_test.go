@@ -88,16 +88,18 @@ func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 		back, leaving := b.Buffer("back", 1<<20, timeline.Activation),
 			b.Buffer("leaving", 1<<20, timeline.Activation)
 		op := func(reads, writes []plan.BufferID) { b.Op("op", traces.PhaseForward, 5*alone, reads, writes) }
+		instant := func() { b.Op("instant", traces.PhaseForward, 0, nil, nil) }
 		op(nil, []plan.BufferID{back})
 		op(nil, nil)
 		op(nil, []plan.BufferID{leaving})
 		op(nil, nil) // both copies are under way
+		instant()    // which begins and ends at one moment
 		op([]plan.BufferID{back}, nil)
 		op(nil, nil)
 		op([]plan.BufferID{leaving}, nil)
 		pl, m := ran(t, b.End(), plan.Decisions{Absences: []plan.Absence{
-			{Buffer: back, After: 0, Release: 2, Fetch: 3, Before: 4, Paced: true},
-			{Buffer: leaving, After: 2, Release: 4, Fetch: 5, Before: 6, Paced: true}}})
+			{Buffer: back, After: 0, Release: 2, Fetch: 3, Before: 5, Paced: true},
+			{Buffer: leaving, After: 2, Release: 5, Fetch: 6, Before: 7, Paced: true}}})
 		seen := 0
 		for _, s := range m.Spans {
 			st := &pl.Steps[s.Step]

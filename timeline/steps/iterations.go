@@ -3,6 +3,7 @@ package steps
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -390,8 +391,8 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 		}
 	}
 	best := int32(-1)
-	for site, b := range bytes {
-		if best < 0 || b > bytes[best] || b == bytes[best] && site < best {
+	for _, site := range slices.Sorted(maps.Keys(bytes)) { // the first of equals
+		if best < 0 || bytes[site] > bytes[best] {
 			best = site
 		}
 	}

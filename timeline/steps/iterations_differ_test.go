@@ -162,6 +162,8 @@ func TestWhyAStepDiffersNamesTheNewSiteWithTheMostBytes(t *testing.T) {
 			"peak +3.00 MiB, allocs +3.00 MiB, +2 allocations, 2 new call sites: site d.py:1"}},
 		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c1 c3", []string{"", "", "",
 			"peak +6.00 MiB, allocs +6.00 MiB, +3 allocations, 2 new call sites: site c.py:1"}},
+		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c2", []string{"", "", "", // c comes first
+			"peak +4.00 MiB, allocs +4.00 MiB, +2 allocations, 2 new call sites: site c.py:1"}},
 		{usual + "|" + usual + "|" + usual + "|a38 b20 c2", []string{"", "", "",
 			"+1 allocations, 1 new call site: site c.py:1"}},
 		{"a40 b20 c3|" + usual + "|" + usual, []string{

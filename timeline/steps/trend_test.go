@@ -3,11 +3,20 @@ package steps
 import (
 	"math"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
+
+func TestTheLargestCountsComeInTheirOrder(t *testing.T) {
+	for top, want := range map[int][]int{1: {2}, 3: {2, 4, 1}, 9: {2, 4, 1, 3}} {
+		if got := largest([]int32{0, 3, 5, 1, 5}, top); !slices.Equal(got, want) {
+			t.Errorf("the largest %d: %v, want %v", top, got, want)
+		}
+	}
+}
 
 func TestTheTrendOfALineIsItsExactSlope(t *testing.T) {
 	tr := fitTrend([]float64{7, 107, 207, 307, 407})
