@@ -16,6 +16,7 @@ import (
 // frame. Use it through a pointer and never copy it.
 type model struct {
 	*clock
+	inbox
 	loader  loader
 	toast   toaster
 	open    recordings
@@ -33,7 +34,6 @@ type model struct {
 	opts    Options
 	state   leaf.State
 	actions keymap
-	inbox   []tea.Msg // messages waiting until the current one is handled
 }
 
 // newModel returns a model that starts with opts.

@@ -14,18 +14,11 @@ import (
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	defer logPanic(m)
 	var cmds []tea.Cmd
-	for m.post(msg); len(m.inbox) > 0; {
-		msg, m.inbox = m.inbox[0], m.inbox[1:]
+	m.post(msg)
+	for msg, ok := m.next(); ok; msg, ok = m.next() {
 		cmds = append(cmds, m.handle(msg))
 	}
 	return m, tea.Batch(cmds...)
-}
-
-// post queues a message to handle after the current one and before the next one from outside.
-func (m *model) post(msg tea.Msg) {
-	if msg != nil {
-		m.inbox = append(m.inbox, msg)
-	}
 }
 
 func (m *model) handle(msg tea.Msg) tea.Cmd {

@@ -187,8 +187,8 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 		least = min(n, 2)
 	}
 	levers := 0
-	if len(v.list) > 0 {
-		levers = min(len(v.list), leastLevers) + 1 + highest(v.pages(s, c, body.W))
+	if len(v.levers.all) > 0 {
+		levers = min(len(v.levers.all), leastLevers) + 1 + highest(v.levers.pages(s, c, body.W))
 	}
 	least = max(min(least, body.H-levers), min(n, 2))
 	rows := max(min(whole, body.H-levers-holderRows(a)), least)
@@ -295,24 +295,24 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	case body.W >= wide:
 		v.drawWide(s, c, body, a)
 		return
-	case len(v.list) == 0:
+	case len(v.levers.all) == 0:
 		v.drawHolders(s, c, body, a)
 		return
 	}
-	pages := v.pages(s, c, body.W)
-	least, room := len(v.list)+1+highest(pages), holderRows(a)
+	pages := v.levers.pages(s, c, body.W)
+	least, room := len(v.levers.all)+1+highest(pages), holderRows(a)
 	if body.H >= 18 {
 		room = max(room, body.H/4)
 	}
 	switch {
 	case body.H-least >= room:
-		top, bottom := body.CutTop(len(v.list) + 1 + mostRows(pages, body.H-room-len(v.list)-1))
-		v.drawLevers(s, c, top, canvas.Rect{})
+		top, bottom := body.CutTop(len(v.levers.all) + 1 + mostRows(pages, body.H-room-len(v.levers.all)-1))
+		v.levers.draw(s, c, top, canvas.Rect{})
 		v.drawHolders(s, c, bottom, a)
 	case v.levers.Blurred:
 		v.drawHolders(s, c, body, a)
 	default:
-		v.drawLevers(s, c, body, canvas.Rect{})
+		v.levers.draw(s, c, body, canvas.Rect{})
 	}
 }
 
@@ -321,8 +321,8 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 // instead.
 func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
 	left, right := columns(body)
-	levers := len(v.list) + 1 + allRows(v.pages(s, c, left.W))
-	if len(v.list) == 0 {
+	levers := len(v.levers.all) + 1 + allRows(v.levers.pages(s, c, left.W))
+	if len(v.levers.all) == 0 {
 		levers, right = 0, body
 	}
 	holders := len(a.Holders) + 1 + v.stackRows(s, a, body.H)
@@ -332,7 +332,7 @@ func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *au
 		left.H, right.H = rows-1, rows-1
 		v.rest.draw(s, c, body, a)
 	} else if levers > left.H {
-		rows := min(levers-left.H+highest(v.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
+		rows := min(levers-left.H+highest(v.levers.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
 		right, more = right.CutBottom(max(rows, 0))
 	} else if levers > 0 && body.H-holders-1 >= leastRest {
 		var below canvas.Rect
@@ -341,7 +341,7 @@ func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *au
 		v.rest.drawOne(s, c, below, a)
 	}
 	if levers > 0 {
-		v.drawLevers(s, c, left, more)
+		v.levers.draw(s, c, left, more)
 	}
 	v.drawHolders(s, c, right, a)
 }

@@ -50,10 +50,7 @@ type view struct {
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
 	at      trialMsg                             // how far the trial is
 	front   bool
-	list    []lever // the rows of levers
-	laidOut []page  // the levers in full, nil if they must be laid out again
-	laid    layout
-	levers  *table.Table
+	levers  leverList
 	holders *table.Table
 	logits  []bool           // which holders are logits
 	of      *timeline.Device // whose rows the tables hold
@@ -64,11 +61,11 @@ type view struct {
 // New returns the view.
 func New() leaf.View {
 	v := &view{
-		levers: table.New(
+		levers: leverList{Table: table.New(
 			table.Column{Title: "saves", Width: 10, Right: true},
 			table.Column{Title: "tried", Width: 16, Drop: 1},
 			table.Column{Title: "  what would help", Width: 26, Max: 100},
-		),
+		)},
 		holders: table.New(
 			table.Column{Title: "bytes", Width: 10, Right: true},
 			table.Column{Title: "share", Width: 5, Right: true},
@@ -78,7 +75,7 @@ func New() leaf.View {
 		),
 		tab: key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "who held it")),
 	}
-	v.focus(v.levers)
+	v.focus(v.levers.Table)
 	return v
 }
 
@@ -97,7 +94,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 }
 
 func (v *view) focus(t *table.Table) {
-	v.levers.Blurred, v.holders.Blurred = t != v.levers, t != v.holders
+	v.levers.Blurred, v.holders.Blurred = t != v.levers.Table, t != v.holders
 }
 
 // Update implements leaf.View.
@@ -135,7 +132,7 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) {
 			if v.levers.Blurred {
-				v.focus(v.levers)
+				v.focus(v.levers.Table)
 			} else {
 				v.focus(v.holders)
 			}
@@ -155,44 +152,34 @@ func (v *view) settle(s *leaf.State) {
 	v.of, v.logits = k.device, a.logits
 	v.holders.SetRows(len(a.Holders))
 	if !same {
-		v.list = nil
+		v.levers.all = nil
 		v.levers.Select(0)
 		v.holders.Select(0)
 	}
 	v.fill(s)
 	if !same {
-		v.focus(v.levers)
+		v.focus(v.levers.Table)
 	}
-	if len(v.list) == 0 {
+	if len(v.levers.all) == 0 {
 		v.focus(v.holders)
 	}
 }
 
-// fill makes the rows of the levers: as the autopsy found them, or as trying them showed. The chosen one
-// stays chosen.
+// fill makes the rows of the levers: as the autopsy found them, or as trying them showed.
 func (v *view) fill(s *leaf.State) {
 	a := v.known(s)
 	if a == nil {
 		return
 	}
-	chosen := ""
-	if i := v.levers.Selected(); i > 0 && i < len(v.list) {
-		chosen = v.list[i].name
-	}
 	err := v.trial.Err()
 	if v.trial.Pending() {
 		err = nil
 	}
-	if row := v.tried(s); row != nil {
-		v.list = leversTried(row, s.Units)
-	} else {
-		v.list = leversFound(a, err, s.Units)
-	}
-	v.laidOut = nil
 	v.levers.Columns[1].Hidden = !a.OOM
-	v.levers.SetRows(len(v.list))
-	if i := slices.IndexFunc(v.list, func(l lever) bool { return l.name == chosen }); chosen != "" {
-		v.levers.Select(max(i, 0))
+	if row := v.tried(s); row != nil {
+		v.levers.set(leversTried(row, s.Units))
+	} else {
+		v.levers.set(leversFound(a, err, s.Units))
 	}
 }
 
@@ -209,7 +196,7 @@ func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if a == nil {
 		return nil
 	}
-	for _, t := range []*table.Table{v.levers, v.holders} {
+	for _, t := range []*table.Table{v.levers.Table, v.holders} {
 		act := t.Update(msg)
 		if act.Kind == table.Ignored {
 			continue
@@ -218,7 +205,7 @@ func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 			v.focus(t)
 		}
 		switch {
-		case act.Kind == table.Opened && t == v.levers:
+		case act.Kind == table.Opened && t == v.levers.Table:
 			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
 		case act.Kind == table.Opened:
 			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}),
@@ -263,7 +250,7 @@ func (v *view) Status(s *leaf.State) string {
 			g.Name)
 	}
 	if i := v.levers.Selected(); i >= 0 {
-		l := v.list[i]
+		l := v.levers.all[i]
 		if l.command == "" {
 			return l.title
 		}
@@ -281,8 +268,8 @@ func (v *view) Copy(s *leaf.State) (text, what string) {
 	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
 		return a.Holders[i].Name, "the call site"
 	}
-	if i := v.levers.Selected(); i >= 0 && v.list[i].command != "" {
-		return v.list[i].command, "the command"
+	if i := v.levers.Selected(); i >= 0 && v.levers.all[i].command != "" {
+		return v.levers.all[i].command, "the command"
 	}
 	return v.sentence(s, a), "the answer"
 }

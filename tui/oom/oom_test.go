@@ -58,10 +58,10 @@ func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
 
 func TestYCopiesTheCommandOfTheSelectedLeverAndEnterShowsWhatHoldsIt(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
-	if len(v.list) == 0 {
+	if len(v.levers.all) == 0 {
 		t.Fatal("the out-of-memory has no lever")
 	}
-	for i, l := range v.list {
+	for i, l := range v.levers.all {
 		if text, _ := v.Copy(sc.State); l.command != "" && text != l.command {
 			t.Errorf("lever %d (%s) copies %q, its command is %q", i, l.name, text, l.command)
 		}
@@ -93,7 +93,7 @@ func TestTheCommandIsClickable(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	c := canvas.New(120, 36, canvas.TrueColor, false)
 	v.Draw(sc.State, c)
-	want := v.list[0].command
+	want := v.levers.all[0].command
 	for y := range 36 {
 		for x := range 120 {
 			if msg, ok := c.Hit(x, y); ok && msg.(leaf.CopyMsg).Text == want {
@@ -144,7 +144,7 @@ func BenchmarkDraw(b *testing.B) {
 func TestAFewLeversLeaveRoomForTheHolders(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, NoSegments: true})
 	a := v.known(sc.State)
-	v.list, v.laidOut, a.Causes = v.list[:2], nil, nil
+	v.levers.all, v.levers.laidOut, a.Causes = v.levers.all[:2], nil, nil
 	v.levers.SetRows(2)
 	for h := 16; h < 40; h++ {
 		if text := sc.Text(80, h); !strings.Contains(text, "what would help") ||
@@ -186,13 +186,13 @@ func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
 
 func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
-	v.list = v.list[:1]
-	v.list[0].text, v.laidOut = strings.Repeat("a long story ", 90), nil
+	v.levers.all = v.levers.all[:1]
+	v.levers.all[0].text, v.levers.laidOut = strings.Repeat("a long story ", 90), nil
 	v.levers.SetRows(1)
 	c := canvas.New(80, 12, canvas.NoColor, false)
-	v.drawLevers(sc.State, c, c.Bounds(), canvas.Rect{})
+	v.levers.draw(sc.State, c, c.Bounds(), canvas.Rect{})
 	above, _, _ := strings.Cut(ansi.Strip(c.String()), "\n$ ")
-	if v.list[0].command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
+	if v.levers.all[0].command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
 		t.Errorf("a cut text does not say so:\n%s", above)
 	}
 }
@@ -243,10 +243,10 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
 	s, v := viewtest.State(sc.State.Timeline), New().(*view)
 	trial := v.Update(s, v.Update(s, leaf.ChangedMsg{})())
-	if len(v.list) == 0 || trial == nil {
-		t.Fatalf("%d levers, tried: %v", len(v.list), trial != nil)
+	if len(v.levers.all) == 0 || trial == nil {
+		t.Fatalf("%d levers, tried: %v", len(v.levers.all), trial != nil)
 	}
-	for _, l := range v.list {
+	for _, l := range v.levers.all {
 		if l.verdict != trying {
 			t.Errorf("%s is said to have come to %d before it was tried", l.name, l.verdict)
 		}
@@ -264,7 +264,7 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 	}
 	v.Update(s, result(again))
 	row := v.tried(s)
-	if row == nil || len(row.Levers) != len(v.list) {
+	if row == nil || len(row.Levers) != len(v.levers.all) {
 		t.Fatalf("tried: %v", row)
 	}
 	want := map[string]verdict{
@@ -272,13 +272,13 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 		report.DoesNotHelp: useless, report.NotTried: notTried,
 	}
 	for _, x := range row.Levers {
-		i := slices.IndexFunc(v.list, func(l lever) bool { return l.name == x.Name })
+		i := slices.IndexFunc(v.levers.all, func(l lever) bool { return l.name == x.Name })
 		outcome := want[x.Tried.Outcome]
 		if partner(row.Together, x.Name) != "" {
 			outcome = together
 		}
-		if i < 0 || v.list[i].verdict != outcome || v.list[i].came == "" {
-			t.Errorf("%s: %s is shown as %+v", x.Name, x.Tried.Outcome, v.list)
+		if i < 0 || v.levers.all[i].verdict != outcome || v.levers.all[i].came == "" {
+			t.Errorf("%s: %s is shown as %+v", x.Name, x.Tried.Outcome, v.levers.all)
 		}
 	}
 }
@@ -296,7 +296,7 @@ func TestNothingIsTriedInTheBackground(t *testing.T) {
 func TestEachLeverIsWholeWhereThereIsRoom(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 8, OOM: true})
 	text := strings.Join(strings.Fields(sc.Text(99, 60)+sc.Text(200, 56)), " ")
-	for _, l := range v.list {
+	for _, l := range v.levers.all {
 		for _, whole := range []string{l.text, l.came, l.command} {
 			for _, line := range leaf.Wrap(whole, 95) {
 				if !strings.Contains(text, strings.Join(strings.Fields(line), " ")) {

@@ -19,30 +19,51 @@ const (
 	leastHolders = 4 // rows of the table of holders that are worth a table
 )
 
-// drawLevers draws the list of levers by their names and, under it, as many of them in full as fit, the
+// leverList is the table of levers, and each of them in full below it.
+type leverList struct {
+	*table.Table
+	all     []lever // its rows
+	laidOut []page  // the levers in full, nil if they must be laid out again
+	laid    layout
+}
+
+// set changes the levers. The chosen one stays chosen.
+func (t *leverList) set(all []lever) {
+	chosen := ""
+	if i := t.Selected(); i > 0 && i < len(t.all) {
+		chosen = t.all[i].name
+	}
+	t.all, t.laidOut = all, nil
+	t.SetRows(len(all))
+	if chosen != "" {
+		t.Select(max(slices.IndexFunc(all, func(l lever) bool { return l.name == chosen }), 0))
+	}
+}
+
+// draw draws the list of levers by their names and, under it, as many of them in full as fit, the
 // selected one first. The rest continue in more, which may be empty. Rows of the list give way to the
 // selected lever, which is what the reader wants to see.
-func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at, more canvas.Rect) {
-	pages := v.pages(s, c, at.W)
-	rows := len(v.list) + 1
-	if chosen := v.levers.Selected(); chosen >= 0 && len(pages) > 0 {
+func (t *leverList) draw(s *leaf.State, c *canvas.Canvas, at, more canvas.Rect) {
+	pages := t.pages(s, c, at.W)
+	rows := len(t.all) + 1
+	if chosen := t.Selected(); chosen >= 0 && len(pages) > 0 {
 		if room := at.H - pages[chosen].height(); room > rows {
 			rows++ // a blank one below the list
 		} else {
-			rows = min(rows, max(room, min(len(v.list), leastLevers)+1))
+			rows = min(rows, max(room, min(len(t.all), leastLevers)+1))
 		}
 	}
 	list, below := at.CutTop(min(rows, at.H))
-	v.levers.Draw(c, list, s.Theme, func(row, col int) table.Cell {
-		return leverCell(s, &v.list[row], col)
+	t.Draw(c, list, s.Theme, func(row, col int) table.Cell {
+		return leverCell(s, &t.all[row], col)
 	})
 	if len(pages) == 0 {
 		return
 	}
-	shown := inFull(pages, v.levers.Selected(), []int{below.H, more.H})
+	shown := inFull(pages, t.Selected(), []int{below.H, more.H})
 	for k, area := range []canvas.Rect{below, more} {
 		for _, i := range shown[k] {
-			v.drawPage(s, c, &area, i, pages[i])
+			t.drawPage(s, c, &area, i, pages[i])
 			_, area = area.CutTop(1)
 		}
 	}
@@ -118,20 +139,20 @@ type layout struct {
 
 // pages lays out all levers in w cells; nil if that is too narrow to read. It is done once: frames only
 // print them.
-func (v *view) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
+func (t *leverList) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	if w < 40 {
 		return nil
 	}
-	if k := (layout{w, s.Theme, c.Profile()}); v.laid != k || v.laidOut == nil {
-		v.laid, v.laidOut = k, v.layOut(s, c, w)
+	if k := (layout{w, s.Theme, c.Profile()}); t.laid != k || t.laidOut == nil {
+		t.laid, t.laidOut = k, t.layOut(s, c, w)
 	}
-	return v.laidOut
+	return t.laidOut
 }
 
-func (v *view) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
-	blocks := make([]page, len(v.list))
-	for i := range v.list {
-		l, b := &v.list[i], &blocks[i]
+func (t *leverList) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
+	blocks := make([]page, len(t.all))
+	for i := range t.all {
+		l, b := &t.all[i], &blocks[i]
 		_, st := l.look(s.Theme)
 		text := leaf.Paragraph(c, s.Theme.Text, l.text, w)
 		if l.came != "" {
@@ -147,9 +168,9 @@ func (v *view) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
 
 // drawPage draws a lever below its name, cuts at, and leaves the rest of it. Where not all has room, the code
 // to change stays, and the text before it ends with an ellipsis.
-func (v *view) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
-	l, th := &v.list[row], s.Theme
-	selected := row == v.levers.Selected() && !v.levers.Blurred
+func (t *leverList) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
+	l, th := &t.all[row], s.Theme
+	selected := row == t.Selected() && !t.Blurred
 	c.Print(at.X, at.Y, leaf.Ruled(th, c, at.W, leaf.Title(l.title)))
 	if selected {
 		c.TextMax(at.X, at.Y, at.W, th.Accent, leaf.Title(l.title))
