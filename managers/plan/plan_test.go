@@ -372,6 +372,34 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 	}
 }
 
+func TestABlockOfNoBytesTakesNoPlace(t *testing.T) {
+	pl := plan.Plan{Instances: []plan.Instance{{Size: 0}, {Size: 10}}}
+	if pl.Place([]int64{100, 5}); pl.Footprint != 15 {
+		t.Errorf("a footprint of %d, not 15", pl.Footprint)
+	}
+}
+
+// What an iteration reads before it writes comes from the one before; what it reads after that, from its
+// write.
+func TestACarriedBufferHasAProducerFromItsWriteOn(t *testing.T) {
+	p := plan.Problem{Align: 512, Streams: 1, Kind: traces.Dataflow,
+		Ops: []plan.Op{{Name: "reads", First: 0, End: 1, Workspace: plan.NoBuffer},
+			{Name: "writes", First: 1, End: 2, Workspace: plan.NoBuffer},
+			{Name: "reads again", First: 2, End: 3, Workspace: plan.NoBuffer}},
+		Accesses: []plan.Access{{Buffer: 0, Mode: plan.Read}, {Buffer: 0, Mode: plan.Write},
+			{Buffer: 0, Mode: plan.Read}},
+		Buffers: []plan.Buffer{{Name: "x", Size: 100, Life: plan.Carried, Start: 1, End: 1}}}
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if ops, ok := p.Producer(0, 0); ok {
+		t.Errorf("before the write it is made by %v", ops)
+	}
+	if ops, ok := p.Producer(0, 2); !ok || !slices.Equal(ops, []plan.OpID{1}) {
+		t.Errorf("after the write it is made by %v (%v)", ops, ok)
+	}
+}
+
 func TestAVariantThatAnOpLacksIsRefused(t *testing.T) {
 	p := plantest.Chain(3, 1000, 10)
 	p.Ops[1].Variants = make([]plan.Variant, 2)
@@ -393,6 +421,8 @@ func TestDecisionsThatContradictThemselvesAreRefused(t *testing.T) {
 	}{
 		{"absent in the wrong order", "not in this order",
 			plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 4, Release: 3, Fetch: 5, Before: 6}}}},
+		{"fetched before it is released", "not in this order",
+			plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 2, Before: 6}}}},
 		{"a parameter absent", "persists and cannot be absent",
 			plan.Decisions{Absences: []plan.Absence{{Buffer: 4, After: 1, Release: 2, Fetch: 5, Before: 6}}}},
 		{"no such buffer", "absence of buffer 99",
