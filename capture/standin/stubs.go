@@ -33,12 +33,12 @@ const (
 	programs   = 4
 )
 
-// firstSymbol is the number of the first stub: symbol 0 is none, 1 is standin_missing, which the library takes
-// from the stand-in.
+// firstSymbol is the number of the first stub: symbol 0 is none, 1 is standin_missing, which the library
+// takes from the stand-in.
 const firstSymbol = 2
 
-// stubFile is the shared library: what is in it, where that lies in the file, and the file's bytes so far. Its
-// first segment is read and executed, the second written.
+// stubFile is the shared library: what is in it, where that lies in the file, and the file's bytes so far.
+// Its first segment is read and executed, the second written.
 type stubFile struct {
 	stubs   []stub
 	names   []uint32 // of the stubs, in text

@@ -20,8 +20,8 @@ const (
 	graphBlocks   = 8
 )
 
-// history is a run up to the moment of an autopsy: its parts, which calls of the model kept a graph, and where
-// those came from that a backward followed.
+// history is a run up to the moment of an autopsy: its parts, which calls of the model kept a graph, and
+// where those came from that a backward followed.
 type history struct {
 	code
 	d     *timeline.Device

@@ -263,8 +263,8 @@ func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
 				"allocation 2, f m.py:1: 3.00 MiB where the others allocate 2.00 MiB."},
 		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 1), rank(2, 300, 2), rank(3, 100, 1),
 			rank(4, 100, 1)},
-			"3 ranks peak at 100 MiB, rank 1 at 500 MiB; 1 more stands out. First allocation of rank 2 that " +
-				"differs: allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
+			"3 ranks peak at 100 MiB, rank 1 at 500 MiB; 1 more stands out. First allocation of rank 2 " +
+				"that differs: allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
 		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 2), rank(2, 100, 1), cut},
 			"2 ranks peak at 100 MiB, rank 1 at 500 MiB. First allocation that differs: " +
 				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB. 1 could not be read."},

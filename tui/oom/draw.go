@@ -316,12 +316,13 @@ func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 	}
 }
 
-// drawWide draws the levers at the left and the holders at the right, and what happened up to the moment where
-// both leave rows, or the holders alone do. Levers that do not all fit in full at the left continue there
-// instead.
+// drawWide draws the levers at the left and the holders at the right, and what happened up to the moment
+// where both leave rows, or the holders alone do. Levers that do not all fit in full at the left continue
+// there instead.
 func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
 	left, right := columns(body)
-	levers := len(v.levers.all) + 1 + allRows(v.levers.pages(s, c, left.W))
+	pages := v.levers.pages(s, c, left.W)
+	levers := len(v.levers.all) + 1 + allRows(pages)
 	if len(v.levers.all) == 0 {
 		levers, right = 0, body
 	}
@@ -332,7 +333,7 @@ func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *au
 		left.H, right.H = rows-1, rows-1
 		v.rest.draw(s, c, body, a)
 	} else if levers > left.H {
-		rows := min(levers-left.H+highest(v.levers.pages(s, c, left.W)), right.H-min(len(a.Holders)+1, right.H/2))
+		rows := min(levers-left.H+highest(pages), right.H-min(len(a.Holders)+1, right.H/2))
 		right, more = right.CutBottom(max(rows, 0))
 	} else if levers > 0 && body.H-holders-1 >= leastRest {
 		var below canvas.Rect
