@@ -121,7 +121,8 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if err := g.writeTo(g.file, false, r.Write); err != nil {
 		return err
 	}
-	if err := g.write(false, func(w io.Writer) error { return doctor.WriteSummary(w, g.file, r) }); err != nil {
+	summary := func(w io.Writer) error { return doctor.WriteSummary(w, g.file, r) }
+	if err := g.write(false, summary); err != nil {
 		return err
 	}
 	if r.Failed() > 0 {
