@@ -75,12 +75,61 @@ Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 	return cmd
 }
 
-// run plans an iteration of a trace, or of a network.
-func (c *planCommand) run(ctx context.Context, paths []string) error {
+// mayPlan refuses, before any work is done, an unknown manager and files that could not be written.
+func (c *planCommand) mayPlan() error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if _, err := planner.Manager(c.manager); err != nil {
+	m, err := planner.Manager(c.manager)
+	if err != nil || c.emit == "" || !c.intoFile() {
+		return err
+	}
+	if _, err := emit.Module(c.flags.output); err != nil {
+		return usageError{err}
+	}
+	if m.Info().Family == plan.Baseline { // its settings need no other file
+		return nil
+	}
+	return c.mayWriteRuntime()
+}
+
+// intoFile reports whether the output is a file, not standard output, a pipe or a device.
+func (c *planCommand) intoFile() bool {
+	out := c.flags.output
+	if out == "" || out == "-" {
+		return false
+	}
+	info, err := os.Stat(out)
+	return err != nil || info.Mode().IsRegular()
+}
+
+// runtime is the path of the file that carries out the rules of any plan. It is beside the output.
+func (c *planCommand) runtime() string {
+	return filepath.Join(filepath.Dir(c.flags.output), emit.Runtime)
+}
+
+// hasRuntime reports whether that file is there already, as this gmemtop writes it.
+func (c *planCommand) hasRuntime() bool {
+	there, err := os.ReadFile(c.runtime())
+	return err == nil && string(there) == emit.RuntimeSource()
+}
+
+// mayWriteRuntime refuses to replace another version of that file without -f.
+func (c *planCommand) mayWriteRuntime() error {
+	path := c.runtime()
+	if c.hasRuntime() {
+		return nil
+	}
+	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !c.flags.force {
+		return fmt.Errorf("%s was written by another version of gmemtop, or changed since: replace it with "+
+			"-f, or name a file in another folder", path)
+	}
+	return c.mayWrite(path)
+}
+
+// run plans an iteration of a trace, or of a network.
+func (c *planCommand) run(ctx context.Context, paths []string) error {
+	if err := c.mayPlan(); err != nil {
 		return err
 	}
 	c.eager = c.eager || c.emit != ""
@@ -94,10 +143,7 @@ func (c *planCommand) run(ctx context.Context, paths []string) error {
 
 // runLive plans the step that a training runs.
 func (c *planCommand) runLive(ctx context.Context) error {
-	if err := c.mayWrite(c.flags.output); err != nil {
-		return err
-	}
-	if _, err := planner.Manager(c.manager); err != nil {
+	if err := c.mayPlan(); err != nil {
 		return err
 	}
 	pid, err := planner.LivePID(c.target)
@@ -169,23 +215,29 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 // writePython writes the plan as a Python file, and beside it the file that carries out its rules, if it has
 // some: that is the same for all plans.
 func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
-	text, rules, err := emit.Python(p, r, c.flags.report.Units)
+	module := ""
+	if c.intoFile() {
+		var err error
+		if module, err = emit.Module(c.flags.output); err != nil {
+			return usageError{err}
+		}
+	}
+	text, rules, err := emit.Python(p, r, module, c.flags.report.Units)
 	if errors.As(err, new(*emit.Refused)) {
 		return unsupportedError{err}
 	}
 	if err != nil {
 		return err
 	}
-	out := c.flags.output
-	switch runtime := filepath.Join(filepath.Dir(out), emit.Runtime); {
+	switch {
 	case !rules:
-	case out == "" || out == "-":
+	case !c.intoFile():
 		c.note("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
-	default:
-		if there, err := os.ReadFile(runtime); err == nil && string(there) == emit.RuntimeSource() {
-			break
+	case !c.hasRuntime():
+		if err := c.mayWriteRuntime(); err != nil {
+			return err
 		}
-		if err := c.writeTo(runtime, false, content(emit.RuntimeSource())); err != nil {
+		if err := c.writeTo(c.runtime(), false, content(emit.RuntimeSource())); err != nil {
 			return err
 		}
 	}

@@ -2,8 +2,14 @@
 package emit
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"unicode"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -25,10 +31,39 @@ func refuse(format string, args ...any) error { return &Refused{fmt.Errorf(forma
 // Runtime is the name of the Python file that carries out the rules of any plan.
 const Runtime = "gmemtop_carry.py"
 
+// keywords are Python's, none of which can name a module.
+var keywords = strings.Fields(`False None True and as assert async await break class continue def del elif
+	else except finally for from global if import in is lambda nonlocal not or pass raise return try while
+	with yield`)
+
+// Module returns the name under which Python imports a file. It returns an error if Python cannot import it,
+// or would import it instead of torch or of the file [Runtime].
+func Module(path string) (string, error) {
+	file := filepath.Base(path)
+	name, ok := strings.CutSuffix(file, ".py")
+	for i, c := range name {
+		ok = ok && (c == '_' || unicode.IsLetter(c) || i > 0 && unicode.IsDigit(c))
+	}
+	switch {
+	case !ok || name == "" || slices.Contains(keywords, name):
+		return "", fmt.Errorf("a file named %q cannot be imported: use letters, digits and _, and end "+
+			"the name in .py, as in less_memory.py", file)
+	case file == Runtime:
+		return "", errors.New(Runtime + " is the file that carries out the rules of any plan: give this " +
+			"one another name, such as less_memory.py")
+	case name == "torch":
+		return "", errors.New("Python would import torch.py instead of torch: give it another name, such " +
+			"as less_memory.py")
+	}
+	return name, nil
+}
+
 // Python returns a plan as a Python file that carries it out in a program of its own, as the agent does in a
 // running training. If rules is set, the file has the plan's rules and imports the file of [RuntimeSource],
-// which must be in the same folder. Sizes in its text are in units u.
-func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (text string, rules bool, err error) {
+// which must be in the same folder. Its text says how to import it under the name of [Module], which for ""
+// is less_memory. Sizes in its text are in units u.
+func Python(p *plan.Problem, r *replay.Result, module string, u timeline.Units) (text string, rules bool,
+	err error) {
 	switch {
 	case r.Plan.Policy != nil:
 		text, err = allocatorFile(r)
@@ -37,7 +72,7 @@ func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (text string, r
 		err = refuse("the plan also has optimizer state wait on the host, which only gmemtop does: ask "+
 			"for a larger budget, or train with gmemtop run --manager %s", r.Info.Name)
 	case r.Plan.Executor == plan.TorchEager:
-		text, err = rulesFile(p, r, u)
+		text, err = rulesFile(p, r, cmp.Or(module, "less_memory"), u)
 		return text, err == nil, err
 	case r.Info.Family == plan.Pooling:
 		err = refuse("%s only chooses addresses, which PyTorch's allocator does not take from a plan: "+

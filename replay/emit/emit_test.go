@@ -94,16 +94,16 @@ func planned(t *testing.T, p *plan.Problem, manager string, budget int64, eager 
 func TestAPlanBecomesRulesInPython(t *testing.T) {
 	p := chain(t)
 	for _, c := range []struct {
-		manager, head, rules string
+		manager, module, imported, head, rules string
 	}{
-		{"sqrt",
+		{"sqrt", "", "    import less_memory\n    less = less_memory.carry(optimizer)\n",
 			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +
 				"It keeps 67 % of what can move at the peak and recomputes 33 %.", `
     # Dropped, and made again by these calls when the first is needed. {bytes: [saves]}
     # relu layer0: 1.00 MiB in all
     rerun({"relu": [0]}, {1048576: [0]}),
 `},
-		{"vdnn-all",
+		{"vdnn-all", "smaller", "    import smaller\n    less = smaller.carry(optimizer)\n",
 			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB.\n" +
 				"It keeps 67 % of what can move at the peak and swaps 33 %.", `
     # On the host meanwhile: (save, release, fetch). The tensor of a save leaves at a
@@ -114,7 +114,7 @@ func TestAPlanBecomesRulesInPython(t *testing.T) {
     swap(1048576, (0, 1, 1)),
 `},
 	} {
-		text, rules, err := emit.Python(p, planned(t, p, c.manager, 3<<20, true), timeline.IEC)
+		text, rules, err := emit.Python(p, planned(t, p, c.manager, 3<<20, true), c.module, timeline.IEC)
 		if err != nil || !rules {
 			t.Fatalf("%s: rules %v, %v", c.manager, rules, err)
 		}
@@ -124,9 +124,28 @@ func TestAPlanBecomesRulesInPython(t *testing.T) {
 		if head != c.head || table != c.rules {
 			t.Errorf("%s: %s\nRULES = [%s", c.manager, head, table)
 		}
+		if !strings.Contains(text, c.imported) {
+			t.Errorf("%s: it does not say how to import it: %s", c.manager, rest)
+		}
 		parsed(t, text)
 	}
 	parsed(t, emit.RuntimeSource())
+}
+
+func TestModuleIsTheNameThatPythonImports(t *testing.T) {
+	for path, want := range map[string]string{
+		"less_memory.py": "less_memory", "plans/größer2.py": "größer2", "_.py": "_",
+		"less-memory.py": "", "less_memory": "", "less.memory.py": "", "2gib.py": "", "class.py": "",
+		".py": "", "a b.py": "", "plans/gmemtop_carry.py": "", "torch.py": "",
+	} {
+		name, err := emit.Module(path)
+		if name != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", path, name, err, want)
+		}
+		if err == nil {
+			parsed(t, "''\nimport "+name)
+		}
+	}
 }
 
 // TestNamesOfARecordingStayText: whatever they contain, the file has the same statements.
@@ -135,7 +154,7 @@ func TestNamesOfARecordingStayText(t *testing.T) {
 	for _, name := range []string{"layer", "a\nimport os\n", "a\rimport os\r", `"""`, `\`, "]", "\u2028"} {
 		p := chainOf(t, name)
 		p.Name = name
-		text, _, err := emit.Python(p, planned(t, p, "vdnn-all", 3<<20, true), timeline.IEC)
+		text, _, err := emit.Python(p, planned(t, p, "vdnn-all", 3<<20, true), "", timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +189,7 @@ print(ast.dump(tree))`)
 }
 
 func TestABaselineBecomesSettingsOfTheAllocator(t *testing.T) {
-	text, rules, err := emit.Python(chain(t), planned(t, chain(t), "expandable", 0, false), timeline.IEC)
+	text, rules, err := emit.Python(chain(t), planned(t, chain(t), "expandable", 0, false), "", timeline.IEC)
 	const want = `"""Settings of PyTorch's allocator that expandable stands for. Import this before torch."""
 import os
 
@@ -199,7 +218,7 @@ func TestPlansThatNoProgramCanCarryOutAreRefused(t *testing.T) {
 		{p, planned(t, p, "sqrt", 3<<20, false), "sqrt made this plan for the executor ideal"},
 		{&unsaved, &elsewhere, "the recording does not show what autograd saves"},
 	} {
-		text, _, err := emit.Python(c.p, c.r, timeline.IEC)
+		text, _, err := emit.Python(c.p, c.r, "", timeline.IEC)
 		if !errors.As(err, new(*emit.Refused)) || !strings.Contains(err.Error(), c.want) || text != "" {
 			t.Errorf("%v, want %s", err, c.want)
 		}

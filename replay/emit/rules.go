@@ -18,14 +18,11 @@ import (
 // The process fetches what one load brings back in the order of the plan. Where a shared rule would change
 // that order, a second rule of the same site begins.
 
-// moduleName is the name that the file's text assumes for the file.
-const moduleName = "less_memory"
-
 // lineWidth is how wide the lines of the rules are at most.
 const lineWidth = 100
 
-// rulesFile returns the file that has a plan's rules.
-func rulesFile(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
+// rulesFile returns the file that has a plan's rules and is imported under a name.
+func rulesFile(p *plan.Problem, r *replay.Result, module string, u timeline.Units) (string, error) {
 	rules, err := live.RulesOf(p, r.Plan)
 	if errors.Is(err, live.ErrNotLive) {
 		return "", &Refused{err}
@@ -57,7 +54,7 @@ from %[8]s import Less, rerun, swap
 # counted from 0 in every step.
 RULES = [
 `, r.Info.Name, quoted(p.Name), u.Bytes(peak), u.Bytes(all), replay.Treatment(p, r.Plan), Runtime,
-		moduleName, strings.TrimSuffix(Runtime, ".py"))
+		module, strings.TrimSuffix(Runtime, ".py"))
 	writeSwaps(&b, rules, u)
 	writeReruns(&b, rules, u)
 	fmt.Fprintf(&b, `]
