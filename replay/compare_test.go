@@ -222,7 +222,45 @@ func TestWhatTheStepBeforeLeftIsNamed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := replay.LeftOver(p, pl, timeline.IEC); got != c.want {
+		if got := replay.Advice(p, pl, timeline.IEC); got != c.want {
+			t.Errorf("%s: %q, not %q", c.name, got, c.want)
+		}
+	}
+}
+
+// What a program computes outside of modules, autograd saves where no plan sees it.
+func TestWhatIsSavedOutsideOfModulesIsNamed(t *testing.T) {
+	const want = " 8.00 MiB of that were computed outside of modules and are kept for the backward pass, " +
+		"where no plan can move them: compute them in a module's forward, and call model(x) instead of " +
+		"model.forward(x)."
+	for _, c := range []struct {
+		name, module, want string
+		size               int64
+		saved, known       bool
+		reader             traces.Phase
+	}{
+		{"outside", "", want, 8 << 20, false, true, traces.PhaseBackward},
+		{"in a module", "head", "", 8 << 20, false, true, traces.PhaseBackward},
+		{"a hook saw it", "", "", 8 << 20, true, true, traces.PhaseBackward},
+		{"the recording does not show what is saved", "", "", 8 << 20, false, false, traces.PhaseBackward},
+		{"nothing in the backward pass reads it", "", "", 8 << 20, false, true, traces.PhaseForward},
+		{"a loss, which is small", "", "", 1 << 20, false, true, traces.PhaseBackward},
+	} {
+		b := plantest.New()
+		weights := b.Persistent("weights", 4<<20, timeline.Parameter)
+		kept := b.Buffer("kept", c.size, timeline.Activation)
+		work := b.Buffer("work", 8<<20, timeline.Temporary)
+		all := func(ids ...plan.BufferID) []plan.BufferID { return ids }
+		made := b.Op("made", traces.PhaseForward, 10, all(weights), all(kept))
+		b.Op("peak", traces.PhaseForward, 10, all(kept), all(work))
+		b.Op("read", c.reader, 10, all(kept), nil)
+		b.P.Ops[made].Module, b.P.SavesKnown, b.P.Buffers[kept].Saved = c.module, c.known, c.saved
+		p := b.End()
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.Advice(p, pl, timeline.IEC); got != c.want {
 			t.Errorf("%s: %q, not %q", c.name, got, c.want)
 		}
 	}

@@ -10,10 +10,15 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // leastShare is the share of a plan's peak from which on a category of memory is named.
 const leastShare = 0.02
+
+// outsideShare is the share of a plan's peak from which on what modules do not contain is named: nearly every
+// program computes its loss outside of them.
+const outsideShare = 0.1
 
 // Remains says what is in memory at a plan's peak, by category, the largest first: "9.3 MiB of activations
 // and 4.2 MiB of parameters". where is the op that runs there, as "where aten::mm runs", or the next one if
@@ -73,10 +78,9 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where stri
 	return strings.Join(words, ", "), where
 }
 
-// LeftOver says how much of what is in memory at a plan's peak is left over from the step before, and how to
-// get rid of it, as a sentence that begins with a space; "" if it is little. A variable keeps the last
-// batch's output until the next one replaces it, and gradients stay until they are cleared.
-func LeftOver(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
+// Advice says what of the memory at a plan's peak the program could do without or let a plan move, and what
+// to change for that. It is sentences that each begin with a space, or "".
+func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	p, err := pl.Of(p)
 	if err != nil {
 		return ""
@@ -94,6 +98,14 @@ func LeftOver(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 			delete(there, s.Instance)
 		}
 	}
+	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u)
+}
+
+// leftOver says how much of what is there is left over from the step before, and how to get rid of it; "" if
+// it is little. A variable keeps the last batch's output until the next one replaces it, and gradients stay
+// until they are cleared.
+func leftOver(p *plan.Problem, pl *plan.Plan, there, before map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
 	buffersOf := map[timeline.AllocID]int{} // two for what is there twice: the step's own, and the one before
 	for i := range p.Buffers {
 		if a := p.Buffers[i].Alloc; a != timeline.NoAlloc {
@@ -123,4 +135,38 @@ func LeftOver(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		how += ", and call optimizer.zero_grad() there"
 	}
 	return fmt.Sprintf(" %s of that are left over from the step before: %s.", u.Bytes(bytes), how)
+}
+
+// outside says how much of what is there autograd saved outside of modules, where no plan sees it; "" if it
+// is little. The loss may be computed there, or a program calls forward() itself.
+func outside(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	if !p.SavesKnown {
+		return ""
+	}
+	var bytes int64
+	for i := range there {
+		id := pl.Instances[i].Buffer
+		if b := &p.Buffers[id]; b.Life == plan.Inside && !b.Saved && savedOutside(p, id) {
+			bytes += pl.Instances[i].Size
+		}
+	}
+	if float64(bytes) < outsideShare*float64(peak) {
+		return ""
+	}
+	return fmt.Sprintf(" %s of that were computed outside of modules and are kept for the backward pass, "+
+		"where no plan can move them: compute them in a module's forward, and call model(x) instead of "+
+		"model.forward(x).", u.Bytes(bytes))
+}
+
+// savedOutside reports whether an op outside of modules makes a buffer in the forward pass that the backward
+// pass reads.
+func savedOutside(p *plan.Problem, b plan.BufferID) bool {
+	touches := p.TouchesOf(b)
+	if len(touches) == 0 {
+		return false
+	}
+	first := &p.Ops[touches[0].Op]
+	return first.Phase == traces.PhaseForward && first.Module == "" &&
+		p.Ops[touches[len(touches)-1].Op].Phase == traces.PhaseBackward
 }

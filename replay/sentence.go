@@ -287,7 +287,7 @@ func (p prose) nothingFits() string {
 	default:
 		if there, where := Remains(p.Problem, least.Plan, p.u); where != "" {
 			s += fmt.Sprintf(". At its peak, %s, it still holds %s", where, there)
-			return s + "." + LeftOver(p.Problem, least.Plan, p.u)
+			return s + "." + Advice(p.Problem, least.Plan, p.u)
 		}
 	}
 	return s + "."

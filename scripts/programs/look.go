@@ -162,7 +162,7 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 		if l.Planned > l.Budget {
 			there, where := replay.Remains(problem, r.Plan, timeline.IEC)
 			l.Unplanned = strings.Replace("at its peak, "+where+", there are still "+there, ", ,", "", 1) +
-				"." + replay.LeftOver(problem, r.Plan, timeline.IEC)
+				"." + replay.Advice(problem, r.Plan, timeline.IEC)
 		}
 	}
 	return nil
