@@ -32,6 +32,9 @@ import (
 //   - A region's inputs are saved by its checkpoint. So if an input is dropped, either its producer joins the
 //     region or the input is kept. It joins as long as the region stays below a quarter of the forward pass
 //     or twice what was dropped. A swapped input comes back in time, or stays.
+//   - If an op of a region cannot run again, as one that draws random numbers, only those ops of the region
+//     run that its dropped tensors need, which the agent can do although a checkpoint cannot. Tensors that
+//     need that op all the same are kept.
 //   - Whatever is left over is kept in memory.
 //
 // Our reading: inputs of a region that the recording frees before the backward pass needs them would be kept
@@ -41,6 +44,9 @@ import (
 //
 // Complexity: O(regions x (ops of the region + accesses)), because a region is tried again each time it
 // grows. Rejected: one region for every layer, whatever was decided: it discards what the planner chose.
+
+// cannotRun is why tensors are kept that need an op which draws random numbers, for example.
+const cannotRun = "their region holds an op that cannot run again"
 
 // maxGrowth bounds how often a region grows before its buffers are kept instead.
 const maxGrowth = 32
@@ -99,6 +105,8 @@ type region struct {
 	drops  []int32 // in eager.drops
 	grown  int
 	length int // before it grew
+	// sparse says that only the ops run that the dropped tensors need: others in the range cannot run again.
+	sparse bool
 }
 
 // sort keeps the absences that hooks can express: swaps as they are, drops from the last forward touch on,
@@ -210,6 +218,7 @@ func (e *eager) join() {
 			out[k].drops = append(out[k].drops, r.drops...)
 			out[k].grown = max(out[k].grown, r.grown)
 			out[k].length += r.length
+			out[k].sparse = out[k].sparse || r.sparse
 			continue
 		}
 		out = append(out, r)
@@ -319,17 +328,55 @@ func (e *eager) chain(r *region, x plan.OpID) (ops []plan.OpID, wanted []plan.Bu
 	for i := r.lo; i < r.hi; i++ {
 		saved, writes := true, false
 		for _, a := range e.p.AccessesOf(i) {
-			if buf := &e.p.Buffers[a.Buffer]; a.Mode.Writes() {
+			if a.Mode.Writes() {
 				writes = true
-				there := buf.Life != plan.Inside || x > buf.Start && x < buf.End
-				saved = saved && there && !e.away.Away(a.Buffer, x)
+				saved = saved && e.there(a.Buffer, x)
 			}
 		}
 		if writes && !saved {
 			ops = append(ops, i)
 		}
 	}
+	if r.sparse {
+		ops = e.needed(ops, wanted, x)
+	}
 	return ops, wanted
+}
+
+// there reports whether a buffer is in memory at x.
+func (e *eager) there(b plan.BufferID, x plan.OpID) bool {
+	buf := &e.p.Buffers[b]
+	return (buf.Life != plan.Inside || x > buf.Start && x < buf.End) && !e.away.Away(b, x)
+}
+
+// needed returns those ops without which the wanted buffers do not come back at x.
+func (e *eager) needed(ops []plan.OpID, wanted []plan.BufferID, x plan.OpID) []plan.OpID {
+	want := map[plan.BufferID]bool{}
+	for _, b := range wanted {
+		want[b] = true
+	}
+	var out []plan.OpID
+	for _, i := range slices.Backward(ops) {
+		accesses := e.p.AccessesOf(i)
+		if !slices.ContainsFunc(accesses, func(a plan.Access) bool {
+			return a.Mode.Writes() && want[a.Buffer]
+		}) {
+			continue
+		}
+		out = append(out, i)
+		for _, a := range accesses {
+			if a.Mode == plan.Write {
+				delete(want, a.Buffer)
+			}
+		}
+		for _, a := range accesses {
+			if a.Mode.Reads() && !e.there(a.Buffer, x) {
+				want[a.Buffer] = true
+			}
+		}
+	}
+	slices.Reverse(out)
+	return out
 }
 
 // mend changes what keeps regions that run in one go from running: one grows, or something is kept.
@@ -344,11 +391,11 @@ func (e *eager) mend(rs []region, x plan.OpID, err error) {
 		}
 	}
 	if !errors.As(err, &missing) || missing.Buffer == plan.NoBuffer || len(missing.Makers) == 0 {
-		why := "their region holds an op that cannot run again"
+		why := cannotRun
 		if missing == nil || missing.Buffer != plan.NoBuffer {
 			why = "their region cannot run again as a whole"
 		}
-		e.keep(r, why)
+		e.shed(r, x, missing, why)
 		return
 	}
 	for i := range e.swaps { // a swapped input comes back in time, or stays
@@ -366,8 +413,9 @@ func (e *eager) mend(rs []region, x plan.OpID, err error) {
 	lo, hi := min(r.lo, missing.Makers[0]), max(r.hi, missing.Makers[len(missing.Makers)-1]+1)
 	pair := plan.PairAt(e.pairs, r.lo)
 	most := max(int(pair.Turn-pair.Begin)/4, 2*r.length, 8)
+	runs := !slices.ContainsFunc(missing.Makers, func(i plan.OpID) bool { return !e.p.Ops[i].Rerunnable })
 	if r.grown++; pair.Begin <= lo && hi <= pair.Turn && int(hi-lo) <= most && r.grown <= maxGrowth &&
-		(lo < r.lo || hi > r.hi) {
+		(lo < r.lo || hi > r.hi) && runs {
 		r.lo, r.hi = lo, hi
 		return
 	}
@@ -378,7 +426,55 @@ func (e *eager) mend(rs []region, x plan.OpID, err error) {
 			return
 		}
 	}
+	if !runs {
+		e.shed(r, x, missing, cannotRun)
+		return
+	}
 	e.keep(r, "their region would be too large a part of the forward pass")
+}
+
+// shed makes a region do without the op that cannot run. First only what the dropped tensors need runs again.
+// If that op is among it, the first tensors that are made from its result on each way are kept.
+func (e *eager) shed(r *region, x plan.OpID, missing *chain.Missing, why string) {
+	if missing == nil {
+		e.keep(r, why)
+		return
+	}
+	if !r.sparse {
+		r.sparse = true
+		return
+	}
+	dropped := map[plan.BufferID]int32{}
+	for _, k := range r.drops {
+		dropped[e.drops[k].Buffer] = k
+	}
+	lost := map[plan.BufferID]bool{} // they are made from its result, and are not in memory
+	kept := false
+	for i := missing.Op; i < r.hi; i++ {
+		accesses := e.p.AccessesOf(i)
+		if i > missing.Op && !slices.ContainsFunc(accesses, func(a plan.Access) bool {
+			return a.Mode.Reads() && lost[a.Buffer]
+		}) {
+			continue
+		}
+		for _, a := range accesses {
+			if !a.Mode.Writes() {
+				continue
+			}
+			if k, ok := dropped[a.Buffer]; ok {
+				if e.drops[k].Buffer != plan.NoBuffer {
+					e.drops[k].Buffer = plan.NoBuffer
+					e.kept[why]++
+					kept = true
+				}
+			} else if !e.there(a.Buffer, x) {
+				lost[a.Buffer] = true
+			}
+		}
+	}
+	if !kept {
+		e.keep(r, why)
+	}
 }
 
 // keep gives a region up.
@@ -407,9 +503,13 @@ func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
 		ops += len(r.Ops)
 	}
 	out.Reruns = reruns
+	whole := " whole"
+	if slices.ContainsFunc(e.all, func(r region) bool { return r.sparse }) {
+		whole = ""
+	}
 	if len(reruns) > 0 {
-		e.notes = append(e.notes,
-			fmt.Sprintf("%d regions of the forward pass run again whole, %d ops in all.", len(e.all), ops))
+		e.notes = append(e.notes, fmt.Sprintf("%d regions of the forward pass run again%s, %d ops in all.",
+			len(e.all), whole, ops))
 	}
 	return out
 }

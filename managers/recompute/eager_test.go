@@ -117,6 +117,72 @@ func TestARegionComesBackWholeAtItsFirstUse(t *testing.T) {
 	}
 }
 
+// TestARegionRunsAgainWithoutTheOpsThatCannot drops everything that a forward pass saves. One op of it draws
+// random numbers, and its result is freed before the backward pass.
+func TestARegionRunsAgainWithoutTheOpsThatCannot(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		reads    bool // something dropped is made from what was drawn
+		ops      []plan.OpID
+		absences int
+		note     string
+	}{
+		{"nothing is made from it", false, []plan.OpID{1, 4, 5, 6}, 4, ""},
+		{"something is made from it", true, []plan.OpID{1, 5, 6}, 3,
+			"1 absences of 4 are kept in memory: their region holds an op that cannot run again."},
+	} {
+		b := plantest.New()
+		all := func(ids ...plan.BufferID) []plan.BufferID { return ids }
+		act := func(name string) plan.BufferID { return b.Buffer(name, 8, timeline.Activation) }
+		in, first, drawn, twice, from, after, last := act("in"), act("first"), act("drawn"), act("twice"),
+			act("from"), act("after"), act("last")
+		b.Op("input", traces.PhaseForward, 1, nil, all(in))
+		b.Op("first", traces.PhaseForward, 1, all(in), all(first))
+		b.Op("draw", traces.PhaseForward, 1, all(in), all(drawn))
+		b.Op("twice", traces.PhaseForward, 1, all(drawn), all(twice))
+		source := first
+		if c.reads {
+			source = twice
+		}
+		b.Op("from", traces.PhaseForward, 1, all(source), all(from))
+		b.Op("after", traces.PhaseForward, 1, all(from), all(after))
+		b.Op("last", traces.PhaseForward, 1, all(after), all(last))
+		b.Op("loss", traces.PhaseForward, 1, all(last, in), nil)
+		use := b.Op("use", traces.PhaseBackward, 1, all(last, after, from, first, in), nil)
+		b.P.Ops[0].Rerunnable, b.P.Ops[2].Rerunnable = false, false
+		p := b.End()
+		d := plan.Decisions{Reruns: []plan.Rerun{{Before: use}}}
+		for _, x := range all(first, from, after, last) {
+			touches := p.TouchesOf(x)
+			at := touches[len(touches)-2].Op
+			d.Absences = append(d.Absences, plan.Absence{Buffer: x, After: at, Release: at + 1, Fetch: use,
+				Before: use, How: plan.Recompute})
+		}
+		out, notes, err := recompute.Eager(p, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(out.Reruns) != 1 || !slices.Equal(out.Reruns[0].Ops, c.ops) ||
+			len(out.Absences) != c.absences {
+			t.Errorf("%s: %+v", c.name, out)
+		}
+		if c.note != "" && !slices.Contains(notes, c.note) || c.note == "" && len(notes) != 1 {
+			t.Errorf("%s: %q", c.name, notes)
+		}
+		pl, err := place.Assemble(p, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Place(t.Context(), p, pl, place.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		pl.Executor = plan.TorchEager
+		if err := plan.Validate(p, pl); err != nil {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}
+
 func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 	b := plantest.New()
 	g, x := b.Buffer("grad", 8, timeline.Gradient), b.Buffer("x", 8, timeline.Activation)
