@@ -42,39 +42,89 @@ func touchedBy(tr *traces.Trace) map[traces.OpID]uint64 {
 // aside bounds what an op may write, in bytes, to be left out of the comparison of steps.
 const aside = 64 << 10
 
-// inCommon returns the ops of a step that another step must have too: all of its own, except small ones of
-// the forward pass that run outside of all modules. A sampler draws new numbers in some steps only, and a
+// inCommon returns the ops of each step that the other steps must have too: all of its own, except small ones
+// of the forward pass that run outside of all modules. A sampler draws new numbers in some steps only, and a
 // logger adds up losses every so often. The process does not count these ops either, because it only counts
 // what modules run.
-func inCommon(tr *traces.Trace, step traces.Mark, wrote map[traces.OpID]int64) []traces.OpID {
-	ops := ownOps(tr, step, false)
+//
+// Where batches vary in shape, the same op may be small in one step and large in another. So if the steps
+// differ then, an op also counts if an op of its name is large in any step, if with these they are alike for
+// longer.
+func inCommon(tr *traces.Trace) [][]traces.OpID {
+	wrote := written(tr)
 	outside := func(id traces.OpID) bool {
 		op := &tr.Ops[id]
 		name := tr.Text(op.Name)
 		return tr.Text(op.Module) == "" && op.Phase == traces.PhaseForward && name != plan.SaveOp &&
 			name != plan.LoadOp
 	}
-	if !slices.ContainsFunc(ops, func(id traces.OpID) bool { return tr.Text(tr.Ops[id].Module) != "" }) {
-		return ops // a program without modules, or the optimizer's step alone
+	var own [][]traces.OpID
+	large := map[traces.StringID]bool{}
+	for m := range stepMarks(tr) {
+		ops := ownOps(tr, m, false)
+		own = append(own, ops)
+		for _, id := range ops {
+			if outside(id) && wrote[id] > aside {
+				large[tr.Ops[id].Name] = true
+			}
+		}
 	}
-	return slices.DeleteFunc(ops, func(id traces.OpID) bool { return outside(id) && wrote[id] <= aside })
+	without := func(gone func(id traces.OpID) bool) [][]traces.OpID {
+		out := make([][]traces.OpID, len(own))
+		for i, ops := range own {
+			out[i] = ops // a program without modules, or the optimizer's step alone
+			if slices.ContainsFunc(ops, func(id traces.OpID) bool {
+				return tr.Text(tr.Ops[id].Module) != ""
+			}) {
+				out[i] = slices.DeleteFunc(slices.Clone(ops), gone)
+			}
+		}
+		return out
+	}
+	small := without(func(id traces.OpID) bool { return outside(id) && wrote[id] <= aside })
+	at := shared(tr, small)
+	if at < 0 {
+		return small
+	}
+	byName := without(func(id traces.OpID) bool { return outside(id) && !large[tr.Ops[id].Name] })
+	if n := shared(tr, byName); n < 0 || n > at {
+		return byName
+	}
+	return small
+}
+
+// shared returns how many ops the steps begin with in common, -1 if that is all of them.
+func shared(tr *traces.Trace, steps [][]traces.OpID) int {
+	least := -1
+	for _, ops := range steps {
+		if n := diverge(tr, steps[0], ops); n >= 0 && (least < 0 || n < least) {
+			least = n
+		}
+	}
+	return least
+}
+
+// diverge returns the first place at which two lists have ops of different names, -1 if there is none.
+func diverge(tr *traces.Trace, a, b []traces.OpID) int {
+	for i := range max(len(a), len(b)) {
+		if i >= len(a) || i >= len(b) || tr.Ops[a[i]].Name != tr.Ops[b[i]].Name {
+			return i
+		}
+	}
+	return -1
 }
 
 // alike returns an error if the steps do not run the same ops in the same order, or if there are fewer than
 // two.
 func alike(tr *traces.Trace) error {
-	var first []traces.OpID
-	steps, wrote := 0, written(tr)
-	for m := range stepMarks(tr) {
-		ops := inCommon(tr, m, wrote)
-		if steps++; steps == 1 {
-			first = ops
-		} else if err := difference(tr, first, ops); err != nil {
+	steps := inCommon(tr)
+	for _, ops := range steps {
+		if err := difference(tr, steps[0], ops); err != nil {
 			return err
 		}
 	}
-	if steps < 2 {
-		return fmt.Errorf("%w: %s", ErrUneven, say.TooFewSteps.Text(steps))
+	if len(steps) < 2 {
+		return fmt.Errorf("%w: %s", ErrUneven, say.TooFewSteps.Text(len(steps)))
 	}
 	return nil
 }
@@ -82,19 +132,17 @@ func alike(tr *traces.Trace) error {
 // difference compares the names of the ops of two steps, in order. Its error says where they diverge, and
 // where tensor sizes differ before that, because batches of varying shapes are then the cause.
 func difference(tr *traces.Trace, a, b []traces.OpID) error {
-	for i := range max(len(a), len(b)) {
-		if i < len(a) && i < len(b) && tr.Ops[a[i]].Name == tr.Ops[b[i]].Name {
-			continue
-		}
-		uneven := ErrUneven
-		if optimizes(tr, a, i) && optimizes(tr, b, i) {
-			uneven = errSettling
-		}
-		return fmt.Errorf("%w: %s", uneven, say.FirstDifference.Text(
-			len(a), len(b), i+1, named(tr, a, i), named(tr, b, i),
-			why(tr, a[:min(i, len(a))], b[:min(i, len(b))])))
+	i := diverge(tr, a, b)
+	if i < 0 {
+		return nil
 	}
-	return nil
+	uneven := ErrUneven
+	if optimizes(tr, a, i) && optimizes(tr, b, i) {
+		uneven = errSettling
+	}
+	return fmt.Errorf("%w: %s", uneven, say.FirstDifference.Text(
+		len(a), len(b), i+1, named(tr, a, i), named(tr, b, i),
+		why(tr, a[:min(i, len(a))], b[:min(i, len(b))])))
 }
 
 // crosses reports whether a step needs what autograd saved before the step.
@@ -123,14 +171,10 @@ func crosses(tr *traces.Trace) bool {
 // batches are padded to their longest sequence.
 func varies(tr *traces.Trace) bool {
 	wrote := written(tr)
-	var first []traces.OpID
-	for m := range stepMarks(tr) {
-		ops := inCommon(tr, m, wrote)
-		if first == nil {
-			first = ops
-		}
-		for i := range min(len(ops), len(first)) {
-			if wrote[ops[i]] != wrote[first[i]] {
+	steps := inCommon(tr)
+	for _, ops := range steps {
+		for i := range min(len(ops), len(steps[0])) {
+			if wrote[ops[i]] != wrote[steps[0][i]] {
 				return true
 			}
 		}

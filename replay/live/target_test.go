@@ -627,3 +627,44 @@ func TestWhatRunsBesideTheModulesDoesNotPartSteps(t *testing.T) {
 		}
 	}
 }
+
+// Batches of varying shapes are made by ops outside of modules, which may be small in one step and large in
+// another.
+func TestOpsThatMakeBatchesOfVaryingShapesDoNotPartSteps(t *testing.T) {
+	for _, c := range []struct {
+		cells int // ops of the module in the second step; one in the first
+		want  string
+	}{
+		{1, ""},
+		{2, "they have 4 and 5 ops, and number 4 is the first that differs (aten::sum in head and aten::mm " +
+			"in head), and number 1 (aten::randint) makes 70.0 KiB in one and 60.0 KiB in the other: the " +
+			"batches have different shapes, so pad or crop them all to one"},
+	} {
+		b := traces.NewBuilder()
+		tr := &b.T
+		op := func(start int64, name, module string, size int64) {
+			tr.Accesses = append(tr.Accesses, traces.Access{Op: traces.OpID(len(tr.Ops)), Size: size,
+				Mode: traces.Write})
+			tr.Ops = append(tr.Ops, traces.Op{Start: start, Name: b.String(name), Module: b.String(module),
+				Phase: traces.PhaseForward})
+		}
+		for step, size := range []int64{70 << 10, 60 << 10} {
+			at := int64(step) * 10
+			op(at, "aten::randint", "", size)
+			op(at, "aten::item", "", 8) // a logger's, in both
+			op(at, "aten::embedding", "head", 4096)
+			for range []int{1, c.cells}[step] {
+				op(at, "aten::mm", "head", 4096)
+			}
+			op(at, "aten::sum", "head", 4096)
+			tr.Marks = append(tr.Marks, traces.Mark{Kind: traces.MarkIteration, Start: at, End: at + 10})
+		}
+		err := alike(tr)
+		switch {
+		case c.want == "" && (err != nil || !varies(tr)):
+			t.Errorf("%v, and other shapes: %v", err, varies(tr))
+		case c.want != "" && (err == nil || !strings.HasSuffix(err.Error(), c.want)):
+			t.Errorf("%v, not %s", err, c.want)
+		}
+	}
+}
