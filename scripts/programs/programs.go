@@ -148,6 +148,9 @@ var tried = map[string]string{
 	"gpytorch": "the peak lies in the backward pass of GPyTorch's own functions, where it holds matrices " +
 		"of points by points that autograd did not save. With 1,200 points instead of 1,500 a step holds " +
 		"27.5 MiB",
+	"examples-forward-forward": "the program calls forward() itself, so that a plan sees only what its " +
+		"ReLU saves. With self(x_pos) and self(x_neg) in place of self.forward(x_pos) and " +
+		"self.forward(x_neg) in Layer.train, joint kept a budget of 12.0 MiB",
 	"examples-vae": "the variable recon_batch keeps the last batch's pictures while the next ones are " +
 		"made. With del recon_batch, mu, logvar as the last line of the loop, joint kept the budget with " +
 		"100.5 MiB",
