@@ -199,11 +199,16 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	t, err := o.start(ctx, p)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil, o.late(err)
+	case err != nil:
 		return nil, err
 	}
 	defer t.End()
-	if err := t.Await(ctx, 2); err != nil {
+	if err := t.Await(ctx, 2); ctx.Err() != nil {
+		return nil, o.late(err)
+	} else if err != nil {
 		return nil, err
 	}
 	budget, err := o.budgetFor(ctx, p, t.PID())

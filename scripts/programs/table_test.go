@@ -77,3 +77,18 @@ func TestEachChangeThatWasTriedIsOfAProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestAProgramWithoutStepsSaysWhatWasAwaited runs one that trains nothing.
+func TestAProgramWithoutStepsSaysWhatWasAwaited(t *testing.T) {
+	dir := t.TempDir()
+	idle := filepath.Join(dir, "python")
+	if err := os.WriteFile(idle, []byte("#!/bin/sh\nexec sleep 600\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	o := options{python: idle, results: dir, limit: time.Millisecond}
+	r := o.try(t.Context(), &program{name: "idle"})
+	const want = "no plan was carried out within 1ms, after which gmemtop was still waiting for the program"
+	if r.Failed != want {
+		t.Errorf("%q, not %q", r.Failed, want)
+	}
+}
