@@ -291,7 +291,7 @@ class Agent:
         self.lookout.end()
         if window is not None:
             window.next()
-        carried = manager.step_ended(now, self.outbox.produced)
+        carried = manager.step_ended(now, self.outbox.produced, window is not None)
         if tally.begin is not None:
             figures, finer = totals.step_ended(now, self.sender.welcome)
             self.outbox.step(

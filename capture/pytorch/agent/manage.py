@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 # reading the processor time takes t nanoseconds, at most WORK_MOST: without a plan, it is done at most once
 # every WORK_SHARE * t
 WORK_SHARE, WORK_MOST = 1000, 20000
+UNREAD = 0, 0, 0  # no processor time was read yet, or it says nothing about the next step
 
 
 def unplannable(device: Device | None) -> str:
@@ -62,28 +63,31 @@ class Manager:
         self.offloads = False  # saved tensors wait on the host, as viewers are told
         self.worked: tuple[int, ...] = UNTIMED
         # the thread on which a step ended, its processor time then, and the number of the next step
-        self.since = 0, 0, 0
+        self.since = UNREAD
         self.next_work = 0  # when to read the processor time again
         self.exact = False  # read it at each step's end, since a plan is being made or has run
         self.pool: Pool | None = None  # the last pool used
         # the free memory on the host at the last description, before any rank took its part
         self.before: int | None = None
 
-    def step_ended(self, now: int, index: int) -> tuple[int, ...]:
-        """Step index has ended. Returns the number of its plan, and what the plan moved."""
+    def step_ended(self, now: int, index: int, captured: bool) -> tuple[int, ...]:
+        """Step index has ended, and was captured or not. Returns the number of its plan, and what the plan
+        moved."""
         carrier = self.carrier
         if carrier is None and now < self.next_work:
             self.worked = UNTIMED
+            if captured:
+                self.since = UNREAD  # capturing took some of the time since the last reading
             return WITHOUT
         self.happened = carrier.next() if carrier is not None else WITHOUT[1:]
         begin = time.perf_counter_ns()
         thread, worked = threading.get_ident(), time.thread_time_ns()
         took = carrier.took if carrier is not None else (0, 0)
-        known = self.since[0] == thread and self.since[2] == index
-        self.worked = (worked - self.since[1] if known else -1,) + took
+        # the mean of the steps since the last reading
+        known = self.since[0] == thread and self.since[2] <= index
+        self.worked = ((worked - self.since[1]) // (index + 1 - self.since[2]) if known else -1,) + took
         self.since = thread, worked, index + 1
-        # two readings are needed to know a step
-        rest = 2 * WORK_SHARE * min(time.perf_counter_ns() - begin, WORK_MOST)
+        rest = WORK_SHARE * min(time.perf_counter_ns() - begin, WORK_MOST)
         self.next_work = now + rest if known and not self.exact else 0
         return (self.managed,) + self.happened
 

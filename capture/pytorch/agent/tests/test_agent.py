@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import around, arrive, wire
+from agent import around, arrive, manage, wire
 from agent.agent import REST, Agent
 from agent.around import around_backward
 from agent.carry import Carrier
@@ -447,6 +447,24 @@ def test_most_steps_are_only_counted_and_their_rows_are_whole(monkeypatch):
     for before, row in zip(sent, sent[1:]):
         assert row[1] == before[2] and row[2] - row[1] == REST // 50
         assert row[3:6] == [REST // 50 - REST // 500, 0, REST // 500]
+
+
+def test_the_processor_time_of_counted_steps_is_read_once_in_a_while(monkeypatch):
+    """A row that is more than counted has the mean of the steps since the last such row."""
+    c = Clocked(monkeypatch)
+    clock = SimpleNamespace(perf_counter_ns=lambda: 0, thread_time_ns=lambda: c.now // 2)
+    monkeypatch.setattr(manage, "time", clock)
+    c.agent.manager.next_work = 0
+    for _ in range(200):
+        c.step(REST // 50)
+    rows = [row for row in c.agent.tally.rows if len(row) > COUNTED]
+    assert 4 <= len(rows) < 10  # WARM, and then one for each REST
+    assert {row[29] for row in rows[1:]} == {REST // 100}
+    c.agent.manager.next_work = 1 << 62
+    assert c.agent.manager.step_ended(c.now, 200, True) and c.agent.manager.since == manage.UNREAD
+    c.agent.manager.next_work = 0
+    c.agent.manager.step_ended(c.now, 201, False)
+    assert c.agent.manager.worked[0] == -1  # nothing was read since the captured step
 
 
 def test_a_backward_pass_of_a_counted_step_counts_once(monkeypatch):
