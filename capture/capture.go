@@ -141,7 +141,8 @@ type Step struct {
 	// Retries and OOMs are the device allocator's counts since the process began.
 	Retries, OOMs maybe.Int
 	// Work is the processor time of the training thread in this step, in nanoseconds: unlike End - Start it
-	// does not grow while others have the processor.
+	// does not grow while others have the processor. If it is unknown in the steps right before, it is the
+	// mean of those and this one.
 	Work maybe.Int
 	// Cost is the time that watching took out of this step.
 	Cost time.Duration
