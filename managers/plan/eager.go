@@ -60,7 +60,7 @@ func outlives(p *Problem, b BufferID) bool {
 
 // executor checks what only some executors can do. Eager PyTorch has a hook on each tensor that the forward
 // pass saves, called when it is saved and when the backward pass unpacks it, and checkpoints: regions of the
-// forward pass that are rerun as a whole, in order, when the first of their tensors is unpacked. It checks
+// forward pass that are rerun, in order, when the first of their tensors is unpacked. It checks
 // the decisions, and that the steps carry out these decisions and no others.
 func (v *validator) executor() error {
 	if v.pl.Sequence != nil && v.pl.Executor != Reordering {
