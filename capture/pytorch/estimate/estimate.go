@@ -136,25 +136,35 @@ func (e *Failed) Error() string {
 
 // NoKernels is the error about a card for which the command's torch has no kernels, so it could not train
 // there. It wraps ErrUnsupported.
-type NoKernels struct{ why string }
+type NoKernels struct {
+	Torch string
+	// Capability is the card's compute capability, and Oldest the lowest that this torch has kernels for.
+	Capability, Oldest [2]int
+}
 
-func (e *NoKernels) Error() string { return fmt.Sprintf("%v: %s", ErrUnsupported, e.why) }
+func (e *NoKernels) Error() string {
+	return fmt.Sprintf("%v: torch %s has no kernels for a card of compute capability %d.%d", ErrUnsupported,
+		e.Torch, e.Capability[0], e.Capability[1])
+}
 
 func (e *NoKernels) Unwrap() error { return ErrUnsupported }
 
 // ending is how an estimate ended in a process.
 type ending struct {
 	Torch       string `json:"torch"`
-	NoKernels   string `json:"no_kernels"`
 	Error       string `json:"error"`
 	Unsupported string `json:"unsupported"`
+	// NoKernels is the capability of a card that torch has no kernels for, nil if it has some for the card
+	// that it found; Oldest is the lowest capability that it has any for, zero if unknown.
+	NoKernels *[2]int `json:"no_kernels"`
+	Oldest    [2]int  `json:"oldest"`
 }
 
 // err returns why there is no estimate, nil if there is one.
 func (e *ending) err() error {
 	switch {
-	case e.NoKernels != "":
-		return &NoKernels{e.NoKernels}
+	case e.NoKernels != nil:
+		return &NoKernels{e.Torch, *e.NoKernels, e.Oldest}
 	case e.Unsupported != "":
 		return fmt.Errorf("%w: %s", ErrUnsupported, e.Unsupported)
 	case e.Error != "":

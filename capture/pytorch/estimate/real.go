@@ -48,6 +48,9 @@ type RealOptions struct {
 	Describe bool
 	// Snapshots keeps PyTorch's own snapshot of each process: see Process.Snapshot.
 	Snapshots bool
+	// PeaksOnly leaves the allocator's history out, which takes time to record and to read: Process.Trace is
+	// nil. Describe and Snapshots need the history.
+	PeaksOnly bool
 	// Building, unless nil, is called if the stand-in has to be compiled first, which takes a minute.
 	Building func()
 }
@@ -100,6 +103,8 @@ type Process struct {
 	Died        bool
 	Answers     []RealAnswer
 	Notes       []string
+	// Oldest is the lowest compute capability that Torch has kernels for, zero if unknown.
+	Oldest [2]int
 	// Trace holds everything from the device's first use to the last step, or to the out-of-memory error that
 	// ended the process. Trace, Described and Snapshot are nil in all processes but the one that Fullest
 	// returns.
@@ -217,7 +222,7 @@ func (o *RealOptions) on(ctx context.Context, lib *standin.Library) ([]Process, 
 	if err != nil {
 		return nil, err
 	}
-	return readReal(ctx, folder, code, torch, o.Snapshots)
+	return o.read(ctx, folder, code, torch)
 }
 
 // prepareReal writes the files that the command's Python will find. torch is the version that the stand-in
@@ -229,8 +234,9 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 		Processes int    `json:"processes"`
 		Eager     bool   `json:"eager"`
 		Describe  bool   `json:"describe"`
+		History   bool   `json:"history"`
 		Device    Device `json:"device"`
-	}{torch, o.Steps, o.Processes, o.Eager, o.Describe, o.Device}
+	}{torch, o.Steps, o.Processes, o.Eager, o.Describe, !o.PeaksOnly, o.Device}
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
@@ -263,9 +269,9 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	return environ(&command, folder)
 }
 
-// readReal reads the files of the processes: all their reports, but only the history of the process that
-// stands for them, since a rank of a large training writes hundreds of megabytes.
-func readReal(ctx context.Context, folder string, code int, torch string, snapshots bool) ([]Process, error) {
+// read reads the files of the processes: all their reports, but only the history of the process that stands
+// for them, since a rank of a large training writes hundreds of megabytes.
+func (o *RealOptions) read(ctx context.Context, folder string, code int, torch string) ([]Process, error) {
 	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
 		return nil, err
@@ -294,7 +300,10 @@ func readReal(ctx context.Context, folder string, code int, torch string, snapsh
 		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", ErrUnsupported)
 	}
 	slices.SortStableFunc(all, func(a, b Process) int { return a.Rank - b.Rank })
-	return all, Fullest(all).readHistory(ctx, snapshots)
+	if o.PeaksOnly {
+		return all, nil
+	}
+	return all, Fullest(all).readHistory(ctx, o.Snapshots)
 }
 
 // readProcess reads a process's report, nil if it used no device. torch is the version that it should have
@@ -318,8 +327,8 @@ func readProcess(path, torch string) (*Process, error) {
 		return nil, nil
 	}
 	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
-		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers,
-		Notes: r.Notes, Whole: !r.Trains, Undescribed: r.Undescribed, described: r.Described,
+		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers, Notes: r.Notes, Oldest: r.Oldest,
+		Whole: !r.Trains, Undescribed: r.Undescribed, described: r.Described,
 		left: strings.TrimSuffix(path, ".json")}
 	most := p.Fullest()
 	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Peaks) bool {

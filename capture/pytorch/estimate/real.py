@@ -3,8 +3,9 @@
 The script runs unchanged on a stand-in GPU: PyTorch's CUDA code allocates as on the card, kernels compute
 nothing, and large copies move nothing. Little is left to do here:
 
-- Record: the caching allocator's history, from the device's first use to the last step; its peaks of
-  allocated and reserved memory; each out-of-memory error, with the request and the script line that made it.
+- Record: the caching allocator's history, from the device's first use to the last step, unless only peaks
+  are wanted; its peaks of allocated and reserved memory; each out-of-memory error, with the request and the
+  script line that made it.
 - Answer: device memory holds no results, so most of what a script reads from it is made up (values.py).
 - Write nothing: existing files stay as they are, no checkpoint is written, the network is not used.
 - Stop: after the wanted number of steps the process ends without running the rest of the script, which would
@@ -34,7 +35,7 @@ class Rehearsal(Taken):
         self.steps, self.depth, self.first, self.seen = [], 0, None, {}
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
         self.final, self.described, self.undescribed = None, None, ""  # set after the steps that count
-        self.no_kernels = ""
+        self.no_kernels, self.oldest = None, (0, 0)  # compute capabilities
 
     def answered(self, op, what):
         key = (op, self.line())
@@ -92,15 +93,14 @@ class Rehearsal(Taken):
 
     def card_serves(self):
         """End the estimate if this torch has no kernels for the card, since it could not train there."""
-        capability = self.torch.cuda.get_device_capability(0)
+        capability = tuple(self.torch.cuda.get_device_capability(0))
         built = [
             int(name[3:].rstrip("af")) for name in self.torch.cuda.get_arch_list() if name.startswith("sm_")
         ]
-        if built and capability[0] * 10 + capability[1] < min(built):
-            self.no_kernels = "torch %s has no kernels for a card of compute capability %d.%d" % (
-                self.torch.__version__,
-                *capability,
-            )
+        if built:
+            self.oldest = divmod(min(built), 10)
+        if capability < self.oldest:
+            self.no_kernels = capability
             self.finish(1)
 
     # Books
@@ -135,7 +135,7 @@ class Rehearsal(Taken):
         self.out_of_memory.append(
             {"device": device, "request": request, "line": line, "step": len(self.steps) + 1}
         )
-        if self.snapshot is None:
+        if self.snapshot is None and self.config["history"]:
             self.snapshot = self.torch.cuda.memory._snapshot()
 
     # The end
@@ -144,7 +144,7 @@ class Rehearsal(Taken):
         """Nothing after this counts in the figures."""
         if self.final is None:
             self.final = self.books()
-            if self.final and (self.snapshot is None or not self.died):
+            if self.final and self.config["history"] and (self.snapshot is None or not self.died):
                 self.snapshot = self.torch.cuda.memory._snapshot()
 
     def write(self):
@@ -159,7 +159,7 @@ class Rehearsal(Taken):
                 self.undescribed = self.described.keep(path, self.open)
             except Exception as e:
                 self.undescribed = "%s: %s" % (type(e).__name__, e)
-        if books:
+        if books and self.config["history"]:
             with self.open(os.path.join(self.folder, name + ".pickle"), "wb") as f:
                 pickle.dump(self.snapshot, f)
         found = {
@@ -180,6 +180,7 @@ class Rehearsal(Taken):
             "error": self.error,
             "unsupported": self.unsupported,
             "no_kernels": self.no_kernels,
+            "oldest": self.oldest,
             "trains": self.trains(),
         }
         path = os.path.join(self.folder, name + ".json")
@@ -241,7 +242,8 @@ def _prepare(run):
     # scripts that fork before it.
     def begun():
         run.card_serves()
-        record(enabled="all", context="all", stacks="python")
+        if run.config["history"]:
+            record(enabled="all", context="all", stacks="python")
         torch._C._cuda_attach_out_of_memory_observer(run.ran_out)
 
     torch.cuda._lazy_call(begun)

@@ -121,6 +121,43 @@ del model, optimizer`)
 	}
 }
 
+// Without the allocator's history the figures are the same, and an out-of-memory still names its line.
+func TestPeaksNeedNoHistory(t *testing.T) {
+	script := network + "while True: step(20_000)\n"
+	whole, _ := one(t, estimate.RealOptions{Card: "a100"}, script)
+	peaks, _ := one(t, estimate.RealOptions{Card: "a100", PeaksOnly: true}, script)
+	if !slices.Equal(peaks.Books, whole.Books) || peaks.Steps != whole.Steps ||
+		peaks.PeakStep != whole.PeakStep {
+		t.Errorf("without the history %+v, with it %+v", peaks, whole)
+	}
+	if peaks.Trace != nil || whole.Trace == nil {
+		t.Error("the history is there though it was not wanted, or missing")
+	}
+	full, _ := one(t, estimate.RealOptions{Card: "t4", PeaksOnly: true}, network+"step(2_000_000)\n")
+	if !full.Died || len(full.OutOfMemory) != 1 || full.OutOfMemory[0].Request <= 0 ||
+		!strings.Contains(full.OutOfMemory[0].Line, "train.py:") {
+		t.Errorf("%+v", full)
+	}
+}
+
+// A run on any card tells which cards this torch has no kernels for; on one of those, that is the error.
+func TestWhichCardsThisTorchServes(t *testing.T) {
+	p, _ := one(t, estimate.RealOptions{Card: "h100"}, network+"while True: step()\n")
+	if p.Oldest == [2]int{} || p.Oldest[0] > 9 {
+		t.Fatalf("the oldest card that torch %s has kernels for is of capability %v", p.Torch, p.Oldest)
+	}
+	old := [2]int{7, 0}
+	_, _, err := real(t, estimate.RealOptions{Card: "v100"}, network+"while True: step()\n")
+	none := (*estimate.NoKernels)(nil)
+	switch served := slices.Compare(old[:], p.Oldest[:]) >= 0; {
+	case served && err != nil:
+		t.Error(err)
+	case !served && (!errors.As(err, &none) || *none != estimate.NoKernels{Torch: p.Torch, Capability: old,
+		Oldest: p.Oldest}):
+		t.Errorf("on a V100: %v", err)
+	}
+}
+
 // checkDescribed compares the described steps with those that PyTorch's figures are about.
 func checkDescribed(t *testing.T, p *estimate.Process) {
 	t.Helper()
