@@ -149,9 +149,18 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	switch {
 	case len(cards) > 1:
 		all, err := e.OnCards(ctx, e.sizes.All()[0], cards, way, e.noteRow)
+		if e.flags.json {
+			return e.writeTable(all, err, func(w io.Writer, l fit.Look) error {
+				return all.WriteCardsJSON(w, l.Units)
+			})
+		}
 		return e.writeTable(all, err, all.WriteCards)
 	case len(e.allocConf) > 1:
-		if err := e.oneSize("several --alloc-conf"); err != nil {
+		err := e.oneSize("several --alloc-conf")
+		if err == nil && e.flags.json {
+			err = errors.New("several --alloc-conf print a table, not JSON: leave --json out")
+		}
+		if err != nil {
 			return usageError{err}
 		}
 		all, err := e.WithSettings(ctx, e.sizes.All()[0], e.allocConf, way, e.noteRow)
@@ -392,9 +401,9 @@ var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only ha
 
 // oneSize returns an error if a table is asked for together with flags for reports of a single size.
 func (e *estimateCommand) oneSize(table string) error {
-	if e.flags.json || e.maxBatch || e.flags.output != "" || e.snapshot != "" || len(e.sizes.All()) > 1 {
-		return fmt.Errorf("%s is a table of one size: leave --json, --max-batch, -o, --snapshot and further "+
-			"sizes out", table)
+	if e.maxBatch || e.flags.output != "" || e.snapshot != "" || len(e.sizes.All()) > 1 {
+		return fmt.Errorf("%s is a table of one size: leave --max-batch, -o, --snapshot and further sizes "+
+			"out", table)
 	}
 	return nil
 }

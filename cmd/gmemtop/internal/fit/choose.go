@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
 
@@ -42,20 +43,24 @@ func (t *Training) Choose(c Choice) {
 		"PYTORCH_ALLOC_CONF="+settings)
 }
 
-// OnCards finds the smallest card that the training fits on. c has the settings, and tell is called with the
-// name of each card that it is run on.
+// OnCards finds the smallest card that the training fits on. c has the settings, and tell is called before
+// and after each run, with the card and what came of it.
 func (t *Training) OnCards(ctx context.Context, size Size, cards []standin.Card, c Choice,
-	tell func(name string)) (*Table, error) {
-	var all Table
+	tell func(what string)) (*Table, error) {
+	all := Table{outside: t.Outside}
 	for _, card := range cards {
-		all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Generation: card.Capability[0]})
+		all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Capability: card.Capability})
 	}
 	return &all, all.find(func(i int) (*Report, error) {
 		own := *t
 		own.Budget, c.Card = cards[i].Memory, &cards[i]
 		own.Choose(c)
-		tell(cards[i].Name)
-		return own.report(ctx, size)
+		tell("trying the " + cards[i].Name)
+		r, err := own.reportPeaks(ctx, size)
+		if r != nil {
+			tell(fmt.Sprintf("the %s: %s", cards[i].Name, r.Estimates[0].outcome()))
+		}
+		return r, err
 	})
 }
 
@@ -72,13 +77,17 @@ func (t *Training) WithSettings(ctx context.Context, size Size, settings []strin
 		c.AllocConf = settings[i]
 		own.Choose(c)
 		tell(settings[i])
-		return own.report(ctx, size)
+		return own.reportPeaks(ctx, size)
 	})
 }
 
-// report runs the command at one size.
-func (t *Training) report(ctx context.Context, size Size) (*Report, error) {
-	x, err := t.At(ctx, size)
+// reportPeaks runs the command at one size for its peaks alone.
+func (t *Training) reportPeaks(ctx context.Context, size Size) (*Report, error) {
+	run := t.At
+	if t.Real != nil {
+		run = t.peaks
+	}
+	x, err := run(ctx, size)
 	if err != nil {
 		return nil, err
 	}

@@ -23,9 +23,32 @@ type Real struct {
 // realAt runs the command at a size with PyTorch's own allocator. If it runs several processes, the one that
 // reserves most stands for all.
 func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
-	o := estimate.RealOptions{Options: t.Options, Card: t.Real.Card.Model, Memory: t.Budget,
-		Outside: t.Outside, AllocConf: t.Real.AllocConf, Building: t.Real.Building, Describe: t.Keep,
-		Snapshots: t.Keep}
+	x, err := t.run(ctx, size, estimate.RealOptions{Describe: t.Keep, Snapshots: t.Keep})
+	if err != nil {
+		return nil, err
+	}
+	tl, err := timeline.Build(ctx, x.Process.Trace, nil)
+	if err != nil {
+		return nil, err
+	}
+	if tl.Main() == nil {
+		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", estimate.ErrUnsupported)
+	}
+	x.Device, x.PeakAt = tl.Main(), tl.Main().Totals.PeakAt
+	return x, nil
+}
+
+// peaks runs the command at a size with PyTorch's own allocator without its history, which is quicker: the
+// estimate has no Device and no trace.
+func (t *Training) peaks(ctx context.Context, size Size) (*Estimate, error) {
+	return t.run(ctx, size, estimate.RealOptions{PeaksOnly: true})
+}
+
+// run runs the command at a size with PyTorch's own allocator. o says what to keep of it. The estimate has no
+// Device.
+func (t *Training) run(ctx context.Context, size Size, o estimate.RealOptions) (*Estimate, error) {
+	o.Options, o.Memory, o.Outside = t.Options, t.Budget, t.Outside
+	o.Card, o.AllocConf, o.Building = t.Real.Card.Model, t.Real.AllocConf, t.Real.Building
 	o.Device = t.Real.device()
 	o.Argv = size.command(t.Argv)
 	all, err := estimate.RunReal(ctx, o)
@@ -33,13 +56,6 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		return nil, err
 	}
 	p := estimate.Fullest(all)
-	tl, err := timeline.Build(ctx, p.Trace, nil)
-	if err != nil {
-		return nil, err
-	}
-	if tl.Main() == nil {
-		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", estimate.ErrUnsupported)
-	}
 	books := p.Fullest()
 	r := &estimate.Result{Trace: p.Trace, Torch: p.Torch, Steps: p.Steps, Notes: p.Notes, Whole: p.Whole}
 	for _, a := range p.Answers {
@@ -49,8 +65,7 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		}
 		r.MadeUp[i].Count += a.Count
 	}
-	return &Estimate{Size: size, Result: r, Device: tl.Main(), Peak: books.Allocated,
-		PeakAt: tl.Main().Totals.PeakAt, PeakStep: p.PeakStep,
+	return &Estimate{Size: size, Result: r, Peak: books.Allocated, PeakStep: p.PeakStep,
 		Reserved: books.Reserved, Fits: !p.Died, Process: p, Processes: len(all)}, nil
 }
 
@@ -65,7 +80,7 @@ func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBa
 		if next < 1 {
 			break
 		}
-		x, err := t.realAt(ctx, Size{next, all[0].Sequence})
+		x, err := t.peaks(ctx, Size{next, all[0].Sequence})
 		if err != nil {
 			return nil, err
 		}

@@ -2,43 +2,100 @@ package fit
 
 import (
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // Table is what a training takes on each of several cards, or under each of several settings of PyTorch's
 // allocator.
 type Table struct {
-	rows []row
+	rows    []row
+	outside int64 // of a card's memory, what no tensor accounts for
 }
 
 // row is one of them.
 type row struct {
 	Name       string
-	Memory     int64   // of the card; 0 in a table of settings
-	Generation int     // the card's, as the major number of its compute capability
-	Report     *Report // nil for none
-	Why        error   // why there is none; nil if it was not run
+	Memory     int64         // of the card; 0 in a table of settings
+	Capability [2]int        // the card's compute capability
+	Report     *Report       // nil for none
+	Why        error         // why there is none; nil if it was not run, or need not be
+	Turn       int           // counted from 1, the how many-th run this was; 0 for none
+	Took       time.Duration // how long the run took
 }
 
 // find runs a training on as few cards as necessary to find the smallest that fits: see [Table.unneeded]. The
 // rows name the cards, the one with least memory first; run makes a row's report. The error is run's, but
 // *estimate.NoKernels only if all cards give it.
 func (t *Table) find(run func(i int) (*Report, error)) error {
-	for open := t.open(); len(open) > 0; open = t.open() {
-		i := open[len(open)/2]
-		row := &t.rows[i]
-		if row.Report, row.Why = run(i); row.Why != nil && !errors.As(row.Why, new(*estimate.NoKernels)) {
+	turn := 1
+	for i := t.next(); i >= 0; i = t.next() {
+		row, began := &t.rows[i], time.Now()
+		row.Report, row.Why = run(i)
+		row.Turn, row.Took = turn, time.Since(began)
+		turn++
+		if row.Why != nil && !errors.As(row.Why, new(*estimate.NoKernels)) {
 			return row.Why
 		}
+		t.served(row)
 	}
 	return t.unanswered()
+}
+
+// next returns the card to run next, -1 once the smallest that fits is known. Whatever the order, a card is
+// ruled out only by a run; the order tries to get by with few. It begins with the middle. A run that fits
+// shows what the training takes where there is enough: the smallest card that fits probably has at least as
+// much memory as was allocated, and no more than was reserved. If a run shows otherwise, as with scripts that
+// look at the card's memory, it is the middle again.
+func (t *Table) next() int {
+	open := t.open()
+	if len(open) == 0 {
+		return -1
+	}
+	var most *Estimate // on the largest card that it fits on
+	for i := range t.rows {
+		if t.rows[i].seen() {
+			most = t.rows[i].estimate()
+		}
+	}
+	if most == nil || slices.ContainsFunc(t.rows, func(r row) bool {
+		return r.full() && r.Memory-t.outside >= most.Reserved
+	}) {
+		return open[len(open)/2]
+	}
+	holds := func(bytes int64) int {
+		i := slices.IndexFunc(open, func(i int) bool { return t.rows[i].Memory-t.outside >= bytes })
+		if i < 0 {
+			return len(open) - 1
+		}
+		return i
+	}
+	return open[(holds(most.Peak)+holds(most.Reserved))/2]
+}
+
+// served notes which cards the torch of a run has no kernels for: they need no run.
+func (t *Table) served(r *row) {
+	torch, oldest, none := "", [2]int{}, (*estimate.NoKernels)(nil)
+	if errors.As(r.Why, &none) {
+		torch, oldest = none.Torch, none.Oldest
+	} else if p := r.estimate().Process; p != nil {
+		torch, oldest = p.Torch, p.Oldest
+	}
+	for i := range t.rows {
+		other := &t.rows[i]
+		if other.Turn == 0 && slices.Compare(other.Capability[:], oldest[:]) < 0 {
+			other.Why = &estimate.NoKernels{Torch: torch, Capability: other.Capability, Oldest: oldest}
+		}
+	}
 }
 
 // each runs a training for every row. The error is run's, but one that wraps estimate.ErrUnsupported only if
@@ -88,7 +145,7 @@ func (t *Table) unneeded(i int) string {
 			return fmt.Sprintf("not run: it fits on the %s, which has less memory", other.Name)
 		case j > i && x.unseen():
 			return fmt.Sprintf("not run: no step was seen on the %s, which has more memory", other.Name)
-		case j > i && !x.Fits && t.rows[i].Generation <= other.Generation:
+		case j > i && !x.Fits && t.rows[i].Capability[0] <= other.Capability[0]:
 			return fmt.Sprintf("not run: it does not fit on the %s, which has more memory", other.Name)
 		}
 	}
@@ -103,11 +160,25 @@ func (r *row) estimate() *Estimate {
 	return r.Report.Estimates[0]
 }
 
+// outcome is what came of a run, in a few words.
+func (x *Estimate) outcome() string {
+	switch {
+	case x.unseen():
+		return "no step was seen"
+	case x.Fits:
+		return "it fits"
+	}
+	return "it does not fit"
+}
+
 // seen reports whether the row has figures of a step that fits.
 func (r *row) seen() bool {
 	x := r.estimate()
 	return x != nil && x.Fits && !x.unseen()
 }
+
+// full reports whether the training ran out of memory in the row.
+func (r *row) full() bool { return r.Report != nil && !r.estimate().Fits }
 
 // verdict is whether the training fits there, in a word.
 func (r *row) verdict() string {
@@ -223,4 +294,62 @@ func (t *Table) Unseen() bool {
 // Fits reports whether the training fits in some row.
 func (t *Table) Fits() bool {
 	return slices.ContainsFunc(t.rows, func(r row) bool { return r.Report != nil && r.Report.Fits() })
+}
+
+type tableJSON struct {
+	Schema   int        `json:"schema_version"`
+	Outside  int64      `json:"outside_bytes"`
+	Kind     string     `json:"allocator"`
+	Torch    string     `json:"torch"`
+	Smallest *string    `json:"smallest"`
+	Cards    []cardJSON `json:"cards"`
+	Notes    []string   `json:"notes"`
+}
+
+type cardJSON struct {
+	Name     string `json:"name"`
+	Memory   int64  `json:"memory_bytes"`
+	Fits     *bool  `json:"fits"`
+	Turn     *int   `json:"turn"`
+	Took     *int64 `json:"run_time_ns"`
+	Peak     *int64 `json:"peak_allocated_bytes"`
+	Reserved *int64 `json:"reserved_bytes"`
+	Retries  *int64 `json:"retries"`
+	Steps    *int   `json:"steps"`
+	Why      string `json:"why,omitempty"`
+	// OutOfMemory are the requests that failed.
+	OutOfMemory []estimate.OutOfMemory `json:"out_of_memory,omitempty"`
+	Answers     []estimate.RealAnswer  `json:"answers,omitempty"`
+}
+
+// WriteCardsJSON writes the table of cards as JSON, the one with least memory first.
+func (t *Table) WriteCardsJSON(w io.Writer, u timeline.Units) error {
+	j := tableJSON{Schema: report.SchemaVersion, Outside: t.outside, Kind: "real"}
+	for i := range t.rows {
+		r := &t.rows[i]
+		c := cardJSON{Name: r.Name, Memory: r.Memory}
+		if x := r.estimate(); x == nil || x.unseen() || !x.Fits {
+			c.Why = t.says(i, u)
+		}
+		if r.Turn > 0 {
+			took := r.Took.Nanoseconds()
+			c.Turn, c.Took = &r.Turn, &took
+		}
+		if x := r.estimate(); x != nil && x.Process != nil {
+			j.Torch, j.Notes = x.Result.Torch, r.Report.notes()
+			retries := x.Process.Fullest().Retries
+			c.Peak, c.Reserved, c.Retries, c.Steps = &x.Peak, &x.Reserved, &retries, &x.Result.Steps
+			c.OutOfMemory, c.Answers = x.Process.OutOfMemory, x.Process.Answers
+			if !x.unseen() {
+				c.Fits = &x.Fits
+			}
+		}
+		if j.Smallest == nil && r.seen() {
+			j.Smallest = &r.Name
+		}
+		j.Cards = append(j.Cards, c)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(j)
 }

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,8 +69,8 @@ note: once
 	}
 }
 
-// As few cards are run as it takes to find the smallest that fits; cards that the torch has no kernels for
-// say nothing about others.
+// As few cards are run as it takes to find the smallest that fits, even if what runs take misleads; cards
+// that the torch has no kernels for say nothing about others.
 func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 	const cards = 16
 	without := map[int]bool{1: true, 8: true}
@@ -84,7 +85,7 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 			if without[i] {
 				return nil, fmt.Errorf("run: %w", &estimate.NoKernels{})
 			}
-			return cardReport(3, i < smallest), nil
+			return cardReport(3, i < smallest), nil // 1 MiB, whatever card it needs
 		})
 		want := smallest
 		for without[want] {
@@ -119,12 +120,13 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 // A card without flash attention says nothing about newer ones with less memory: for every size of the
 // training, the smallest card that fits is found, however much more it takes on the older ones.
 func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
-	cards := []row{{Name: "T4", Memory: 15, Generation: 7}, {Name: "L4", Memory: 22, Generation: 8},
-		{Name: "3090", Memory: 24, Generation: 8}, {Name: "5090", Memory: 31, Generation: 12},
-		{Name: "V100", Memory: 32, Generation: 7}, {Name: "A100", Memory: 40, Generation: 8},
-		{Name: "RTX 8000", Memory: 48, Generation: 7}, {Name: "H100", Memory: 80, Generation: 9}}
+	of := func(name string, memory int64, generation int) row {
+		return row{Name: name, Memory: memory, Capability: [2]int{generation, 0}}
+	}
+	cards := []row{of("T4", 15, 7), of("L4", 22, 8), of("3090", 24, 8), of("5090", 31, 12), of("V100", 32, 7),
+		of("A100", 40, 8), of("RTX 8000", 48, 7), of("H100", 80, 9)}
 	for needs := range int64(82) {
-		fits := func(r row) bool { return r.Memory >= needs && (r.Generation > 7 || r.Memory >= 2*needs) }
+		fits := func(r row) bool { return r.Memory >= needs && (r.Capability[0] > 7 || r.Memory >= 2*needs) }
 		all := Table{rows: slices.Clone(cards)}
 		err := all.find(func(i int) (*Report, error) { return cardReport(3, !fits(cards[i])), nil })
 		want := "it fits on none of these cards\n"
@@ -180,6 +182,98 @@ func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 				t.Errorf("%v: row %d says %q", c.errs, i, said)
 			}
 		}
+	}
+}
+
+// A run on a card with enough memory tells which card to try next: the smallest that could hold what was
+// allocated. These are the stand-in's cards up to 48 GiB, and a training that needs room for its cache on
+// cards with plenty.
+func TestARunThatFitsTellsWhichCardIsNext(t *testing.T) {
+	of := func(name string, memory int64, major, minor int) row {
+		return row{Name: name, Memory: memory << 30, Capability: [2]int{major, minor}}
+	}
+	cards := []row{of("3060", 12, 8, 6), of("T4", 15, 7, 5), of("V100-16", 16, 7, 0), of("L4", 22, 8, 9),
+		of("4090", 24, 8, 9), of("5090", 32, 12, 0), of("V100", 33, 7, 0), of("A100", 40, 8, 0),
+		of("L40S", 45, 8, 9), of("A6000", 48, 8, 6)}
+	for _, c := range []struct {
+		allocated, reserved int64
+		order               string
+	}{
+		{0, 0, "5090 3060"},
+		{20, 24, "5090 L4 T4 3060"},
+		{22, 23, "5090 4090 L4"},
+		{31, 38, "5090 4090"},
+		{38, 39, "5090 L40S A100"},
+		{60, 60, "5090 L40S A6000"},
+	} {
+		all, order := Table{rows: slices.Clone(cards), outside: 1 << 30}, []string(nil)
+		err := all.find(func(i int) (*Report, error) {
+			r := &cards[i]
+			order = append(order, r.Name)
+			room := r.Memory>>30 - 1
+			x := cardReport(3, c.allocated > room)
+			one := x.Estimates[0]
+			one.Peak, one.Reserved = min(c.allocated, room)<<30, min(c.reserved, room)<<30
+			one.Process.Oldest = [2]int{7, 5}
+			return x, nil
+		})
+		if got := strings.Join(order, " "); err != nil || got != c.order {
+			t.Errorf("%d GiB allocated, %d reserved: %v, tried %s, expected %s", c.allocated, c.reserved, err,
+				got, c.order)
+		}
+		for _, r := range all.rows {
+			none := errors.As(r.Why, new(*estimate.NoKernels))
+			if strings.HasPrefix(r.Name, "V100") && (r.Turn > 0 || !none) {
+				t.Errorf("%s: turn %d, %v", r.Name, r.Turn, r.Why)
+			}
+		}
+	}
+}
+
+// The table of cards as JSON: what was not run, or not found out, is null.
+func TestTheTableOfCardsAsJSON(t *testing.T) {
+	all := Table{outside: 7, rows: []row{{Name: "T4", Memory: 5}, {Name: "L4", Memory: 6},
+		{Name: "A100", Memory: 9}}}
+	err := all.find(func(i int) (*Report, error) {
+		r := cardReport(3, i == 0)
+		p := r.Estimates[0].Process
+		p.OutOfMemory = []estimate.OutOfMemory{{Request: 1 << 20, Step: 2, Line: "/a/b.py:3"}}
+		return r, nil
+	})
+	var b strings.Builder
+	if err := errors.Join(err, all.WriteCardsJSON(&b, timeline.IEC)); err != nil {
+		t.Fatal(err)
+	}
+	var got struct {
+		Smallest string `json:"smallest"`
+		Outside  int64  `json:"outside_bytes"`
+		Cards    []struct {
+			Name     string `json:"name"`
+			Memory   int64  `json:"memory_bytes"`
+			Fits     *bool  `json:"fits"`
+			Turn     *int   `json:"turn"`
+			Took     *int64 `json:"run_time_ns"`
+			Reserved *int64 `json:"reserved_bytes"`
+			Why      string `json:"why"`
+		} `json:"cards"`
+	}
+	if err := json.Unmarshal([]byte(b.String()), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Smallest != "L4" || got.Outside != 7 || len(got.Cards) != 3 {
+		t.Fatalf("%s", b.String())
+	}
+	t4, l4, a100 := got.Cards[0], got.Cards[1], got.Cards[2]
+	if t4.Fits == nil || *t4.Fits || t4.Turn == nil || *t4.Turn != 2 || t4.Took == nil ||
+		t4.Why != "out of memory in step 2, asking for 1.00 MiB at b.py:3" {
+		t.Errorf("%s", b.String())
+	}
+	if l4.Fits == nil || !*l4.Fits || *l4.Turn != 1 || *l4.Reserved != 1<<20 || l4.Why != "" {
+		t.Errorf("%s", b.String())
+	}
+	if a100.Fits != nil || a100.Turn != nil || a100.Took != nil || a100.Reserved != nil ||
+		a100.Why != "not run: it fits on the L4, which has less memory" {
+		t.Errorf("%s", b.String())
 	}
 }
 
