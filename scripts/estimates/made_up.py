@@ -81,6 +81,8 @@ def make_texts(folder):
     with open(os.path.join(folder, "instructions.json"), "w") as f:
         rows = [{"instruction": text(r), "input": text(r), "output": text(r)} for _ in range(500)]
         json.dump(rows, f)
+    with open(os.path.join(folder, "fsdp.json"), "w") as f:
+        json.dump({"version": 2, "transformer_layer_cls_to_wrap": "LlamaDecoderLayer"}, f)
     with open(os.path.join(folder, "bytes.model"), "w") as f:  # a tokenizer of tiktoken's that knows bytes
         f.writelines("%s %d\n" % (base64.b64encode(bytes([i])).decode(), i) for i in range(256))
     os.makedirs(os.path.join(folder, "texts"))
@@ -305,6 +307,9 @@ def fake_hub(folder):
             count = len(made["train"])
             made = made.map(lambda row, i: {"idx": i % count}, with_indices=True)
             return made.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+        if path == "allenai/c4":
+            texts = os.path.join(folder, "texts", "train.jsonl")
+            return load("json", data_files=texts, split="train", streaming=kwargs["streaming"])
         return load(path, *args, **kwargs)
 
     class Accuracy:
@@ -386,11 +391,12 @@ def run(folder, argv):
         if not module:
             lie_beside(os.path.dirname(script))
         fake_torchvision()
-        if any("datasets" in line or "transformers" in line for line in heads(script)):
+        names = imported(script) if not module else {argv[0].split(".")[0]}
+        if names & {"datasets", "transformers", "torchtitan"}:
             fake_hub(folder)
-        if any("lightning" in line for line in heads(script)):
+        if names & {"lightning", "pytorch_lightning"}:
             fake_lightning()
-        if any("torch_geometric" in line for line in heads(script)):
+        if "torch_geometric" in names:
             fake_geometric()
         if module:
             runpy.run_module(argv[0], run_name="__main__", alter_sys=True)
@@ -398,12 +404,11 @@ def run(folder, argv):
             runpy.run_path(script, run_name="__main__")
 
 
-def heads(script):
-    """All import lines of a script."""
-    if script is None:
-        return []
+def imported(script):
+    """The packages that a script imports."""
     with open(script) as f:
-        return [line for line in f if line.lstrip().startswith(("import ", "from "))]
+        lines = [line.split() for line in f if line.lstrip().startswith(("import ", "from "))]
+    return {words[1].split(".")[0].rstrip(",") for words in lines if len(words) > 1}
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 // scripts, which are not changed, and writes docs/estimate.md:
 //
 //	go run ./scripts/estimates -python PYTHON [-sources DIR] [-data DIR] [-results DIR] [-only NAME,...] \
-//		[-allocators real,model] [-packages DIR] > docs/estimate.md
+//		[-allocators real,model,cards] [-packages DIR] > docs/estimate.md
 //
 // Scripts come from checkouts in the folder of sources, each at the commit that programs.go names; none of
 // their code is in this repository. made_up.py makes their data, once, in the folder of data. Each estimate
@@ -48,7 +48,8 @@ func main() {
 		"estimated alone")
 	flag.StringVar(&o.data, "data", "", "the folder for what is made up (default one that is removed)")
 	flag.StringVar(&o.only, "only", "", "the programs, separated by commas (default all)")
-	flag.StringVar(&o.allocators, "allocators", "real,model", "which allocators are asked")
+	flag.StringVar(&o.allocators, "allocators", "real,model,cards", "which allocators are asked; "+
+		"cards finds the smallest card, by the real one, for programs that the page wants it for")
 	flag.StringVar(&o.gmemtop, "gmemtop", "", "a gmemtop that is built already")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "how long an estimate may take")
 	flag.BoolVar(&o.pageOnly, "table", false, "only write the page")
@@ -86,10 +87,6 @@ type found struct {
 
 // itoa is short for strconv's.
 func itoa(n int) string { return strconv.Itoa(n) }
-
-func (o *options) path(name, allocator string) string {
-	return filepath.Join(o.results, name+"-"+allocator+".json")
-}
 
 // kept returns the kept result of an estimate, nil if there is none.
 func (o *options) kept(name, allocator string) (*found, error) {
@@ -154,11 +151,18 @@ func (o *options) measure(ctx context.Context) error {
 	}
 	for _, p := range chosen {
 		for allocator := range strings.SplitSeq(o.allocators, ",") {
-			if _, err := os.Stat(o.path(p.name, allocator)); err == nil {
+			if there, err := o.has(&p, allocator); there || err != nil {
+				if err != nil {
+					return err
+				}
 				continue
 			}
 			err := o.prepare(ctx, &p)
-			if err == nil {
+			switch {
+			case err != nil:
+			case allocator == cards:
+				err = o.findCard(ctx, &p)
+			default:
 				err = o.estimate(ctx, &p, allocator)
 			}
 			if err != nil {
@@ -201,12 +205,31 @@ func (o *options) prepare(ctx context.Context, p *program) error {
 	return nil
 }
 
-// estimate makes one estimate and keeps it, or why there is none.
-func (o *options) estimate(ctx context.Context, p *program, allocator string) error {
+// has reports whether a program's result is there, or is not wanted.
+func (o *options) has(p *program, allocator string) (bool, error) {
+	if allocator == cards {
+		f, err := o.keptCards(p)
+		return !p.cards || f != nil, err
+	}
+	_, err := os.Stat(o.path(p.name, allocator))
+	return err == nil, nil
+}
+
+// ran is what came of a run of gmemtop estimate.
+type ran struct {
+	date      string // on which it began
+	seconds   int    // that it took, and of which a processor was busy with it
+	processor int
+	text      []byte
+	failed    string // why there is no text
+}
+
+// run runs gmemtop estimate with some flags on a program.
+func (o *options) run(ctx context.Context, p *program, flags ...string) (*ran, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	argv := append([]string{"estimate", "--allocator", allocator, "--hardware", "h100", "--json"},
-		p.words(o.python, o.sources, o.data)...)
+	argv := append([]string{"estimate"}, flags...)
+	argv = append(argv, p.words(o.python, o.sources, o.data)...)
 	c := exec.CommandContext(ctx, o.gmemtop, argv...)
 	path := []string{o.packages}
 	for _, m := range p.modules {
@@ -214,31 +237,52 @@ func (o *options) estimate(ctx context.Context, p *program, allocator string) er
 	}
 	c.Env = append(os.Environ(), "PYTHONPATH="+strings.Join(path, string(os.PathListSeparator)))
 	var said bytes.Buffer
-	c.Stderr = &said
+	c.Stderr, c.Stdin = &said, os.Stdin // a script may ask the terminal for its width
 	began := time.Now()
 	text, err := c.Output()
-	took := time.Since(began)
-	f := found{Date: began.Format(time.DateOnly), Seconds: int(took.Seconds() + 0.5)}
+	r := ran{date: began.Format(time.DateOnly), seconds: rounded(time.Since(began)), text: text}
+	if c.ProcessState != nil {
+		r.processor = rounded(c.ProcessState.UserTime() + c.ProcessState.SystemTime())
+	}
 	switch {
 	case ctx.Err() != nil:
-		f.Failed = fmt.Sprintf("not done after %v", o.limit)
+		r.failed = fmt.Sprintf("not done after %v", o.limit)
 	case err != nil && len(text) == 0:
 		if !errors.As(err, new(*exec.ExitError)) {
-			return err
+			return nil, err
 		}
-		f.Failed = lastLine(said.Bytes())
-	default:
-		if err := f.read(text); err != nil {
-			return err
-		}
+		r.failed = reason(said.Bytes())
 	}
-	out, err := json.MarshalIndent(&f, "", " ")
+	return &r, nil
+}
+
+// rounded is a time in whole seconds.
+func rounded(d time.Duration) int { return int(d.Seconds() + 0.5) }
+
+// estimate makes one estimate and keeps it, or why there is none.
+func (o *options) estimate(ctx context.Context, p *program, allocator string) error {
+	ran, err := o.run(ctx, p, "--allocator", allocator, "--hardware", "h100", "--json")
 	if err != nil {
 		return err
 	}
+	f := found{Date: ran.date, Seconds: ran.seconds, Failed: ran.failed}
+	if f.Failed == "" {
+		if err := f.read(ran.text); err != nil {
+			return err
+		}
+	}
 	fmt.Fprintf(os.Stderr, "%s with --allocator %s: %d s, %d of %d bytes %s\n", p.name, allocator, f.Seconds,
 		f.Allocated, f.Reserved, f.Failed)
-	return os.WriteFile(o.path(p.name, allocator), append(out, '\n'), 0o666)
+	return o.keep(p.name, allocator, &f)
+}
+
+// keep writes a result.
+func (o *options) keep(name, allocator string, result any) error {
+	out, err := json.MarshalIndent(result, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.path(name, allocator), append(out, '\n'), 0o666)
 }
 
 // read takes over what gmemtop estimate --json says.
@@ -269,6 +313,18 @@ func (f *found) read(text []byte) error {
 		}
 	}
 	return nil
+}
+
+// reason is the last line of what gmemtop printed, or, if the script itself failed, of what that printed.
+func reason(text []byte) string {
+	last := lastLine(text)
+	if above, ok := bytes.CutSuffix(bytes.TrimSpace(text), []byte(last)); ok &&
+		strings.HasSuffix(last, "its output is above") {
+		if own := lastLine(bytes.TrimSuffix(above, []byte("gmemtop: "))); own != "" {
+			return own
+		}
+	}
+	return last
 }
 
 // lastLine is the last line of a text that is not blank.

@@ -3,11 +3,13 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestThePageIsMadeFromWhatIsKept: nothing of it is written by hand.
@@ -152,5 +154,139 @@ func TestEveryProgramHasItsOwnName(t *testing.T) {
 			t.Errorf("%q", p.name)
 		}
 		seen[p.name] = true
+	}
+}
+
+// TestThePageNamesTheSmallestCard: from kept results, with the next smaller card that was tried and where it
+// ran out of memory. A result of another command or commit counts as none.
+func TestThePageNamesTheSmallestCard(t *testing.T) {
+	o := options{results: t.TempDir()}
+	yes, no := true, false
+	all := onAll()
+	if len(all) < 10 {
+		t.Fatalf("%d programs are run on all cards", len(all))
+	}
+	save := func(k int, f onCards) {
+		t.Helper()
+		f.Date, f.Seconds, f.Processor = "2026-11-29", 99, 55
+		if err := o.keep(all[k].name, cards, &f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := func(k int, smallest string, list ...onCard) onCards {
+		return onCards{Command: all[k].onAllCards(), Commit: all[k].commit, Smallest: smallest, Cards: list}
+	}
+	const full = "out of memory in step 1, asking for 392 MiB at resnet.py:154"
+	small := onCard{Name: "Tesla T4", Memory: 15 << 30, Fits: &no, Turn: 2, Why: full}
+	none := onCard{Name: "Tesla V100-SXM2-16GB", Memory: 16 << 30, Why: "no kernels"}
+	middle := onCard{Name: "NVIDIA L4", Memory: 22 << 30, Fits: &yes, Turn: 3, Reserved: 20 << 30, Retries: 2}
+	large := onCard{Name: "NVIDIA GeForce RTX 5090", Memory: 31 << 30, Fits: &yes, Turn: 1}
+	save(0, of(0, "NVIDIA L4", small, none, middle, large))
+	first := small
+	first.Fits, first.Turn, first.Reserved = &yes, 2, 3<<20
+	save(1, of(1, "Tesla T4", first, none, large))
+	save(2, of(2, "", none, small))
+	failed := of(3, "")
+	failed.Failed = "not done after 20m0s"
+	save(3, failed)
+	old := of(4, "NVIDIA L4", middle)
+	old.Command += " --lr 2"
+	save(4, old)
+	older := of(5, "NVIDIA L4", middle)
+	older.Commit = "0123abcd"
+	save(5, older)
+	save(6, of(6, "Tesla V100-SXM2-32GB", none, onCard{Name: "Tesla V100-SXM2-32GB", Fits: &yes, Turn: 1}))
+	table, err := o.whichCard()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := strings.Split(table, "\n")[2:]
+	for k, want := range []string{
+		"L4 (22.0 GiB) | 20.0 GiB, retries: 2 | T4 (15.0 GiB): " + full +
+			" | RTX 5090 yes, T4 no, L4 yes | 99 (55) | 2026-11-29",
+		"T4 (15.0 GiB) | 3.00 MiB | there is no smaller one | RTX 5090 yes, T4 yes | 99 (55) | 2026-11-29",
+		"none of them |  | T4 (15.0 GiB): " + full + " | T4 no | 99 (55) | 2026-11-29",
+		"failed |  | not done after 20m0s |  | 99 (55) | 2026-11-29",
+		"not run |  |  |  | – | –",
+		"not run |  |  |  | – | –",
+		"V100-SXM2-32GB (0 B) | 0 B | those that are smaller cannot be estimated: torch has no kernels for " +
+			"them | V100-SXM2-32GB yes | 99 (55) | 2026-11-29",
+		"not run |  |  |  | – | –",
+	} {
+		if want = "| " + all[k].title + " | " + want + " |"; rows[k] != want {
+			t.Errorf("%s\nexpected\n%s", rows[k], want)
+		}
+	}
+	said, err := o.answered()
+	if want := fmt.Sprintf("4 of %d programs have their answer, and 1 failed. ", len(all)); err != nil ||
+		!strings.HasPrefix(said, want) {
+		t.Errorf("%v: %q, expected %q", err, said, want)
+	}
+	save(0, of(0, ""))
+	if _, err := o.whichCard(); err == nil || !strings.Contains(err.Error(), "names no cards") {
+		t.Error(err)
+	}
+}
+
+// TestAResultOfAnotherCommandIsMadeAgain, but one of this command is kept, and programs that the page wants
+// no card for are left out.
+func TestAResultOfAnotherCommandIsMadeAgain(t *testing.T) {
+	dir := t.TempDir()
+	o := options{results: dir, data: dir, limit: time.Minute, only: "mlp", allocators: cards,
+		gmemtop: filepath.Join(dir, "gmemtop"), python: "python"}
+	said := `{"torch": "2.15.0", "smallest": "NVIDIA L4", "cards": [{"name": "NVIDIA L4", "memory_bytes": 5,
+		"fits": true, "turn": 1, "run_time_ns": 1600000000, "reserved_bytes": 3}]}`
+	script := "#!/bin/sh\necho \"$@\" >> " + dir + "/typed\necho '" + said + "'\n"
+	if err := os.WriteFile(o.gmemtop, []byte(script), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	mlp := &groups["examples"][0]
+	defer func(was bool) { mlp.cards = was }(mlp.cards)
+	runs := func() int {
+		t.Helper()
+		if err := o.measure(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		typed, err := os.ReadFile(filepath.Join(dir, "typed"))
+		if err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		return strings.Count(string(typed),
+			"estimate --allocator real --hardware all --json -- python examples/mlp.py\n")
+	}
+	if n := runs(); n != 0 {
+		t.Errorf("%d runs of a program that the page wants no card for", n)
+	}
+	mlp.cards = true
+	for range 2 {
+		if n := runs(); n != 1 {
+			t.Errorf("%d runs, expected one", n)
+		}
+	}
+	f, err := o.keptCards(mlp)
+	if err != nil || f == nil || f.Smallest != "NVIDIA L4" || f.Cards[0].Seconds != 2 || !*f.Cards[0].Fits ||
+		f.Cards[0].Reserved != 3 || f.Torch != "2.15.0" {
+		t.Errorf("%v: %+v", err, f)
+	}
+	f.Command += " --more"
+	if err := o.keep("mlp", cards, f); err != nil {
+		t.Fatal(err)
+	}
+	if n := runs(); n != 2 {
+		t.Errorf("%d runs, expected a second one", n)
+	}
+}
+
+// TestAFailedScriptIsQuoted, not gmemtop's remark that it failed.
+func TestAFailedScriptIsQuoted(t *testing.T) {
+	const above = "gmemtop: the command ended with code 1; its output is above\n"
+	for said, want := range map[string]string{
+		"Traceback\nValueError: no pictures\n" + above: "ValueError: no pictures",
+		above: strings.TrimSpace(strings.TrimPrefix(above, "gmemtop: ")),
+		"gmemtop: 10s: 0 of 3 steps\ngmemtop: cannot be estimated\n": "cannot be estimated",
+	} {
+		if got := reason([]byte(said)); got != want {
+			t.Errorf("%q, expected %q", got, want)
+		}
 	}
 }

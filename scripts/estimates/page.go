@@ -23,7 +23,7 @@ const mostAllocated, mostReserved = 0.01, 0.02
 func (o *options) page() (string, error) {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"table": o.table, "failures": o.failures, "agreement": o.agreement, "taken": o.taken,
-		"output": o.output,
+		"output": o.output, "whichCard": o.whichCard, "answered": o.answered,
 	}).Parse(text)
 	if err != nil {
 		return "", err

@@ -15,6 +15,8 @@ type program struct {
 	modules []string
 	// ranks is how many processes torchrun starts on this machine, 0 for the script alone.
 	ranks int
+	// cards says that the page names the smallest card that it fits on.
+	cards bool
 }
 
 // command is what the page shows: the command as its user would type it.
@@ -59,6 +61,7 @@ func lesson(owner, commit, modules, script, args string) program {
 	return p
 }
 
+func (p program) onCards() program               { p.cards = true; return p }
 func (p program) with(flags string) program      { p.flags = flags; return p }
 func (p program) under(ranks int) program        { p.ranks = ranks; return p }
 func (p program) from(modules ...string) program { p.modules = modules; return p }
@@ -95,9 +98,11 @@ var groups = map[string][]program{
 
 	"scripts": {
 		theirs.program("mnist", "mnist", "mnist/main.py", ""),
-		theirs.program("vae", "vae", "vae/main.py", ""),
-		theirs.program("dcgan", "dcgan", "dcgan/main.py", "--dataset fake --accel --workers 0"),
-		theirs.program("imagenet", "imagenet", "imagenet/main.py", "--dummy -a resnet50 -b 256 -j 0"),
+		theirs.program("vae", "vae", "vae/main.py", "").onCards(),
+		theirs.program("dcgan", "dcgan", "dcgan/main.py", "--dataset fake --accel --workers 0").
+			onCards(),
+		theirs.program("imagenet", "imagenet", "imagenet/main.py", "--dummy -a resnet50 -b 256 -j 0").
+			onCards(),
 		theirs.program("word_language_model", "word_language_model", "word_language_model/main.py",
 			"--accel --epochs 6 --data words"),
 		theirs.program("mnist_rnn", "mnist_rnn", "mnist_rnn/main.py", "--accel"),
@@ -106,14 +111,15 @@ var groups = map[string][]program{
 		nanoGPT.program("nanoGPT-fp32", "fp32", "train.py", "--dataset=tokens --compile=False "+
 			"--dtype=float32 --eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
 		nanoGPT.program("nanoGPT-bf16", "bf16", "train.py", "--dataset=tokens --compile=False "+
-			"--dtype=bfloat16 --eval_iters=1 --gradient_accumulation_steps=2"),
+			"--dtype=bfloat16 --eval_iters=1 --gradient_accumulation_steps=2").onCards(),
 		timm.program("timm-vit", "", "train.py", "--data-dir img --model vit_base_patch16_224 "+
-			"--num-classes 2 -b 64 --amp --workers 1 --output out"),
+			"--num-classes 2 -b 64 --amp --workers 1 --output out").onCards(),
 		timm.program("timm-ddp", "ResNet-50", "train.py", "--data-dir img --model resnet50 --num-classes 2 "+
 			"-b 64 --amp --workers 1 --output out").under(2),
-		checkout{"pytorch-cifar", "kuangliu/pytorch-cifar", "49b7aa97"}.program("cifar", "", "main.py", ""),
+		checkout{"pytorch-cifar", "kuangliu/pytorch-cifar", "49b7aa97"}.program("cifar", "", "main.py", "").
+			onCards(),
 		checkout{"Pytorch-UNet", "milesial/Pytorch-UNet", "21d7850f"}.program("unet", "", "train.py",
-			"--amp"),
+			"--amp").onCards(),
 		checkout{"bolongcheng", "bolongcheng/assignment2-systems", "2baa5ff4"}.program(
 			"assignment2-systems-of-bolongcheng", "", "-m scripts.benchmark_base",
 			"--mode benchmark --model medium --option opt").from("bolongcheng",
@@ -128,7 +134,8 @@ var groups = map[string][]program{
 			"--num-sample-clients=2 --iterations=10 --train-batch-size=32 --lr=1e-3"),
 		diffusers.program("diffusers", "unconditional_image_generation",
 			"examples/unconditional_image_generation/train_unconditional.py", "--train_data_dir img "+
-				"--resolution=64 --train_batch_size=16 --use_ema --mixed_precision=no --output_dir out"),
+				"--resolution=64 --train_batch_size=16 --use_ema --mixed_precision=no "+
+				"--output_dir out").onCards(),
 		diffusers.program("train_text_to_image", "text_to_image, Stable Diffusion 1.5",
 			"examples/text_to_image/train_text_to_image.py", "--pretrained_model_name_or_path diffusion "+
 				"--train_data_dir captioned --resolution 512 --train_batch_size 4 "+
@@ -137,7 +144,7 @@ var groups = map[string][]program{
 			"examples/text_to_image/train_text_to_image_lora.py",
 			"--pretrained_model_name_or_path diffusion "+
 				"--train_data_dir captioned --resolution 512 --train_batch_size 4 --mixed_precision bf16 "+
-				"--output_dir out"),
+				"--output_dir out").onCards(),
 		torchtune.program("torchtune-1b", "full_finetune_single_device, Llama 3.2 1B",
 			"recipes/full_finetune_single_device.py", "--config configs/llama3_2/1B_full_single_device.yaml "+
 				"tokenizer.path=bytes.model dataset.source=json dataset.data_files=instructions.json "+
@@ -170,14 +177,14 @@ var groups = map[string][]program{
 	"huggingface": {
 		transformers.program("run_glue", "BERT", "examples/pytorch/text-classification/run_glue.py",
 			"--model_name_or_path bert --train_file pairs.json --validation_file pairs.json --do_train "+
-				"--do_eval --max_seq_length 128 --per_device_train_batch_size 32 --output_dir out"),
+				"--do_eval --max_seq_length 128 --per_device_train_batch_size 32 --output_dir out").onCards(),
 		transformers.program("run_mlm", "RoBERTa", languageModeling+"run_mlm.py", "--model_type roberta "+
 			"--tokenizer_name bert --config_overrides max_position_embeddings=514 --train_file input.txt "+
 			"--line_by_line --pad_to_max_length --do_train "+
 			"--per_device_train_batch_size 8 --max_seq_length 512 --output_dir out"),
 		transformers.program("run_clm", "GPT-2", languageModeling+"run_clm.py", "--model_type gpt2 "+
 			"--tokenizer_name gpt2 --train_file input.txt --do_train --block_size 1024 "+
-			"--per_device_train_batch_size 4 --bf16 --output_dir out"),
+			"--per_device_train_batch_size 4 --bf16 --output_dir out").onCards(),
 		transformers.program("run_clm-ddp", "GPT-2, two ranks", languageModeling+"run_clm.py",
 			"--model_type gpt2 --tokenizer_name gpt2 --train_file input.txt --do_train --block_size 1024 "+
 				"--per_device_train_batch_size 4 --bf16 --output_dir out").under(2),
@@ -186,9 +193,10 @@ var groups = map[string][]program{
 				"--per_device_eval_batch_size 8 --max_eval_samples 16 --logging_steps 1 "+
 				"--eval_strategy steps --eval_steps 1 --save_steps 1 --load_best_model_at_end"),
 		transformers.program("run_clm-fsdp2", "Llama of 6.7 billion parameters, FSDP2 of 8",
-			languageModeling+"run_clm.py", "--model_type llama --block_size 2048 "+
-				"--per_device_train_batch_size 1 --bf16 --fsdp --fsdp_config fsdp.json").
-			with("--world-size 8"),
+			languageModeling+"run_clm.py", "--model_type llama --tokenizer_name gpt2-letters "+
+				"--train_file input.txt --do_train --block_size 2048 --per_device_train_batch_size 1 "+
+				"--bf16 --fsdp --fsdp_config fsdp.json --output_dir out").
+			with("--world-size 8").onCards(),
 		transformers.program("run_image_classification", "ViT-B/16",
 			"examples/pytorch/image-classification/run_image_classification.py", "--model_name_or_path vit "+
 				"--train_dir img/train --validation_dir img/val --do_train "+
@@ -197,9 +205,9 @@ var groups = map[string][]program{
 			"examples/pytorch/text-generation/run_generation.py",
 			"--model_type gpt2 --model_name_or_path gpt2-letters --prompt w1 --length 200"),
 		accelerate.program("accelerate-nlp", "nlp_example", "examples/nlp_example.py",
-			"--mixed_precision bf16"),
+			"--mixed_precision bf16").onCards(),
 		accelerate.program("accelerate-cv", "cv_example", "examples/cv_example.py",
-			"--data_dir img --mixed_precision bf16"),
+			"--data_dir img/train/a --mixed_precision bf16").onCards(),
 		trl.program("trl-sft", "SFT", "trl/scripts/sft.py", "--model_name_or_path gpt2 --dataset_name texts "+
 			"--per_device_train_batch_size 4 --logging_steps 1 --output_dir out"),
 		trl.program("trl-dpo", "DPO", "trl/scripts/dpo.py", "--model_name_or_path gpt2 "+
@@ -217,14 +225,16 @@ var groups = map[string][]program{
 
 	"large": {
 		torchtitan.program("titan-8b", "Llama 3 8B, FSDP2 of 8 ranks", "-m torchtitan.train",
-			"--module llama3 --config llama3_8b --hf-assets-path TOKENIZER").with("--world-size 8"),
+			"--module llama3 --config llama3_8b --hf-assets-path gpt2").with("--world-size 8").
+			from("torchtitan").onCards(),
 		torchtitan.program("titan-70b", "Llama 3 70B, FSDP2 of 64 ranks", "-m torchtitan.train",
-			"--module llama3 --config llama3_70b --hf-assets-path TOKENIZER "+
+			"--module llama3 --config llama3_70b --hf-assets-path gpt2 "+
 				"--parallelism.tensor-parallel-degree 1 "+
-				"--training.num-tokens-per-microbatch-per-dp-rank 8192").with("--world-size 64"),
+				"--training.num-tokens-per-microbatch-per-dp-rank 8192").with("--world-size 64").
+			from("torchtitan").onCards(),
 		lightning.program("lightning-tensor-parallel",
 			"pytorch/tensor_parallel, 6.7 billion parameters, FSDP2 of 2 by tensor parallelism of 2",
-			"examples/pytorch/tensor_parallel/train.py", "").with("--world-size 4"),
+			"examples/pytorch/tensor_parallel/train.py", "").with("--world-size 4").onCards(),
 	},
 }
 
