@@ -79,7 +79,12 @@ func (t *Table) next() int {
 		}
 		return i
 	}
-	return open[(holds(most.Peak)+holds(most.Reserved))/2]
+	first, last := holds(most.Peak), holds(most.Reserved)
+	k := (first + last) / 2
+	for k < last && t.rows[open[k+1]].Capability[0] > t.rows[open[k]].Capability[0] {
+		k++ // on the newer card, a run that does not fit rules out the older one too
+	}
+	return open[k]
 }
 
 // served notes which cards the torch of a run has no kernels for: they need no run.

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -186,44 +188,47 @@ func TestASettingThatCannotBeEstimatedHasARow(t *testing.T) {
 }
 
 // A run on a card with enough memory tells which card to try next: the smallest that could hold what was
-// allocated. These are the stand-in's cards up to 48 GiB, and a training that needs room for its cache on
-// cards with plenty.
+// allocated. On cards with less room than the training would reserve, the allocator gives its cache back.
 func TestARunThatFitsTellsWhichCardIsNext(t *testing.T) {
-	of := func(name string, memory int64, major, minor int) row {
-		return row{Name: name, Memory: memory << 30, Capability: [2]int{major, minor}}
-	}
-	cards := []row{of("3060", 12, 8, 6), of("T4", 15, 7, 5), of("V100-16", 16, 7, 0), of("L4", 22, 8, 9),
-		of("4090", 24, 8, 9), of("5090", 32, 12, 0), of("V100", 33, 7, 0), of("A100", 40, 8, 0),
-		of("L40S", 45, 8, 9), of("A6000", 48, 8, 6)}
+	const outside = 600 << 20
+	cards := slices.SortedFunc(slices.Values(standin.Cards()), func(a, b standin.Card) int {
+		return cmp.Compare(a.Memory, b.Memory)
+	})
 	for _, c := range []struct {
-		allocated, reserved int64
+		allocated, reserved float64 // GiB
 		order               string
 	}{
-		{0, 0, "5090 3060"},
-		{20, 24, "5090 L4 T4 3060"},
-		{22, 23, "5090 4090 L4"},
-		{31, 38, "5090 4090"},
-		{38, 39, "5090 L40S A100"},
-		{60, 60, "5090 L40S A6000"},
+		{0.1, 0.1, "rtx5090 rtx3060"},
+		{20.9, 23.6, "rtx5090 rtx4090 l4 t4 rtx3060"},
+		{23.05, 23.1, "rtx5090 rtx3090 rtx4090 a10g"},
+		{23.2, 28, "rtx5090 rtx3090"},
+		{30.5, 38, "rtx5090 rtx3090"},
+		{38, 39, "rtx5090 h100 a100-40"},
+		{39.3, 49.9, "rtx5090 h100 l40s a100-40"},
+		{150, 160, "rtx5090 h100 h200 b200"},
+		{500, 500, "rtx5090 h100 h200 b200"},
 	} {
-		all, order := Table{rows: slices.Clone(cards), outside: 1 << 30}, []string(nil)
+		all, order := Table{outside: outside}, []string(nil)
+		for _, card := range cards {
+			all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Capability: card.Capability})
+		}
 		err := all.find(func(i int) (*Report, error) {
-			r := &cards[i]
-			order = append(order, r.Name)
-			room := r.Memory>>30 - 1
+			order = append(order, cards[i].Model)
+			room := float64(cards[i].Memory-outside) / (1 << 30)
 			x := cardReport(3, c.allocated > room)
 			one := x.Estimates[0]
-			one.Peak, one.Reserved = min(c.allocated, room)<<30, min(c.reserved, room)<<30
+			one.Peak = int64(min(c.allocated, room) * (1 << 30))
+			one.Reserved = int64(min(c.reserved, room) * (1 << 30))
 			one.Process.Oldest = [2]int{7, 5}
 			return x, nil
 		})
 		if got := strings.Join(order, " "); err != nil || got != c.order {
-			t.Errorf("%d GiB allocated, %d reserved: %v, tried %s, expected %s", c.allocated, c.reserved, err,
+			t.Errorf("%v GiB allocated, %v reserved: %v, tried %s, expected %s", c.allocated, c.reserved, err,
 				got, c.order)
 		}
-		for _, r := range all.rows {
+		for i, r := range all.rows {
 			none := errors.As(r.Why, new(*estimate.NoKernels))
-			if strings.HasPrefix(r.Name, "V100") && (r.Turn > 0 || !none) {
+			if cards[i].Capability == [2]int{7, 0} && (r.Turn > 0 || !none) {
 				t.Errorf("%s: turn %d, %v", r.Name, r.Turn, r.Why)
 			}
 		}
