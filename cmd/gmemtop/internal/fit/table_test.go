@@ -209,8 +209,8 @@ func TestARunThatFitsTellsWhichCardIsNext(t *testing.T) {
 		{500, 500, "rtx5090 h100 h200 b200"},
 	} {
 		all, order := Table{outside: outside}, []string(nil)
-		for _, card := range cards {
-			all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Capability: card.Capability})
+		for _, c := range cards {
+			all.rows = append(all.rows, row{Name: c.Name, Memory: c.Memory, Capability: c.Capability})
 		}
 		err := all.find(func(i int) (*Report, error) {
 			order = append(order, cards[i].Model)
