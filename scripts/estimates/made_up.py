@@ -325,6 +325,16 @@ def fake_hub(folder):
     evaluate.load = lambda *args, **kwargs: Accuracy()
 
 
+def fake_timm():
+    """Leave out the trained weights of timm's models, which would be downloaded."""
+    try:
+        import timm
+    except ImportError:
+        return
+    create = timm.create_model
+    timm.create_model = lambda *args, pretrained=False, **kwargs: create(*args, **kwargs)
+
+
 def fake_lightning():
     """Provide the text that its examples download, and its own copy of MNIST."""
     try:
@@ -394,6 +404,8 @@ def run(folder, argv):
         names = imported(script) if not module else {argv[0].split(".")[0]}
         if names & {"datasets", "transformers", "torchtitan"}:
             fake_hub(folder)
+        if "timm" in names and "accelerate" in names:
+            fake_timm()
         if names & {"lightning", "pytorch_lightning"}:
             fake_lightning()
         if "torch_geometric" in names:
