@@ -290,12 +290,12 @@ def fake_torchvision():
     datasets.CIFAR10 = cifar
 
 
-def fake_hub(folder):
-    """Make names that are fixed in a script lead to the made-up data."""
+def fake_hub(folder, names):
+    """Make names that are fixed in a script lead to the made-up data. names are the packages that it imports:
+    evaluate takes six seconds to import, and few scripts need it."""
     os.environ.setdefault("HF_HOME", os.path.join(tempfile.gettempdir(), "gmemtop-made-up-hub"))
     try:
         import datasets
-        import evaluate
     except ImportError:
         return
     load = datasets.load_dataset
@@ -322,7 +322,10 @@ def fake_hub(folder):
             pass
 
     datasets.load_dataset = load_dataset
-    evaluate.load = lambda *args, **kwargs: Accuracy()
+    if "evaluate" in names:
+        import evaluate
+
+        evaluate.load = lambda *args, **kwargs: Accuracy()
 
 
 def fake_timm():
@@ -403,7 +406,7 @@ def run(folder, argv):
         fake_torchvision()
         names = imported(script) if not module else {argv[0].split(".")[0]}
         if names & {"datasets", "transformers", "torchtitan"}:
-            fake_hub(folder)
+            fake_hub(folder, names)
         if "timm" in names and "accelerate" in names:
             fake_timm()
         if names & {"lightning", "pytorch_lightning"}:
