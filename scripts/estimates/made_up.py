@@ -41,6 +41,7 @@ CONFIGS = {
     },
     "vit": {"model_type": "vit", "architectures": ["ViTForImageClassification"]},  # ViT-B/16
 }
+CONFIGS["bert-base-cased"] = CONFIGS["bert"]  # a name that is fixed in scripts
 UNET = {  # Stable Diffusion 1.5's; the autoencoder and the text encoder follow
     "sample_size": 64,
     "block_out_channels": [320, 640, 1280, 1280],
