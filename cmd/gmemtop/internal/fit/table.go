@@ -81,6 +81,12 @@ func (t *Table) next() int {
 	}
 	first, last := holds(most.Peak), holds(most.Reserved)
 	k := (first + last) / 2
+	cramped := func(r *row) bool { return r.Memory-t.outside < most.Reserved }
+	if cramped(&t.rows[open[last]]) && !slices.ContainsFunc(t.rows, func(r row) bool {
+		return r.seen() && cramped(&r)
+	}) {
+		k = last // most trainings need what they reserve: if so, this run rules out all the others
+	}
 	for k < last && t.rows[open[k+1]].Capability[0] > t.rows[open[k]].Capability[0] {
 		k++ // on the newer card, a run that does not fit rules out the older one too
 	}
