@@ -176,9 +176,9 @@ func (c *onCard) label() string {
 	return fmt.Sprintf("%s (%s)", short(c.Name), timeline.IEC.Bytes(c.Memory))
 }
 
-// short is a card's name without its maker's words.
+// short is a card's name without words that it needs not be told by.
 func short(name string) string {
-	for _, word := range []string{"NVIDIA ", "GeForce ", "Tesla ", "Quadro "} {
+	for _, word := range []string{"NVIDIA ", "GeForce ", "Tesla "} {
 		name = strings.ReplaceAll(name, word, "")
 	}
 	return name
