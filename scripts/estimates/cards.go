@@ -176,7 +176,7 @@ func (c *onCard) label() string {
 	return fmt.Sprintf("%s (%s)", short(c.Name), timeline.IEC.Bytes(c.Memory))
 }
 
-// short is a card's name without words that it needs not be told by.
+// short is a card's name without the words that it is known without.
 func short(name string) string {
 	for _, word := range []string{"NVIDIA ", "GeForce ", "Tesla "} {
 		name = strings.ReplaceAll(name, word, "")
