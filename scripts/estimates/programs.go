@@ -144,7 +144,7 @@ var groups = map[string][]program{
 			"examples/text_to_image/train_text_to_image_lora.py",
 			"--pretrained_model_name_or_path diffusion "+
 				"--train_data_dir captioned --resolution 512 --train_batch_size 4 --mixed_precision bf16 "+
-				"--output_dir out").onCards(),
+				"--output_dir out"),
 		torchtune.program("torchtune-1b", "full_finetune_single_device, Llama 3.2 1B",
 			"recipes/full_finetune_single_device.py", "--config configs/llama3_2/1B_full_single_device.yaml "+
 				"tokenizer.path=bytes.model dataset.source=json dataset.data_files=instructions.json "+
@@ -184,7 +184,7 @@ var groups = map[string][]program{
 			"--per_device_train_batch_size 8 --max_seq_length 512 --output_dir out"),
 		transformers.program("run_clm", "GPT-2", languageModeling+"run_clm.py", "--model_type gpt2 "+
 			"--tokenizer_name gpt2 --train_file input.txt --do_train --block_size 1024 "+
-			"--per_device_train_batch_size 4 --bf16 --output_dir out").onCards(),
+			"--per_device_train_batch_size 4 --bf16 --output_dir out"),
 		transformers.program("run_clm-ddp", "GPT-2, two ranks", languageModeling+"run_clm.py",
 			"--model_type gpt2 --tokenizer_name gpt2 --train_file input.txt --do_train --block_size 1024 "+
 				"--per_device_train_batch_size 4 --bf16 --output_dir out").under(2),
