@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// withVariants returns the problem with other variants for each op that has some. The first counts as recorded.
+// withVariants returns the problem with other variants for each op that has some. The first counts as
+// recorded.
 func withVariants(t *testing.T, p *plan.Problem, of func(fast plan.Variant) []plan.Variant) *plan.Problem {
 	t.Helper()
 	q := *p
@@ -43,7 +44,7 @@ func TestAPoorVariantIsNeverUsed(t *testing.T) {
 		for _, percent := range []int64{100, 80, 60} {
 			r := plan.Request{Budget: peak * percent / 100, Work: 100_000, Evaluator: sim.Simulator{}}
 			if a, b := stepTime(t, p, r), stepTime(t, q, r); a != b {
-				t.Errorf("seed %d within %d %% of the peak: %d ns a step, and %d ns with poor variants recorded",
+				t.Errorf("seed %d within %d %% of the peak: %d ns a step, %d ns with poor variants recorded",
 					seed, percent, a, b)
 			}
 		}

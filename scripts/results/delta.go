@@ -75,7 +75,9 @@ type largestBatches struct {
 }
 
 // of returns the largest batch of a manager.
-func (r *largestBatches) of(manager string) int { return r.batches[slices.Index(largestManagers, manager)] }
+func (r *largestBatches) of(manager string) int {
+	return r.batches[slices.Index(largestManagers, manager)]
+}
 
 // largest finds the largest batch of each manager.
 func (b *bench) largest(ctx context.Context, p *page) error {
