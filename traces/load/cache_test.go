@@ -236,6 +236,9 @@ func TestRankOfName(t *testing.T) {
 	if got := rankOfName(filepath.Join("rank_9", "trace.json")); got != maybe.Known(9) {
 		t.Errorf("a folder's rank: %v", got)
 	}
+	if got := rankOfName(filepath.Join("r2", "trace.json")); got.IsKnown() {
+		t.Errorf("a folder r2 makes its files rank %v", got)
+	}
 }
 
 func BenchmarkOpenCopy(b *testing.B) {

@@ -193,8 +193,8 @@ func (s *sums) of() func(stage string, done, total int64) {
 	}
 }
 
-// rankPatterns find the rank in a file's or folder's name, the most certain first: rank_3, rank3; _r3;
-// trace.3.pickle.
+// rankPatterns find the rank in a file's name, the most certain first: rank_3, rank3; _r3; trace.3.pickle. In
+// a folder's name only the first counts, since a folder r3 may be the third run.
 var rankPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(?:^|[^a-z])rank[-_. =]?(\d+)`),
 	regexp.MustCompile(`(?i)(?:^|[-_.])r(\d+)(?:[-_.]|$)`),
@@ -207,15 +207,18 @@ func rankOf(t *traces.Trace, path string) maybe.Int {
 
 // rankOfName reads the rank out of the file's name, else out of its folder's.
 func rankOfName(path string) maybe.Int {
-	for _, name := range []string{filepath.Base(path), filepath.Base(filepath.Dir(path))} {
-		for _, p := range rankPatterns {
-			m := p.FindStringSubmatch(name)
-			if m == nil {
-				continue
-			}
-			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n < maxRank {
-				return maybe.Known(n)
-			}
+	return maybe.First(rankIn(filepath.Base(path), rankPatterns),
+		rankIn(filepath.Base(filepath.Dir(path)), rankPatterns[:1]))
+}
+
+func rankIn(name string, patterns []*regexp.Regexp) maybe.Int {
+	for _, p := range patterns {
+		m := p.FindStringSubmatch(name)
+		if m == nil {
+			continue
+		}
+		if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n < maxRank {
+			return maybe.Known(n)
 		}
 	}
 	return maybe.Int{}
