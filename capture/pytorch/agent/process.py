@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 import threading
+import time
 import types
 from typing import Any
 
@@ -56,10 +57,12 @@ def silent() -> bool:
 def importing(torch: Any) -> bool:
     """Whether torch is still being imported. If two threads import parts of it, they wait for each other, and
     Python breaks the deadlock by giving one of them half a module."""
-    there = sys.modules.get("torch")
-    if there is not torch:
-        raise Refused(Says("torch_import_failed"))
-    return initializing(there)
+    # when an import has succeeded, Python takes the module out of this table and puts it back
+    for _ in range(100):
+        if sys.modules.get("torch") is torch:
+            return initializing(torch)
+        time.sleep(0.01)
+    raise Refused(Says("torch_import_failed"))
 
 
 def calling_hooks() -> bool:

@@ -2,6 +2,7 @@
 
 usage: importing.py AGENT.PY
 """
+import gc
 import sys
 import threading
 import time
@@ -36,7 +37,9 @@ from torch.optim import optimizer as hooks
 began = time.monotonic()
 while not hooks._global_optimizer_post_hooks and time.monotonic() < began + 60:
     time.sleep(0.01)
-assert any(t.name == "gmemtop" for t in threading.enumerate()), "the agent is gone"
+if not any(t.name == "gmemtop" for t in threading.enumerate()):
+    agents = [o for o in gc.get_objects() if type(o).__name__ == "Agent"]
+    raise AssertionError("the agent is gone: %r" % [(a.guard.dead, a.guard.why) for a in agents])
 assert hooks._global_optimizer_post_hooks, "the agent has not begun"
 model(torch.ones(1, 2)).sum().backward()
 optimizer.step()

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import struct
+import sys
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent import around, arrive, manage, wire
+from agent import around, arrive, manage, process, wire
 from agent.agent import REST, Agent
 from agent.around import around_backward
 from agent.carry import Carrier
@@ -24,6 +25,7 @@ from agent.markers import Markers
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
 from agent.process import calling_hooks
+from agent.says import Refused
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.storages import Addresses
 from agent.tally import COUNTED, Tally, counting
@@ -899,3 +901,15 @@ def test_a_child_of_fork_notices_and_another_optimizer_ends_no_step(monkeypatch)
     for _ in range(60):
         c.step(REST // 50)
     assert forked and forked[0] - seen <= 51
+
+
+def test_an_import_that_ends_takes_torch_out_of_the_table_for_a_moment(monkeypatch):
+    torch = SimpleNamespace(__spec__=SimpleNamespace(_initializing=False))
+    monkeypatch.setitem(sys.modules, "torch", None)
+    back = threading.Timer(0.05, lambda: monkeypatch.setitem(sys.modules, "torch", torch))
+    back.start()
+    assert not process.importing(torch)
+    back.join()
+    monkeypatch.setattr(process, "time", SimpleNamespace(sleep=lambda seconds: None))
+    with pytest.raises(Refused):
+        process.importing(SimpleNamespace())
