@@ -119,5 +119,6 @@ func (m parks) with(ctx context.Context, q *plan.Problem, r plan.Request) (*plan
 		return nil, err
 	}
 	eager.Manager, eager.Executor, eager.Budget = pl.Manager, plan.TorchEager, r.Budget
+	eager.Work, eager.Planning = pl.Work, pl.Planning
 	return eager, nil
 }
