@@ -130,6 +130,13 @@ var (
 	fifths = []int64{20, 40, 60, 80}
 )
 
+// lawCase is a problem on which the law is tried, at budgets in percent of its peak.
+type lawCase struct {
+	name   string
+	p      *plan.Problem
+	shares []int64
+}
+
 // TestJointIsNeverBeaten: at no budget is any manager of the same executor faster than joint, and none meets
 // a budget that joint misses, however little joint may search. Those that solve integer programs are left
 // out, and so is portfolio, which is joint with more to start from.
@@ -137,11 +144,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 	t.Parallel()
 	const work = 500_000
 	l := newLaw()
-	for _, x := range []struct {
-		name   string
-		p      *plan.Problem
-		shares []int64
-	}{
+	for _, x := range []lawCase{
 		{"even layers", plantest.EvenLayers(40).Problem(), tenths},
 		{"uneven layers 1", plantest.UnevenLayers(1, 24).Problem(), tenths},
 		{"uneven layers 2", plantest.UnevenLayers(2, 24).Problem(), tenths},
@@ -167,11 +170,7 @@ func TestJointIsNeverBeatenInEagerPyTorch(t *testing.T) {
 	t.Parallel()
 	const work = 500_000
 	l := newLaw()
-	for _, x := range []struct {
-		name   string
-		p      *plan.Problem
-		shares []int64
-	}{
+	for _, x := range []lawCase{
 		{"even layers", plantest.EvenLayers(40).Problem(), tenths},
 		{"uneven layers", plantest.UnevenLayers(1, 24).Problem(), tenths},
 		{"micro-batches", plantest.Accumulated(3, 12, 1<<20, 1_000_000), tenths},

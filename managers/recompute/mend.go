@@ -64,8 +64,8 @@ func (e *eager) mend(rs []region, x plan.OpID, err error) {
 	e.keep(r, "their region would be too large a part of the forward pass")
 }
 
-// shed makes a region do without the op that cannot run. First only what the dropped tensors need runs again.
-// If that op is among it, the first tensors that are made from its result on each way are kept.
+// shed makes a region run without an op that cannot run again. At first it reruns only what the dropped
+// tensors need. If they need that op all the same, the first tensors computed from its result are kept.
 func (e *eager) shed(r *region, x plan.OpID, missing *chain.Missing, why string) {
 	if missing == nil {
 		e.keep(r, why)
@@ -79,7 +79,7 @@ func (e *eager) shed(r *region, x plan.OpID, missing *chain.Missing, why string)
 	for _, k := range r.drops {
 		dropped[e.drops[k].Buffer] = k
 	}
-	lost := map[plan.BufferID]bool{} // they are made from its result, and are not in memory
+	lost := map[plan.BufferID]bool{} // computed from its result, and not in memory
 	kept := false
 	for i := missing.Op; i < r.hi; i++ {
 		accesses := e.p.AccessesOf(i)
