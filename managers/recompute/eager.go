@@ -31,9 +31,9 @@ import (
 //   - A region's inputs are saved by its checkpoint. So if an input is dropped, either its producer joins the
 //     region or the input is kept. It joins as long as the region stays below a quarter of the forward pass
 //     or twice what was dropped. A swapped input comes back in time, or stays.
-//   - If an op of a region cannot run again, as one that draws random numbers, only those ops of the region
-//     run that its dropped tensors need, which the agent can do although a checkpoint cannot. Tensors that
-//     need that op all the same are kept.
+//   - If an op of a region cannot run again (it draws random numbers, for example), only the ops that the
+//     dropped tensors need are rerun. The agent can do that; a checkpoint cannot. Tensors that need the op
+//     itself are kept.
 //   - Whatever is left over is kept in memory.
 //
 // Our reading: inputs of a region that the recording frees before the backward pass needs them would be kept
