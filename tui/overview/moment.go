@@ -10,22 +10,32 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/icicle"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // instant reports whether a recording is of one moment.
 func instant(d *timeline.Device) bool { return d.Len() < 2 }
 
-// askMoment asks what only a recording of one moment shows.
-func (v *View) askMoment(k at, units timeline.Units) tea.Cmd {
+// onlyMoment is what a recording of one moment shows in place of the chart over time: who called, the blocks
+// by size, and what would help.
+type onlyMoment struct {
+	callers leaf.Query[at, *sites.Node]
+	sizes   leaf.Query[at, []sites.Group]
+	levers  leaf.Query[*timeline.Device, []autopsy.Lever]
+	icicle  icicle.Chart
+}
+
+// ask asks for all of it.
+func (o *onlyMoment) ask(k at, units timeline.Units) tea.Cmd {
 	return tea.Batch(
-		v.callers.Ask(k, func(context.Context) (*sites.Node, error) {
+		o.callers.Ask(k, func(context.Context) (*sites.Node, error) {
 			return sites.Icicle(k.device, k.moment, sites.ByStack), nil
 		}),
-		v.sizes.Ask(k, func(context.Context) ([]sites.Group, error) {
+		o.sizes.Ask(k, func(context.Context) ([]sites.Group, error) {
 			return held(sites.Breakdown(k.device, k.moment, sites.BySize)), nil
 		}),
-		v.levers.Ask(k.device, func(ctx context.Context) ([]autopsy.Lever, error) {
+		o.levers.Ask(k.device, func(ctx context.Context) ([]autopsy.Lever, error) {
 			a, err := autopsy.Of(ctx, k.device, units)
 			if err != nil || a.OOM { // then only levers that were tried are worth showing
 				return nil, err
@@ -33,6 +43,16 @@ func (v *View) askMoment(k at, units timeline.Units) tea.Cmd {
 			return a.Levers, nil
 		}),
 	)
+}
+
+// take takes an answer, and reports whether it was one to a question of ask.
+func (o *onlyMoment) take(msg tea.Msg) bool {
+	if o.callers.Take(msg) {
+		_, root, _ := o.callers.Value()
+		o.icicle.SetRoot(root)
+		return true
+	}
+	return o.sizes.Take(msg) || o.levers.Take(msg)
 }
 
 // drawMoment draws a recording of one moment: what is held by category and by call site, and below that one
@@ -47,12 +67,12 @@ func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	_, below := c.Bounds().CutTop(rows + 1)
-	calls, root, ok := v.callers.Value()
+	calls, root, ok := v.only.callers.Value()
 	if ok && calls.device == s.Device && w >= 110 && len(root.Children) > 0 {
 		left := w * 3 / 5
-		v.drawCalls(s, c.Sub(canvas.Rect{Y: below.Y, W: left - 2, H: below.H}), root)
+		v.only.drawCalls(s, c.Sub(canvas.Rect{Y: below.Y, W: left - 2, H: below.H}), root)
 		below = canvas.Rect{X: left + 1, Y: below.Y, W: w - left - 1, H: below.H}
-		_, below = below.CutTop(v.drawLevers(s, c.Sub(below)))
+		_, below = below.CutTop(v.only.drawLevers(s, c.Sub(below)))
 	}
 	id, title := groups[0].Largest, "The largest block of the largest holder"
 	if s.Selected != timeline.NoAlloc {
@@ -64,12 +84,12 @@ func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 }
 
 // drawCalls draws the calls that lead to the blocks and, in the rows that these leave, the blocks by size.
-func (v *View) drawCalls(s *leaf.State, c *canvas.Canvas, root *sites.Node) {
+func (o *onlyMoment) drawCalls(s *leaf.State, c *canvas.Canvas, root *sites.Node) {
 	w, h := c.Size()
 	leaf.Rule(s, c, 0, 0, w, "Who called: each box as wide as what it holds")
 	deep := min(depth(root), h-1)
-	v.icicle.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: deep}))
-	_, sizes, ok := v.sizes.Value()
+	o.icicle.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: deep}))
+	_, sizes, ok := o.sizes.Value()
 	if rest := h - deep - 2; ok && rest >= 3 {
 		drawSizes(s, c.Sub(canvas.Rect{Y: h - rest, W: w, H: rest}), sizes)
 	}
@@ -77,9 +97,9 @@ func (v *View) drawCalls(s *leaf.State, c *canvas.Canvas, root *sites.Node) {
 
 // drawLevers names in the upper half of c what would bring the memory down, and returns how many rows that
 // takes.
-func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas) int {
+func (o *onlyMoment) drawLevers(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
-	d, levers, ok := v.levers.Value()
+	d, levers, ok := o.levers.Value()
 	most := min(len(levers), h/2-2)
 	if !ok || d != s.Device || most < 1 {
 		return 0

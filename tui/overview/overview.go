@@ -12,7 +12,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
@@ -25,12 +24,9 @@ type View struct {
 	usage   chart.Usage
 	parts   leaf.Query[at, []sites.Group] // by category at the cursor
 	holders leaf.Query[at, []leaf.Holder] // by stack at the cursor
-	state   leaf.Query[at, *timeline.AllocatorState]
 	most    leaf.Query[*timeline.Device, extent]
-	callers leaf.Query[at, *sites.Node]   // of what is held at one moment
-	sizes   leaf.Query[at, []sites.Group] // the same by size
-	levers  leaf.Query[*timeline.Device, []autopsy.Lever]
-	icicle  icicle.Chart
+	only    onlyMoment
+	sum     equation
 	pointer chart.Pointer
 	frame   chart.Frame
 	picked  int // row of the table by category, -1 for none
@@ -109,7 +105,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case leaf.ChangedMsg:
 		return v.ask(s)
 	case icicle.NodeMsg:
-		v.icicle.Choose(msg.Node)
+		v.only.icicle.Choose(msg.Node)
 		return leaf.Send(leaf.SelectMsg{Alloc: msg.Node.Largest})
 	case pickMsg:
 		v.picked = msg.row
@@ -127,14 +123,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		cmd, _ := v.pointer.Update(s, &v.frame, msg)
 		return cmd
 	default:
-		if v.callers.Take(msg) {
-			_, root, _ := v.callers.Value()
-			v.icicle.SetRoot(root)
-			return nil
-		}
-		_ = v.usage.Take(msg) || v.sizes.Take(msg) || v.levers.Take(msg) ||
-			v.parts.Take(msg) || v.holders.Take(msg) || v.state.Take(msg) ||
-			v.most.Take(msg)
+		_ = v.usage.Take(msg) || v.only.take(msg) || v.sum.state.Take(msg) ||
+			v.parts.Take(msg) || v.holders.Take(msg) || v.most.Take(msg)
 	}
 	return nil
 }
@@ -152,7 +142,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	p := v.place(s, s.Width, s.Height)
 	var moment tea.Cmd
 	if instant(d) {
-		moment = v.askMoment(k, s.Units)
+		moment = v.only.ask(k, s.Units)
 	}
 	return tea.Batch(
 		moment,
@@ -166,9 +156,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 				return h.Bytes <= 0
 			}), nil
 		}),
-		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) {
-			return timeline.StateAt(ctx, d, m)
-		}),
+		v.sum.ask(k),
 	)
 }
 
@@ -265,7 +253,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		v.drawTables(s, c.Sub(p.tables))
 	}
 	if p.sum >= 0 {
-		v.drawSum(s, c, p.sum)
+		v.sum.draw(s, c, p.sum)
 	}
 }
 
