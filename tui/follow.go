@@ -306,10 +306,10 @@ func (f *follow) source() []string {
 	l := f.live.Look()
 	word := "● live"
 	switch {
-	case l.State == live.Waiting:
-		word = "○ waiting"
 	case l.Detached:
 		word = "■ detached"
+	case l.State == live.Waiting:
+		word = "○ waiting"
 	case l.State == live.Ended:
 		word = "■ ended"
 	case f.live.Leaving():

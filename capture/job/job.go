@@ -144,7 +144,10 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 		return
 	}
 	if e.Reason != capture.Exited {
-		p.leave()
+		p.leave(e.Reason)
+		if len(j.Processes()) == 1 {
+			p.History.Sever(e.Sentence())
+		}
 	}
 	if len(j.Processes()) > 1 {
 		p.End(e)

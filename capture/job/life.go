@@ -12,9 +12,9 @@ type life struct {
 
 	mu      sync.Mutex
 	target  capture.Target
-	stepped int  // the number of its first step, 0 if it has not stepped
-	ended   int  // the number of its end, 0 if it has not ended
-	left    bool // the agent left it before it ended
+	stepped int    // the number of its first step, 0 if it has not stepped
+	ended   int    // the number of its end, 0 if it has not ended
+	left    string // why the agent left it before it ended, "" while the agent is in it
 }
 
 // Target returns what is known about the process.
@@ -72,18 +72,25 @@ func (l *life) happens(when *int) bool {
 	return true
 }
 
-// leave notes that the agent left the process before it ended.
-func (l *life) leave() {
+// leave notes that the agent left the process before it ended, and why.
+func (l *life) leave(why string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.left = true
+	l.left = why
+}
+
+// IsDetached reports whether the agent was asked to leave the process, which goes on.
+func (l *life) IsDetached() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left == capture.Detached
 }
 
 // end is how a process ended when nothing reported its end.
 func (l *life) end() capture.End {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.left {
+	if l.left != "" {
 		return capture.End{Reason: capture.Detached}
 	}
 	return capture.End{Reason: capture.Exited}

@@ -52,7 +52,8 @@ type Look struct {
 	// Word completes the state: what it waits for, or how it ended. Failed means that it did not end well.
 	Word   string
 	Failed bool
-	// Detached means that it ended for this viewer only: the job goes on.
+	// Detached means that no more steps come to this viewer although the job goes on: it has Ended, or it is
+	// a command whose output still comes.
 	Detached bool
 	// Since completes a step's number where steps are not counted from the job's beginning: "since attach".
 	Since string

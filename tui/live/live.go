@@ -74,7 +74,7 @@ func (v *View) Take(l Look) {
 func (v *View) Show(window int64, holds bool) { v.shown = shown{window, holds} }
 
 // Leaving reports whether the job is about to be detached from.
-func (v *View) Leaving() bool { return v.leaving && v.look.State != Ended }
+func (v *View) Leaving() bool { return v.leaving && v.look.State != Ended && !v.look.Detached }
 
 // Look returns what the view shows.
 func (v *View) Look() Look { return v.look }

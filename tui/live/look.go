@@ -111,10 +111,10 @@ func (l *Look) sentence(u timeline.Units) string {
 // noSteps is the sentence of a job before its first step.
 func (l *Look) noSteps(name string) string {
 	switch {
-	case l.State == Waiting:
-		return "Waiting " + strings.TrimPrefix(l.Word, "waiting ") + "."
 	case l.Detached:
 		return fmt.Sprintf("%s is no longer watched, and still runs. No training step was seen.", name)
+	case l.State == Waiting:
+		return "Waiting " + strings.TrimPrefix(l.Word, "waiting ") + "."
 	case l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
 	}

@@ -74,6 +74,24 @@ func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
 	}
 }
 
+// gmemtop run follows the command to its end, also after it was detached from.
+func TestACommandThatWasDetachedFromIsShownAsDetachedUntilItEnds(t *testing.T) {
+	for _, steps := range []int64{0, 20} {
+		f := startJob(t)
+		list, _ := train(f.job, 1, steps)
+		f.job.Ended(list[0].Target(), capture.End{Reason: capture.Detached})
+		l := until(t, f, "detached", func(l live.Look) bool { return l.Detached })
+		if l.State == live.Ended {
+			t.Errorf("after %d steps: the command has not ended", steps)
+		}
+		f.job.End(capture.End{Reason: capture.Exited, Code: maybe.Known(3)})
+		l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+		if l.Detached || l.Word != "exit code 3" {
+			t.Errorf("after %d steps: detached %v, %q", steps, l.Detached, l.Word)
+		}
+	}
+}
+
 func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	f := startJob(t)
 	list, asked := train(f.job, 4, 20)

@@ -205,8 +205,11 @@ func (f *Process) take(ctx context.Context) capture.View {
 	case v.Ended:
 		l.State, l.Word, l.Failed = live.Ended, HowEnded(v.End), failed(v.End)
 		l.Detached = v.End.Reason == capture.Detached
-	case len(l.Steps) > 0:
-		l.State = live.Running
+	default:
+		if len(l.Steps) > 0 {
+			l.State = live.Running
+		}
+		l.Detached = f.process.IsDetached() // from a command that gmemtop runs, which goes on
 	}
 	return v
 }
