@@ -86,9 +86,11 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	}
 	first, last := timeline.Start, timeline.Never
 	byHand := false // something else than the loss made one
+	inLayers := linesOfLayers(d, live)
 	for _, a := range live {
 		cat, s, size := d.Allocs.Category[a], d.Origin(a), d.Allocs.Size[a]
-		if s == traces.NoStack || cat == timeline.Parameter || cat == timeline.OptimizerState {
+		if s == traces.NoStack || cat == timeline.Parameter || cat == timeline.OptimizerState ||
+			inLayers[table.Number(s)] {
 			continue
 		}
 		switch {
@@ -115,6 +117,27 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	}
 	set.duration = d.Time(min(last, timeline.Moment(d.Len()-1))) - d.Time(first)
 	return set
+}
+
+// linesOfLayers returns the sites that several layers of a model share, in a recording that names modules. A
+// model computes its logits once: blocks of their size in its layers are that large by chance.
+func linesOfLayers(d *timeline.Device, blocks []timeline.AllocID) map[int32]bool {
+	table := sites.Of(d.Timeline())
+	layer, several := map[int32]string{}, map[int32]bool{}
+	for _, a := range blocks {
+		s := d.Origin(a)
+		if s == traces.NoStack {
+			continue
+		}
+		if made := d.Timeline().Made(s); made != nil && made.Module != "" {
+			n := table.Number(s)
+			if before, ok := layer[n]; ok && before != made.Module {
+				several[n] = true
+			}
+			layer[n] = made.Module
+		}
+	}
+	return several
 }
 
 // outputSized reports whether the model's last call before a moment made a block that may be the logits of a
