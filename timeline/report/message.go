@@ -37,6 +37,8 @@ type Message struct {
 	// traceback before the message, and RaisedCode its text; "" if the log shows none.
 	RaisedAt   string `json:"raised_at"`
 	RaisedCode string `json:"raised_code"`
+
+	old bool // of torch 2.0 or older, which has no expandable segments
 }
 
 // DeviceNumber is the number of a device, which may be unknown. JSON has -1 then.
@@ -81,7 +83,9 @@ var (
 			func(m *Message) **int64 { return &m.PoolsIdle }},
 		{regexp.MustCompile(amount + ` is reserved by PyTorch but unallocated`),
 			func(m *Message) **int64 { return &m.Unallocated }},
-		{regexp.MustCompile(amount + ` (?:reserved in total by PyTorch|cached)`),
+		// Up to torch 1.3: what is reserved beyond what is allocated.
+		{regexp.MustCompile(amount + ` cached`), func(m *Message) **int64 { return &m.Unallocated }},
+		{regexp.MustCompile(amount + ` reserved in total by PyTorch`),
 			func(m *Message) **int64 { return &m.Reserved }},
 	}
 )
@@ -119,6 +123,7 @@ func ParseMessage(line string) (m Message, ok bool) {
 		}
 		*m.Others += bytesOf(f[1], f[2])
 	}
+	m.old = strings.Contains(line, "already allocated;")
 	if m.Unallocated == nil && m.Reserved != nil && m.Allocated != nil {
 		m.Unallocated = known(max(*m.Reserved-*m.Allocated, 0))
 	}
@@ -179,14 +184,32 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 		return cause + fmt.Sprintf("; other processes hold %s of this GPU.", u.Bytes(*m.Others)),
 			"End the other processes on this GPU (nvidia-smi lists them), or use another one."
 	case m.Unallocated != nil && *m.Unallocated >= *m.Tried:
-		return cause + fmt.Sprintf("; %s that PyTorch had reserved were unused, but not in one piece.",
-				u.Bytes(*m.Unallocated)),
-			"Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
+		cause += fmt.Sprintf("; %s that PyTorch had reserved were unused, but not in one piece",
+			u.Bytes(*m.Unallocated))
+		if m.Allocated != nil {
+			cause += fmt.Sprintf(", and tensors hold %s", u.Bytes(*m.Allocated))
+		}
+		return cause + ".", m.expandable()
+	case m.Unallocated != nil && m.Free != nil && *m.Unallocated+*m.Free >= *m.Tried:
+		return cause + fmt.Sprintf("; together with the %s that PyTorch had reserved and not used, it is "+
+			"enough, but not in one piece.", u.Bytes(*m.Unallocated)), m.expandable()
+	case m.Allocated != nil && m.Total != nil && *m.Allocated > *m.Total:
+		return cause + fmt.Sprintf("; tensors hold %s, more than the GPU has: the driver keeps the rest in "+
+				"the host's memory, as on Windows, which is slow.", u.Bytes(*m.Allocated)),
+			"The message does not say which tensors: that takes a recording."
 	case m.Allocated != nil:
 		return cause + fmt.Sprintf("; tensors hold %s.", u.Bytes(*m.Allocated)),
 			"The message does not say which tensors: that takes a recording."
 	}
 	return cause + ".", "The message does not say what held the memory: that takes a recording."
+}
+
+// expandable is the advice for memory that is unused in pieces.
+func (m *Message) expandable() string {
+	if m.old {
+		return "Update torch to 2.1 or newer, and try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
+	}
+	return "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
 }
 
 // outside returns what the process holds beside PyTorch's allocator, in bytes; nil if the message does not
@@ -205,9 +228,11 @@ func (m *Message) outside() *int64 {
 	return known(n)
 }
 
-// RecordNext says how to find out what a message does not say.
-const RecordNext = "gmemtop record -o oom.gmt --trigger oom --depth history --every 1 -- python train.py, " +
-	"then gmemtop oom oom.gmt"
+// RecordNext and then ReadNext find out what a message does not say.
+const (
+	RecordNext = "gmemtop record -o oom.gmt --trigger oom --depth history --every 1 -- python train.py"
+	ReadNext   = "gmemtop oom oom.gmt"
+)
 
 // WriteText explains each figure of the message.
 func (m *Message) WriteText(w io.Writer, o Options) error {
@@ -247,4 +272,5 @@ func (m *Message) print(p *printer, o Options) {
 	p.line("")
 	p.line("what to record next")
 	p.command("  ", RecordNext)
+	p.command("  ", ReadNext)
 }

@@ -26,12 +26,19 @@ func TestEveryWordingOfPyTorchsMessageIsUnderstood(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, m, err)
 			continue
 		}
-		cause, _ := m.Sentences(timeline.IEC)
+		cause, fix := m.Sentences(timeline.IEC)
 		if !strings.Contains(cause, want) {
 			t.Errorf("%s: %s", name, cause)
 		}
 		if name == "2.15" && (*m.Allowed != 7<<30+1<<29 || *m.PoolsIdle != 1<<20 || m.Device.Or(-1) != 0) {
 			t.Errorf("%s: %+v", name, m)
+		}
+		old := strings.HasPrefix(name, "1.") || strings.HasPrefix(name, "2.0")
+		if strings.Contains(fix, "expandable_segments") && strings.Contains(fix, "Update torch") != old {
+			t.Errorf("%s: expandable segments came with torch 2.1: %s", name, fix)
+		}
+		if strings.Contains(c[2], "cached") && (m.Reserved != nil || m.Unallocated == nil || *m.Unallocated == 0) {
+			t.Errorf("%s: cached is what is reserved and not allocated: %+v", name, m)
 		}
 	}
 	if _, ok, _ := ReadMessage(strings.NewReader("MemoryError: out of memory\n")); ok {

@@ -30,7 +30,7 @@ func Death(j *job.Job, units timeline.Units) []string {
 		if m, ok := report.ParseMessage(end.Detail); ok {
 			cause, fix = m.Sentences(units)
 		}
-		next := report.RecordNext
+		next := report.RecordNext + ", then " + report.ReadNext
 		if files, err := p.Files(); err == nil && len(files) > 0 {
 			next, fix = "see what held the memory: gmemtop oom "+files[0], ""
 			if s := recordedCause(files[0], units); s != "" {
