@@ -276,3 +276,13 @@ func FuzzText(f *testing.F) {
 		}
 	})
 }
+
+func TestAGreyStaysGreyIn256Colours(t *testing.T) {
+	for _, grey := range []Tone{{0x6e, 0x76, 0x81, 8}, {0x9a, 0xa2, 0xab, 7}, {0x2b, 0x2f, 0x36, 0},
+		{0xbe, 0xc1, 0xc6, 7}, {0x8a, 0x8f, 0x98, 8}} {
+		r, g, b, _ := grey.nearest().RGBA()
+		if r != g || g != b {
+			t.Errorf("%v is shown as %02x%02x%02x", grey, r>>8, g>>8, b>>8)
+		}
+	}
+}

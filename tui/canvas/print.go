@@ -51,7 +51,7 @@ func (p Profile) reduce(c color.Color) color.Color {
 	case p == ANSI16:
 		return ansi.BasicColor(t.Basic)
 	case p == ANSI256:
-		return ansi.Convert256(c)
+		return t.nearest()
 	}
 	if n := t.index(); n > 0 {
 		return ansi.IndexedColor(n)

@@ -180,6 +180,12 @@ func appendColor(b []byte, c color.Color, p Profile, base int) []byte {
 			basic(int(v.Basic))
 			return b
 		}
+		if p == ANSI256 {
+			num(base + 8)
+			num(5)
+			num(int(v.nearest()))
+			return b
+		}
 		if n := v.index(); p == TrueColor && n > 0 {
 			num(base + 8)
 			num(5)

@@ -93,3 +93,38 @@ func TestTextCanBeReadOnTheBackground(t *testing.T) {
 		}
 	}
 }
+
+// A terminal with 256 colours, as tmux often is, shows each colour as its nearest.
+func TestCategoriesCanBeToldApartIn256Colours(t *testing.T) {
+	drawn := func(th *Theme, cat timeline.Category, variant int) string {
+		c := canvas.New(1, 1, canvas.ANSI256, false)
+		fill := th.Shade(cat, variant)
+		fill.Pattern = ' '
+		c.Column(0, 0, 1, []canvas.Slab{{Top: 8, Fill: fill}}, nil)
+		return c.String()
+	}
+	for _, name := range Names {
+		th, _ := ByName(name)
+		if th.Mono {
+			continue
+		}
+		whose := map[string]timeline.Category{}
+		for cat := range timeline.NumCategories {
+			own := drawn(th, cat, 0)
+			if other, taken := whose[own]; taken {
+				t.Errorf("%s: %s and %s are both %q", name, cat, other, own)
+			}
+			whose[own] = cat
+		}
+		for cat := range timeline.NumCategories {
+			for variant := 1; variant <= 3; variant++ {
+				shade := drawn(th, cat, variant)
+				blues := name == "safe-light" && cat == timeline.Gradient // patterns tell these two apart
+				if other, taken := whose[shade]; taken && other != cat &&
+					!(blues && other == timeline.AutogradDetail) {
+					t.Errorf("%s: shade %d of %s is the colour of %s: %q", name, variant, cat, other, shade)
+				}
+			}
+		}
+	}
+}
