@@ -152,7 +152,7 @@ func OfStep(s *capture.Step) ([]Entry, Entry) {
 		sum += p.Bytes
 	}
 	if rest := whole.Bytes - sum; rest > 0 {
-		parts = append(parts, Entry{Name: "Python, libraries, other tensors", Bytes: rest, Unexplained: true})
+		parts = append(parts, Entry{Name: "libraries, other tensors", Bytes: rest, Unexplained: true})
 	}
 	whole.Bytes = max(whole.Bytes, sum) // figures from different moments
 	return parts, whole

@@ -163,10 +163,10 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "checkpoint", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in "+
+		Text: fmt.Sprintf("checkpoint each of the %s repeated blocks: %s of activations are saved in "+
 			"them; each would keep only its input and be computed again in the backward pass, one at a time "+
 			"(the trace does not show how long that takes)",
-			b.count, c.f.units.Bytes(b.bytes)),
+			timeline.Count(int64(b.count)), c.f.units.Bytes(b.bytes)),
 	}, ok
 }
 

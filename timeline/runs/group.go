@@ -55,7 +55,7 @@ const (
 
 // String returns the part's word.
 func (p Part) String() string {
-	return [...]string{"parameters", "gradients", "optimizer state", "activations and the rest"}[p]
+	return [...]string{"parameters", "gradients", "optimizer state", "activations and other memory"}[p]
 }
 
 // GroupMember is a rank of a running training.

@@ -32,6 +32,9 @@ func (g *Group) firstText(u timeline.Units) string {
 		text += " on " + m.Host
 	}
 	among := "the others"
+	if len(g.Members) == 2 {
+		among = "the other"
+	}
 	if name := g.Classes[g.Class[g.First]].Name; name != "" {
 		among = "the others of " + name
 	}
@@ -43,8 +46,8 @@ func (g *Group) firstText(u timeline.Units) string {
 		text += fmt.Sprintf(" is the slowest: %s %s, %s %s", timeline.Duration(w.Value), what, among,
 			timeline.Duration(w.Others))
 	} else {
-		text += fmt.Sprintf(" holds %s more: %s, %s %s", u.Bytes(w.Value-w.Others), u.Bytes(w.Value), among,
-			u.Bytes(w.Others))
+		text += fmt.Sprintf(" holds %s more than %s, %s against %s", u.Bytes(w.Value-w.Others), among,
+			u.Bytes(w.Value), u.Bytes(w.Others))
 		if w.PartBytes > 0 {
 			text += ", in " + w.Part.String()
 		}

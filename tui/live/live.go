@@ -37,7 +37,7 @@ func New(f Feed) *View {
 	}
 	v.keys = keys{
 		describe: bind("r", "capture a step", "r"),
-		every:    bind("E", "capture one in …", "E"),
+		every:    bind("E", "capture every Nth", "E"),
 		depth:    bind("I", "capture depth", "I"),
 		output:   bind("O", "its output", "O"),
 		steps:    bind("esc", "its steps", "esc", "O"),

@@ -114,7 +114,7 @@ func askEvery(l *Look) tea.Cmd {
 		list = append(list, c)
 	}
 	return leaf.Send(leaf.PickMsg{
-		Title: "Capture whole" + l.of(), Choices: list,
+		Title: "Which steps to capture" + l.of(), Choices: list,
 		Footer: "A step that is captured op by op takes longer; the others do not.",
 	})
 }

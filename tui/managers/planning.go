@@ -441,6 +441,9 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	if done == 0 || text == "" {
 		return so + "."
 	}
+	if rest, ok := strings.CutPrefix(text, "To fit"); ok {
+		text = "to fit" + rest
+	}
 	return so + ". So far: " + text
 }
 

@@ -418,14 +418,14 @@ func (v *View) Status(s *leaf.State) string {
 		if name == "" {
 			name = "everything"
 		}
-		return fmt.Sprintf("%s: %s in %s blocks, %s of what is held", name, s.Units.Bytes(n.Bytes),
-			leaf.Count(int64(n.Blocks)),
+		return fmt.Sprintf("%s: %s in %s, %s of what is held", name, s.Units.Bytes(n.Bytes),
+			timeline.Counted(n.Blocks, "block"),
 			leaf.Percent(n.Bytes, s.Device.Allocated.At(s.Cursor)))
 	}
 	if v.at < len(v.rows) && s.Selected == v.rows[v.at].Largest && s.Selected != timeline.NoAlloc {
 		r := &v.rows[v.at]
-		return fmt.Sprintf("%s: %s in %s blocks (%s requested), the largest %s %s", name(r),
-			s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
+		return fmt.Sprintf("%s: %s in %s (%s requested), the largest %s %s", name(r),
+			s.Units.Bytes(r.Bytes), timeline.Counted(r.Blocks, "block"),
 			s.Units.Bytes(r.Requested), s.Device.BlockName(r.Largest),
 			s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
 	}

@@ -46,7 +46,7 @@ func New() leaf.View {
 		table.Column{Title: "rank", Width: 7, Right: true, Sortable: true},
 		table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 10, Max: 16, Drop: 2},
-		table.Column{Title: "to median", Width: 10, Right: true, Drop: 3, Sortable: true},
+		table.Column{Title: "vs median", Width: 10, Right: true, Drop: 3, Sortable: true},
 		table.Column{Title: "reserved", Width: 12, Right: true, Drop: 5, Sortable: true},
 		table.Column{Title: "peak at", Width: 9, Right: true, Drop: 6, Sortable: true},
 		table.Column{Title: "host", Width: 8, Max: 20, Drop: 7},

@@ -57,8 +57,8 @@ func newRunning() running {
 		table.Column{Width: 1}, right("rank", 6, 0, true),
 		table.Column{Title: "node", Width: 8, Max: 20, Drop: 2},
 		table.Column{Title: "place", Width: 9, Max: 24, Drop: 7},
-		right("step", 7, 8, true), right("memory", 10, 0, true), right("to median", 10, 1, true),
-		right("alone", 8, 5, true), right("to median", 9, 6, true), right("full in", 9, 4, true),
+		right("step", 7, 8, true), right("memory", 10, 0, true), right("vs median", 10, 1, true),
+		right("alone", 8, 5, true), right("vs median", 9, 6, true), right("full in", 9, 4, true),
 		right("lost", 5, 3, true), right("captured", 8, 9, false),
 		table.Column{Title: "why", Width: 24, Max: 90},
 	), keys: runningKeys{

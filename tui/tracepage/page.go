@@ -123,11 +123,11 @@ func sentence(s *leaf.State) string {
 		}
 		switch d.Totals.Exactness {
 		case timeline.Exact:
-			text += ", its figures are exact"
+			text += ", and its figures are exact"
 		case timeline.LowerBound:
-			text += ", its figures are lower bounds"
+			text += ", and its figures are lower bounds"
 		case timeline.Inferred:
-			text += ", some figures are inferred"
+			text += ", and some figures are inferred"
 		}
 	}
 	if lost > 0 {
