@@ -81,8 +81,8 @@ func TestACommandThatWasDetachedFromIsShownAsDetachedUntilItEnds(t *testing.T) {
 		list, _ := train(f.job, 1, steps)
 		f.job.Ended(list[0].Target(), capture.End{Reason: capture.Detached})
 		l := until(t, f, "detached", func(l live.Look) bool { return l.Detached })
-		if l.State == live.Ended {
-			t.Errorf("after %d steps: the command has not ended", steps)
+		if l.State == live.Ended || l.Capture.Connected {
+			t.Errorf("after %d steps: the command has not ended, and takes no orders: %+v", steps, l.Capture)
 		}
 		f.job.End(capture.End{Reason: capture.Exited, Code: maybe.Known(3)})
 		l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })

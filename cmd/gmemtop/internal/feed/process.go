@@ -172,7 +172,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	f.describe(v)
 	w := f.process.Wants(&v)
 	l.Capture.Every, l.Capture.Pending, l.Capture.Along = w.Every, w.Pending, w.Host
-	l.Capture.Connected = w.Connected && v.Began && !v.Ended
+	l.Capture.Connected = w.Connected && v.Began && !v.Ended && !f.process.IsDetached()
 	l.Capture.Single = f.single && v.Began && !v.Ended
 	l.Notices, l.Dropped = nil, 0
 	for _, n := range v.Notices {
