@@ -177,13 +177,29 @@ func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (comma
 func (c *runCommand) notStarted(err error) error {
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(whyNotStarted(err)))
 		return childError{exitNotFound}
 	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(whyNotStarted(err)))
 		return childError{exitNotExecutable}
 	}
 	return err
+}
+
+// whyNotStarted says in a shell's words why a command could not be started.
+func whyNotStarted(err error) error {
+	var found *exec.Error
+	if errors.As(err, &found) && errors.Is(err, exec.ErrNotFound) {
+		return fmt.Errorf("%s: command not found", found.Name)
+	}
+	var started *fs.PathError
+	if !errors.As(err, &started) {
+		return err
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%s: permission denied: is it a file that can be executed?", started.Path)
+	}
+	return fmt.Errorf("%s: there is no such file, or its interpreter is missing", started.Path)
 }
 
 // show shows the job until the user leaves the screen.

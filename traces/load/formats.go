@@ -69,11 +69,11 @@ var errNoTrace = errors.New("not a trace that gmemtop knows")
 
 func recognise(head []byte) (format, error) {
 	if len(bytes.TrimSpace(head)) == 0 && len(head) < headBytes {
-		return format{}, &traces.FormatError{Offset: 0, Reason: "the file is empty", Err: errNoTrace,
-			Advice: "check that the program that wrote it ended well"}
+		return format{}, &traces.FormatError{Offset: -1, Reason: "the file is empty", Err: errNoTrace,
+			Advice: "did the program that wrote it finish?"}
 	}
 	if bytes.HasPrefix(head, []byte("version https://git-lfs.github.com/spec/")) {
-		return format{}, &traces.FormatError{Offset: 0,
+		return format{}, &traces.FormatError{Offset: -1,
 			Reason: "the file is a Git LFS pointer, not the trace itself", Err: errNoTrace,
 			Advice: "run git lfs pull in its repository"}
 	}
@@ -83,30 +83,30 @@ func recognise(head []byte) (format, error) {
 		}
 	}
 	if pickle := len(head) > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5; pickle {
-		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file is a Python pickle, but not a memory snapshot",
 			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no " +
 				"history of memory"}
 	}
 	if bytes.HasPrefix(head, []byte("Memory Space: ")) {
-		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file is XLA's memory usage report, which holds rounded sums",
 			Advice: "open the file beside it that ends in buffer-assignment.txt"}
 	}
 	if bytes.HasPrefix(head, []byte("ARROW1\x00\x00")) || bytes.HasPrefix(head, []byte("\xff\xff\xff\xff")) {
-		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file looks like Apache Arrow, but not like a gmemtop recording",
 			Advice: "if it was made of a .gmt, open that one"}
 	}
 	if isPage(head) {
-		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file is a web page without a memory snapshot in it",
 			Advice: "open the snapshot that the page was made of; where export_memory_timeline made it, " +
 				"write .raw.json.gz instead"}
 	}
-	return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+	return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]),
-		Advice: "understood are " + understood()}
+		Advice: "gmemtop reads " + understood()}
 }
 
 // isPage reports whether head begins an HTML page.

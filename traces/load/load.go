@@ -133,15 +133,23 @@ func located(t *traces.Trace, path string, bytes int64) *traces.Trace {
 	return t
 }
 
+// plain leaves out the call that failed: a reader of the message named the file and not the call.
+func plain(err error) error {
+	var call *fs.PathError
+	if errors.As(err, &call) {
+		return fmt.Errorf("%s: %w", call.Path, call.Err)
+	}
+	return err
+}
+
 // openFile opens a file for reading; its errors say what to do.
 func openFile(ctx context.Context, path string, waiting func(string)) (*os.File, fs.FileInfo, error) {
 	f, err := openPath(ctx, path, waiting)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil,
-			fmt.Errorf("no permission to read the file: run as its owner or chmod a+r it: %w", err)
+		return nil, nil, fmt.Errorf("%w: run as its owner, or chmod a+r it", plain(err))
 	case err != nil:
-		return nil, nil, err
+		return nil, nil, plain(err)
 	}
 	info, err := f.Stat()
 	if err != nil {

@@ -208,7 +208,7 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 	}
 	switch {
 	case len(found) == 0:
-		return nil, nil, archiveError("the archive holds no trace: understood are " + understood())
+		return nil, nil, archiveError("the archive holds no trace: gmemtop reads " + understood())
 	case len(found) > 1:
 		return nil, nil, archiveError(fmt.Sprintf("the archive holds %d traces where one is expected: "+
 			"unpack it and open the folder with gmemtop replay", len(found)))
