@@ -225,6 +225,10 @@ func originLabel(k originKey, module string) string {
 	switch {
 	case leaf == "" || module == "":
 		return leaf + module
+	case strings.Trim(module, "*0123456789") == "": // of a Sequential
+		module = "layer " + module
+	}
+	switch {
 	case k.phase == traces.PhaseUnknown:
 		return leaf + " of " + module
 	}
