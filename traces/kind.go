@@ -99,7 +99,7 @@ const driverOnly = "Nsight Systems records what a process asks the driver for: o
 const assignmentOnly = "a buffer assignment says what one run of a compiled program needs, and not when"
 
 // profileOnly says what a profile of JAX cannot answer and what can.
-const profileOnly = "a device memory profile is one moment without events, and JAX records none: " +
+const profileOnly = "JAX records no events in a device memory profile: " +
 	"XLA_FLAGS=--xla_dump_to=FOLDER writes what each compiled step allocates"
 
 // Cut says that the file ended before its format does.

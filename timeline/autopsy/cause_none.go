@@ -26,8 +26,8 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 	free, ok := f.driverFree.Value()
 	if had := f.reserved + free; f.capacity == 0 && ok && had < smallestGPU {
 		c := Cause{Kind: "other_process", Text: fmt.Sprintf(
-			"all that this process holds and all that is free add up to %s, less than any GPU that PyTorch "+
-				"runs on has: another process holds the rest, which nvidia-smi names", f.units.Bytes(had))}
+			"this process and the free memory add up to only %s, less than any GPU that PyTorch runs on "+
+				"has; nvidia-smi names the other process", f.units.Bytes(had))}
 		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one looks the same")
 		return c
 	}

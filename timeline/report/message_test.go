@@ -37,7 +37,8 @@ func TestEveryWordingOfPyTorchsMessageIsUnderstood(t *testing.T) {
 		if strings.Contains(fix, "expandable_segments") && strings.Contains(fix, "Update torch") != old {
 			t.Errorf("%s: expandable segments came with torch 2.1: %s", name, fix)
 		}
-		if strings.Contains(c[2], "cached") && (m.Reserved != nil || m.Unallocated == nil || *m.Unallocated == 0) {
+		if strings.Contains(c[2], "cached") &&
+			(m.Reserved != nil || m.Unallocated == nil || *m.Unallocated == 0) {
 			t.Errorf("%s: cached is what is reserved and not allocated: %+v", name, m)
 		}
 	}
