@@ -129,12 +129,8 @@ func (p prose) idealClause(best, ideal *Result) string {
 		x.Footprint == y.Footprint && x.StepTime == y.StepTime {
 		return ""
 	}
-	s := fmt.Sprintf(" If any buffer could move at any moment, %s would need %s", ideal.Info.Name,
-		p.u.Bytes(y.Footprint))
-	if p.Problem.HasTimes {
-		s += " at " + Percent(ideal.Overhead)
-	}
-	return s + "."
+	return fmt.Sprintf(" If any buffer could move at any moment, %s would need %s%s.", ideal.Info.Name,
+		p.u.Bytes(y.Footprint), p.stepClause(ideal))
 }
 
 // today returns the result of PyTorch's default allocator, nil if it was not compared.

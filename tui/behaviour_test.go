@@ -254,6 +254,8 @@ func TestDevicesAndFilesCanBeSwitched(t *testing.T) {
 func TestATerminalThatGrowsShowsTheViewAgain(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 40, 10)
 	d.wants("gmemtop needs more room", "40×10")
+	d.send(tea.WindowSizeMsg{Width: 20, Height: 5})
+	d.wants("needs more room", "at least 60×16")
 	d.send(tea.WindowSizeMsg{Width: 120, Height: 40})
 	d.wants("At the peak")
 	for w := 1; w < 140; w += 3 {

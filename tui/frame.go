@@ -97,10 +97,12 @@ func (m *model) draw() {
 func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {
 	w, h := c.Size()
 	y := max(h/2-1, 0)
-	for _, line := range []string{
-		c.Gloss(th.Strong).Render("gmemtop needs more room"),
-		c.Gloss(th.Dim).Render(fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight)),
-	} {
+	what := "gmemtop needs more room"
+	sizes := fmt.Sprintf("%d×%d here, %d×%d at least", w, h, minWidth, minHeight)
+	if w < len(what) {
+		what, sizes = "needs more room", fmt.Sprintf("at least %d×%d", minWidth, minHeight)
+	}
+	for _, line := range []string{c.Gloss(th.Strong).Render(what), c.Gloss(th.Dim).Render(sizes)} {
 		c.Print(0, y, lipgloss.PlaceHorizontal(w, lipgloss.Center, line))
 		y++
 	}

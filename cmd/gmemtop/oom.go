@@ -28,14 +28,14 @@ func newOOMCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "oom [FILE]", GroupID: groupReport, Args: c.fileOrPipe,
 		Short: "Why it ran out of memory, who held it, what would help",
-		Long: `Why it ran out of memory, who held the memory, and what would help. Each lever is tried: the
-recorded run goes on with it, on an emulated allocator, as far as the trace shows what came
-next.
+		Long: `Why it ran out of memory, who held the memory, and what would help. gmemtop
+tries each lever: it replays the recorded run with it on an emulated allocator,
+as far as the recording goes.
 
 If FILE is a log with PyTorch's message, each figure of the message is explained. Without FILE,
 oom reads what is piped into it.
 
-Exits with 3 if there is an out-of-memory.`,
+Exits with 3 if the recording ran out of memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
 			"  python train.py 2>&1 | tail -20 | gmemtop oom",
 		RunE: func(cmd *cobra.Command, args []string) error {

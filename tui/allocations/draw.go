@@ -210,7 +210,7 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 	}
 	x := area.X
 	x += c.Text(x, area.Y, s.Theme.Dim, title) + 2
-	c.TextMax(x, area.Y, area.X+area.W-x, s.Theme.Dim, "up to "+s.Units.Bytes(most))
+	c.TextMax(x, area.Y, area.X+area.W-x, s.Theme.Dim, "tallest "+s.Units.Bytes(most))
 	bars := canvas.Rect{X: area.X, Y: area.Y + 1, W: area.W, H: area.H - 3}
 	wide := min(max(bars.W/len(shown), 1), 4)
 	edge, end := area.X, area.X+area.W // labels do not overlap

@@ -74,7 +74,7 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	}
 	facts = append(facts, Fact{"alive", Life(d, a)})
 	if waste := al.Rounded[a] - al.Size[a]; waste > 0 {
-		facts = append(facts, Fact{"asked", fmt.Sprintf("%s; the rest of %s is rounding",
+		facts = append(facts, Fact{"asked", fmt.Sprintf("%s, and %s of rounding",
 			s.Units.Bytes(al.Size[a]), s.Units.Bytes(waste))})
 	}
 	if id := int(al.Stream[a]); id > 0 {

@@ -7,6 +7,7 @@ import (
 	"sort"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -118,6 +119,18 @@ func moment(s *leaf.State) string {
 	return "At the cursor, " + leaf.When(s, s.Cursor)
 }
 
+// categoryName names a row of the breakdown by category.
+func categoryName(g *sites.Group) string {
+	name := g.Category.String()
+	if g.Largest == timeline.NoAlloc {
+		name = g.Name // bytes without a block
+	}
+	if g.Inferred {
+		name = "~" + name
+	}
+	return name
+}
+
 func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	total := s.Device.Allocated.At(s.Cursor)
@@ -146,6 +159,11 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 	if w < 38 { // no bars: move the unit closer
 		sizeW = 7
 	}
+	for _, g := range v.rows() { // bytes that are in no block have a longer name than categories
+		if n := canvas.Width(categoryName(&g)) + 2; w >= 46 && n > nameW {
+			nameW = n
+		}
+	}
 	for i, g := range v.rows() {
 		y := 1 + i
 		if y >= h {
@@ -161,14 +179,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 			glyph = s.Theme.OnSelected(glyph)
 		}
 		c.Text(0, y, glyph, s.Theme.Glyph(g.Category))
-		name := g.Category.String()
-		if g.Largest == timeline.NoAlloc {
-			name = g.Name // bytes without a block
-		}
-		if g.Inferred {
-			name = "~" + name
-		}
-		c.TextMax(2, y, nameW-2, st, name)
+		c.TextMax(2, y, nameW-2, st, categoryName(&g))
 		if i == 0 && w >= nameW+sizeW+10 {
 			c.Text(nameW+sizeW+1, y, st.Fg(s.Theme.Dim.FG), unit)
 		}
@@ -287,8 +298,11 @@ func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	its := steps.Of(s.Device)
 	list := its.List
 	title := "Across iterations"
-	if its.Source != steps.FromAnnotations {
-		title += "  ~ from " + its.Source.String()
+	switch its.Source {
+	case steps.FromOptimizer:
+		title += "  ~ by optimizer step"
+	case steps.FromPeriodicity:
+		title += "  ~ by repetition"
 	}
 	leaf.Rule(s, c, 0, 0, w, title)
 	cols := iterationColumns(s, list, w)
