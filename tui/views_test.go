@@ -131,6 +131,8 @@ func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	if s := &d.m.state; s.Selected == timeline.NoAlloc {
 		t.Error("down selects something that is not in the recording")
 	}
+	d.press("1")
+	d.wants("▪ not in the recording ")
 }
 
 func TestUpAndDownMoveThroughTheBandsAtTheCursor(t *testing.T) {
