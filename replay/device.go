@@ -89,21 +89,6 @@ func (c *Comparison) idle(d *Device) (none []Result) {
 	return none
 }
 
-// whyIdle says why nothing leaves memory in a running training under a plan. If the plan moves nothing
-// anywhere, whyIdle also says what is in memory at the step's peak.
-func whyIdle(p *plan.Problem, pl *plan.Plan) string {
-	if len(pl.Absences) > 0 {
-		return "PyTorch cannot carry out any part of its plan: in a running training only tensors that " +
-			"autograd saves can leave memory, each as a whole; try another manager"
-	}
-	why := "nothing leaves memory under its plan"
-	if there, where := Remains(p, pl, timeline.IEC); where != "" {
-		why += fmt.Sprintf("; at the step's peak, %s, there are %s: make the largest of these smaller",
-			where, there)
-	}
-	return why + ", or try another manager"
-}
-
 // Simulated returns the result that the first target has for the plan of a measured one, nil if it has none.
 func (c *Comparison) Simulated(m *Result) *Result {
 	for i := range c.Results {

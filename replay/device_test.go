@@ -119,8 +119,9 @@ func TestAManagerThatMovesNothingInATrainingSaysWhy(t *testing.T) {
 	for _, m := range c.Measured {
 		fmt.Fprintf(&said, "%s %v %v: %s\n", m.Info.Name, m.Available, m.Err, m.Reason)
 	}
-	const want = "vdnn-all false <nil>: PyTorch cannot carry out any part of its plan: in a running " +
-		"training only tensors that autograd saves can leave memory, each as a whole; try another manager\n" +
+	const want = "vdnn-all false <nil>: PyTorch cannot carry out any part of its plan: all of the 88.0 MiB " +
+		"that would leave stay for one reason, the largest of them what input makes in input (8.00 MiB): " +
+		"autograd needs it again before it could have left; try another manager\n" +
 		"keeps false <nil>: nothing leaves memory under its plan; at the step's peak, where loss runs, " +
 		"there are 104 MiB of activations, 12.0 MiB of parameters and 8.00 MiB of gradients: make the " +
 		"largest of these smaller, or try another manager\n"

@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// obstacle is why some of what a plan moves or drops stays in memory in a running training.
+type obstacle struct {
+	why, change string
+	bytes       int64
+	largest     plan.BufferID // of the buffers that stay for this reason
+}
+
+// whyIdle says why nothing leaves memory in a running training under a plan. If the plan moves nothing
+// anywhere, whyIdle also says what is in memory at the step's peak.
+func whyIdle(p *plan.Problem, pl *plan.Plan) string {
+	if len(pl.Absences) > 0 {
+		return "PyTorch cannot carry out any part of its plan: " + obstacles(p, pl)
+	}
+	why := "nothing leaves memory under its plan"
+	if there, where := Remains(p, pl, timeline.IEC); where != "" {
+		why += fmt.Sprintf("; at the step's peak, %s, there are %s: make the largest of these smaller",
+			where, there)
+	}
+	return why + ", or try another manager"
+}
+
+// obstacles names the reason for which most bytes stay, the largest tensor among them, and what to change.
+func obstacles(p *plan.Problem, pl *plan.Plan) string {
+	q, err := pl.Of(p)
+	switch {
+	case err != nil || pl.Sequence != nil:
+		return "it runs ops in another order, and a PyTorch program runs them in its own; try another manager"
+	case pl.SectionBytes != 0:
+		return "it moves parts of tensors, and in a running training a tensor leaves as a whole; try joint"
+	}
+	var all []obstacle
+	var bytes int64
+	for _, x := range pl.Absences {
+		o := hinders(q, x)
+		o.bytes, o.largest = q.Rounded(x.Buffer), x.Buffer
+		bytes += o.bytes
+		k := slices.IndexFunc(all, func(y obstacle) bool { return y.why == o.why })
+		if k < 0 {
+			all = append(all, o)
+			continue
+		}
+		all[k].bytes += o.bytes
+		if o.bytes > q.Rounded(all[k].largest) {
+			all[k].largest = x.Buffer
+		}
+	}
+	most := slices.MaxFunc(all, func(x, y obstacle) int { return cmp.Compare(x.bytes, y.bytes) })
+	u := timeline.IEC
+	part := "all of the "
+	if most.bytes < bytes {
+		part = u.Bytes(most.bytes) + " of the "
+	}
+	return fmt.Sprintf("%s%s that would leave stay for one reason, the largest of them %s (%s): %s; %s", part,
+		u.Bytes(bytes), madeBy(q, most.largest), u.Bytes(q.Rounded(most.largest)), most.why, most.change)
+}
+
+// hinders says why a running training cannot do what a plan wants of one buffer, and what would help.
+func hinders(p *plan.Problem, x plan.Absence) obstacle {
+	const other = "try another manager"
+	b := &p.Buffers[x.Buffer]
+	switch why := p.EagerRefusal(x); {
+	case why == "":
+	case b.Category == timeline.Gradient:
+		return obstacle{why: why, change: "where gradients wait for the next step, " +
+			"optimizer.zero_grad() before the forward pass frees them"}
+	case b.Category == timeline.OptimizerState:
+		return obstacle{why: why, change: "joint moves optimizer state while no optimizer steps"}
+	case p.SavesKnown && !b.Saved && savedOutside(p, x.Buffer):
+		return obstacle{why: why, change: "compute it in a module's forward, and call model(x) instead of " +
+			"model.forward(x)"}
+	case p.SavesKnown && b.Saved && b.Held >= x.Before, p.SavesKnown && b.Category == timeline.Input:
+		return obstacle{why: why, change: "delete the variable that refers to it (del) before the backward pass"}
+	default:
+		return obstacle{why: why, change: other}
+	}
+	if x.How == plan.Discard {
+		return obstacle{why: "it is overwritten next, and PyTorch does not drop it before", change: other}
+	}
+	if x.How == plan.Swap {
+		return obstacle{why: "autograd needs it again before it could have left", change: other}
+	}
+	return obstacle{why: "PyTorch would run a whole piece of the forward pass again for it, and an op " +
+		"of that cannot",
+		change: "try autoswap, which copies it to the host"}
+}
+
+// madeBy names a buffer by the op that first touches it, and the module of that.
+func madeBy(p *plan.Problem, b plan.BufferID) string {
+	touches := p.TouchesOf(b)
+	if len(touches) == 0 {
+		return "a tensor that no op touches"
+	}
+	op := &p.Ops[touches[0].Op]
+	if op.Phase == traces.PhaseForward && op.Module != "" {
+		return "what " + report.Printable(op.Name) + " makes in " + report.Printable(op.Module)
+	}
+	return "what " + report.Printable(op.Name) + " makes"
+}

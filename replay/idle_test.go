@@ -1,0 +1,98 @@
+package replay_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// decided is a manager whose plan moves or drops one buffer.
+type decided struct{ d plan.Decisions }
+
+func (decided) Info() plan.Info { return plan.Info{Name: "decided", Family: plan.Swapping} }
+
+func (m decided) Plan(_ context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
+	pl, err := plan.Assemble(p, m.d)
+	if err == nil {
+		at := make([]int64, len(pl.Instances))
+		for i, end := 0, int64(0); i < len(at); i++ {
+			at[i], end = end, end+pl.Instances[i].Size
+		}
+		pl.Place(at)
+		pl.Order(p)
+	}
+	return pl, err
+}
+
+// TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange: each reason names the op and the module
+// of the largest tensor that stays, and comes with a change for that reason.
+func TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(p *plan.Problem, b *plan.Buffer)
+		how   plan.How
+		want  string
+	}{
+		{"a gradient", func(_ *plan.Problem, b *plan.Buffer) { b.Category = timeline.Gradient }, plan.Swap,
+			"zero_grad()"},
+		{"optimizer state", func(_ *plan.Problem, b *plan.Buffer) { b.Category = timeline.OptimizerState },
+			plan.Swap, "joint moves optimizer state"},
+		{"made outside of modules", func(p *plan.Problem, b *plan.Buffer) {
+			b.Saved, p.Ops[2].Module = false, ""
+		}, plan.Swap, "what forward1 makes (8.00 MiB): autograd does not save it in a module's forward pass; " +
+			"compute it in a module's forward, and call model(x) instead of model.forward(x)"},
+		{"held by a variable", func(p *plan.Problem, b *plan.Buffer) {
+			b.Held = plan.OpID(len(p.Ops) - 1)
+		}, plan.Swap, "what forward1 makes in net.1 (8.00 MiB): the program itself holds it until the backward " +
+			"pass needs it; delete the variable that refers to it (del)"},
+		{"an op that cannot run again beside it", func(p *plan.Problem, _ *plan.Buffer) {
+			p.Ops[3].Rerunnable = false
+		}, plan.Recompute, "an op of that cannot; try autoswap"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := plantest.Chain(6, 8<<20, 1_000_000)
+			p.SavesKnown = true
+			var moved plan.BufferID
+			for i := range p.Buffers {
+				p.Buffers[i].Saved = true
+				if p.Buffers[i].Name == "act2" {
+					moved = plan.BufferID(i)
+				}
+			}
+			for i := range p.Ops {
+				if p.Ops[i].Phase == traces.PhaseForward {
+					p.Ops[i].Module = "net.1"
+				}
+			}
+			touches := p.TouchesOf(moved)
+			last, first := touches[len(touches)-2].Op, touches[len(touches)-1].Op
+			d := plan.Decisions{Absences: []plan.Absence{{Buffer: moved, After: last, Release: last + 1,
+				Fetch: first, Before: first, How: c.how}}}
+			if c.how == plan.Recompute {
+				d.Reruns = []plan.Rerun{{Before: first, Ops: []plan.OpID{touches[0].Op}}}
+			}
+			c.spoil(p, &p.Buffers[moved])
+			nothing := func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }
+			device := replay.Device{Target: slowDevice{new(int), new([]string), nil}, Eager: true}
+			of, err := replay.Compare(t.Context(), p, []plan.Manager{decided{d}},
+				replay.Options{Parallel: 1, Eager: nothing, Devices: []replay.Device{device}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(of.Measured) != 1 {
+				t.Fatalf("%d results of the training, want 1: %+v", len(of.Measured), of.Results)
+			}
+			got := of.Measured[0].Reason
+			if !strings.HasPrefix(got, "PyTorch cannot carry out any part of its plan: all of the 8.00 MiB "+
+				"that would leave stay") || !strings.Contains(got, c.want) {
+				t.Errorf("it says %q, without %q", got, c.want)
+			}
+		})
+	}
+}
