@@ -82,7 +82,8 @@ func hinders(p *plan.Problem, x plan.Absence) obstacle {
 		return obstacle{why: why, change: "compute it in a module's forward, and call model(x) instead of " +
 			"model.forward(x)"}
 	case p.SavesKnown && b.Saved && b.Held >= x.Before, p.SavesKnown && b.Category == timeline.Input:
-		return obstacle{why: why, change: "delete the variable that refers to it (del) before the backward pass"}
+		return obstacle{why: why, change: "delete the variable that refers to it (del) before the " +
+			"backward pass"}
 	default:
 		return obstacle{why: why, change: other}
 	}

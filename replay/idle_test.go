@@ -45,12 +45,12 @@ func TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange(t *testing.T
 			plan.Swap, "joint moves optimizer state"},
 		{"made outside of modules", func(p *plan.Problem, b *plan.Buffer) {
 			b.Saved, p.Ops[2].Module = false, ""
-		}, plan.Swap, "what forward1 makes (8.00 MiB): autograd does not save it in a module's forward pass; " +
-			"compute it in a module's forward, and call model(x) instead of model.forward(x)"},
+		}, plan.Swap, "what forward1 makes (8.00 MiB): autograd does not save it in a module's forward " +
+			"pass; compute it in a module's forward, and call model(x) instead of model.forward(x)"},
 		{"held by a variable", func(p *plan.Problem, b *plan.Buffer) {
 			b.Held = plan.OpID(len(p.Ops) - 1)
-		}, plan.Swap, "what forward1 makes in net.1 (8.00 MiB): the program itself holds it until the backward " +
-			"pass needs it; delete the variable that refers to it (del)"},
+		}, plan.Swap, "what forward1 makes in net.1 (8.00 MiB): the program itself holds it until the " +
+			"backward pass needs it; delete the variable that refers to it (del)"},
 		{"an op that cannot run again beside it", func(p *plan.Problem, _ *plan.Buffer) {
 			p.Ops[3].Rerunnable = false
 		}, plan.Recompute, "an op of that cannot; try autoswap"},
@@ -78,7 +78,9 @@ func TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange(t *testing.T
 				d.Reruns = []plan.Rerun{{Before: first, Ops: []plan.OpID{touches[0].Op}}}
 			}
 			c.spoil(p, &p.Buffers[moved])
-			nothing := func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }
+			nothing := func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) {
+				return nil, nil
+			}
 			device := replay.Device{Target: slowDevice{new(int), new([]string), nil}, Eager: true}
 			of, err := replay.Compare(t.Context(), p, []plan.Manager{decided{d}},
 				replay.Options{Parallel: 1, Eager: nothing, Devices: []replay.Device{device}})
