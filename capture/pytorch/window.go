@@ -27,6 +27,9 @@ import (
 // loss's detail says where the damage is.
 const WindowDamaged = "window_damaged"
 
+// WindowRows is the name of the loss of what came after the last row that the agent keeps of a window.
+const WindowRows = "window_rows"
+
 // assembly is a window that arrives in pieces.
 type assembly struct {
 	head   windowHead
@@ -109,7 +112,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	}
 	nameDevices(tr, a.devices)
 	if tail.Lost > 0 {
-		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss,
+		tr.Losses = append(tr.Losses, traces.Loss{Name: WindowRows, Severity: traces.DataLoss,
 			Count:  tail.Lost,
 			Detail: "the window was longer than the agent keeps; what came after its last row is missing"})
 	}

@@ -153,6 +153,7 @@ const (
 	TooFewSteps      // a number
 	SavesOther       // a number, a number
 	NotDescribed     // why
+	StepsTooLong     // a number, a number
 	NotObserved      // why
 	WindowLost       //
 	EndedWithin      //
@@ -350,9 +351,11 @@ var catalogue = [sentences]struct{ key, text string }{
 	SavesOther: {"", "a larger step saved %d tensors, and the captured one %d: they differ in more than " +
 		"shapes"},
 	NotDescribed: {"", "its steps cannot be described: %s"},
-	NotObserved:  {"", "its allocator cannot be recorded: %s"},
-	WindowLost:   {"", "the captured steps were lost in transit: try again"},
-	EndedWithin:  {"", "before all steps were captured"},
+	StepsTooLong: {"", "%d of them run more than the %d ops that gmemtop records at once: accumulate " +
+		"gradients over fewer micro-batches, train on shorter sequences, or give LBFGS a smaller max_iter"},
+	NotObserved: {"", "its allocator cannot be recorded: %s"},
+	WindowLost:  {"", "the captured steps were lost in transit: try again"},
+	EndedWithin: {"", "before all steps were captured"},
 	AgentKnowsNoPool: {"", "the agent in the process is from an older gmemtop, which has no pool: " +
 		"restart the job, or detach the viewer that put it there"},
 

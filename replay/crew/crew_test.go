@@ -245,4 +245,11 @@ func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 		err.Error() != "its steps cannot be described: line 5 is damaged" {
 		t.Errorf("what arrived is damaged: %v, %v", tr, err)
 	}
+	// A step that was cut short is not like the other one, and describing it again would cut it short again.
+	mine.Losses = []traces.Loss{{Name: pytorch.WindowRows, Count: 1}}
+	mine.Ops = make([]traces.Op, 15)
+	if tr, err := done(0, 0); tr != nil || err == nil || !strings.HasPrefix(err.Error(),
+		"its steps cannot be described: 2 of them run more than the 15 ops that gmemtop records at once: ") {
+		t.Errorf("the steps are longer than what the agent keeps: %v, %v", tr != nil, err)
+	}
 }

@@ -144,8 +144,12 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	}
 	// Part of the steps is missing, so a plan made from the rest would be wrong.
 	for _, lost := range w.Trace.Losses {
-		if lost.Name == pytorch.WindowDamaged {
+		switch lost.Name {
+		case pytorch.WindowDamaged:
 			return nil, errors.New(say.NotDescribed.Text(lost.Detail))
+		case pytorch.WindowRows:
+			return nil, errors.New(say.NotDescribed.Text(
+				say.StepsTooLong.Text(live.DescribedSteps, len(w.Trace.Ops))))
 		}
 	}
 	return w.Trace, nil
