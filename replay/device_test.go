@@ -123,8 +123,8 @@ func TestAManagerThatMovesNothingInATrainingSaysWhy(t *testing.T) {
 		"that would leave stay for one reason, the largest of them what input makes in input (8.00 MiB): " +
 		"autograd needs it again before it could have left; try another manager\n" +
 		"keeps false <nil>: nothing leaves memory under its plan; at the step's peak, where loss runs, " +
-		"there are 104 MiB of activations, 12.0 MiB of parameters and 8.00 MiB of gradients: make the " +
-		"largest of these smaller, or try another manager\n"
+		"there are 104 MiB of activations, 12.0 MiB of parameters and 8.00 MiB of gradients (the largest: " +
+		"what input makes in input, 8.00 MiB): make the largest of these smaller, or try another manager\n"
 	if got := said.String(); got != want || asked != nil {
 		t.Errorf("it says\n%s\nand not\n%s\nand %q were carried out", got, want, asked)
 	}

@@ -26,8 +26,8 @@ func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 	}
 	why := "nothing leaves memory under its plan"
 	if there, where := Remains(p, pl, timeline.IEC); where != "" {
-		why += fmt.Sprintf("; at the step's peak, %s, there are %s: make the largest of these smaller",
-			where, there)
+		why += fmt.Sprintf("; at the step's peak, %s, there are %s%s: make the largest of these smaller",
+			where, there, largest(p, pl, timeline.IEC))
 	}
 	return why + ", or try another manager"
 }
@@ -98,15 +98,41 @@ func hinders(p *plan.Problem, x plan.Absence) obstacle {
 		change: "try autoswap, which copies it to the host"}
 }
 
+// largest names the largest tensor at a plan's peak, to follow a list of what is there; "" if it is a small
+// part of the peak.
+func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
+	p, err := pl.Of(p)
+	if err != nil {
+		return ""
+	}
+	peak, at := pl.PeakLive()
+	most := plan.InstanceID(-1)
+	for i := range instancesAt(pl, at) {
+		x := &pl.Instances[i]
+		if most < 0 || cmp.Or(cmp.Compare(x.Size, pl.Instances[most].Size),
+			cmp.Compare(pl.Instances[most].Buffer, x.Buffer)) > 0 {
+			most = i
+		}
+	}
+	if most < 0 || float64(pl.Instances[most].Size) < leastShare*float64(peak) {
+		return ""
+	}
+	x := &pl.Instances[most]
+	return fmt.Sprintf(" (the largest: %s, %s)", madeBy(p, x.Buffer), u.Bytes(x.Size))
+}
+
 // madeBy names a buffer by the op that first touches it, and the module of that.
 func madeBy(p *plan.Problem, b plan.BufferID) string {
 	touches := p.TouchesOf(b)
 	if len(touches) == 0 {
 		return "a tensor that no op touches"
 	}
-	op := &p.Ops[touches[0].Op]
-	if op.Phase == traces.PhaseForward && op.Module != "" {
-		return "what " + report.Printable(op.Name) + " makes in " + report.Printable(op.Module)
+	op, does := &p.Ops[touches[0].Op], "makes"
+	if !touches[0].Mode.Writes() {
+		does = "reads"
 	}
-	return "what " + report.Printable(op.Name) + " makes"
+	if op.Phase == traces.PhaseForward && op.Module != "" {
+		does += " in " + report.Printable(op.Module)
+	}
+	return fmt.Sprintf("what %s %s", report.Printable(op.Name), does)
 }

@@ -86,9 +86,18 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		return ""
 	}
 	peak, at := pl.PeakLive()
-	there, before := map[plan.InstanceID]bool{}, map[plan.InstanceID]bool{}
+	there, before := instancesAt(pl, at), map[plan.InstanceID]bool{}
 	for _, i := range pl.Resident {
-		there[i], before[i] = true, true
+		before[i] = true
+	}
+	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u)
+}
+
+// instancesAt returns what is in memory once a plan's step of that index has run.
+func instancesAt(pl *plan.Plan, at int) map[plan.InstanceID]bool {
+	there := map[plan.InstanceID]bool{}
+	for _, i := range pl.Resident {
+		there[i] = true
 	}
 	for _, s := range pl.Steps[:at+1] {
 		switch s.Kind {
@@ -98,7 +107,7 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 			delete(there, s.Instance)
 		}
 	}
-	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u)
+	return there
 }
 
 // leftOver says how much of what is there is left over from the step before, and how to get rid of it; "" if
