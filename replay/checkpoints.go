@@ -27,7 +27,7 @@ type checkpoint struct {
 //
 // A part is a run of rerun ops without an op of the backward pass between them. Its forward pass is found by
 // its first op: the last earlier op of that name and module with which no other part begins, since backward
-// passes run in the opposite order.
+// passes run in the opposite order. Both read what came into the part.
 func checkpointsOf(p *plan.Problem) []checkpoint {
 	var all []checkpoint
 	begun := map[plan.OpID]bool{}
@@ -61,6 +61,9 @@ func checkpointsOf(p *plan.Problem) []checkpoint {
 				break
 			}
 		}
+		if !rereads(p, &x) {
+			continue
+		}
 		for k := x.First; k < x.End; k++ {
 			x.Time += p.Ops[k].Duration + p.Ops[k].Gap
 		}
@@ -73,6 +76,30 @@ func checkpointsOf(p *plan.Problem) []checkpoint {
 		all = append(all, x)
 	}
 	return all
+}
+
+// rereads reports whether a part reads again what its forward pass read, other than parameters: what came
+// into it. Where a backward pass runs a module on inputs of its own, as the adjoint of an ODE does, nothing
+// is checkpointed, and nothing would be kept instead.
+func rereads(p *plan.Problem, x *checkpoint) bool {
+	came := map[plan.BufferID]bool{}
+	each := func(from, to plan.OpID, f func(b plan.BufferID) bool) bool {
+		for k := from; k < to; k++ {
+			for _, a := range p.AccessesOf(k) {
+				if a.Mode.Reads() && p.Buffers[a.Buffer].Category != timeline.Parameter && f(a.Buffer) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	each(x.Forward, x.Last+1, func(b plan.BufferID) bool {
+		if p.Buffers[b].Life != plan.Inside || p.Buffers[b].Start < x.Forward {
+			came[b] = true
+		}
+		return false
+	})
+	return each(x.First, x.End, func(b plan.BufferID) bool { return came[b] })
 }
 
 // between reports whether an op does no work on the device.

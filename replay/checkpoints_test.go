@@ -69,6 +69,29 @@ func TestCheckpointsOfTheProgramItself(t *testing.T) {
 	}
 }
 
+// TestAModuleThatABackwardPassRunsOnOtherInputsIsNoCheckpoint: the adjoint of an ODE evaluates the same
+// layers in the backward pass, but on states that it computes there.
+func TestAModuleThatABackwardPassRunsOnOtherInputsIsNoCheckpoint(t *testing.T) {
+	b := plantest.New()
+	state := b.Buffer("state", 10, timeline.Input)
+	weight := b.Persistent("weight", 10, timeline.Parameter)
+	b.Op("data", traces.PhaseForward, 1, nil, []plan.BufferID{state})
+	slope := func(phase traces.Phase, of plan.BufferID) plan.BufferID {
+		inner := b.Buffer("inner", 100, timeline.Activation)
+		k := b.Op("mm", phase, 5, []plan.BufferID{of, weight}, []plan.BufferID{inner})
+		b.P.Ops[k].Module, b.P.Ops[k].Again = "slope", phase == traces.PhaseBackward
+		return inner
+	}
+	slope(traces.PhaseForward, state)
+	own := b.Buffer("own", 10, timeline.AutogradDetail)
+	b.Op("loss", traces.PhaseBackward, 5, nil, []plan.BufferID{own})
+	inner := slope(traces.PhaseBackward, own)
+	b.Op("mm_backward", traces.PhaseBackward, 5, []plan.BufferID{inner}, nil)
+	if notes := checkpointNotes(b.End(), 0, timeline.IEC); len(notes) > 0 {
+		t.Errorf("it says %q", notes)
+	}
+}
+
 func TestCheckpointsThatABudgetDoesNotNeed(t *testing.T) {
 	for _, c := range []struct {
 		extra, budget int64
