@@ -56,6 +56,9 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 			u.Doing = doing
 			update(u)
 		}})
+		if r.Err != nil && d.Eager {
+			r.Reason += whatRemains(c.Problem, r.Plan, c.Net)
+		}
 		if base := r.Measurement.KeepAll(); r.Available && base > 0 {
 			r.Overhead = float64(r.Measurement.StepTime)/float64(base) - 1
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -96,6 +97,20 @@ func hinders(p *plan.Problem, x plan.Absence) obstacle {
 	return obstacle{why: "PyTorch would run a whole piece of the forward pass again for it, and an op " +
 		"of that cannot",
 		change: "try autoswap, which copies it to the host"}
+}
+
+// whatRemains says what is in memory at the peak of a plan that exceeds a budget, and what to change in the
+// program, to follow the sentence that refuses the plan; "" if it does not exceed it.
+func whatRemains(p *plan.Problem, pl *plan.Plan, budget int64) string {
+	if held, _ := pl.PeakLive(); budget <= 0 || held <= budget {
+		return ""
+	}
+	there, where := Remains(p, pl, timeline.IEC)
+	if where == "" {
+		return ""
+	}
+	return strings.TrimSuffix(fmt.Sprintf("; at its peak, %s, there are still %s%s.%s", where, there,
+		largest(p, pl, timeline.IEC), Advice(p, pl, timeline.IEC)), ".")
 }
 
 // largest names the largest tensor at a plan's peak, to follow a list of what is there; "" if it is a small

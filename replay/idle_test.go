@@ -2,11 +2,13 @@ package replay_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/managers/swap"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -96,5 +98,39 @@ func TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange(t *testing.T
 				t.Errorf("it says %q, without %q", got, c.want)
 			}
 		})
+	}
+}
+
+// refusing is a training that carries no plan out.
+type refusing struct{ replay.Simulated }
+
+func (refusing) Run(context.Context, *plan.Problem, *plan.Plan, plan.RunOptions) (plan.Measurement, error) {
+	return plan.Measurement{}, errors.New("it takes too much")
+}
+
+// TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere: which tensors to make smaller is the next question.
+func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
+	p := plantest.Chain(6, 8<<20, 1_000_000)
+	peak, _ := p.PeakLive()
+	reason := func(budget int64) string {
+		same := func(_ context.Context, _ *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
+			of := *pl
+			of.Executor = plan.TorchEager
+			return &of, nil
+		}
+		c, err := replay.Compare(t.Context(), p, []plan.Manager{swap.All()[0]}, replay.Options{Parallel: 1,
+			Eager: same, Budget: budget, Devices: []replay.Device{{Target: refusing{}, Eager: true}}})
+		if err != nil || len(c.Measured) != 1 {
+			t.Fatalf("%v, %v", c, err)
+		}
+		return c.Measured[0].Reason
+	}
+	if got := reason(2 * peak); got != "it takes too much" {
+		t.Errorf("a plan that fits: %q", got)
+	}
+	const want = "it takes too much; at its peak, "
+	if got := reason(32 << 20); !strings.HasPrefix(got, want) || !strings.Contains(got, "there are still ") ||
+		!strings.Contains(got, "(the largest: what ") || strings.HasSuffix(got, ".") {
+		t.Errorf("a plan above the budget: %q", got)
 	}
 }
