@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestWhatPyTorchCanDoOfAnyPlanOfOursIsTried: at this budget, what eager PyTorch can carry out of joint's plan
-// for any executor is faster than joint's plan for eager PyTorch alone, and than all other managers' plans.
+// TestWhatPyTorchCanDoOfAnyPlanOfOursIsTried: at this budget, what eager PyTorch can carry out of joint's
+// plan for any executor is faster than its plan for eager PyTorch alone, and than all other managers' plans.
 func TestWhatPyTorchCanDoOfAnyPlanOfOursIsTried(t *testing.T) {
 	const work = 500_000
 	joint, err := managers.Select("joint")
