@@ -30,7 +30,11 @@ func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 		why += fmt.Sprintf("; at the step's peak, %s, there are %s%s: make the largest of these smaller",
 			where, there, largest(p, pl, timeline.IEC))
 	}
-	return why + ", or try another manager"
+	why += ", or try another manager"
+	if advice := Advice(p, pl, timeline.IEC); advice != "" {
+		why += "." + strings.TrimSuffix(advice, ".")
+	}
+	return why
 }
 
 // obstacles names the reason for which most bytes stay, the largest tensor among them, and what to change.

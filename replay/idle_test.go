@@ -134,3 +134,34 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 		t.Errorf("a plan above the budget: %q", got)
 	}
 }
+
+// TestWhatTheProgramItselfRefersToIsNamed: hooks of a library that keep what goes into its modules keep it in
+// memory, too.
+func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {
+	for held, want := range map[bool]string{
+		false: "",
+		true: " 48.0 MiB of that autograd needs only later, but the program itself refers to them until " +
+			"then, in a variable, a list or a hook of a module: delete that reference (del) after the forward " +
+			"pass.",
+	} {
+		p := plantest.Chain(6, 8<<20, 1_000_000)
+		p.SavesKnown = true
+		for i := range p.Buffers {
+			if b := &p.Buffers[i]; b.Category == timeline.Activation {
+				if b.Saved = true; held {
+					b.Held = plan.OpID(len(p.Ops) - 1)
+				}
+			}
+		}
+		for i := range p.Ops {
+			p.Ops[i].Module = "net"
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.Advice(p, pl, timeline.IEC); got != want {
+			t.Errorf("it says %q, not %q", got, want)
+		}
+	}
+}

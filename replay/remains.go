@@ -90,7 +90,39 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	for _, i := range pl.Resident {
 		before[i] = true
 	}
-	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u)
+	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u) +
+		referredTo(p, pl, at, there, peak, u)
+}
+
+// referredTo says how much of what is there autograd saved in modules but cannot leave, since something in
+// the program refers to it as well; "" if it is little. Hooks of a library keep what goes into its modules, and
+// programs collect layers' outputs in lists.
+func referredTo(p *plan.Problem, pl *plan.Plan, at int, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	next := slices.IndexFunc(pl.Steps[at:], func(s plan.Step) bool { return s.Kind == plan.Run })
+	if !p.SavesKnown || next < 0 {
+		return ""
+	}
+	op := pl.Steps[at+next].Op
+	var bytes int64
+	for i := range there {
+		id := pl.Instances[i].Buffer
+		touches := p.TouchesOf(id)
+		k := plan.FirstTouch(touches, op)
+		if !p.Buffers[id].Saved || k == 0 || k == len(touches) || touches[k].Op == op {
+			continue
+		}
+		x := plan.Absence{Buffer: id, After: touches[k-1].Op, Before: touches[k].Op}
+		if strings.HasPrefix(p.EagerRefusal(x), plan.HeldByProgram) {
+			bytes += pl.Instances[i].Size
+		}
+	}
+	if float64(bytes) < outsideShare*float64(peak) {
+		return ""
+	}
+	return fmt.Sprintf(" %s of that autograd needs only later, but the program itself refers to them until "+
+		"then, in a variable, a list or a hook of a module: delete that reference (del) after the forward "+
+		"pass.", u.Bytes(bytes))
 }
 
 // instancesAt returns what is in memory once a plan's step of that index has run.

@@ -9,6 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
+// HeldByProgram begins each [Problem.EagerRefusal] whose cause is a reference of the program's own.
+const HeldByProgram = "the program itself holds it"
+
 // EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" if it can. Hooks
 // on saved tensors see only what the forward pass saves for the backward pass: an activation that leaves
 // after a forward op and returns to a backward op.
@@ -21,15 +24,15 @@ func (p *Problem) EagerRefusal(x Absence) string {
 	case p.SavesKnown && !b.Saved:
 		return "autograd does not save it in a module's forward pass"
 	case p.SavesKnown && b.Category == timeline.Input && outlives(p, x.Buffer):
-		return "the program itself holds it to the end of the step"
+		return HeldByProgram + " to the end of the step"
 	case p.Ops[x.After].Phase == traces.PhaseBackward || p.Ops[x.After].Phase == traces.PhaseOptimizer:
 		return "it leaves behind the forward pass"
 	case p.Ops[x.Before].Phase == traces.PhaseForward:
 		return "it would have to be back within the forward pass"
 	case p.SavesKnown && b.Held > 0 && b.Held >= x.Before:
-		return "the program itself holds it until the backward pass needs it"
+		return HeldByProgram + " until the backward pass needs it"
 	case readLater(p, x.Buffer, x.Before):
-		return "the program itself holds it for a later forward pass"
+		return HeldByProgram + " for a later forward pass"
 	}
 	return ""
 }
