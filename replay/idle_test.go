@@ -135,14 +135,14 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 	}
 }
 
-// TestWhatTheProgramItselfRefersToIsNamed: hooks of a library that keep what goes into its modules keep it in
-// memory, too.
+// TestWhatTheProgramItselfRefersToIsNamed: hooks of a library that keep what goes into its modules keep it
+// in memory, too.
 func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {
 	for held, want := range map[bool]string{
 		false: "",
 		true: " 48.0 MiB of that autograd needs only later, but the program itself refers to them until " +
-			"then, in a variable, a list or a hook of a module: delete that reference (del) after the forward " +
-			"pass.",
+			"then, in a variable, a list or a hook of a module: delete that reference (del) after the " +
+			"forward pass.",
 	} {
 		p := plantest.Chain(6, 8<<20, 1_000_000)
 		p.SavesKnown = true

@@ -95,8 +95,8 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 }
 
 // referredTo says how much of what is there autograd saved in modules but cannot leave, since something in
-// the program refers to it as well; "" if it is little. Hooks of a library keep what goes into its modules, and
-// programs collect layers' outputs in lists.
+// the program refers to it as well; "" if it is little. Hooks of a library keep what goes into its modules,
+// and programs collect layers' outputs in lists.
 func referredTo(p *plan.Problem, pl *plan.Plan, at int, there map[plan.InstanceID]bool, peak int64,
 	u timeline.Units) string {
 	next := slices.IndexFunc(pl.Steps[at:], func(s plan.Step) bool { return s.Kind == plan.Run })
