@@ -160,8 +160,8 @@ var programs = []program{
 var tried = map[string]string{
 	"hf-gpt2-compile": "with torch._functorch.config.activation_memory_budget = 0.7 set before the model " +
 		"is compiled, 41.4 MiB are alive at a step's peak",
-	"torchdiffeq": "the peak lies in the backward pass, where the adjoint holds states and gradients of its " +
-		"own solver that no module saved. With 8 examples a batch instead of 16 a step holds 42.6 MiB",
+	"torchdiffeq": "the peak lies in the backward pass, where the adjoint holds states and gradients of " +
+		"its own solver that no module saved. With 8 examples a batch instead of 16 a step holds 42.6 MiB",
 	"opacus": "Opacus's hooks keep what goes into each layer until its gradients are made, for which " +
 		"convolutions are unfolded in the backward pass. With 8 examples a batch instead of 16 a step " +
 		"holds 41.6 MiB",
