@@ -135,7 +135,11 @@ func (t *table) add(p *program, r *result) {
 		fmt.Fprintf(&t.rows, "| %s | | |%s |\n", p.name, strings.Repeat(" |", len(columns)))
 		return
 	}
-	fmt.Fprintf(&t.rows, "| %s | %s | %s |", p.name, size(r.Moving.Problem.Peak), size(r.Moving.Budget))
+	held := r.Moving.Problem.Peak
+	if held == 0 { // no plan could be made, though allocations were recorded
+		held = r.Pooling.Problem.Peak
+	}
+	fmt.Fprintf(&t.rows, "| %s | %s | %s |", p.name, size(held), size(r.Moving.Budget))
 	lower, fit := false, false
 	for _, m := range columns {
 		c := &r.Moving
