@@ -26,9 +26,11 @@ ATTENTION = {
 # and on a GPU they are uninitialised memory (attention.cu, same folder).
 UNWRITTEN = {"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"}
 
-# Ops that update running statistics among their arguments though their schemas do not say so. SyncBatchNorm
-# uses them to gather the statistics of all ranks in the forward pass.
+# Ops that run only once. Some update running statistics among their arguments though their schemas do not say
+# so: SyncBatchNorm uses them to gather the statistics of all ranks in the forward pass. The LSTM of oneDNN
+# makes a workspace for its backward pass only while gradients are on, and does not write all of it.
 ONCE = {"aten::batch_norm_" + name for name in ("gather_stats", "gather_stats_with_counts", "update_stats")}
+ONCE.add("aten::mkldnn_rnn_layer")
 
 
 def chance_of(func: Op, torch: Any) -> Chance:

@@ -43,12 +43,13 @@ def updated(name: str, args: Sequence[Any]) -> tuple[int, ...]:
 class _Call:
     """A call of an op. Tensors among the arguments are handles."""
 
-    __slots__ = ("func", "args", "kwargs", "outs", "seeded")
+    __slots__ = ("func", "args", "kwargs", "outs", "seeded", "graded")
     func: Op
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     outs: list[Value | None]  # None for an output that is one of its arguments
     seeded: bool  # it may draw random numbers
+    graded: bool  # gradients were on: some ops make more, or something else, then
 
 
 class Rerun:
@@ -145,6 +146,7 @@ class Rerun:
                 return None  # the value has other bytes than those that the op reads
         call, statistics = _Call(), updated(name, args)
         call.func, call.seeded = func, self.infos[func][3] is not None
+        call.graded = self.torch.is_grad_enabled()
         call.args = tuple(None if k in statistics else self._held(it, a, groups) for k, a in enumerate(args))
         call.kwargs = {k: self._held(it, a, groups) for k, a in kwargs.items()}
         return call
@@ -251,7 +253,8 @@ class Rerun:
                     {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()},
                 )
                 with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
-                    out = call.func(*args, **kwargs)
+                    with self.torch.set_grad_enabled(call.graded):  # no argument requires one
+                        out = call.func(*args, **kwargs)
                 del args, kwargs
                 for value, t in zip(call.outs, self._tensors((out,), [])):
                     if value is not None:

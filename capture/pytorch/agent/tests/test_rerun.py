@@ -3,6 +3,7 @@
 import pytest
 
 from agent.carry import Carrier
+from agent.draws import chance_of, draws
 from agent.manage import Manager
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
@@ -143,3 +144,36 @@ def test_a_plan_ends_where_no_step_does(leaving, abandoned, number, ends):
         assert (manager.carrier is None) == ends
     finally:
         manager.off()
+
+
+def test_an_op_runs_again_with_gradients_on_or_off_as_it_ran():
+    """Some kernels look: the LSTM of oneDNN makes its workspace only while gradients are on."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            return torch.sigmoid(torch.exp(x * self.weight) + 1)
+
+    seen = []
+
+    class Mode(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func is torch.ops.aten.exp.default:
+                seen.append(torch.is_grad_enabled())
+            return func(*args, **(kwargs or {}))
+
+    plan = drops([[["aten::exp", 0], ["aten::add", 0], ["aten::sigmoid", 0]]], [(1, 0), (2, 0)])
+    with Mode():
+        learnt(torch, Net(), torch.full((4,), 0.1), plan)
+    assert seen == [True, True]
+
+
+def test_the_lstm_of_onednn_runs_once():
+    torch = pytest.importorskip("torch", reason="needs torch")
+    if not hasattr(torch.ops.aten, "mkldnn_rnn_layer"):
+        pytest.skip("needs a torch with oneDNN's LSTM")
+    assert draws(chance_of(torch.ops.aten.mkldnn_rnn_layer.default, torch), (), {})
