@@ -113,9 +113,14 @@ func sinceLeft(c *evidence, calls []steps.Part) []steps.Part {
 // known is false if there are none. A norm makes its statistics right after its output, and they are far
 // smaller; what another layer's norm makes on the same line may be small, too.
 func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known bool) {
+	there, all := statistics(c, from, to, after)
+	return 2*there > all, all > 0
+}
+
+// statistics counts the statistics that norms made in [from, to), and those that still exist after a moment.
+func statistics(c *evidence, from, to, after timeline.Moment) (there, all int) {
 	a := &c.d.Allocs
 	norms := map[traces.StackID]bool{}
-	there, all := 0, 0
 	output := int64(0) // of the norm that the block before belongs to
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
@@ -134,7 +139,7 @@ func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known b
 			there++
 		}
 	}
-	return 2*there > all, all > 0
+	return there, all
 }
 
 // leastInside is how many lines of one module must have left blocks in a call.
