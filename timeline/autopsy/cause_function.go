@@ -149,8 +149,11 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
 		"same")
 	all := slicedBefore(c, s, true) // of the data: the model runs on parts of it
+	buffer := !all && c.reservesBuffer(s) && !slices.ContainsFunc(ids, func(id timeline.AllocID) bool {
+		return !c.reservesBuffer(c.d.Origin(id))
+	})
 	less := func(n int64) int64 {
-		if all {
+		if all || buffer {
 			return n
 		}
 		return n - partOf(c, n, len(ids) == 0)
@@ -161,7 +164,9 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	}
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		changes: changes, request: less(c.a.Asked.Or(0))}
-	if all {
+	if buffer {
+		reservedBuffer(c, &f, line)
+	} else if all {
 		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function %sasked for %s%s.", line, holds, c.u.Bytes(c.a.Asked.Or(0)), more)

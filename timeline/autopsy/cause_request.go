@@ -68,6 +68,8 @@ func wholeData(c *evidence, f *fault, line string) {
 var (
 	// moves matches a line that gives a name to a tensor which it moves to the device.
 	moves = regexp.MustCompile(`^\s*[\w.]+\s*=\s*[\w.]+\.(?:cuda|to)\([^()]*\)\s*$`)
+	// reserves matches a line that keeps an empty tensor in an attribute.
+	reserves = regexp.MustCompile(`^\s*self\.\w+\s*=\s*torch\.(?:zeros|ones|empty|full)\(`)
 	// casts matches arguments that change a tensor's type.
 	casts = regexp.MustCompile(`dtype|float|half|double|int|long|bool|complex`)
 )
@@ -76,14 +78,7 @@ var (
 // device, which it never did before. Look-alike: the batch of each step, which the line has moved in earlier
 // steps.
 func (c *evidence) movesWhole(s traces.StackID) bool {
-	at := c.d.Timeline().Places().Stacks.At(s)
-	if len(at) == 0 || !c.ofUser(at[0]) {
-		return false
-	}
-	_, file, line := c.places.FrameText(at[0])
-	text, ok := c.file(file)
-	if lines := linesOf(text); !ok || line < 1 || line > len(lines) ||
-		!moves.MatchString(lines[line-1].text) || casts.MatchString(lines[line-1].text) {
+	if text := c.innermostLine(s); !moves.MatchString(text) || casts.MatchString(text) {
 		return false
 	}
 	table := sites.Of(c.d.Timeline())
@@ -94,6 +89,44 @@ func (c *evidence) movesWhole(s traces.StackID) bool {
 		}
 	}
 	return true
+}
+
+// innermostLine returns the text of the program's line that a stack ends in, "" if that is a library's or
+// cannot be read.
+func (c *evidence) innermostLine(s traces.StackID) string {
+	if s < 0 {
+		return ""
+	}
+	at := c.d.Timeline().Places().Stacks.At(s)
+	if len(at) == 0 || !c.ofUser(at[0]) {
+		return ""
+	}
+	_, file, line := c.places.FrameText(at[0])
+	text, ok := c.file(file)
+	lines := linesOf(text)
+	if !ok || line < 1 || line > len(lines) {
+		return ""
+	}
+	return lines[line-1].text
+}
+
+// reservesBuffer reports whether the program's code shows that a line outside of the model makes an empty
+// tensor and keeps it in an object: a buffer for data that come later, as replay and rollout buffers are made
+// (the RolloutBuffer of stable-baselines3). Look-alikes: a tensor that a function fills and returns, which it
+// keeps in no attribute; weights and caches, which have their names.
+func (c *evidence) reservesBuffer(s traces.StackID) bool {
+	return s >= 0 && !c.inModel(s) && !mayBeWeights(c, s) && reserves.MatchString(c.innermostLine(s))
+}
+
+// reservedBuffer turns a fault into that of a buffer for data that lies on the device.
+func reservedBuffer(c *evidence, f *fault, line string) {
+	wholeData(c, f, line)
+	f.said = fmt.Sprintf("%s makes room on the GPU for data that come later: %s in one block.", line,
+		c.u.Bytes(c.a.Asked.Or(0)))
+	f.fix = "Keep the buffer on the CPU, and move what each batch takes from it: buffer[i].to(device)."
+	f.lever.command = at("batch = buffer[i].to(device, non_blocking=True)", line)
+	f.sure(Likely, "the line makes an empty tensor and keeps it in an object; a table that the model reads "+
+		"as a whole looks the same")
 }
 
 // movedWhole turns a fault into that of a tensor which a line moves to the device as a whole.
