@@ -155,6 +155,12 @@ var growthKinds = []growthKind{
 			"function returns, empty it.",
 	},
 	{
+		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in && g.keptDetached(g.ids) },
+		why:   "what each step returns is kept until the end",
+		seek:  "Leave out of it what nobody needs",
+		fix:   "return the loss alone, or keep the rest on the CPU: kept.append(output.detach().cpu()).",
+	},
+	{
 		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in },
 		cause: "kept_graph", why: "a value that is kept from step to step keeps its graph",
 		fix:       "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept.",

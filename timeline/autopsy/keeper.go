@@ -45,24 +45,41 @@ func (c *evidence) nameKeeper(f *fault) {
 	if !slices.Contains(keeping, f.Kind) || len(f.lever.changes) == 0 {
 		return
 	}
+	if where, _ := c.keeperOf(f.lever.changes[len(f.lever.changes)-1].Alloc); where != "" {
+		f.lookAt(where)
+	}
+}
+
+// keeperOf returns the place and the text of the line that may keep a block, "" if no code shows one.
+func (c *evidence) keeperOf(block timeline.AllocID) (where, text string) {
 	near := nearFunctions
-	for _, id := range c.around(f.lever.changes[len(f.lever.changes)-1].Alloc) {
+	for _, id := range c.around(block) {
 		if !c.ofUser(id) {
 			continue
 		}
 		if near--; near < 0 {
-			return
+			break
 		}
 		fn, file, line := c.places.FrameText(id)
-		text, ok := c.file(file)
+		code, ok := c.file(file)
 		if !ok {
 			continue
 		}
-		if n := keepingLine(functionOf(text, fn, line), line, fn == moduleLevel); n > 0 {
-			f.lookAt(place(fn, file, n))
-			return
+		if n := keepingLine(functionOf(code, fn, line), line, fn == moduleLevel); n > 0 {
+			return place(fn, file, n), linesOf(code)[n-1].text
 		}
 	}
+	return "", ""
+}
+
+// detaches matches a call of a function of the program's that detaches, such as recursive_detach(output).
+var detaches = regexp.MustCompile(`\b\w*detach\w*\(`)
+
+// keptDetached reports whether the line that may keep blocks calls something named after detaching: then no
+// graph stays with them.
+func (c *evidence) keptDetached(ids []timeline.AllocID) bool {
+	_, text := c.keeperOf(ids[len(ids)-1])
+	return detaches.MatchString(text)
 }
 
 // lookAt names the line that may keep tensors: in place of the advice to look for it, if that is given.
