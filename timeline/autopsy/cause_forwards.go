@@ -144,10 +144,17 @@ func (o *openCalls) begun(kind string) fault {
 // all returns everything that the calls left.
 func (o *openCalls) all() []timeline.AllocID { return slices.Concat(o.others, o.ids) }
 
-// noGrad is the remedy of calls that need no graph.
+// noGrad is the remedy of calls that need no graph. Earlier calls from the line, before the last training,
+// may have left graphs as well, which no backward freed.
 func (o *openCalls) noGrad() remedy {
-	return remedy{name: "no_grad", command: at("with torch.no_grad():", o.line()),
-		changes: append(nextCall(o.evidence, o.others), ungraphed(o.evidence, o.parts)...)}
+	changes := append(nextCall(o.evidence, o.others), ungraphed(o.evidence, o.parts)...)
+	for i := range o.evidence.parts[:len(o.evidence.parts)-len(o.parts)] {
+		p := &o.evidence.parts[i]
+		if p.Phase == traces.PhaseForward && p.Caller == o.caller && !o.backwardFrees(p) {
+			changes = append(changes, ungraphedUntil(o.evidence, *p, o.evidence.parts[i+1].First)...)
+		}
+	}
+	return remedy{name: "no_grad", command: at("with torch.no_grad():", o.line()), changes: changes}
 }
 
 // removeHook is the remedy of calls whose tensors a hook keeps.
