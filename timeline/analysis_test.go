@@ -132,8 +132,12 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 				h.Blocks)
 		}
 		for _, l := range a.Levers {
-			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves.Or(-1), l.Exactness,
-				l.Fits-autopsy.DoesNotFit, l.Text)
+			holds := ""
+			if l.Holds {
+				holds = " holds"
+			}
+			fmt.Fprintf(&w, "lever %s saves %d%s %v fits %d: %s\n", l.Name, l.Saves.Or(-1), holds,
+				l.Exactness, l.Fits-autopsy.DoesNotFit, l.Text)
 		}
 	case "diff":
 		x, err := runs.Compare(ctx, traces["a"], traces["b"])

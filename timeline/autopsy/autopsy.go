@@ -339,10 +339,13 @@ type Lever struct {
 	// Frees is how many bytes of blocks it ends by the moment of a failure.
 	Frees     int64
 	atFailure int64 // what it saves at the moment of a failure; Saves is less if the peak comes before
+	before    int64 // the peak before a failure with it
 	beside    int64 // what the run then has in addition to what was recorded, such as gradients
 	remains   int64 // the least that the run needs with it, where recorded steps show that
 	// Fits says, for an out-of-memory error, whether the failed request would have been served.
 	Fits Fit
+	// Holds says that Saves is right within a tenth although what follows the failed request is not recorded.
+	Holds bool
 	// Mends says that it removes the main cause, if that is a fault of the training.
 	Mends bool
 	// Elsewhere says that it needs more devices than the run has.

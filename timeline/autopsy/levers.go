@@ -138,6 +138,10 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if c.err != nil {
 		return nil, c.err
 	}
+	var of *evidence
+	if a.OOM && d.Info.Kind == traces.DeviceGPU {
+		of = evidenceOf(d, a, f.units)
+	}
 	for i := range all {
 		all[i].Elsewhere = single && all[i].needsRanks()
 		if a.OOM {
@@ -145,6 +149,9 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		}
 		if err := c.settle(&all[i]); err != nil {
 			return nil, err
+		}
+		if of != nil {
+			all[i].Holds = of.holds(&all[i])
 		}
 	}
 	return all, nil
@@ -257,7 +264,7 @@ func (c *leverCase) settle(l *Lever) error {
 	if err != nil {
 		return err
 	}
-	l.atFailure = l.Saves.Or(0)
+	l.atFailure, l.before = l.Saves.Or(0), peak
 	peak = max(peak, l.remains) + l.beside
 	if n := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0) - peak; n > 0 {
 		l.Saves = maybe.Known(max(min(l.atFailure-l.beside, n), 0))

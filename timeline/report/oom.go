@@ -129,6 +129,7 @@ type Lever struct {
 	Unsure bool `json:"-"`
 	// frees is what it frees by the failed request, if anything.
 	frees int64
+	holds bool // Saves is known though the rest of the step is not
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -194,7 +195,8 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
 			Exactness: l.Exactness.String(),
-			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees}
+			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees,
+			holds: l.Holds}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits

@@ -93,3 +93,13 @@ func TestASavingIsOnlyClaimedIfTheStepWasTriedToItsEnd(t *testing.T) {
 		}
 	}
 }
+
+// If what the run did before bounds the rest of the step, the saving is claimed all the same.
+func TestASavingThatTheRestOfTheStepCannotChangeIsClaimed(t *testing.T) {
+	d := OOMDevice{Levers: []Lever{
+		{Name: "no_grad", Saves: known(5), frees: 7, holds: true, Tried: &Tried{Outcome: ServesRequest}}}}
+	d.Rank()
+	if l := d.Levers[0]; l.Saves == nil || *l.Saves != 5 || l.Frees != nil {
+		t.Errorf("saves %v, frees %v", l.Saves, l.Frees)
+	}
+}

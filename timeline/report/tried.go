@@ -161,7 +161,8 @@ var ofHoles = []string{"fragmentation", "stranded_pool", "pending_frees", "round
 // Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely
 // fit, then those that cost and change least. Unless holes are the cause, allocator settings that only serve
 // the one request come after all that helps or may. Fits is set to what the trial showed, and what a lever
-// saves is known only if the trial went on to the end of the step.
+// saves is known only if the trial went on to the end of the step, or what the run did before bounds the
+// rest.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -188,7 +189,7 @@ func (d *OOMDevice) Rank() {
 	})
 	for i := range d.Levers {
 		l := &d.Levers[i]
-		if l.Tried.Outcome == ServesRequest && l.Simulated == nil {
+		if l.Tried.Outcome == ServesRequest && l.Simulated == nil && !l.holds {
 			l.Saves = nil
 			if frees := l.frees; frees > 0 {
 				l.Frees = &frees
