@@ -36,7 +36,7 @@ func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 		return pl, nil
 	}
 	all := len(d.Absences)
-	d.Absences = pinned(p, d.Absences, limit)
+	d = pinned(p, d, limit)
 	if pl, err = plan.Assemble(p, d); err != nil {
 		return nil, fmt.Errorf("assemble without swaps that the host has no room for: %w", err)
 	}
@@ -44,11 +44,12 @@ func Assemble(p *plan.Problem, d plan.Decisions) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// pinned returns the absences without those swaps that a limit on pinned memory has no room for.
-func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absence {
+// pinned returns the decisions without those swaps that a limit on pinned memory has no room for. Reruns find
+// in memory what they would have loaded.
+func pinned(p *plan.Problem, d plan.Decisions, limit int64) plan.Decisions {
 	at := map[plan.BufferID]int{}
 	var copies []copied
-	for _, x := range absences {
+	for _, x := range d.Absences {
 		if x.How != plan.Swap {
 			continue
 		}
@@ -80,7 +81,14 @@ func pinned(p *plan.Problem, absences []plan.Absence, limit int64) []plan.Absenc
 			stays[last.buffer] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(absences), func(x plan.Absence) bool {
+	d.Absences = slices.DeleteFunc(slices.Clone(d.Absences), func(x plan.Absence) bool {
 		return x.How == plan.Swap && stays[x.Buffer]
 	})
+	d.Reruns = slices.Clone(d.Reruns)
+	for i := range d.Reruns {
+		d.Reruns[i].Loads = slices.DeleteFunc(slices.Clone(d.Reruns[i].Loads), func(x plan.Load) bool {
+			return stays[x.Buffer]
+		})
+	}
+	return d
 }

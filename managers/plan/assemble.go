@@ -10,8 +10,8 @@ import (
 //
 // A manager thinks in idle intervals: this buffer leaves after that op and is back before this one. A target
 // needs a list of things to do. Assemble walks the positions of the iteration once and writes, at each, in
-// this order: frees, fetches, reruns, allocations, the op, and evictions. Frees come first so that what
-// follows can use their memory.
+// this order: frees, loads for reruns, fetches, reruns, allocations, the op, and evictions. Frees come first
+// so that what follows can use their memory, and loads before fetches because a rerun waits for them.
 //
 // Complexity: O(ops + accesses + buffers log buffers + decisions log decisions + length of all chains).
 // Rejected: letting each manager write its own program: every one of them would repeat the same bookkeeping,
@@ -35,12 +35,15 @@ type assembler struct {
 	freeAt, allocAt [][]BufferID // by position; shared backing
 	// absences by when they release memory, are fetched, joined, and leave; and the reruns
 	releases, fetches, joins, leaving, reruns due
+	loads                                     due // of all reruns
+	ofLoad                                    []loadOf
 
 	outStep, inStep []int32 // of each absence
 	lastRun         []int32 // of each queue, the last step on it
 	chainLast       []int32 // of each buffer that a chain touches, the last of its ops that does
 	// of each buffer that a chain makes for itself alone, its number among them; -1 for others
 	scratch []int32
+	loaded  []bool // of each buffer, whether it is in memory for a chain alone
 	over    []BufferID
 }
 
@@ -59,6 +62,12 @@ func (d *due) next(at OpID) (id int32, ok bool) {
 	}
 	id, d.ids = d.ids[0], d.ids[1:]
 	return id, true
+}
+
+// loadOf is a load with its rerun.
+type loadOf struct {
+	rerun *Rerun
+	*Load
 }
 
 // Assemble turns decisions into a plan without places. Its error wraps [ErrInvalid] and names the decision
@@ -133,7 +142,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 		outStep: make([]int32, len(pl.Absences)),
 		inStep:  make([]int32, len(pl.Absences)), lastRun: make([]int32, p.Queues()),
 		recompute: make([]OpID, len(p.Buffers)), chainLast: make([]int32, len(p.Buffers)),
-		scratch: make([]int32, len(p.Buffers))}
+		scratch: make([]int32, len(p.Buffers)), loaded: make([]bool, len(p.Buffers))}
 	pl.Steps = make([]Step, 0, n+2*len(p.Buffers)+4*len(pl.Absences))
 	pl.Instances = make([]Instance, 0, len(p.Buffers)+len(pl.Absences))
 	for i := range a.current {
@@ -164,6 +173,13 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 		reruns[i] = int32(i)
 	}
 	a.reruns = inOrder(n+1, reruns, func(i int32) OpID { return pl.Reruns[i].Before })
+	for i := range pl.Reruns {
+		for k := range pl.Reruns[i].Loads {
+			a.loads.ids = append(a.loads.ids, int32(len(a.ofLoad)))
+			a.ofLoad = append(a.ofLoad, loadOf{&pl.Reruns[i], &pl.Reruns[i].Loads[k]})
+		}
+	}
+	a.loads = inOrder(n+1, a.loads.ids, func(i int32) OpID { return a.ofLoad[i].Fetch })
 	a.freeAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.End, b.Life != Persistent })
 	a.allocAt = byPosition(p, func(b *Buffer) (OpID, bool) { return b.Start, b.Life != Persistent })
 	for b := range p.Buffers {
@@ -275,6 +291,11 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(x.Buffer, i)
 	}
+	for k, ok := a.loads.next(i); ok; k, ok = a.loads.next(i) {
+		if err := a.load(a.ofLoad[k]); err != nil {
+			return err
+		}
+	}
 	for k, ok := a.fetches.next(i); ok; k, ok = a.fetches.next(i) {
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] != none {
@@ -325,8 +346,32 @@ func (a *assembler) position(i OpID) error {
 	return nil
 }
 
-// rerun writes a chain. What an absence waits for stays; whatever else the chain makes is freed after its
-// last use in the chain.
+// load writes the copy in of a buffer for a chain alone.
+func (a *assembler) load(x loadOf) error {
+	p, b := a.p, x.Buffer
+	reads := func(o OpID) bool {
+		return o >= 0 && int(o) < len(p.Ops) && slices.ContainsFunc(p.AccessesOf(o), func(x Access) bool {
+			return x.Buffer == b && x.Mode.Reads()
+		})
+	}
+	switch {
+	case b < 0 || int(b) >= len(p.Buffers):
+		return fmt.Errorf("%w plan: buffer %d of %d is to be loaded", ErrInvalid, b, len(p.Buffers))
+	case x.Fetch > x.rerun.Before, !p.Buffers[b].AliveAt(x.Fetch), !p.Buffers[b].AliveAt(x.rerun.Before),
+		!slices.ContainsFunc(x.rerun.Ops, reads):
+		return fmt.Errorf("%w plan: buffer %d (%s) is loaded at op %d, and no op that runs again before op "+
+			"%d can read it", ErrInvalid, b, p.Buffers[b].Name, x.Fetch, x.rerun.Before)
+	case a.current[b] != none:
+		return fmt.Errorf("%w plan: buffer %d (%s) is loaded at op %d and is there", ErrInvalid, b,
+			p.Buffers[b].Name, x.Fetch)
+	}
+	a.step(Step{Kind: In, Queue: p.InQueue(), Op: x.Fetch, Instance: a.alloc(b, x.Fetch)})
+	a.loaded[b] = true
+	return nil
+}
+
+// rerun writes a chain. What an absence waits for stays; whatever else the chain makes or loads is freed
+// after its last use in the chain.
 func (a *assembler) rerun(r *Rerun) error {
 	p := a.p
 	for k, o := range r.Ops {
@@ -338,6 +383,11 @@ func (a *assembler) rerun(r *Rerun) error {
 		}
 	}
 	made := int32(0)
+	for _, x := range r.Loads {
+		if a.loaded[x.Buffer] {
+			a.loaded[x.Buffer], a.scratch[x.Buffer], made = false, made, made+1
+		}
+	}
 	for k, o := range r.Ops {
 		for _, x := range p.AccessesOf(o) {
 			if a.current[x.Buffer] != none {

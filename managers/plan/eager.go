@@ -157,6 +157,10 @@ func (e *eagerCheck) between(after, before OpID) bool {
 // the tensors that it brings back is unpacked.
 func (e *eagerCheck) reruns() error {
 	for _, r := range e.pl.Reruns {
+		if len(r.Loads) > 0 {
+			return e.refuse("load buffer %d for the ops that run again before op %d alone: once unpacked, a "+
+				"tensor stays", r.Loads[0].Buffer, r.Before)
+		}
 		for k, o := range r.Ops {
 			if len(e.pairs) > 0 && o >= PairAt(e.pairs, o).Turn {
 				return e.refuse("run op %d again before op %d: it is not of a forward pass", o, r.Before)

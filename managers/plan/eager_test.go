@@ -69,6 +69,10 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 		{name: "a discard", want: "overwrites", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
 			pl.Absences[1].How = plan.Discard
 		}},
+		{name: "a region loads an input for itself alone", want: "once unpacked, a tensor stays",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Reruns[0].Loads = []plan.Load{{Buffer: x1, Fetch: 5}}
+			}},
 		{name: "gone within the backward pass as well", want: "leaves behind the forward pass",
 			spoil: func(d *plan.Decisions) {
 				d.Absences = append(d.Absences, plan.Absence{Buffer: x1, After: 5, Release: 6, Fetch: 7,

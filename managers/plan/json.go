@@ -64,8 +64,14 @@ type actionJSON struct {
 }
 
 type rerunJSON struct {
-	Before OpID   `json:"before_op"`
-	Ops    []OpID `json:"ops"`
+	Before OpID       `json:"before_op"`
+	Ops    []OpID     `json:"ops"`
+	Loads  []loadJSON `json:"loads,omitempty"`
+}
+
+type loadJSON struct {
+	Buffer BufferID `json:"buffer"`
+	Fetch  OpID     `json:"fetch_op"`
 }
 
 type placeJSON struct {
@@ -126,7 +132,11 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 			Paced: x.Paced, Joined: x.Joined, Why: x.Why})
 	}
 	for _, r := range pl.Reruns {
-		out.Reruns = append(out.Reruns, rerunJSON(r))
+		x := rerunJSON{Before: r.Before, Ops: r.Ops}
+		for _, l := range r.Loads {
+			x.Loads = append(x.Loads, loadJSON(l))
+		}
+		out.Reruns = append(out.Reruns, x)
 	}
 	for _, v := range pl.Variants {
 		out.Variants = append(out.Variants, int(v))
@@ -249,7 +259,11 @@ func (in *planJSON) decisions() (Decisions, error) {
 		d.Absences = append(d.Absences, x)
 	}
 	for _, r := range in.Reruns {
-		d.Reruns = append(d.Reruns, Rerun(r))
+		x := Rerun{Before: r.Before, Ops: r.Ops}
+		for _, l := range r.Loads {
+			x.Loads = append(x.Loads, Load(l))
+		}
+		d.Reruns = append(d.Reruns, x)
 	}
 	if in.Variants != nil {
 		d.Variants = make([]uint8, len(in.Variants))

@@ -129,6 +129,16 @@ type Absence struct {
 type Rerun struct {
 	Before OpID
 	Ops    []OpID
+	// Loads are what comes back from the host for this chain alone.
+	Loads []Load
+}
+
+// Load is the return of a swapped buffer for one chain of reruns. The buffer is dropped after the chain's
+// last op that touches it. The copy on the host remains for the end of the buffer's own absence.
+type Load struct {
+	Buffer BufferID
+	// Fetch is the position at which it takes memory and its copy back is issued, at most the chain's Before.
+	Fetch OpID
 }
 
 // InstanceID indexes [Plan.Instances].
