@@ -85,9 +85,9 @@ func (m unbound) Info() plan.Info {
 
 // Plan implements plan.Manager.
 func (m unbound) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	any := *p
-	any.EagerOnly, r.Work = false, m.work
-	return m.Manager.Plan(ctx, &any, r)
+	unlimited := *p
+	unlimited.EagerOnly, r.Work = false, m.work
+	return m.Manager.Plan(ctx, &unlimited, r)
 }
 
 // converted is a plan for eager PyTorch and its step time, which is 0 if nobody measured it.
