@@ -93,7 +93,7 @@ def lay_out(script):
     if "pictures" in sys.argv:
         paint("pictures/train", 128)
         paint("pictures/val", 8)
-    x = np.arange(400)[None] + np.random.default_rng(2).integers(-80, 80, (400, 1))
+    x = np.arange(100)[None] + np.random.default_rng(2).integers(-80, 80, (100, 1))
     waves = np.sin(x / 20.0)
     torch.save(waves, "traindata.pt")
     # otherwise torch.load refuses what time_sequence_prediction reads
