@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // The ascent of the bound over intervals, and its branch and bound.
@@ -19,8 +21,10 @@ import (
 // A branch decides for one span whether any of it is recomputed. If so, the ops run once and are paid for in
 // full, and further shares cost only what later positions add; if not, the span is only swapped. The later a
 // value is recomputed, the more ops run, and a cheap run at an early position must not pay for a share of an
-// expensive one. So once that is decided for every span, a branch splits at a position: the span is
-// recomputed at least once at or after it, or only before it.
+// expensive one. So a branch splits at a position, the latest at which the ascent recomputed the span: it is
+// recomputed at least once at or after it, or only before it. Spans share the time of ops that serve several,
+// so in the end a branch also decides about spans that do not need the shared run, and only leave others less
+// to pay.
 //
 // The lowest bound of all open branches is the bound. The branch with the lowest bound is split next, at the
 // span that the ascent recomputed most often, weighted by size.
@@ -136,7 +140,7 @@ func (s *intervals) split() (span, at int) {
 		}
 	}
 	if span >= 0 {
-		return span, 0
+		return span, s.spans[span].latest
 	}
 	for k := range s.spans {
 		y := &s.spans[k]
@@ -144,7 +148,73 @@ func (s *intervals) split() (span, at int) {
 			span, at, most = k, y.latest, y.unpaid
 		}
 	}
+	if span >= 0 {
+		return span, at
+	}
+	return s.splitSharer()
+}
+
+// splitSharer picks a span that pays for a part of what a branch has decided to rerun for another, because it
+// may use the same run, and the making from which on it may. If it does not, the other one pays more.
+func (s *intervals) splitSharer() (span, at int) {
+	span = -1
+	var most float64
+	pays := make([]float64, s.m.n) // of each op of the rerun, its time
+	for k := range s.spans {
+		x := &s.spans[k]
+		if !x.sure() {
+			continue
+		}
+		from, until := x.leastMaking(s.bounder.dur, pays)
+		for l := range s.spans {
+			y := &s.spans[l]
+			if l == k {
+				continue
+			}
+			if j := y.meets(from, until); j > y.decided.since && j < len(y.open()) {
+				var shared float64
+				for _, o := range y.makings[j].ops {
+					shared += pays[o]
+				}
+				if s.work += int64(len(y.makings[j].ops)); shared*y.size > most {
+					span, at, most = l, j, shared*y.size
+				}
+			}
+		}
+		clear(pays)
+	}
 	return span, at
+}
+
+// leastMaking returns the positions of the making that a recomputed span pays for, and notes the times of its
+// ops.
+func (x *span) leastMaking(dur []int64, times []float64) (from, until plan.OpID) {
+	least := x.decided.since
+	for i := range x.open() {
+		if i > least && x.makings[i].time < x.makings[least].time {
+			least = i
+		}
+	}
+	for _, o := range x.makings[least].ops {
+		times[o] = float64(dur[o])
+	}
+	if from = x.from; least > 0 {
+		from = x.makings[least-1].until + 1
+	}
+	return from, x.makings[least].until
+}
+
+// meets returns the index of the first of a span's open makings with a position in [from, until]; their
+// number if there is none.
+func (x *span) meets(from, until plan.OpID) int {
+	begin := x.from
+	for j := range x.open() {
+		if begin <= until && from <= x.makings[j].until {
+			return j
+		}
+		begin = x.makings[j].until + 1
+	}
+	return len(x.open())
 }
 
 const (

@@ -274,6 +274,9 @@ func (s *intervals) follow(x *span, c *course) {
 		return
 	}
 	x.reran++
+	if !x.sure() {
+		x.latest = max(x.latest, c.making)
+	}
 	if x.sure() && c.time > 0 {
 		x.unpaid += c.time
 		x.latest = max(x.latest, c.making)
