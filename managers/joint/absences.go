@@ -9,9 +9,13 @@ type absences struct {
 	release, fetch []plan.OpID
 	leave          []plan.OpID // the first position at which the buffer may be gone
 	due            []plan.OpID // the position by which the buffer must be back
-	// for each swap, the position by which its first stay must end, because a chain recomputes it as scratch
+	// for each swap, the position by which its first stay must end, because a chain loads it or makes it as
+	// scratch
 	evictBy []plan.OpID
 }
+
+// served reports whether a value is back for good in time for a rerun that would load it.
+func (a *absences) served(l *loading) bool { return a.fetch[l.gap] <= l.at }
 
 // present reports whether buffer b holds memory at position at. It also returns the gap that covers at, or -1
 // where there is none or b is not alive.

@@ -14,10 +14,11 @@ import (
 // otherwise need chains of their own.
 //
 // The approach: go through positions in order of time. A chain is collected depth first from what is missing,
-// back to values that are present. A value that a later copy back would bring is fetched early if it fits.
-// Results that other dropped buffers need later are retained as long as memory allows; the one needed last is
-// given up first. If a chain cannot run or exceeds the limit, the buffer is swapped instead, or kept if it
-// cannot be.
+// back to values that are present. A value that a later copy back would bring is fetched early if it fits
+// until then. If not, it is loaded for the chain alone, which costs another copy back, or run again as well,
+// whichever takes less time by itself. Results that other dropped buffers need later are retained as long as
+// memory allows; the one needed last is given up first. If a chain cannot run or exceeds the limit, the
+// buffer is swapped instead, or kept if it cannot be.
 //
 // Complexity: O(ops of all chains), bounded by a multiple of the iteration's ops. Rejected: the cost of each
 // chain in isolation, as computed by package chain (the cost of a chain depends on what else is absent; the
@@ -34,8 +35,14 @@ type chains struct {
 
 	reruns    []rerun
 	ops       []plan.OpID // of all reruns
+	loads     []loading   // of all reruns: what they load for themselves alone
 	rerunTime []int64     // time of the rerun at each position
 	visited   int         // ops looked at for chains so far
+
+	round   int32     // counts schedules
+	touched []touched // for each buffer, the last rerun that touches it
+	// for each gap whose value is on the host, the last rerun that makes another value of its buffer
+	remade []touched
 
 	// Of the current rerun.
 	epoch    int32
@@ -45,16 +52,43 @@ type chains struct {
 	targets  []int32
 	retained []int32
 	early    []int32
-	unmet    []need
-	freed    []int64 // for each op of a chain, the bytes that it is the last to use
-	dropped  []int32 // the gaps whose values are recomputed
-	lists    lists   // the dropped gaps, by the position at which they are due
+	loaded   []int32 // the gaps whose values it loads for itself alone
+	rerun    int32   // its number, of all schedules
+	// for each gap, the last rerun that would have written over its value
+	unbrought []int32
+	unmet     []need
+	freed     []int64 // for each op of a chain, the bytes that it is the last to use
+	dropped   []int32 // the gaps whose values are recomputed
+	lists     lists   // the dropped gaps, by the position at which they are due
 }
 
-// rerun is a chain before position at: ops[from:to].
+// rerun is a chain before position at: ops[from:to] and, for itself alone, loads[loadFrom:loadTo].
 type rerun struct {
-	at       plan.OpID
-	from, to int32
+	at               plan.OpID
+	from, to         int32
+	loadFrom, loadTo int32
+}
+
+// loading is the return of a swapped value for the rerun before op at alone.
+type loading struct {
+	gap   int32
+	at    plan.OpID
+	after plan.OpID // the last position before it at which a rerun touches the buffer; 0 for none
+	fetch plan.OpID // where the copy is issued
+}
+
+// touched is a position of a schedule.
+type touched struct {
+	round int32
+	at    plan.OpID
+}
+
+// in returns the position if it is of the given schedule, otherwise 0.
+func (t touched) in(round int32) plan.OpID {
+	if t.round == round {
+		return t.at
+	}
+	return 0
 }
 
 // need is a value that a chain reads: the contents of buffer just before op at.
@@ -109,7 +143,10 @@ func (c *chains) placeByDue() {
 // placeAt brings the targets back before op at. A target whose chain cannot run is swapped or kept instead.
 func (c *chains) placeAt(at plan.OpID) {
 	from := int32(len(c.ops))
-	c.collectAll(at, from)
+	c.rerun++
+	for c.collectAll(at, from); c.overwritten(at, from); c.collectAll(at, from) {
+		c.ops = c.ops[:from]
+	}
 	if int32(len(c.ops)) == from {
 		return
 	}
@@ -121,25 +158,72 @@ func (c *chains) placeAt(at plan.OpID) {
 	if c.memory.rerunPeak[at] > c.memory.limit[at] && c.fallBackToSwap(at, from) {
 		return
 	}
-	c.reruns = append(c.reruns, rerun{at, from, int32(len(c.ops))})
+	loadFrom := int32(len(c.loads))
+	for _, g := range c.loaded {
+		c.loads = append(c.loads, loading{gap: g, at: at, after: c.lastAt(c.m.gaps[g].buffer), fetch: at})
+	}
+	c.reruns = append(c.reruns, rerun{at, from, int32(len(c.ops)), loadFrom, int32(len(c.loads))})
 	for _, o := range chain {
 		c.rerunTime[at] += c.setting.dur[o] + c.m.p.Hardware.AgainTime
+		for _, a := range c.m.p.AccessesOf(o) {
+			c.touched[a.Buffer] = touched{c.round, at}
+			if !a.Mode.Writes() || a.Mode == plan.Write && !c.m.writtenIn(a.Buffer, o+1, at) {
+				continue
+			}
+			if there, g := c.absences.present(a.Buffer, at); !there && g >= 0 && c.absences.how[g] == swap {
+				c.remade[g] = touched{c.round, at}
+			}
+		}
 	}
+}
+
+// lastAt returns the position of the last rerun so far that touches a buffer, 0 if there is none.
+func (c *chains) lastAt(b plan.BufferID) plan.OpID { return c.touched[b].in(c.round) }
+
+// backAfter returns the first position at which a swapped value may be back: when it has left, and behind
+// reruns that make another value of its buffer.
+func (c *chains) backAfter(g int32) plan.OpID {
+	return max(c.absences.leave[g], c.remade[g].in(c.round)+1)
+}
+
+// overwritten reports whether an op of the rerun before op at would write over a value that comes back from
+// the host for it: other parts of what it writes have to be made again. Such a value is not brought any more.
+func (c *chains) overwritten(at plan.OpID, from int32) bool {
+	if len(c.early)+len(c.loaded) == 0 {
+		return false
+	}
+	found := false
+	for _, o := range c.ops[from:] {
+		for _, a := range c.m.p.AccessesOf(o) {
+			if !a.Mode.Writes() || a.Mode == plan.Write && !c.m.writtenIn(a.Buffer, o+1, at) {
+				continue
+			}
+			g := c.m.gapOf(a.Buffer, at)
+			if g >= 0 && c.unbrought[g] != c.rerun &&
+				(slices.Contains(c.early, g) || slices.Contains(c.loaded, g)) {
+				c.unbrought[g], found = c.rerun, true
+			}
+		}
+	}
+	return found
 }
 
 // collectAll adds the chains of all targets to the rerun before op at, whose ops begin at from.
 func (c *chains) collectAll(at plan.OpID, from int32) {
 	c.epoch++
-	c.early = c.early[:0]
+	c.early, c.loaded = c.early[:0], c.loaded[:0]
 	for _, g := range c.targets {
-		size, pulls := len(c.ops), len(c.early)
+		if c.absences.how[g] != recompute { // it was given up before
+			continue
+		}
+		size, pulls, loads := len(c.ops), len(c.early), len(c.loaded)
 		if c.collect(c.m.gaps[g].buffer, at, from) {
 			continue
 		}
 		for _, o := range c.ops[size:] {
 			c.opEpoch[o] = 0
 		}
-		c.ops, c.early = c.ops[:size], c.early[:pulls]
+		c.ops, c.early, c.loaded = c.ops[:size], c.early[:pulls], c.loaded[:loads]
 		c.fallBack(g)
 	}
 }
@@ -279,13 +363,47 @@ func (c *chains) require(o, at plan.OpID) bool {
 			return false
 		case !a.Mode.Reads():
 		case g >= 0 && c.absences.how[g] == swap && !c.m.writtenIn(a.Buffer, o, at) && a.Mode == plan.Read &&
-			c.memory.fits(c.m.gaps[g].size, at, c.absences.due[g]):
-			c.early = append(c.early, g)
+			c.bring(g, at):
 		default:
 			c.unmet = append(c.unmet, need{a.Buffer, o})
 		}
 	}
 	return true
+}
+
+// bring has the swapped value of gap g in memory for a rerun before op at, if that is worthwhile: from there
+// on if it fits, otherwise for the rerun alone.
+func (c *chains) bring(g int32, at plan.OpID) bool {
+	if c.unbrought[g] == c.rerun {
+		return false
+	}
+	if slices.Contains(c.loaded, g) {
+		return true
+	}
+	x, from := &c.m.gaps[g], cheapest
+	if c.setting.timing != nil {
+		from = c.setting.timing.source[g]
+	}
+	switch {
+	case from != loaded && c.memory.fits(x.size, at, c.absences.due[g]):
+		c.early = append(c.early, g)
+	case c.m.p.EagerOnly, from == rerunOnly,
+		from == cheapest && x.canRecompute && x.chainTime < x.prefetchTime:
+		return false
+	default:
+		c.loaded = append(c.loaded, g)
+	}
+	return true
+}
+
+// load returns the index of a rerun's load of the value of gap g, -1 if there is none.
+func (c *chains) load(r *rerun, g int32) int32 {
+	for k := r.loadFrom; k < r.loadTo; k++ {
+		if c.loads[k].gap == g {
+			return k
+		}
+	}
+	return -1
 }
 
 // retain decides which of a chain's results stay for their own later use: those that were dropped, now have
@@ -343,9 +461,15 @@ func (c *chains) chainPeak(at plan.OpID, chain []plan.OpID) int64 {
 		}
 	}
 	c.epoch++ // now it stamps buffers that the chain has made; the stamps of ops are no longer needed
-	peak := live
 	c.freed = slices.Grow(c.freed[:0], len(chain))[:len(chain)]
 	clear(c.freed)
+	for _, g := range c.loaded {
+		x := &m.gaps[g]
+		c.useEpoch[x.buffer] = c.epoch
+		live += x.size
+		c.freed[c.lastUse[x.buffer]] += x.size
+	}
+	peak := live
 	for k, o := range chain {
 		for _, a := range p.AccessesOf(o) {
 			if c.useEpoch[a.Buffer] == c.epoch {

@@ -21,14 +21,15 @@ import (
 // of them. States that differ only in time are merged. The estimate of the rest is the time that ops must
 // still take, including those that must be rerun.
 //
-// The rules are those of plans. A value that has left may come back once before it is read; what a chain
-// makes on the way is gone before the next op; copies out are made in the order of the ops after which they
-// are issued. A plan releases buffers before a chain or after the op that the chain serves, so what a chain
-// has read stays until that op begins. Everything else may go while the chain runs: it was released before,
-// and its copy out has only now ended. What goes at such a place is not copied back there, since keeping it
-// would be as good. Ops may be rerun any number of times, in any order. Memory counts by bytes at each
-// moment, without addresses: no plan is faster than this, and some are slower because addresses are in the
-// way, or because a copy back takes its memory before a chain and not while it runs.
+// The rules are those of plans. A value that has left may come back once before it is read, and before that
+// any number of times for ops that are rerun; what a chain makes or loads on the way is gone before the next
+// op; copies out are made in the order of the ops after which they are issued. A plan releases buffers before
+// a chain or after the op that the chain serves, so what a chain has read stays until that op begins, unless
+// it was loaded. Everything else may go while the chain runs: it was released before, and its copy out has
+// only now ended. What goes at such a place is not copied back there, since keeping it would be as good. Ops
+// may be rerun any number of times, in any order. Memory counts by bytes at each moment, without addresses:
+// no plan is faster than this, and some are slower because addresses are in the way, or because a copy back
+// takes its memory before a chain and not while it runs.
 //
 // Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer
 // program with a variable for the start of each copy (minutes for each problem).
@@ -79,6 +80,7 @@ type state struct {
 	order     int8      // the op after which the last of them was issued
 	returned  uint32    // back before the next use: stays
 	scratch   uint32    // made on the way to something else
+	visits    uint32    // back for ops that are rerun, not for the next use
 	read      uint32    // by the ops that have run again since the last op that ran for the first time
 	left      uint32    // memory since then, while a chain ran
 	announced uint32    // made since the engine out last had a choice
@@ -209,7 +211,7 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 		do(s)
 		return
 	}
-	free := s.here &^ stay &^ (s.read &^ s.scratch) &^ e.pinned(s)
+	free := s.here &^ stay &^ (s.read &^ s.scratch &^ s.visits) &^ e.pinned(s)
 	var list []int
 	for m := free; m != 0; m &= m - 1 {
 		list = append(list, bits.TrailingZeros32(m))
@@ -226,6 +228,7 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 			t := *s
 			t.here &^= gone
 			t.scratch &^= gone
+			t.visits &^= gone
 			if s.chain {
 				t.left |= gone
 			}
@@ -237,7 +240,8 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 		}
 		v := list[k]
 		bit := uint32(1) << v
-		if s.scratch&bit != 0 || alive&bit == 0 || s.host&^s.ahead[0]&^s.ahead[1]&bit != 0 || e.again[v] {
+		onHost := s.host &^ s.ahead[0] &^ s.ahead[1]
+		if (s.scratch|s.visits|onHost)&bit != 0 || alive&bit == 0 || e.again[v] {
 			try(k+1, over-e.size[v], gone|bit)
 		}
 		try(k+1, over, gone)
@@ -256,10 +260,10 @@ func (e *exact) compute(s *state, time int) {
 	if s.in >= 0 {
 		there &^= 1 << s.in
 	}
-	if i := int(s.next); i < len(e.dur) && e.readers[i]&^(there&^s.scratch) == 0 {
+	if i := int(s.next); i < len(e.dur) && e.readers[i]&^(there&^s.scratch&^s.visits) == 0 {
 		t := *s
-		t.here &^= s.scratch // a chain's own values are gone before the op
-		t.scratch = 0
+		t.here &^= s.scratch | s.visits&s.read // a chain's own values are gone before the op
+		t.scratch, t.visits = 0, s.visits&^s.read
 		e.makeRoom(&t, e.size[i], e.readers[i], func(t *state) {
 			u := *t
 			u.run, u.first, u.runLeft, u.stage, u.chain = int8(i), true, int16(e.dur[i]), 1, false
@@ -273,13 +277,7 @@ func (e *exact) compute(s *state, time int) {
 		})
 	}
 	alive := e.alive(s)
-	useful := uint32(0)
-	// useful are the values that help to recompute something that is alive and absent
-	for o := int(s.next) - 1; o >= 0; o-- {
-		if bit := uint32(1) << o; s.here&bit == 0 && (alive&bit != 0 || useful&bit != 0) {
-			useful |= bit | e.readers[o]
-		}
-	}
+	useful := e.useful(s)
 	for o := range int(s.next) {
 		bit := uint32(1) << o
 		if !e.again[o] || useful&bit == 0 || there&bit != 0 || s.here&bit != 0 || e.readers[o]&^there != 0 {
@@ -305,6 +303,28 @@ func (e *exact) compute(s *state, time int) {
 			}
 		})
 	}
+}
+
+// useful returns the values that help to recompute something that is alive and absent.
+func (e *exact) useful(s *state) (useful uint32) {
+	alive := e.alive(s)
+	for o := int(s.next) - 1; o >= 0; o-- {
+		if bit := uint32(1) << o; s.here&bit == 0 && (alive&bit != 0 || useful&bit != 0) {
+			useful |= bit | e.readers[o]
+		}
+	}
+	return useful
+}
+
+// rerunsRead returns the values that some op reads which would help if it ran again.
+func (e *exact) rerunsRead(s *state) (read uint32) {
+	useful := e.useful(s)
+	for o := range int(s.next) {
+		if bit := uint32(1) << o; e.again[o] && useful&bit != 0 && s.here&bit == 0 {
+			read |= e.readers[o]
+		}
+	}
+	return read
 }
 
 func (e *exact) copyOut(s *state, time int) {
@@ -364,6 +384,16 @@ func (e *exact) copyIn(s *state, time int) {
 			e.advance(u, time)
 		})
 	}
+	for can := e.alive(s) & s.host &^ s.here & e.rerunsRead(s); can != 0; can &= can - 1 {
+		v := bits.TrailingZeros32(can)
+		e.makeRoom(s, e.size[v], 0, func(t *state) {
+			u := *t
+			u.in, u.inLeft = int8(v), int16(e.size[v]*e.link)
+			u.here |= 1 << v
+			u.visits |= 1 << v
+			e.advance(u, time)
+		})
+	}
 }
 
 // advance moves to the next moment at which something ends.
@@ -405,6 +435,7 @@ func (e *exact) advance(s state, time int) {
 		dead &^= 1 << s.run
 	}
 	s.here &^= dead &^ s.scratch
+	s.visits &^= dead
 	s.host &^= dead
 	s.ahead[0] &^= dead
 	s.ahead[1] &^= dead

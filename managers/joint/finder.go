@@ -38,6 +38,8 @@ type finder struct {
 type outcome struct {
 	pl   *plan.Plan
 	time int64
+	at   *candidate // that it was made from, if known
+	of   *view      // whose candidate that is
 }
 
 // better reports whether a is preferred to b among plans that fit.
@@ -333,11 +335,11 @@ func (f *finder) note(x *outcome) {
 
 // measured records a plan that was measured within the budget, for searches that start from plans. Of plans
 // that take about the same time only the best counts: they are mostly alike.
-func (f *finder) measured(x *outcome, section int64) {
+func (f *finder) measured(x *outcome, v *view) {
 	if better(x, f.interim) {
 		f.interim = x
 	}
-	all := f.fits[section]
+	all := f.fits[v.section]
 	k := slices.IndexFunc(all, func(y *outcome) bool {
 		return max(x.time-y.time, y.time-x.time) <= y.time/f.params.alike
 	})
@@ -350,7 +352,12 @@ func (f *finder) measured(x *outcome, section int64) {
 	slices.SortStableFunc(all, func(a, b *outcome) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.pl.Footprint, b.pl.Footprint))
 	})
-	f.fits[section] = all[:min(len(all), f.params.starts)]
+	all = all[:min(len(all), f.params.starts)]
+	f.fits[v.section] = all
+	if slices.Contains(all, x) {
+		x.at, x.of = &candidate{}, v
+		v.schedule.take(x.at)
+	}
 }
 
 // bestOf returns the best plan of a view that was measured within the budget, nil if there is none.

@@ -12,7 +12,8 @@ import (
 // A rerun op reads whole inputs. In a branch where a span is recomputed, each span that holds such an input
 // when the op runs is present as well, or recomputed beside it. If it costs memory or a copy to have the
 // input there, the rerun costs that too. So the bound considers a recomputed span together with its inputs:
-// for each phase in which the ops may run, the cheapest course of each input that is present in that phase.
+// for each phase in which the ops may run, the cheapest course of each input that is present in that phase,
+// or the cheapest of all and a copy in for this purpose alone.
 //
 // A span can be the input of several; it counts for the first only, which keeps the bound valid. An input
 // that is itself decided to be recomputed may come from the very run that is already paid for, and does not
@@ -79,6 +80,13 @@ type presence struct {
 	keep    course
 	back    []course // by instant: it is back by then
 	leaving []course // by instant: it leaves then or later
+	loads   []load   // by phase: of loading it for a rerun there alone
+}
+
+// load is the cheapest copy in of an input for one rerun: its cost, and the phase in which it is made.
+type load struct {
+	cost float64
+	at   int32
 }
 
 // courses computes the cheapest courses of an input into t.
@@ -87,8 +95,10 @@ func (s *intervals) courses(x *span, t *presence) {
 	t.keep = course{cost: x.size * (s.sum[x.last+1] - s.sum[x.first]), how: keep}
 	t.any = t.keep
 	t.back, t.leaving = slices.Grow(t.back[:0], n)[:n], slices.Grow(t.leaving[:0], n)[:n]
+	t.loads = slices.Grow(t.loads[:0], n)[:n]
 	s.copies = slices.Grow(s.copies[:0], n)[:n]
-	s.work += int64(3 * n)
+	s.work += int64(4 * n)
+	t.load(x, &s.rates)
 	s.comeBack(x, t.back)
 	if best := t.back[n-1]; best.cost < t.any.cost {
 		t.any = best
@@ -148,6 +158,20 @@ func (s *intervals) leave(x *span, leaving []course) {
 	}
 }
 
+// load computes, for each phase of an input, the cheapest copy in for a rerun there. It is in memory from the
+// copy to the rerun.
+func (t *presence) load(x *span, r *rates) {
+	best := load{cost: math.Inf(1)}
+	for k := range t.loads {
+		i := x.first + int32(k)
+		best.cost += x.size * r.memory[i]
+		if p := x.in * r.in[i]; x.canSwap && p < best.cost {
+			best = load{p, i}
+		}
+		t.loads[k] = best
+	}
+}
+
 // making returns the cost of recomputing a span in a phase, including the memory after it. step is the first
 // of its makings that may apply.
 func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) {
@@ -172,11 +196,18 @@ func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) 
 	}, true
 }
 
-// in returns the cheapest course of an input that is present in a phase. rerun is the time of recomputing it
-// for this purpose alone, 0 if that is not the cheapest.
-func (t *presence) in(x *span, phase int32, price float64) (c course, rerun float64) {
+// extra is what has an input present for one rerun alone: a rerun of its own, for some time, or a copy in.
+type extra struct {
+	cost  float64
+	rerun float64
+	load  bool
+	at    int32 // the phase of the copy in
+}
+
+// in returns the cheapest course of an input that is present in a phase, and what has it there in addition.
+func (t *presence) in(x *span, phase int32, price float64) (c course, e extra) {
 	if phase < x.first-1 || phase > x.last {
-		return t.any, 0
+		return t.any, e
 	}
 	c = t.keep
 	if k := int(phase - x.first); k >= 0 && t.back[k].cost < c.cost {
@@ -185,12 +216,16 @@ func (t *presence) in(x *span, phase int32, price float64) (c course, rerun floa
 	if k := int(phase + 1 - x.first); k < len(t.leaving) && t.leaving[k].cost < c.cost {
 		c = t.leaving[k]
 	}
+	best := c.cost
 	if n := len(x.open()); n > 0 && phase <= x.makings[n-1].last {
-		if p := t.any.cost + x.least*price; p < c.cost {
-			return t.any, x.least
+		if p := x.least * price; t.any.cost+p < best {
+			best, c, e = t.any.cost+p, t.any, extra{cost: p, rerun: x.least}
 		}
 	}
-	return c, 0
+	if k := phase - x.first; k >= 0 && t.any.cost+t.loads[k].cost < best {
+		c, e = t.any, extra{cost: t.loads[k].cost, load: true, at: t.loads[k].at}
+	}
+	return c, e
 }
 
 // oneRun adds the one run that a recomputed span needs at least, with its inputs.
@@ -212,8 +247,8 @@ func (s *intervals) oneRun(x *span) float64 {
 		price := 1 - r.out[phase] - r.in[phase]
 		sum := x.least * price
 		for i, h := range x.with {
-			c, rerun := all[i].in(&s.spans[h], phase, price)
-			sum += c.cost + rerun*price
+			c, e := all[i].in(&s.spans[h], phase, price)
+			sum += c.cost + e.cost
 		}
 		if sum < best {
 			best, at = sum, phase
@@ -221,9 +256,15 @@ func (s *intervals) oneRun(x *span) float64 {
 	}
 	time := x.least
 	for i, h := range x.with {
-		c, rerun := all[i].in(&s.spans[h], at, 1-r.out[at]-r.in[at])
-		time += rerun
-		s.follow(&s.spans[h], &c)
+		y := &s.spans[h]
+		c, e := all[i].in(y, at, 1-r.out[at]-r.in[at])
+		time += e.rerun
+		if e.load {
+			g.in[e.at] += y.in
+			s.delta[e.at+1] += y.size
+			s.delta[at+1] -= y.size
+		}
+		s.follow(y, &c)
 	}
 	g.out[at] -= time
 	g.in[at] -= time

@@ -25,6 +25,7 @@ type moves struct {
 	undone  []change
 	retimed []timed
 	lead    float64
+	hasten  bool
 }
 
 // moves lists what can be changed; ok is false if nothing can.
@@ -61,7 +62,7 @@ func (w *moves) flip(g int32, to choice) {
 // random makes a random move.
 func (w *moves) random() {
 	v, s, list := w.v, w.v.schedule, w.list
-	w.undone, w.lead = w.undone[:0], s.setting.lead
+	w.undone, w.lead, w.hasten = w.undone[:0], s.setting.lead, s.setting.hasten
 	w.retimed = w.retimed[:0]
 	if s.setting.timing != nil && v.rnd.IntN(3) == 0 && w.retime() {
 		return
@@ -71,7 +72,8 @@ func (w *moves) random() {
 	case len(list) == 0 || kind < mix.variant && len(w.slower) > 0:
 		w.variant()
 	case mix.variant <= kind && kind < mix.lead:
-		s.setting.lead = float64(v.rnd.IntN(5)) / 4
+		k := v.rnd.IntN(10)
+		s.setting.lead, s.setting.hasten = float64(k%5)/4, k >= 5
 	case kind < mix.one:
 		g := list[v.rnd.IntN(len(list))]
 		w.flip(g, v.other(g))
@@ -139,7 +141,7 @@ func (w *moves) undo() {
 			s.setting.setWay(int(u.index)-len(w.v.m.gaps), u.was)
 		}
 	}
-	s.setting.lead = w.lead
+	s.setting.lead, s.setting.hasten = w.lead, w.hasten
 	for k := len(w.retimed) - 1; k >= 0; k-- {
 		s.setting.timing.restore(w.retimed[k])
 	}

@@ -78,6 +78,9 @@ type params struct {
 	// of hot searches, ten times the work left ResNet-50 at 23 % of its memory 8 % above the bound; these
 	// bring it to 4.3 %. Six of them instead of nine left it 6.0 % above.
 	cool []float64
+	// coolings is how often all cool searches are made at most: once, and again while the best plan is more
+	// than 1/farEnough above the bound.
+	coolings int
 	// deepSchedules is the least number of schedules of a cool search by default.
 	deepSchedules int64
 	// deepPack multiplies the work of the search for places after a cool search. Without it, a plan for
@@ -266,6 +269,7 @@ func defaults() params {
 		fewTries:      20,
 		hot:           []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
 		cool:          []float64{1, 1, 1, 3, 0.3, 2, 0.6, 1, 1},
+		coolings:      3,
 		deepSchedules: 4000,
 		deepPack:      10,
 		behind:        10,

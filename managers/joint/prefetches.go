@@ -18,7 +18,8 @@ import (
 // block records what was added to all of it (added), and the least room in it tells whether to look inside
 // (room). The recorded room may be an underestimate but never an overestimate, so the result is the same as
 // going position by position, to the byte. If lack of memory delays a copy, it delays all that follow it in
-// the queue. From then on those are issued together, and move as one (group).
+// the queue. From then on those are issued together, and move as one (group). A schedule that hastens copies
+// then gives the memory that the last needed took, and gave back with their group, to the first needed.
 //
 // Complexity: O(copies x (length of a block + blocks passed)). Rejected: position by position, which took
 // three quarters of the planning time for 100,000 buffers; delaying each copy of a queue individually, which
@@ -33,6 +34,7 @@ type prefetches struct {
 	chains   *chains
 	queues   *queues
 	order    []int32 // the swaps, in the order in which they return
+	copies   []copyBack
 	groups   []group // of the copies back placed so far, the last to be issued first
 	lists    lists
 }
@@ -61,18 +63,20 @@ func (ps *prefetches) place() {
 	if m.inline { // a copy back takes the same time and the same memory wherever it is made
 		return
 	}
+	ps.merge()
 	ps.memory.openBlocks()
 	ps.groups = ps.groups[:0]
 	next := ps.queues.clock[m.n]
-	for k := len(ps.order) - 1; k >= 0; k-- {
-		g := ps.order[k]
-		x := &m.gaps[g]
-		at := ps.queues.start[ps.absences.due[g]]
-		if ps.chains.rerunTime[ps.absences.due[g]] > 0 {
-			at = ps.queues.clock[ps.absences.due[g]]
+	for k := len(ps.copies) - 1; k >= 0; k-- {
+		y := &ps.copies[k]
+		at := ps.queues.start[y.due]
+		if ps.chains.rerunTime[y.due] > 0 {
+			at = ps.queues.clock[y.due]
 		}
-		last := min(at, next) - x.prefetchTime - int64(ps.setting.lead*float64(x.prefetchTime))
-		f := ps.earlier(g, ps.absences.due[g], last)
+		time, size := m.gaps[y.gap].prefetchTime, m.gaps[y.gap].size
+		last := min(at, next) - time - int64(ps.setting.lead*float64(time))
+		y.wanted = last
+		f := ps.earlier(y, y.due, last)
 		late := group{at: f, to: k + 1}
 		// the queue is in order of issue: what is needed later must not be issued earlier
 		for n := len(ps.groups) - 1; n >= 0 && ps.groups[n].at < f; n-- {
@@ -84,17 +88,72 @@ func (ps *prefetches) place() {
 		if late.to > k+1 {
 			ps.groups = append(ps.groups, late)
 		}
-		f = ps.earlier(g, f, last)
-		ps.groups = append(ps.groups, group{at: f, to: k + 1, size: x.size})
+		f = ps.earlier(y, f, last)
+		ps.groups = append(ps.groups, group{at: f, to: k + 1, size: size})
 		next = max(last, ps.queues.clock[f])
 	}
-	k := 0
+	ps.issueAll()
+	ps.memory.closeBlocks()
+}
+
+// issueAll issues the copies back where their groups are, or hastens them: what comes late there is issued
+// earlier where memory allows, the first needed first.
+func (ps *prefetches) issueAll() {
+	k, before := 0, plan.OpID(0)
 	for n := len(ps.groups) - 1; n >= 0; n-- {
-		for y := &ps.groups[n]; k < y.to; k++ {
-			ps.absences.fetch[ps.order[k]] = y.at
+		for g := &ps.groups[n]; k < g.to; k++ {
+			y, at := &ps.copies[k], g.at
+			if ps.setting.hasten && ps.queues.clock[at] > y.wanted {
+				y.from = max(y.from, before)
+				at = ps.earlier(y, at, y.wanted)
+			}
+			ps.issue(y, at)
+			before = at
 		}
 	}
-	ps.memory.closeBlocks()
+}
+
+// copyBack is a copy back: of a swap for good, or for a rerun alone.
+type copyBack struct {
+	gap    int32
+	load   int32     // its index among the chains' loads, -1 if it is for good
+	due    plan.OpID // the position by which it must be back
+	from   plan.OpID // the first position at which it can be issued
+	wanted int64     // when it should begin
+}
+
+// merge lists the copies back for good and those for reruns alone, in the order in which they are due. At one
+// position those for reruns come first.
+func (ps *prefetches) merge() {
+	ps.copies = ps.copies[:0]
+	loads := ps.chains.loads
+	next := 0
+	for _, g := range ps.order {
+		due := ps.absences.due[g]
+		for ; next < len(loads) && loads[next].at <= due; next++ {
+			ps.copies = append(ps.copies, ps.forRerun(next))
+		}
+		ps.copies = append(ps.copies, copyBack{gap: g, load: -1, due: due, from: ps.chains.backAfter(g)})
+	}
+	for ; next < len(loads); next++ {
+		ps.copies = append(ps.copies, ps.forRerun(next))
+	}
+}
+
+// forRerun returns the copy back of a load.
+func (ps *prefetches) forRerun(k int) copyBack {
+	l := &ps.chains.loads[k]
+	return copyBack{gap: l.gap, load: int32(k), due: l.at, from: max(ps.chains.backAfter(l.gap), l.after+1)}
+}
+
+// issue sets where a copy back is issued.
+func (ps *prefetches) issue(c *copyBack, at plan.OpID) {
+	if c.load < 0 {
+		ps.absences.fetch[c.gap] = at
+		return
+	}
+	ps.chains.loads[c.load].fetch = at
+	ps.absences.evictBy[c.gap] = min(ps.absences.evictBy[c.gap], at)
 }
 
 // late is 0 for a gap whose value is due before its op needs it, and 1 for others.
@@ -114,13 +173,13 @@ type group struct {
 	size int64
 }
 
-// earlier moves the fetch of gap g from position f towards the last moment at which its copy can begin, as
-// far as memory allows.
-func (ps *prefetches) earlier(g int32, f plan.OpID, last int64) plan.OpID {
-	x := &ps.m.gaps[g]
-	for f > ps.absences.leave[g] && ps.queues.clock[f] > last {
+// earlier moves a copy back from position f towards the last moment at which it can begin, as far as memory
+// allows.
+func (ps *prefetches) earlier(c *copyBack, f plan.OpID, last int64) plan.OpID {
+	x := &ps.m.gaps[c.gap]
+	for f > c.from && ps.queues.clock[f] > last {
 		b := (f - 1) >> blockShift
-		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= ps.absences.leave[g] &&
+		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= c.from &&
 			ps.queues.clock[start+1] > last &&
 			ps.memory.room[b]-ps.memory.added[b] >= x.size {
 			ps.memory.added[b] += x.size

@@ -7,44 +7,46 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // TestCopiesBackLieWhereGoingOneByOnePutsThem: blocks of positions only save time. The test spells out the
 // definition, position by position.
 func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 	t.Parallel()
-	oneByOne := func(s *schedule) {
-		earlier := func(g int32, f plan.OpID, last int64) plan.OpID {
-			x := &s.m.gaps[g]
-			mem := &s.memory
-			for f > x.after+1 && s.queues.clock[f] > last && mem.load[f-1]+x.size <= mem.limit[f-1] &&
-				(mem.rerunPeak[f-1] == 0 || mem.rerunPeak[f-1]+x.size <= mem.limit[f-1]) {
+	oneByOne := func(s *schedule) []plan.OpID {
+		earlier := func(y *copyBack, f plan.OpID, last int64) plan.OpID {
+			size, mem := s.m.gaps[y.gap].size, &s.memory
+			for f > y.from && s.queues.clock[f] > last && mem.load[f-1]+size <= mem.limit[f-1] &&
+				(mem.rerunPeak[f-1] == 0 || mem.rerunPeak[f-1]+size <= mem.limit[f-1]) {
 				f--
-				s.memory.holdThroughout(x.size, f, f+1)
+				s.memory.holdThroughout(size, f, f+1)
 			}
 			return f
 		}
+		copies := s.prefetches.copies
+		fetch := make([]plan.OpID, len(copies))
 		next := s.queues.clock[s.m.n]
-		for k := len(s.prefetches.order) - 1; k >= 0; k-- {
-			g := s.prefetches.order[k]
-			x := &s.m.gaps[g]
-			at := s.queues.start[s.absences.due[g]]
-			if s.chains.rerunTime[s.absences.due[g]] > 0 {
-				at = s.queues.clock[s.absences.due[g]]
+		for k := len(copies) - 1; k >= 0; k-- {
+			y := &copies[k]
+			x := &s.m.gaps[y.gap]
+			at := s.queues.start[y.due]
+			if s.chains.rerunTime[y.due] > 0 {
+				at = s.queues.clock[y.due]
 			}
 			last := min(at, next) - x.prefetchTime - int64(s.setting.lead*float64(x.prefetchTime))
-			s.absences.fetch[g] = earlier(g, s.absences.due[g], last)
-			order, fetch := s.prefetches.order, s.absences.fetch
-			for j := k + 1; j < len(order) && fetch[order[j]] < fetch[g]; j++ {
-				late := s.prefetches.order[j]
-				s.memory.holdThroughout(-s.m.gaps[late].size, s.absences.fetch[late], s.absences.fetch[g])
-				s.absences.fetch[late] = s.absences.fetch[g]
+			fetch[k] = earlier(y, y.due, last)
+			for j := k + 1; j < len(copies) && fetch[j] < fetch[k]; j++ {
+				s.memory.holdThroughout(-s.m.gaps[copies[j].gap].size, fetch[j], fetch[k])
+				fetch[j] = fetch[k]
 			}
-			s.absences.fetch[g] = earlier(g, s.absences.fetch[g], last)
-			next = max(last, s.queues.clock[s.absences.fetch[g]])
+			fetch[k] = earlier(y, fetch[k], last)
+			next = max(last, s.queues.clock[fetch[k]])
 		}
+		return fetch
 	}
-	moved := 0
+	moved, loads := 0, 0
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		p := plantest.Random(seed, 40+int(seed)*20)
@@ -71,36 +73,94 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 				s.setting.choice[g] = recompute
 			}
 		}
+		if seed%3 == 0 { // chains load what they can
+			s.setting.timing = newTiming(m)
+			for g := range m.gaps {
+				s.setting.timing.source[g] = loaded
+			}
+		}
 		s.run() // up to here the two do the same; it also leaves the copies in their order
 		s.absent()
 		s.chains.reruns, s.chains.ops = s.chains.reruns[:0], s.chains.ops[:0]
+		s.chains.loads, s.chains.round = s.chains.loads[:0], s.chains.round+1
 		s.chains.place()
 		s.queues.nominal()
 		load, spare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)
-		fetch := slices.Clone(s.absences.fetch)
 		s.prefetches.place()
 		gotLoad, gotSpare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)
-		got := slices.Clone(s.absences.fetch)
-		for _, g := range s.prefetches.order {
-			if got[g] < s.absences.due[g] {
+		var got []plan.OpID
+		for k := range s.prefetches.copies {
+			y := &s.prefetches.copies[k]
+			at := s.absences.fetch[y.gap]
+			if y.load >= 0 {
+				at = s.chains.loads[y.load].fetch
+				loads++
+			}
+			if got = append(got, at); at < y.due {
 				moved++
 			}
 		}
 		copy(s.memory.load, load)
 		copy(s.memory.rerunPeak, spare)
-		copy(s.absences.fetch, fetch)
-		oneByOne(s)
-		if !slices.Equal(got, s.absences.fetch) || !slices.Equal(gotLoad, s.memory.load) ||
+		if want := oneByOne(s); !slices.Equal(got, want) || !slices.Equal(gotLoad, s.memory.load) ||
 			!slices.Equal(gotSpare, s.memory.rerunPeak) {
 			t.Errorf(
 				"seed %d, %d ops, %d copies: they lie elsewhere than one by one",
 				seed,
 				m.n,
-				len(s.prefetches.order),
+				len(s.prefetches.copies),
 			)
 		}
 	}
-	if moved < 200 {
-		t.Errorf("%d copies were issued early: the law was hardly tried", moved)
+	if moved < 200 || loads < 20 {
+		t.Errorf("%d copies were issued early, %d for reruns alone: the law was hardly tried", moved, loads)
+	}
+}
+
+// TestHasteGivesMemoryToTheCopiesThatAreNeededFirst: while op 4 runs there is memory for two of three values,
+// and all are needed behind it. Backwards, in order of need, the last two take that memory, and give it back
+// when the first cannot be there before them.
+func TestHasteGivesMemoryToTheCopiesThatAreNeededFirst(t *testing.T) {
+	b := plantest.New()
+	var v []plan.BufferID
+	for i := range 5 {
+		v = append(v, b.Buffer("value", int64(1+i/3*3)<<20, timeline.Activation))
+	}
+	for i, reads := range [][]plan.BufferID{nil, nil, nil, nil, {v[3]}, {v[0]}, {v[1]}, {v[2]}} {
+		var writes []plan.BufferID
+		if i < 5 {
+			writes = v[i : i+1]
+		}
+		duration := int64(5_000_000)
+		if i > 4 {
+			duration = 0
+		}
+		b.P.Ops[b.Op("op", traces.PhaseForward, duration, reads, writes)].Rerunnable = false
+	}
+	m := compile(b.End(), defaults())
+	s := newSchedule(m)
+	for i := range s.memory.limit {
+		s.memory.limit[i] = 10 << 20
+	}
+	for g := range m.gaps {
+		if m.gaps[g].canSwap && m.gaps[g].buffer < 3 {
+			s.setting.choice[g] = swap
+		}
+	}
+	var fetched [2][]plan.OpID
+	var times [2]int64
+	for k := range times {
+		s.setting.hasten = k == 1
+		s.run()
+		for _, g := range s.prefetches.order {
+			fetched[k] = append(fetched[k], s.absences.fetch[g])
+		}
+		if times[k] = s.queues.time; s.over > 0 {
+			t.Errorf("%d bytes above the limit", s.over)
+		}
+	}
+	if want := []plan.OpID{4, 4, 5}; !slices.Equal(fetched[1], want) || times[1] >= times[0] {
+		t.Errorf("copies back at %v, in haste at %v, want %v; steps of %d ns", fetched[0], fetched[1], want,
+			times)
 	}
 }

@@ -1,6 +1,10 @@
 package joint
 
-import "github.com/gmemtop/gmemtop/managers/plan"
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
 
 // When everything happens: compute streams and the two copy engines as queues, walked once in order of time.
 //
@@ -29,6 +33,7 @@ type queues struct {
 	start, end []int64 // of each op
 	evicted    []int64 // when each swap's copy out is done
 	prefetched []int64
+	loaded     []int64 // when each of the chains' loads is done
 	wait       []int64 // how long compute waits at each position
 	stall      int64   // the sum of wait
 	time       int64   // when everything is done
@@ -85,6 +90,7 @@ func (qs *queues) overlapped() {
 	qs.sortEvictions()
 	clear(qs.ready)
 	qs.pending, qs.stall = qs.pending[:0], 0
+	qs.loaded = slices.Grow(qs.loaded[:0], len(qs.chains.loads))[:len(qs.chains.loads)]
 	w := walk{queues: qs}
 	for i := range qs.m.n {
 		qs.clock[i] = w.now
@@ -95,6 +101,9 @@ func (qs *queues) overlapped() {
 		}
 		w.fetch()
 		arrived := w.due < w.issued && w.arrive()
+		if w.reruns && w.arriveForRerun() {
+			arrived = true
+		}
 		if qs.m.k == 1 {
 			w.runInOrder(arrived)
 		} else {
@@ -134,6 +143,7 @@ type walk struct {
 	issued int // how many copies back are issued; they are in order of fetch and of due
 	due    int // how many copies back have been due
 	rerun  int // how many reruns are passed
+	loads  int // how many loads of reruns are issued
 
 	at     plan.OpID // the current op
 	reruns bool      // ops run again before it
@@ -148,7 +158,7 @@ func (w *walk) apart() bool { return w.reruns && w.m.k == 1 }
 // giveBack releases the memory of copies out that are done, and of those that must be waited for because the
 // memory is needed.
 func (w *walk) giveBack() {
-	if w.reruns {
+	if loads := w.chains.loads; w.reruns || w.loads < len(loads) && loads[w.loads].fetch <= w.at {
 		w.scratchFirst(w.at, w.given)
 	}
 	limit, load, rerunPeak := w.memory.limit[w.at], w.memory.load[w.at], w.memory.rerunPeak[w.at]
@@ -171,16 +181,44 @@ func (w *walk) giveBack() {
 	}
 }
 
-// fetch issues the copies back of this position.
+// arriveForRerun reports whether the rerun here loads anything. With several streams it waits for that.
+func (w *walk) arriveForRerun() bool {
+	r := w.current()
+	for k := r.loadFrom; k < r.loadTo && w.m.k > 1; k++ {
+		w.until = max(w.until, w.loaded[k])
+	}
+	return r.loadFrom < r.loadTo
+}
+
+// current returns the rerun before the current op.
+func (w *walk) current() *rerun {
+	for w.chains.reruns[w.rerun].at < w.at {
+		w.rerun++
+	}
+	return &w.chains.reruns[w.rerun]
+}
+
+// fetch issues the copies back of this position, those for reruns alone first.
 func (w *walk) fetch() {
+	for loads := w.chains.loads; w.loads < len(loads) && loads[w.loads].fetch <= w.at; w.loads++ {
+		if l := &loads[w.loads]; !w.absences.served(l) {
+			w.copyBack(l.gap)
+		}
+		w.loaded[w.loads] = w.inFree
+	}
 	for order := w.prefetches.order; w.issued < len(order); w.issued++ {
 		g := order[w.issued]
 		if w.absences.fetch[g] > w.at {
 			return
 		}
-		w.inFree = max(w.inFree, w.now, w.until, w.opUntil, w.evicted[g]) + w.m.gaps[g].prefetchTime
+		w.copyBack(g)
 		w.prefetched[g] = w.inFree
 	}
+}
+
+// copyBack issues a copy back of the value of gap g.
+func (w *walk) copyBack(g int32) {
+	w.inFree = max(w.inFree, w.now, w.until, w.opUntil, w.evicted[g]) + w.m.gaps[g].prefetchTime
 }
 
 // arrive waits for the copies back that are due here, and reports whether there are any.
@@ -206,12 +244,8 @@ func (w *walk) runInOrder(arrived bool) {
 	i := int(w.at)
 	rerunTime := w.chains.rerunTime[i]
 	t := max(w.now, w.until)
-	reruns := w.chains.reruns
-	for w.rerun < len(reruns) && reruns[w.rerun].at < w.at {
-		w.rerun++
-	}
 	if w.reruns && arrived {
-		t = w.rerunAt(&reruns[w.rerun], t)
+		t = w.rerunAt(w.current(), t)
 	} else {
 		t += rerunTime
 	}
@@ -266,8 +300,12 @@ func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 				continue
 			}
 			there, g := qs.absences.present(a.Buffer, r.at)
-			if there && g >= 0 && qs.absences.how[g] == swap && r.at >= qs.absences.leave[g] {
+			switch k := qs.chains.load(r, g); {
+			case g < 0 || qs.absences.how[g] != swap || r.at < qs.absences.leave[g]:
+			case there:
 				t = max(t, qs.prefetched[g])
+			case k >= 0:
+				t = max(t, qs.loaded[k])
 			}
 		}
 		t += qs.setting.dur[o] + m.p.Hardware.AgainTime
@@ -283,11 +321,18 @@ func (qs *queues) inline() {
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
 	clear(qs.ready)
 	qs.stall = 0
-	next := 0 // copies back are in order of fetch
+	next, rerun := 0, 0 // copies back are in order of fetch, reruns in order of time
 	var all int64
 	for i := range m.n {
 		qs.clock[i], qs.wait[i] = all, 0
 		q := m.p.Ops[i].Stream
+		for ; rerun < len(qs.chains.reruns) && qs.chains.reruns[rerun].at <= plan.OpID(i); rerun++ {
+			r := &qs.chains.reruns[rerun]
+			for _, l := range qs.chains.loads[r.loadFrom:r.loadTo] {
+				qs.ready[0] += m.gaps[l.gap].prefetchTime
+				qs.ready[q] = max(qs.ready[q], qs.ready[0])
+			}
+		}
 		order := qs.prefetches.order
 		for ; next < len(order) && qs.absences.fetch[order[next]] <= plan.OpID(i); next++ {
 			g := order[next]
@@ -331,7 +376,7 @@ func (qs *queues) written(g int32) int64 {
 }
 
 // scratchFirst moves those pending copies to the front whose buffers a chain at this position recomputes as
-// scratch.
+// scratch, or which are loaded here.
 func (qs *queues) scratchFirst(at plan.OpID, first int) {
 	put := first
 	for k := first; k < len(qs.pending); k++ {

@@ -45,6 +45,7 @@ type setting struct {
 	dur    []int64  // the time of each op with its variant
 	work   []int64
 	lead   float64 // copies back begin this share of their own time earlier than they must
+	hasten bool    // where memory lets only some copies back begin in time, the first needed do
 	timing *timing // nil if values leave at once, return when needed, and chains retain what memory allows
 }
 
@@ -66,7 +67,8 @@ func newSchedule(m *model) *schedule {
 	s.chains = chains{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, steps: &s.steps,
 		rerunTime: make([]int64, n+1), opEpoch: make([]int32, n),
-		lastUse: make([]int32, b), useEpoch: make([]int32, b),
+		lastUse: make([]int32, b), useEpoch: make([]int32, b), touched: make([]touched, b),
+		unbrought: make([]int32, g), remade: make([]touched, g),
 		lists: newLists(n, g),
 	}
 	s.prefetches = prefetches{
@@ -88,6 +90,7 @@ func newSchedule(m *model) *schedule {
 // run computes the schedule for the current choices, limits and variants.
 func (s *schedule) run() {
 	s.over, s.chains.visited, s.chains.reruns, s.chains.ops = 0, 0, s.chains.reruns[:0], s.chains.ops[:0]
+	s.chains.loads, s.chains.round = s.chains.loads[:0], s.chains.round+1
 	s.steps += int64(s.m.n + len(s.m.gaps))
 	s.absent()
 	s.chains.place()
@@ -195,7 +198,13 @@ func (s *schedule) decisions() plan.Decisions {
 		}
 	}
 	for _, r := range s.chains.reruns {
-		d.Reruns = append(d.Reruns, plan.Rerun{Before: r.at, Ops: slices.Clone(s.chains.ops[r.from:r.to])})
+		x := plan.Rerun{Before: r.at, Ops: slices.Clone(s.chains.ops[r.from:r.to])}
+		for _, l := range s.chains.loads[r.loadFrom:r.loadTo] {
+			if !s.absences.served(&l) {
+				x.Loads = append(x.Loads, plan.Load{Buffer: m.gaps[l.gap].buffer, Fetch: l.fetch})
+			}
+		}
+		d.Reruns = append(d.Reruns, x)
 	}
 	if slices.Max(s.setting.way) > 0 {
 		d.Variants = slices.Clone(s.setting.way)

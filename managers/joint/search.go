@@ -24,6 +24,7 @@ type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
+	hasten bool
 	timing *timing // nil if the schedule has none
 	over   int64
 	time   int64
@@ -52,7 +53,7 @@ func (s *schedule) choose(c *candidate) {
 		o := s.m.variants[i].op
 		s.setting.setWay(int(o), c.way[o])
 	}
-	s.setting.lead = c.lead
+	s.setting.lead, s.setting.hasten = c.lead, c.hasten
 	if s.setting.timing != nil && c.timing != nil {
 		s.setting.timing.copy(c.timing)
 	}
@@ -66,11 +67,8 @@ func (s *schedule) runAs(c *candidate) {
 
 // take copies the schedule's choices into a candidate.
 func (s *schedule) take(c *candidate) {
-	c.choice, c.way, c.lead = append(
-		c.choice[:0],
-		s.setting.choice...), append(
-		c.way[:0],
-		s.setting.way...), s.setting.lead
+	c.choice, c.way = append(c.choice[:0], s.setting.choice...), append(c.way[:0], s.setting.way...)
+	c.lead, c.hasten = s.setting.lead, s.setting.hasten
 	if c.timing = nil; s.setting.timing != nil {
 		c.timing = newTiming(s.m)
 		c.timing.copy(s.setting.timing)
@@ -84,6 +82,9 @@ func (v *view) estimate() candidate {
 	for _, g := range s.prefetches.order {
 		x.cost += v.m.gaps[g].evictTime + v.m.gaps[g].prefetchTime
 	}
+	for _, l := range s.chains.loads {
+		x.cost += v.m.gaps[l.gap].prefetchTime
+	}
 	for i := range s.chains.rerunTime {
 		x.cost += s.chains.rerunTime[i]
 	}
@@ -96,7 +97,7 @@ func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.tim
 // search looks for the best choices within the schedule's limits.
 func (v *view) search(seeds []*candidate, share int64) *candidate {
 	s, f := v.schedule, v.finder
-	s.setting.lead = 0
+	s.setting.lead, s.setting.hasten = 0, false
 	v.cover.costs.forget()
 	t := trials{view: v, until: s.steps + share/f.params.searchShare}
 	if t.dual() { // of the current limits
@@ -155,7 +156,7 @@ func (t *trials) seed(x *candidate) {
 	t.take(x.price)
 	t.cover.choose(x.price, x)
 	t.take(x.price)
-	s.setting.lead = 0
+	s.setting.lead, s.setting.hasten = 0, false
 	t.try(x.price)
 }
 

@@ -25,7 +25,8 @@ import (
 //
 // Hot searches (deepen) get small problems out of a local minimum. Among hundreds of absences the same heat
 // changes more for the worse than a search can put right. There the heat must be about what one absence
-// costs (refine).
+// costs (refine). The search for sections of buffers starts from the best plan for whole ones, if it has none
+// that is faster: by itself it changes one section after the other.
 //
 // All this is done for the caller's budget alone. What searches find differs by chance, so the step time can
 // rise with the budget: on PipeDream's AlexNet, at nine budgets about 1 % apart, it does twice, by 0.02 and
@@ -165,7 +166,7 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 		f.note(x)
 		for _, v := range f.views {
 			if f.request.Budget > 0 && v.section == x.pl.SectionBytes {
-				v.searchOn(x.pl, anneal{share: f.params.slack, work: f.rungWork, pack: f.pack})
+				v.searchOn(x, anneal{share: f.params.slack, work: f.rungWork, pack: f.pack})
 			}
 		}
 	}
@@ -208,7 +209,7 @@ func (f *finder) deepen(seed *outcome) {
 	}
 	for k, slack := range hot {
 		for _, v := range f.views {
-			from := []*outcome{f.bestOf(v)}
+			from := []*outcome{startOf(v)}
 			if !repeated && f.best != nil && f.best.pl.SectionBytes != v.section {
 				from = nil
 			}
@@ -220,7 +221,7 @@ func (f *finder) deepen(seed *outcome) {
 					return
 				}
 				if x != nil {
-					v.searchOn(x.pl, anneal{share: slack, round: k, work: f.rungWork, pack: f.pack})
+					v.searchOn(x, anneal{share: slack, round: k, work: f.rungWork, pack: f.pack})
 				}
 			}
 		}
@@ -228,6 +229,17 @@ func (f *finder) deepen(seed *outcome) {
 	if repeated || f.request.Work <= 0 && !f.large() {
 		f.refine()
 	}
+}
+
+// startOf returns the best plan that a view can start from, nil if there is none: one of its own, or for
+// sections one of whole buffers.
+func startOf(v *view) *outcome {
+	best := v.finder.bestOf(v)
+	whole := v.finder.fits[0]
+	if v.section > 0 && len(whole) > 0 && (best == nil || whole[0].time < best.time) {
+		return whole[0]
+	}
+	return best
 }
 
 // refine continues the search with little heat. The first searches of each view start from different plans,
@@ -241,19 +253,26 @@ func (f *finder) refine() {
 		if x := f.bestOf(v); x != nil { // perhaps the ladder left it out, as faster than a larger rung's
 			f.note(x)
 		}
+		if x := startOf(v); x != f.bestOf(v) {
+			starts[i] = slices.Insert(starts[i], 0, x)
+		}
 	}
-	for k, heat := range f.params.cool {
+	cool := f.params.cool
+	for k := range f.params.coolings * len(cool) {
+		if k > 0 && k%len(cool) == 0 && f.best != nil && f.within(f.params.farEnough) {
+			return
+		}
 		for i, v := range f.views {
 			if f.ctx.Err() != nil || f.best == nil || f.within(f.params.cooled) {
 				return
 			}
-			x := f.bestOf(v)
+			x := startOf(v)
 			if k < len(starts[i]) {
 				x = starts[i][k]
 			}
 			if x != nil && x.time-f.best.time <= f.best.time/f.params.behind {
-				v.searchOn(x.pl, anneal{
-					absences: heat, round: len(f.params.hot) + k, work: v.deepWork(),
+				v.searchOn(x, anneal{
+					absences: cool[k%len(cool)], round: len(f.params.hot) + k, work: v.deepWork(),
 					pack: f.pack * f.params.deepPack,
 				})
 			}
@@ -306,9 +325,9 @@ func (a *anneal) slack(v *view, x *candidate) float64 {
 	return a.share + a.absences*float64(x.time-v.m.baseTime)/float64(absent)/float64(x.time)
 }
 
-// searchOn improves a plan. It takes over the plan's absences as choices, but positions are our own. If
-// addresses take the result above the budget, it repairs the plan once under a lower limit.
-func (v *view) searchOn(pl *plan.Plan, a anneal) {
+// searchOn improves a plan. Of another manager's it takes over the absences as choices, but positions are our
+// own. If addresses take the result above the budget, it repairs the plan once under a lower limit.
+func (v *view) searchOn(from *outcome, a anneal) {
 	s, limit := v.schedule, v.finder.request.Budget
 	seed := v.finder.request.Seed + uint64(a.share*1e6) + uint64(a.round)
 	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
@@ -317,7 +336,14 @@ func (v *view) searchOn(pl *plan.Plan, a anneal) {
 	v.cover.excess()
 	s.setting.timing = newTiming(v.m)
 	defer func() { s.setting.timing = nil }()
-	v.read(pl)
+	if from.of != nil && from.of.section < v.section {
+		s.choosePerSection(v.sections, from.of.m, from.at)
+	} else {
+		v.read(from.pl)
+	}
+	if from.of == v {
+		s.setting.lead, s.setting.hasten = from.at.lead, from.at.hasten
+	}
 	x := v.estimate()
 	s.take(&x)
 	slack, work := a.slack(v, &x), a.work
@@ -376,5 +402,50 @@ func (v *view) read(pl *plan.Plan) {
 			}
 		}
 	}
-	s.setting.lead = 0
+	for i := range pl.Reruns {
+		for _, l := range pl.Reruns[i].Loads {
+			if g := m.gapOf(l.Buffer, pl.Reruns[i].Before); g >= 0 {
+				timing.source[g] = loaded
+			}
+		}
+	}
+	s.setting.lead, s.setting.hasten = 0, false
+}
+
+// choosePerSection sets the schedule's choices from those of a candidate for whole buffers. sections has the
+// first section of each.
+func (s *schedule) choosePerSection(sections []plan.BufferID, whole *model, c *candidate) {
+	m := s.m
+	all := *c
+	all.choice, all.timing = slices.Clone(s.setting.choice), newTiming(m)
+	for b := range whole.p.Buffers {
+		from, to := whole.first[b], whole.first[b+1]
+		for k := sections[b]; k < sections[b+1]; k++ {
+			at := m.first[k]
+			if m.first[k+1]-at != to-from {
+				continue
+			}
+			copy(all.choice[at:], c.choice[from:to])
+			if c.timing != nil {
+				all.timing.copyGaps(at, c.timing, from, to)
+			}
+		}
+	}
+	s.choose(&all)
+}
+
+// sectionsOf returns, for each whole buffer, its first section; one more entry for the end.
+func sectionsOf(whole, cut *plan.Problem) []plan.BufferID {
+	first := make([]plan.BufferID, 0, len(whole.Buffers)+1)
+	at := plan.BufferID(0)
+	for i := range whole.Buffers {
+		first = append(first, at)
+		for left := whole.Buffers[i].Size; ; at++ {
+			if left -= cut.Buffers[at].Size; left <= 0 {
+				break
+			}
+		}
+		at++
+	}
+	return append(first, at)
 }

@@ -11,19 +11,31 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // input leaves late, after a chain that reads it; or it comes back from the host for one op. No single choice
 // leads to any of these.
 //
-// The approach: each gap has three positions beside its choice (timing). Moves change them, individually or
-// together for a chain and its inputs. They start from another manager's plan. Only the search from plans
-// does this (seeds.go). The exact search of the tests showed which of these moves were missing.
+// The approach: each gap has three positions beside its choice, and the source from which chains get its
+// value (timing). Moves change them, individually or together for a chain and its inputs. They start from
+// another manager's plan. Only the search from plans does this (seeds.go). The exact search of the tests
+// showed which of these moves were missing.
 //
 // Complexity: a schedule per try, as for other moves. Rejected: the number of sweeps for which a value stays
 // instead of a position, because its meaning changes with the chains before it.
 
-// timing holds three positions for each gap.
+// timing holds three positions for each gap, and how chains get its value while it is on the host.
 type timing struct {
 	leave  []plan.OpID // the first position at which its value may be gone
 	remake []plan.OpID // where the value is recomputed at the latest
 	retain []plan.OpID // the first position at which a chain may retain the value, 0 for any
+	source []source
 }
+
+// source is how a chain gets a value that is on the host.
+type source uint8
+
+const (
+	cheapest  source = iota // from its only copy back if memory allows, otherwise by a load or a rerun
+	loaded                  // by a load for the chain alone
+	rerunOnly               // by a rerun, except from its only copy back
+	sources                 // how many there are
+)
 
 // newTiming returns the default positions of gaps.
 func newTiming(m *model) *timing {
@@ -31,6 +43,7 @@ func newTiming(m *model) *timing {
 		leave:  make([]plan.OpID, len(m.gaps)),
 		remake: make([]plan.OpID, len(m.gaps)),
 		retain: make([]plan.OpID, len(m.gaps)),
+		source: make([]source, len(m.gaps)),
 	}
 	for g := range m.gaps {
 		n.leave[g], n.remake[g] = m.gaps[g].after+1, m.gaps[g].before
@@ -38,22 +51,28 @@ func newTiming(m *model) *timing {
 	return n
 }
 
-// copy copies all positions from another.
-func (n *timing) copy(of *timing) {
-	copy(n.leave, of.leave)
-	copy(n.remake, of.remake)
-	copy(n.retain, of.retain)
+// copy copies everything from another.
+func (n *timing) copy(of *timing) { n.copyGaps(0, of, 0, int32(len(of.leave))) }
+
+// copyGaps copies what another has for the gaps [from, to) to those from at on.
+func (n *timing) copyGaps(at int32, of *timing, from, to int32) {
+	copy(n.leave[at:], of.leave[from:to])
+	copy(n.remake[at:], of.remake[from:to])
+	copy(n.retain[at:], of.retain[from:to])
+	copy(n.source[at:], of.source[from:to])
 }
 
-// timed records the positions that a gap had.
+// timed records what a gap had.
 type timed struct {
 	gap                   int32
 	leave, remake, retain plan.OpID
+	source                source
 }
 
-// restore restores a gap's positions.
+// restore restores what a gap had.
 func (n *timing) restore(to timed) {
 	n.leave[to.gap], n.remake[to.gap], n.retain[to.gap] = to.leave, to.remake, to.retain
+	n.source[to.gap] = to.source
 }
 
 // retime tries a move of positions, and reports whether it found one.
@@ -88,7 +107,7 @@ func (w *moves) retime() bool {
 // retiming records the positions of a gap that is about to change, and returns those of all gaps.
 func (w *moves) retiming(g int32) *timing {
 	n := w.v.schedule.setting.timing
-	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g]})
+	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g], n.source[g]})
 	return n
 }
 
@@ -113,16 +132,20 @@ func (w *moves) retainFrom(g int32) bool {
 	return true
 }
 
-// fromHost recomputes a gap from inputs that come back from the host.
+// fromHost recomputes a gap from inputs that come back from the host, in one way or another.
 func (w *moves) fromHost(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
+	from := source(w.v.rnd.IntN(int(sources)))
 	w.inputs(g, s.setting.timing.remake[g], func(h int32) {
 		if w.v.m.gaps[h].canSwap && s.setting.choice[h] == recompute {
 			w.flip(h, swap)
 		}
+		if s.setting.choice[h] == swap && s.setting.timing.source[h] != from {
+			w.retiming(h).source[h] = from
+		}
 	})
-	return len(w.undone) > 0
+	return len(w.undone)+len(w.retimed) > 0
 }
 
 // inputs calls do for each gap, across a position, of a buffer that the producers of gap g read.

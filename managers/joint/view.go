@@ -42,7 +42,8 @@ import (
 type view struct {
 	finder   *finder
 	p        *plan.Problem
-	section  int64 // bytes; 0 if buffers are whole
+	section  int64           // bytes; 0 if buffers are whole
+	sections []plan.BufferID // for each whole buffer, its first section; one more entry for the end
 	m        *model
 	schedule *schedule
 	cover    *cover
@@ -55,6 +56,9 @@ type view struct {
 
 func newView(f *finder, p *plan.Problem, m *model, section int64, off mechanisms) *view {
 	v := &view{finder: f, p: p, section: section, m: m, off: off}
+	if section > 0 {
+		v.sections = sectionsOf(f.p, p)
+	}
 	v.schedule = newSchedule(m)
 	v.schedule.chains.noSwap = off.swap
 	v.cover = newCover(v.schedule)
@@ -260,7 +264,7 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 		x.time = me.StepTime
 	}
 	if f := v.finder; f.request.Budget == 0 || pl.Footprint <= f.request.Budget {
-		f.measured(x, v.section)
+		f.measured(x, v)
 	}
 	return x, nil
 }
