@@ -76,21 +76,21 @@ func obstacles(p *plan.Problem, pl *plan.Plan) string {
 func hinders(p *plan.Problem, x plan.Absence) obstacle {
 	const other = "try another manager"
 	b := &p.Buffers[x.Buffer]
-	switch why := p.EagerRefusal(x); {
-	case why == "":
+	switch r := p.EagerRefusal(x); {
+	case r.Why == "":
 	case b.Category == timeline.Gradient:
-		return obstacle{why: why, change: "where gradients wait for the next step, " +
+		return obstacle{why: r.Why, change: "where gradients wait for the next step, " +
 			"optimizer.zero_grad() before the forward pass frees them"}
 	case b.Category == timeline.OptimizerState:
-		return obstacle{why: why, change: "joint moves optimizer state while no optimizer steps"}
+		return obstacle{why: r.Why, change: "joint moves optimizer state while no optimizer steps"}
 	case p.SavesKnown && !b.Saved && savedOutside(p, x.Buffer):
-		return obstacle{why: why, change: "compute it in a module's forward, and call model(x) instead of " +
-			"model.forward(x)"}
-	case p.SavesKnown && b.Saved && b.Held >= x.Before, p.SavesKnown && b.Category == timeline.Input:
-		return obstacle{why: why, change: "delete the variable that refers to it (del) before the " +
+		return obstacle{why: r.Why, change: "compute it in a module's forward, and call model(x) instead " +
+			"of model.forward(x)"}
+	case r.Held:
+		return obstacle{why: r.Why, change: "delete the variable that refers to it (del) before the " +
 			"backward pass"}
 	default:
-		return obstacle{why: why, change: other}
+		return obstacle{why: r.Why, change: other}
 	}
 	if x.How == plan.Discard {
 		return obstacle{why: "it is overwritten next, and PyTorch does not drop it before", change: other}

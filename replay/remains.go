@@ -113,7 +113,7 @@ func referredTo(p *plan.Problem, pl *plan.Plan, at int, there map[plan.InstanceI
 			continue
 		}
 		x := plan.Absence{Buffer: id, After: touches[k-1].Op, Before: touches[k].Op}
-		if strings.HasPrefix(p.EagerRefusal(x), plan.HeldByProgram) {
+		if p.EagerRefusal(x).Held {
 			bytes += pl.Instances[i].Size
 		}
 	}

@@ -9,32 +9,36 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// HeldByProgram begins each [Problem.EagerRefusal] whose cause is a reference of the program's own.
-const HeldByProgram = "the program itself holds it"
+// Refusal says why eager PyTorch cannot keep a buffer out of memory. The zero value means that it can.
+type Refusal struct {
+	Why  string
+	Held bool // only a reference of the program's own keeps it: without that it could leave
+}
 
-// EagerRefusal says why eager PyTorch cannot keep a buffer out of memory for an absence; "" if it can. Hooks
-// on saved tensors see only what the forward pass saves for the backward pass: an activation that leaves
-// after a forward op and returns to a backward op.
-func (p *Problem) EagerRefusal(x Absence) string {
+// EagerRefusal says whether eager PyTorch can keep a buffer out of memory for an absence. Hooks on saved
+// tensors see only what the forward pass saves for the backward pass: an activation that leaves after a
+// forward op and returns to a backward op.
+func (p *Problem) EagerRefusal(x Absence) Refusal {
+	held := func(how string) Refusal { return Refusal{"the program itself holds it " + how, true} }
 	b := &p.Buffers[x.Buffer]
 	switch {
 	case b.Category != timeline.Activation && b.Category != timeline.Input &&
 		b.Category != timeline.Unknown && b.Category != timeline.AutogradDetail:
-		return "only tensors saved for backward can leave, and this is " + b.Category.String()
+		return Refusal{Why: "only tensors saved for backward can leave, and this is " + b.Category.String()}
 	case p.SavesKnown && !b.Saved:
-		return "autograd does not save it in a module's forward pass"
+		return Refusal{Why: "autograd does not save it in a module's forward pass"}
 	case p.SavesKnown && b.Category == timeline.Input && outlives(p, x.Buffer):
-		return HeldByProgram + " to the end of the step"
+		return held("to the end of the step")
 	case p.Ops[x.After].Phase == traces.PhaseBackward || p.Ops[x.After].Phase == traces.PhaseOptimizer:
-		return "it leaves behind the forward pass"
+		return Refusal{Why: "it leaves after the forward pass"}
 	case p.Ops[x.Before].Phase == traces.PhaseForward:
-		return "it would have to be back within the forward pass"
+		return Refusal{Why: "it would have to be back before the forward pass ends"}
 	case p.SavesKnown && b.Held > 0 && b.Held >= x.Before:
-		return HeldByProgram + " until the backward pass needs it"
+		return held("until the backward pass needs it")
 	case readLater(p, x.Buffer, x.Before):
-		return HeldByProgram + " for a later forward pass"
+		return Refusal{Why: "a later forward pass of the program reads it"}
 	}
-	return ""
+	return Refusal{}
 }
 
 // readLater reports whether an op of a forward pass touches a buffer after a position of a backward pass, as
@@ -114,7 +118,7 @@ func (e *eagerCheck) absences() error {
 				x.Buffer, x.After, x.Before)
 		}
 		name := e.p.Buffers[x.Buffer].Name
-		if why := e.p.EagerRefusal(x); why != "" {
+		if why := e.p.EagerRefusal(x).Why; why != "" {
 			return fmt.Errorf("%w plan: buffer %d (%s) cannot be absent after op %d in eager PyTorch: %s",
 				ErrInvalid, x.Buffer, name, x.After, why)
 		}

@@ -73,7 +73,7 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
 				pl.Reruns[0].Loads = []plan.Load{{Buffer: x1, Fetch: 5}}
 			}},
-		{name: "gone within the backward pass as well", want: "leaves behind the forward pass",
+		{name: "gone within the backward pass as well", want: "leaves after the forward pass",
 			spoil: func(d *plan.Decisions) {
 				d.Absences = append(d.Absences, plan.Absence{Buffer: x1, After: 5, Release: 6, Fetch: 7,
 					Before: 7})
@@ -82,7 +82,7 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			after: func(pl *plan.Plan) {
 				pl.Absences = append(pl.Absences, pl.Absences[0])
 			}},
-		{name: "gone within the forward pass", want: "within the forward pass",
+		{name: "gone within the forward pass", want: "before the forward pass ends",
 			spoil: func(d *plan.Decisions) {
 				d.Absences = []plan.Absence{{Buffer: x1, After: 2, Release: 3, Fetch: 3, Before: 3}}
 				d.Reruns = nil
@@ -216,10 +216,10 @@ func TestWhatALaterForwardPassReadsIsHeldUntilThen(t *testing.T) {
 	away := func(after, before plan.OpID) plan.Absence {
 		return plan.Absence{Buffer: images, After: after, Release: after + 1, Fetch: before, Before: before}
 	}
-	if why := p.EagerRefusal(away(2, 3)); !strings.Contains(why, "a later forward pass") {
+	if why := p.EagerRefusal(away(2, 3)).Why; !strings.Contains(why, "a later forward pass") {
 		t.Errorf("between the two it says %q", why)
 	}
-	if why := p.EagerRefusal(away(4, 5)); why != "" {
+	if why := p.EagerRefusal(away(4, 5)).Why; why != "" {
 		t.Errorf("behind the second it says %q", why)
 	}
 }

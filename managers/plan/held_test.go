@@ -32,9 +32,10 @@ func TestABatchThatTheProgramHoldsDoesNotLeaveMemory(t *testing.T) {
 	p.SavesKnown, p.EagerOnly = true, true
 	p.Buffers[saved[1]].End, p.Buffers[saved[2]].End = plan.OpID(len(p.Ops)), plan.OpID(len(p.Ops))
 	for i, held := range []bool{false, true, false} {
-		why := p.EagerRefusal(plan.Absence{Buffer: saved[i], After: after, Before: before})
-		if held != strings.Contains(why, "the program itself holds it") || !held && why != "" {
-			t.Errorf("%s: %q", p.Buffers[saved[i]].Name, why)
+		got := p.EagerRefusal(plan.Absence{Buffer: saved[i], After: after, Before: before})
+		if got.Held != held || held != strings.Contains(got.Why, "the program itself holds it") ||
+			!held && got.Why != "" {
+			t.Errorf("%s: %+v", p.Buffers[saved[i]].Name, got)
 		}
 	}
 	if gaps := p.Gaps(1, 1); len(gaps) != 2 || gaps[0].Buffer != saved[0] || gaps[1].Buffer != saved[2] {

@@ -126,7 +126,8 @@ func (p *Problem) Gaps(minBytes int64, minOps int) []Gap {
 			if p.Buffers[b].Life == Carried && x.Op < p.Buffers[b].End && y.Op >= p.Buffers[b].Start {
 				continue // two instances: the one from before dies between
 			}
-			if p.EagerOnly && p.EagerRefusal(Absence{Buffer: BufferID(b), After: x.Op, Before: y.Op}) != "" {
+			away := Absence{Buffer: BufferID(b), After: x.Op, Before: y.Op}
+			if p.EagerOnly && p.EagerRefusal(away).Why != "" {
 				continue
 			}
 			if int(y.Op-x.Op)-1 >= max(minOps, 1) {

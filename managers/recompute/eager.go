@@ -132,7 +132,7 @@ func (e *eager) sort(d *plan.Decisions) {
 			continue
 		}
 		absence := plan.Absence{Buffer: x.Buffer, After: g.After, Before: g.Before}
-		if why := e.p.EagerRefusal(absence); why != "" {
+		if why := e.p.EagerRefusal(absence).Why; why != "" {
 			e.kept[why]++
 			continue
 		}
