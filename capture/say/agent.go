@@ -192,7 +192,8 @@ var agent = map[string]string{
 		"which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which %s recomputed",
-
+	"rerun_failed": "dropped tensors could not be recomputed, because running %s again failed (%s: %s); " +
+		"the training went on with their copies on the host",
 	"differs_state": "%s of %s tensors of the optimizer's state were not bit-identical when they came back " +
 		"from the host",
 	"state_stays": "the plan keeps %s MiB of optimizer state on the host, but only %s MiB can leave: the " +

@@ -16,7 +16,8 @@ While hooks are on saved tensors, autograd does not check whether one was change
 uses, so the check is made here.
 
 In a plan's first iterations, and in some later ones, tensors that come back are compared with what left (see
-Same).
+Same). When a tensor is dropped for the first time, it also goes to the host, in case it cannot be recomputed
+(see Spares).
 
 A plan applies to one stream, the one on which modules first run; what another stream saves stays.
 
@@ -40,6 +41,7 @@ from .rerun import Rerun
 from .same import Same
 from .says import Says
 from .sizes import Sizes
+from .spare import Spares
 from .streams import Streams, capturing
 from .values import Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
 
@@ -68,6 +70,8 @@ class Iteration:
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
         self.over: set[int] = set()  # groups that have been rerun, some before all of their ops were seen
+        self.paths: dict[int, int] = {}  # for each group, a number that tells which of its ops have run
+        self.failed: set[int] = set()  # groups that could not be rerun
         self.resized = ""  # which tensor was smaller or larger than in the plan, if any
         self.larger = False  # it was larger
         self.why = ""
@@ -111,7 +115,7 @@ class Carrier:
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # in the last step
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
-        self.sizes = Sizes(torch, plan)
+        self.sizes, self.spares = Sizes(torch, plan), Spares(torch)
         self.leaves: Callable[[], bool] = _stays
         wanted: dict[str, dict[int, list[int]]] = {}
         for g, ops in enumerate(plan.get("groups", ())):
@@ -131,6 +135,7 @@ class Carrier:
         """Allocate the host memory and hook the modules. Raises if memory runs out or torch refuses a hook;
         remove() then undoes what was done."""
         torch, device = self.torch, self.torch.device(self.plan.get("device", "cpu"))
+        self.spares.open(self.plan)
         if self.plan.get("slab"):
             if device.type == "cuda":
                 # otherwise torch would consider an earlier plan's slab still in use, and pin the same amount
@@ -325,7 +330,9 @@ class Carrier:
         value.entry = entry
         value.changed(t)
         self.away[value] = weakref.ref(it)
-        if it.checks and not value.unwritten:
+        if entry["how"] == "drop":
+            value.spare = self.spares.copy(n, it.paths.get(entry["group"], 0), storage)
+        if (it.checks or value.spare is not None) and not value.unwritten:
             value.sum = self.same.sum(storage)
         return Handle(it, value, t).watch(self.torch, t)
 
@@ -336,8 +343,10 @@ class Carrier:
                 it.leaving.remove(value)
             self._out(it, value, storage, value.entry)
         elif value.spoiled or value.base is not None:  # an op that is not rerun has changed it
-            value.base, value.sum = bytes_of(self.torch, storage, self.torch.uint8), None
+            value.base, value.sum, value.spare = bytes_of(self.torch, storage, self.torch.uint8), None, None
             it.missed += 1
+        elif value.spare is not None:
+            value.spare.take(storage)
         if value.sum is not None:
             value.sum = self.same.sum(storage)
 
@@ -424,19 +433,49 @@ class Carrier:
             if value.host is not None:
                 self._back(it, value, dtype)
             else:
-                self.rerun.again(it, value)
+                self._again(it, value, dtype)
         if value.stream is not None:
             self.streams.meet(value)
         if value.sum is not None:
+            differs = None
             try:
                 if not self.streams.elsewhere():
-                    self.same.compare(value)
+                    differs = self.same.compare(value)
             except self.torch.cuda.OutOfMemoryError:  # so it is not compared
                 pass
             except Exception as e:
                 self.broke(it, e)
             value.sum = None
+            if value.spare is not None and differs is not None:
+                if differs.item() and not self.plan.get("may_differ"):
+                    self._restore(it, value, dtype)
+                else:
+                    value.spare.proven()
+        value.spare = None
         return value.base
+
+    def _again(self, it: Iteration, value: Value, dtype: DType) -> None:
+        """Recompute a dropped value. If that fails, the plan ends with the step, and the value's copy on the
+        host takes its place."""
+        if value.spare is None:
+            return self.rerun.again(it, value)
+        group = value.entry["group"]
+        if group not in it.failed:
+            try:
+                return self.rerun.again(it, value)
+            except Exception as e:
+                it.failed.add(group)
+                ops = ", ".join(sorted({name for name, _ in self.plan["groups"][group]}))
+                self.end(it, Says("rerun_failed", ops, type(e).__name__, str(e)))
+        self._restore(it, value, dtype)
+
+    def _restore(self, it: Iteration, value: Value, dtype: DType) -> None:
+        """Take a value from its copy on the host."""
+        if value.spare is not None:
+            value.host, value.spare, value.sum = value.spare.host, None, None
+            self._back(it, value, dtype)
+            if value.stream is not None:
+                self.streams.meet(value)
 
     def _back(self, it: Iteration, value: Value, dtype: DType) -> None:
         torch, streams = self.torch, self.streams

@@ -106,6 +106,7 @@ class Rerun:
                 self._made(it, call, out, args, kwargs, groups)
                 for g in groups:
                     it.calls.setdefault(g, []).append(call)
+                    it.paths[g] = hash((it.paths.get(g, 0), func, call.graded))
             except Exception as e:
                 self.broke(it, e)
         return out

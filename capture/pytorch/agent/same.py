@@ -30,11 +30,12 @@ class Same:
             total = flat[: 8 * words].view(torch.int64).sum()
             return total + flat[8 * words :].sum() if storage.nbytes() % 8 else total
 
-    def compare(self, value: Value) -> None:
-        """A value has come back."""
+    def compare(self, value: Value) -> Tensor:
+        """A value has come back. Returns whether it differs: a tensor of one element on its device."""
         with without_dispatch(self.torch), self.torch.no_grad():
             other = self.sum(value.base.untyped_storage()) != value.sum
             self.compared.append((value.entry["save"], other))
+        return other
 
     def verdict(self) -> tuple[int, list[int]]:
         """How many values have come back since the last call, and the numbers of those that differ."""

@@ -10,6 +10,7 @@ from .compat import version_of, without_dispatch, without_versions
 if TYPE_CHECKING:
     from .carry import Iteration
     from .kinds import DType, Tensor, UntypedStorage
+    from .spare import Spare
 
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: a "
@@ -116,6 +117,7 @@ class Value:
         "sum",
         "unwritten",
         "shown",
+        "spare",
         "__weakref__",
     )
 
@@ -134,6 +136,7 @@ class Value:
         self.arrived: Any = None
         self.stream: Any = None
         self.sum: Tensor = None
+        self.spare: Spare | None = None  # a copy on the host, in case it cannot be recomputed
         self.shown: set[Any] | None = None  # the views that were saved of bytes changed in place
 
     def changed(self, t: Tensor) -> bool:
