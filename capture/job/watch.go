@@ -47,8 +47,22 @@ type Watch struct {
 	attach  *pytorch.Session
 }
 
-// patience is how long an agent may take to leave.
-const patience = 5 * time.Second
+// How long an agent may take to leave: at least patience, and at most patienceMost. A plan ends with a step
+// of the training, and the next steps free what it served: that takes patienceSteps of the longest of them.
+const (
+	patience, patienceMost = 5 * time.Second, 2 * time.Minute
+	patienceSteps          = 5
+	recentSteps            = 8
+)
+
+// patienceFor returns how long an agent may take to leave after these steps.
+func patienceFor(steps []capture.Step) time.Duration {
+	var longest int64
+	for _, s := range steps[max(0, len(steps)-recentSteps):] {
+		longest = max(longest, s.End-s.Start)
+	}
+	return min(max(patience, patienceSteps*time.Duration(longest)), patienceMost)
+}
 
 // FirstSteps is how many steps of a process are captured whole as soon as it steps, so that there is
 // something to look at: two, to show what carries over from one to the next.
@@ -180,12 +194,13 @@ func (w *Watch) letGo() error {
 	if s == nil || v.Ended {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	limit := patienceFor(v.Steps)
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	if err := s.Detach(ctx); err != nil {
 		return fmt.Errorf("the agent did not answer within %s and stays in process %d until it does; "+
-			"it costs next to nothing, and `gmemtop attach %d` finds it: %w", patience, v.Target.PID,
-			v.Target.PID, err)
+			"it costs next to nothing, and `gmemtop attach %d` finds it: %w", limit.Round(time.Second),
+			v.Target.PID, v.Target.PID, err)
 	}
 	return nil
 }
