@@ -85,6 +85,12 @@ func told(v any, nested int) (t Told) {
 	return t
 }
 
+// WhyOff returns the reason in an agent's sentence that a plan is off, or all of any other text. Callers say
+// themselves what the training does now.
+func WhyOff(text string) string {
+	return strings.TrimPrefix(text, strings.TrimSuffix(agent["plan_off"], "%s"))
+}
+
 // AgentSentences returns the agent's sentences by code, with %s for gaps, for programs that show them without
 // a viewer.
 func AgentSentences() map[string]string { return maps.Clone(agent) }
@@ -192,8 +198,7 @@ var agent = map[string]string{
 		"which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which %s recomputed",
-	"rerun_failed": "dropped tensors could not be recomputed, because running %s again failed (%s: %s); " +
-		"the training went on with their copies on the host",
+	"rerun_failed": "running %s again failed (%s: %s), so dropped tensors came back from copies on the host",
 	"differs_state": "%s of %s tensors of the optimizer's state were not bit-identical when they came back " +
 		"from the host",
 	"state_stays": "the plan keeps %s MiB of optimizer state on the host, but only %s MiB can leave: the " +

@@ -183,11 +183,9 @@ func (t *tries) again(c *Choice, err error) bool {
 	return true
 }
 
-// whyGivenUp returns why a plan ended, without "training goes on as before": gmemtop plans again and says so
-// itself.
+// whyGivenUp returns why a plan ended, for a sentence that already says that it did.
 func whyGivenUp(err error) string {
-	why := strings.TrimPrefix(report.Printable(strings.TrimSpace(err.Error())), errGivenUp.Error()+": ")
-	return strings.TrimPrefix(why, "off, and training goes on as before: ")
+	return strings.TrimPrefix(report.Printable(strings.TrimSpace(err.Error())), errGivenUp.Error()+": ")
 }
 
 // train carries a choice out in one process until ctx is done: it describes the training, plans, holds the

@@ -67,7 +67,7 @@ var (
 // orderError is an order that was refused, or a plan that ended.
 type orderError struct{ capture.Answer }
 
-func (e *orderError) Error() string { return e.Text }
+func (e *orderError) Error() string { return say.WhyOff(e.Text) }
 
 // until waits until f returns true or an error, or the training ends.
 func (m *Member) until(ctx context.Context, f func(v *capture.View) (bool, error)) error {

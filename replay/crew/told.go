@@ -8,7 +8,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // TrainTold carries a choice out as [Crew.Train] does, until ctx is done, and reports progress. All viewers
@@ -40,7 +39,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	if c.offloads(ctx) {
 		rest = say.GoesOnOffloaded
 	}
-	text := say.PlanFailed.Text(x.Name, report.Printable(err.Error()), rest.Text())
+	text := say.PlanFailed.Text(x.Name, whyGivenUp(err), rest.Text())
 	c.tell(ctx, text)
 	inform(text)
 }

@@ -465,7 +465,7 @@ class Carrier:
                 return self.rerun.again(it, value)
             except Exception as e:
                 it.failed.add(group)
-                ops = ", ".join(sorted({name for name, _ in self.plan["groups"][group]}))
+                ops = self.rerun.failed or ", ".join(sorted({name for name, _ in self.plan["groups"][group]}))
                 self.end(it, Says("rerun_failed", ops, type(e).__name__, str(e)))
         self._restore(it, value, dtype)
 

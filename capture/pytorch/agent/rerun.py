@@ -17,7 +17,7 @@ import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
 from .compat import address_of, graph_task, schema_of, without_autocast, without_dispatch, written_arguments
-from .draws import chance_of, draws, undrawn, unwritten
+from .draws import ONCE, chance_of, draws, undrawn, unwritten
 from .values import Handle, bytes_of, movable
 
 if TYPE_CHECKING:
@@ -68,6 +68,7 @@ class Rerun:
         self.plain, self.strided = (torch.Tensor, torch.nn.Parameter), torch.strided
         self.graph_task = graph_task(torch)
         self.infos: dict[Op, Info] = {}
+        self.failed = ""  # the op that raised when it last ran again
 
     def op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
         if self.graph_task() != -1:
@@ -106,7 +107,8 @@ class Rerun:
                 self._made(it, call, out, args, kwargs, groups)
                 for g in groups:
                     it.calls.setdefault(g, []).append(call)
-                    it.paths[g] = hash((it.paths.get(g, 0), func, call.graded))
+                    # by id: hashing an op would run a Python function
+                    it.paths[g] = hash((it.paths.get(g, 0), id(func), call.graded))
             except Exception as e:
                 self.broke(it, e)
         return out
@@ -255,7 +257,7 @@ class Rerun:
                 )
                 with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
                     with self.torch.set_grad_enabled(call.graded):  # no argument requires one
-                        out = call.func(*args, **kwargs)
+                        out = self._called(call, args, kwargs)
                 del args, kwargs
                 for value, t in zip(call.outs, self._tensors((out,), [])):
                     if value is not None:
@@ -271,6 +273,17 @@ class Rerun:
         it.calls.pop(group, None)
         it.over.add(group)  # its later ops cannot be rerun, as their inputs are gone: what they make stays
         it.again += time.thread_time_ns() - begin
+
+    def _called(self, call: _Call, args: Any, kwargs: Any) -> Any:
+        """Run an op again. If it raises, other than for lack of memory, later plans run it only once."""
+        self.failed = ""
+        try:
+            return call.func(*args, **kwargs)
+        except Exception as e:
+            self.failed = schema_of(call.func).name
+            if not isinstance(e, self.torch.cuda.OutOfMemoryError):
+                ONCE.add(self.failed)
+            raise
 
     def _given(self, it: Iteration, args: Any, env: dict[Value, Tensor]) -> list[Any]:
         out = []

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.carry import Carrier
+from agent.draws import ONCE, chance_of, draws
 from agent.spare import TRIES, Spares
 
 
@@ -100,10 +101,12 @@ def test_what_cannot_be_recomputed_comes_from_its_copy(made):
         assert torch.equal(step(torch, net, x, calls), want)
         carrier.next()
         assert carrier.why.code == "rerun_failed"
-        assert "gmemtop_tests::grow" in carrier.why and "no workspace" in carrier.why
+        assert carrier.why.values == ("gmemtop_tests::grow", "RuntimeError", "no workspace")
         assert carrier.spares.room > 1 << 20
+        assert draws(chance_of(torch.ops.gmemtop_tests.grow.default, torch), (), {})
     finally:
         carrier.remove()
+        ONCE.discard("gmemtop_tests::grow")
 
 
 @pytest.mark.parametrize("allowed", [False, True])
