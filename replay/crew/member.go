@@ -136,7 +136,7 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	case err == nil && number != 0 && !m.ranUnder(number, w):
 		return nil, fmt.Errorf("%w: %s", errGivenUp, say.EndedBefore.Text())
 	case errors.As(err, &refused) && number != 0 && refused.Reason == capture.ReasonSavesUnseen:
-		return nil, fmt.Errorf("%w: %s", errGivenUp, refused.Text)
+		return nil, fmt.Errorf("%w: %w", errGivenUp, refused)
 	case errors.As(err, &refused):
 		return nil, errors.New(say.NotDescribed.Text(refused.Text))
 	case err != nil:
@@ -250,9 +250,9 @@ func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 	case capture.ReasonTakenAway, capture.ReasonSuperseded:
 		return live.ErrTakenAway
 	case capture.ReasonDiffers:
-		return fmt.Errorf("%w: %s", errDiffer, a.Text)
+		return fmt.Errorf("%w: %s", errDiffer, say.WhyOff(a.Text))
 	}
-	return fmt.Errorf("%w: %s", errGivenUp, a.Text)
+	return fmt.Errorf("%w: %s", errGivenUp, say.WhyOff(a.Text))
 }
 
 // RecordedSteps is how many steps of the allocator a plan is made from: memory alive across a step's end
