@@ -35,7 +35,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import address_of, dispatch_mode, graph_task, without_dispatch
-from .patch import Patches
+from .graphs import CAPTURES, Graphs
 from .region import Region
 from .rerun import Rerun
 from .same import Same
@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 STALE = 3  # a plan that does not fit this many iterations in a row is given up
 # tensors are compared in this many first iterations, and then in one of this many
 COMPARED_FIRST, COMPARED_EVERY = 3, 50
-REPLAYS = Says("graphs_replay")
-CAPTURES = Says("graph_captured")
 
 
 class Iteration:
@@ -111,10 +109,10 @@ class Carrier:
         self.owners: dict[int, weakref.ref[Value]] = {}
         # the values that have left and are still needed, and their iterations
         self.away: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
-        self.patches = Patches()
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # in the last step
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
+        self.graphs = Graphs(self)
         self.sizes, self.spares = Sizes(torch, plan), Spares(torch)
         self.leaves: Callable[[], bool] = _stays
         wanted: dict[str, dict[int, list[int]]] = {}
@@ -149,10 +147,7 @@ class Carrier:
             # make the saved memory visible from outside and free for other processes
             torch.cuda.empty_cache()
         self.region.mode = self.mode()
-        if self.entries and hasattr(torch.cuda, "CUDAGraph"):
-            self.patches.put(torch.cuda.CUDAGraph, "replay", self._replaying)
-        if (self.entries or self.offloads) and hasattr(torch.cuda, "CUDAGraph"):
-            self.patches.put(torch.cuda.CUDAGraph, "capture_begin", self._capturing)
+        self.graphs.stand()
         self.region.stand()
 
     def mode(self) -> Any:
@@ -189,7 +184,7 @@ class Carrier:
         """End the plan. Tensors saved under it that are still needed are found through their handles."""
         self.region.unwind()
         self.region.remove()
-        self.patches.undo()
+        self.graphs.remove()
         self.watch = self.slab = None
         self.leaves = _stays
         self.sizes.places.clear()
@@ -243,39 +238,6 @@ class Carrier:
     def broke(self, it: Iteration, error: BaseException) -> None:
         it.why = it.why or "%s: %s" % (type(error).__name__, error)
         self.why = self.why or it.why
-
-    def _replaying(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        carrier = self
-
-        @functools.wraps(original)
-        def replay(*args: Any, **kwargs: Any) -> Any:
-            carrier.end(carrier.now, REPLAYS)
-            return original(*args, **kwargs)
-
-        return replay
-
-    def _capturing(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        carrier = self
-
-        @functools.wraps(original)
-        def capture_begin(*args: Any, **kwargs: Any) -> Any:
-            with without_dispatch(carrier.torch):
-                carrier._all_back()
-            return original(*args, **kwargs)
-
-        return capture_begin
-
-    def _all_back(self) -> None:
-        """Bring back everything that has left before a graph is captured, or the copies would become part of
-        it. If there is no memory for that, there would be none without the plan either."""
-        self.end(self.now, CAPTURES)
-        for value, made in sorted(self.away.items(), key=lambda x: x[0].entry["save"]):
-            it = made()
-            if it is not None:
-                with it.lock:
-                    it.leaving = []
-                    value.base = self._base(it, value, self.torch.uint8)
-                    value.sum = None
 
     # -- what is saved ---------------------------------------------------------------------------------------
 
@@ -421,10 +383,10 @@ class Carrier:
     def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor:
         base = env.get(h.value)
         if base is None:
-            base = self._base(it, h.value, h.dtype)
+            base = self.base_of(it, h.value, h.dtype)
         return h.seen_in(self.torch, base)
 
-    def _base(self, it: Iteration, value: Value, dtype: DType) -> Tensor:
+    def base_of(self, it: Iteration, value: Value, dtype: DType) -> Tensor:
         """The bytes of a value as a flat tensor, fetched from wherever they are."""
         if value.base is None:
             there = value.storage()
