@@ -1,7 +1,9 @@
 package assistant
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,6 +24,10 @@ func NewFiles(paths []string) (*Files, error) {
 		info, err := os.Stat(path)
 		switch {
 		case err != nil:
+			var call *fs.PathError
+			if errors.As(err, &call) { // without the name of the system call
+				return nil, fmt.Errorf("%s: %w", path, call.Err)
+			}
 			return nil, err
 		case info.IsDir():
 			f.folders = append(f.folders, path)
