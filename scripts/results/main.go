@@ -120,7 +120,7 @@ func (p *page) opening(summary []string, noRecordings bool) {
 	p.para("This page compares what the papers behind the managers report with what our managers reach. " +
 		"It is written by")
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
-	p.para("which takes about twenty minutes of processor time. That run computes every figure " +
+	p.para("which takes more than half an hour of processor time. That run computes every figure " +
 		"and every \"reached\" or \"not reached\"; figures quoted from a paper are marked. Nothing is " +
 		"fitted to a paper's figures: each manager is written from its source, and its constants come " +
 		"from the source or are explained in its file. Where we did not have a paper's text, we used its " +
