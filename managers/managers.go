@@ -30,7 +30,7 @@ import (
 func All() []plan.Manager {
 	all := published()
 	within := comparable(all)
-	return append(all, ours(seeds(within)), parks{joint.New(within...)})
+	return append(all, ours(seeds(within)), knows{parks{joint.New(within...)}})
 }
 
 // published returns all managers but those that ask others.
@@ -48,7 +48,7 @@ func comparable(of []plan.Manager) []plan.Manager {
 
 // ours returns joint, which asks these managers.
 func ours(asked []plan.Manager) plan.Manager {
-	return parks{runnable{joint.Seeded(asked...), asked}}
+	return knows{parks{runnable{joint.Seeded(asked...), asked}}}
 }
 
 // parking reports whether a manager plans with optimizer state away. Ours ask the others about the same

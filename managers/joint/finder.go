@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
@@ -271,10 +272,7 @@ func (f *finder) writeBound(x *outcome) {
 		bound := f.bounder.prove(limit, turns, known, f.params.proofOf(f.request.Work))
 		x.pl.StepBound = perIteration(f.p, bound)
 		if b := x.pl.StepBound; b > 0 && f.request.Evaluator != nil {
-			x.pl.Note(
-				"no plan within this memory can be faster by more than %.1f %%",
-				(1-float64(b)/float64(x.time))*100,
-			)
+			x.pl.Note(aboutBound+"%.1f %%", (1-float64(b)/float64(x.time))*100)
 		}
 	}
 	if m := f.views[0].m; len(m.choices) == 0 {
@@ -287,6 +285,12 @@ func (f *finder) writeBound(x *outcome) {
 		)
 	}
 }
+
+// aboutBound begins the note on how near a plan is to its bound.
+const aboutBound = "no plan within this memory can be faster by more than "
+
+// AboutBound reports whether a note says how near a plan is to its bound, which depends on the budget.
+func AboutBound(note string) bool { return strings.HasPrefix(note, aboutBound) }
 
 // proofOf is the work for the bound over intervals: less if the caller asks for less work. Work 0 means the
 // default.

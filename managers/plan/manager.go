@@ -76,6 +76,9 @@ type Request struct {
 	// [ErrBeaten] once it is clear that the decisions of its plan alone take longer, by their [Plan.Busy]. A
 	// plan that is as fast and fits is never lost to it.
 	Beat int64
+	// Known are plans of the problem that the caller has already, such as those for smaller budgets. Our own
+	// managers return one of them if they find nothing better that fits.
+	Known []*Plan
 	// Progress, if not nil, is called with the progress of planning, from one goroutine at a time.
 	Progress func(done, total int64)
 	// Near, if not nil, receives how much slower than the proven bound the best plan so far is, as a share
