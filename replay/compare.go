@@ -56,6 +56,9 @@ type Options struct {
 	Seed   uint64
 	// Work bounds each manager's search in its own units; 0 is each one's default.
 	Work int64
+	// Known, if not nil, returns the plans that a manager made of the problem for other budgets: see
+	// [plan.Request].
+	Known func(manager string) []*plan.Plan
 	// Targets carry out every plan as it is made, several at once; none means the simulator.
 	Targets []Target
 	// Devices carry out every plan too, one after the other after all are made, so that planning does not
@@ -316,6 +319,9 @@ func (x *contest) one(ctx context.Context, m plan.Manager, progress func(part, t
 	}
 	request := plan.Request{Budget: x.net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
 		Progress: progress, Near: near}
+	if opt.Known != nil {
+		request.Known = opt.Known(info.Name)
+	}
 	pl, err := m.Plan(limited, x.problem, request)
 	var unavailable *plan.Unavailable
 	switch {

@@ -43,12 +43,15 @@ func SmallestBudget(ctx context.Context, p *plan.Problem, managers []plan.Manage
 	limited, stop := context.WithTimeout(ctx, within)
 	defer stop()
 	var seen []*Comparison
+	var plans Plans
+	opt.Known = plans.Known(p)
 	if made != nil {
 		seen = append(seen, made)
+		plans.Add(p, made.Results)
 	}
 	search := func(of func(*Result) bool) (*Smallest, error) {
 		s := smallestSearch{p: p, opt: opt, list: managers, of: of, extra: p.Outside + opt.Margin,
-			low: plan.LeastResident(p), seen: &seen}
+			low: plan.LeastResident(p), seen: &seen, plans: &plans}
 		return s.run(ctx, limited, made)
 	}
 	s, err := search(func(*Result) bool { return true })
@@ -71,6 +74,7 @@ type smallestSearch struct {
 	extra     int64              // the part of a device's budget that is not for buffers
 	low, high int64
 	seen      *[]*Comparison // all that were made, also of an earlier search
+	plans     *Plans         // of all of these
 }
 
 // run narrows the budgets down until limited ends, and then plans for the smallest of them.
@@ -134,6 +138,7 @@ func (s *smallestSearch) compare(ctx context.Context, net int64) (*Comparison, e
 	c, err := Compare(ctx, s.p, s.list, opt)
 	if err == nil {
 		*s.seen = append(*s.seen, c)
+		s.plans.Add(s.p, c.Results)
 	}
 	if errors.Is(err, ErrTooSmall) {
 		return &Comparison{Problem: s.p, Budget: opt.Budget, Net: net}, nil

@@ -31,7 +31,8 @@ import (
 // All this is done for the caller's budget alone. What searches find differs by chance, so the step time can
 // rise with the budget: on PipeDream's AlexNet, at nine budgets about 1 % apart, it does twice, by 0.02 and
 // 0.23 %. To rule that out, a plan that fits would have to be withheld because the search at a larger budget
-// does not find it, as on the ladder; or every smaller budget would have to be planned for as well.
+// does not find it, as on the ladder; or every smaller budget would have to be planned for as well. Instead,
+// callers that plan for several budgets pass the plans that they have: see package managers.
 //
 // Complexity: that of the others. Most of it would go into places for plans that lose, so with a thousand
 // buffers or more they are told the step time to beat. A manager whose decisions fit but take a few percent

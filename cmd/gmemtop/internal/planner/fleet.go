@@ -132,14 +132,13 @@ func (f *Fleet) Compare(ctx context.Context, p *plan.Problem, names []string, bu
 	if r == nil {
 		return f.Planner.Compare(ctx, p, names, budget, update)
 	}
-	return compareOn(ctx, r, p, names, budget, update)
+	return replay.Compare(ctx, p, quickFirst(names), screenOptions(r, budget, update))
 }
 
-// compareOn compares managers on a simulated target, for the screen.
-func compareOn(ctx context.Context, on replay.Target, p *plan.Problem, names []string, budget int64,
-	update func(replay.Progress)) (*replay.Comparison, error) {
-	return replay.Compare(ctx, p, quickFirst(names), replay.Options{Eager: managers.Eager,
+// screenOptions are those of a comparison on a simulated target, for the screen.
+func screenOptions(on replay.Target, budget int64, update func(replay.Progress)) replay.Options {
+	return replay.Options{Eager: managers.Eager,
 		Budget: budget, Seed: 1, Targets: []replay.Target{on},
 		Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
-	})
+	}
 }

@@ -29,6 +29,7 @@ func New() *Planner {
 // responsive while a dozen managers search.
 type Planner struct {
 	hardware func() []plan.Hardware // the same in all of a session
+	plans    replay.Plans           // for other budgets of the same problem
 }
 
 // Managers implements screen.Planner.
@@ -90,9 +91,15 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 }
 
 // Compare implements screen.Planner.
-func (*Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+func (s *Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
 	update func(replay.Progress)) (*replay.Comparison, error) {
-	return compareOn(ctx, replay.Simulated{Charts: true}, p, names, budget, update)
+	o := screenOptions(replay.Simulated{Charts: true}, budget, update)
+	o.Known = s.plans.Known(p)
+	c, err := replay.Compare(ctx, p, quickFirst(names), o)
+	if c != nil {
+		s.plans.Add(p, c.Results)
+	}
+	return c, err
 }
 
 // Targets implements screen.Measurer.
