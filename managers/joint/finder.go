@@ -22,8 +22,7 @@ type finder struct {
 	// sections
 	views    []*view
 	bounder  *bounder
-	grid     grid
-	rungs    map[int]*rung
+	ladder   ladder
 	rungWork int64    // counted work for each rung
 	perByte  float64  // time to copy a byte out and in, in nanoseconds
 	pack     int64    // counted work of a search for places, in the packer's steps
@@ -56,12 +55,12 @@ func newFinder(
 	off mechanisms,
 	par params,
 ) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, request: r, off: off, params: par, rungs: map[int]*rung{}}
+	f := &finder{ctx: ctx, p: p, request: r, off: off, params: par}
 	f.fits = map[int64][]*outcome{}
 	m := compile(p, par)
 	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
 	f.bounder = newBounder(m)
-	f.grid = newGrid(m)
+	f.ladder = ladder{grid: newGrid(m), finder: f, known: map[int]*rung{}}
 	f.views = append(f.views, newView(f, p, m, 0, off))
 	// copies take compute time: plans that only recompute are searched for beside plans that do both
 	if m.inline && !off.swap {
@@ -86,13 +85,13 @@ func newFinder(
 	if work <= 0 {
 		work = par.defaultWork
 	}
-	if f.pack = min(f.grid.pack, max(par.leastPack, work/par.packShare)); off.packing {
+	if f.pack = min(f.ladder.pack, max(par.leastPack, work/par.packShare)); off.packing {
 		f.pack = 0
 	}
 	if r.Work <= 0 {
-		work = max(work, f.grid.least*int64(len(f.views))*f.grid.visited())
+		work = max(work, f.ladder.least*int64(len(f.views))*f.ladder.visited())
 	}
-	f.rungWork = work / f.grid.visited()
+	f.rungWork = work / f.ladder.visited()
 	return f, nil
 }
 
@@ -135,7 +134,7 @@ func (f *finder) work() (steps int64) {
 // find returns the best plan, or the smallest if none fits.
 func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	var err error
-	if f.grid.vast && f.request.Budget > 0 { // asking others is quicker there than planning for a rung
+	if f.ladder.vast && f.request.Budget > 0 { // asking others is quicker there than planning for a rung
 		if ask(f); !f.settled(f.params.farEnough) {
 			err = f.pickRung()
 		}
@@ -167,10 +166,10 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 // as long as reading the problem did.
 func (f *finder) first() (*outcome, error) {
 	f.ctx = context.WithoutCancel(f.ctx)
-	f.grid.probes = false
+	f.ladder.probes = false
 	limit := f.request.Budget
 	if limit <= 0 {
-		limit = f.grid.limit(f.grid.top)
+		limit = f.ladder.limit(f.ladder.top)
 	}
 	v := f.views[0]
 	v.applyMargin(limit, 0)
@@ -192,7 +191,7 @@ func (f *finder) pickRung() error {
 		if f.best != nil {
 			incumbent = f.best.time
 		}
-		x, err := f.fromNothing(f.request.Budget, incumbent)
+		x, err := f.ladder.fromNothing(f.request.Budget, incumbent)
 		if err != nil {
 			return err
 		}
@@ -201,14 +200,14 @@ func (f *finder) pickRung() error {
 		}
 		return err
 	}
-	at := f.grid.top
-	x, err := f.rung(at)
+	at := f.ladder.top
+	x, err := f.ladder.rung(at)
 	if err != nil {
 		return err
 	}
 	if b := f.request.Budget; b > 0 && x.best.pl.Footprint > b {
-		at = f.grid.at(b)
-		if x, err = f.rung(at); err != nil {
+		at = f.ladder.at(b)
+		if x, err = f.ladder.rung(at); err != nil {
 			return err
 		}
 	}
@@ -220,44 +219,7 @@ func (f *finder) pickRung() error {
 		// a rung takes seconds there, and lower rungs would only reduce the footprint at the same step time
 		return nil
 	}
-	return f.descend(at, x.best.time)
-}
-
-// descend looks for the smallest plan, below rung at, that takes no longer than time.
-func (f *finder) descend(at int, time int64) error {
-	for at > 0 && f.p.HasTimes {
-		low := f.grid.below(at)
-		if low < 0 || f.bound(f.grid.limit(low)) > time {
-			break
-		}
-		x, err := f.rung(low)
-		if err != nil {
-			return err
-		}
-		if x.best == nil || x.best.time > time {
-			break
-		}
-		f.note(x.best)
-		at = low
-	}
-	for low := max(f.grid.below(at), 0); at-low > 1; {
-		middle := (low + at) / 2
-		if f.bound(f.grid.limit(middle)) > time {
-			low = middle
-			continue
-		}
-		x, err := f.rung(middle)
-		if err != nil {
-			return err
-		}
-		if x.best != nil && x.best.time <= time {
-			f.note(x.best)
-			at = middle
-		} else {
-			low = middle
-		}
-	}
-	return nil
+	return f.ladder.descend(at, x.best.time)
 }
 
 // writeBound records how much faster a plan could be at most.
@@ -304,6 +266,15 @@ func (s *params) proofOf(work int64) int64 {
 // turns returns the number of weight updates for a bound over the given number of ops.
 func (s *params) turns(ops int) int {
 	return max(s.leastTurns, min(s.mostTurns, s.turnsWork/(ops+1)))
+}
+
+// bound returns a step time that no plan within the limit can beat, as an evaluator would measure it; 0 if
+// there are no times.
+func (f *finder) bound(limit int64) int64 {
+	if !f.p.HasTimes {
+		return 0
+	}
+	return perIteration(f.p, f.bounder.bound(limit, f.params.turns(f.views[0].m.n)))
 }
 
 // perIteration returns the step time as an evaluator reports it, for a time that covers all iterations of the

@@ -156,36 +156,43 @@ func (x *rung) least() int64 {
 	return x.best.time
 }
 
+// ladder plans for the rungs of a grid, each once.
+type ladder struct {
+	grid
+	finder *finder
+	known  map[int]*rung // those planned for so far
+}
+
 // rung returns the result for a rung, which depends only on the problem, the seed and the work.
-func (f *finder) rung(at int) (*rung, error) {
-	if x := f.rungs[at]; x != nil {
+func (l *ladder) rung(at int) (*rung, error) {
+	if x := l.known[at]; x != nil {
 		return x, nil
 	}
-	if err := f.ctx.Err(); err != nil {
+	if err := l.finder.ctx.Err(); err != nil {
 		return nil, err
 	}
-	x, err := f.planRung(at)
+	x, err := l.planRung(at)
 	if err != nil {
 		return nil, err
 	}
-	f.rungs[at] = x
-	f.tellGap()
-	f.request.Report(int64(len(f.rungs)), max(int64(len(f.rungs)), f.grid.visited()))
+	l.known[at] = x
+	l.finder.tellGap()
+	l.finder.request.Report(int64(len(l.known)), max(int64(len(l.known)), l.visited()))
 	return x, nil
 }
 
 // planRung plans for a rung, after the rungs that it depends on.
-func (f *finder) planRung(at int) (*rung, error) {
-	g, limit := &f.grid, f.grid.limit(at)
-	if at == g.top || at == 0 {
-		return f.fromNothing(limit, math.MaxInt64)
+func (l *ladder) planRung(at int) (*rung, error) {
+	limit := l.limit(at)
+	if at == l.top || at == 0 {
+		return l.fromNothing(limit, math.MaxInt64)
 	}
 	d := at & -at
-	lo, err := f.rung(at - d)
+	lo, err := l.rung(at - d)
 	if err != nil {
 		return nil, err
 	}
-	hi, err := f.rung(min(at+d, g.top))
+	hi, err := l.rung(min(at+d, l.top))
 	if err != nil {
 		return nil, err
 	}
@@ -195,23 +202,23 @@ func (f *finder) planRung(at int) (*rung, error) {
 	case lo.time() <= hi.time(): // the same time in less memory; or nothing fits at the larger one
 		return lo, nil
 	}
-	x, err := f.between(limit, lo, hi)
-	if err != nil || d < g.top/f.params.coarse || !g.probes {
+	x, err := l.between(limit, lo, hi)
+	if err != nil || d < l.top/l.finder.params.coarse || !l.probes {
 		return x, err
 	}
-	return x, f.probe(x, at, d, hi)
+	return x, l.probe(x, at, d, hi)
 }
 
 // probe plans from scratch a little below rung at, if the result there is far from the bound. A search
 // depends on luck, so a slightly smaller limit often gives a better plan, and these rungs bound what all
 // rungs between them can reach.
-func (f *finder) probe(x *rung, at, d int, hi *rung) error {
-	limit := f.grid.limit(at)
+func (l *ladder) probe(x *rung, at, d int, hi *rung) error {
+	limit := l.limit(at)
 	least := hi.least()
-	target := f.bound(limit)
-	target = max(least, target+target/f.params.nearBound)
-	for k := 1; k <= f.params.probes && x.time() > target; k++ {
-		y, err := f.fromNothing(f.grid.limit(at-k*d/4), x.time())
+	target := l.finder.bound(limit)
+	target = max(least, target+target/l.finder.params.nearBound)
+	for k := 1; k <= l.finder.params.probes && x.time() > target; k++ {
+		y, err := l.fromNothing(l.limit(at-k*d/4), x.time())
 		if err != nil {
 			return err
 		}
@@ -220,25 +227,16 @@ func (f *finder) probe(x *rung, at, d int, hi *rung) error {
 	return nil
 }
 
-// bound returns a step time that no plan within the limit can beat, as an evaluator would measure it; 0 if
-// there are no times.
-func (f *finder) bound(limit int64) int64 {
-	if !f.p.HasTimes {
-		return 0
-	}
-	return perIteration(f.p, f.bounder.bound(limit, f.params.turns(f.views[0].m.n)))
-}
-
 // fromNothing plans for a limit without seeds; see planViews.
-func (f *finder) fromNothing(limit, incumbent int64) (*rung, error) {
-	return f.planViews(limit, f.bound(limit), 0, incumbent, nil)
+func (l *ladder) fromNothing(limit, incumbent int64) (*rung, error) {
+	return l.planViews(limit, l.finder.bound(limit), 0, incumbent, nil)
 }
 
 // between plans for a limit, starting from the results for a smaller and a larger one. It takes no plan that
 // is faster than that of the larger one.
-func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
+func (l *ladder) between(limit int64, lo, hi *rung) (*rung, error) {
 	least := hi.least()
-	x, err := f.planViews(limit, max(least, f.bound(limit)), least, lo.time(), []*rung{lo, hi})
+	x, err := l.planViews(limit, max(least, l.finder.bound(limit)), least, lo.time(), []*rung{lo, hi})
 	if err != nil {
 		return nil, err
 	}
@@ -252,9 +250,9 @@ func (f *finder) between(limit int64, lo, hi *rung) (*rung, error) {
 
 // planViews plans for a limit with every view. It stops at a plan that takes no longer than target, takes
 // none that is faster than least, and spends little on plans that are slower than the incumbent.
-func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
-	x := &rung{seeds: make([]*candidate, len(f.views))}
-	for k, v := range f.views {
+func (l *ladder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
+	x := &rung{seeds: make([]*candidate, len(l.finder.views))}
+	for k, v := range l.finder.views {
 		var seeds []*candidate
 		for _, r := range from {
 			if r.seeds[k] != nil {
@@ -273,14 +271,51 @@ func (f *finder) planViews(limit, target, least, incumbent int64, from []*rung) 
 		}
 		x.seeds[k] = at
 		for _, y := range made {
-			if f.smallest == nil || y.pl.Footprint < f.smallest.pl.Footprint {
-				f.smallest = y
+			if l.finder.smallest == nil || y.pl.Footprint < l.finder.smallest.pl.Footprint {
+				l.finder.smallest = y
 			}
 		}
 		x.consider(made, limit, least)
 		incumbent = min(incumbent, x.time())
 	}
 	return x, nil
+}
+
+// descend looks for the smallest plan, below rung at, that takes no longer than time.
+func (l *ladder) descend(at int, time int64) error {
+	for at > 0 && l.finder.p.HasTimes {
+		low := l.below(at)
+		if low < 0 || l.finder.bound(l.limit(low)) > time {
+			break
+		}
+		x, err := l.rung(low)
+		if err != nil {
+			return err
+		}
+		if x.best == nil || x.best.time > time {
+			break
+		}
+		l.finder.note(x.best)
+		at = low
+	}
+	for low := max(l.below(at), 0); at-low > 1; {
+		middle := (low + at) / 2
+		if l.finder.bound(l.limit(middle)) > time {
+			low = middle
+			continue
+		}
+		x, err := l.rung(middle)
+		if err != nil {
+			return err
+		}
+		if x.best != nil && x.best.time <= time {
+			l.finder.note(x.best)
+			at = middle
+		} else {
+			low = middle
+		}
+	}
+	return nil
 }
 
 // consider takes the best of some plans that fit and are not faster than least, and remembers those on the

@@ -23,8 +23,8 @@ func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 		}
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		for range 4 {
-			at := rnd.IntN(f.grid.top)
-			x, err := f.rung(at)
+			at := rnd.IntN(f.ladder.top)
+			x, err := f.ladder.rung(at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -32,7 +32,7 @@ func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			y, err := g.rung(at)
+			y, err := g.ladder.rung(at)
 			if err != nil {
 				t.Fatal(err)
 			}

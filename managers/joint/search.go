@@ -313,7 +313,7 @@ func (v *view) energy(x *candidate, left float64) float64 {
 func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
 	s := v.schedule
 	promise := perIteration(v.finder.p, at.time)
-	if v.finder.request.Evaluator == nil || !v.finder.grid.probes || v.finder.off.search ||
+	if v.finder.request.Evaluator == nil || !v.finder.ladder.probes || v.finder.off.search ||
 		best.time-promise <= promise/v.finder.params.interference {
 		return best, nil
 	}

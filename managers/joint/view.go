@@ -85,7 +85,7 @@ func (v *view) planWithin(
 	var best *outcome // the best that fits
 	for round := range c.rounds {
 		if round > 0 {
-			at = v.repair(at, share/f.grid.mend)
+			at = v.repair(at, share/f.ladder.mend)
 		}
 		if incumbent < math.MaxInt64 && v.hopeless(at, incumbent) {
 			break
@@ -131,7 +131,7 @@ func (v *view) newCut(limit int64, seeds []*candidate) cut {
 	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
 	c := cut{
 		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
-		rounds: v.finder.grid.rounds,
+		rounds: v.finder.ladder.rounds,
 	}
 	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
 		c.margin, c.tolerance = c.seed, step
@@ -186,7 +186,7 @@ func (v *view) realize(limit, work, incumbent int64) (*outcome, error) {
 	}
 	best, err := v.measured(pl, v.packing(pl, limit, work))
 	estimate := perIteration(v.finder.p, v.schedule.queues.time)
-	if err != nil || !v.finder.grid.probes || best.pl.Footprint > limit || estimate > incumbent {
+	if err != nil || !v.finder.ladder.probes || best.pl.Footprint > limit || estimate > incumbent {
 		return best, err
 	}
 	return v.repack(best, limit, estimate)

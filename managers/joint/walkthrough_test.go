@@ -315,12 +315,12 @@ func (d *drawing) places(p *plan.Problem, pl *plan.Plan) {
 // rungs lists the results of the planned rungs; rungs with the same result share a line.
 func (d *drawing) rungs(f *finder) {
 	said := func(at int) string {
-		if x := f.rungs[at].best; x != nil {
+		if x := f.ladder.known[at].best; x != nil {
 			return fmt.Sprintf("%.1f ms in %d MiB", ms(x.time), x.pl.Footprint/mib)
 		}
 		return "nothing fits"
 	}
-	at := slices.Sorted(maps.Keys(f.rungs))
+	at := slices.Sorted(maps.Keys(f.ladder.known))
 	for from, to := 0, 0; from < len(at); from = to {
 		for to = from; to < len(at) && said(at[to]) == said(at[from]); to++ {
 		}
