@@ -112,8 +112,16 @@ type problem struct {
 	make      func(ctx context.Context) (*plan.Problem, error)
 }
 
+// contest plans with all managers at ten budgets of each problem.
+type contest struct {
+	*measurer
+	files    recordings
+	problems string   // only those whose name holds this
+	made     []*sweep // once a run, for several sections
+}
+
 // toSweep lists the problems.
-func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
+func (c *contest) toSweep(ctx context.Context) ([]problem, error) {
 	v100, err := preset("V100-SXM2-16GB")
 	if err != nil {
 		return nil, err
@@ -127,38 +135,38 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 		return nil, err
 	}
 	var all []problem
-	for _, c := range []struct {
+	for _, of := range []struct {
 		net   string
 		batch int
 		hw    plan.Hardware
 	}{{"AlexNet", 128, titan}, {"OverFeat", 128, titan}, {"GoogLeNet", 128, titan}, {"VGG-16", 64, titan},
 		{"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}} {
-		all = append(all, problem{fmt.Sprintf("%s (%d)", c.net, c.batch),
-			"memory-optimal algorithms, " + c.hw.Name,
-			func(context.Context) (*plan.Problem, error) { return lean(c.net, c.batch, c.hw) }})
+		all = append(all, problem{fmt.Sprintf("%s (%d)", of.net, of.batch),
+			"memory-optimal algorithms, " + of.hw.Name,
+			func(context.Context) (*plan.Problem, error) { return lean(of.net, of.batch, of.hw) }})
 	}
-	for _, c := range []struct {
+	for _, of := range []struct {
 		net   string
 		batch int
 	}{{"AlexNet", 128}, {"VGG-16", 64}} {
-		all = append(all, problem{fmt.Sprintf("%s (%d), as made", c.net, c.batch),
+		all = append(all, problem{fmt.Sprintf("%s (%d), as made", of.net, of.batch),
 			"choice of algorithms, " + titan.Name,
-			func(context.Context) (*plan.Problem, error) { return network(c.net, c.batch, titan) }})
+			func(context.Context) (*plan.Problem, error) { return network(of.net, of.batch, titan) }})
 	}
-	for _, c := range []struct {
+	for _, of := range []struct {
 		file, net string
 		batch     int
 	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128},
 		{"resnet101", "ResNet-101", 64}} {
-		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", c.net, c.batch),
+		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", of.net, of.batch),
 			"measured layer times, links of " + v100.Name,
 			func(ctx context.Context) (*plan.Problem, error) {
-				return b.files.pipedream(ctx, c.file, c.net, c.batch, v100)
+				return c.files.pipedream(ctx, of.file, of.net, of.batch, v100)
 			}})
 	}
 	all = append(all, problem{"AutoSwap's VGG recording (100)", "recorded accesses, AutoSwap's link",
 		func(ctx context.Context) (*plan.Problem, error) {
-			_, d, err := b.files.blockRecording(ctx)
+			_, d, err := c.files.blockRecording(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -177,20 +185,20 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(x problem) bool {
-		return b.problems != "" &&
-			!strings.Contains(x.name, b.problems)
+		return c.problems != "" &&
+			!strings.Contains(x.name, c.problems)
 	}), nil
 }
 
-// sweeps plans every problem with every manager at every budget, once a run. It also returns the problems
-// whose recordings are missing.
-func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
-	list, err := b.toSweep(ctx)
+// sweeps plans every problem with every manager at every budget. It also returns the problems whose
+// recordings are missing.
+func (c *contest) sweeps(ctx context.Context) ([]*sweep, []string, error) {
+	list, err := c.toSweep(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	var missing []string
-	first := b.grid == nil
+	first := c.made == nil
 	for _, x := range list {
 		if !first {
 			break
@@ -203,21 +211,21 @@ func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
 			return nil, nil, err
 		}
 		s := &sweep{name: x.name, set: x.set, p: p}
-		if err := b.sweep(ctx, s); err != nil {
+		if err := c.sweep(ctx, s); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", x.name, err)
 		}
-		b.grid = append(b.grid, s)
+		c.made = append(c.made, s)
 	}
 	for _, x := range list {
-		if !slices.ContainsFunc(b.grid, func(s *sweep) bool { return s.name == x.name }) {
+		if !slices.ContainsFunc(c.made, func(s *sweep) bool { return s.name == x.name }) {
 			missing = append(missing, x.name)
 		}
 	}
-	return b.grid, missing, nil
+	return c.made, missing, nil
 }
 
 // sweep fills s.
-func (b *bench) sweep(ctx context.Context, s *sweep) error {
+func (c *contest) sweep(ctx context.Context, s *sweep) error {
 	for _, m := range managers.All() {
 		i := m.Info()
 		if i.Name != portfolioName && !slices.Contains(unfinished, i.Name) &&
@@ -230,7 +238,7 @@ func (b *bench) sweep(ctx context.Context, s *sweep) error {
 	if byName(portfolioName) != nil {
 		s.names = append(s.names, portfolioName)
 	}
-	caching, err := b.measure(ctx, s.p, "caching", 0, 0, false)
+	caching, err := c.measure(ctx, s.p, "caching", 0, 0, false)
 	if err != nil {
 		return err
 	}
@@ -238,7 +246,7 @@ func (b *bench) sweep(ctx context.Context, s *sweep) error {
 	if s.step, err = keepAll(ctx, s.p); err != nil {
 		return err
 	}
-	low, err := s.least(ctx, b)
+	low, err := s.least(ctx, c.measurer)
 	if err != nil {
 		return err
 	}
@@ -249,23 +257,23 @@ func (b *bench) sweep(ctx context.Context, s *sweep) error {
 	for k := range int64(budgets) {
 		s.budgets = append(s.budgets, high-(high-low)*k/(budgets-1))
 	}
-	if s.got, err = b.plans(ctx, s, s.budgets, true); err != nil {
+	if s.got, err = c.plans(ctx, s, s.budgets, true); err != nil {
 		return err
 	}
-	b.tell("%s: joint wins %d of %d", s.name, s.won(jointName), budgets)
+	c.tell("%s: joint wins %d of %d", s.name, s.won(jointName), budgets)
 	return nil
 }
 
 // least returns the smallest footprint that any of the managers reaches. Of ours it asks for less than what
 // must reside: only then does it have optimizer state wait on the host for the sake of memory alone.
-func (s *sweep) least(ctx context.Context, b *bench) (int64, error) {
+func (s *sweep) least(ctx context.Context, with *measurer) (int64, error) {
 	footprints := make([]int64, s.ran)
 	err := each(ctx, s.ran, func(m int) error {
 		budget := floor(s.p)
 		if s.names[m] == jointName {
 			budget = plan.LeastResident(s.p)
 		}
-		f, err := b.measure(ctx, s.p, s.names[m], budget, 0, false)
+		f, err := with.measure(ctx, s.p, s.names[m], budget, 0, false)
 		if err != nil {
 			return err
 		}
@@ -290,14 +298,14 @@ func (s *sweep) won(name string) int {
 
 // plans plans with every manager at every budget; with equal, those that count candidates also with more
 // work. portfolio comes last and starts from the others' plans, which it would otherwise make again.
-func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
+func (c *contest) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
 	got := make([][]*figure, len(at))
 	for k := range got {
 		got[k] = make([]*figure, len(s.names))
 	}
 	if err := each(ctx, len(at)*s.ran, func(i int) (err error) {
 		k, m := i/s.ran, s.ran-1-i%s.ran // ours, which takes longest, first
-		got[k][m], err = b.measure(ctx, s.p, s.names[m], at[k], 0, false)
+		got[k][m], err = c.measure(ctx, s.p, s.names[m], at[k], 0, false)
 		return err
 	}); err != nil {
 		return nil, err
@@ -308,7 +316,7 @@ func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([]
 			if m < 0 || got[k][m].plan == nil {
 				return nil
 			}
-			f, err := b.measure(ctx, s.p, s.names[m], at[k], candidates(s.p), false)
+			f, err := c.measure(ctx, s.p, s.names[m], at[k], candidates(s.p), false)
 			if err == nil && f.fits && (!got[k][m].fits || faster(f, got[k][m])) {
 				got[k][m] = f
 			}
@@ -324,7 +332,7 @@ func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([]
 				seeds = append(seeds, recalled{f})
 			}
 		}
-		got[k][s.ran], err = b.measureManager(ctx, s.p, joint.New(seeds...), at[k], 0, false)
+		got[k][s.ran], err = c.measureManager(ctx, s.p, joint.New(seeds...), at[k], 0, false)
 		return err
 	})
 }

@@ -17,7 +17,7 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 		"on ImageNet at batch 64; we found no mention of the GPU. Ours: the preset of the " +
 		"V100-SXM2-16GB, memory-optimal algorithms, baseline PyTorch's caching allocator, emulated.")
 	p.heading(3, "Memory saved")
-	grid, _, err := b.sweeps(ctx)
+	grid, _, err := b.contest.sweeps(ctx)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ func (b *bench) home(ctx context.Context, p *page) error {
 		"PyTorch. Models, batch sizes, GPU, and the method's encoding, fitness and constants are not " +
 		"public. `home` is a particle swarm in its spirit, so the figures below compare our own " +
 		"implementations. They neither confirm nor refute the paper.")
-	grid, _, err := b.sweeps(ctx)
+	grid, _, err := b.contest.sweeps(ctx)
 	if err != nil {
 		return err
 	}

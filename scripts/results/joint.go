@@ -9,7 +9,7 @@ import (
 
 // joint compares our planner with all others.
 func (b *bench) joint(ctx context.Context, p *page) error {
-	grid, missing, err := b.sweeps(ctx)
+	grid, missing, err := b.contest.sweeps(ctx)
 	if err != nil {
 		return err
 	}

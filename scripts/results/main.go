@@ -33,7 +33,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // section is one part of the page.
@@ -84,8 +83,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{files: recordings{os.Getenv("GMEMTOP_TRACES")}, problems: *problems, times: *times,
-		journal: journal{progress: progress, began: time.Now()}}
+	b := newBench(recordings{os.Getenv("GMEMTOP_TRACES")}, *problems, progress)
+	b.times = *times
 	p := &page{}
 	if *join != "" {
 		b.joined = true

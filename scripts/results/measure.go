@@ -17,16 +17,26 @@ import (
 
 // bench is one run of the command.
 type bench struct {
-	journal
-	files    recordings
-	problems string
-	times    bool
-	joined   bool // the page is made of parts, which say themselves what they lack
+	measurer
+	files   recordings
+	contest contest
+	times   bool
+	joined  bool // the page is made of parts, which say themselves what they lack
 
-	grid []*sweep // made once, for several sections
 	// The largest ratios of home's largest batch to PyTorch's and Capuchin's, if they were measured.
 	overPyTorch, overCapuchin float64
 }
+
+// newBench returns a bench that sweeps only problems whose name holds a text.
+func newBench(files recordings, problems string, progress io.Writer) *bench {
+	b := &bench{files: files}
+	b.progress, b.began = progress, time.Now()
+	b.contest = contest{measurer: &b.measurer, files: files, problems: problems}
+	return b
+}
+
+// measurer plans with managers and simulates their plans.
+type measurer struct{ journal }
 
 // journal tells how far a run is, and keeps what failed.
 type journal struct {
@@ -117,23 +127,23 @@ const seed = 1
 const slow = 10 * time.Second
 
 // measure plans with one manager and simulates its plan.
-func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budget, work int64,
+func (m *measurer) measure(ctx context.Context, p *plan.Problem, name string, budget, work int64,
 	charts bool) (*figure, error) {
-	if m := byName(name); m != nil {
-		return b.measureManager(ctx, p, m, budget, work, charts)
+	if found := byName(name); found != nil {
+		return m.measureManager(ctx, p, found, budget, work, charts)
 	}
 	return &figure{manager: name, reason: "there is no such manager"}, nil
 }
 
 // measureManager is measure of a given manager.
-func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64,
+func (x *measurer) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64,
 	charts bool) (*figure, error) {
 	name := m.Info().Name
 	f := &figure{manager: name}
 	began := time.Now()
 	defer func() {
 		if took := time.Since(began); took > slow {
-			b.tell("%s took %.0f s on %s within %s", name, took.Seconds(), p.Name, mib(budget))
+			x.tell("%s took %.0f s on %s within %s", name, took.Seconds(), p.Name, mib(budget))
 		}
 	}()
 	c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Seed: seed, Work: work,
@@ -151,7 +161,7 @@ func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Mana
 	f.Result = c.Results[0]
 	f.reason, f.fits, f.plan = f.Result.Reason, f.Available && f.Fits, f.Plan
 	if strings.HasPrefix(f.reason, replay.Defect) || strings.HasPrefix(f.reason, "its plan is not valid") {
-		b.defect(fmt.Sprintf("%s on %s within %s: %s", name, p.Name, mib(budget), f.reason))
+		x.defect(fmt.Sprintf("%s on %s within %s: %s", name, p.Name, mib(budget), f.reason))
 	}
 	return f, nil
 }

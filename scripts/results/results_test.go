@@ -180,7 +180,7 @@ func TestTheLeastMemoryIsThatWithOptimizerStateAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &sweep{p: p, baseline: 1 << 40, names: []string{"smartpool", jointName}, ran: 2}
-	least, err := s.least(t.Context(), &bench{journal: journal{progress: io.Discard}})
+	least, err := s.least(t.Context(), &measurer{journal{progress: io.Discard}})
 	if err != nil {
 		t.Fatal(err)
 	}
