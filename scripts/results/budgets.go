@@ -257,7 +257,7 @@ func (c *contest) sweep(ctx context.Context, s *sweep) error {
 	for k := range int64(budgets) {
 		s.budgets = append(s.budgets, high-(high-low)*k/(budgets-1))
 	}
-	if s.got, err = c.plans(ctx, s, s.budgets, true); err != nil {
+	if s.got, err = c.plans(ctx, s, s.budgets); err != nil {
 		return err
 	}
 	c.tell("%s: joint wins %d of %d", s.name, s.won(jointName), budgets)
@@ -296,9 +296,10 @@ func (s *sweep) won(name string) int {
 	return n
 }
 
-// plans plans with every manager at every budget; with equal, those that count candidates also with more
-// work. portfolio comes last and starts from the others' plans, which it would otherwise make again.
-func (c *contest) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
+// plans plans with every manager at every budget, the largest first; with those that count candidates also
+// with more work. joint knows its plans for smaller budgets. portfolio comes last and starts from the others'
+// plans, which it would otherwise make again.
+func (c *contest) plans(ctx context.Context, s *sweep, at []int64) ([][]*figure, error) {
 	got := make([][]*figure, len(at))
 	for k := range got {
 		got[k] = make([]*figure, len(s.names))
@@ -310,20 +311,21 @@ func (c *contest) plans(ctx context.Context, s *sweep, at []int64, equal bool) (
 	}); err != nil {
 		return nil, err
 	}
-	if equal {
-		if err := each(ctx, len(at)*len(counted), func(i int) error {
-			k, m := i/len(counted), slices.Index(s.names, counted[i%len(counted)])
-			if m < 0 || got[k][m].plan == nil {
-				return nil
-			}
-			f, err := c.measure(ctx, s.p, s.names[m], at[k], candidates(s.p), false)
-			if err == nil && f.fits && (!got[k][m].fits || faster(f, got[k][m])) {
-				got[k][m] = f
-			}
-			return err
-		}); err != nil {
-			return nil, err
+	if err := each(ctx, len(at)*len(counted), func(i int) error {
+		k, m := i/len(counted), slices.Index(s.names, counted[i%len(counted)])
+		if m < 0 || got[k][m].plan == nil {
+			return nil
 		}
+		f, err := c.measure(ctx, s.p, s.names[m], at[k], candidates(s.p), false)
+		if err == nil && f.fits && (!got[k][m].fits || faster(f, got[k][m])) {
+			got[k][m] = f
+		}
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	if err := c.knowing(ctx, s, at, got); err != nil {
+		return nil, err
 	}
 	return got, each(ctx, len(at)*(len(s.names)-s.ran), func(k int) (err error) {
 		var seeds []plan.Manager
@@ -335,6 +337,38 @@ func (c *contest) plans(ctx context.Context, s *sweep, at []int64, equal bool) (
 		got[k][s.ran], err = c.measureManager(ctx, s.p, joint.New(seeds...), at[k], 0, false)
 		return err
 	})
+}
+
+// knowing has joint choose again at each budget between its plan and that for the next smaller one. The plan
+// is the same as if it had been told before, but it need not wait for the other one.
+func (c *contest) knowing(ctx context.Context, s *sweep, at []int64, got [][]*figure) (err error) {
+	m := slices.Index(s.names, jointName)
+	if m < 0 {
+		return nil
+	}
+	for k := len(at) - 2; k >= 0; k-- {
+		smaller, f := got[k+1][m], got[k][m]
+		if f.plan == nil || !smaller.fits || f.fits && !faster(smaller, f) {
+			continue
+		}
+		told := aware{managers.Knowing(recalled{f}), smaller.plan}
+		if got[k][m], err = c.measureManager(ctx, s.p, told, at[k], 0, false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// aware is a manager that is told of a plan made before.
+type aware struct {
+	plan.Manager
+	known *plan.Plan
+}
+
+// Plan implements plan.Manager.
+func (a aware) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	r.Known = []*plan.Plan{a.known}
+	return a.Manager.Plan(ctx, p, r)
 }
 
 // recalled is a manager that returns a plan made before.

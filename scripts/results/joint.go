@@ -22,7 +22,8 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		"default work; %s, whose searches count "+
 		"measured candidates, also plan with ten times home's default, which takes about as long as "+
 		"joint's search, and the better result counts (autoswap's surrogate grows with the cube of its "+
-		"candidates, so it keeps its published twenty). *Bound* is joint's own proof: no plan within the "+
+		"candidates, so it keeps its published twenty). At each budget joint knows its plan for the next "+
+		"smaller one, as on the screen. *Bound* is joint's own proof: no plan within the "+
 		"budget has a shorter step.",
 		some(unfinished), some(elsewhere), some(counted))
 	if len(missing) > 0 {

@@ -189,6 +189,41 @@ func TestTheLeastMemoryIsThatWithOptimizerStateAway(t *testing.T) {
 	}
 }
 
+// joint's plan for less memory counts at a larger budget where the one for that budget is slower.
+func TestJointKnowsItsPlansForLessMemory(t *testing.T) {
+	hw, err := preset("titan-x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := lean("AlexNet", 128, hw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newBench(recordings{}, "", io.Discard).contest
+	figured := func(manager string, budget int64) *figure {
+		t.Helper()
+		f, err := c.measure(t.Context(), p, manager, budget, 0, false)
+		if err != nil || f.plan == nil {
+			t.Fatal(f.reason, err)
+		}
+		f.fits = true
+		return f
+	}
+	quick, slow := figured("exact", 0), figured("vdnn-all", 0)
+	if !faster(quick, slow) {
+		t.Fatal("nothing takes longer than keeping everything")
+	}
+	peak := max(quick.plan.Footprint, slow.plan.Footprint)
+	s := &sweep{p: p, names: []string{jointName}}
+	got := [][]*figure{{slow}, {quick}, {slow}}
+	if err := c.knowing(t.Context(), s, []int64{peak + 2, peak + 1, peak}, got); err != nil {
+		t.Fatal(err)
+	}
+	if got[0][0].step() != quick.step() || got[1][0] != quick || got[2][0] != slow {
+		t.Errorf("steps of %d, %d and %d ns", got[0][0].step(), got[1][0].step(), got[2][0].step())
+	}
+}
+
 func TestAverageUsageIsWeightedByTime(t *testing.T) {
 	m := plan.Measurement{Makespan: 10, Usage: []plan.Sample{{Time: 0, Bytes: 100}, {Time: 4, Bytes: 200},
 		{Time: 9, Bytes: 0}}}
