@@ -97,6 +97,16 @@ type need struct {
 	at     plan.OpID
 }
 
+// forget removes the reruns of the last schedule.
+func (c *chains) forget() {
+	for k := range c.reruns {
+		at := c.reruns[k].at
+		c.memory.rerunPeak[at], c.rerunTime[at] = 0, 0
+	}
+	c.reruns, c.ops, c.loads, c.visited = c.reruns[:0], c.ops[:0], c.loads[:0], 0
+	c.round++
+}
+
 // place places a rerun before every op that needs a dropped value that is not back yet, in order of time.
 func (c *chains) place() {
 	m := c.m
@@ -125,6 +135,9 @@ func (c *chains) placeByDue() {
 		if c.absences.how[g] == recompute {
 			c.dropped = append(c.dropped, g)
 		}
+	}
+	if len(c.dropped) == 0 {
+		return
 	}
 	c.lists.sort(c.dropped, func(g int32) plan.OpID { return c.absences.due[g] })
 	for i := range c.lists.first {

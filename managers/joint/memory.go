@@ -68,10 +68,11 @@ func (mem *memory) openBlocks() {
 		slices.Grow(mem.added[:0], blocks)[:blocks]
 	clear(mem.added)
 	for b := range mem.room {
-		mem.room[b] = math.MaxInt64
-	}
-	for i := range mem.m.n {
-		mem.noteRoom(plan.OpID(i))
+		room := int64(math.MaxInt64)
+		for i := b << blockShift; i < min((b+1)<<blockShift, mem.m.n); i++ {
+			room = min(room, mem.limit[i]-max(mem.load[i], mem.rerunPeak[i]))
+		}
+		mem.room[b] = room
 	}
 }
 

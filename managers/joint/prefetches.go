@@ -66,12 +66,12 @@ func (ps *prefetches) place() {
 	ps.merge()
 	ps.memory.openBlocks()
 	ps.groups = ps.groups[:0]
-	next := ps.queues.clock[m.n]
+	next := ps.queues.nominal.clock[m.n]
 	for k := len(ps.copies) - 1; k >= 0; k-- {
 		y := &ps.copies[k]
-		at := ps.queues.start[y.due]
+		at := ps.queues.nominal.start[y.due]
 		if ps.chains.rerunTime[y.due] > 0 {
-			at = ps.queues.clock[y.due]
+			at = ps.queues.nominal.clock[y.due]
 		}
 		time, size := m.gaps[y.gap].prefetchTime, m.gaps[y.gap].size
 		last := min(at, next) - time - int64(ps.setting.lead*float64(time))
@@ -90,7 +90,7 @@ func (ps *prefetches) place() {
 		}
 		f = ps.earlier(y, f, last)
 		ps.groups = append(ps.groups, group{at: f, to: k + 1, size: size})
-		next = max(last, ps.queues.clock[f])
+		next = max(last, ps.queues.nominal.clock[f])
 	}
 	ps.issueAll()
 	ps.memory.closeBlocks()
@@ -103,7 +103,7 @@ func (ps *prefetches) issueAll() {
 	for n := len(ps.groups) - 1; n >= 0; n-- {
 		for g := &ps.groups[n]; k < g.to; k++ {
 			y, at := &ps.copies[k], g.at
-			if ps.setting.hasten && ps.queues.clock[at] > y.wanted {
+			if ps.setting.hasten && ps.queues.nominal.clock[at] > y.wanted {
 				y.from = max(y.from, before)
 				at = ps.earlier(y, at, y.wanted)
 			}
@@ -177,10 +177,10 @@ type group struct {
 // allows.
 func (ps *prefetches) earlier(c *copyBack, f plan.OpID, last int64) plan.OpID {
 	x := &ps.m.gaps[c.gap]
-	for f > c.from && ps.queues.clock[f] > last {
+	for f > c.from && ps.queues.nominal.clock[f] > last {
 		b := (f - 1) >> blockShift
 		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= c.from &&
-			ps.queues.clock[start+1] > last &&
+			ps.queues.nominal.clock[start+1] > last &&
 			ps.memory.room[b]-ps.memory.added[b] >= x.size {
 			ps.memory.added[b] += x.size
 			f = start

@@ -18,7 +18,7 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 	oneByOne := func(s *schedule) []plan.OpID {
 		earlier := func(y *copyBack, f plan.OpID, last int64) plan.OpID {
 			size, mem := s.m.gaps[y.gap].size, &s.memory
-			for f > y.from && s.queues.clock[f] > last && mem.load[f-1]+size <= mem.limit[f-1] &&
+			for f > y.from && s.queues.nominal.clock[f] > last && mem.load[f-1]+size <= mem.limit[f-1] &&
 				(mem.rerunPeak[f-1] == 0 || mem.rerunPeak[f-1]+size <= mem.limit[f-1]) {
 				f--
 				s.memory.holdThroughout(size, f, f+1)
@@ -27,13 +27,13 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 		}
 		copies := s.prefetches.copies
 		fetch := make([]plan.OpID, len(copies))
-		next := s.queues.clock[s.m.n]
+		next := s.queues.nominal.clock[s.m.n]
 		for k := len(copies) - 1; k >= 0; k-- {
 			y := &copies[k]
 			x := &s.m.gaps[y.gap]
-			at := s.queues.start[y.due]
+			at := s.queues.nominal.start[y.due]
 			if s.chains.rerunTime[y.due] > 0 {
-				at = s.queues.clock[y.due]
+				at = s.queues.nominal.clock[y.due]
 			}
 			last := min(at, next) - x.prefetchTime - int64(s.setting.lead*float64(x.prefetchTime))
 			fetch[k] = earlier(y, y.due, last)
@@ -42,7 +42,7 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 				fetch[j] = fetch[k]
 			}
 			fetch[k] = earlier(y, fetch[k], last)
-			next = max(last, s.queues.clock[fetch[k]])
+			next = max(last, s.queues.nominal.clock[fetch[k]])
 		}
 		return fetch
 	}
@@ -81,10 +81,9 @@ func TestCopiesBackLieWhereGoingOneByOnePutsThem(t *testing.T) {
 		}
 		s.run() // up to here the two do the same; it also leaves the copies in their order
 		s.absent()
-		s.chains.reruns, s.chains.ops = s.chains.reruns[:0], s.chains.ops[:0]
-		s.chains.loads, s.chains.round = s.chains.loads[:0], s.chains.round+1
+		s.chains.forget()
 		s.chains.place()
-		s.queues.nominal()
+		s.queues.nominal.run(&s.queues)
 		load, spare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)
 		s.prefetches.place()
 		gotLoad, gotSpare := slices.Clone(s.memory.load), slices.Clone(s.memory.rerunPeak)

@@ -11,7 +11,8 @@ import (
 // The problem: the step time of thousands of candidates, without assembling, placing and simulating each.
 //
 // The approach: three walks. nominal lets compute run as if it never waited for a copy, which gives the times
-// at which copies back must be done (prefetches.go). overlapped then issues copies out after the op that
+// at which copies back must be done (prefetches.go). They stay the same as long as nothing is rerun.
+// overlapped then issues copies out after the op that
 // wrote, and copies back at their positions; it releases memory when a copy out is done, waits for one where
 // the limit needs its memory, and lets ops wait for what they read. inline does the same where there are no
 // engines and copies run on the first stream.
@@ -29,7 +30,7 @@ type queues struct {
 	chains     *chains
 	prefetches *prefetches
 
-	clock      []int64 // when all ops before each position are done
+	nominal    nominal
 	start, end []int64 // of each op
 	evicted    []int64 // when each swap's copy out is done
 	prefetched []int64
@@ -44,29 +45,47 @@ type queues struct {
 	pending    []int32 // copies out whose memory is not released yet
 }
 
-// nominal computes when compute reaches each position if it never waits for a copy.
-func (qs *queues) nominal() {
+// nominal is when compute reaches each position if it never waits for a copy.
+type nominal struct {
+	clock []int64 // when all ops before it are done
+	start []int64 // when its op starts; with several streams those of the queues, until they are walked
+	ways  int     // how often variants had been changed
+	bare  bool    // there are no reruns
+}
+
+// run computes the nominal times.
+func (x *nominal) run(qs *queues) {
 	m := qs.m
-	if m.k == 1 {
-		var t int64
-		for i := range m.n {
-			qs.clock[i] = t
-			t = max(t+qs.chains.rerunTime[i], m.issue[i])
-			qs.start[i] = t
-			t += qs.setting.dur[i]
-			qs.end[i] = t
-		}
-		qs.clock[m.n] = t
+	if m.k > 1 {
+		x.runStreams(qs)
 		return
 	}
+	bare := len(qs.chains.reruns) == 0
+	if bare && x.bare && x.ways == qs.setting.ways {
+		return
+	}
+	x.bare, x.ways = bare, qs.setting.ways
+	var t int64
+	for i, dur := range qs.setting.dur {
+		x.clock[i] = t
+		t = max(t+qs.chains.rerunTime[i], m.issue[i])
+		x.start[i] = t
+		t += dur
+	}
+	x.clock[m.n] = t
+}
+
+// runStreams is run with several streams.
+func (x *nominal) runStreams(qs *queues) {
+	x.start = qs.start
 	clear(qs.ready)
 	var all int64
-	for i := range m.n {
-		qs.clock[i] = all
+	for i := range qs.m.n {
+		x.clock[i] = all
 		qs.begin(i)
 		all = max(all, qs.end[i])
 	}
-	qs.clock[m.n] = all
+	x.clock[qs.m.n] = all
 }
 
 // begin sets the times of op i on its stream.
@@ -93,7 +112,6 @@ func (qs *queues) overlapped() {
 	qs.loaded = slices.Grow(qs.loaded[:0], len(qs.chains.loads))[:len(qs.chains.loads)]
 	w := walk{queues: qs}
 	for i := range qs.m.n {
-		qs.clock[i] = w.now
 		w.at, w.until, w.opUntil = plan.OpID(i), 0, 0
 		w.reruns = qs.chains.rerunTime[i] > 0
 		if w.given < len(w.pending) { // most ops have nothing to do with copies
@@ -111,7 +129,6 @@ func (qs *queues) overlapped() {
 		}
 		w.evict()
 	}
-	qs.clock[qs.m.n] = w.now
 	qs.time = max(w.now, w.inFree, w.outFree)
 }
 
@@ -324,7 +341,7 @@ func (qs *queues) inline() {
 	next, rerun := 0, 0 // copies back are in order of fetch, reruns in order of time
 	var all int64
 	for i := range m.n {
-		qs.clock[i], qs.wait[i] = all, 0
+		qs.wait[i] = 0
 		q := m.p.Ops[i].Stream
 		for ; rerun < len(qs.chains.reruns) && qs.chains.reruns[rerun].at <= plan.OpID(i); rerun++ {
 			r := &qs.chains.reruns[rerun]
@@ -347,7 +364,7 @@ func (qs *queues) inline() {
 		}
 		all = max(all, qs.end[i], qs.ready[0])
 	}
-	qs.clock[m.n], qs.time = all, all
+	qs.time = all
 	if len(qs.chains.reruns) > 0 {
 		qs.time += m.saving + m.noting
 	} else if len(qs.prefetches.order) > 0 {

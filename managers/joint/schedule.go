@@ -44,6 +44,8 @@ type setting struct {
 	way    []uint8  // the variant of each op
 	dur    []int64  // the time of each op with its variant
 	work   []int64
+	load   []int64 // bytes alive during each op with its variant when everything is kept
+	ways   int     // how often a variant was changed
 	lead   float64 // copies back begin this share of their own time earlier than they must
 	hasten bool    // where memory lets only some copies back begin in time, the first needed do
 	timing *timing // nil if values leave at once, return when needed, and chains retain what memory allows
@@ -55,6 +57,7 @@ func newSchedule(m *model) *schedule {
 	s.setting = setting{
 		m: m, choice: make([]choice, g),
 		way: slices.Clone(m.fast), dur: slices.Clone(m.dur), work: slices.Clone(m.work),
+		load: slices.Clone(m.load),
 	}
 	s.absences = absences{
 		m: m, how: make([]choice, g), release: make([]plan.OpID, g), fetch: make([]plan.OpID, g),
@@ -79,7 +82,8 @@ func newSchedule(m *model) *schedule {
 	s.queues = queues{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,
 		prefetches: &s.prefetches,
-		clock:      make([]int64, n+1), start: make([]int64, n+1), end: make([]int64, n+1),
+		nominal:    nominal{clock: make([]int64, n+1), start: make([]int64, n+1), ways: -1},
+		start:      make([]int64, n+1), end: make([]int64, n+1),
 		evicted: make([]int64, g), prefetched: make([]int64, g),
 		wait: make([]int64, n+1), ready: make([]int64, m.k),
 		evictions: newLists(n, g), leaving: newLists(n, g),
@@ -89,12 +93,12 @@ func newSchedule(m *model) *schedule {
 
 // run computes the schedule for the current choices, limits and variants.
 func (s *schedule) run() {
-	s.over, s.chains.visited, s.chains.reruns, s.chains.ops = 0, 0, s.chains.reruns[:0], s.chains.ops[:0]
-	s.chains.loads, s.chains.round = s.chains.loads[:0], s.chains.round+1
+	s.over = 0
+	s.chains.forget()
 	s.steps += int64(s.m.n + len(s.m.gaps))
 	s.absent()
 	s.chains.place()
-	s.queues.nominal()
+	s.queues.nominal.run(&s.queues)
 	s.prefetches.place()
 	if s.m.inline {
 		s.queues.inline()
@@ -132,10 +136,9 @@ func (s *schedule) absent() {
 	var sum int64
 	for i := range m.n {
 		sum += delta[i]
-		s.memory.load[i] = m.load[i] + sum + s.setting.work[i] - m.work[i]
-		s.memory.rerunPeak[i], s.chains.rerunTime[i] = 0, 0
+		s.memory.load[i] = s.setting.load[i] + sum
 	}
-	s.memory.load[m.n], s.memory.rerunPeak[m.n], s.chains.rerunTime[m.n] = 0, 0, 0
+	s.memory.load[m.n] = 0
 }
 
 // excess sums what exceeds the limits, including the limit of pinned host memory.
@@ -227,6 +230,11 @@ func (s *schedule) absence(g int32, how plan.How, why string) plan.Absence {
 
 // setWay sets the variant of op i.
 func (set *setting) setWay(i int, way uint8) {
+	if set.way[i] == way {
+		return
+	}
 	set.way[i] = way
 	set.dur[i], set.work[i] = set.m.variantCost(i, int(way))
+	set.load[i] = set.m.load[i] + set.work[i] - set.m.work[i]
+	set.ways++
 }

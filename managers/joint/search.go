@@ -85,8 +85,8 @@ func (v *view) estimate() candidate {
 	for _, l := range s.chains.loads {
 		x.cost += v.m.gaps[l.gap].prefetchTime
 	}
-	for i := range s.chains.rerunTime {
-		x.cost += s.chains.rerunTime[i]
+	for k := range s.chains.reruns {
+		x.cost += s.chains.rerunTime[s.chains.reruns[k].at]
 	}
 	return x
 }
