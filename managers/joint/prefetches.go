@@ -1,9 +1,6 @@
 package joint
 
 import (
-	"cmp"
-	"slices"
-
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
@@ -34,6 +31,7 @@ type prefetches struct {
 	chains   *chains
 	queues   *queues
 	order    []int32 // the swaps, in the order in which they return
+	others   []int32 // those that return when their op needs them
 	copies   []copyBack
 	groups   []group // of the copies back placed so far, the last to be issued first
 	lists    lists
@@ -43,20 +41,21 @@ type prefetches struct {
 // memory is short.
 func (ps *prefetches) place() {
 	m := ps.m
-	ps.order = ps.order[:0]
-	pulled := false
+	ps.order, ps.others = ps.order[:0], ps.others[:0]
 	for _, g := range m.byBefore {
-		if ps.absences.how[g] == swap {
+		switch {
+		case ps.absences.how[g] != swap:
+		case ps.absences.due[g] < m.gaps[g].before:
 			ps.order = append(ps.order, g)
-			pulled = pulled || ps.absences.due[g] != m.gaps[g].before
+		default:
+			ps.others = append(ps.others, g)
 		}
 	}
+	pulled := len(ps.order) > 0
+	ps.order = append(ps.order, ps.others...)
 	if pulled {
 		// of those due at one position, those that a chain reads come first, because the chain runs before
 		// the op
-		slices.SortStableFunc(ps.order, func(a, b int32) int {
-			return cmp.Compare(ps.late(a), ps.late(b))
-		})
 		ps.lists.sort(ps.order, func(g int32) plan.OpID { return ps.absences.due[g] })
 		ps.lists.all(ps.order)
 	}
@@ -154,14 +153,6 @@ func (ps *prefetches) issue(c *copyBack, at plan.OpID) {
 	}
 	ps.chains.loads[c.load].fetch = at
 	ps.absences.evictBy[c.gap] = min(ps.absences.evictBy[c.gap], at)
-}
-
-// late is 0 for a gap whose value is due before its op needs it, and 1 for others.
-func (ps *prefetches) late(g int32) int {
-	if ps.absences.due[g] < ps.m.gaps[g].before {
-		return 0
-	}
-	return 1
 }
 
 // group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once

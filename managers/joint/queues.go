@@ -111,7 +111,12 @@ func (qs *queues) overlapped() {
 	qs.pending, qs.stall = qs.pending[:0], 0
 	qs.loaded = slices.Grow(qs.loaded[:0], len(qs.chains.loads))[:len(qs.chains.loads)]
 	w := walk{queues: qs}
-	for i := range qs.m.n {
+	for i := 0; i < qs.m.n; i++ {
+		if qs.m.k == 1 {
+			if i = w.quiet(i); i == qs.m.n {
+				break
+			}
+		}
 		w.at, w.until, w.opUntil = plan.OpID(i), 0, 0
 		w.reruns = qs.chains.rerunTime[i] > 0
 		if w.given < len(w.pending) { // most ops have nothing to do with copies
@@ -171,6 +176,51 @@ type walk struct {
 // apart reports whether a rerun before the current op can start without waiting for all that the op waits
 // for. With several streams that is not known.
 func (w *walk) apart() bool { return w.reruns && w.m.k == 1 }
+
+// quiet runs the ops on the only stream from position i on, up to the next position at which a value returns
+// or a rerun comes first, and returns that. Most ops of a long iteration run here.
+func (w *walk) quiet(i int) int {
+	m, stop := w.m, w.next(i)
+	for ; i < stop; i++ {
+		t := w.now
+		if w.given < len(w.pending) {
+			w.at, w.until, w.reruns = plan.OpID(i), 0, false
+			w.giveBack()
+			t = max(t, w.until)
+		}
+		w.wait[i] = t - w.now
+		w.stall += w.wait[i]
+		t = max(t, m.issue[i])
+		w.start[i], w.now = t, t+w.setting.dur[i]
+		w.end[i] = w.now
+		if w.evictions.first[i] >= 0 || len(w.late) > 0 {
+			w.at = plan.OpID(i)
+			w.evict()
+		}
+	}
+	return i
+}
+
+// next returns the first position from i on at which a copy back is issued or due, or a rerun comes first.
+func (w *walk) next(i int) int {
+	stop := plan.OpID(w.m.n)
+	for w.rerun < len(w.chains.reruns) && w.chains.reruns[w.rerun].at < plan.OpID(i) {
+		w.rerun++
+	}
+	if w.rerun < len(w.chains.reruns) {
+		stop = min(stop, w.chains.reruns[w.rerun].at)
+	}
+	if order := w.prefetches.order; w.due < len(order) {
+		stop = min(stop, w.absences.due[order[w.due]])
+		if w.issued < len(order) {
+			stop = min(stop, w.absences.fetch[order[w.issued]])
+		}
+	}
+	if loads := w.chains.loads; w.loads < len(loads) {
+		stop = min(stop, loads[w.loads].fetch)
+	}
+	return max(int(stop), i)
+}
 
 // giveBack releases the memory of copies out that are done, and of those that must be waited for because the
 // memory is needed.
