@@ -76,16 +76,6 @@ func (mem *memory) openBlocks() {
 	}
 }
 
-// noteRoom lowers the known room of a block to that of position i, ignoring what was added to the whole
-// block.
-func (mem *memory) noteRoom(i plan.OpID) {
-	b := i >> blockShift
-	mem.room[b] = min(mem.room[b], mem.limit[i]-mem.load[i])
-	if mem.rerunPeak[i] > 0 {
-		mem.room[b] = min(mem.room[b], mem.limit[i]-mem.rerunPeak[i])
-	}
-}
-
 // closeBlocks applies what was added to whole blocks.
 func (mem *memory) closeBlocks() {
 	for b, size := range mem.added {

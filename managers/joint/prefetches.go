@@ -167,24 +167,26 @@ type group struct {
 // earlier moves a copy back from position f towards the last moment at which it can begin, as far as memory
 // allows.
 func (ps *prefetches) earlier(c *copyBack, f plan.OpID, last int64) plan.OpID {
-	x := &ps.m.gaps[c.gap]
-	for f > c.from && ps.queues.nominal.clock[f] > last {
-		b := (f - 1) >> blockShift
-		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= c.from &&
-			ps.queues.nominal.clock[start+1] > last &&
-			ps.memory.room[b]-ps.memory.added[b] >= x.size {
-			ps.memory.added[b] += x.size
+	size, clock, mem := ps.m.gaps[c.gap].size, ps.queues.nominal.clock, ps.memory
+	for f > c.from && clock[f] > last {
+		at := f - 1
+		b := at >> blockShift
+		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= c.from && clock[start+1] > last &&
+			mem.room[b]-mem.added[b] >= size {
+			mem.added[b] += size
 			f = start
 			continue
 		}
-		if load := ps.memory.load[f-1] + ps.memory.added[b]; load+x.size > ps.memory.limit[f-1] ||
-			ps.memory.rerunPeak[f-1] > 0 &&
-				ps.memory.rerunPeak[f-1]+ps.memory.added[b]+x.size > ps.memory.limit[f-1] {
+		room := mem.limit[at] - max(mem.load[at], mem.rerunPeak[at]) - size
+		if room < mem.added[b] {
 			break
 		}
-		f--
-		ps.memory.holdThroughout(x.size, f, f+1)
-		ps.memory.noteRoom(f)
+		mem.load[at] += size
+		if mem.rerunPeak[at] > 0 {
+			mem.rerunPeak[at] += size
+		}
+		mem.room[b] = min(mem.room[b], room)
+		f = at
 	}
 	return f
 }
