@@ -7,12 +7,18 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Plans are what managers planned for one problem so far, whatever the budget. Its zero value is ready to
-// use, from several goroutines.
+// Plans are what our own managers planned for one problem so far, whatever the budget: others do not look at
+// what is known. Its zero value is ready to use, from several goroutines.
 type Plans struct {
 	mu sync.Mutex
 	of *plan.Problem
-	by map[string][]Result
+	by map[string][]known
+}
+
+// known is a plan and what it takes.
+type known struct {
+	*plan.Plan
+	footprint, step int64
 }
 
 // mostKnown bounds the plans that are kept of a manager, since each takes up to a few megabytes.
@@ -24,7 +30,7 @@ func (k *Plans) Known(p *plan.Problem) func(manager string) []*plan.Plan {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.of != p {
-		k.of, k.by = p, map[string][]Result{}
+		k.of, k.by = p, map[string][]known{}
 	}
 	return func(manager string) []*plan.Plan {
 		k.mu.Lock()
@@ -33,8 +39,8 @@ func (k *Plans) Known(p *plan.Problem) func(manager string) []*plan.Plan {
 			return nil
 		}
 		var all []*plan.Plan
-		for i := range k.by[manager] {
-			all = append(all, k.by[manager][i].Plan)
+		for _, x := range k.by[manager] {
+			all = append(all, x.Plan)
 		}
 		return all
 	}
@@ -50,18 +56,19 @@ func (k *Plans) Add(p *plan.Problem, results []Result) {
 	}
 	for i := range results {
 		r := &results[i]
-		all := k.by[r.Info.Name]
-		if !r.Available || slices.ContainsFunc(all, func(x Result) bool { return beats(&x, r) }) {
+		if !r.Available || !r.Info.Ours {
 			continue
 		}
-		all = slices.DeleteFunc(all, func(x Result) bool { return beats(r, &x) })
-		all = append(all, *r)
+		all, x := k.by[r.Info.Name], known{r.Plan, r.Measurement.Footprint, r.Measurement.StepTime}
+		if slices.ContainsFunc(all, func(y known) bool { return y.beats(&x) }) {
+			continue
+		}
+		all = append(slices.DeleteFunc(all, func(y known) bool { return x.beats(&y) }), x)
 		k.by[r.Info.Name] = all[max(len(all)-mostKnown, 0):]
 	}
 }
 
-// beats reports whether a is as good as b in time and memory, for the same executor.
-func beats(a, b *Result) bool {
-	return a.Executor == b.Executor && a.Measurement.StepTime <= b.Measurement.StepTime &&
-		a.Measurement.Footprint <= b.Measurement.Footprint
+// beats reports whether a plan is as good as another in time and memory, for the same executor.
+func (x *known) beats(y *known) bool {
+	return x.Executor == y.Executor && x.step <= y.step && x.footprint <= y.footprint
 }

@@ -14,15 +14,16 @@ import (
 func TestOnlyPlansThatNoOtherBeatsAreKnown(t *testing.T) {
 	p := plantest.Chain(2, 1<<20, 1000)
 	result := func(manager string, footprint, step int64, e plan.Executor) replay.Result {
-		return replay.Result{Info: plan.Info{Name: manager}, Available: true, Executor: e,
-			Plan:        &plan.Plan{Footprint: footprint},
+		return replay.Result{Info: plan.Info{Name: manager, Ours: true}, Available: true,
+			Plan:        &plan.Plan{Footprint: footprint, Executor: e},
 			Measurement: plan.Measurement{Footprint: footprint, StepTime: step}}
 	}
 	var k replay.Plans
 	known := k.Known(p)
 	k.Add(p, []replay.Result{result("a", 10, 5, plan.Ideal), result("a", 20, 5, plan.Ideal),
 		result("a", 20, 4, plan.Ideal), result("b", 9, 9, plan.Ideal), result("a", 10, 5, plan.TorchEager),
-		{Info: plan.Info{Name: "a"}, Reason: "it made none"}})
+		{Info: plan.Info{Name: "a", Ours: true}, Reason: "it made none"},
+		{Info: plan.Info{Name: "c"}, Available: true, Plan: &plan.Plan{}}}) // of a manager that is not ours
 	k.Add(p, []replay.Result{result("a", 10, 4, plan.Ideal)})
 	if got := known("a"); len(got) != 2 || len(known("b")) != 1 || len(known("c")) != 0 {
 		t.Errorf("%d plans of a, %d of b, %d of c", len(got), len(known("b")), len(known("c")))
@@ -57,7 +58,7 @@ func TestAManagerIsToldWhatItPlannedBefore(t *testing.T) {
 // asked notes how many plans it is told of.
 type asked struct{ known []int }
 
-func (*asked) Info() plan.Info { return plan.Info{Name: "asked", Needs: traces.Lifetimes} }
+func (*asked) Info() plan.Info { return plan.Info{Name: "asked", Ours: true, Needs: traces.Lifetimes} }
 
 func (m *asked) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	m.known = append(m.known, len(r.Known))
