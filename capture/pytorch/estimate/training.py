@@ -43,12 +43,24 @@ class Taken(object):
 
     def told(self, truth):
         """A truth value; after OFTEN times on the same line in a step, the opposite, since the line must be a
-        loop that waits for it."""
+        loop that waits for it. What torch.distributions asks is whether the numbers that it got are valid:
+        they are."""
+        if self.asked_in("distributions"):
+            return True
         if self.telling[0] != self.trained():
             self.telling = self.trained(), {}
         lines, line = self.telling[1], self.line()
         lines[line] = lines.get(line, 0) + 1
         return truth if lines[line] <= OFTEN else not truth
+
+    def asked_in(self, package):
+        """Whether code in a package of torch asks, rather than the script or a library."""
+        frame, within = sys._getframe(1), self.inside + package + os.sep
+        while frame is not None and frame.f_code.co_filename.startswith((self.inside, "gmemtop")):
+            if frame.f_code.co_filename.startswith(within):
+                return True
+            frame = frame.f_back
+        return False
 
     def line(self, frame=None):
         """The line being run, in the script or a library outside torch."""

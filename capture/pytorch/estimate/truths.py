@@ -46,6 +46,8 @@ _OF_ONE = {
     "bitwise_not": operator.not_,
     "any": bool,
     "all": bool,
+    "_is_any_true": bool,
+    "_is_all_true": bool,
     "isnan": math.isnan,
     "isinf": math.isinf,
     "isfinite": math.isfinite,

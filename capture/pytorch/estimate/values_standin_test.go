@@ -194,3 +194,35 @@ for i in range(9):
 		t.Errorf("expected %q under both allocators:\n%s\nwith fake tensors:\n%s", want, said, modelled)
 	}
 }
+
+// Distributions check the numbers that they are made of and those drawn from them, also by arithmetic that is
+// not followed: made-up numbers are valid.
+func TestQuickDistributionsFindMadeUpNumbersValid(t *testing.T) {
+	following(t)
+	const script = `
+import torch, torch.nn as nn
+from torch import distributions as d
+net = nn.Linear(8, 6).cuda()
+optimizer = torch.optim.Adam(net.parameters())
+for i in range(9):
+    x = net(torch.ones(4, 8, device="cuda"))
+    drawn = d.Categorical(logits=x)
+    action = drawn.sample()
+    chosen = drawn.log_prob(action) + d.Categorical(probs=x.softmax(-1)).entropy()
+    spread = d.Normal(x[:, 0], x[:, 1].exp())
+    chosen = chosen + spread.log_prob(spread.rsample()) + d.Dirichlet(x.exp()).entropy()
+    scale = torch.eye(6, device="cuda") * x.exp().unsqueeze(-1)
+    chosen = chosen + d.MultivariateNormal(x, scale_tril=scale).rsample().sum(-1)
+    chosen.mean().backward()
+    optimizer.step(); optimizer.zero_grad()
+    print("actions", action.cpu().numpy().tolist(), flush=True)
+`
+	_, said := one(t, estimate.RealOptions{}, script)
+	r, modelled, err := program(t, estimate.Options{}, script)
+	if err != nil || r.Steps != 3 {
+		t.Fatalf("with fake tensors: %v\n%s", err, modelled)
+	}
+	if !strings.Contains(said, "actions [1, 1, 1, 1]\n") {
+		t.Errorf("the actions are not made up as 1:\n%s", said)
+	}
+}
