@@ -199,7 +199,7 @@ class Run(Taken):
         if op.whole is not None and self._small(op, args, kwargs):
             with self.without():
                 real = func(*args, **kwargs)
-            return self._constant(real)
+            return self.constant(real)
         network = NETWORKS.get(func._schema.name)
         if network is not None and args[0].device.type == "cuda":
             return network(self.torch, Blocks(self.recorder, func._schema.name), *args)
@@ -256,7 +256,7 @@ class Run(Taken):
             return False
         return op.whole(args) <= SMALL
 
-    def _constant(self, real):
+    def constant(self, real):
         mode = self.mode
         return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
 
@@ -478,6 +478,7 @@ def _prepare(run):
     _distributed(run)
     _attention(run)
     _made_of_tensors(run)
+    weights_without_memory(run)
     run_networks_without_cuda(run)
     run.recorder = Recorder(run)
     if config["kind"] == "cuda":

@@ -2,6 +2,7 @@ package estimate_test
 
 import (
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -84,6 +85,47 @@ with open("new.ckpt", "rb") as f: again = torch.load(f, weights_only=True)
 assert again["model"]["weight"].is_cuda
 optimizer.load_state_dict(torch.load("new.ckpt")["optimizer"])
 `)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
+
+// TestWeightsFromSafetensors: whatever way a script loads them, they take memory where they are loaded to,
+// and whole numbers keep their values.
+func TestWeightsFromSafetensors(t *testing.T) {
+	made := exec.Command(python(t), "-c", `
+import torch, safetensors.torch as tensors
+whole = {"weight": torch.ones(1000, 1000), "half": torch.ones(9, 3).half(), "at": torch.tensor([7, 9])}
+tensors.save_file(whole, "new.safetensors")`)
+	made.Dir = t.TempDir()
+	if said, err := made.CombinedOutput(); err != nil {
+		if strings.Contains(string(said), "No module named 'safetensors'") {
+			t.Skipf("needs the Python package %s: the script loads weights by it", "safetensors")
+		}
+		t.Fatalf("%v\n%s", err, said)
+	}
+	path := filepath.Join(made.Dir, "new.safetensors")
+	_, said, err := program(t, estimate.Options{}, strings.ReplaceAll(`
+import safetensors, safetensors.torch as tensors, torch, torch.nn as nn
+from safetensors import safe_open
+allocated = torch.cuda.memory_allocated
+for device, expected in (("cpu", 0), ("cuda", 4_001_280), ("cuda:0", 4_001_280), (0, 4_001_280)):
+    found = tensors.load_file("new.safetensors", device=device)
+    assert found["weight"].shape == (1000, 1000) and found["half"].dtype == torch.float16, found
+    assert device != "cpu" or found["at"].tolist() == [7, 9], found["at"].tolist()
+    assert abs(allocated() - expected) < 4096, (device, allocated())
+    del found
+with safe_open("new.safetensors", framework="pt", device="cuda") as f:
+    part = f.get_slice("weight")
+    assert set(f.keys()) == {"weight", "half", "at"} and part.get_shape() == [1000, 1000], f.keys()
+    assert part[:10].shape == (10, 1000) and f.get_tensor("half").is_cuda
+f = safe_open("new.safetensors", framework="np")
+assert float(f.get_tensor("weight").sum()) == 1000 * 1000
+model = nn.Linear(1000, 1000, bias=False)
+model.load_state_dict({"weight": tensors.load_file("new.safetensors")["weight"]})
+model.cuda()(torch.randn(4, 1000, device="cuda")).sum().backward()
+torch.optim.SGD(model.parameters()).step()
+`, "new.safetensors", path))
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
