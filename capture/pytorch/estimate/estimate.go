@@ -268,8 +268,8 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	text := pytorch.Agent() + "\n\n" + program("world", "training", "alive", "pace", "engine", "reduction",
-		"product", "convolution", "recurrent", "truths", "tensors", "weights", "device", "pretend",
-		"estimate")
+		"product", "convolution", "recurrent", "truths", "tensors", "followed", "weights", "device",
+		"pretend", "estimate")
 	return place(folder, text, c)
 }
 

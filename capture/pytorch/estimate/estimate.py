@@ -174,7 +174,7 @@ class Run(Taken):
         self.pace, self.factories = Pace(torch, config["device"], self.note), {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
-        self.done, self.lifts, self.sums = False, (), None
+        self.done, self.lifts, self.sums, self.followed = False, (), None, Followed(self)
         self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
         self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
         self.convolutions = Convolutions(torch)
@@ -199,21 +199,27 @@ class Run(Taken):
         if op.whole is not None and self._small(op, args, kwargs):
             with self.without():
                 real = func(*args, **kwargs)
-            return self.constant(real)
+            return self.followed.constant(real)
         network = NETWORKS.get(func._schema.name)
         if network is not None and args[0].device.type == "cuda":
             return network(self.torch, Blocks(self.recorder, func._schema.name), *args)
         if func._schema.name == "aten::to" and getattr(args[0], "constant", None) is not None:
             # in inference mode; fake tensors would not decompose it, and would ask CUDA
-            return func.decompose(*args, **kwargs)
+            out = func.decompose(*args, **kwargs)
+            self.followed.follow(op, args, kwargs, out)
+            return out
         try:
             out = func(*args, **kwargs)
             self._suppose(op, args, out)
+            self.followed.follow(op, args, kwargs, out)
             first = ALLOCATED_FIRST.get(func._schema.name)
             if first is not None and out[first].device.type == "cuda":
                 Blocks(self.recorder, func._schema.name).makes(out[first])
             return out
         except self.dependent:
+            out = self.followed.answer(op, args, kwargs)
+            if out is not None:
+                return out
             out = self._made(func, args, kwargs)
             if out is NotImplemented:
                 raise
@@ -224,10 +230,10 @@ class Run(Taken):
         """The number or truth value to assume for x in a comparison; None if there is none."""
         if not isinstance(x, self.torch.Tensor):
             return x if isinstance(x, (bool, int, float)) else None
-        constant = getattr(x, "constant", None)
-        if constant is not None:
+        values = self.followed.values(x)
+        if values is not None:
             with self.without():
-                return constant.item() if constant.numel() == 1 else None
+                return values.item() if values.numel() == 1 else None
         value, version = getattr(x, "taken_for", (None, -1))
         if version == version_of(x):
             return value
@@ -256,10 +262,6 @@ class Run(Taken):
             return False
         return op.whole(args) <= SMALL
 
-    def constant(self, real):
-        mode = self.mode
-        return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
-
     def _made(self, func, args, kwargs):
         torch = self.torch
         name = func._schema.name
@@ -273,6 +275,8 @@ class Run(Taken):
             return kind(value)
         if name == "aten::equal":
             return True
+        if name == "aten::masked_select" and args[1].shape == t.shape:
+            return t.new_empty((self.followed.count(args[1]),))
         sized = self.sized.get(name.partition("::")[2])
         if sized is not None:
             return sized(*args, **kwargs)
@@ -286,10 +290,8 @@ class Run(Taken):
             indices = []
             for index in args[1]:
                 if index is not None and index.dtype in (torch.bool, torch.uint8):
-                    indices += [
-                        torch.empty((index.numel(),), dtype=torch.int64, device=index.device)
-                        for _ in range(index.dim())
-                    ]
+                    some = (self.followed.count(index),)
+                    indices += [torch.empty(some, dtype=torch.int64, device=index.device)] * index.dim()
                 else:
                     indices.append(index)
             return func(args[0], indices, *args[2:], **kwargs)

@@ -11,13 +11,17 @@ def _tensors_answer(run, kind):
     torch = run.torch
 
     def values(t):
-        if t.constant is not None:
-            return t.constant
+        known = run.followed.values(t)
+        if known is not None:
+            return known
         run.made("values")
         dtype = torch.float32 if t.dtype == torch.bfloat16 else t.dtype
         if t.numel() > 1 << 28:
             raise Unsupported("the script asks for the %d values of a tensor" % t.numel())
-        return torch.zeros(tuple(t.shape), dtype=dtype)
+        value = run._taken_for(t)
+        if t.numel() * t.element_size() > KNOWN_BYTES:  # zeros take no memory until they are read
+            return torch.zeros(tuple(t.shape), dtype=dtype)
+        return torch.full(tuple(t.shape), t.dtype != torch.bool if value is None else value, dtype=dtype)
 
     def tolist(t):
         with run.without():

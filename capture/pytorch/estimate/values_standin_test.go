@@ -22,11 +22,11 @@ func following(t *testing.T) {
 	}
 }
 
-// Integers from the host are read back unchanged, and what depends on a float is made up. So are values that
-// were known until an op that is not tracked wrote to their tensor.
-func TestQuickRealReadsTheHostsOwnIntegers(t *testing.T) {
+// Integers from the host are read back unchanged, and what depends on a float is made up, under both
+// allocators. So are values that were known until an op that is not tracked wrote to their tensor.
+func TestQuickTheHostsOwnIntegersAreReadBack(t *testing.T) {
 	following(t)
-	_, said := one(t, estimate.RealOptions{}, network+`
+	const script = network + `
 x = torch.tensor([3, 0, 5], device="cuda")
 y = torch.zeros(3, dtype=torch.long, device="cuda")
 y += 2
@@ -49,22 +49,42 @@ print("spoiled", x.sum().item())
 y.random_(5)
 y.random_(5)
 print("random", y.sum().item())
+rows = torch.tensor([[8, 57], [8, 31]], device="cuda")
+wide = torch.zeros(2, 60, device="cuda")[:, :rows[0, 1]]
+print("sizes", max(row[1] for row in rows.cpu()).item(), wide.shape)
+part = rows[1]
+part.zero_()
+print("parts", rows.tolist())
+with torch.inference_mode():
+    count = torch.tensor([4, 4], device="cuda")
+    count += 1
+    print("inference", count.tolist(), bool((count == 5).all()))
 while True: step()
-`)
+`
+	_, said := one(t, estimate.RealOptions{}, script)
+	_, modelled, err := program(t, estimate.Options{}, script)
+	if err != nil {
+		t.Fatalf("with fake tensors: %v\n%s", err, modelled)
+	}
 	for _, want := range []string{"sum 17 most 5 any True", "where [0, 2] [3, 5] 3 True",
 		"remainders [3, 0, 1] True", "full 8 arange 4",
 		"mask True 8192", "made up 1 False 1", "spoiled 1", "random 1",
-		"selected torch.Size([3]) torch.Size([4])"} {
+		"selected torch.Size([3]) torch.Size([4])", "sizes 57 torch.Size([2, 57])",
+		"parts [[8, 57], [0, 0]]", "inference [5, 5] True"} {
 		if !strings.Contains(said, want+"\n") {
 			t.Errorf("no %q in\n%s", want, said)
+		}
+		if !strings.Contains(modelled, want+"\n") {
+			t.Errorf("no %q with fake tensors:\n%s", want, modelled)
 		}
 	}
 }
 
-// Lists and arrays of made-up values hold what item() would return, and are counted like it.
+// Lists and arrays of made-up values hold what item() would return, under both allocators, and are counted
+// like it.
 func TestQuickRealAnswersCopiesToTheHost(t *testing.T) {
 	following(t)
-	p, said := one(t, estimate.RealOptions{}, network+`
+	const script = network + `
 loss = step().detach()
 two = torch.stack([loss, loss])
 print("lists", two.tolist(), two.cpu().numpy().tolist(), (two > 3).tolist(), two.argmax(0).cpu().tolist(),
@@ -73,11 +93,19 @@ pinned = torch.empty(2, pin_memory=True).copy_(two)
 print("pinned", pinned.tolist(), "known", torch.tensor([3, 4], device="cuda").tolist())
 large = torch.zeros(1 << 20, device="cuda").cpu()
 while True: step()
-`)
+`
+	p, said := one(t, estimate.RealOptions{}, script)
+	_, modelled, err := program(t, estimate.Options{}, script)
+	if err != nil {
+		t.Fatalf("with fake tensors: %v\n%s", err, modelled)
+	}
 	for _, want := range []string{"lists [1.0, 1.0] [1.0, 1.0] [False, False] 1 1.0 [1.0, 1.0]",
 		"pinned [1.0, 1.0] known [3, 4]"} {
 		if !strings.Contains(said, want+"\n") {
 			t.Errorf("no %q in\n%s", want, said)
+		}
+		if !strings.Contains(modelled, want+"\n") {
+			t.Errorf("no %q with fake tensors:\n%s", want, modelled)
 		}
 	}
 	first := strings.Count(network, "\n") + 1

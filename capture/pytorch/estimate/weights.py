@@ -38,7 +38,7 @@ def _opener(run, original, tensors):
                 few = part.numel() <= SMALL and not (dtype.is_floating_point or dtype.is_complex)
                 values = self.read()[index] if few else None
             if few:
-                return run.constant(values).to(self.device)
+                return run.followed.constant(values).to(self.device)
             return torch.empty(part.shape, dtype=dtype, device=self.device)
 
     class File(object):

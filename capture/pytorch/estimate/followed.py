@@ -1,0 +1,137 @@
+"""Whole numbers and truth values on the pretended device that follow from the script's own.
+
+Trainers pass flags, sizes, masks and counts through the device, and read them back: to pad what several
+processes evaluate, say. Torch keeps the values of small tensors on the CPU as constants of fake tensors, but
+gives them up when a tensor moves to a device. Here such a tensor keeps its values beside it. An op whose
+inputs all have values is also run on these, and its result has values too, if they are whole numbers and not
+drawn at random. Views share the memory of their values, and a write that cannot be followed ends them.
+
+The other estimate does the same (values.py). Both follow tensors of up to KNOWN_BYTES.
+"""
+
+KNOWN_BYTES = 1 << 20
+OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever was there before
+
+
+class Followed(object):
+    """Which tensors have known values."""
+
+    def __init__(self, run):
+        self.run, self.torch = run, run.torch
+        torch = run.torch
+        self.whole = {torch.int64, torch.int32, torch.bool, torch.uint8}
+        self.random = torch.Tag.nondeterministic_seeded
+
+    def values(self, t):
+        """The values of a tensor, as a real one on the CPU; None if they are not known."""
+        if not isinstance(t, self.run.fake):
+            return t if t.device.type == "cpu" else None
+        if t.constant is not None:
+            return t.constant
+        # Tensors that share memory share the list: it holds the version that their values are of.
+        values, current = getattr(t, "known", (None, [-1]))
+        return values if current[0] == version_of(t) else None
+
+    def constant(self, real):
+        """A fake tensor with the values of a real one on the CPU."""
+        mode = self.run.mode
+        return mode.fake_tensor_converter.from_real_tensor(mode, real, make_constant=True)
+
+    def follow(self, op, args, kwargs, out):
+        """Run an op on the values of its inputs, and note what it gives, if it may be known. out is what it
+        gave for fake tensors."""
+        outs = out if isinstance(out, (list, tuple)) else (out,)
+        if not any(self._may_be(t) for t in outs):
+            return
+        if op._schema.is_mutable:
+            return self._written(op, args, kwargs) if out is args[0] else None
+        if self.random in op.tags or "empty" in op._schema.name:
+            return
+        results = self._computed(op, args, kwargs)
+        results = results if isinstance(results, (list, tuple)) else (results,) * len(outs)
+        known = getattr(args[0], "known", None) if args else None
+        view = known is not None and op._schema.returns[0].alias_info is not None
+        for t, values in zip(outs, results):
+            if self._may_be(t) and values is not None:
+                if view:  # torch gives it the version of what it is a view of only later
+                    t.known = values, known[1]
+                else:
+                    self._note(t, values)
+
+    def _written(self, op, args, kwargs):
+        """An op writes to its first argument."""
+        t, overwrites = args[0], op._schema.name in OVERWRITE
+        values, current = self.values(t), getattr(t, "known", (None, None))[1]
+        if values is None and overwrites and t.untyped_storage().nbytes() == t.numel() * t.element_size():
+            with self.run.without():
+                values, current = self.torch.empty(t.shape, dtype=t.dtype), None
+        done = None
+        if values is not None and self.random not in op.tags:
+            done = self._computed(op, args[1:], kwargs, values)
+        if done is not None:
+            self._note(t, values, current, not t.is_inference())
+        elif current is not None:
+            current[0] = -1
+
+    def answer(self, op, args, kwargs):
+        """The result of an op that values decide: its size, or a number that the script reads. None if they
+        are not known."""
+        out = self._computed(op, args, kwargs)
+        if isinstance(out, (list, tuple)):
+            return tuple(self._made(values, args[0]) for values in out)
+        return self._made(out, args[0]) if isinstance(out, self.torch.Tensor) else out
+
+    def count(self, mask):
+        """How many elements of a mask are true: as many as there are, unless it is known."""
+        values = self.values(mask)
+        with self.run.without():
+            return mask.numel() if values is None else int((values != 0).sum())
+
+    def _made(self, values, like):
+        t = self.torch.empty(values.shape, dtype=values.dtype, device=like.device)
+        if self._may_be(t):
+            self._note(t, values)
+        return t
+
+    def _note(self, t, values, current=None, written=0):
+        """Give a fake tensor values. An op that has just written to it will count in its version later."""
+        if t.device.type == "cpu":
+            return _now_constant(t, values)
+        current = [0] if current is None else current
+        current[0] = version_of(t) + written
+        t.known = values, current
+
+    def _computed(self, op, args, kwargs, to=None):
+        """What an op gives for the values of its inputs; None if one is not known. It writes to `to`."""
+        inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self.torch.Tensor)]
+        if any(self.values(t) is None for t in inputs) or not (inputs or op.whole or to is not None):
+            return None
+        with self.run.without():
+            on_host = [] if to is None else [to]
+            on_host += [self._on_host(x) for x in args]
+            try:
+                return op.func(*on_host, **{key: self._on_host(x) for key, x in kwargs.items()})
+            except (RuntimeError, NotImplementedError, TypeError):
+                return None  # the CPU has no such op
+
+    def _may_be(self, t):
+        return (
+            isinstance(t, self.run.fake)
+            and t.constant is None  # torch itself follows constants
+            and t.dtype in self.whole
+            and t.numel() * t.element_size() <= KNOWN_BYTES
+        )
+
+    def _flat(self, x):
+        if isinstance(x, dict):
+            x = x.values()
+        elif not isinstance(x, (list, tuple)):
+            return [x]
+        return [z for y in x for z in self._flat(y)]
+
+    def _on_host(self, x):
+        if isinstance(x, (list, tuple)):
+            return [self._on_host(y) for y in x]
+        if isinstance(x, self.torch.device):
+            return self.torch.device("cpu")
+        return self.values(x) if isinstance(x, self.torch.Tensor) else x
