@@ -208,10 +208,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
 	code, err := start(ctx, &o, folder, environ(&o, folder))
+	removed := sweep(folder)
 	if err != nil {
 		return nil, err
 	}
-	return read(ctx, folder, code)
+	r, err := read(ctx, folder, code)
+	if err == nil && removed != "" {
+		r.Notes = append(r.Notes, removed)
+	}
+	return r, err
 }
 
 // pipeStays is how long we continue to read the pipe after the command has ended. A process that it left
@@ -267,9 +272,9 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	text := pytorch.Agent() + "\n\n" + program("world", "training", "alive", "pace", "engine", "reduction",
-		"product", "convolution", "recurrent", "truths", "tensors", "followed", "weights", "device",
-		"pretend", "estimate")
+	text := pytorch.Agent() + "\n\n" + program("left", "world", "training", "alive", "pace", "engine",
+		"reduction", "product", "convolution", "recurrent", "truths", "tensors", "followed", "weights",
+		"device", "pretend", "estimate")
 	return place(folder, text, c)
 }
 

@@ -219,10 +219,17 @@ func (o *RealOptions) on(ctx context.Context, lib *standin.Library) ([]Process, 
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
 	code, err := start(ctx, &o.Options, folder, env)
+	removed := sweep(folder)
 	if err != nil {
 		return nil, err
 	}
-	return o.read(ctx, folder, code, torch)
+	all, err := o.read(ctx, folder, code, torch)
+	for i := range all {
+		if removed != "" {
+			all[i].Notes = append(all[i].Notes, removed)
+		}
+	}
+	return all, err
 }
 
 // prepareReal writes the files that the command's Python will find. torch is the version that the stand-in
@@ -240,7 +247,7 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	text := program("world", "training", "alive", "truths", "values", "flex", "kernels", "real")
+	text := program("left", "world", "training", "alive", "truths", "values", "flex", "kernels", "real")
 	if o.Describe {
 		text = pytorch.Agent() + "\n\n" + program("pace", "steps") + "\n\n" + text
 	}

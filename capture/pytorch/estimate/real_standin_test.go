@@ -313,6 +313,9 @@ with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as f: f.write("a")
 with open(f.name, "w") as again: again.write("ab")
 shutil.move(f.name, "cache.txt")
 print("cached", open("cache.txt").read())
+os.makedirs("runs/one"); open("runs/one/events", "w").write("a loss of 1")
+os.makedirs("old/deeper"); open("old/deeper/more.txt", "a").write("more")
+os.makedirs("tmp/config"); open("tmp/config/a.json", "w").write("{}"); os.rename("tmp", "checkpoint-2")
 try: socket.create_connection(("192.0.2.1", 80), timeout=5)
 except OSError as e: print("refused:", e)
 while True: step()
@@ -322,10 +325,15 @@ while True: step()
 			t.Errorf("%s holds %q (%v), before it held %q", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"new.pt", "moved.pt", "fresh.txt", "new.txt"} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+	there["train.py"] = "" // which the test itself made
+	if err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		name := strings.TrimPrefix(path, dir+string(filepath.Separator))
+		if _, was := there[name]; !was && path != dir && name != "old" {
 			t.Errorf("%s is there", name)
 		}
+		return err
+	}); err != nil {
+		t.Error(err)
 	}
 	if !strings.Contains(said, "cached ab\n") {
 		t.Errorf("a temporary file of the script's own lost what was written to it:\n%s", said)
@@ -334,7 +342,8 @@ while True: step()
 		t.Errorf("the connection: %s", said)
 	}
 	for _, want := range []string{"log.txt was there already", "torch.save was called", "os.remove of",
-		"shutil.rmtree of", "192.0.2.1"} {
+		"shutil.rmtree of", "192.0.2.1",
+		"files and folders that the script made were removed afterwards: 4 and 5"} {
 		if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, want) }) {
 			t.Errorf("no note says %q: %q", want, p.Notes)
 		}

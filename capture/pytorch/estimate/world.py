@@ -73,10 +73,15 @@ def leave_files_alone(run):
                 return instead
             if not os.path.exists(path):
                 made.add(path)
+                opened = original(file, mode, *args, **kwargs)
+                left.file(path, opened)
+                return opened
         return original(file, mode, *args, **kwargs)
 
     builtins.open = io.open = opening
     run.open = original
+    left = Left(run, original)
+    os.open, os.mkdir = left.made_file(os.open), left.made_folder(os.mkdir)
 
     def kept(name, function):
         @functools.wraps(function)
@@ -92,7 +97,10 @@ def leave_files_alone(run):
                 to = os.path.abspath(os.fsdecode(to))
                 run.note("%s was there already: what the script moved there was thrown away" % to)
                 return remove(path)
-            return function(*args, **kwargs)
+            out = function(*args, **kwargs)
+            if name in MOVES:
+                left.moved(path, to if out is None else out)  # shutil.move says where it moved it
+            return out
 
         return change
 
