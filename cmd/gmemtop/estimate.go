@@ -379,9 +379,9 @@ func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
 	switch {
 	case errors.As(err, &failed):
-		if said := e.showPrinted(); e.allocator == "real" && wantsCards.MatchString(said) {
-			e.complain("the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its " +
-				"environment gives it two, 0,1,2,3 four")
+		said := e.showPrinted()
+		if hint := hint(said); e.allocator == "real" && hint != "" {
+			e.complain("%s", hint)
 		}
 		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}
@@ -397,7 +397,25 @@ func (e *estimateCommand) explain(err error) error {
 }
 
 // wantsCards finds in what a command printed that it missed a GPU: PyTorch's words, and Lightning's.
-var wantsCards = regexp.MustCompile(`invalid device ordinal|your machine only has`)
+// wantsNetwork finds that it missed the network: ours, Hugging Face's and urllib3's.
+var (
+	wantsCards   = regexp.MustCompile(`invalid device ordinal|your machine only has`)
+	wantsNetwork = regexp.MustCompile(`gmemtop refuses connections|HF_HUB_OFFLINE|[Oo]ffline mode|` +
+		`Hugging Face Hub|huggingface\.co|Max retries exceeded`)
+)
+
+// hint says what a command that failed seems to miss, "" if what it printed does not show that.
+func hint(said string) string {
+	switch {
+	case wantsCards.MatchString(said):
+		return "the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its environment " +
+			"gives it two, 0,1,2,3 four"
+	case wantsNetwork.MatchString(said):
+		return "the script seems to want something from the network, which an estimate does not reach: " +
+			"start it once without gmemtop, until it has downloaded all that it needs"
+	}
+	return ""
+}
 
 // oneSize returns an error if a table is asked for together with flags for reports of a single size.
 func (e *estimateCommand) oneSize(table string) error {

@@ -318,6 +318,9 @@ os.makedirs("old/deeper"); open("old/deeper/more.txt", "a").write("more")
 os.makedirs("tmp/config"); open("tmp/config/a.json", "w").write("{}"); os.rename("tmp", "checkpoint-2")
 try: socket.create_connection(("192.0.2.1", 80), timeout=5)
 except OSError as e: print("refused:", e)
+try: socket.getaddrinfo("weights.example.com", 443)
+except OSError as e: print("not looked up:", e)
+print("local", socket.gethostbyname("localhost"), socket.getaddrinfo("192.0.2.1", 80)[0][4])
 while True: step()
 `)
 	for name, want := range there {
@@ -340,6 +343,10 @@ while True: step()
 	}
 	if !strings.Contains(said, "refused: [Errno 101] gmemtop refuses") {
 		t.Errorf("the connection: %s", said)
+	}
+	if !strings.Contains(said, "not looked up: [Errno -4] gmemtop refuses") ||
+		!strings.Contains(said, "local 127.0.0.1 ('192.0.2.1', 80)\n") {
+		t.Errorf("the names of machines: %s", said)
 	}
 	for _, want := range []string{"log.txt was there already", "torch.save was called", "os.remove of",
 		"shutil.rmtree of", "192.0.2.1",

@@ -270,20 +270,36 @@ def keep_saved(run):
 
 
 def stay_offline(run):
-    """Make connections to other machines fail as they do without a network."""
+    """Make connections to other machines fail as they do without a network, and the look-up of their names,
+    which also asks another machine."""
+    refused = "gmemtop refuses connections while it estimates"
 
-    def allowed(address):
-        host = address[0] if isinstance(address, tuple) else ""
-        return not isinstance(address, tuple) or host in ("", "localhost", "::1") or host.startswith("127.")
+    def allowed(host):
+        return host in ("", "localhost", "::1") or host.startswith("127.")
+
+    def refuse(host):
+        run.note("a connection to %s was refused: an estimate reaches no network" % host)
 
     def guarded(function):
         def connect(self, address):
-            if not allowed(address):
-                run.note("a connection to %s was refused: an estimate reaches no network" % (address[0],))
-                raise OSError(101, "gmemtop refuses connections while it estimates")
+            if isinstance(address, tuple) and not allowed(address[0]):
+                refuse(address[0])
+                raise OSError(101, refused)
             return function(self, address)
 
         return connect
+
+    def looked_up(function):
+        @functools.wraps(function)
+        def look_up(host, *args, **kwargs):
+            name = host.decode("ascii", "replace") if isinstance(host, bytes) else host or ""
+            number = ":" in name or name.replace(".", "").isdigit()  # an address is not looked up
+            if not (number or allowed(name) or name == socket.gethostname()):
+                refuse(name)
+                raise socket.gaierror(socket.EAI_FAIL, refused)
+            return function(host, *args, **kwargs)
+
+        return look_up
 
     kind = socket.socket
 
@@ -292,3 +308,5 @@ def stay_offline(run):
         connect_ex = guarded(kind.connect_ex)
 
     socket.socket = Socket
+    for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
+        setattr(socket, name, looked_up(getattr(socket, name)))
