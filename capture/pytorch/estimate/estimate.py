@@ -223,7 +223,7 @@ class Run(Taken):
             out = self._made(func, args, kwargs)
             if out is NotImplemented:
                 raise
-            self.made(func._schema.name.partition("::")[2])
+            self.made(asked_as(func._schema.name.partition("::")[2]))
             return out
 
     def _taken_for(self, x):

@@ -219,7 +219,7 @@ for _ in range(9):
 	}
 	lines := strings.Split(network, "\n")
 	for op, want := range map[string]string{"item": "if loss.item()", "nonzero": "print(x[x",
-		"_unique2": "print(x[x"} {
+		"unique": "print(x[x"} {
 		i := slices.IndexFunc(p.Answers, func(a estimate.RealAnswer) bool { return a.Op == op })
 		if i < 0 {
 			t.Errorf("no %s among the answers: %v", op, p.Answers)

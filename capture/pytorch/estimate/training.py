@@ -226,6 +226,11 @@ def pretend_ranks(run, sentence):
     torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
 
 
+def asked_as(op):
+    """What a script calls an op that it reads values by: torch's own name for it may be another."""
+    return "item" if op == "_local_scalar_dense" else op.strip("_").rstrip("2")
+
+
 def sized_results(torch):
     """Ops where values decide how many elements the result has: by name, a function that makes a result
     without them. It makes the largest possible result. But there is only one unique value, since every number

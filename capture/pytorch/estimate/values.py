@@ -241,13 +241,13 @@ def _answers(run):
         return True
 
     def sized(name, result):
-        what = (
-            "one element, where there may be many" if "unique" in name else "as many elements as there can be"
-        )
+        what = "as many elements as there can be, so the estimate may be too high"
+        if "unique" in name:
+            what = "one element where there may be many, so the estimate may be too low"
 
         @functools.wraps(result)
         def answer(*args, **kwargs):
-            run.answered(name, what)
+            run.answered(asked_as(name), what)
             return result(*args, **kwargs)
 
         return answer
