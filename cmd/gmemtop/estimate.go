@@ -57,9 +57,9 @@ func newEstimateCommand(a *app) *cobra.Command {
 (to its end if it trains nothing), without a GPU, and prints whether it fits, the peak by category and what
 PyTorch's caching allocator would reserve.
 
-Nothing is computed and no checkpoint is written. Values that the script asks for, such as a loss to print,
-are made up and counted, so what it prints means nothing: --verbose shows it. {batch} and {sequence} in the
-command stand for each size of --batch and
+Nothing is computed, no checkpoint is written, and files that the script makes are removed afterwards, except
+in caches. Values that it asks for, such as a loss to print, are made up and counted, so what it prints means
+nothing: --verbose shows it. {batch} and {sequence} in the command stand for each size of --batch and
 --sequence.
 
 --allocator model (the default) uses tensors that have sizes but no memory, and emulates PyTorch's
