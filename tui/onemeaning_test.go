@@ -94,7 +94,7 @@ var same = [][]string{
 	{"each fills its line", "each over the whole axis", "one scale for all", "one time scale"},
 	{"by category", "by manager", "by peak", "by size", "by step", "by rank"},
 	{"on/off", "choose"},
-	{"group by", "previous grouping", "who held it", "ranks", "leaks"},
+	{"group by", "previous grouping", "holders", "ranks", "leaks"},
 	{"compare this moment with the marked one", "side by side"},
 	{"peak", "to the peak"},
 	{"the whole recording", "whole step", "all steps", "the last steps"},

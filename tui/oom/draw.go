@@ -29,11 +29,16 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s, a)))
 	body = body.Inset(1, 0)
 	var part canvas.Rect
-	if rows := barRows(a, body); rows > 0 {
+	if rows := barRows(a, body); rows > 0 && !v.whole {
 		part, body = body.CutTop(rows)
 		drawBar(s, c.Sub(part), a)
 	}
-	part, body = body.CutTop(v.causeRows(s, c, a, body))
+	rows, whole := v.causeRows(s, c, a, body), wholeCauseRows(a, body.W)
+	v.cut = rows < whole-1 // the last of them is blank
+	if v.whole {
+		rows = min(whole, body.H)
+	}
+	part, body = body.CutTop(rows)
 	drawCauses(s, c.Sub(part), a)
 	v.drawTables(s, c, body, a)
 }
@@ -175,10 +180,7 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 	if n == 0 || body.H < 8 {
 		return 0
 	}
-	whole := 1
-	for _, lines := range causeLines(a, body.W) {
-		whole += len(lines)
-	}
+	whole := wholeCauseRows(a, body.W)
 	least := min(n, 4) + 1
 	switch {
 	case body.H >= 26:
@@ -194,6 +196,18 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 	rows := max(min(whole, body.H-levers-holderRows(a)), least)
 	if rows < whole && levers > 0 && body.H-rows-levers < holderRows(a) {
 		rows = max(rows, min(whole, body.H-levers-1))
+	}
+	return rows
+}
+
+// wholeCauseRows is what the causes take in full in w cells, with a blank row below them; 0 without causes.
+func wholeCauseRows(a *autopsy.Result, w int) int {
+	rows := 0
+	for _, lines := range causeLines(a, w) {
+		rows += len(lines)
+	}
+	if rows > 0 {
+		rows++
 	}
 	return rows
 }

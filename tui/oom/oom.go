@@ -56,6 +56,9 @@ type view struct {
 	of      *timeline.Device // whose rows the tables hold
 	rest    rest
 	tab     key.Binding
+	full    key.Binding
+	whole   bool // the causes are shown in full, whatever else has no room then
+	cut     bool // the last frame did not show the causes in full
 }
 
 // New returns the view.
@@ -73,7 +76,8 @@ func New() leaf.View {
 			table.Column{Title: "blocks", Width: 7, Right: true, Drop: 1},
 			table.Column{Title: "who held it", Width: 20, Max: 120},
 		),
-		tab: key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "who held it")),
+		tab:  key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "holders")),
+		full: key.NewBinding(key.WithKeys("W"), key.WithHelp("W", "why")),
 	}
 	v.focus(v.levers.Table)
 	return v
@@ -130,6 +134,10 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.trial.Cancel()
 		return nil
 	case tea.KeyPressMsg:
+		if key.Matches(msg, v.full) && (v.cut || v.whole) {
+			v.whole = !v.whole
+			return nil
+		}
 		if key.Matches(msg, v.tab) {
 			if v.levers.Blurred {
 				v.focus(v.levers.Table)
@@ -152,6 +160,7 @@ func (v *view) settle(s *leaf.State) {
 	v.of, v.logits = k.device, a.logits
 	v.holders.SetRows(len(a.Holders))
 	if !same {
+		v.whole = false
 		v.levers.all = nil
 		v.levers.Select(0)
 		v.holders.Select(0)
@@ -230,6 +239,12 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 	if v.levers.Blurred {
 		tab.SetHelp("tab", "what would help")
 		list = v.holders.Bindings("show it at that moment")
+	}
+	if full := v.full; v.whole || v.cut {
+		if v.whole {
+			full.SetHelp("W", "in short")
+		}
+		list = slices.Insert(list, min(2, len(list)), full)
 	}
 	if v.levers.Rows() > 0 && v.holders.Rows() > 0 {
 		// where the holders have no room, nothing else says that they are there

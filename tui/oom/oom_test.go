@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
@@ -86,6 +87,40 @@ func TestEnterOnAHolderShowsItAtTheMoment(t *testing.T) {
 	}
 	if shown, ok := sc.Sent[len(sc.Sent)-1].(leaf.ShowMsg); !ok || shown.View != leaf.Peak {
 		t.Errorf("enter sent %v", sc.Sent)
+	}
+}
+
+func TestWShowsTheCausesInFullWhereTheyAreCut(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 8, OOM: true, Pools: true})
+	a := v.known(sc.State)
+	shows := func(w, h int) bool {
+		text := strings.Join(strings.Fields(sc.Text(w, h)), " ")
+		return !slices.ContainsFunc(a.Causes, func(c autopsy.Cause) bool {
+			fields := strings.Fields(c.Text)
+			return !strings.Contains(text, fields[len(fields)-1])
+		})
+	}
+	offers := func() bool {
+		return slices.ContainsFunc(v.Bindings(sc.State), func(b key.Binding) bool {
+			return b.Help().Key == "W"
+		})
+	}
+	if shows(80, 20) {
+		t.Fatal("at 80 by 20 nothing is cut")
+	}
+	if !offers() {
+		t.Error("no key is offered where causes are cut")
+	}
+	sc.Press("W")
+	if !shows(80, 20) {
+		t.Errorf("W does not show the causes in full:\n%s", sc.Text(80, 20))
+	}
+	sc.Press("W")
+	if shows(80, 20) {
+		t.Error("W again does not show them in short")
+	}
+	if sc.Text(200, 56); offers() {
+		t.Error("the key is offered where nothing is cut")
 	}
 }
 
