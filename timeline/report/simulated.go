@@ -51,6 +51,9 @@ type SimulatedSettings struct {
 // worthShowing is the share of the recorded figure below which a saving is not offered.
 const worthShowing = 0.01
 
+// worthSaying is the share of the recorded figure below which the first sentences do not speak of a saving.
+const worthSaying = 0.05
+
 // Simulate merges a simulation into the report: levers that are allocator settings get its figures, settings
 // that help and were not offered become levers, levers that turn out to save nothing are dropped, and
 // settings that serve the failed request come first. If the recording cannot be played the report says so,
@@ -93,8 +96,11 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 			cmp.Compare(y.saves(), x.saves()))
 	})
 	for i := range d.Levers {
-		if l := &d.Levers[i]; l.Simulated != nil && d.helps(l.Simulated) && (told == nil || !d.OOM &&
-			l.saves() > told.saves()) {
+		l := &d.Levers[i]
+		if l.Simulated == nil || !d.helps(l.Simulated) || !d.OOM && !d.worthSaying(l) {
+			continue
+		}
+		if told == nil || !d.OOM && l.saves() > told.saves() {
 			told = l
 		}
 	}
@@ -166,6 +172,12 @@ func (d *OOMDevice) helps(s *SimulatedSettings) bool {
 	was := d.Simulation.Recorded.PeakReserved
 	return (s.Fits == nil || *s.Fits) && float64(was-s.PeakReserved) >= worthShowing*float64(was) &&
 		was > s.PeakReserved
+}
+
+// worthSaying reports whether settings of a run that did not fail hold so much less that the reader should
+// hear of it first.
+func (d *OOMDevice) worthSaying(l *Lever) bool {
+	return float64(l.saves()) >= worthSaying*float64(d.Simulation.Recorded.PeakReserved)
 }
 
 // best returns the settings of a lever that help most, nil if none were tried.

@@ -113,6 +113,20 @@ func TestWithoutAnOutOfMemoryOnlySettingsThatSaveAreOffered(t *testing.T) {
 	}
 }
 
+func TestASmallSimulatedSavingIsALeverButNoSentence(t *testing.T) {
+	for peak, said := range map[int64]bool{94: true, 96: false} {
+		d := OOMDevice{Sentence: "Why."}
+		d.Simulate(simulationOf(0,
+			simulatedOf("roundup_power2_divisions", "roundup_power2_divisions:8", peak, 0, 0)), timeline.IEC)
+		if got := strings.Contains(d.Sentence, "Simulated"); got != said {
+			t.Errorf("%d of 100 MiB: %q", peak, d.Sentence)
+		}
+		if len(d.Levers) != 1 {
+			t.Errorf("%d of 100 MiB: %d levers", peak, len(d.Levers))
+		}
+	}
+}
+
 func TestNoLeverFitsIfTheRecordingCannotBePlayed(t *testing.T) {
 	d := offered(true)
 	d.advise("With expandable segments the request would have fit: it frees 5 MiB.")
