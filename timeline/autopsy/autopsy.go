@@ -176,7 +176,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	case a.OOM:
 		s = f.oomSentence(a)
 		if n := w.Totals.OOMs - 1; n > 0 {
-			s += fmt.Sprintf(" (%d more requests failed in this recording.)", n)
+			s += fmt.Sprintf(" (%s more requests failed in this recording.)", count(n))
 		}
 	case a.Inferred:
 		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // the table shows what holds them

@@ -109,8 +109,8 @@ func adaptersFault(c *evidence) (fault, bool) {
 	}
 	bytes := c.bytesOf(ids)
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of gradients in %d blocks of base weights' sizes, beside %d pairs of weights of low rank",
-		c.u.Bytes(bytes), len(ids), pairs)}}
+		"%s of gradients in %s of base weights' sizes, beside %d pairs of weights of low rank",
+		c.u.Bytes(bytes), nBlocks(len(ids)), pairs)}}
 	f.said = fmt.Sprintf("The weights that the adapters are for get gradients, too: %s so far in this first "+
 		"backward.", c.u.Bytes(bytes))
 	f.fix = "Freeze all weights before the adapters are added: model.requires_grad_(False)."

@@ -85,10 +85,10 @@ func cacheFault(c *evidence) (fault, bool) {
 	}
 	g, line, bytes := seen[widest], sites.Name(c.d, widest), c.bytesOf(ids)
 	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%d blocks of %s at %s grew in %d calls, each time by %s", len(ids), c.u.Bytes(g.last), line, g.sizes,
-		c.u.Bytes(g.by))}}
-	f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %d blocks, %s more a token.",
-		line, c.u.Bytes(bytes), len(ids), c.u.Bytes(g.by*int64(g.least)))
+		"%s of %s at %s grew in %s, each time by %s", nBlocks(len(ids)), c.u.Bytes(g.last), line,
+		nCalls(g.sizes), c.u.Bytes(g.by))}}
+	f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %s, %s more a token.",
+		line, c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(g.by*int64(g.least)))
 	f.fix = "Bound it: fewer new tokens or sequences at once, or a static or quantised cache " +
 		"(cache_implementation=\"static\"), which is not copied with each token."
 	f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")

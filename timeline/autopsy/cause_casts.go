@@ -61,8 +61,8 @@ func castsFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(c.parts[all[len(all)-1].from].Caller)
 	f := fault{Cause: Cause{Kind: "amp_copies", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks of half the size of weights, made as layers run: autocast's 16-bit copies",
-		c.u.Bytes(bytes), len(ids))}}
+		"%s in %s of half the size of weights, made as layers run: autocast's 16-bit copies",
+		c.u.Bytes(bytes), nBlocks(len(ids)))}}
 	f.said = fmt.Sprintf("Autocast keeps a 16-bit copy of each fp32 weight beside it: %s for the forward "+
 		"at %s.", c.u.Bytes(bytes), line)
 	f.fix = "Keep the weights themselves in bfloat16, or shard them; for inference use " +

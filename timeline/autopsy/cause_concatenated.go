@@ -91,10 +91,10 @@ func concatenatedFault(c *evidence) (fault, bool) {
 	}
 	line := sites.Name(c.d, a.Stack[best])
 	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(a.Rounded[best]), Text: fmt.Sprintf(
-		"%s made a block that grew %d times in a row, now %s", line, rises,
+		"%s made a block that grew %s in a row, now %s", line, timeline.Counted(rises, "time"),
 		c.u.Bytes(a.Rounded[best]))}}
-	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %d times in a row to %s; "+
-		"each time the old one and the new one are there together.", line, rises,
+	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %s in a row to %s; "+
+		"each time the old one and the new one are there together.", line, timeline.Counted(rises, "time"),
 		c.u.Bytes(a.Rounded[best]))
 	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."

@@ -80,10 +80,10 @@ func contextFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
 	f := fault{Cause: Cause{Kind: "context_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks that a torch.autograd.Function made in %d steps outlive their backward, most from "+
-			"%s", c.u.Bytes(bytes), len(ids), len(in), line)}}
-	f.said = fmt.Sprintf("What a function with its own backward makes stays after the backward: %s of %d "+
-		"steps, most from %s.", c.u.Bytes(bytes), len(in), line)
+		"%s in %s that a torch.autograd.Function made in %s outlive their backward, most from "+
+			"%s", c.u.Bytes(bytes), nBlocks(len(ids)), nSteps(len(in)), line)}}
+	f.said = fmt.Sprintf("What a function with its own backward makes stays after the backward: %s of %s, "+
+		"most from %s.", c.u.Bytes(bytes), nSteps(len(in)), line)
 	f.fix = "Keep tensors with ctx.save_for_backward(...), not as attributes of ctx: an output that is an " +
 		"attribute keeps itself alive."
 	f.sure(Likely, "most of what stays was made in that function; a list of what it returns looks the same")

@@ -143,8 +143,8 @@ func copiesFault(c *evidence) (fault, bool) {
 	maker := copier(c, best)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, best.stack)
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks from %s (%s) have the sizes of another set of weights on this GPU",
-		c.u.Bytes(bytes), len(ids), line, maker)}}
+		"%s in %s from %s (%s) have the sizes of another set of weights on this GPU",
+		c.u.Bytes(bytes), nBlocks(len(ids)), line, maker)}}
 	f.said = fmt.Sprintf("A second set of the model's weights is on the GPU: %s made by %s at %s.",
 		c.u.Bytes(bytes), maker, line)
 	f.sure(Likely, "sizes and what made them fit; equal models that are all wanted look the same")
@@ -155,8 +155,8 @@ func copiesFault(c *evidence) (fault, bool) {
 	}
 	switch {
 	case maker == byHand:
-		f.Text = fmt.Sprintf("%s in %d blocks from %s have the sizes of the model's weights",
-			c.u.Bytes(bytes), len(ids), line)
+		f.Text = fmt.Sprintf("%s in %s from %s have the sizes of the model's weights",
+			c.u.Bytes(bytes), nBlocks(len(ids)), line)
 		f.said = fmt.Sprintf("A second set of tensors as large as the model's weights is on the GPU: %s "+
 			"made at %s.", c.u.Bytes(bytes), line)
 		f.fix = "Keep it on the CPU, p.detach().cpu().clone(), or in half precision: a running average of " +
@@ -236,8 +236,8 @@ func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(best.ids), sites.Name(c.d, best.stack)
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks, moved to the GPU at %s once the training had begun, have the sizes of weights "+
-			"that are there", c.u.Bytes(bytes), len(best.ids), line)}}
+		"%s in %s, moved to the GPU at %s once the training had begun, have the sizes of weights "+
+			"that are there", c.u.Bytes(bytes), nBlocks(len(best.ids)), line)}}
 	f.said = fmt.Sprintf("While the training ran, a second copy of models that are already on the GPU was "+
 		"moved there: %s so far, at %s.", c.u.Bytes(bytes), line)
 	f.sure(Likely, "sizes fit; another model of the same kind that is wanted looks the same")

@@ -116,9 +116,9 @@ func dataFault(c *evidence) (fault, bool) {
 	bytes := c.bytesOf(ids)
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s put %s on the GPU in %s, beside at most %s that a call of the model makes at once", line,
-		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
+		c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(most))}}
 	f.said = fmt.Sprintf("All of the data is on the GPU at once: %s in %s from %s.", c.u.Bytes(bytes),
-		timeline.Counted(len(ids), "block"), line)
+		nBlocks(len(ids)), line)
 	f.fix = "Keep it on the CPU and move each batch in the loop: batch = batch.to(device, non_blocking=True)."
 	f.sure(Likely, "nothing that the model makes is as large, and no gradients have these sizes; a buffer "+
 		"that steps fill looks the same")

@@ -99,8 +99,8 @@ func expertsFault(c *evidence) (fault, bool) {
 	}
 	line, times := sites.Name(c.d, widest), float64(experts)/float64(median)
 	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: maybe.Known(experts - median), Text: fmt.Sprintf(
-		"the experts hold %s, %.1f times the median of %d steps, and the other layers no more than before",
-		c.u.Bytes(experts), times, len(usual))}, news: times >= outlier}
+		"the experts hold %s, %.1f times the median of %s, and the other layers no more than before",
+		c.u.Bytes(experts), times, nSteps(len(usual)))}, news: times >= outlier}
 	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, "+
 		"most from %s.", times, c.u.Bytes(experts), line)
 	f.fix = "Balance the router: raise the coefficient of its auxiliary loss, or give each expert a " +

@@ -85,7 +85,7 @@ func windowsFault(c *evidence) (fault, bool) {
 	bytes := c.bytesOf(ids)
 	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s holds %s in %s that one function made, filled from calls of the model and returned", line,
-		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"))}}
+		c.u.Bytes(bytes), nBlocks(len(ids)))}}
 	f.said = fmt.Sprintf("The results of many calls of the model are put together on the GPU at %s: %s.",
 		line, c.u.Bytes(bytes))
 	f.fix = "Make that tensor on the CPU and move each result to it, or pass device=\"cpu\" to the " +

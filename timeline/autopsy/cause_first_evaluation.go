@@ -148,8 +148,8 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 	f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
 		"nothing is trained here.", line, c.u.Bytes(kept))
 	if len(calls) > 1 {
-		f.said = fmt.Sprintf("The model runs with gradients on: %d calls, the last of them at %s, keep %s "+
-			"for a backward, and nothing is trained here.", len(calls), line, c.u.Bytes(kept))
+		f.said = fmt.Sprintf("The model runs with gradients on: %s, the last of them at %s, keep %s "+
+			"for a backward, and nothing is trained here.", nCalls(len(calls)), line, c.u.Bytes(kept))
 	}
 	f.fix = "Wrap the call in torch.no_grad()."
 	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")

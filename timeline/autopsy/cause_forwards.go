@@ -169,8 +169,8 @@ func (o *openCalls) outputsCollected() fault {
 	if id := o.outside(o.call); id >= 0 {
 		from, line = fmt.Sprintf(" (%s)", line), o.frameText(id)
 	}
-	f.said = fmt.Sprintf("The results of %d calls of the model at %s%s are collected on the GPU: %s.",
-		o.count, line, from, o.bytes())
+	f.said = fmt.Sprintf("The results of %s of the model at %s%s are collected on the GPU: %s.",
+		nCalls(o.count), line, from, o.bytes())
 	f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 	f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
@@ -267,8 +267,8 @@ func (o *openCalls) asksGradients() bool {
 // unclear is the fault of calls whose blocks either a graph or hooks may keep.
 func (o *openCalls) unclear() fault {
 	f := o.begun("leak")
-	f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
-		"backward.", o.count, o.line(), o.bytes())
+	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, and no loss waits for a "+
+		"backward.", nCalls(o.count), o.line(), o.bytes())
 	f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 	f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 		"module keeps tensors: remove it."
@@ -286,8 +286,8 @@ func (o *openCalls) unclear() fault {
 // oneBackward is the fault of calls that one backward is meant to differentiate together.
 func (o *openCalls) oneBackward() fault {
 	f := o.begun("one_backward_for_many")
-	f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", o.count, o.line(),
-		o.bytes())
+	f.said = fmt.Sprintf("The graphs of %s at %s wait for one backward: %s.",
+		timeline.Counted(o.count, "forward"), o.line(), o.bytes())
 	f.sure(Likely, "calls from the line that trains wait for a backward")
 	f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 	f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", o.line()),

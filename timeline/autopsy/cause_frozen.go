@@ -123,8 +123,8 @@ func frozenFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(caller)
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks of the call at %s are kept for gradients of its input, and none for gradients of "+
-			"its weights", c.u.Bytes(bytes), len(ids), line)}}
+		"%s in %s of the call at %s are kept for gradients of its input, and none for gradients of "+
+			"its weights", c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("The network called at %s is frozen, and yet it keeps its activations for a "+
 		"backward: %s.", line, c.u.Bytes(bytes))
 	f.fix = "Run it under torch.no_grad(), and drop the requires_grad_() on its input or embeddings; if " +

@@ -134,10 +134,10 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	}
 	line := c.userLine(s)
 	holds, more := fmt.Sprintf("holds %s in %s and ", c.u.Bytes(bytes),
-		timeline.Counted(len(ids), "block")), " more"
+		nBlocks(len(ids))), " more"
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
-		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
+		c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(most))}}
 	if len(ids) == 0 {
 		holds, more = "", " in one block"
 		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s, beside at most %s that a call of "+

@@ -162,10 +162,10 @@ func growthFault(c *evidence) (fault, bool) {
 		f.elseFix, f.instead = kind.elseFix, growthRemedy(c, "leak", ids, line)
 	}
 	f.lever = growthRemedy(c, kind.cause, ids, line)
-	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",
-		c.u.Bytes(each), in, c.u.Bytes(g.bytes), line, kind.why)
-	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
-		c.u.Bytes(g.bytes), len(ids), in, c.u.Bytes(each), line)
+	f.said = fmt.Sprintf("Memory grew by %s a step in %s, to %s, most of it from %s: %s.",
+		c.u.Bytes(each), nSteps(in), c.u.Bytes(g.bytes), line, kind.why)
+	f.Text = fmt.Sprintf("%s in %s of %s are still there, %s a step, most from %s",
+		c.u.Bytes(g.bytes), nBlocks(len(ids)), nSteps(in), c.u.Bytes(each), line)
 	return f, true
 }
 

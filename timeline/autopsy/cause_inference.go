@@ -3,7 +3,6 @@ package autopsy
 import (
 	"fmt"
 
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -59,7 +58,7 @@ func inferenceFault(c *evidence) (fault, bool) {
 	}
 	line, held := c.frameText(c.ownLine(&last)), ""
 	if len(ids) > 0 {
-		held = fmt.Sprintf("holds %s in %s and ", c.u.Bytes(kept), timeline.Counted(len(ids), "block"))
+		held = fmt.Sprintf("holds %s in %s and ", c.u.Bytes(kept), nBlocks(len(ids)))
 	}
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
 		"the call of the model at %s keeps no graph; it %sasked for %s", line, held,

@@ -67,9 +67,9 @@ func prefetchFault(c *evidence) (fault, bool) {
 	line := table.Names[from]
 	ahead := best[min(leastAhead, len(best)):] // the one in use and the next are wanted
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(c.bytesOf(ahead)), Text: fmt.Sprintf(
-		"%d batches from %s are on the GPU; each ends %d steps after it came, in order", len(best), line,
-		len(best)-1)}}
-	f.said = fmt.Sprintf("%d batches from %s wait on the GPU for their steps: %s.", len(best), line,
+		"%s batches from %s are on the GPU; each ends %s after it came, in order", count(len(best)), line,
+		nSteps(len(best)-1))}}
+	f.said = fmt.Sprintf("%s batches from %s wait on the GPU for their steps: %s.", count(len(best)), line,
 		c.u.Bytes(c.bytesOf(best)))
 	f.fix = "Keep them in pinned memory on the CPU and move one ahead: batch.to(device, non_blocking=True)."
 	f.sure(Likely, "they end in the order in which they came; a window of earlier results looks the same")

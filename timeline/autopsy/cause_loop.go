@@ -79,10 +79,11 @@ func loopFault(c *evidence) (fault, bool) {
 		where = ""
 	}
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(best.bytes), Text: fmt.Sprintf(
-		"%s of a loop in %s%s are kept for the backward in %d blocks, %d of them of %s",
-		c.u.Bytes(best.bytes), line, where, len(best.ids), most, c.u.Bytes(size))}}
-	f.said = fmt.Sprintf("Every iteration of the loop in %s keeps tensors for the backward: %s in %d "+
-		"blocks, %d of them of %s.", line, c.u.Bytes(best.bytes), len(best.ids), most, c.u.Bytes(size))
+		"%s of a loop in %s%s are kept for the backward in %s, %s of them of %s",
+		c.u.Bytes(best.bytes), line, where, nBlocks(len(best.ids)), count(most), c.u.Bytes(size))}}
+	f.said = fmt.Sprintf("Every iteration of the loop in %s keeps tensors for the backward: %s in %s, "+
+		"%s of them of %s.", line, c.u.Bytes(best.bytes), nBlocks(len(best.ids)), count(most),
+		c.u.Bytes(size))
 	f.fix = "Do fewer iterations, give it a smaller input (a crop, or a lower resolution), or checkpoint " +
 		"each iteration."
 	f.elseFix = "if it goes on until nothing changes, as Sinkhorn's and other fixed points do, run all " +

@@ -128,8 +128,8 @@ func restartFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Event(m).Stack)
 	f := fault{Cause: Cause{Kind: "exception_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks of a call that ran out of memory at %s are still there", c.u.Bytes(bytes), len(ids),
-		line)}}
+		"%s in %s of a call that ran out of memory at %s are still there", c.u.Bytes(bytes),
+		nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and what its call made is still there: "+
 		"%s.", line, c.u.Bytes(bytes))
 	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
@@ -156,7 +156,8 @@ func restarted(c *evidence, r restart) fault {
 		return r.begins[k]
 	})
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks were made before %s made the same weights again", c.u.Bytes(bytes), len(ids), line)}}
+		"%s in %s were made before %s made the same weights again", c.u.Bytes(bytes),
+		nBlocks(len(ids)), line)}}
 	graph := aborted(c, r.again())
 	if graph == nil {
 		f.said = fmt.Sprintf("An earlier model is still on the GPU: %s with what its training left, and %s "+

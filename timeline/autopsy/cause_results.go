@@ -58,10 +58,10 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
 	line, call := c.topName(from), c.frameText(caller)
 	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %s of %d calls of the model at %s are still there, most from %s", c.u.Bytes(bytes),
-		timeline.Counted(len(ids), "block"), in, call, line)}}
-	f.said = fmt.Sprintf("What comes of %d calls of the model at %s is collected on the GPU: %s, most of it "+
-		"from %s.", in, call, c.u.Bytes(bytes), line)
+		"%s in %s of %s of the model at %s are still there, most from %s", c.u.Bytes(bytes),
+		nBlocks(len(ids)), nCalls(in), call, line)}}
+	f.said = fmt.Sprintf("What comes of %s of the model at %s is collected on the GPU: %s, most of it "+
+		"from %s.", nCalls(in), call, c.u.Bytes(bytes), line)
 	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu()); empty what " +
 		"collects them when it has been read, as reset() does for a metric."
 	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
@@ -69,7 +69,7 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 		changes: untilCall(c, ids, ticks), request: putTogether(c, ids)}
 	if float64(results) < resultsShare*float64(bytes) {
 		f.Kind = "leak"
-		f.said = fmt.Sprintf("The batches of %d calls of the model at %s stay on the GPU: %s, from %s.", in,
+		f.said = fmt.Sprintf("The batches of %s of the model at %s stay on the GPU: %s, from %s.", nCalls(in),
 			call, c.u.Bytes(bytes), line)
 		f.seek, f.fix = "Find what keeps them there, a list or an attribute", "keep them on the CPU."
 		f.sure(Possible, "the recording does not show what keeps a block")
@@ -84,9 +84,9 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	}
 	if 2*inside > bytes && !c.outputStays(ids) {
 		f.Kind = "hook_keeps"
-		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, most of it from %s, and "+
-			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.", in,
-			call, c.u.Bytes(bytes), line)
+		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, most of it from %s, and "+
+			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.",
+			nCalls(in), call, c.u.Bytes(bytes), line)
 		f.fix = "Remove the hook (handle.remove()), or clear what it fills after each call."
 		f.sure(Likely, "what stays was made in the middle of a call; a list of layers' outputs looks the "+
 			"same")

@@ -74,10 +74,10 @@ func returned(c *evidence, keys, values []timeline.AllocID) fault {
 	ids := slices.Concat(keys, values)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Allocs.Stack[keys[0]])
 	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%d checkpointed calls left two blocks of %s each beside their output, at %s and the like", len(keys),
-		c.u.Bytes(c.d.Allocs.Size[keys[0]]), line)}}
+		"%s left two blocks of %s each beside their output, at %s and the like",
+		timeline.Counted(len(keys), "checkpointed call"), c.u.Bytes(c.d.Allocs.Size[keys[0]]), line)}}
 	f.said = fmt.Sprintf("The checkpointed blocks return two tensors of one size beside their output, as "+
-		"keys and values are: %s from %d calls, kept from %s.", c.u.Bytes(bytes), len(keys), line)
+		"keys and values are: %s from %s, kept from %s.", c.u.Bytes(bytes), nCalls(len(keys)), line)
 	f.fix = "Turn the key-value cache off in training: use_cache=False; no gradient needs it."
 	f.sure(Likely, "a checkpointed call keeps nothing else; other pairs that blocks return look the same")
 	if text := c.frames(c.d.Allocs.Stack[keys[0]]); strings.Contains(text, "cache_utils.py") {

@@ -169,9 +169,9 @@ func scoresFault(c *evidence) (fault, bool) {
 	bytes, line := c.bytesOf(x.ids), sites.Name(c.d, x.at)
 	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of about %s around the softmax at %s: they grow with the square of the sequence's length",
-		timeline.Counted(len(x.ids), "block"), c.u.Bytes(x.size), line)}}
+		nBlocks(len(x.ids)), c.u.Bytes(x.size), line)}}
 	f.said = fmt.Sprintf("Attention scores hold %s, %s of about %s around the softmax at %s.",
-		c.u.Bytes(bytes), timeline.Counted(len(x.ids), "block"), c.u.Bytes(x.size), line)
+		c.u.Bytes(bytes), nBlocks(len(x.ids)), c.u.Bytes(x.size), line)
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	fix, command := withoutStoring(c, x.at)
 	f.fix = fix
@@ -201,7 +201,7 @@ func scoresLever(c *leverCase) (Lever, bool) {
 		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: at(command, line),
 		Text: fmt.Sprintf("%s; %s of about %s around the softmax at %s hold %s", clause(fix),
-			timeline.Counted(len(x.ids), "block"), c.f.units.Bytes(x.size), line,
+			nBlocks(len(x.ids)), c.f.units.Bytes(x.size), line,
 			c.f.units.Bytes(of.bytesOf(x.ids))),
 	}, ok
 }

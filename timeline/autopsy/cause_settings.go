@@ -54,8 +54,8 @@ func settingsFault(c *evidence) (fault, bool) {
 		name = "max_split_size_mb"
 	}
 	f.Cause = Cause{Kind: "allocator_settings", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"rounding takes %s in %d blocks, with %s in force", c.u.Bytes(bytes),
-		len(f.lever.changes), name)}
+		"rounding takes %s in %s, with %s in force", c.u.Bytes(bytes),
+		nBlocks(len(f.lever.changes)), name)}
 	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,
 		c.u.Bytes(bytes))
 	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its "+

@@ -134,8 +134,8 @@ func largestBatch(c *evidence, alike bool) (fault, bool) {
 	}
 	line := c.frameText(c.parts[open.from].Caller)
 	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: maybe.Known(int64(less)), Text: fmt.Sprintf(
-		"this step's activations are %.1f times those of the median of %d steps, and larger than any of them",
-		ratio, len(all)-1)}, news: ratio >= outlier}
+		"this step's activations are %.1f times those of the median of %s, and larger than any of them",
+		ratio, nSteps(len(all)-1))}, news: ratio >= outlier}
 	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
 		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."

@@ -80,7 +80,7 @@ func stateGatherFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.userLine(c.d.Origin(ids[0]))
 	f := fault{Cause: Cause{Kind: "state_dict_gather", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks were gathered for a state dict at %s", c.u.Bytes(bytes), len(ids), line)}}
+		"%s in %s were gathered for a state dict at %s", c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("The state dict of sharded weights is gathered on the GPU: %s for %s.",
 		c.u.Bytes(bytes), line)
 	f.fix = "Gather it to the CPU: StateDictOptions(full_state_dict=True, cpu_offload=True), or save " +

@@ -68,7 +68,7 @@ func vectorisedFault(c *evidence) (fault, bool) {
 	line := c.frameText(caller)
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s belong to one call of torch.func (%s) at %s, which works in one piece", c.u.Bytes(bytes),
-		timeline.Counted(len(ids), "block"), name, line)}}
+		nBlocks(len(ids)), name, line)}}
 	f.said = fmt.Sprintf("torch.func.vmap at %s works on all samples at once: it holds %s and asked for %s "+
 		"more.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
 	if name == "jacobian" {

@@ -47,10 +47,10 @@ func alikeFault(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	}
 	line, n := table.Names[best.site], len(alike[best])
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks of %s each came from %s before the model ever ran", c.u.Bytes(bytes), n,
+		"%s in %s of %s each came from %s before the model ever ran", c.u.Bytes(bytes), nBlocks(n),
 		c.u.Bytes(best.size), line)}}
-	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %d blocks of one size from "+
-		"%s.", c.u.Bytes(bytes), n, line)
+	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %s of one size from "+
+		"%s.", c.u.Bytes(bytes), nBlocks(n), line)
 	f.fix = "Keep them on the CPU and move what a step needs in the loop: " +
 		"x = x.to(device, non_blocking=True)."
 	f.sure(Likely, "one line made nearly all of it, in blocks of one size; equal layers made by hand look "+
@@ -90,8 +90,8 @@ func weightsFault(c *evidence) (fault, bool) {
 		return f, true
 	}
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of weights in %d blocks were there when %s asked for the next, before the model ever ran",
-		c.u.Bytes(bytes), len(ids), line)}}
+		"%s of weights in %s were there when %s asked for the next, before the model ever ran",
+		c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("The weights alone do not fit: %s of them were there when %s asked for the next %s.",
 		c.u.Bytes(bytes), line, c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Load them in the type that they were saved in (torch_dtype=\"auto\", model.to(torch.bfloat16) " +
@@ -195,10 +195,10 @@ func tablesOfLayers(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(tables), c.userLine(best.stack)
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks of %s each came from %s before the model ever ran, each made from something larger",
-		c.u.Bytes(bytes), len(tables), c.u.Bytes(best.size), line)}}
-	f.said = fmt.Sprintf("%d layers made a table of %s each at %s before the model ever ran: %s.",
-		len(tables), c.u.Bytes(best.size), line, c.u.Bytes(bytes))
+		"%s in %s of %s each came from %s before the model ever ran, each made from something larger",
+		c.u.Bytes(bytes), nBlocks(len(tables)), c.u.Bytes(best.size), line)}}
+	f.said = fmt.Sprintf("%s made a table of %s each at %s before the model ever ran: %s.",
+		timeline.Counted(len(tables), "layer"), c.u.Bytes(best.size), line, c.u.Bytes(bytes))
 	f.fix = "If it is a mask or another table for the longest possible input, make one that all layers " +
 		"share, or one of the length that is in use when they run; or lower that length."
 	f.sure(Likely, "one line made equal blocks, each from something larger; weights that are cast where "+

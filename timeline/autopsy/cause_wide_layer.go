@@ -51,7 +51,7 @@ func wideLayerFault(c *evidence) (fault, bool) {
 	line := sites.Name(c.d, c.d.Origin(copies[0]))
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"one weight has %s, and %s made %s of its size in the forward", c.u.Bytes(a.Rounded[most]), line,
-		timeline.Counted(len(copies), "block"))}}
+		nBlocks(len(copies)))}}
 	f.said = fmt.Sprintf("One layer takes most of the memory: its weight has %s, and the copies that %s "+
 		"makes of it %s.", c.u.Bytes(a.Rounded[most]), line, c.u.Bytes(c.bytesOf(copies)))
 	f.fix = "Use a sample of its classes in each step (a sampled softmax, PartialFC), or divide it over " +

@@ -36,8 +36,8 @@ func widenedFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(wide), c.userLine(best.stack)
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %d blocks from %s: each replaced a block of half its size, before the model ever ran",
-		c.u.Bytes(bytes), len(wide), line)}}
+		"%s in %s from %s: each replaced a block of half its size, before the model ever ran",
+		c.u.Bytes(bytes), nBlocks(len(wide)), line)}}
 	f.said = fmt.Sprintf("Before the model runs, %s casts its weights to a type twice as large: %s so far, "+
 		"up from %s.", line, c.u.Bytes(bytes), c.u.Bytes(bytes/2))
 	f.fix = "Keep the type that they were loaded in, or cast only what needs it: norms and trained weights."

@@ -63,10 +63,11 @@ func blasWorkspacesFault(c *evidence) (fault, bool) {
 	}
 	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
 	f := fault{Cause: Cause{Kind: "cublas_workspaces", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of %s, the size of a cuBLAS workspace, are there on %s", timeline.Counted(len(ids), "block"),
+		"%s of %s, the size of a cuBLAS workspace, are there on %s", nBlocks(len(ids)),
 		c.u.Bytes(a.Size[ids[0]]), timeline.Counted(on, "stream"))}}
 	f.said = fmt.Sprintf("cuBLAS keeps a workspace for every thread and stream that multiplies matrices: %s "+
-		"in %d blocks on %s, most from %s.", c.u.Bytes(bytes), len(ids), timeline.Counted(on, "stream"), line)
+		"in %s on %s, most from %s.", c.u.Bytes(bytes), nBlocks(len(ids)), timeline.Counted(on, "stream"),
+		line)
 	f.fix = fmt.Sprintf("Use the same few streams again, also to capture CUDA graphs, or set "+
 		"CUBLAS_WORKSPACE_CONFIG=:16:8, which makes each %s; "+
 		"torch._C._cuda_clearCublasWorkspaces() frees them.",

@@ -103,10 +103,10 @@ func copiedNetworkFault(c *evidence) (fault, bool) {
 	}
 	line := c.frameText(x.call.Caller)
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(x.keeps), Text: fmt.Sprintf(
-		"copy.deepcopy made a second network at %s, and all %d calls of the model in this step keep a "+
-			"graph, that at %s %s", x.made, x.calls, line, c.u.Bytes(x.keeps))}}
-	f.said = fmt.Sprintf("copy.deepcopy made a second network at %s, and all %d calls of the model in this "+
-		"step keep a graph: a target or a teacher needs none.", x.made, x.calls)
+		"copy.deepcopy made a second network at %s, and all %s of the model in this step keep a "+
+			"graph, that at %s %s", x.made, nCalls(x.calls), line, c.u.Bytes(x.keeps))}}
+	f.said = fmt.Sprintf("copy.deepcopy made a second network at %s, and all %s of the model in this "+
+		"step keep a graph: a target or a teacher needs none.", x.made, nCalls(x.calls))
 	f.fix = "Call the copy under torch.no_grad(), and whatever else is not differentiated."
 	f.sure(Possible, "no optimizer has stepped yet; a copy that is trained, too, looks the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),

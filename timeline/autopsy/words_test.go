@@ -11,6 +11,25 @@ import (
 var leverNamed = regexp.MustCompile(`(?:Lever|remedy)\{\s*[Nn]ame: *"([a-z0-9_]+)"|` +
 	`lever\.name(?:, f\.lever\.command)? = "([a-z0-9_]+)"`)
 
+// counted matches a count in a format that prints it without separators between thousands.
+var counted = regexp.MustCompile(`%d (?:\w+ )?(?:blocks|calls|steps|forwards|batches|times|of them)\b`)
+
+func TestCountsInSentencesHaveSeparators(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := counted.Find(text); m != nil {
+			t.Errorf("%s has %q: use nBlocks and the like", file, m)
+		}
+	}
+}
+
 func TestEveryLeverHasWordsForPeople(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
