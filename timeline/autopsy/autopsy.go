@@ -167,10 +167,13 @@ func (w wording) fills() (sites.Group, bool) {
 // follows it, of the first lever that helps.
 func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	peak := ""
-	none := "No out-of-memory here."
-	if w.Timeline().Trace.DiedOutOfMemory() {
+	none, cut := "No out-of-memory here.", w.Timeline().Trace.Cut()
+	switch {
+	case w.Timeline().Trace.DiedOutOfMemory():
 		none = "The process died of an out-of-memory, and this recording does not hold the request that " +
 			"failed."
+	case cut:
+		none = "The file ends early, and what there is of it shows no out-of-memory."
 	}
 	switch {
 	case a.OOM:
@@ -185,6 +188,8 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 				"shard them over several GPUs."
 		}
 		s = w.full() + w.largestAt(a.At)
+	case cut && w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
+		return "The file ends early, before anything was allocated.", ""
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be saved.", ""
 	case w.Info.Kind == traces.DeviceArena:
