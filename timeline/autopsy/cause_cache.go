@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -80,18 +81,33 @@ func cacheFault(c *evidence) (fault, bool) {
 			widest = s
 		}
 	}
+	var f fault
+	var line string
 	if widest == traces.NoStack {
-		return fault{}, false
+		old, joined := joinedFirst(c)
+		if len(joined) == 0 {
+			return fault{}, false
+		}
+		line = sites.Name(c.d, a.Stack[joined[0]])
+		bytes := c.bytesOf(old) + c.bytesOf(joined)
+		f.Cause = Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+			"the call before left %s of %s and nothing else; this one makes larger ones of them at %s, %s "+
+				"so far", nBlocks(len(old)), c.u.Bytes(a.Size[old[0]]), line, count(len(joined)))}
+		f.said = fmt.Sprintf("A key-value cache is joined with the next token at %s, and the old one is "+
+			"there until that is done: %s together.", line, c.u.Bytes(bytes))
+		f.sure(Likely, "the blocks that the call before left are made again with a little more at their end")
+	} else {
+		g, bytes := seen[widest], c.bytesOf(ids)
+		line = sites.Name(c.d, widest)
+		f.Cause = Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+			"%s of %s at %s grew in %s, each time by %s", nBlocks(len(ids)), c.u.Bytes(g.last), line,
+			nCalls(g.sizes), c.u.Bytes(g.by))}
+		f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %s, %s more a token.",
+			line, c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(g.by*int64(g.least)))
+		f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")
 	}
-	g, line, bytes := seen[widest], sites.Name(c.d, widest), c.bytesOf(ids)
-	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of %s at %s grew in %s, each time by %s", nBlocks(len(ids)), c.u.Bytes(g.last), line,
-		nCalls(g.sizes), c.u.Bytes(g.by))}}
-	f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %s, %s more a token.",
-		line, c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(g.by*int64(g.least)))
 	f.fix = "Bound it: fewer new tokens or sequences at once, or a static or quantised cache " +
 		"(cache_implementation=\"static\"), which is not copied with each token."
-	f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")
 	f.lever = remedy{name: "static_kv_cache",
 		command: at("model.generate(..., cache_implementation=\"static\")", line)}
 	var changes []Change
@@ -105,4 +121,45 @@ func cacheFault(c *evidence) (fault, bool) {
 	f.elseFix = "Generate fewer sequences at once (a smaller batch, or num_return_sequences): half as many " +
 		"take half of the cache"
 	return f, true
+}
+
+// mostToken is the largest share of a cache that one call adds to it.
+const mostToken = 1.0 / 8
+
+// leftAsCache is the share of what a call left that must be equal blocks for them to be a cache. A graph has
+// blocks of several sizes.
+const leftAsCache = 0.9
+
+// joinedFirst finds a cache that fails while it is joined for the first time, before there is growth to see.
+// The call before the last left equal blocks and nothing else, and the last call makes blocks that are larger
+// by a whole part of them, a token of so many. Look-alike: two evaluations with gradients on, of inputs of
+// almost one length, whose graphs have blocks of several sizes.
+func joinedFirst(c *evidence) (old, joined []timeline.AllocID) {
+	n := len(c.parts)
+	if n < 2 || c.parts[n-1].Phase != traces.PhaseForward || c.parts[n-2].Phase != traces.PhaseForward {
+		return nil, nil
+	}
+	a, before, now := &c.d.Allocs, c.parts[n-2].First, c.parts[n-1].First
+	left, bytes := c.forwardBlocks(before, now, c.a.At+1)
+	bySize := map[int64][]timeline.AllocID{}
+	for _, id := range left {
+		if bySize[a.Size[id]] = append(bySize[a.Size[id]], id); len(bySize[a.Size[id]]) > len(old) {
+			old = bySize[a.Size[id]]
+		}
+	}
+	if len(old) < leastLayers || float64(c.bytesOf(old)) < leftAsCache*float64(bytes) {
+		return nil, nil
+	}
+	was := a.Size[old[0]]
+	made, _ := c.forwardBlocks(now, c.a.At, c.a.At+1)
+	for _, id := range made {
+		if by := a.Size[id] - was; by > 0 && float64(by) <= mostToken*float64(was) && was%by == 0 {
+			joined = append(joined, id)
+		}
+	}
+	other := func(id timeline.AllocID) bool { return a.Size[id] != a.Size[joined[0]] }
+	if len(joined) < leastLayers || len(joined) > len(old) || slices.ContainsFunc(joined, other) {
+		return nil, nil
+	}
+	return old, joined
 }
