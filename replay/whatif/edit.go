@@ -14,6 +14,7 @@ import (
 type edit struct {
 	share  map[timeline.AllocID]float64 // the share of its bytes that remains
 	moves  []move                       // by moment
+	late   []move                       // moves after the failure, at the moment a period earlier
 	prompt bool
 	scale  float64 // the share of the bytes of the failed step's remaining requests that is kept
 	keeps  float64 // the share of its bytes that the failed request still asks for
@@ -59,8 +60,47 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 			}
 		}
 	}
-	slices.SortStableFunc(e.moves, func(x, y move) int { return cmp.Compare(x.at, y.at) })
+	t.repeat(&e)
+	byMoment := func(x, y move) int { return cmp.Compare(x.at, y.at) }
+	slices.SortStableFunc(e.moves, byMoment)
+	slices.SortStableFunc(e.late, byMoment)
 	return e, nil
+}
+
+// repeat changes what the last period left as its counterparts of the period before are changed. A lever
+// leaves alone what the step under way made, since that may still be in use, and the steps that follow would
+// leave as much again.
+func (t *trials) repeat(e *edit) {
+	if t.again < 0 {
+		return
+	}
+	a, n, from := &t.d.Allocs, t.d.Begun(t.failed), t.actions[t.again].at
+	moved, ends := map[timeline.AllocID]bool{}, map[timeline.AllocID]timeline.Moment{}
+	for _, m := range e.moves {
+		if moved[m.alloc] = true; !m.again {
+			ends[m.alloc] = m.at
+		}
+	}
+	for id := max(n-t.period, t.d.Begun(timeline.Start)+t.period); id < n; id++ {
+		before := id - t.period
+		_, shared := e.share[id]
+		if shared || moved[id] || t.blockOf[id] < 0 || a.Requested[id] != timeline.Never ||
+			a.Stack[before] != a.Stack[id] || a.Size[before] != a.Size[id] {
+			continue
+		}
+		if left, ok := e.share[before]; ok {
+			e.share[id] = left
+			continue
+		}
+		end, ok := ends[before]
+		switch at := a.Start[id] + end - a.Start[before]; {
+		case !ok:
+		case at <= t.failed:
+			e.moves = append(e.moves, move{at, id, false})
+		default:
+			e.late = append(e.late, move{at - (t.failed - from), id, false})
+		}
+	}
 }
 
 // size returns the size of a request, given its original size and the allocation that it stands for.

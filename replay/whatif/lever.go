@@ -368,10 +368,13 @@ func (w *writer) following() (ends []int) {
 	from := t.actions[t.again].at
 	for k := range timeline.AllocID(followingSteps) {
 		shift := (k + 1) * t.period
-		moves := w.e.moves[sortedFrom(w.e.moves, from):]
+		moves, late := w.e.moves[sortedFrom(w.e.moves, from):], w.e.late
 		sameBatch := true // what follows the request has its batch size until the next batch comes
 		for i := t.again + 1; i <= t.request; i++ {
 			x := &t.actions[i]
+			for ; len(late) > 0 && late[0].at <= x.at; late = late[1:] {
+				w.free(w.blockAt(late[0].alloc + k*t.period))
+			}
 			for ; len(moves) > 0 && moves[0].at <= x.at; moves = moves[1:] {
 				if m := moves[0]; m.alloc >= old && !m.again {
 					w.free(max(w.blockAt(m.alloc+shift), -1))

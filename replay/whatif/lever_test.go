@@ -133,6 +133,23 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 }
 
 // A lever that makes the failed request smaller is tried with what is left of the request.
+// A lever says nothing of what the step under way made. The steps that follow do not leave as much again.
+func TestWhatALeverLeavesToTheLastStepDoesNotGrow(t *testing.T) {
+	const mib = 1 << 20
+	d := keeping(t, "")
+	levers := map[string]autopsy.Effect{}
+	for name, after := range map[string]timeline.Moment{"within the step": 1, "in the next step": 4} {
+		changes := less(d, 10*mib, 1, after)
+		levers[name] = autopsy.Effect{Changes: changes[:len(changes)-1]}
+	}
+	outcomes, _ := tried(t, d, levers)
+	for name := range levers {
+		if got := outcomes[name].Outcome; got != report.Finishes {
+			t.Errorf("what each step keeps ends %s: %s", name, got)
+		}
+	}
+}
+
 func TestTheRequestThatFailedIsTriedAsSmallAsALeverMakesIt(t *testing.T) {
 	const mib = 1 << 20
 	out, _ := tried(t, keeping(t, ""), map[string]autopsy.Effect{
