@@ -171,6 +171,7 @@ func (o *openCalls) outputsCollected() fault {
 	}
 	f.said = fmt.Sprintf("The results of %s of the model at %s%s are collected on the GPU: %s.",
 		nCalls(o.count), line, from, o.bytes())
+	f.from = lineCalls{o.caller, o.count}
 	f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 	f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),

@@ -3,6 +3,7 @@ package autopsy
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -67,8 +68,9 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
 		changes: untilCall(c, ids, ticks), request: putTogether(c, ids)}
+	f.from = lineCalls{caller, in}
 	if float64(results) < resultsShare*float64(bytes) {
-		f.Kind = "leak"
+		f.Kind, f.batches = "leak", true
 		f.said = fmt.Sprintf("The batches of %s of the model at %s stay on the GPU: %s, from %s.", nCalls(in),
 			call, c.u.Bytes(bytes), line)
 		f.seek, f.fix = "Find what keeps them there, a list or an attribute", "keep them on the CPU."
@@ -93,6 +95,23 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 		f.lever.name, f.lever.command = "remove_hook", at("handle.remove()", line)
 	}
 	return f
+}
+
+// withBatches adds the batches of some calls to what is said of their results: what keeps both, as a callback
+// that collects what it is given does, is mended in one place. Batches of other calls are another fault.
+func withBatches(c *evidence, found []fault) {
+	for i := range found {
+		for k := range found {
+			f, b := &found[i], &found[k]
+			if f.Kind != "collected_outputs" || f.from.count == 0 || !b.batches || f.from != b.from {
+				continue
+			}
+			first, rest, _ := strings.Cut(f.fix, " as it comes")
+			f.fix = fmt.Sprintf("%s as it comes, and the batches that stay with them (%s)%s", first,
+				c.u.Bytes(b.Bytes.Or(0)), rest)
+			f.lever.changes = append(f.lever.changes, b.lever.changes...)
+		}
+	}
 }
 
 // untilCall ends each block when the second call after it begins: by then nothing that belongs to its own

@@ -48,8 +48,18 @@ type fault struct {
 	// instead is what to change if the training is one of the look-alikes, and elseFix says so.
 	instead remedy
 	elseFix string
+	// from is the line whose calls of the model left its blocks, if calls did, and batches says that these
+	// are their inputs.
+	from    lineCalls
+	batches bool
 	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
 	news bool
+}
+
+// lineCalls are calls of the model from one line.
+type lineCalls struct {
+	caller traces.FrameID
+	count  int
 }
 
 // advice returns the sentence about what to change.
@@ -103,6 +113,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 			return slices.Contains(explains[x.Kind], f.Kind) && !graph
 		})
 	})
+	withBatches(c, found)
 	most := map[string]int64{} // two detectors may find the same: what one knows more of stays
 	for _, f := range found {
 		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))

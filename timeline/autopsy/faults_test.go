@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // As if a request of no bytes had failed at the peak of trainings of which nothing is known to be wrong.
@@ -41,6 +42,36 @@ func TestOnlyRecordingsOfPyTorchGetItsAdvice(t *testing.T) {
 		}
 		if len(a.Levers) > 0 != advised {
 			t.Errorf("format %q: %d levers", format, len(a.Levers))
+		}
+	}
+}
+
+// Batches that other calls left, or another number of calls, are kept by something else.
+func TestResultsAreToldWithTheBatchesOfTheSameCalls(t *testing.T) {
+	results := lineCalls{caller: 7, count: 12}
+	for _, c := range []struct {
+		from    lineCalls
+		batches bool
+		told    bool
+	}{
+		{results, true, true},
+		{results, false, false},
+		{lineCalls{caller: 8, count: 12}, true, false},
+		{lineCalls{caller: 7, count: 3}, true, false},
+	} {
+		found := []fault{
+			{Cause: Cause{Kind: "collected_outputs"}, from: results, fix: "Move each as it comes: x.cpu()."},
+			{Cause: Cause{Kind: "leak", Bytes: maybe.Known(1 << 20)}, from: c.from, batches: c.batches,
+				lever: remedy{changes: []Change{{Alloc: 1}}}},
+		}
+		withBatches(&evidence{u: timeline.IEC}, found)
+		fix, changes := "Move each as it comes: x.cpu().", 0
+		if c.told {
+			fix = "Move each as it comes, and the batches that stay with them (1.00 MiB): x.cpu()."
+			changes = 1
+		}
+		if found[0].fix != fix || len(found[0].lever.changes) != changes {
+			t.Errorf("%+v: %q with %d changes", c, found[0].fix, len(found[0].lever.changes))
 		}
 	}
 }
