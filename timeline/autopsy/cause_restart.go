@@ -164,6 +164,12 @@ func restarted(c *evidence, r restart) fault {
 			"made the same weights again.", c.u.Bytes(bytes), line)
 		f.fix = "Delete the model, its optimizer and what refers to them before the next one, or keep " +
 			"{k: v.cpu() for k, v in model.state_dict().items()}."
+		if c.lastOf(traces.PhaseBackward) < 0 { // nothing was trained, so it may be a part of a model
+			f.said = fmt.Sprintf("An earlier set of weights is still on the GPU: %s, and %s made the same "+
+				"ones again.", c.u.Bytes(bytes), line)
+			f.fix = "Delete it first, and what refers to it: del model, or delete_adapter() of an adapter " +
+				"that is not needed any more; or keep it on the CPU."
+		}
 		f.sure(Likely, "the same line made the same weights again; models that are all wanted look the same")
 		f.lever = remedy{name: "drop_copy", command: at("del model, optimizer; gc.collect()", line),
 			changes: changes}
