@@ -2,7 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -116,32 +115,33 @@ func unitGatherFault(c *evidence) (fault, bool) {
 			live = append(live, id)
 		}
 	}
-	units := map[timeline.AllocID]int64{}
-	var total int64
-	first, end := c.d.AllocsIn(from, c.a.At+1)
-	unit := timeline.NoAlloc
-	for id := first; id < end; id++ {
-		if !stacks[c.d.Allocs.Stack[id]] {
-			unit = timeline.NoAlloc
-			continue
+	units, total := gatheredUnits(c, stacks, from, c.a.At+1)
+	bytes, stack := c.bytesOf(live), c.d.Event(c.a.At).Stack
+	if stacks[stack] { // the request that failed is one more unit, or a part of it
+		bytes += c.a.Asked.Or(0)
+		units, total = append(units, c.a.Asked.Or(0)), total+c.a.Asked.Or(0)
+		if len(units) == 1 { // nothing shows yet what else this step would gather
+			total = 0
+			if n := len(all) - 2; n >= 0 {
+				_, total = gatheredUnits(c, stacks, all[n].first, min(all[n].backward, from))
+			}
+			if total == 0 {
+				return fault{}, false
+			}
 		}
-		if unit == timeline.NoAlloc {
-			unit = id
-		}
-		units[unit] += c.d.Allocs.Rounded[id]
-		total += c.d.Allocs.Rounded[id]
+	} else if len(live) > 0 {
+		stack = c.d.Allocs.Stack[live[0]]
 	}
-	if len(live) == 0 || len(units) == 0 {
+	if bytes == 0 || len(units) == 0 {
 		return fault{}, false
 	}
-	largest := slices.Max(slices.Collect(maps.Values(units)))
-	bytes := c.bytesOf(live)
+	largest := slices.Max(units)
 	if 2*largest < total || 2*largest < bytes {
 		return fault{}, false
 	}
-	line := c.userLine(c.d.Allocs.Stack[live[0]])
+	line := c.userLine(stack)
 	f := fault{Cause: Cause{Kind: "fsdp_gather", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of sharded weights are gathered at once, of %s that this step gathered", c.u.Bytes(largest),
+		"one gather of sharded weights takes %s of the %s that gathers took", c.u.Bytes(largest),
 		c.u.Bytes(total))}}
 	f.said = fmt.Sprintf("Sharding gathers the whole model at once, %s, for the forward at %s.",
 		c.u.Bytes(bytes), line)
@@ -150,4 +150,26 @@ func unitGatherFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "one gather holds most of what the step gathers; one very large layer looks the same")
 	f.lever = remedy{name: "wrap_finer", command: at("for block in model.blocks: fully_shard(block)", line)}
 	return f, true
+}
+
+// gatheredUnits returns what was gathered in [from, to) by some stacks, unit by unit, and in all. The blocks
+// of a unit follow each other.
+func gatheredUnits(c *evidence, stacks map[traces.StackID]bool, from, to timeline.Moment) (units []int64,
+	total int64,
+) {
+	first, end := c.d.AllocsIn(from, to)
+	within := false
+	for id := first; id < end; id++ {
+		if !stacks[c.d.Allocs.Stack[id]] {
+			within = false
+			continue
+		}
+		if !within {
+			units = append(units, 0)
+		}
+		within = true
+		units[len(units)-1] += c.d.Allocs.Rounded[id]
+		total += c.d.Allocs.Rounded[id]
+	}
+	return units, total
 }
