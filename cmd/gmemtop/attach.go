@@ -46,7 +46,7 @@ func newAttachCommand(a *app) *cobra.Command {
 op by op.
 
 Nothing changes in your script. The process pauses for a millisecond or two while a small agent is injected,
-and nothing is left of it when you leave the screen. The training's results stay bit-identical.
+and removed when you leave the screen. The training's results stay bit-identical.
 
 Without PID, choose from this machine's GPUs and processes; without a terminal, they are listed. --manager or
 --plan trains with a plan that takes less memory, for as long as you watch.

@@ -65,7 +65,7 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 		"gmemtop run says)")
 	p.StringVarP(&c.dir, "output", "o", "", "write the traces to this new `folder` (default "+
 		"RUN-stepN)")
-	p.BoolVar(&c.open, "open", false, "then show the traces: two of them side by side, more as a run")
+	p.BoolVar(&c.open, "open", false, "open the traces afterwards: two of them side by side, more as a run")
 	p.DurationVar(&c.wait, "wait", fleet.CaptureWait,
 		"how long to wait beyond the time that the steps should take")
 	p.BoolVar(&c.flags.json, "json", false, "print the answer as JSON")

@@ -50,8 +50,8 @@ func newCompareCommand(a *app) *cobra.Command {
 iteration of the trace with each, checks every plan, simulates it, and names the fastest that
 fits the budget. gmemtop help managers lists them.
 
-A FOLDER of the ranks of one training, as gmemtop capture writes it, is planned for as one: for the memory of
-the fullest rank, and the step of the slowest.
+For a FOLDER of the ranks of one training, as gmemtop capture writes it, compare makes one plan for all: for
+the memory of the fullest rank and the step time of the slowest.
 
 --target cuda also carries the plans out on your GPU, with real memory and copies: checked byte for byte,
 then timed. --target live:PID does so in a running training, one plan after the other, and leaves the
@@ -88,9 +88,9 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	p.DurationVar(&c.limit, "limit", 0,
 		"time limit for planning with one manager, which then gives its best so far (default none)")
 	p.BoolVar(&c.maxBatch, "max-batch", false,
-		"also find the largest batch that fits in the budget; how sizes grow follows from --batch of one "+
-			"recording, from two at different "+
-			"batches (--batch 32,64), or from three or four that also differ in --sequence")
+		"also find the largest batch that fits in the budget; give --batch for one recording, to scale its "+
+			"sizes by a rule, or more recordings to fit their growth: two at different "+
+			"batches (--batch 32,64), or three or four that also differ in --sequence")
 	p.IntVar(&c.plan.AtSequence, "at-sequence", 0,
 		"the sequence length for --max-batch (default that of the first file)")
 	p.BoolVar(&c.notes, "notes", false, "print notes on each result")

@@ -14,8 +14,8 @@ func newDescribeCommand(a *app) *cobra.Command {
 		Short: "Write a recorder of whole steps, for your script to import",
 		Long: `Writes describe.py, a single file that needs only torch. A training script that imports it
 records two steps op by op: which op reads and writes which memory, in which module and phase,
-and how long it takes. Planning of swapping and recompute needs that. The first lines of the
-file say how to use it.`,
+and how long it takes. Plans that swap or recompute need such a recording. The first lines of
+the file say how to use it.`,
 		Example: "  gmemtop describe -o describe.py\n  gmemtop compare step.jsonl --budget 12GiB",
 		RunE: func(*cobra.Command, []string) error {
 			return a.write(false, func(w io.Writer) error {

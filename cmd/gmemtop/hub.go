@@ -33,7 +33,8 @@ It writes the keys of the run to the join file, which only you can read. Put it 
 machines share: gmemtop run --join-file sends the steps of a machine's ranks, and gmemtop view --join-file
 shows all ranks. Connections are encrypted. Nothing needs root.
 
-The training does not depend on the hub: without it the training goes on, and steps follow later.`,
+The training does not depend on the hub: if the hub is down, the training continues and its steps
+follow later.`,
 		Example: "  gmemtop hub --listen node0:7422 --join-file /shared/r1.join\n" +
 			"  gmemtop hub --listen node0:7422 --join-file /shared/r1.join -o /shared/r1",
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.serve() },
@@ -43,20 +44,21 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.StringVar(&c.Listen, "listen", "", "let other machines connect at this `host:port`; without it, only "+
 		"programs on this machine can")
 	p.StringVar(&c.Run, "run", "", "the `name` of the run (default what Slurm, torchrun or MPI say)")
-	p.StringVar(&c.ViewFile, "view-file", "", "also write a join `file` that allows only looking")
+	p.StringVar(&c.ViewFile, "view-file", "", "also write a read-only join `file`, for viewers that "+
+		"may not capture")
 	p.StringVarP(&c.seal, "output", "o", "", "at the end, write a recording of each rank to this "+
 		"new `folder`")
 	p.StringVar(&c.Store, "store", "", "keep what was sent in this local `folder`, for a hub that is "+
 		"started again (default a temporary one)")
 	p.DurationVar(&c.Life, "valid", 30*24*time.Hour, "how long the keys are valid")
-	p.StringVar(&c.Metrics, "metrics", "", "offer the newest figures of all ranks to Prometheus at this "+
+	p.StringVar(&c.Metrics, "metrics", "", "serve the newest figures of all ranks to Prometheus at this "+
 		"`address` of this machine, such as 127.0.0.1:9464")
 	p.StringVar(&c.OTLP, "otlp", "", "send the same figures to the OpenTelemetry collector at this `URL`, "+
 		"such as http://127.0.0.1:4318")
 	p.StringVar(&c.URL, "hub", "", "let a site's own NATS servers at this `URL` carry the run, such as "+
 		"tls://nats.site:4222, instead of a server of gmemtop's own")
 	p.StringVar(&c.Leaf, "leaf", "", "also become a leaf node of the site's own NATS servers at this `URL`, "+
-		"so that the site's users can look at the run from there")
+		"so that the site's users can watch the run from there")
 	p.StringVar(&c.Credentials, "creds", "", credsUsage)
 	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "leaf", "creds")
 	return cmd

@@ -17,7 +17,7 @@ func newMCPCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "mcp FILE|FOLDER ...", GroupID: groupReport,
 		Short: "Answer a coding assistant's questions about recordings",
-		Long: `Answers a coding assistant by the Model Context Protocol, on standard input and output: what
+		Long: `Answers a coding assistant over the Model Context Protocol, on standard input and output: what
 held the peak, why it ran out of memory, what a change would save, what differs between two runs.
 
 It only reads, and only the files that you name here or that lie directly in a folder you name. Answers have

@@ -28,8 +28,8 @@ func newOOMCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "oom [FILE]", GroupID: groupReport, Args: c.fileOrPipe,
 		Short: "Why it ran out of memory, who held it, what would help",
-		Long: `Why it ran out of memory, who held the memory, and what would help. gmemtop
-tries each lever: it replays the recorded run with it on an emulated allocator,
+		Long: `Why it ran out of memory, who held the memory, and what would help. To try
+each lever, gmemtop replays the recorded run with it on an emulated allocator,
 as far as the recording goes.
 
 If FILE is a log with PyTorch's message, each figure of the message is explained. Without FILE,

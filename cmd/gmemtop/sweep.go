@@ -54,11 +54,10 @@ To resume an interrupted sweep, run the same command again: until it has finishe
 OUT.parquet.part. The same command gives the same file.
 
 --serve plans nothing here and hands out the plans to gmemtop worker on other machines. --shard 3/64 plans the
-third of 64 parts, for a job array; --merge joins the parts. Either way the file is the same.
+third of 64 parts, for a job array; --merge joins the parts. The file is the same either way.
 
---batch asks about other batch sizes than that of the recording. Their sizes and times follow from one
-recording by a rule and are marked ~: parameters, gradients and optimizer state stay, everything else grows
-with the batch.
+--batch plans for batch sizes other than the recorded one. Their sizes and times are scaled from one recording
+and marked ~: parameters, gradients and optimizer state stay the same, everything else grows with the batch.
 
 Exits with 3 if nothing fits any budget.`,
 		Example: "  gmemtop sweep traces/*.gmt --managers all --budgets 20:80:4 -o sweep.parquet\n" +

@@ -37,8 +37,8 @@ func newViewCommand(a *app) *cobra.Command {
 from the others, which machine has fallen silent, and what was lost on the way.
 
 PLACE is where the hub is, for a machine that cannot connect to it: ssh://HOST/RUN, slurm:JOB on a login
-node, ssh://LOGIN/slurm:JOB from elsewhere, k8s://NAMESPACE/JOB. What ssh, srun or kubectl starts there is a
-gmemtop of your own, and the keys stay there.
+node, ssh://LOGIN/slurm:JOB from elsewhere, k8s://NAMESPACE/JOB. ssh, srun or kubectl starts
+your own gmemtop there, and the keys stay there.
 
 Afterwards, view FOLDER shows the same for the folder that gmemtop hub -o wrote, or for the recordings that
 gmemtop run -o or gmemtop record wrote there.

@@ -29,7 +29,7 @@ func newWorkerCommand(a *app) *cobra.Command {
 		Long: `Makes plans for a gmemtop sweep --serve until all are made. Start as many as you like, whenever
 you like: if one ends or loses its connection, another takes over its plan.
 
-TRACE are the files of the sweep. Their paths may differ here: gmemtop knows them by their content.`,
+Name the traces of the sweep. Their paths may differ here: gmemtop recognises them by content.`,
 		Example: "  srun -n 64 gmemtop worker --join-file /shared/s1.join /shared/traces/*.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c.soon = cmd.Flags().Changed("wait")
@@ -40,7 +40,7 @@ TRACE are the files of the sweep. Their paths may differ here: gmemtop knows the
 	p.StringVar(&c.join, "join-file", "", "the `file` that gmemtop sweep --serve wrote")
 	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
 	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait for a sweep that no longer answers; if "+
-		"given, also for one that has not begun, which is otherwise waited for as long as it takes")
+		"given, also how long to wait for it to start, which is otherwise unlimited")
 	return cmd
 }
 
