@@ -345,7 +345,7 @@ func (f *follow) hasRanks() bool { return f.live != nil && len(f.live.Look().Ran
 func (f *follow) pickRank(u timeline.Units) {
 	f.post(leaf.PickMsg{
 		Title: "Ranks of the job", Choices: f.live.Ranks(u),
-		Footer: "All views show the one that is chosen; F follows its newest captured step.",
+		Footer: "All views show the rank you choose; F follows its newest captured step.",
 	})
 }
 
@@ -377,12 +377,12 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 func (f *follow) nothingOpen(otherwise string) string {
 	switch {
 	case f.live != nil && f.live.Look().Detached:
-		return "The job was detached from before a step of it was captured."
+		return "gmemtop detached from the job before it had captured a step."
 	case f.live != nil && f.live.Look().State == live.Ended:
-		return "The job ended before a step of it was captured."
+		return "The job ended before gmemtop had captured a step."
 	case f.live != nil:
-		return "No step of this job is captured yet. gmemtop captures two once it is warm, and r in Live " +
-			"captures the next one."
+		return "No step of this job is captured yet. gmemtop captures two once it has warmed up, and r in " +
+			"Live captures the next one."
 	case f.machine != nil:
 		return "Nothing is open yet: P lists the processes of this machine, and enter watches one of them."
 	}

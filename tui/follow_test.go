@@ -390,13 +390,14 @@ func TestWithoutOutputOSaysWhy(t *testing.T) {
 		d.press("O")
 		d.wants(want)
 	}
-	says("O shows a job's output; this one's goes where it was started", func(l *live.Look) {
+	elsewhere := "O shows a job's output; gmemtop did not start this one, so its output goes elsewhere"
+	says(elsewhere, func(l *live.Look) {
 		l.State = live.Running
 		l.Steps = []live.Step{{}}
 	})
-	says("none has come from this one", func(l *live.Look) { l.Capture.Along = 7 })
-	says("this one has printed nothing yet", func(l *live.Look) { l.Prints = true })
-	says("this one printed nothing", func(l *live.Look) { l.State = live.Ended })
+	says("none has come from this job", func(l *live.Look) { l.Capture.Along = 7 })
+	says("this job has printed nothing yet", func(l *live.Look) { l.Prints = true })
+	says("this job printed nothing", func(l *live.Look) { l.State = live.Ended })
 	says("until its first step", func(l *live.Look) { l.Output, l.Steps = []string{"epoch 0"}, nil })
 	says("Output ──", func(l *live.Look) { l.Steps = []live.Step{{}} })
 	f.tell(d, func(l *live.Look) { l.Capture.No = "it trains on a CPU" })

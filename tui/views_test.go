@@ -261,7 +261,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	d.wants("To fit in")
 	d.press("b", "ctrl+u")
 	d.typeText("12 apples")
-	d.wants("is no size")
+	d.wants("is not a size")
 	d.press("enter", "ctrl+u")
 	d.typeText("50%")
 	d.press("enter")

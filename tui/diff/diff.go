@@ -63,8 +63,8 @@ func (v *view) Name() string { return "Diff" }
 func (v *view) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
 		if s.Device != nil && s.Device.Len() < 2 {
-			return false, "Only one recording is open, and it is of one moment. To compare two recordings: " +
-				"`gmemtop replay A B`"
+			return false, "Only one recording is open, and it shows a single moment. To compare two " +
+				"recordings: `gmemtop replay A B`"
 		}
 		if s.UnderPlan {
 			return false, "This step ran under a plan, and no step without one is captured to compare it " +

@@ -124,7 +124,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Len() < 2:
-		return false, "This recording is of one moment: it holds blocks and no events, so there " +
+		return false, "This recording shows a single moment: it has blocks but no events, so there " +
 			"are no steps to compare. " +
 			leaf.HowToRecord(s)
 	}

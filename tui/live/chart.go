@@ -61,7 +61,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 		top = max(top, steps[i].Bytes.Or(0))
 	}
 	if top <= 0 {
-		leaf.Working(s, c, "no figures of memory yet")
+		leaf.Working(s, c, "no memory figures yet")
 		return
 	}
 	p := &columns{steps: steps, area: area, top: top, wide: min(max(area.W/len(steps), 1), 4)}

@@ -150,7 +150,7 @@ func (v *View) inside(st Step) tea.Cmd {
 	if w, ok := v.look.windowOf(st.Index); ok {
 		return leaf.Send(OpenMsg{w})
 	}
-	text := fmt.Sprintf("of step %s only totals were recorded", leaf.Count(st.Index))
+	text := fmt.Sprintf("only totals were recorded for step %s", leaf.Count(st.Index))
 	if v.look.takesOrders() || v.look.Capture.Single {
 		text += ": r captures the next one whole"
 	}

@@ -89,13 +89,13 @@ func (l *Look) silent() string {
 	const what = "O shows a job's output; "
 	switch {
 	case l.Prints && l.State == Ended:
-		return what + "this one printed nothing"
+		return what + "this job printed nothing"
 	case l.Prints:
-		return what + "this one has printed nothing yet"
+		return what + "this job has printed nothing yet"
 	case l.Capture.Along > 0: // the viewer that was there first may have started the job, or not
-		return what + "none has come from this one"
+		return what + "none has come from this job"
 	}
-	return what + "this one's goes where it was started"
+	return what + "gmemtop did not start this one, so its output goes elsewhere"
 }
 
 // sentence answers what a user who watches a job wants to know: is it well, how much memory does it take,

@@ -129,7 +129,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return leaf.Send(leaf.PickMsg{Title: fmt.Sprintf("Attach to %d? No torch was seen in it", p.PID),
 				Choices: []leaf.Choice{
 					{Title: "leave it alone", Detail: "probably it does not train"},
-					{Title: "attach", Detail: "the agent goes if it finds no torch", Msg: AttachMsg{p}},
+					{Title: "attach", Detail: "the agent leaves if it finds no torch", Msg: AttachMsg{p}},
 				}})
 		default:
 			return leaf.Send(AttachMsg{p})

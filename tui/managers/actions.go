@@ -147,7 +147,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	}
 	m, watched := &v.managers[r.manager], v.training.watched() != ""
 	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would lead to nothing
-		text := m.Info.Name + " makes no plan that a training can run with: choose another manager"
+		text := m.Info.Name + " makes no plan that a training can use: choose another manager"
 		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	}
 	if t := v.training.now(); t != nil {

@@ -174,13 +174,14 @@ func parseSizes(text string, open int) ([]extent, error) {
 			x.length, err = sizeOf(length)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%q is no batch size: write 32, or 32x512 with the sequence length", part)
+			return nil, fmt.Errorf("%q is not a batch size: write 32, or 32x512 with the sequence length",
+				part)
 		}
 		sizes = append(sizes, x)
 	}
 	switch {
 	case len(sizes) > 2:
-		return nil, errors.New("two recordings are the most here: " +
+		return nil, errors.New("this view takes two recordings at most: " +
 			"gmemtop compare --max-batch --sequence takes three or four")
 	case open == 1 && sizes[0].length > 0:
 		return nil, errors.New("one recording says nothing about other lengths: " +
@@ -246,7 +247,7 @@ func askOther(msg otherMsg) tea.Cmd {
 	return leaf.Send(leaf.AskMsg{Title: title, Hint: hint, Answer: func(text string) (tea.Msg, error) {
 		n, err := sizeOf(text)
 		if err != nil {
-			return nil, fmt.Errorf("%q is no %s", text, title)
+			return nil, fmt.Errorf("%q is not a %s", text, title)
 		}
 		return goalMsg{msg.sizes, Goal{Longest: msg.longest, At: n}}, nil
 	}})

@@ -52,8 +52,8 @@ func TestTheLargestBatchNeedsABudgetAndSizesThatMakeSense(t *testing.T) {
 	sc.Press("B")
 	ask := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)
 	for text, why := range map[string]string{
-		"": "no batch size", "0": "no batch size", "-3": "no batch size", "much": "no batch size",
-		"2000000": "no batch size", "8x0": "no batch size", "1,2,3": "two recordings",
+		"": "not a batch size", "0": "not a batch size", "-3": "not a batch size", "much": "not a batch size",
+		"2000000": "not a batch size", "8x0": "not a batch size", "1,2,3": "two recordings",
 		"32, 64": "gmemtop replay A B opens two", "8x512": "says nothing about other lengths",
 	} {
 		if msg, err := ask.Answer(text); err == nil || !strings.Contains(err.Error(), why) {

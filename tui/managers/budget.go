@@ -111,14 +111,14 @@ func parseBudget(text string, whole int64) (int64, error) {
 	if share, ok := strings.CutSuffix(text, "%"); ok {
 		n, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 		if err != nil || !(n > 0 && n <= 1000) { // which NaN is not either
-			return 0, fmt.Errorf("%q is no share: write 50%%", text)
+			return 0, fmt.Errorf("%q is not a share: write 50%%", text)
 		}
 		return int64(float64(whole) / 100 * n), nil
 	}
 	n, err := timeline.ParseBytes(text)
 	switch {
 	case err != nil || n < 0:
-		return 0, fmt.Errorf("%q is no size: write 12GiB or 50%%", text)
+		return 0, fmt.Errorf("%q is not a size: write 12GiB or 50%%", text)
 	case n == 0:
 		return 0, errors.New("0 leaves no room for anything: write none for no budget")
 	}

@@ -55,7 +55,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if live.watched() != "" && r != nil && r.m.Info.Family != plan.Baseline {
 		train := k.train
 		if live.elsewhere() != "" {
-			train.SetHelp("T", "take the plan away")
+			train.SetHelp("T", "remove the plan")
 		} else if t := live.now(); t != nil && t.manager == r.manager {
 			train.SetHelp("T", "train without it")
 		}
@@ -84,7 +84,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	replan := k.replan
 	switch target := v.measuring.target; {
 	case v.planning.stopped:
-		replan.SetHelp("r", "go on planning")
+		replan.SetHelp("r", "resume planning")
 	case target != "":
 		replan.SetHelp("r", "run "+replay.Place(target))
 	}

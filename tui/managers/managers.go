@@ -76,9 +76,9 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, leaf.NoDevice
 	case deviceOf(s) == nil:
 		return false, "The step in view ran under a plan, and planning needs a step without one. " +
-			"Take the plan away, then capture a step with r in Live."
+			"Remove the plan, then capture a step with r in Live."
 	case deviceOf(s).Len() < 2:
-		return false, "This recording is of one moment: it says what was held and not for how long, and a " +
+		return false, "This recording shows a single moment: what was held, but not for how long, and a " +
 			"plan needs lifetimes. " +
 			leaf.HowToRecord(s)
 	}

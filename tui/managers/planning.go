@@ -350,7 +350,7 @@ func (p *planning) pickBeside(
 		choices = append(choices, leaf.Choice{Title: labelOf(rows, k), Detail: detail, Msg: besideMsg{k}})
 	}
 	if len(choices) == 0 {
-		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
+		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to compare it with"})
 	}
 	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + labelOf(rows, chosen), Choices: choices})
 }

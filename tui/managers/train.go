@@ -136,7 +136,7 @@ func (t *training) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		if msg.err != nil {
 			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true}), true
 		}
-		return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with " +
+		return leaf.Send(leaf.ToastMsg{Text: "the plan is removed: T trains with " +
 			"the one under the cursor"}), true
 	}
 	return nil, false
@@ -168,7 +168,7 @@ func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 // name the budget if it is not the current one.
 func (t *training) lines(u timeline.Units, budget int64) []string {
 	if other := t.elsewhere(); other != "" {
-		return []string{other + " · asked for elsewhere: T takes it away", other}
+		return []string{other + " · turned on by another viewer: T turns it off", other}
 	}
 	if t.trial == nil {
 		return nil

@@ -284,8 +284,8 @@ func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 	r := watch(t)
 	r.f.Other = "joint has been on for 40 steps: 106 MiB instead of 140 MiB"
 	if text := r.Mono(160, 36); !strings.Contains(text,
-		"live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · asked for "+
-			"elsewhere: T takes it away") {
+		"live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · turned "+
+			"on by another viewer: T turns it off") {
 		t.Errorf("it is not seen:\n%s", text)
 	}
 	r.f.Taken = errors.New("no step has ended since")
@@ -295,7 +295,7 @@ func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 	}
 	r.f.Taken = nil
 	r.press("T")
-	if !r.toast("the plan is taken away") || r.v.Live(r.State) != "" || len(r.f.Trained()) > 0 {
+	if !r.toast("the plan is removed") || r.v.Live(r.State) != "" || len(r.f.Trained()) > 0 {
 		t.Errorf("said is %v, the line %q, asked %v", r.said, r.v.Live(r.State), r.f.Trained())
 	}
 	r.press("T")
@@ -315,7 +315,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("up") // it trains already: there is nothing to switch to
 	r.press("T")
 	if asked := r.f.Trained(); len(asked) != 1 ||
-		!r.toast("caching makes no plan that a training can run with") ||
+		!r.toast("caching makes no plan that a training can use") ||
 		!strings.Contains(r.v.Live(r.State), "ours on") {
 		t.Errorf("the training was asked %v, and said is %v", asked, r.said)
 	}

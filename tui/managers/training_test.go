@@ -57,7 +57,7 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 	f := &told{news: make(chan live.News, 1), fail: make(chan error, 1)}
 	tr := training{with: f}
 	line := func() string { return tr.text(timeline.IEC, 2<<20) }
-	if got := line(); got != "live: joint is on · asked for elsewhere: T takes it away" {
+	if got := line(); got != "live: joint is on · turned on by another viewer: T turns it off" {
 		t.Errorf("at first the line is %q", got)
 	}
 	cmd := tr.begin(3, "ours", 1<<20, plan.Hardware{})

@@ -80,8 +80,8 @@ func (v *View) Name() string { return "Overview" }
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if s.Device == nil {
 		if s.Run != nil {
-			return false, "A run of many ranks is open and none of them is chosen: 7 shows " +
-				"them all, w opens one."
+			return false, "A run of several ranks is open, and none is selected: 7 shows all of them, " +
+				"w opens one."
 		}
 		return false, "The recording holds no memory events of any device. " + leaf.HowToRecord(s)
 	}

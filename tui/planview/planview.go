@@ -309,14 +309,14 @@ func summary(sc *scene) string {
 	if drops > 0 {
 		again := "drops " + counted(drops)
 		if m.RecomputeTime > 0 && sc.clock {
-			again += " and computes again for " + timeline.Duration(m.RecomputeTime)
+			again += " and recomputes them in " + timeline.Duration(m.RecomputeTime)
 		} else {
-			again += " and computes them again"
+			again += " and recomputes them"
 		}
 		parts = append(parts, again)
 	}
 	if discards > 0 {
-		parts = append(parts, "discards "+counted(discards)+" never read again")
+		parts = append(parts, "discards "+counted(discards)+" that are never read again")
 	}
 	text := strings.Join(parts, ", ")
 	if sc.clock {

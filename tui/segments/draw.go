@@ -29,7 +29,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 			return
 		}
 		leaf.Empty(s, c, "Nothing is reserved here",
-			"At this moment the allocator holds no segment of the driver's. Move the cursor.", "")
+			"At this moment the allocator holds no segment from the driver. Move the cursor.", "")
 		return
 	}
 	body := c.Bounds()

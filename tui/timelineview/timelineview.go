@@ -67,7 +67,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Len() == 0:
-		return false, "This recording is of one moment: it holds blocks and no events, so " +
+		return false, "This recording shows a single moment: it has blocks but no events, so " +
 			"there is no time to draw. " +
 			leaf.HowToRecord(s)
 	}
