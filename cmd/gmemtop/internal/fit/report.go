@@ -259,6 +259,9 @@ func (r *Report) notes() []string {
 		} else if x.Result.Steps < 2 {
 			add("only one step was seen: later ones start with the optimizer's state")
 		}
+		if n := x.Result.Steps; n > 0 && !x.Result.Whole && (x.Process == nil || !x.Process.Died) {
+			add(fmt.Sprintf("step %d was the last: what comes later, such as an evaluation, is not in it", n))
+		}
 		for _, n := range x.Result.Notes {
 			add(n)
 		}
