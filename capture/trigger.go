@@ -96,7 +96,7 @@ func ParseTrigger(s string, parseBytes, parseDuration func(string) (int64, error
 		t.figure = figures[name]
 		t.limit, err = parseBytes(value)
 	default:
-		return bad(name + " is no figure of a step")
+		return bad(name + " is not a figure of a step")
 	}
 	if err != nil {
 		return bad(err.Error())

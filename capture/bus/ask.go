@@ -18,7 +18,7 @@ import (
 // the answer. An order that is forged or repeated is dropped without an answer, and refused is called.
 func (c *Conn) Serve(v Verb, f func(data json.RawMessage) any, refused func(error)) error {
 	if !v.known() {
-		return fmt.Errorf("%q is no order that a node carries out", v)
+		return fmt.Errorf("a node does not carry out the order %q", v)
 	}
 	g := &guard{run: c.access.Run, now: time.Now, seen: map[string]time.Time{},
 		verify: func(data, signature []byte) error { return verify(c.access.Orders, data, signature) }}
@@ -51,7 +51,7 @@ func (c *Conn) Ask(ctx context.Context, v Verb, data any, f func(node string,
 		return fmt.Errorf("give the order %s: the join file has no operator's key", v)
 	}
 	if !v.known() {
-		return fmt.Errorf("%q is no order that a node carries out", v)
+		return fmt.Errorf("a node does not carry out the order %q", v)
 	}
 	said, err := json.Marshal(data)
 	if err != nil {

@@ -82,7 +82,7 @@ func (g *guard) accept(v Verb, message []byte) (json.RawMessage, error) {
 	case b.Run != g.run:
 		return nil, fmt.Errorf("%w: it is for run %q", errForged, b.Run)
 	case b.Verb != v || !v.known():
-		return nil, fmt.Errorf("%w: %q is no order that a node carries out", errForged, b.Verb)
+		return nil, fmt.Errorf("%w: a node does not carry out the order %q", errForged, b.Verb)
 	case age > fresh || age < -fresh:
 		return nil, fmt.Errorf("%w: it was given at %s, which is too far from this node's clock", errForged,
 			b.At.Format(time.RFC3339))

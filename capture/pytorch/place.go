@@ -78,7 +78,7 @@ func placeAt(pid int, dir string, make bool) (p place, err error) {
 	p = place{here: dir, there: dir}
 	p.uid, p.gid = userOf(pid)
 	if !filepath.IsAbs(dir) {
-		return p, fmt.Errorf("%q is no place for a socket", dir)
+		return p, fmt.Errorf("%q is not an absolute path, which a socket needs", dir)
 	}
 	var f files = host{}
 	if p.uid != os.Getuid() || !sharesFiles(pid) {

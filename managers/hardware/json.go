@@ -92,7 +92,7 @@ func Read(r io.Reader) (plan.Hardware, error) {
 		return h, fmt.Errorf("read hardware: %w", err)
 	}
 	if len(data) > maxFile {
-		return h, fmt.Errorf("%w: more than %d bytes; this is no description of one device", ErrInvalid,
+		return h, fmt.Errorf("%w: more than %d bytes; this does not describe one device", ErrInvalid,
 			maxFile)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))

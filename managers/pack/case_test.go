@@ -141,8 +141,8 @@ func TestAMalformedCSVNamesItsLine(t *testing.T) {
 			"id, lower, upper, size",
 		"id,lower,start,upper,size\n": `line 1: the header names the ` +
 			`column "start" a second time`,
-		"id,lower,upper,size\na,0,1,2\nb,0,x,3\n": `line 3: the upper "x" is no whole number below 2^62`,
-		"id,lower,upper,size\na,0\n":              `line 2: the upper "" is no whole number below 2^62`,
+		"id,lower,upper,size\na,0,1,2\nb,0,x,3\n": `line 3: the upper "x" is not a whole number below 2^62`,
+		"id,lower,upper,size\na,0\n":              `line 2: the upper "" is not a whole number below 2^62`,
 		"id,lower,upper,size\n\na,4,4,1\n": "line 3: its lifetime [4, 4) is empty; the end has " +
 			"to come after the start",
 		"id,lower,upper,size\n\"a,0,1,2\n": "line 2: extraneous or missing \" in quoted-field",

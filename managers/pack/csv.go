@@ -158,7 +158,7 @@ func (t *Table) addRow(h header, fields []string) error {
 			err = strconv.ErrRange
 		}
 		if err != nil {
-			bad = cmp.Or(bad, fmt.Errorf("the %s %.40q is no whole number below 2^62", name, text(col)))
+			bad = cmp.Or(bad, fmt.Errorf("the %s %.40q is not a whole number below 2^62", name, text(col)))
 		}
 		return v
 	}

@@ -90,7 +90,7 @@ func (p *Problem) checkFixed() error {
 		case at < 0 || at > maxTotal:
 			return fmt.Errorf("item %d: its fixed offset %d is out of range; use -1 for a free item", i, at)
 		case p.Align > 1 && at%p.Align != 0:
-			return fmt.Errorf("item %d: its fixed offset %d is no multiple of the alignment %d", i, at,
+			return fmt.Errorf("item %d: its fixed offset %d is not a multiple of the alignment %d", i, at,
 				p.Align)
 		}
 		pinned.Items = append(pinned.Items, p.Items[i])

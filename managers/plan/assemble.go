@@ -272,7 +272,7 @@ func (a *assembler) position(i OpID) error {
 	p, pl := a.p, a.pl
 	for _, b := range a.freeAt[i] {
 		if a.current[b] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not there", ErrInvalid, b,
+			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not in memory", ErrInvalid, b,
 				p.Buffers[b].Name, i)
 		}
 		a.free(b, i)
@@ -280,7 +280,7 @@ func (a *assembler) position(i OpID) error {
 	for k, ok := a.releases.next(i); ok; k, ok = a.releases.next(i) {
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not there",
+			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not in memory",
 				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
 		}
 		if x.How == Swap && x.Blocking {
@@ -299,7 +299,7 @@ func (a *assembler) position(i OpID) error {
 	for k, ok := a.fetches.next(i); ok; k, ok = a.fetches.next(i) {
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] != none {
-			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is there",
+			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is already in memory",
 				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
 		}
 		id := a.alloc(x.Buffer, i)
@@ -338,7 +338,7 @@ func (a *assembler) position(i OpID) error {
 	for k, ok := a.leaving.next(i); ok; k, ok = a.leaving.next(i) {
 		b := pl.Absences[k].Buffer
 		if a.current[b] == none {
-			return fmt.Errorf("%w plan: buffer %d (%s) leaves behind op %d and is not there",
+			return fmt.Errorf("%w plan: buffer %d (%s) leaves after op %d and is not in memory",
 				ErrInvalid, b, p.Buffers[b].Name, i)
 		}
 		a.outStep[k] = a.step(Step{Kind: Out, Queue: p.OutQueue(), Op: i + 1, Instance: a.current[b]})
@@ -362,8 +362,8 @@ func (a *assembler) load(x loadOf) error {
 		return fmt.Errorf("%w plan: buffer %d (%s) is loaded at op %d, and no op that runs again before op "+
 			"%d can read it", ErrInvalid, b, p.Buffers[b].Name, x.Fetch, x.rerun.Before)
 	case a.current[b] != none:
-		return fmt.Errorf("%w plan: buffer %d (%s) is loaded at op %d and is there", ErrInvalid, b,
-			p.Buffers[b].Name, x.Fetch)
+		return fmt.Errorf("%w plan: buffer %d (%s) is loaded at op %d and is already in memory", ErrInvalid,
+			b, p.Buffers[b].Name, x.Fetch)
 	}
 	a.step(Step{Kind: In, Queue: p.InQueue(), Op: x.Fetch, Instance: a.alloc(b, x.Fetch)})
 	a.loaded[b] = true

@@ -114,7 +114,7 @@ func (e *eagerCheck) absences() error {
 	for _, x := range e.pl.Absences {
 		if x.Buffer < 0 || int(x.Buffer) >= len(e.p.Buffers) || x.After < 0 || x.Release <= x.After ||
 			x.Before < x.Release || int(x.Before) >= len(e.p.Ops) {
-			return fmt.Errorf("%w plan: an absence of buffer %d from op %d to op %d is none", ErrInvalid,
+			return fmt.Errorf("%w plan: buffer %d cannot be absent between ops %d and %d", ErrInvalid,
 				x.Buffer, x.After, x.Before)
 		}
 		name := e.p.Buffers[x.Buffer].Name

@@ -107,17 +107,17 @@ func TestLoadsThatContradictThePlanAreRefused(t *testing.T) {
 		{"of no buffer", "buffer 99 of 6 is to be loaded", func(d *plan.Decisions) {
 			d.Reruns[0].Loads[0].Buffer = 99
 		}},
-		{"of what is there", "(in) is loaded at op 3 and is there", func(d *plan.Decisions) {
+		{"of what is there", "(in) is loaded at op 3 and is already in memory", func(d *plan.Decisions) {
 			d.Absences[0].Release = 4
 		}},
 		{"of what no op reads that runs again", "no op that runs again before op 4 can read it",
 			func(d *plan.Decisions) { d.Reruns[0].Loads[0].Buffer = 2 }},
 		{"behind its rerun", "run again before op 4, reads buffer 0 (in), which is not there",
 			func(d *plan.Decisions) { d.Reruns[0].Loads[0].Fetch = 5 }},
-		{"twice", "(in) is loaded at op 3 and is there", func(d *plan.Decisions) {
+		{"twice", "(in) is loaded at op 3 and is already in memory", func(d *plan.Decisions) {
 			d.Reruns[0].Loads = append(d.Reruns[0].Loads, d.Reruns[0].Loads[0])
 		}},
-		{"of what comes back before the rerun", "(in) is fetched at op 4 and is there",
+		{"of what comes back before the rerun", "(in) is fetched at op 4 and is already in memory",
 			func(d *plan.Decisions) { d.Absences[0].Fetch = 4 }},
 	} {
 		p, _, d := loading()

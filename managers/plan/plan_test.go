@@ -358,7 +358,7 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 		}},
 		{"no such buffer", "touches buffer 7", func(p *plan.Problem) { p.Accesses[0].Buffer = 7 }},
 		{"no such stream", "stream", func(p *plan.Problem) { p.Ops[0].Stream = 4 }},
-		{"alignment", "no power of two", func(p *plan.Problem) { p.Align = 500 }},
+		{"alignment", "not a power of two", func(p *plan.Problem) { p.Align = 500 }},
 		{"workspace", "workspace of op 0", func(p *plan.Problem) { p.Ops[0].Workspace = 0 }},
 		{"more bytes than addresses", "pass 2^62", func(p *plan.Problem) {
 			p.Buffers = append(p.Buffers, slices.Repeat([]plan.Buffer{{Size: 1 << 48, End: 2}}, 1<<14)...)

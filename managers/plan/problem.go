@@ -221,7 +221,7 @@ func (p *Problem) Finish() error {
 		p.Align = 1
 	}
 	if p.Align&(p.Align-1) != 0 || p.Align > 1<<30 {
-		return fmt.Errorf("%w problem: alignment %d is no power of two up to 2^30", ErrInvalid, p.Align)
+		return fmt.Errorf("%w problem: alignment %d is not a power of two up to 2^30", ErrInvalid, p.Align)
 	}
 	p.Streams, p.Iterations = max(p.Streams, 1), max(p.Iterations, 1)
 	n := OpID(len(p.Ops))

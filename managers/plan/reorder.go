@@ -30,7 +30,7 @@ func Reordered(p *Problem, order []OpID) (*Problem, error) {
 	}
 	for k, o := range order {
 		if o < 0 || int(o) >= n || at[o] >= 0 {
-			return nil, fmt.Errorf("%w order: op %d is no op of the problem, or is in it twice", ErrInvalid,
+			return nil, fmt.Errorf("%w order: op %d is not in the problem, or is listed twice", ErrInvalid,
 				o)
 		}
 		at[o] = OpID(k)

@@ -10,7 +10,7 @@ import "fmt"
 // size is rounded up to the alignment.
 func (p *Problem) Sectioned(sectionBytes int64) (*Problem, error) {
 	if sectionBytes <= 0 {
-		return nil, fmt.Errorf("cut into sections: %d bytes is no size; take 2 MiB or more", sectionBytes)
+		return nil, fmt.Errorf("cut into sections: %d bytes are too few; take 2 MiB or more", sectionBytes)
 	}
 	sectionBytes = (sectionBytes + p.Align - 1) &^ (p.Align - 1)
 	q := *p

@@ -187,7 +187,7 @@ func (x *Result) validate() error {
 	switch x.Outcome {
 	case OK, Failed, Skipped, NotRun:
 	default:
-		return fmt.Errorf("check %s: %q is no outcome", x.Check, clip(string(x.Outcome), 100))
+		return fmt.Errorf("check %s: %q is not an outcome", x.Check, clip(string(x.Outcome), 100))
 	}
 	if !isTime(x.Seconds) {
 		return fmt.Errorf("check %s: it cannot take %v s", x.Check, x.Seconds)
@@ -206,7 +206,7 @@ func (x *Result) validate() error {
 		case f.Of != "" && !slices.Contains(subjects, f.Of):
 			return fmt.Errorf("check %s: a figure of %q is not known", x.Check, clip(f.Of, 100))
 		case math.IsNaN(f.Value) || math.IsInf(f.Value, 0):
-			return fmt.Errorf("check %s: %s is no number", x.Check, f.Name)
+			return fmt.Errorf("check %s: %s is not a number", x.Check, f.Name)
 		}
 	}
 	return nil
@@ -234,7 +234,7 @@ func Read(r io.Reader) (*Report, error) {
 	var out Report
 	if err := d.Decode(&out); err != nil {
 		if limited.N == 0 {
-			return nil, fmt.Errorf("a report has at most %d bytes: this is none", largestReport)
+			return nil, fmt.Errorf("a report has at most %d bytes: this is not a report", largestReport)
 		}
 		return nil, fmt.Errorf("not a report of gmemtop doctor --gpu-report: %w", err)
 	}

@@ -119,7 +119,7 @@ func (a *heap) placeRun(d placer, seg *Segment, pool int32) (ref, error) {
 	s := &a.slab
 	page := a.set.pageOf(a.pools[pool].small)
 	if seg.Size%page != 0 {
-		return 0, fmt.Errorf("its %d bytes are no multiple of the page of %d bytes", seg.Size, page)
+		return 0, fmt.Errorf("its %d bytes are not a multiple of the page of %d bytes", seg.Size, page)
 	}
 	unmapped := &a.pools[pool].unmapped
 	r := unmapped.below(s, key{stream: seg.Stream, addr: seg.Addr + 1})

@@ -150,7 +150,7 @@ func (s *Settings) set(option string, value []string) (int, error) {
 func mebibytes(v string, least int64) (int64, error) {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < least {
-		return 0, fmt.Errorf("%.40q is no number of MiB of at least %d", v, least)
+		return 0, fmt.Errorf("%.40q is not a number of MiB of at least %d", v, least)
 	}
 	return min(n, maxSettingMiB) << 20, nil
 }
@@ -158,7 +158,7 @@ func mebibytes(v string, least int64) (int64, error) {
 func fraction(v string, one bool) (float64, error) {
 	f, err := strconv.ParseFloat(v, 64)
 	if err != nil || !(f > 0 && f < 1 || one && f == 1) {
-		return 0, fmt.Errorf("%.40q is no share between 0 and 1", v)
+		return 0, fmt.Errorf("%.40q is not a share between 0 and 1", v)
 	}
 	return f, nil
 }
@@ -176,7 +176,7 @@ func truth(v string) (bool, error) {
 func divisions(v string) (int64, error) {
 	n, err := strconv.ParseInt(v, 10, 64)
 	if err != nil || n < 0 || n&(n-1) != 0 || n > 1<<maxDivisionLog {
-		return 0, fmt.Errorf("%.40q is no power of two", v)
+		return 0, fmt.Errorf("%.40q is not a power of two", v)
 	}
 	return n, nil
 }
@@ -220,7 +220,7 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 		}
 		size, err := divisions(value[i])
 		if err != nil || size == 0 {
-			return 0, fmt.Errorf("%.40q is no power of two", value[i])
+			return 0, fmt.Errorf("%.40q is not a power of two", value[i])
 		}
 		last = min(bits.Len64(uint64(size))-1, len(d)-1)
 		if first {

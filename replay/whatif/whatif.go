@@ -146,7 +146,7 @@ var ErrTooLong = errors.New("the recording is too long to be played under other 
 func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, o Options) (*Result, error) {
 	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() ||
 		d.Event(failed).Action != traces.OOM) {
-		return nil, fmt.Errorf("what if: event %d is no out-of-memory", failed)
+		return nil, fmt.Errorf("what if: event %d is not an out-of-memory", failed)
 	}
 	program, report, err := fidelity.Record(ctx, d)
 	if err != nil {
@@ -214,7 +214,7 @@ func (w *whatIf) reproduce(ctx context.Context) error {
 	}
 	p, err := w.count(ctx, r.Fidelity.Settings, limit)
 	if err != nil {
-		return fmt.Errorf("what if nothing were changed: %w", err)
+		return fmt.Errorf("replay the run unchanged: %w", err)
 	}
 	want := peak
 	if w.failed != timeline.Start {

@@ -157,7 +157,7 @@ func (p *pickler) big(x *big.Int) {
 }
 
 // errExtra is the error for malformed JSON in a trace.
-var errExtra = errors.New("an extra value of the trace is no JSON")
+var errExtra = errors.New("an extra value of the trace is not JSON")
 
 // json writes a JSON value as an object.
 func (p *pickler) json(s string) error {

@@ -134,7 +134,7 @@ func (x *reader) begin(n int, s string) error {
 	x.end()
 	m := allocationLine.FindStringSubmatch(s)
 	if m == nil {
-		return fail(n, fmt.Sprintf("%.60q is no allocation", s))
+		return fail(n, fmt.Sprintf("%.60q is not an allocation", s))
 	}
 	size, err := strconv.ParseInt(m[2], 10, 64)
 	if err != nil || size > maxTotal-x.total {

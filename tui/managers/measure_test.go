@@ -94,7 +94,7 @@ func TestADeviceThatCannotBeUsedSaysWhy(t *testing.T) {
 		if pick, ok := msg.(leaf.PickMsg); ok {
 			for _, c := range pick.Choices {
 				if strings.TrimSpace(c.Title) == "cuda:1" && c.Off &&
-					strings.Contains(c.Detail, "takes no further process") {
+					strings.Contains(c.Detail, "accepts no further process") {
 					return
 				}
 			}

@@ -20,7 +20,7 @@ var (
 	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
 	// ErrBusy says that another process has exclusive use of the device, or that the device accepts no
 	// contexts.
-	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute " +
+	ErrBusy = errors.New("the GPU accepts no further process: end the one that has it, or set its compute " +
 		"mode to default (nvidia-smi -c 0)")
 	// ErrOutOfMemory says that the device does not have enough memory left.
 	ErrOutOfMemory = errors.New("out of device memory")

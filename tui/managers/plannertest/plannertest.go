@@ -205,7 +205,7 @@ func (f *Planner) Train(ctx context.Context, manager string, budget int64, h pla
 // watched.
 func (f *Planner) Targets(context.Context) []managers.Target {
 	list := []managers.Target{{Name: "cuda:0", About: "a device for tests, 12.0 GiB"},
-		{Name: "cuda:1", Why: "the GPU takes no further process"}}
+		{Name: "cuda:1", Why: "the GPU accepts no further process"}}
 	if f.Watched != "" {
 		list = append(list, managers.Target{Name: "live", About: "the training itself, " + f.Watched})
 	}

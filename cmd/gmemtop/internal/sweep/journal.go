@@ -220,7 +220,7 @@ func Merge(dir string) ([]Done, error) {
 		case h.Sweep == "" && len(done) == 0: // it had just begun when its shard was killed
 			continue
 		case h.Shard < 1 || h.Shard > h.Shards || h.Shards > mostUnits || h.All < 0 || h.All > mostUnits:
-			return nil, fmt.Errorf("%s is no part of a sweep with shards", path)
+			return nil, fmt.Errorf("%s is not part of a sweep with shards", path)
 		case from == "":
 			first, from, order = h, name, make([]*Done, h.All)
 		case h.Sweep != first.Sweep || h.Shards != first.Shards || h.All != first.All:

@@ -54,8 +54,8 @@ type order struct {
 }
 
 // errOther means that a worker would plan something else.
-var errOther = errors.New("this worker would plan something else than what is asked: use the same gmemtop " +
-	"everywhere, and where nodes have different GPUs, name one with gmemtop sweep --hardware")
+var errOther = errors.New("this worker would make a different plan than the one asked for: use the " +
+	"same gmemtop everywhere, and where nodes have different GPUs, name one with gmemtop sweep --hardware")
 
 const (
 	// outstanding is how many units wait in the hub at most.

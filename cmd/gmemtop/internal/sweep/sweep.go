@@ -230,7 +230,7 @@ func hashFile(ctx context.Context, path string) (string, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return "", mistake("%s is no ordinary file: a sweep takes the files of traces", path)
+		return "", mistake("%s is not a regular file: a sweep takes trace files", path)
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
@@ -269,7 +269,7 @@ func (o *Options) SetShard(text string) error {
 	o.Shard, err1 = strconv.Atoi(i)
 	o.Shards, err2 = strconv.Atoi(n)
 	if !found || err1 != nil || err2 != nil || o.Shard < 1 || o.Shards < o.Shard {
-		return mistake("--shard %q is no part: write 3/64 for the third of 64", text)
+		return mistake("--shard %q is not a part: write 3/64 for the third of 64", text)
 	}
 	return nil
 }

@@ -287,7 +287,7 @@ func TestAQuestionThatContradictsItselfIsRefused(t *testing.T) {
 		"--recorded-batch 8, or one": func(o *Options) { o.Recorded = nil },
 		"2 sizes for 3 files":        func(o *Options) { o.Recorded = []int{8, 8} },
 		"batch 0 is not between":     func(o *Options) { o.Batches = []int{0} },
-		"no ordinary file":           func(o *Options) { o.Paths = []string{"/dev/null"} },
+		"not a regular file":         func(o *Options) { o.Paths = []string{"/dev/null"} },
 		"instead of -":               func(o *Options) { o.Paths = []string{"-"} },
 		"counted from 1":             func(o *Options) { o.Shard, o.Shards = 0, 4 },
 		"there is no manager":        func(o *Options) { o.Managers = "best" },

@@ -193,7 +193,7 @@ func newMaker(ctx context.Context, said []byte, paths []string, open func(device
 	error) {
 	var a about
 	if err := json.Unmarshal(said, &a); err != nil || a.Version != journalVersion {
-		return nil, fmt.Errorf("%w: the hub's words are not understood", errOther)
+		return nil, fmt.Errorf("%w: it does not understand the hub's message", errOther)
 	}
 	if strings.HasSuffix(a.Task.Hardware, ".json") {
 		return nil, errors.New("the hub names a file of hardware, and a worker opens none")
