@@ -63,8 +63,8 @@ func (dtr) Info() plan.Info {
 	return plan.Info{Name: "dtr", After: "Kirisame 2021", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "the online policy runs at planning time and evicts between ops; what cannot be made " +
 			"again in every case is kept.",
-		Summary: "Evicts what is cheap to make again, large and long unused whenever memory is short, and " +
-			"makes it again when it is read."}
+		Summary: "When memory is short, evicts what is large, long unused and cheap to recompute, and " +
+			"recomputes it when it is read."}
 }
 
 // Plan implements [plan.Manager]. Request.Work bounds the reruns; 0 is 64 times the iteration or 200,000,

@@ -58,7 +58,7 @@ func (pofo) Info() plan.Info {
 		Reading: "the paper's program is written from its abstract: the state of copies under way is ours, " +
 			"and copies back are taken for a mirror of the copies out.",
 		Summary: "Solves by dynamic programming which results of a chain of stages stay, which go to the " +
-			"host and which are made again."}
+			"host and which are recomputed."}
 }
 
 // Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic programs.

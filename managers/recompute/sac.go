@@ -50,8 +50,8 @@ func (sac) Info() plan.Info {
 		Name: "sac-ilp", After: "PyTorch 2024", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "modules are stretches between places where few activations cross, and several numbers of " +
 			"them are tried; the recorded load stands for the estimated one.",
-		Summary: "Chooses by a linear program how much each module discards of its activations, and in " +
-			"each by a knapsack which of them.",
+		Summary: "A linear program chooses how much of its activations each module discards, and a " +
+			"knapsack in each module chooses which.",
 	}
 }
 

@@ -81,8 +81,8 @@ func (a autoswap) Info() plan.Info {
 	i := plan.Info{Name: "autoswap", After: "Zhang 2019", Family: plan.Swapping, Needs: traces.Accesses,
 		Reading: "the load above the limit stands for load less limit; parameters stay; the mix of scores " +
 			"is charged by the paper's own arithmetic",
-		Summary: "Swaps blocks that are idle around the peak, in an order of priority mixed from four " +
-			"scores by Bayesian optimisation."}
+		Summary: "Swaps blocks that are idle around the peak, by a priority that Bayesian optimisation " +
+			"mixes from four scores."}
 	if a.order < byMix {
 		i.Name = "autoswap-" + [...]string{"doa", "aoa", "wdoa", "swdoa"}[a.order]
 		i.Summary = "Swaps blocks that are idle around the peak, those of the greatest " +

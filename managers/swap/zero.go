@@ -36,8 +36,8 @@ func (zeroOffload) Info() plan.Info {
 		Name: "zero-offload", After: "Ren 2021", Family: plan.Swapping, Needs: traces.Accesses,
 		Reading: "optimizer state is copied back for its step and compute waits for the copies; the CPU " +
 			"Adam, gradients on the host and the delayed update are not done.",
-		Summary: "Keeps optimizer state on the host but for the optimizer's step, and everything else in " +
-			"memory; ignores the budget.",
+		Summary: "Keeps optimizer state on the host except during the optimizer's step, and everything " +
+			"else in memory; ignores the budget.",
 	}
 }
 
