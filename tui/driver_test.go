@@ -28,8 +28,9 @@ type driver struct {
 	m *model
 	// quit is set when the model asks to quit; ran has the commands' messages that bubbletea handles itself,
 	// by their type's name.
-	quit bool
-	ran  map[string]int
+	quit   bool
+	ran    map[string]int
+	frames []string // the last few, oldest first
 }
 
 func loaderOf(tls ...*timeline.Timeline) Loader {
@@ -74,7 +75,7 @@ func quick(m *model) {
 func (d *driver) send(msg tea.Msg) {
 	_, cmd := d.m.Update(msg)
 	d.run(cmd)
-	d.m.View()
+	d.frames = append(d.frames[max(0, len(d.frames)-8):], ansi.Strip(d.m.View().Content))
 }
 
 // run runs a command and all that follow from it.

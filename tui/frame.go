@@ -76,6 +76,7 @@ func (m *model) draw() {
 		drawTabs(s, c.Sub(at.tabs), c.Sub(below), &m.tabs, &m.follow)
 		drawBanner(s.Theme, c.Sub(at.banner), m.warning())
 		drawView(s, c.Sub(at.body), m.tabs.view(), &m.follow)
+		own = m.tabs.bindings(s, idle) // after the view is drawn: some keys depend on what had room
 		if !m.toast.draw(s.Theme, status) {
 			searched := 0
 			if at.source.H == 0 {
