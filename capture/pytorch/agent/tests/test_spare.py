@@ -91,6 +91,13 @@ def begun(torch, net, x, calls, **plan):
     return carrier, want
 
 
+def noted(carrier):
+    """The copies of what is dropped from now on, None where none is made."""
+    copied, copy = [], carrier.spares.copy
+    carrier.spares.copy = lambda *args: copied.append(copy(*args)) or copied[-1]
+    return copied
+
+
 def test_what_cannot_be_recomputed_comes_from_its_copy(made):
     torch, Net, calls = made
     x, net = torch.full((4,), 0.1), Net()
@@ -130,8 +137,7 @@ def test_a_tensor_has_a_copy_until_it_was_recomputed_on_the_same_path(made):
     x, net = torch.full((4,), 0.1), Net()
     calls[0] = ""
     carrier, _ = begun(torch, net, x, calls)
-    copied, copy = [], carrier.spares.copy
-    carrier.spares.copy = lambda *args: copied.append(copy(*args)) or copied[-1]
+    copied = noted(carrier)
     room = carrier.spares.room
     try:
         counts = []
@@ -153,8 +159,7 @@ def test_what_no_step_needs_has_a_copy_in_three_steps(made):
     x, net = torch.full((4,), 0.1), Net()
     calls[0] = ""
     carrier, _ = begun(torch, net, x, calls)
-    copied, copy = [], carrier.spares.copy
-    carrier.spares.copy = lambda *args: copied.append(copy(*args)) or copied[-1]
+    copied = noted(carrier)
     try:
         for k in range(TRIES + 1):
             copied.clear()
