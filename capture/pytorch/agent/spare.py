@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .kinds import Plan, Tensor, UntypedStorage
 
 TRIES = 3  # a tensor that its steps never needed gets a copy in this many of them
-MOST = 1 << 16  # how many tensors and paths to remember
+MOST_PATHS = 1 << 16  # how many tensors and paths to remember
 
 
 class Spare:
@@ -73,7 +73,7 @@ class Spares:
         tried = self.tries.get(key, 0)
         if tried >= TRIES or size > self.room:
             return None
-        if len(self.tries) >= MOST:
+        if len(self.tries) >= MOST_PATHS:
             self.tries.clear()
         self.tries[key] = tried + 1
         try:
