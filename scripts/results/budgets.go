@@ -264,16 +264,12 @@ func (c *contest) sweep(ctx context.Context, s *sweep) error {
 	return nil
 }
 
-// least returns the smallest footprint that any of the managers reaches. Of ours it asks for less than what
-// must reside: only then does it have optimizer state wait on the host for the sake of memory alone.
+// least returns the smallest footprint that any of the managers reaches when asked for what must reside with
+// optimizer state in memory. joint may need less: it has state wait on the host only if a plan does not fit.
 func (s *sweep) least(ctx context.Context, with *measurer) (int64, error) {
 	footprints := make([]int64, s.ran)
 	err := each(ctx, s.ran, func(m int) error {
-		budget := floor(s.p)
-		if s.names[m] == jointName {
-			budget = plan.LeastResident(s.p)
-		}
-		f, err := with.measure(ctx, s.p, s.names[m], budget, 0, false)
+		f, err := with.measure(ctx, s.p, s.names[m], floor(s.p), 0, false)
 		if err != nil {
 			return err
 		}

@@ -169,26 +169,6 @@ func TestGradientsInPlaceSaveMemoryAndNoTime(t *testing.T) {
 	}
 }
 
-// Where joint fits what must reside with optimizer state in memory, it still takes less with the state away.
-func TestTheLeastMemoryIsThatWithOptimizerStateAway(t *testing.T) {
-	hw, err := preset("titan-x")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := network("AlexNet", 128, hw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &sweep{p: p, baseline: 1 << 40, names: []string{"smartpool", jointName}, ran: 2}
-	least, err := s.least(t.Context(), &measurer{journal{progress: io.Discard}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if least >= floor(p) {
-		t.Errorf("the least is %d bytes, and %d must reside with all state in memory", least, floor(p))
-	}
-}
-
 // joint's plan for less memory counts at a larger budget where the one for that budget is slower.
 func TestJointKnowsItsPlansForLessMemory(t *testing.T) {
 	hw, err := preset("titan-x")
