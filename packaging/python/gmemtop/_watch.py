@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # How long to wait, in seconds: for the agent's source, for its hooks, and for a recording to be complete.
 # They bound what a stuck recorder can cost the script.
-HANDOVER, HOOKS, COMPLETE = 30.0, 5.0, 30.0
+HANDOVER, HOOKS, COMPLETE = 30.0, 15.0, 30.0
 # How long a report may take, in seconds.
 REPORT = 300.0
 
