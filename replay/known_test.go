@@ -55,7 +55,7 @@ func TestAManagerIsToldWhatItPlannedBefore(t *testing.T) {
 	}
 }
 
-// asked notes how many plans it is told of.
+// asked notes how many plans each request knows.
 type asked struct{ known []int }
 
 func (*asked) Info() plan.Info { return plan.Info{Name: "asked", Ours: true, Needs: traces.Lifetimes} }

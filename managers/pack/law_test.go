@@ -312,11 +312,12 @@ func TestProgressOnlyImproves(t *testing.T) {
 
 func TestMeaninglessProblemsAreRefusedWithTheItemsIndex(t *testing.T) {
 	for want, p := range map[string]*Problem{
-		"item 1: its size -1 is negative":                                                    {Items: []Item{{End: 1}, {End: 1, Size: -1}}},
-		"item 0: its size 281474976710657 is over 2^48; give it in bytes":                    {Items: []Item{{End: 1, Size: 1<<48 + 1}}},
-		"item 0: its lifetime [3, 3) is empty; the end has to come after the start":          {Items: []Item{{Start: 3, End: 3}}},
-		"item 0: its lifetimes [0, 4) and [3, 5) overlap; join them":                         {Items: []Item{{End: 4, Start2: 3, End2: 5}}},
-		"item 0: its fixed offset 3 is not a multiple of the alignment 2":                    {Items: []Item{{End: 1}}, Align: 2, Fixed: []int64{3}},
+		"item 1: its size -1 is negative":                                           {Items: []Item{{End: 1}, {End: 1, Size: -1}}},
+		"item 0: its size 281474976710657 is over 2^48; give it in bytes":           {Items: []Item{{End: 1, Size: 1<<48 + 1}}},
+		"item 0: its lifetime [3, 3) is empty; the end has to come after the start": {Items: []Item{{Start: 3, End: 3}}},
+		"item 0: its lifetimes [0, 4) and [3, 5) overlap; join them":                {Items: []Item{{End: 4, Start2: 3, End2: 5}}},
+		"item 0: its fixed offset 3 is not a multiple of the alignment 2": {
+			Items: []Item{{End: 1}}, Align: 2, Fixed: []int64{3}},
 		"there are 2 fixed offsets for 1 items; give one for each item, -1 where it is free": {Items: []Item{{End: 1}}, Fixed: []int64{1, 2}},
 		"the fixed offsets contradict each other: items 0 and 1 live at one moment and share an address": {
 			Items: []Item{{End: 2, Size: 4}, {Start: 1, End: 3, Size: 1}}, Fixed: []int64{0, 3}},

@@ -174,7 +174,7 @@ func TestTheAnswerToAnOrderSaysWhyThePlanEnded(t *testing.T) {
 		}
 		c.answer.Order = o.ID
 		w.History.Answer(c.answer)
-		// Whoever shows the error says that training goes on.
+		// The code that shows the error adds that training goes on.
 		if err := <-over; !errors.Is(err, c.want) || strings.Contains(err.Error(), "goes on") ||
 			!strings.HasSuffix(err.Error(), say.WhyOff(c.answer.Text)) {
 			t.Errorf("%s: %v", c.answer.Reason, err)

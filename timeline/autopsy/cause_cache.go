@@ -91,10 +91,10 @@ func cacheFault(c *evidence) (fault, bool) {
 		line = sites.Name(c.d, a.Stack[joined[0]])
 		bytes := c.bytesOf(old) + c.bytesOf(joined)
 		f.Cause = Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-			"the call before left %s of %s and nothing else; this one makes larger ones of them at %s, %s "+
-				"so far", nBlocks(len(old)), c.u.Bytes(a.Size[old[0]]), line, count(len(joined)))}
-		f.said = fmt.Sprintf("A key-value cache is joined with the next token at %s, and the old one is "+
-			"there until that is done: %s together.", line, c.u.Bytes(bytes))
+			"the call before left %s of %s and nothing else; this one copies them into larger ones at %s, "+
+				"%s so far", nBlocks(len(old)), c.u.Bytes(a.Size[old[0]]), line, count(len(joined)))}
+		f.said = fmt.Sprintf("Each token copies the key-value cache into a larger one at %s, and the old "+
+			"one stays until the copy is done: %s together.", line, c.u.Bytes(bytes))
 		f.sure(Likely, "the blocks that the call before left are made again with a little more at their end")
 	} else {
 		g, bytes := seen[widest], c.bytesOf(ids)

@@ -16,7 +16,7 @@ While hooks are on saved tensors, autograd does not check whether one was change
 uses, so the check is made here.
 
 In a plan's first iterations, and in some later ones, tensors that come back are compared with what left (see
-Same). When a tensor is dropped for the first time, it also goes to the host, in case it cannot be recomputed
+Same). The first time a tensor is dropped, it is also copied to the host, in case it cannot be recomputed
 (see Spares).
 
 A plan applies to one stream, the one on which modules first run; what another stream saves stays.

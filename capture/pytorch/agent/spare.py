@@ -1,15 +1,14 @@
 """Copies on the host of dropped tensors, for as long as it is unproven that they can be recomputed.
 
-What a plan drops is recomputed inside the backward pass. If that fails there, the error would end the
-training, and if it gives other bytes, the training would learn from them. So in the first steps in which a
-tensor is dropped, its bytes also go to the host. A tensor is proven once it was recomputed in a step where
-its group ran the same ops up to its save. If the program takes another path later, its tensors are unproven
-again.
+Dropped tensors are recomputed inside the backward pass. An error there would end the training, and wrong
+bytes would change what it learns. So the first time a tensor is dropped, its bytes are also copied to the
+host. A tensor is proven once it has been recomputed in a step where its group ran the same ops up to its
+save. If the program takes another path later, its tensors are unproven again.
 
-A copy is made only if the host has room for it. The training thread waits for it, so these steps take longer.
+A copy is made only if the host has room for it. The training thread waits for it, so these steps are slower.
 
-Rejected: recomputing a tensor at once, when it is dropped. It proves little: the op's inputs, which may have
-left when they are needed, are still there.
+Rejected: recomputing a tensor at once, when it is dropped. That proves little, since the op's inputs are
+still in memory then, and may be gone when they are needed.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from .values import bytes_of
 if TYPE_CHECKING:
     from .kinds import Plan, Tensor, UntypedStorage
 
-TRIES = 3  # a tensor that its steps never needed gets a copy in this many of them
+TRIES = 3  # a tensor that is never used again is copied in this many steps at most
 MOST_PATHS = 1 << 16  # how many tensors and paths to remember
 
 
 class Spare:
-    """The copy of one tensor. It gives its room back when it goes."""
+    """The copy of one tensor. Its room is free again once it is deleted."""
 
     __slots__ = ("spares", "key", "host")
 
