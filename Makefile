@@ -55,7 +55,7 @@ samples: ## record the embedded samples again (needs python3 with torch)
 generate: ## generated files
 	scripts/generate.sh
 
-dist: ## static binaries for every target, with checksums; without cgo they read no GPU counters
+dist: ## static binaries for every target, with checksums; without cgo they read GPU counters from nvidia-smi
 	@mkdir -p dist
 	$(PACK)
 	@for t in $(TARGETS); do \
