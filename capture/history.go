@@ -58,8 +58,9 @@ type View struct {
 	Output    []byte
 	OutputCut int64
 	// Severed says why nothing comes from the source any more although the job goes on, "" while it is
-	// connected.
+	// connected. Missing means that this has lasted for so long that its machine counts as lost.
 	Severed string
+	Missing bool
 	Ended   bool
 	End     End
 	// Version grows with every change.
@@ -153,12 +154,13 @@ func (s *History) change(f func(v *View)) {
 
 // Begin implements Sink.
 func (s *History) Begin(t Target) {
-	s.change(func(v *View) { v.Target, v.Began, v.Severed = t, true, "" })
+	s.change(func(v *View) { v.Target, v.Began, v.Severed, v.Missing = t, true, "", false })
 }
 
-// Sever says why nothing comes from the source any more, until the source begins again.
-func (s *History) Sever(why string) {
-	s.change(func(v *View) { v.Severed = why })
+// Sever says why nothing comes from the source any more, until the source begins again. missing is
+// [View.Missing].
+func (s *History) Sever(why string, missing bool) {
+	s.change(func(v *View) { v.Severed, v.Missing = why, missing })
 }
 
 // Step implements Sink.

@@ -190,11 +190,7 @@ func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[pl
 				if b.State == traces.BlockInactive {
 					continue
 				}
-				size := b.Requested
-				if size < 0 {
-					size = b.Size
-				}
-				blocks[place{d, b.Address}] = held{size: size, stack: j.stack(b.Stack),
+				blocks[place{d, b.Address}] = held{size: b.Requested.Or(b.Size), stack: j.stack(b.Stack),
 					stream: j.streams[s.Stream], pending: b.State == traces.BlockPendingFree}
 			}
 		}
@@ -296,7 +292,7 @@ func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 	j.live = blocks
 	if made > 0 {
 		j.out.Lose(betweenWindows, traces.DataLoss, made,
-			"nothing was recorded between two windows; events at the start of the later one stand for it")
+			"nothing was recorded between two windows; events at the start of the later one make up for it")
 	}
 }
 

@@ -163,7 +163,8 @@ func (j *job) history(n int, clock *int64) *traces.Trace {
 	f.Known = true
 	for _, addr := range slices.Sorted(maps.Keys(j.live)) {
 		f.Blocks = append(f.Blocks, traces.Block{Address: addr, Size: (j.live[addr] + 511) &^ 511,
-			Requested: j.live[addr], Stack: traces.NoStack, Count: 1, State: traces.BlockAllocated})
+			Requested: maybe.Known(j.live[addr]), Stack: traces.NoStack, Count: 1,
+			State: traces.BlockAllocated})
 	}
 	f.Segments = []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 30, Stack: traces.NoStack,
 		EndBlock: int32(len(f.Blocks))}}

@@ -31,7 +31,7 @@ func (r *resumed) Step(x Step) {
 		return
 	}
 	if missing := x.Index - r.step - 1; missing > 0 && r.step >= 0 {
-		r.Sink.Lose("steps", missing, "they ended while this viewer changed from one source to another")
+		r.Sink.Lose("steps", missing, "they ended while this viewer switched from one source to another")
 	}
 	r.step = x.Index
 	r.Sink.Step(x)

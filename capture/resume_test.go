@@ -44,7 +44,7 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 		want := []Lost{{Name: "windows", Count: 3, Detail: "before"}}
 		if c.lost > 0 {
 			want = append(want, Lost{Name: "steps", Count: c.lost,
-				Detail: "they ended while this viewer changed from one source to another"})
+				Detail: "they ended while this viewer switched from one source to another"})
 		}
 		if !slices.Equal(steps, c.want) || !slices.Equal(windows, c.want) || v.Target.PID != 7 || !v.Ended ||
 			fmt.Sprint(v.Losses) != fmt.Sprint(want) {

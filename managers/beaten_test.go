@@ -215,7 +215,8 @@ func TestJointIsNotBeatenOnLargeProblems(t *testing.T) {
 }
 
 // TestJointIsOptimalOnChains: with as little memory as possible, joint reaches the result of the dynamic
-// program if all layers are alike, and comes within half a point of it if they are not.
+// program if all layers are alike, and comes within half a point of it if they are not: in one of 40 cases
+// within one and a half.
 func TestJointIsOptimalOnChains(t *testing.T) {
 	t.Parallel()
 	ours, err := managers.Select("joint")
@@ -231,7 +232,7 @@ func TestJointIsOptimalOnChains(t *testing.T) {
 			t.Errorf("%d slots: %d ns, and %d would do", slots, got, want)
 		}
 	}
-	near, of := 0, 0
+	near, of, worst := 0, 0, 0.0
 	for seed := range uint64(8) {
 		l := plantest.UnevenLayers(seed, 24)
 		p := l.Problem()
@@ -247,10 +248,11 @@ func TestJointIsOptimalOnChains(t *testing.T) {
 				near++
 			} else {
 				t.Logf("seed %d at %d %%: %.2f points more than would do", seed, share, lost)
+				worst = max(worst, lost)
 			}
 		}
 	}
-	if near < of*19/20 {
-		t.Errorf("within half a point in %d of %d", near, of)
+	if near < of-1 || worst > 1.5 {
+		t.Errorf("within half a point in %d of %d, at worst %.2f above", near, of, worst)
 	}
 }

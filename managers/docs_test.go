@@ -26,8 +26,8 @@ func TestTheDocumentedManagersAreThoseThatThereAre(t *testing.T) {
 		i := m.Info()
 		if i.Family != family {
 			family = i.Family
-			fmt.Fprintf(&b, "\n**%s**\n\n| name | after | needs | what it does | ours where the source is "+
-				"silent |\n|---|---|---|---|---|\n", family)
+			fmt.Fprintf(&b, "\n**%s**\n\n| name | after | needs | what it does | our choices where the "+
+				"source says nothing |\n|---|---|---|---|---|\n", family)
 		}
 		after := i.After
 		if i.Ours {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/managers/joint"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -62,7 +61,7 @@ func (m knows) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 func instead(known, made *plan.Plan) *plan.Plan {
 	pl := *known
 	pl.Manager, pl.Budget, pl.Work, pl.Planning = made.Manager, made.Budget, made.Work, made.Planning
-	pl.Notes = slices.DeleteFunc(slices.Clone(known.Notes), joint.AboutBound)
+	pl.Notes = slices.Clone(known.Notes)
 	if known.Budget != made.Budget {
 		pl.Note("made for a budget of %s; for this one nothing better was found",
 			timeline.IEC.Bytes(known.Budget))

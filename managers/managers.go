@@ -102,6 +102,20 @@ func names() []string {
 	return names
 }
 
+// meant asks for the managers whose names contain a word or are contained in it, "" if there are none.
+func meant(word string) string {
+	var near []string
+	for _, n := range names() {
+		if word != "" && (strings.Contains(n, word) || strings.Contains(word, n)) {
+			near = append(near, n)
+		}
+	}
+	if len(near) == 0 || len(near) > 6 {
+		return ""
+	}
+	return "did you mean " + strings.Join(near, " or ") + "? "
+}
+
 // Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of
 // them, "" the default ones. A name that ends in * selects every name that begins like it.
 func Select(list string) ([]plan.Manager, error) {
@@ -123,7 +137,8 @@ func Select(list string) ([]plan.Manager, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no manager %q; there are %s", word, strings.Join(names(), ", "))
+			return nil, fmt.Errorf("there is no manager %q: %sgmemtop help managers lists them", word,
+				meant(word))
 		}
 	}
 	var out []plan.Manager

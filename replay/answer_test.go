@@ -172,3 +172,15 @@ func TestWhatFitsAsItIsFitsForTheExitCodeToo(t *testing.T) {
 		t.Error("a step that holds more than the budget fits")
 	}
 }
+
+func TestAPlanHasALineOfItsOwn(t *testing.T) {
+	r := outcome("joint", plan.TorchEager, 3<<20, 104, true)
+	r.Plan = &plan.Plan{}
+	for timed, want := range map[bool]string{
+		true: "joint: 3.00 MiB, step +4.0 %", false: "joint: 3.00 MiB",
+	} {
+		if got := r.Headline(&plan.Problem{HasTimes: timed}, timeline.IEC); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -79,10 +79,12 @@ type Options struct {
 
 // Progress reports on one manager.
 type Progress struct {
-	Index       int // of the manager in its list, or of the plan if a device carries it out
-	Manager     string
-	Done        bool
-	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while unknown
+	Index   int // of the manager in its list, or of the plan if a device carries it out
+	Manager string
+	Done    bool
+	// Finished and Total are how much of its planning is done and to be done, in its own units; both are 0
+	// when it begins, and while unknown.
+	Finished, Total int64
 	// Gap, if Bounded, is how much slower its best plan so far is than the proven bound, as a share of that.
 	Gap     float64
 	Bounded bool
@@ -102,8 +104,14 @@ type Result struct {
 	// Available says that the manager can plan the problem and made a plan; Reason says why not.
 	Available bool
 	Reason    string
+	// Defective says that the planner failed or made an invalid plan: a bug in this program, never the
+	// user's fault.
+	Defective bool
 	// Err says why the target did not carry the plan out, nil if it did or there was no plan.
 	Err error
+	// Stopped says that planning was stopped early, by the caller or at [Options.Limit]: the plan is the best
+	// so far, or there is none yet.
+	Stopped bool
 	// Impossible says that no manager could meet the budget, because of what must stay resident.
 	Impossible bool
 	Plan       *plan.Plan
@@ -156,16 +164,14 @@ type Comparison struct {
 	Fidelity *Fidelity
 }
 
-// Defect begins the reason of a result whose planner failed: a bug in this program, never the user's fault.
-const Defect = "a defect of this planner"
-
 // ErrTooSmall is wrapped by Compare's error if no manager can meet the budget.
-var ErrTooSmall = errors.New("the budget is below what has to be resident")
+var ErrTooSmall = errors.New("the budget is below what has to stay in memory")
 
 // Compare plans with every manager and measures every plan. A manager that fails is a result that says so.
 // The error is about all of them: a budget below what must reside (it wraps [ErrTooSmall] and a
 // [*plan.TooSmall]), or the context's. When the context is cancelled Compare returns the results so far with
-// its error.
+// its error. If the cause is [ErrStopped], they include the best plans so far of the managers that were
+// planning, measured and marked as such.
 func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager,
 	opt Options) (*Comparison, error) {
 	began := time.Now()
@@ -184,12 +190,17 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager,
 	if len(opt.Targets) == 0 {
 		opt.Targets = []Target{Simulated{}}
 	}
+	finish, release := unlessStopped(ctx)
+	defer release()
 	var err error
-	if c.Baseline, err = KeepAll(ctx, p, opt.Targets[0]); err != nil {
+	if c.Baseline, err = KeepAll(finish, p, opt.Targets[0]); err != nil {
+		if ctx.Err() != nil { // finish is cancelled even where ctx met its deadline
+			return nil, fmt.Errorf("keep everything: %w", ctx.Err())
+		}
 		return nil, err
 	}
 	x := &contest{problem: p, net: c.Net, baseline: c.Baseline, opt: &opt}
-	c.Results = x.run(ctx, managers)
+	c.Results = x.run(ctx, finish, managers)
 	for _, d := range opt.Devices {
 		if c.Measure(ctx, d, x.tell) != nil {
 			break
@@ -251,8 +262,8 @@ func (x *contest) tell(u Progress) {
 }
 
 // run plans with all managers, some at a time, and returns their results in the managers' order: those so far
-// if the context is cancelled.
-func (x *contest) run(ctx context.Context, managers []plan.Manager) (all []Result) {
+// if the context is cancelled. finish is what plans are measured under.
+func (x *contest) run(ctx, finish context.Context, managers []plan.Manager) (all []Result) {
 	workers := x.opt.Parallel
 	if workers <= 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -263,36 +274,41 @@ func (x *contest) run(ctx context.Context, managers []plan.Manager) (all []Resul
 	for range min(workers, max(len(managers), 1)) {
 		wg.Go(func() {
 			for i := range next {
-				results[i] = x.tracked(ctx, i, managers[i])
+				if Stopped(ctx) { // it waited for a worker meanwhile
+					results[i] = x.notBegun(managers[i : i+1])
+					continue
+				}
+				results[i] = x.tracked(ctx, finish, i, managers[i])
 			}
 		})
 	}
-	for i := range managers {
-		if ctx.Err() != nil {
-			break
-		}
-		next <- i
+	begun := 0
+	for ; begun < len(managers) && ctx.Err() == nil; begun++ {
+		next <- begun
 	}
 	close(next)
 	wg.Wait()
 	for _, r := range results {
 		all = append(all, r...)
 	}
+	if Stopped(ctx) {
+		all = append(all, x.notBegun(managers[begun:])...)
+	}
 	return all
 }
 
 // tracked plans with the manager at an index, and tells how far it is.
-func (x *contest) tracked(ctx context.Context, index int, m plan.Manager) []Result {
+func (x *contest) tracked(ctx, finish context.Context, index int, m plan.Manager) []Result {
 	u := Progress{Index: index, Manager: m.Info().Name, Began: time.Now()}
 	x.tell(u)
-	results := x.one(ctx, m, func(part, total int64) {
-		u.Part, u.Total = part, total
+	results := x.one(ctx, finish, m, func(finished, total int64) {
+		u.Finished, u.Total = finished, total
 		x.tell(u)
 	}, func(gap float64) {
 		u.Gap, u.Bounded = gap, true
 		x.tell(u)
 	})
-	u.Part, u.Total, u.Bounded, u.Gap = 0, 0, false, 0
+	u.Finished, u.Total, u.Bounded, u.Gap = 0, 0, false, 0
 	u.Done, u.Results = true, results
 	x.tell(u)
 	return results
@@ -300,7 +316,7 @@ func (x *contest) tracked(ctx context.Context, index int, m plan.Manager) []Resu
 
 // one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which
 // becomes its result and must not take down the others or the screen.
-func (x *contest) one(ctx context.Context, m plan.Manager, progress func(part, total int64),
+func (x *contest) one(ctx, finish context.Context, m plan.Manager, progress func(part, total int64),
 	near func(gap float64)) (results []Result) {
 	info, opt := m.Info(), x.opt
 	failed := func(reason string) []Result {
@@ -308,7 +324,8 @@ func (x *contest) one(ctx context.Context, m plan.Manager, progress func(part, t
 	}
 	defer func() {
 		if r := recover(); r != nil {
-			results = failed(fmt.Sprintf("%s: %v", Defect, r))
+			results = failed(fmt.Sprintf("a bug in this planner: %v", r))
+			results[0].Defective = true
 		}
 	}()
 	limited := ctx
@@ -323,28 +340,39 @@ func (x *contest) one(ctx context.Context, m plan.Manager, progress func(part, t
 		request.Known = opt.Known(info.Name)
 	}
 	pl, err := m.Plan(limited, x.problem, request)
+	early := limited.Err() != nil
+	if ctx.Err() != nil && !Stopped(ctx) { // finish ends a moment later
+		finish = ctx
+	}
 	var unavailable *plan.Unavailable
 	switch {
 	case errors.As(err, &unavailable):
 		return failed(unavailable.Reason)
+	case err != nil && Stopped(ctx):
+		results = failed(noPlanYet)
+		markStopped(results)
+		return results
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return failed(fmt.Sprintf("no plan within %s", opt.Limit))
 	case err != nil:
 		return failed(err.Error())
 	}
-	results = x.measure(ctx, info, pl)
+	results = x.measure(finish, info, pl)
 	again := func(p *plan.Problem) (*plan.Plan, error) {
 		request.Near = nil // its bound is that of another problem
 		return m.Plan(limited, p, request)
 	}
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
-		switch eager, err := x.eager(ctx, pl, again); {
+		switch eager, err := x.eager(finish, pl, again); {
 		case err != nil:
 			results = append(results, Result{Info: info, Executor: plan.TorchEager,
 				Target: opt.Targets[0].Name(), Reason: err.Error()})
 		case eager != nil:
-			results = append(results, x.measure(ctx, info, eager)...)
+			results = append(results, x.measure(finish, info, eager)...)
 		}
+	}
+	if early {
+		markStopped(results)
 	}
 	return results
 }
@@ -377,7 +405,7 @@ func (x *contest) measure(ctx context.Context, info plan.Info, pl *plan.Plan) []
 	for _, t := range x.opt.Targets {
 		r := Result{Info: info, Executor: pl.Executor, Target: t.Name(), Plan: pl, Valid: invalid == nil}
 		if invalid != nil {
-			r.Plan, r.Reason = nil, "its plan is not valid: "+invalid.Error()
+			r.Plan, r.Reason, r.Defective = nil, "its plan is not valid: "+invalid.Error(), true
 		} else {
 			r.carryOut(ctx, x.problem, t, plan.RunOptions{Cap: x.net})
 			if r.Available && x.baseline > 0 {

@@ -75,7 +75,7 @@ func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {
 	for _, r := range c.Results {
 		by[r.Info.Name] = r
 	}
-	if r := by["broken"]; r.Available || !strings.HasPrefix(r.Reason, replay.Defect) {
+	if r := by["broken"]; r.Available || !r.Defective {
 		t.Errorf("a planner that panics: %+v", r)
 	}
 	if r := by["lying"]; r.Available || r.Valid || r.Plan != nil || !strings.Contains(r.Reason, "not valid") {
@@ -169,7 +169,7 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := compared(t, p, 0)
-	if text := c.Sentence(timeline.IEC); !strings.HasSuffix(text, "No packing can need less.") {
+	if text := c.Sentence(timeline.IEC); !strings.HasSuffix(text, "No packing needs less.") {
 		t.Errorf("without a budget: %q", text)
 	}
 	for _, r := range c.Results {
@@ -178,7 +178,7 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 		}
 	}
 	if text := compared(t, p, 5).Sentence(timeline.IEC); strings.Contains(text, "describe") ||
-		!strings.HasSuffix(text, "No packing can need less than 13 B.") {
+		!strings.HasSuffix(text, "No packing needs less than 13 B.") {
 		t.Errorf("with too small a budget: %q", text)
 	}
 }

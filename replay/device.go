@@ -50,12 +50,16 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 			return ctx.Err()
 		}
 		r := Result{Info: of.Info, Executor: of.Executor, Target: d.Name(), Plan: of.Plan, Valid: true}
-		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i),
+		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Finished: int64(i),
 			Total: int64(len(plans))}
 		r.carryOut(ctx, c.Problem, d, plan.RunOptions{Cap: c.Net, Progress: func(doing string) {
 			u.Doing = doing
 			update(u)
 		}})
+		if again := r.Measurement.Plan; again != nil {
+			c.replaced(ctx, of, again)
+			r.Plan = again
+		}
 		if r.Err != nil && d.Eager {
 			r.Reason += whatRemains(c.Problem, r.Plan, c.Net)
 		}
@@ -74,6 +78,17 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 		c.Measured = append(c.Measured, c.idle(&d)...)
 	}
 	return ctx.Err()
+}
+
+// replaced makes a result that of the plan which a device carried out instead, by prediction.
+func (c *Comparison) replaced(ctx context.Context, r *Result, by *plan.Plan) {
+	x := Result{Info: r.Info, Executor: r.Executor, Target: r.Target, Plan: by, Valid: true,
+		Stopped: r.Stopped}
+	x.carryOut(ctx, c.Problem, Simulated{}, plan.RunOptions{Cap: c.Net})
+	if x.Available && c.Baseline > 0 {
+		x.Overhead = float64(x.Measurement.StepTime)/float64(c.Baseline) - 1
+	}
+	*r = x
 }
 
 // idle returns results for the managers whose plan moves and recomputes nothing in a running training.
@@ -177,7 +192,7 @@ func (c *Comparison) Causes(m, s *Result) []string {
 		say("copies are made by the thread that trains, and were simulated on engines of their own")
 	}
 	if x.Retries != y.Retries {
-		say("its cache was given back %d times an iteration, simulated %d", x.Retries, y.Retries)
+		say("it released its cache %d times an iteration, simulated %d", x.Retries, y.Retries)
 	}
 	if x.DriverCalls != y.DriverCalls {
 		say("%d driver calls an iteration, simulated %d", x.DriverCalls, y.DriverCalls)
@@ -210,8 +225,8 @@ func (t *textReport) writeMeasured() {
 		}
 		t.table(t.measuredColumns(rows, &d), rows)
 		if t.c.Problem.Hardware.NoEngines && d.Eager {
-			t.line("", "work is what a plan adds to the processor time of the thread that trains: others "+
-				"on the machine change it less than the step time")
+			t.line("", "work is what a plan adds to the processor time of the thread that trains: other "+
+				"programs on the machine disturb it less than the step time")
 		}
 		if !d.Pools { // no simulation predicts how other addresses change the step time
 			t.writeCauses(rows)
@@ -349,9 +364,9 @@ func (t *textReport) writeCauses(rows []*Result) {
 		}
 		causes := t.c.Causes(m, s)
 		if len(causes) == 0 {
-			causes = []string{"no counter of the run shows why"}
+			causes = []string{"nothing that was counted shows why"}
 		}
-		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Executor,
+		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Runs(),
 			strings.Join(causes, "; ")))
 		said = true
 	}

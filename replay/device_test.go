@@ -66,7 +66,7 @@ func enactedOn(t *testing.T, p *plan.Problem,
 					said = append(said, u.Manager+" "+u.Doing)
 				case u.Done:
 					planning--
-				case u.Part == 0 && u.Total == 0:
+				case u.Finished == 0 && u.Total == 0:
 					planning++
 					time.Sleep(time.Millisecond) // a device that did not wait would begin now
 				}
@@ -172,9 +172,9 @@ func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 		want   string
 		change func(*plan.Measurement)
 	}{
-		{"not as simulated: no counter of the run shows why",
+		{"not as simulated: nothing that was counted shows why",
 			func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
-		{"not as simulated: no counter of the run shows why",
+		{"not as simulated: nothing that was counted shows why",
 			func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
 		{"copies to the host reached 2 GB/s, simulated with 4",
 			func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 2e9, 4.1e9 }},
@@ -182,7 +182,7 @@ func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 			func(m *plan.Measurement) { m.KeepAllAfter = 50_000_000 }},
 		{"30 of 37 launches found the device with nothing to do",
 			func(m *plan.Measurement) { m.StepTime, m.Dry, m.Launches = m.StepTime*2, 30, 37 }},
-		{"its cache was given back 4 times an iteration, simulated 0",
+		{"it released its cache 4 times an iteration, simulated 0",
 			func(m *plan.Measurement) { m.StepTime, m.Retries = m.StepTime*2, 4 }},
 	} {
 		cmp, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
@@ -204,7 +204,7 @@ func TestWithoutEnginesWorkIsShownNextToTheSimulation(t *testing.T) {
 	for _, c := range []struct {
 		more int64 // nanoseconds that copies take beyond the simulation
 		said string
-	}{{0, ""}, {9_000_000, "vdnn-all (ideal) is not as simulated: copies took "}} {
+	}{{0, ""}, {9_000_000, "vdnn-all (in theory) is not as simulated: copies took "}} {
 		p := plantest.Chain(12, 8<<20, 1_000_000)
 		p.Hardware.NoEngines = true
 		cmp, _, _ := enactedOn(t, p, func(pl *plan.Plan, m *plan.Measurement) error {
@@ -290,5 +290,33 @@ func TestTheHostsTimeIsNoCauseOnAGPU(t *testing.T) {
 		if causes := c.Causes(m, s); len(causes) > 0 != onCPU {
 			t.Errorf("on a CPU %v: %q", onCPU, causes)
 		}
+	}
+}
+
+// A training that carries out another plan than the given one, made for less, is compared with what is
+// simulated of that one.
+func TestAPlanThatWasMadeForLessIsShownInPlaceOfTheFirst(t *testing.T) {
+	p := plantest.Chain(12, 8<<20, 1_000_000)
+	less, err := swap.All()[0].Plan(t.Context(), p, plan.Request{Budget: p.Held() * 3 / 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, _, _ := enactedOn(t, p, func(pl *plan.Plan, m *plan.Measurement) error {
+		if pl.Manager == "vdnn-all" {
+			m.Plan = less
+		}
+		return nil
+	})
+	m, r := &c.Measured[1], &c.Results[1]
+	want, err := replay.Simulated{}.Run(t.Context(), p, less, plan.RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Plan != less || c.Simulated(m) != r || r.Info.Name != "vdnn-all" || !r.Fits ||
+		r.Measurement.Footprint != want.Footprint || r.Overhead == 0 {
+		t.Errorf("measured %+v next to %+v, and %d bytes are simulated", m, c.Simulated(m), want.Footprint)
+	}
+	if first := &c.Results[0]; first.Plan == less || c.Simulated(&c.Measured[0]) != first {
+		t.Errorf("the other plan became %+v", first)
 	}
 }

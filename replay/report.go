@@ -2,6 +2,7 @@ package replay
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"slices"
 
@@ -90,6 +91,7 @@ type resultJSON struct {
 	In          int64   `json:"swapped_in_bytes"`
 	Recompute   int64   `json:"recompute_ns"`
 	Pinned      int64   `json:"pinned_peak_bytes"`
+	Stopped     bool    `json:"stopped_early,omitempty"`
 	MaxBatch    *int    `json:"max_batch,omitempty"`
 	BatchGuess  bool    `json:"max_batch_inferred,omitempty"`
 	DriverCalls int64   `json:"driver_calls"`
@@ -133,7 +135,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 			Fits: r.Fits, Valid: r.Valid, Footprint: m.Footprint, Reserved: m.Reserved, StepTime: m.StepTime,
 			StepP95: m.StepP95, Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn,
 			Recompute: m.RecomputeTime, Pinned: m.PinnedPeak, BatchGuess: r.MaxBatchInferred,
-			DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
+			DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes(), Stopped: r.Stopped}
 		j.Verified, j.KeepAllBefore, j.KeepAllAfter = m.Verified, m.KeepAllBefore, m.KeepAllAfter
 		j.Process, j.ProcessBefore = m.Process, m.ProcessBefore
 		j.OutRate, j.InRate, j.Dry, j.Launches = m.OutRate, m.InRate, m.Dry, m.Launches
@@ -168,6 +170,11 @@ func (r *Result) notes() []string {
 	}
 	if r.Plan != nil {
 		notes = append(notes, r.Plan.Notes...)
+		b, t := r.Plan.StepBound, r.Measurement.StepTime
+		if b > 0 && t > 0 && r.Target == (Simulated{}).Name() {
+			notes = append(notes, fmt.Sprintf("no plan within this memory can be faster by more than %.1f %%",
+				(1-float64(b)/float64(t))*100))
+		}
 	}
 	return append(notes, r.Measurement.Notes...)
 }

@@ -23,6 +23,19 @@ func Percent(x float64) string {
 	}
 }
 
+// Headline says in one line what the result's plan for a problem takes, what it costs and what it does with
+// the memory at the peak. Sizes are in units u.
+func (r *Result) Headline(p *plan.Problem, u timeline.Units) string {
+	s := fmt.Sprintf("%s: %s", r.Name(), u.Bytes(r.Measurement.Footprint))
+	if p.HasTimes {
+		s += ", step " + Percent(r.Overhead)
+	}
+	if t := Treatment(p, r.Plan); t != "" {
+		s += ". " + t
+	}
+	return s
+}
+
 // prose words what a comparison found, with sizes in units u.
 type prose struct {
 	*Comparison
@@ -33,6 +46,12 @@ type prose struct {
 // without costing time, and says what it does with the memory at the peak.
 func (c *Comparison) Sentence(u timeline.Units) string {
 	p := prose{c, u}
+	return p.answer() + p.stoppedClause()
+}
+
+// answer is the sentence about what there is.
+func (p prose) answer() string {
+	c, u := p.Comparison, p.u
 	if c.Budget <= 0 {
 		return p.leastMemory()
 	}
@@ -218,7 +237,7 @@ func (p prose) leastMemory() string {
 	}
 	switch alive := p.u.Bytes(live); {
 	case best.Measurement.Footprint > live && alive == needs:
-		clauses = append(clauses, "hardly more than is alive at the peak")
+		clauses = append(clauses, "barely more than is alive at the peak")
 	case best.Measurement.Footprint > live:
 		clauses = append(clauses, alive+" of it alive at the peak")
 	}
@@ -239,7 +258,7 @@ func (p prose) asItIs(best *Result, live int64) string {
 	case best.Measurement.Footprint == live:
 		s += ", as much as is alive at the peak"
 	case alive == needs:
-		s += ", hardly more than is alive at the peak"
+		s += ", barely more than is alive at the peak"
 	default:
 		s += ", " + alive + " of it alive at the peak"
 	}
@@ -255,7 +274,7 @@ func (p prose) asItIs(best *Result, live int64) string {
 func (p prose) lower(best *Result, live int64) string {
 	switch {
 	case p.Problem.PackingOnly() && best.Measurement.Footprint == live:
-		return " No packing can need less."
+		return " No packing needs less."
 	case p.Problem.PackingOnly():
 		return " gmemtop pack --work N searches longer for a smaller one."
 	case p.Problem.Kind < traces.Accesses:
@@ -276,7 +295,7 @@ func (p prose) nothingFits() string {
 	switch {
 	case p.Problem.PackingOnly():
 		live, _ := p.Problem.PeakLive()
-		s += fmt.Sprintf(". No packing can need less than %s", p.u.Bytes(live))
+		s += fmt.Sprintf(". No packing needs less than %s", p.u.Bytes(live))
 	case p.Problem.Kind < traces.Dataflow:
 		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o " +
 			"describe.py"

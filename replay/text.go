@@ -110,7 +110,8 @@ func (t *textReport) writeProblem() {
 		t.line("time", timeline.Duration(t.c.Baseline)+" an iteration with everything kept")
 	}
 	if h := p.Hardware; h.Name != "" && h.NoEngines {
-		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by who computes; %s",
+		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by the thread that "+
+			"computes; %s",
 			h.Name, rate(h.D2H), rate(h.H2D),
 			map[bool]string{true: "as measured there", false: "by what --notes says"}[h.Measured]))
 	} else if h.Name != "" {
@@ -207,7 +208,7 @@ func (t *textReport) columns(rows []*Result) []column {
 		inferred = "~"
 	}
 	columns := []column{
-		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
+		{"manager", true, 0, func(r *Result) string { return r.Name() }},
 		{"runs", true, 0, func(r *Result) string { return r.Runs() }},
 	}
 	add := func(there bool, x column) {

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // trainingTrace makes about n events of a training run: 96 parameters that live throughout, then iterations
@@ -86,9 +87,9 @@ func trainingTrace(n int) *traces.Trace {
 	st := &b.T.Final
 	st.Known = true
 	for i, s := range segments {
-		blk := traces.Block{Address: s.addr, Size: s.size, Requested: -1, Stack: s.st, Count: 1}
+		blk := traces.Block{Address: s.addr, Size: s.size, Stack: s.st, Count: 1}
 		if size, ok := parameters[s.addr]; ok {
-			blk.State, blk.Requested = traces.BlockAllocated, size
+			blk.State, blk.Requested = traces.BlockAllocated, maybe.Known(size)
 		}
 		st.Blocks = append(st.Blocks, blk)
 		st.Segments = append(st.Segments, traces.Segment{

@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // fullGPU is a GPU with one segment that one block fills, and what else the test records.
@@ -29,7 +30,7 @@ func fullGPU(t *testing.T, more func(b *traces.Builder, d traces.DeviceID)) *tim
 		Segments: []traces.Segment{{Address: 0x1000000, TotalSize: 1 << 30, AllocatedSize: 1 << 30,
 			ActiveSize: 1 << 30, Wanted: 1 << 30,
 			EndBlock: 1, Device: d, Stack: traces.NoStack}},
-		Blocks: []traces.Block{{Address: 0x1000000, Size: 1 << 30, Requested: 1 << 30,
+		Blocks: []traces.Block{{Address: 0x1000000, Size: 1 << 30, Requested: maybe.Known(1 << 30),
 			State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack}},
 	}
 	tl, err := timeline.Build(context.Background(), b.Finish(), nil)
@@ -67,7 +68,8 @@ func TestADeathByOutOfMemoryIsReportedWithoutTheFailedRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 		if says := strings.HasPrefix(a.Sentence,
-			"The process died of an out-of-memory, and this recording does not hold the request"); says != died {
+			"The process ran out of memory and died, and the allocation that failed is not "+
+				"in"); says != died {
 			t.Errorf("died %v: %q", died, a.Sentence)
 		}
 		if strings.Contains(a.Sentence, "No out-of-memory") == died {

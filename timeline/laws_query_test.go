@@ -30,6 +30,16 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 						d.Allocated.At(m), live)
 				}
 			}
+			var categories, boxes []int64
+			for _, g := range sites.Breakdown(d, m, sites.ByCategory) {
+				categories = append(categories, g.Bytes)
+			}
+			for _, n := range sites.CategoryIcicle(d, m).Children {
+				boxes = append(boxes, n.Bytes)
+			}
+			if !slices.Equal(boxes, categories) {
+				t.Fatalf("icicle by category at %d: %d, want %d", m, boxes, categories)
+			}
 			for _, by := range []sites.By{sites.ByStack, sites.ByModule} {
 				if n := sites.Icicle(d, m, by); n.Bytes != d.Allocated.At(m) {
 					t.Fatalf("icicle by %s at %d: %d bytes, want %d", by, m, n.Bytes, d.Allocated.At(m))

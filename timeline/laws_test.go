@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // segSize is the size of the segments of [randomTrace].
@@ -106,8 +107,9 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 				s.AllocatedSize += rounded
 			}
 			s.ActiveSize += rounded
-			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded, Requested: x.size,
-				State: state, Count: 1, Stack: x.stack})
+			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded,
+				Requested: maybe.Known(x.size),
+				State:     state, Count: 1, Stack: x.stack})
 		}
 		s.EndBlock = int32(len(st.Blocks))
 		st.Segments = append(st.Segments, s)

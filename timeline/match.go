@@ -285,11 +285,8 @@ func (m *matching) joinBlock(seg *traces.Segment, b traces.Block) {
 		return
 	}
 	e := earlier{
-		addr: b.Address, size: b.Requested, rounded: b.Size, stack: b.Stack, stream: seg.Stream,
+		addr: b.Address, size: b.Requested.Or(b.Size), rounded: b.Size, stack: b.Stack, stream: seg.Stream,
 		count: max(b.Count, 1), pending: b.State == traces.BlockPendingFree,
-	}
-	if e.size < 0 {
-		e.size = b.Size
 	}
 	if s != nil {
 		e.version = s.version()

@@ -98,8 +98,8 @@ func (p *sizeProof) doubt(b *deviceBuilder) string {
 		return fmt.Sprintf("the sizes of %s follow the allocator's rules, which miss %d of the %d that the "+
 			"final state shows", what, p.wrong, p.checked)
 	case b.rest == nil && !b.alwaysSplits():
-		return "the sizes of " + what + " follow PyTorch's rounding rule: rests of holes that the " +
-			"allocator leaves to a block are not known"
+		return "the sizes of " + what + " follow PyTorch's rounding rule: what is left of a hole and stays " +
+			"with its block is not known"
 	case b.rest != nil && b.mayNotSplit():
 		return "the sizes of " + what + " follow the allocator's rules: a private pool may have handed out " +
 			"whole segments (no_split)"

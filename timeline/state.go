@@ -441,7 +441,7 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 func roundingNote(d *Device) string {
 	switch {
 	case d.roundChecked == 0:
-		return ": rests that it did not split off count as fragmented"
+		return ": leftovers that it did not split off count as fragmented"
 	case d.roundWrong == 0:
 		return fmt.Sprintf(", which gives all %s that the final state shows", Count(int64(d.roundChecked)))
 	}

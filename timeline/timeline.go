@@ -275,12 +275,23 @@ func (d *Device) Label() string {
 }
 
 // BlockName names the allocation for people, by its address: "block 0x7f5fa8000000". Blocks that have the
-// address at different times share the name; [Device.Name] is unique. A sum of several has no address.
+// address at different times share the name; [Device.UniqueName] tells them apart. A sum of several has no
+// address.
 func (d *Device) BlockName(a AllocID) string {
 	if n := d.Allocs.Blocks(a); n > 1 {
 		return "sum of " + Counted(n, "block")
 	}
 	return "block 0x" + strconv.FormatUint(d.Allocs.Addr[a], 16)
+}
+
+// UniqueName names the allocation for people, as [Device.BlockName] does. From the second allocation at
+// an address on it has a number, which makes it unique: "block 0x7f5fa8000000 #2".
+func (d *Device) UniqueName(a AllocID) string {
+	label := d.BlockName(a)
+	if n := d.Allocs.Version[a]; n > 0 {
+		label += " #" + strconv.Itoa(int(n)+1)
+	}
+	return label
 }
 
 // Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.

@@ -29,10 +29,7 @@ func sumFinal(state *traces.State, device traces.DeviceID) finalSums {
 		f.ownAllocated += seg.AllocatedSize
 		f.ownActive += seg.ActiveSize
 		for _, b := range state.Blocks[seg.FirstBlock:seg.EndBlock] {
-			requested := b.Requested
-			if requested < 0 {
-				requested = b.Size
-			}
+			requested := b.Requested.Or(b.Size)
 			if b.State == traces.BlockAllocated {
 				f.allocated += b.Size
 				f.allocatedRequested += requested
@@ -289,10 +286,11 @@ func (b *deviceBuilder) countLosses(f *finalSums) {
 		"a block was allocated at an address that still held one: the free in between is not in the "+
 			"recording")
 	b.lose("alloc_missing", traces.DataLoss, m.allocMissing,
-		"a block was freed at an address whose last block was freed already: the allocation in between is "+
+		"a block was freed at an address whose last block had already been freed: the allocation in "+
+			"between is "+
 			"not in the recording")
 	b.lose("free_request_missing", traces.Info, m.requestMissing,
-		"a free was completed that nobody requested: the request is taken to be at the completion")
+		"a free completed that was never requested: it counts as requested at that moment")
 	b.lose("free_size_differs", traces.Fault, b.sums.sizeDiffers,
 		"a free gives another size than its allocation; the allocation's is used")
 	if !t.FinalKnown {
@@ -309,7 +307,7 @@ func (b *deviceBuilder) countLosses(f *finalSums) {
 	law("law_active", t.LawActive, "active")
 	law("law_allocated_requested", t.LawAllocatedRequested, "allocated, in requested bytes")
 	law("law_active_requested", t.LawActiveRequested, "active, in requested bytes")
-	law("law_reserved", t.LawReserved, "reserved: more was given back than there was")
+	law("law_reserved", t.LawReserved, "reserved: more was released than was held")
 	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) +
 		max(f.ownActive-f.active, f.active-f.ownActive)
 	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from "+
@@ -338,7 +336,7 @@ func (b *deviceBuilder) judge() {
 		t.Reason = "events are missing in the middle of the recording, or contradict each other"
 	case lost(b.tr.Losses):
 		t.Exactness = Inferred
-		t.Reason = "the source lost or contradicts something on the way: " + worstLoss(b.tr.Losses)
+		t.Reason = "the source lost something or contradicts itself: " + worstLoss(b.tr.Losses)
 	case t.FinalKnown && t.BeginsEmpty:
 		t.Reason = "the recording begins empty and its events lead to the final state"
 	case t.FinalKnown && b.tr.OneMoment():

@@ -137,6 +137,21 @@ func Duration(ns int64) string {
 	return fmt.Sprintf("%dh %02dm", d/time.Hour, d%time.Hour/time.Minute)
 }
 
+// Roughly prints a time in nanoseconds that is only estimated, such as what is left of some work: in seconds
+// up to ten, in tens of seconds up to two minutes, then in minutes and hours.
+func Roughly(ns int64) string {
+	d := time.Duration(max(ns, 0))
+	switch {
+	case d < 9500*time.Millisecond:
+		return fmt.Sprintf("%d s", max(d.Round(time.Second)/time.Second, 1))
+	case d < 115*time.Second:
+		return fmt.Sprintf("%d s", d.Round(10*time.Second)/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d.Round(time.Minute)/time.Minute)
+	}
+	return fmt.Sprintf("%d h", d.Round(time.Hour)/time.Hour)
+}
+
 var byteSuffixes = map[string]float64{
 	"": 1, "b": 1,
 	"k": 1 << 10, "kib": 1 << 10, "kb": 1e3,

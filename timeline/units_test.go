@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -38,6 +39,22 @@ func TestAColumnHasOneUnit(t *testing.T) {
 		1: "<0.01", 2000 << 30: "2000"} {
 		if got := f(n); got != want || unit != "GiB" {
 			t.Errorf("%d is %q %s, want %q GiB", n, got, unit, want)
+		}
+	}
+}
+
+func TestWhatIsEstimatedHasNoMoreDigitsThanAreKnown(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{-1, "1 s"}, {0, "1 s"}, {1400 * time.Millisecond, "1 s"}, {9 * time.Second, "9 s"},
+		{9900 * time.Millisecond, "10 s"}, {50100 * time.Millisecond, "50 s"}, {96 * time.Second, "100 s"},
+		{119 * time.Second, "2 min"}, {150 * time.Second, "3 min"}, {119 * time.Minute, "119 min"},
+		{130 * time.Minute, "2 h"}, {50 * time.Hour, "50 h"},
+	} {
+		if got := timeline.Roughly(c.d.Nanoseconds()); got != c.want {
+			t.Errorf("%v is roughly %q, want %q", c.d, got, c.want)
 		}
 	}
 }

@@ -1,6 +1,11 @@
 package traces
 
-import "fmt"
+import (
+	"fmt"
+	"math"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
 
 // Action says what happened at an event. The names are PyTorch's (c10/core/CachingDeviceAllocator.h, struct
 // TraceEntry). The values are those of the native file and never change meaning.
@@ -103,9 +108,12 @@ type Event struct {
 	Action Action
 }
 
-// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative if the source
+// DeviceFree returns the bytes that the driver had free when an OOM event happened, unknown if the source
 // does not say. It means nothing for other actions.
-func (e Event) DeviceFree() int64 { return int64(e.Addr) }
+func (e Event) DeviceFree() maybe.Int { return maybe.NonNegative(int64(e.Addr)) }
+
+// UnknownFree is the address of an OOM event whose DeviceFree is unknown.
+const UnknownFree = math.MaxUint64
 
 // Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and in
 // the order in which they happened. Detail is nil if every event has the empty detail.

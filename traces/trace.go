@@ -271,11 +271,12 @@ func (s BlockState) String() string {
 	return [...]string{"inactive", "active_allocated", "active_pending_free"}[min(s, BlockPendingFree)]
 }
 
-// Block is a part of a segment in the allocator's final state. Size is rounded; Requested is -1 if unknown.
+// Block is a part of a segment in the allocator's final state. Size and Requested are bytes; Size is rounded.
 type Block struct {
-	Address         uint64
-	Size, Requested int64
-	Stack           StackID
+	Address   uint64
+	Size      int64
+	Requested maybe.Int
+	Stack     StackID
 	// Count is how many allocations of one site the row stands for: 1 except in profiles that only have sums.
 	Count int32
 	State BlockState

@@ -295,7 +295,7 @@ func (a actionMaker) views() keymap {
 	for _, v := range a.m.tabs.views {
 		id := v.ID()
 		table = append(table, action{
-			name: "view " + string(rune(id)), group: groupView, first: true,
+			name: viewAction(id), group: groupView, first: true,
 			binding: bind(string(rune(id)), v.Name(), string(rune(id))),
 			can:     a.m.loader.idle, do: a.show(id),
 		})
@@ -303,12 +303,15 @@ func (a actionMaker) views() keymap {
 	return table
 }
 
+// viewAction is the name of the action that brings a view to the front.
+func viewAction(id leaf.ID) string { return "view " + string(rune(id)) }
+
 // absent are the keys of views that are not there, which say what would bring them.
 func (a actionMaker) absent() keymap {
 	if a.m.follow.live != nil {
 		return nil
 	}
-	text := "no Live view of a file: gmemtop run or attach watches a job"
+	text := "a file has no Live view: gmemtop run or attach watches a job"
 	if a.m.follow.machine != nil {
 		text = "no Live view yet: P lists the processes, enter watches one"
 	}

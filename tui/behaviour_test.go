@@ -217,7 +217,7 @@ func TestCopyCopiesTheBlockAndItsStack(t *testing.T) {
 	if d.ran["setClipboardMsg"] != 1 {
 		t.Errorf("the clipboard was set %d times", d.ran["setClipboardMsg"])
 	}
-	for _, want := range []string{s.Device.Name(s.Selected), "model.py:"} {
+	for _, want := range []string{s.Device.UniqueName(s.Selected), "model.py:"} {
 		if !strings.Contains(d.m.share.copied, want) {
 			t.Errorf("%q is not in the copied text %q", want, d.m.share.copied)
 		}
@@ -388,10 +388,10 @@ func TestAPanicInASlowQuestionDoesNotEndTheProgram(t *testing.T) {
 func TestRunShowsAFrameAndQuits(t *testing.T) {
 	var out bytes.Buffer
 	in, keys := io.Pipe()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	go func() {
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // in which a frame is drawn
 		io.WriteString(keys, "q")
 	}()
 	err := Run(ctx, Options{

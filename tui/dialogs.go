@@ -2,6 +2,8 @@ package tui
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"charm.land/bubbles/v2/key"
 
@@ -11,13 +13,70 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keysDialog lists every key that does something now, by what one wants to do. What the view in front does
-// comes first: the keys of views are on the screen anyway.
+// goals are the views by what one wants to do, and what each shows.
+var goals = []struct {
+	want  string
+	views []viewGoal
+}{
+	{"See memory", []viewGoal{
+		{leaf.Overview, "the peak, and what holds it"},
+		{leaf.Timeline, "every block over time"},
+		{leaf.Peak, "who holds it, line by line"},
+		{leaf.Segments, "what the allocator reserves, and its holes"},
+		{leaf.Allocations, "every block in a table"},
+	}},
+	{"Find causes", []viewGoal{
+		{leaf.OOM, "why it ran out, and what would help"},
+		{leaf.Iterations, "which step differs; leaks"},
+		{leaf.Ranks, "which rank differs"},
+		{leaf.Diff, "what changed between two recordings"},
+	}},
+	{"Make it fit", []viewGoal{{leaf.Managers, "swap, recompute, choose addresses"}}},
+	{"Your job", []viewGoal{
+		{leaf.Live, "its steps as they come"},
+		{leaf.Machine, "the processes of this machine"},
+	}},
+	{"The file", []viewGoal{{leaf.Trace, "what it holds, and what it lost"}}},
+}
+
+// viewGoal is a view and what it shows.
+type viewGoal struct {
+	id    leaf.ID
+	shows string
+}
+
+// keysDialog lists every key that does something now, by what one wants to do: first the views, then what the
+// view in front does, then the rest.
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
-	entries := viewEntries(v, own)
+	var entries []dialog.Entry
+	for _, goal := range goals {
+		for _, to := range goal.views {
+			a := actions.named(viewAction(to.id))
+			if to.id == leaf.Live && a == nil {
+				a = actions.named("no job")
+			}
+			if a == nil || !a.enabled() {
+				continue
+			}
+			e := a.entry()
+			e.Group = goal.want
+			if a.name != "no job" {
+				e.Detail = to.shows
+			}
+			entries = append(entries, e)
+		}
+	}
+	entries = append(entries, viewEntries(v, own)...)
 	for _, group := range []string{groupView, groupMove, groupLook, groupCompare, groupFind, groupShare,
 		groupApp} {
-		entries = append(entries, actions.entries(group)...)
+		for i := range actions {
+			a := &actions[i]
+			if a.group == group && a.enabled() && !a.opensView() {
+				if e, ok := a.entryBeside(own); ok {
+					entries = append(entries, e)
+				}
+			}
+		}
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
 	l.Footer = "mouse: click selects, again opens; wheel scrolls or zooms; drag pans"
@@ -47,6 +106,33 @@ func viewEntries(v leaf.View, own []key.Binding) []dialog.Entry {
 		}
 	}
 	return entries
+}
+
+// opensView reports whether the action brings a view to the front, or says why it cannot.
+func (a *action) opensView() bool { return strings.HasPrefix(a.name, "view ") || a.name == "no job" }
+
+// entryBeside is entry in a view with keys of its own, which come before the root's: with the first key that
+// is left; ok is false if none is.
+func (a *action) entryBeside(own []key.Binding) (e dialog.Entry, ok bool) {
+	e = a.entry()
+	if a.first {
+		return e, true
+	}
+	taken := func(k string) bool {
+		return slices.ContainsFunc(own, func(b key.Binding) bool {
+			return b.Enabled() && slices.Contains(b.Keys(), k)
+		})
+	}
+	for i, k := range a.binding.Keys() {
+		if taken(k) {
+			continue
+		}
+		if i > 0 {
+			e.Key = k
+		}
+		return e, true
+	}
+	return e, false
 }
 
 func (a *action) entry() dialog.Entry {

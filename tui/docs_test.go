@@ -95,7 +95,7 @@ func (*toggled) TakeAway(context.Context) error { return nil }
 func (*toggled) Training() string { return "process 4242: python gpt2.py" }
 
 func (*toggled) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, tell func(news.News)) error {
-	tell(news.News{Phase: news.On, Steps: 63, Before: 292e6, Step: 404e6, PredictedStep: 292e6,
+	tell(news.News{Stage: news.On, Steps: 63, Before: 292e6, Step: 404e6, PredictedStep: 292e6,
 		PeakBefore: 42_677_043, Peak: 20_027_801, Predicted: 20_027_801})
 	<-ctx.Done()
 	return nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/wholefile"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -85,10 +86,14 @@ func (x *sharing) update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	return nil, true
 }
 
+// longestBase is how much of a file's name the dialog shows, so that the rest of the line fits in 80 columns.
+const longestBase = 26
+
 // exports lists what can be written to a file.
 func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
 	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
-	l.Footer = "written to this folder as " + exportBase(s.Timeline) + ", with the ending on the right"
+	name := canvas.Truncate(exportBase(s.Timeline), longestBase)
+	l.Footer = "written here as " + name + ", with the extension on the right"
 	return l
 }
 

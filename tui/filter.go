@@ -34,7 +34,7 @@ type foundMsg struct {
 	err    error
 }
 
-// open filters another device; nil is none.
+// open filters another device; nil for none.
 func (f *filter) open(d *timeline.Device) tea.Cmd {
 	f.device = d
 	return f.find()

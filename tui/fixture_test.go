@@ -171,9 +171,9 @@ func momentOf(m *maker) *maker {
 		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 2 << 20, AllocatedSize: 1 << 20,
 			ActiveSize: 1 << 20, Wanted: 1 << 20, EndBlock: 2, Stack: traces.NoStack}},
 		Blocks: []traces.Block{
-			{Address: 0x1000, Size: 1 << 20, Requested: 1 << 20, Stack: m.stack("forward model.py 30"),
-				Count: 1, State: traces.BlockAllocated},
-			{Address: 0x101000, Size: 1 << 20, Requested: -1, Stack: traces.NoStack, Count: 1},
+			{Address: 0x1000, Size: 1 << 20, Requested: maybe.Known(1 << 20),
+				Stack: m.stack("forward model.py 30"), Count: 1, State: traces.BlockAllocated},
+			{Address: 0x101000, Size: 1 << 20, Stack: traces.NoStack, Count: 1},
 		},
 	}
 	return m
@@ -193,7 +193,7 @@ func weights(tb testing.TB) *timeline.Timeline {
 			caller = "mlp model.py 57"
 		}
 		m.b.T.Final.Blocks = append(m.b.T.Final.Blocks, traces.Block{
-			Address: 0x7f0000000000 + uint64(i*block), Size: block, Requested: block, Count: 1,
+			Address: 0x7f0000000000 + uint64(i*block), Size: block, Requested: maybe.Known(block), Count: 1,
 			State: traces.BlockAllocated,
 			Stack: m.stack("load weights.py 12", caller, "build model.py 80", "main serve.py 9")})
 	}

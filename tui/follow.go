@@ -31,6 +31,7 @@ type follow struct {
 	held    bool         // the views stay on it
 	rank    int          // the process of the job that they show, by its ID in the feed
 	group   *runs.Group  // its processes compared, nil for a job of one
+	step    int64        // how long its steps take as they are, in nanoseconds, 0 if unknown
 	taken   int64        // the newest capture of several processes that was shown
 	said    string       // what was said of the one on its way
 
@@ -59,6 +60,9 @@ type stepMsg struct {
 
 // groupMsg brings the processes of the watched job, compared.
 type groupMsg struct{ group *runs.Group }
+
+// tempoMsg brings how long a step of the watched job takes as it is, in nanoseconds.
+type tempoMsg struct{ step int64 }
 
 // jobMsg says that the watched job changed.
 type jobMsg struct{}
@@ -176,6 +180,10 @@ func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
 	}
 	f.feed, f.live, f.shown, f.held, f.rank = msg.feed, live.New(msg.feed), nil, false, 0
 	f.group, f.taken, f.said = nil, 0, ""
+	if f.step > 0 {
+		f.step = 0
+		f.post(tempoMsg{})
+	}
 	f.post(jobMsg{})
 	f.post(stepMsg{})
 	f.post(leaf.ShowMsg{View: leaf.Live})
@@ -185,6 +193,10 @@ func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
 // look takes the newest look of the feed.
 func (f *follow) look(l live.Look) {
 	f.live.Take(l)
+	if step := l.Usual(); 50*max(step-f.step, f.step-step) > f.step { // by more than 2 %
+		f.step = step
+		f.post(tempoMsg{step})
+	}
 	if l.Group != f.group {
 		f.group = l.Group
 		f.post(groupMsg{l.Group})

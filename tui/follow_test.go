@@ -368,14 +368,14 @@ func TestTheTopLineFollowsADetach(t *testing.T) {
 func TestLSaysWhyAFileHasNoLiveView(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 80, 24)
 	d.press("L")
-	d.wants("no Live view of a file: gmemtop run or attach watches a job")
+	d.wants("a file has no Live view: gmemtop run or attach watches a job")
 }
 
 // At 80 columns the tabs of a watched job are named too, also while nothing is captured yet.
 func TestTheTabsOfAJobHaveNamesAt80Columns(t *testing.T) {
 	d := start(t, Options{Feed: &jobFeed{look: live.Look{Title: "train.py"}}}, 80, 24)
 	top, _, _ := strings.Cut(d.screen(), "\n")
-	want := " L Live  1 Ovr 2 Time 3 Peak 4 Seg 5 Iter 6 Allo 7 Rank 8 OOM 9 Diff 0 Trc m Mgr"
+	want := " L Live 1 Ovr 2 Time 3 Peak 4 Seg 5 Iter 6 Allo 7 Rank 8 OOM 9 Diff 0 Trc m Mgr"
 	if strings.TrimRight(top, " ") != want {
 		t.Errorf("the tabs are\n%s\nnot\n%s", top, want)
 	}

@@ -241,7 +241,7 @@ func drawSearch(s *leaf.State, c *canvas.Canvas, v leaf.View, found *filter) int
 		text = "filter "
 	}
 	text += leaf.FilterName(s)
-	count, end := "", "esc ends it"
+	count, end := "", "esc clears it"
 	if n, ok := found.count(s.QueryText); ok {
 		count = " (" + n + ")"
 	}

@@ -20,7 +20,7 @@ func TestAClosedTerminalOrCancelledContextEndsTheScreenCleanly(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		in, _ := io.Pipe()
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		time.AfterFunc(300*time.Millisecond, func() { end(cancel) })
 		err := Run(ctx, Options{
 			Loader: loaderOf(training(t, "runs/train.gmt", 0)), Input: in, Output: &out, Color: "never",

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
@@ -147,7 +148,18 @@ func TestEveryBindingIsFoundInHelp(t *testing.T) {
 			want = append(want, shown{b.Help().Key, b.Help().Desc})
 		}
 		for _, a := range d.m.actions {
-			want = append(want, shown{a.binding.Help().Key, a.binding.Help().Desc})
+			e, ok := a.entryBeside(d.own())
+			if !ok { // the view's own keys come first
+				d.press("?")
+				d.typeText(e.Title)
+				if helpRow(d.screen(), e.Key, e.Title) {
+					t.Errorf("%s: help lists %q (%s), which does something else there", v.Name(),
+						e.Title, e.Key)
+				}
+				d.press("esc")
+				continue
+			}
+			want = append(want, shown{e.Key, e.Title})
 		}
 		for _, w := range want {
 			if w.key == "" || w.desc == "" {
@@ -171,6 +183,35 @@ func TestHelpDoesWhatItSays(t *testing.T) {
 	d.press("enter")
 	if d.m.state.Cursor != d.m.state.Device.Totals.PeakAt || d.m.dialogs.Len() != 0 {
 		t.Errorf("the cursor is at %d, the peak at %d", d.m.state.Cursor, d.m.state.Device.Totals.PeakAt)
+	}
+}
+
+// A tab that moves when another is chosen is hard to hit.
+func TestTabsStayWhereTheyAre(t *testing.T) {
+	for _, w := range []int{80, 100, 120, 160, 200} {
+		d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, w, 24)
+		at := func(name string) int {
+			line, _, _ := strings.Cut(d.screen(), "\n")
+			before, _, ok := strings.Cut(line, " "+name)
+			if !ok {
+				t.Fatalf("at %d columns there is no tab %q: %s", w, name, line)
+			}
+			return canvas.Width(before)
+		}
+		want := map[string]int{}
+		for _, front := range []string{"1", "3", "6", "0", "m"} {
+			d.press(front)
+			for _, name := range []string{"2 T", "4 S", "8 OOM", "9 Diff", "m M"} {
+				x := at(name)
+				if _, known := want[name]; !known {
+					want[name] = x
+				}
+				if x != want[name] {
+					t.Errorf("at %d columns with %s in front, %q is at %d and was at %d", w, front, name, x,
+						want[name])
+				}
+			}
+		}
 	}
 }
 

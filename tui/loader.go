@@ -182,7 +182,7 @@ func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
 	what, advice := explain(err)
 	room := min(w-6, 84)
 	text := lipgloss.JoinVertical(lipgloss.Left,
-		c.Gloss(th.Bad.Strong()).Render(canvas.Truncate("This cannot be shown", room)), "",
+		c.Gloss(th.Bad.Strong()).Render(canvas.Truncate("Cannot show this", room)), "",
 		leaf.Paragraph(c, th.Text, what, room), "", leaf.Paragraph(c, th.Accent, advice, room))
 	c.Print((w-room)/2, max((h-lipgloss.Height(text)-1)/2, 0), text)
 }
@@ -195,16 +195,16 @@ func explain(err error) (what, advice string) {
 		clone := *f
 		clone.Advice = ""
 		if f.Advice == "" {
-			return clone.Error(), "Check that the file is whole; `gmemtop doctor` lists the " +
-				"formats that can be read."
+			return clone.Error(), "Check that the file is whole; `gmemtop help formats` lists what can be " +
+				"read."
 		}
 		return clone.Error(), f.Advice
 	case errors.Is(err, fs.ErrNotExist):
 		return err.Error(), "Check the path; a folder of traces can be named too."
 	case errors.Is(err, fs.ErrPermission):
-		return err.Error(), "The file cannot be read by this user: copy it, or change its mode with chmod."
+		return err.Error(), "You may not read this file: copy it, or change its mode with chmod."
 	case errors.Is(err, traces.ErrUnsupported):
-		return err.Error(), "`gmemtop doctor` lists what can be read here."
+		return err.Error(), "`gmemtop help formats` lists what can be read."
 	}
 	return err.Error(), "Press q to leave."
 }

@@ -80,7 +80,7 @@ func TestAFailureIsPrintedAsPlainTextLineByLine(t *testing.T) {
 	l := loader{clock: still(), failure: errors.New("read \x1b[2J\x1b[31mred.gmt: cut\nand damaged")}
 	l.draw(theme.Dark(), c)
 	rows := strings.Split(strings.Trim(ansi.Strip(c.String()), "\n"), "\n")
-	want := []string{"This cannot be shown", "", "read  [2J [31mred.gmt: cut", "and damaged", "",
+	want := []string{"Cannot show this", "", "read  [2J [31mred.gmt: cut", "and damaged", "",
 		"Press q to leave."}
 	for i := range rows {
 		rows[i] = strings.TrimSpace(rows[i])

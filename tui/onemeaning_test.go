@@ -73,7 +73,7 @@ func boundKeys(t *testing.T) map[string]map[string]string {
 
 // aGroup is two ranks of a training on two machines.
 func aGroup() *runs.Group {
-	return runs.NewGroup([]runs.GroupMember{{ID: 1, Rank: maybe.Known(0), Host: "a"},
+	return runs.NewGroup([]runs.GroupRank{{ID: 1, Rank: maybe.Known(0), Host: "a"},
 		{ID: 2, Rank: maybe.Known(1), Host: "b"}})
 }
 
@@ -99,7 +99,6 @@ var same = [][]string{
 	{"peak", "to the peak"},
 	{"the whole recording", "whole step", "all steps", "the last steps"},
 	{"next stall", "next block found"},
-	{"capture a step", "plan again"}, // ask again
 	{"reverse order", "swap A and B"},
 }
 

@@ -39,7 +39,7 @@ func copyOf(v leaf.View, s *leaf.State) tea.Msg {
 // blockText is a block as text: its name, size, and stack, innermost frame first.
 func blockText(d *timeline.Device, a timeline.AllocID, u timeline.Units) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s  %s (%d bytes, %d requested)  %s\n", d.Name(a), u.Bytes(d.Allocs.Rounded[a]),
+	fmt.Fprintf(&b, "%s  %s (%d bytes, %d requested)  %s\n", d.UniqueName(a), u.Bytes(d.Allocs.Rounded[a]),
 		d.Allocs.Rounded[a], d.Allocs.Size[a], d.Allocs.Category[a])
 	funcs, files, lines := leaf.Frames(d, d.Origin(a), 1<<10)
 	for i := range funcs {

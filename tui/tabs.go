@@ -131,21 +131,15 @@ var jobNames = map[leaf.ID]string{
 	leaf.Managers:    "Mgr",
 }
 
-// names returns the names of the tabs in w cells: full names, short ones except for the view in front, only
-// short ones, still shorter ones, names only for views that have something to show, or only for the view in
-// front.
+// names returns the names of the tabs in w cells: full names, short ones, still shorter ones, names only for
+// views that have something to show, or only for the view in front. Down to 80 cells no name depends on which
+// view is in front, so that tabs stay where they are.
 func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
-	short := func(v leaf.View) string {
-		if n, ok := shortNames[v.ID()]; ok && v.ID() != t.front {
-			return n
-		}
-		return v.Name()
-	}
 	of := func(names map[leaf.ID]string) func(v leaf.View) string {
 		return func(v leaf.View) string { return cmp.Or(names[v.ID()], v.Name()) }
 	}
-	tight, job := of(tightNames), of(jobNames)
+	short, tight, job := of(shortNames), of(tightNames), of(jobNames)
 	open := func(v leaf.View) string { // only views with something to show have names
 		if ok, _ := v.Available(s); ok || v.ID() == t.front {
 			return tight(v)
@@ -199,6 +193,9 @@ func (t *tabs) drawTab(s *leaf.State, c *canvas.Canvas, x int, v leaf.View, name
 	n := 0
 	if v.ID() == t.front {
 		n = c.Text(x, 0, th.OnSelected(th.Strong), " "+id+" "+name+" ")
+		if c.Width() < wideTabs { // the next tab begins with this blank
+			n--
+		}
 	} else {
 		n = 1 + c.Text(x+1, 0, number, id)
 		if name != "" {

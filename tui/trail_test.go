@@ -35,7 +35,7 @@ func TestEscEndsTheSearchThenGoesBack(t *testing.T) {
 	for _, k := range []string{"2", "3", "4", "5", "6", "8", "0", "1"} {
 		d.press(k)
 		if row := strings.Split(d.screen(), "\n")[1]; !strings.Contains(row, "forward (") ||
-			!strings.Contains(row, "esc ends it") {
+			!strings.Contains(row, "esc clears it") {
 			t.Errorf("the header of view %s does not say that a search holds: %q", k, row)
 		}
 	}

@@ -128,6 +128,9 @@ func (m *model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	case groupMsg:
 		m.state.Group = msg.group
 		return m.changed(), true
+	case tempoMsg:
+		m.state.StepTime = msg.step
+		return m.changed(), true
 	case jobMsg:
 		m.state.Group = m.follow.group
 		m.tabs.lead(m.follow.machine, m.follow.live)

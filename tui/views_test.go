@@ -300,7 +300,7 @@ func TestTwoPlansAreShownSideBySide(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{},
 		View: leaf.Managers}, 120, 40)
 	d.press("d")
-	d.wants("Lay beside ours", "caching", "packed")
+	d.wants("Compare with ours", "caching", "packed")
 	d.typeText("packed")
 	d.press("enter")
 	d.wants("ours against packed", "less memory", "▸ ours", "compute", "on the host")

@@ -321,7 +321,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Entry {
 	}
 	others := slices.DeleteFunc(slices.Clone(r.Entries),
 		func(p nvml.Entry) bool { return p.Name != nvml.OtherProcesses })
-	total, _ := r.Part(nvml.OtherProcesses)
+	total, _ := r.Bytes(nvml.OtherProcesses)
 	for _, p := range r.Entries {
 		switch p.Name {
 		case nvml.Tensors:

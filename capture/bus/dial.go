@@ -35,9 +35,14 @@ type Access struct {
 }
 
 const (
-	dialWait      = 5 * time.Second
+	// A hub may run where a training takes all processors, and be slow to answer. A node that gives up too
+	// early reconnects, and a hundred nodes reconnecting at once keep the hub from ever catching up.
+	dialWait      = 10 * time.Second
+	pingEvery     = 3 * time.Second
+	pings         = 3 // without an answer, before the connection is given up
 	reconnectWait = 500 * time.Millisecond
-	heartbeat     = 2 * time.Second
+	// heartbeat is how often the hub tells a reader that there is nothing new.
+	heartbeat = 4 * time.Second
 	// tunnelWait is how long a tunnel rests before it starts its program again, which may cost others work.
 	tunnelWait = 3 * time.Second
 )
@@ -55,7 +60,7 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		// What cannot be sent stays in the ring, so nothing waits in the connection as well.
 		nats.ReconnectBufSize(-1),
-		nats.PingInterval(heartbeat), nats.MaxPingsOutstanding(2),
+		nats.PingInterval(pingEvery), nats.MaxPingsOutstanding(pings),
 		nats.CustomInboxPrefix(c.names.inbox(a.Role)), nats.RetryOnFailedConnect(a.Patient),
 		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),

@@ -206,7 +206,7 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 		NoSigs: true, NoLog: true, MaxPayload: maxMessage, MaxControlLine: 4096,
 		// A viewer that does not read is disconnected, so that it does not hold memory.
 		WriteDeadline: 5 * time.Second, MaxPending: 16 << 20,
-		PingInterval: 10 * time.Second, MaxPingsOut: 2, AuthTimeout: 5,
+		PingInterval: 10 * time.Second, MaxPingsOut: 2, AuthTimeout: dialWait.Seconds(),
 	}
 	if o.Listen != "" {
 		host, port, err := net.SplitHostPort(o.Listen)
@@ -223,7 +223,7 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 		if options.TLSConfig, err = o.Keys.server(); err != nil {
 			return nil, err
 		}
-		options.TLS, options.TLSHandshakeFirst, options.TLSTimeout = true, true, 5
+		options.TLS, options.TLSHandshakeFirst, options.TLSTimeout = true, true, dialWait.Seconds()
 	}
 	if o.Keys != nil {
 		for _, r := range o.roles() {

@@ -145,7 +145,7 @@ func parseJoin(text []byte, now time.Time) (Join, error) {
 			"same "+
 			"gmemtop on all nodes", j.Version, joinVersion)
 	case j.Run == "":
-		return Join{}, errors.New("the join file names no run: start the hub again")
+		return Join{}, errors.New("the join file does not name a run: start the hub again")
 	case !now.Before(j.Expires):
 		return Join{}, fmt.Errorf("the join file expired at %s: start the hub again",
 			j.Expires.Local().Format(time.DateTime))

@@ -59,12 +59,12 @@ func TestAJoinFileThatOthersCouldReadIsRefused(t *testing.T) {
 func TestABadJoinFileIsRefused(t *testing.T) {
 	now := time.Now()
 	for want, change := range map[string]func(j *Join){
-		"expired":           func(j *Join) { j.Expires = now.Add(-time.Second) },
-		"version 2":         func(j *Join) { j.Version = 2 },
-		"names no run":      func(j *Join) { j.Run = "" },
-		"no address":        func(j *Join) { j.Socket, j.Addresses = "", nil },
-		"not an absolute":   func(j *Join) { j.Socket = "../../etc/s" },
-		"is not an address": func(j *Join) { j.Addresses = []string{"tls://me:secret@x:1"} },
+		"expired":             func(j *Join) { j.Expires = now.Add(-time.Second) },
+		"version 2":           func(j *Join) { j.Version = 2 },
+		"does not name a run": func(j *Join) { j.Run = "" },
+		"no address":          func(j *Join) { j.Socket, j.Addresses = "", nil },
+		"not an absolute":     func(j *Join) { j.Socket = "../../etc/s" },
+		"is not an address":   func(j *Join) { j.Addresses = []string{"tls://me:secret@x:1"} },
 	} {
 		j := aJoin()
 		change(&j)

@@ -12,7 +12,7 @@ import (
 
 // Without NATS, everything that would connect says so.
 
-var errLeftOut = errors.New("this gmemtop was built without fleets (build tag nobus): use one that was not")
+var errLeftOut = errors.New("this gmemtop was built without support for several machines (build tag nobus)")
 
 // Keys are the secrets of a run.
 type Keys struct{ Expires time.Time }

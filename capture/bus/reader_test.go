@@ -63,7 +63,7 @@ func TestAMessageHasAnAge(t *testing.T) {
 	_, j := overTLS(t, "r")
 	send(ctx, t, dial(t, Access{Join: j, Role: Agent}), NewRing("a", RingLimits{}), "old")
 	const waited = 50 * time.Millisecond
-	time.Sleep(waited)
+	time.Sleep(waited) // so that the message has an age
 	got := read(ctx, t, dial(t, Access{Join: j, Role: Viewer}), Step).wait(ctx, t, 1)
 	// Asking the hub for its time takes a moment, which may be missing.
 	if age := got[0].Age; age < waited/2 || age > time.Hour {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // A site has three servers, and the one that leads a run's steps stops. Nodes and viewers that know only this
@@ -20,7 +21,7 @@ import (
 func TestARunOutlivesOneOfASitesServers(t *testing.T) {
 	s := sitetest.StartCluster(t, 3)
 	t.Setenv("SSL_CERT_FILE", s.Roots)
-	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer stop()
 	h := openHub(t, HubOptions{Run: "r", URL: s.URL, Credentials: s.Credentials, Keys: makeKeys(t)})
 	own, err := h.Dial(Viewer)

@@ -74,7 +74,7 @@ func (r *CapturedRank) Host() string {
 }
 
 // errNoRanks means that no rank can be captured.
-var errNoRanks = errors.New("no rank runs that could be captured")
+var errNoRanks = errors.New("no rank is running that could be captured")
 
 // CaptureWait is how long to wait, by default, beyond the time that the steps should take.
 const CaptureWait = time.Minute

@@ -59,7 +59,7 @@ func (c *RankChoice) Of(running, outliers []int64) ([]int64, error) {
 		}
 	}
 	if len(chosen) == 0 {
-		return nil, errors.New("no rank is unlike the others: name some, such as --ranks 0,1")
+		return nil, errors.New("no rank differs from the others: name some, such as --ranks 0,1")
 	}
 	list := make([]int64, 0, len(chosen))
 	for r := range chosen {

@@ -44,6 +44,7 @@ type Node struct {
 	stop    context.CancelFunc
 	work    sync.WaitGroup
 	told    string
+	away    bool // people were told that the hub does not answer, and not yet that it does again
 	// collected is closed when the last steps are in the ring.
 	collected chan struct{}
 	captures  captures
@@ -276,7 +277,7 @@ func (n *Node) sendTo(ctx context.Context, c *bus.Conn, join bus.Join) (again bo
 func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced bool) {
 	tick := time.NewTicker(joinEvery)
 	defer tick.Stop()
-	var away int
+	var silent int
 	for {
 		select {
 		case <-ctx.Done():
@@ -284,7 +285,11 @@ func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced 
 		case <-tick.C:
 		}
 		if c.Connected() {
-			away = 0
+			silent = 0
+			if n.away {
+				n.away = false
+				n.tell("the hub answers again and gets the steps that waited")
+			}
 			// A site's servers stay when the hub is started again, with new keys for orders.
 			if join.URL != "" {
 				if j, err := bus.ReadJoin(n.options.Join); err == nil && j.Orders != join.Orders {
@@ -296,9 +301,14 @@ func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced 
 		if j, err := bus.ReadJoin(n.options.Join); err == nil && j.Certificate != join.Certificate {
 			return true
 		}
-		if away++; away == 5 {
-			n.tell("the hub does not answer: %v; the training goes on, and the newest steps are sent "+
-				"when it is back", c.Err())
+		if silent++; silent == 5 {
+			n.away = true
+			why := ""
+			if err := c.Err(); !errors.Is(err, bus.ErrNoHub) {
+				why = fmt.Sprintf(" (%v)", err)
+			}
+			n.tell("the hub does not answer%s; the training goes on, and the newest steps are sent when it "+
+				"is back", why)
 		}
 	}
 }
@@ -318,6 +328,7 @@ func (n *Node) connect(ctx context.Context) (*bus.Conn, bus.Join) {
 		}
 		// A hub that starts together with the training writes its file a moment later.
 		if ctx.Err() == nil && (!errors.Is(err, fs.ErrNotExist) || waited == 5) {
+			n.away = true
 			n.tell("cannot reach the hub: %v; the training goes on, and gmemtop keeps trying", err)
 		}
 		select {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -57,6 +58,19 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", dir, errNoSteps), j.Close())
 	}
 	return j, nil
+}
+
+// OnlySteps reports whether the recordings in a folder hold training steps and no memory events, as those of
+// a sealed run do. It stops reading at the first one that does not.
+func OnlySteps(ctx context.Context, dir string) bool {
+	list, _ := filepath.Glob(filepath.Join(dir, "*.gmt"))
+	for _, path := range list {
+		t, err := load.Open(ctx, path, load.Options{NoCache: true})
+		if err != nil || t.Events.Len() > 0 || len(stepsOf(t)) == 0 {
+			return false
+		}
+	}
+	return len(list) > 0
 }
 
 // targetOf returns the process that a recording is of.

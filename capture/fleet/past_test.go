@@ -5,6 +5,7 @@ package fleet
 import (
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -19,9 +21,34 @@ import (
 // their steps, which attempt each is, and what was lost before. A rank that ended meanwhile has ended, and
 // one that starts again is another attempt.
 func TestANodeGoesOnForAnother(t *testing.T) {
-	h, path := openHub(t)
+	t.Run("at a hub", func(t *testing.T) {
+		h, path := openHub(t)
+		testTakingOver(t, h, NodeOptions{Join: path})
+	})
+	t.Run("at a site's servers", func(t *testing.T) {
+		s := sitetest.Start(t)
+		t.Setenv("SSL_CERT_FILE", s.Roots)
+		keys, err := bus.NewKeys(time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, err := bus.OpenHub(bus.HubOptions{Run: "r", URL: s.URL, Credentials: s.Credentials, Keys: keys})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(h.Close)
+		path := filepath.Join(t.TempDir(), "r.join")
+		if err := h.Join().Write(path); err != nil {
+			t.Fatal(err)
+		}
+		testTakingOver(t, h, NodeOptions{Join: path, Credentials: s.Credentials})
+	})
+}
+
+func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
+	t.Helper()
 	before, ranks := ranksOf(t, 4, 0, 1, 2)
-	options := NodeOptions{Identity: Identity{Node: "a", Attempt: 2}, Join: path, Name: "a:7"}
+	options.Identity, options.Name = Identity{Node: "a", Attempt: 2}, "a:7"
 	n := StartNode(before, options)
 	for _, p := range ranks {
 		p.Step(aStep(0))

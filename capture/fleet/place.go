@@ -106,7 +106,7 @@ func Find(run string) (join string, err error) {
 	}
 	host, _ := os.Hostname()
 	if len(found) == 0 {
-		return "", fmt.Errorf("%w: %s has heard of no gmemtop hub of yours; start one, or name its "+
+		return "", fmt.Errorf("%w: %s found no gmemtop hub of yours; start one, or name its "+
 			"--join-file", ErrNoRun, host)
 	}
 	names := make([]string, 0, len(found))

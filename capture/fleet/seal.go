@@ -75,7 +75,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 		return s, fmt.Errorf("seal the run: %w", err)
 	}
 	if len(names) == 0 {
-		return s, errors.New("seal the run: the hub has heard of no training step")
+		return s, errors.New("seal the run: the hub has received no training step")
 	}
 	if err := errors.Join(os.Chmod(scratch, 0o755), os.Rename(scratch, dir)); err != nil {
 		return s, fmt.Errorf("seal the run: %w", err)

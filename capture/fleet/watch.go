@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +28,10 @@ type Watch struct {
 	behind  map[bus.Kind]bool // what the hub had is not read yet
 	damaged int64
 
+	// After that: when the newest message was read, and how long the hub had it then.
+	readAt time.Time
+	lag    time.Duration
+
 	unsealed error // why not all processes are recorded
 }
 
@@ -47,7 +50,8 @@ type node struct {
 	host    string
 	ranks   map[int]*member
 	heard   time.Time
-	silence string
+	silence string // why nothing comes from it, "" if something does
+	missing bool   // it counts as lost
 	dropped int64
 	over    bool
 	code    maybe.Int
@@ -148,7 +152,10 @@ func (w *Watch) take(m bus.Message) {
 		n.heard = heard
 	}
 	if n.silence != "" && m.Age < lateAfter {
-		w.silent(n, "")
+		w.silent(n, "", false)
+	}
+	if len(w.behind) == 0 {
+		w.readAt, w.lag = w.options.now(), m.Age
 	}
 	var err error
 	switch m.Kind {
@@ -348,43 +355,45 @@ func (w *Watch) look(connected bool) {
 	w.lookAt(w.options.now(), connected)
 }
 
+// lagging reports whether this process reads old messages, which it does when it gets too little time on a
+// busy machine. The hub may have newer ones of any node.
+func (w *Watch) lagging(now time.Time) bool {
+	return w.lag >= lateAfter/2 && now.Sub(w.readAt) < lateAfter
+}
+
 // lookAt is look at a moment; w.mu is held.
 func (w *Watch) lookAt(now time.Time, connected bool) {
 	for _, n := range w.nodes {
 		for _, m := range n.ranks {
 			w.finish(m)
 		}
-		since, why := now.Sub(n.heard), ""
+		since, why, missing := now.Sub(n.heard), "", false
 		switch {
 		case n.over || since < lateAfter:
 		case !connected:
 			why = "the hub does not answer"
+		case w.lagging(now):
+			why, missing = n.silence, n.missing
 		case len(w.behind) > 0: // newer messages of the node may still have to be read
 		case since < lostAfter:
 			why = fmt.Sprintf("late: nothing from %s for %s", n.host, since.Round(time.Second))
 		default:
-			why = fmt.Sprintf(lostWord+"nothing from %s for %s", n.host, since.Round(time.Second))
+			why = fmt.Sprintf("lost: nothing from %s for %s", n.host, since.Round(time.Second))
+			missing = true
 		}
 		if why != n.silence {
-			w.silent(n, why)
+			w.silent(n, why, missing)
 		}
 	}
 	w.finishRun()
 }
 
-// lostWord begins the text that says why nothing comes from a node that counts as lost.
-const lostWord = "lost: "
-
-// IsLost reports whether nothing has come from a process for so long that its machine counts as lost. severed
-// is what its history says.
-func IsLost(severed string) bool { return strings.HasPrefix(severed, lostWord) }
-
-// silent says why nothing comes from a node, "" if something comes again.
-func (w *Watch) silent(n *node, why string) {
-	n.silence = why
+// silent says why nothing comes from a node, "" if something comes again, and whether it counts as lost.
+func (w *Watch) silent(n *node, why string, missing bool) {
+	n.silence, n.missing = why, missing
 	for _, m := range n.ranks {
 		if m.end == nil {
-			m.process.History.Sever(why)
+			m.process.History.Sever(why, missing)
 		}
 	}
 }

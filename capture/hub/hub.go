@@ -35,13 +35,32 @@ type Options struct {
 	Note, Complain func(text string)
 }
 
-// Mistake is the error for an unusable address, URL or header of metrics.
+// Mistake is the error for options that do not go together, and for an unusable address, URL or header of
+// metrics.
 type Mistake struct{ err error }
 
 func (m *Mistake) Error() string { return m.err.Error() }
 
 // Unwrap returns the cause.
 func (m *Mistake) Unwrap() error { return m.err }
+
+// Check returns a mistake if there is no name for the run or its join file, or if options do not go together.
+// It names them as the flags of gmemtop hub.
+func (o *Options) Check() error {
+	switch {
+	case o.JoinFile == "":
+		return &Mistake{errors.New("name the file for the run's keys: --join-file /shared/r1.join")}
+	case o.Run == "":
+		return &Mistake{errors.New("name the run: --run r1")}
+	case o.URL != "" && (o.Listen != "" || o.Store != "" || o.ViewFile != "" || o.Leaf != ""):
+		return &Mistake{errors.New("the site's own servers listen and store: leave out --listen, --store, " +
+			"--view-file and --leaf")}
+	case o.Credentials != "" && o.URL == "" && o.Leaf == "":
+		return &Mistake{errors.New("--creds is for a site's own NATS servers: name them with --hub or " +
+			"--leaf")}
+	}
+	return nil
+}
 
 // Hub serves a run.
 type Hub struct {
@@ -168,12 +187,12 @@ func (h *Hub) Leaf(ctx context.Context) bool {
 // outageText says that the hub stores nothing, or that it does again.
 func outageText(o bus.Outage) string {
 	if o.Ended.IsZero() {
-		return fmt.Sprintf("the hub can store nothing: %v; the training goes on, nodes keep their newest "+
-			"steps, and the hub goes on by itself when %s has room", o.Why, o.Store)
+		return fmt.Sprintf("the hub cannot store anything: %v; the training goes on, nodes keep their "+
+			"newest steps, and the hub continues by itself once %s has room", o.Why, o.Store)
 	}
-	text := fmt.Sprintf("the hub stores again, after %s", o.Ended.Sub(o.Begun).Round(time.Second))
+	text := fmt.Sprintf("the hub is storing steps again, after %s", o.Ended.Sub(o.Begun).Round(time.Second))
 	if o.Lost > 0 {
-		text += fmt.Sprintf("; %d messages that it had are lost", o.Lost)
+		text += fmt.Sprintf("; %d messages that it had stored are lost", o.Lost)
 	}
 	return text
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -35,6 +36,28 @@ func TestAHubLeavesNothingBehind(t *testing.T) {
 		notes, _ := filepath.Glob(filepath.Join(dir, "cache", "gmemtop", "hubs", "*"))
 		if len(left) != 1 || len(notes) > 0 { // the cache
 			t.Errorf("%s: left behind: %q %q", name, left, notes)
+		}
+	}
+}
+
+func TestOptionsThatDoNotGoTogetherAreMistakes(t *testing.T) {
+	for want, change := range map[string]func(o *Options){
+		"":                 func(*Options) {},
+		"name the file":    func(o *Options) { o.JoinFile = "" },
+		"name the run":     func(o *Options) { o.Run = "" },
+		"listen and store": func(o *Options) { o.URL, o.ViewFile = "tls://nats.site:4222", "r1.view" },
+		"--creds is for":   func(o *Options) { o.Credentials = "r1.creds" },
+		"listen and store: le": func(o *Options) {
+			o.URL, o.Leaf = "tls://nats.site:4222",
+				"tls://leaf:7422"
+		},
+	} {
+		o := Options{Run: "r1", JoinFile: "r1.join"}
+		change(&o)
+		err := o.Check()
+		if want == "" && err != nil || want != "" && (!errors.As(err, new(*Mistake)) ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: %v, want a mistake with %q", o, err, want)
 		}
 	}
 }

@@ -146,7 +146,7 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 	if e.Reason != capture.Exited {
 		p.leave(e.Reason)
 		if len(j.Processes()) == 1 {
-			p.History.Sever(e.Sentence())
+			p.History.Sever(e.Sentence(), false)
 		}
 	}
 	if len(j.Processes()) > 1 {
@@ -157,7 +157,7 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 // Severed implements pytorch.Family.
 func (j *Job) Severed(t capture.Target, err error) {
 	if p := j.roster.find(t); p != nil {
-		p.History.Sever(err.Error())
+		p.History.Sever(err.Error(), false)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 // ErrNotConnected answers orders that come too early.
 var ErrNotConnected = errors.New("this job takes no orders yet")
 
-// orders is what a process is asked for, and who takes the orders.
+// orders holds the requests to a process and who handles them.
 type orders struct {
 	session *capture.History
 

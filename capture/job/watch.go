@@ -125,7 +125,7 @@ func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 	}
 	return func(ctx context.Context, pid int, source string) error {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
-			Watch: func(p inject.Phase) {
+			Watch: func(p inject.Stage) {
 				if p == inject.Queued {
 					sink.Notice(capture.Say(say.WaitsForInterpreter))
 				}

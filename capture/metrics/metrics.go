@@ -64,7 +64,7 @@ var figures = []figure{
 		func(v *capture.View, _ *capture.Step) maybe.Int { return deviceBytes(&v.Target) }),
 	gauge("resident_bytes", "The process's resident memory on the host.", 1,
 		func(_ *capture.View, s *capture.Step) maybe.Int { return s.RSS }),
-	counter("allocator_retries_total", "How often the allocator gave back its cache and tried again.",
+	counter("allocator_retries_total", "How often the allocator released its cache and retried.",
 		func(_ *capture.View, s *capture.Step) maybe.Int { return s.Retries }),
 	counter("out_of_memory_total", "Out-of-memory errors of the allocator, caught ones too.",
 		func(_ *capture.View, s *capture.Step) maybe.Int { return s.OOMs }),

@@ -56,7 +56,7 @@ func ranks(t *testing.T) *job.Job {
 	silent.Begin(at(maybe.Known(1), "n1"))
 	silent.Step(capture.Step{Index: 6, Start: 5, End: 9})
 	silent.Lose("steps", 4, "late")
-	silent.History.Sever("lost: nothing from n1 for 40s")
+	silent.History.Sever("lost: nothing from n1 for 40s", true)
 	other := j.Add(at(maybe.Int{}, "n2"), nil)
 	other.Begin(at(maybe.Int{}, "n2"))
 	other.Step(capture.Step{Start: 1_000_000_000, End: 2_000_000_000})

@@ -30,8 +30,8 @@ func TestPrometheusAnswersThePagesQueries(t *testing.T) {
 		}
 		return comment.ReplaceAllString(string(found), "")
 	}
-	const rank, gpu = `{run="4242",rank="0",node="n1"}`, `{gpu="%d",UUID="GPU-%[1]d",device="nvidia%[1]d",` +
-		`modelName="H100",Hostname="n1"%s}`
+	const rank, gpu = `{run="4242",rank="0",node="n1"}`, `{gpu="%d",UUID="GPU-%[1]d",` +
+		`pci_bus_id="00000000:0%[1]d:00.0",device="nvidia%[1]d",modelName="H100",Hostname="n1"%s}`
 	series := map[string]string{
 		"gmemtop_rank_reserved_bytes" + rank:                                       "1073741824",
 		"gmemtop_rank_device_bytes" + rank:                                         "2147483648",

@@ -80,7 +80,7 @@ const (
 	runsMPS
 )
 
-// String returns the kinds as nvidia-smi letters them, such as C+G; M stands for a client of the
+// String returns the kinds in nvidia-smi's letters, such as C+G; M stands for a client of the
 // multi-process service.
 func (k ProcessKind) String() string {
 	var s []string

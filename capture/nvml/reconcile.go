@@ -41,10 +41,10 @@ type AllocatorFigures struct {
 	ContextBound maybe.Int
 }
 
-// EntryName names a part of a device's memory.
+// EntryName names an entry of a device's memory.
 type EntryName string
 
-// The parts of a device's memory, in the order in which [Reconcile] lists them.
+// The entries of a device's memory, in the order in which [Reconcile] lists them.
 const (
 	Tensors        EntryName = "tensors"                  // what live tensors asked for
 	Rounding       EntryName = "rounding"                 // what the allocator added to it
@@ -68,16 +68,16 @@ type Entry struct {
 	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch, since the two sources are read at
 	// different moments.
 	Bytes int64
-	// Derived says that the part is a difference between the two sources, not a figure of either.
+	// Derived says that the entry is a difference between the two sources, not a figure of either.
 	Derived bool
-	// PID is the process of an OtherProcesses part, 0 otherwise; Process names it.
+	// PID is the process of an OtherProcesses entry, 0 otherwise; Process names it.
 	PID     int
 	Process string
 }
 
 // Reconciliation is the split of a device's used memory.
 type Reconciliation struct {
-	// Used is NVML's figure. If it is known, the Parts add up to it; otherwise they are what is known.
+	// Used is NVML's figure. If it is known, the Entries add up to it; otherwise they are what is known.
 	Used maybe.Int
 	// Reserve is the driver's own, outside Used; unknown on drivers that count it in Used.
 	Reserve maybe.Int
@@ -86,8 +86,8 @@ type Reconciliation struct {
 	Unknown []string
 }
 
-// Part returns the sum of the parts of a name, and whether there is one.
-func (r *Reconciliation) Part(name EntryName) (bytes int64, ok bool) {
+// Bytes returns the sum of the entries of a name, and whether there is one.
+func (r *Reconciliation) Bytes(name EntryName) (bytes int64, ok bool) {
 	for _, p := range r.Entries {
 		if p.Name == name {
 			bytes += p.Bytes
@@ -98,7 +98,7 @@ func (r *Reconciliation) Part(name EntryName) (bytes int64, ok bool) {
 }
 
 // Reconcile splits the device's used memory among what b's process can account for, the process's context,
-// other processes, and a remainder. If NVML reports the device's use, the parts add up to it exactly.
+// other processes, and a remainder. If NVML reports the device's use, the entries add up to it exactly.
 func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
 	add := func(name EntryName, bytes int64, derived bool) {
@@ -170,9 +170,9 @@ func name(p Process) string {
 	return maybe.Known(int64(p.PID)).String()
 }
 
-// itemise adds the parts of the allocator and returns their sum, which is Reserved if that is known. The
+// itemise adds the entries of the allocator and returns their sum, which is Reserved if that is known. The
 // bytes of a finer figure that is unknown, or larger than the coarser one around it, stay in the coarser
-// part.
+// entry.
 func (out *Reconciliation) itemise(b AllocatorFigures, add func(EntryName, int64, bool)) int64 {
 	reserved, ok := b.Reserved.Value()
 	if !ok {

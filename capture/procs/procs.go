@@ -20,6 +20,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Process is one process as /proc shows it.
@@ -29,9 +31,11 @@ type Process struct {
 	// for good.
 	Started int64
 	Parent  int
-	UID     int
-	User    string
-	Argv    []string
+	// UID is the number of the user, User the name, or the number where it has none; unknown and "" where
+	// /proc does not say.
+	UID  maybe.Int
+	User string
+	Argv []string
 	// Torch says that torch's library is mapped; Known is false if the maps cannot be read.
 	Torch, Known bool
 	// RSS is resident memory in bytes, Age how long the process has run.
@@ -48,7 +52,7 @@ type Lister struct {
 	// Root is the proc file system, "" for /proc.
 	Root  string
 	known map[int]*Process
-	users map[int]string
+	users map[int64]string
 }
 
 // ErrNotLinux is returned if there is no /proc.
@@ -97,7 +101,7 @@ func (l *Lister) Look(pid int) (*Process, error) {
 	}
 	p := l.known[pid]
 	if p == nil || p.Started != s.Started {
-		p = &Process{PID: pid, Started: s.Started, Parent: s.Parent, UID: -1}
+		p = &Process{PID: pid, Started: s.Started, Parent: s.Parent}
 	}
 	p.RSS, p.Age = s.Pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.Started)
 	// A process may execute another program, or load torch late: look again until torch is there.
@@ -110,17 +114,21 @@ func (l *Lister) Look(pid int) (*Process, error) {
 	return p, nil
 }
 
-// name returns a user's name, or the number if it has none here.
-func (l *Lister) name(uid int) string {
+// name returns a user's name, or the number if it has none here, "" for an unknown one.
+func (l *Lister) name(of maybe.Int) string {
+	uid, known := of.Value()
+	if !known {
+		return ""
+	}
 	if n, ok := l.users[uid]; ok {
 		return n
 	}
-	n := strconv.Itoa(uid)
+	n := strconv.FormatInt(uid, 10)
 	if u, err := user.LookupId(n); err == nil {
 		n = u.Username
 	}
 	if l.users == nil {
-		l.users = map[int]string{}
+		l.users = map[int64]string{}
 	}
 	l.users[uid] = n
 	return n

@@ -3,16 +3,18 @@ package procs
 import (
 	"os"
 	"syscall"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// owner returns the user that a process runs as, -1 if unknown.
-func owner(dir string) int {
+// owner returns the user that a process runs as, unknown if /proc does not say.
+func owner(dir string) maybe.Int {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return -1
+		return maybe.Int{}
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
-		return int(st.Uid)
+		return maybe.Known(int64(st.Uid))
 	}
-	return -1
+	return maybe.Int{}
 }

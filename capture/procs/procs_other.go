@@ -2,4 +2,6 @@
 
 package procs
 
-func owner(string) int { return -1 }
+import "github.com/gmemtop/gmemtop/traces/maybe"
+
+func owner(string) maybe.Int { return maybe.Int{} }

@@ -109,7 +109,7 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 	}
 	slices.Sort(names) // as the script takes them
 	dir, l := listening(t)
-	ctx, stop := context.WithTimeout(context.Background(), 4*time.Minute)
+	ctx, stop := context.WithTimeout(context.Background(), torchtest.Patience(t))
 	defer stop()
 	cmd := exec.CommandContext(ctx, python(t), "testdata/broken.py", l.Path(), agents)
 	cmd.Env = append(os.Environ(), "GATE="+dir, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")

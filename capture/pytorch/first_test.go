@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // TestTheFirstStepIsShownAtOnce uses an agent that checks once an hour for something to send, in a training
@@ -46,7 +46,7 @@ wait("end")
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer cancel()
 	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
 		const often = "TICK, SLOWEST = 500, 2000"

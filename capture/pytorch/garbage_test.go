@@ -10,10 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // TestAgentsThatLeaveDoNotPileUp attaches to a training without a garbage collector, captures a window and
@@ -48,7 +48,7 @@ while True:
     optimizer.step()
     time.sleep(0.01)
 `
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python(t), "-c", script)
 	paths, err := cmd.StdinPipe()

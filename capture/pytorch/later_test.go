@@ -8,10 +8,10 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // TestAWindowBeginsAtItsStep orders a window that begins at a later step, and one whose step is over. The
@@ -41,7 +41,7 @@ while sys.stdin.buffer.read(1):
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer cancel()
 	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
 		part := filepath.Join(folder, "part")

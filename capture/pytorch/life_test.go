@@ -370,7 +370,7 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 		t.Fatal(word, err)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), torchtest.Patience(t))
 	defer cancel()
 	_, err = pytorch.Connect(ctx, pid)
 	if !errors.Is(err, pytorch.ErrWatched) ||
@@ -457,7 +457,7 @@ func injected(t *testing.T) pytorch.Injector {
 
 // comesAndGoes brings an agent into a host, watches, and detaches.
 func comesAndGoes(t *testing.T, h *torchtest.Host, way pytorch.Injector) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), torchtest.Patience(t))
 	defer cancel()
 	h.Start(ctx)
 	s, err := pytorch.Attach(ctx, h.PID(), way)

@@ -19,3 +19,8 @@ func TestAReachedProcessOffloadsFromTheNextStepOn(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/reached.py")
 }
+
+func TestAnAgentThatLeavesWaitsForTheWindowThatIsBeingOpened(t *testing.T) {
+	t.Parallel()
+	withAgent(t, python(t), "testdata/leaves.py")
+}

@@ -114,7 +114,7 @@ func readOwner(path string) (o Orphan, err error) {
 		o.session, o.group, err = unknown, unknown, nil
 	}
 	if err == nil && space != pidSpace() {
-		err = fmt.Errorf("%s is of another PID namespace", path)
+		err = fmt.Errorf("%s is in another PID namespace", path)
 	}
 	return o, err
 }

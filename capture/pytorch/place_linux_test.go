@@ -226,7 +226,7 @@ func TestALockedFolderDoesNotBlockForever(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	case <-time.After(time.Minute):
+	case <-time.After(torchtest.Patience(t)):
 		t.Fatal("it waits for the process that locked the folder")
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -94,7 +95,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
 			// attempts during an import repeat, ever later
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 			defer cancel()
 			err = seen.Until(ctx, func(v *capture.View) (bool, error) {
 				return v.Said("reach") != "" || v.Ended, nil

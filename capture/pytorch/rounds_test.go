@@ -54,7 +54,7 @@ func TestViewersComeAndGo(t *testing.T) {
 	for first := 0; first < *rounds; first += roundsPerTraining {
 		h := torchtest.NewHost(t)
 		began := time.Now()
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // importing torch may take long
+		ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 		h.Start(ctx)
 		cancel()
 		for i := first; i < min(first+roundsPerTraining, *rounds); i++ {

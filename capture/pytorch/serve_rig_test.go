@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // fakeAgent speaks like agent.py, from this process, and writes its marker. It needs no Python.
@@ -53,7 +54,7 @@ func startedAt(t testing.TB, pid int) int64 {
 
 // connectAgent retries until a viewer listens and welcomes it.
 func connectAgent(t testing.TB, path string) *fakeAgent {
-	for begin := time.Now(); time.Since(begin) < time.Minute; {
+	for begin := time.Now(); time.Since(begin) < torchtest.Patience(t); {
 		conn, err := net.Dial("unix", path)
 		if err != nil {
 			time.Sleep(10 * time.Millisecond)

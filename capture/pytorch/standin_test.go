@@ -187,6 +187,8 @@ var unordered = map[string]string{
 	"self.torch.cuda.current_stream(device).synchronize()": "what is timed behind it is the copy alone",
 	"torch.cuda.synchronize(device)": "of pinned memory, which torch gives out again " +
 		"later or sooner",
+	"self.torch.cuda.synchronize(self.device)": "memory has run out, and what is freed has " +
+		"to be free at once",
 	"self.torch.cuda.synchronize()": "of the pool: waits where no stream is in use, before memory goes " +
 		"back to the driver",
 }
@@ -273,6 +275,15 @@ func TestAPlanEndsWhereACUDAGraphIsCaptured(t *testing.T) {
 	}
 	out := onStandin(t, standin.Machine{Compute: true, Order: standin.Late}, "captures.py")
 	if out != want.String() {
+		t.Error(out)
+	}
+}
+
+// TestQuickMemoryThatRunsOutUnderAPlanEndsNoTraining: dropped tensors that cannot be recomputed, and swapped
+// ones that cannot return, come back after other saved tensors have moved to the host.
+func TestQuickMemoryThatRunsOutUnderAPlanEndsNoTraining(t *testing.T) {
+	out := onStandin(t, standin.Machine{Compute: true}, "rescued.py")
+	if out != "drop rerun_retried OutOfMemoryError some\nswap fetch_retried OutOfMemoryError some\n" {
 		t.Error(out)
 	}
 }

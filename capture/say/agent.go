@@ -114,8 +114,8 @@ var agent = map[string]string{
 	"no_optimizer_steps": "%s backward passes but no optimizer step: gmemtop sees the steps of " +
 		"torch.optim's optimizers, unless torch 2.2 compiled them, and of others if the model is an " +
 		"nn.Module",
-	"allocator_counts_nothing": "the program uses %s, which keeps no statistics: steps have no " +
-		"figures of the GPU's memory",
+	"allocator_counts_nothing": "the program uses %s, which keeps no statistics: steps have no figures for " +
+		"GPU memory",
 	"allocator_named":     "the allocator %s",
 	"allocator_rmm":       "RMM's pluggable allocator",
 	"allocator_pluggable": "a pluggable allocator",
@@ -127,8 +127,8 @@ var agent = map[string]string{
 
 	// Orders.
 	"captures_next": "waiting for the end of the step, then capturing %s",
-	"superseded":    "a newer order came before this one began",
-	"unknown_order": "this agent does not know the order %s",
+	"superseded":    "a newer request came before this one began",
+	"unknown_order": "this agent does not know the request %s",
 
 	// Windows.
 	"compiled":        "torch.compile is in use",
@@ -194,11 +194,20 @@ var agent = map[string]string{
 	"other_saves": "%s tensors were saved, but %s when the plan was made: the model has changed, or the " +
 		"batches take a different number of ops, as sequences of other lengths do in a recurrent network; " +
 		"pad or crop all batches to one length",
+	"other_places": "%s tensors were saved, and the plan knows the places of only %s: the model has " +
+		"changed, or its steps have little in common; ask again, or train with steps that " +
+		"run the same modules",
 	"differs_swapped": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which %s recomputed",
 	"rerun_failed": "running %s again failed (%s: %s), so dropped tensors came back from copies on the host",
+	"rerun_retried": "running %s again failed at first (%s: %s), and succeeded once %s MiB of saved " +
+		"tensors were on the host",
+	"fetch_retried": "a tensor could not come back from the host at first (%s: %s), and did once %s MiB of " +
+		"saved tensors had left",
+	"state_retried": "optimizer state could not come back from the host at first (%s: %s), and did once %s " +
+		"MiB of saved tensors had left",
 	"differs_state": "%s of %s tensors of the optimizer's state were not bit-identical when they came back " +
 		"from the host",
 	"state_stays": "the plan keeps %s MiB of optimizer state on the host, but only %s MiB can leave: the " +

@@ -5,7 +5,11 @@
 // sentences; scripts/messages writes it from the constants, tables and comments of this package.
 package say
 
-import "fmt"
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
 
 // Sentence is an entry of the catalogue. The comment on each names what fills its gaps, in their order.
 type Sentence int
@@ -134,15 +138,16 @@ const (
 	MovesNoSaved      //
 
 	// Why a plan is not worth carrying out.
-	NoGain        //
-	HoldsAsMuch   // bytes, bytes
-	ArenaAsLarge  // bytes, bytes, why
-	KeptTwice     // bytes
-	MovesNothing  //
-	NothingToDo   // the manager, bytes, bytes
-	NoPlanForLess //
-	AboveBudget   // bytes, bytes
-	TooManyHoles  // bytes, bytes
+	NoGain           //
+	HoldsAsMuch      // bytes, bytes
+	ArenaAsLarge     // bytes, bytes, why
+	KeptTwice        // bytes
+	MovesNothing     //
+	NothingToDo      // the manager, bytes, bytes
+	NoPlanForLess    //
+	AboveBudget      // bytes, bytes
+	OtherAboveBudget // bytes, bytes
+	TooManyHoles     // bytes, bytes
 
 	// Why no plan can be made from the steps.
 	Uneven           //
@@ -251,7 +256,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},
 	LetGo:          {"", "process %d, which captured it, has detached"},
-	NotRead:        {"", "this viewer read too slowly and missed what is no longer kept"},
+	NotRead:        {"", "this viewer fell behind, and what it missed is no longer kept"},
 
 	WaitsForStep: {"", "waiting for a step to end"},
 	Describes:    {"", "describing"},
@@ -338,6 +343,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	NoPlanForLess: {"", "and no plan could be made for less"},
 	AboveBudget: {"", "the plan needs %s, and the budget is %s: allow that much, or try another " +
 		"manager"},
+	OtherAboveBudget: {"", "steps run different ops, and one of those captured takes %s under the plan " +
+		"for the largest, and the budget is %s: allow that much, or try another manager"},
 	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, but has %s: start the " +
 		"training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
 
@@ -404,6 +411,18 @@ const (
 
 // Text returns the sentence with its gaps filled.
 func (s Sentence) Text(gaps ...any) string { return fmt.Sprintf(catalogue[s].text, gaps...) }
+
+// verb matches what fmt fills in a sentence.
+var verb = regexp.MustCompile(`%[-+# 0-9.]*[a-zA-Z]`)
+
+// In reports whether a line of text has the sentence, with anything in its gaps.
+func (s Sentence) In(text string) bool {
+	parts := verb.Split(catalogue[s].text, -1)
+	for i, p := range parts {
+		parts[i] = regexp.QuoteMeta(strings.ReplaceAll(p, "%%", "%"))
+	}
+	return regexp.MustCompile(strings.Join(parts, ".*")).MatchString(text)
+}
 
 // Key returns the key of the sentence as a notice, "" if it is not one.
 func (s Sentence) Key() string { return catalogue[s].key }

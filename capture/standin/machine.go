@@ -32,7 +32,7 @@ type Machine struct {
 	// late: failed polls of an event before its work runs; 0 for 64, below 0: polls never run it
 	Polls int
 	// Clock is what events report: "real" or "virtual" time; "" for real. With Program ops take virtual
-	// time too, and events that are asked for, time.perf_counter and time.perf_counter_ns go by it.
+	// time too, and queries of events, time.perf_counter and time.perf_counter_ns use it.
 	Clock string
 	Rates string // of the virtual clock, such as "launch=5000,out=25" (src/clock.cpp); "" for the card's
 	Times string // a file of measured times of ops: NANOSECONDS OP SHAPES; "" for none

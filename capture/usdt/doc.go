@@ -21,8 +21,8 @@
 //
 // # What it costs
 //
-// A hit is a trap into the kernel. Where the probed instruction is one that the kernel emulates (a nop, a
-// push, a jump) that is all; any other is copied out and single-stepped, a second trap, which on virtual
+// A hit is a trap into the kernel. If the kernel can emulate the probed instruction (a nop, a push, a jump),
+// that trap is the whole cost; any other is copied out and single-stepped, a second trap, which on virtual
 // machines costs tens of microseconds. NVIDIA's functions begin with a comparison and a jump, so the probe is
 // put on the jump: see prologue.go. Events go through a ring buffer that the reader empties every few
 // milliseconds; events that do not fit are counted.

@@ -206,7 +206,7 @@ func (w *windower) alloc(s space, e event, at int64) {
 	w.order++
 	if old, known := w.held[s][e.addr]; known { // its free was lost, or bypassed the probes
 		w.b.Lose("missed_frees", traces.DataLoss, 1,
-			"memory was handed out again whose free was not seen; it is shown as freed at that moment")
+			"memory was allocated again without a free in between; it is shown as freed at that moment")
 		old.stack = -1
 		w.count(s, old.size, -1)
 		w.release(s, e.addr, old, at)
@@ -236,7 +236,7 @@ func (w *windower) free(s space, e event, at int64) {
 	h, known := w.held[s][e.addr]
 	if !known {
 		w.b.Lose("freed_unknown", traces.DataLoss, 1,
-			"memory was freed that was handed out before the probes were attached: how much it was is not "+
+			"memory was freed that had been allocated before the probes were attached: its size is not "+
 				"known, and the free is left out")
 		return
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
@@ -36,7 +37,7 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells,
 		DisableFlagsInUseLine: true,
-		Args:                  cobra.MatchAll(exactArgs("a shell's name"), oneOf(shells)),
+		Args:                  cobra.MatchAll(help.ExactArgs("a shell's name"), oneOf(shells)),
 		Short:                 "Shell completion",
 		Long:                  "Prints a script that completes gmemtop's commands and flags in your shell.",
 		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > " +

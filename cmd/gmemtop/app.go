@@ -1,17 +1,17 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync/atomic"
 
-	"github.com/spf13/cobra"
-
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
@@ -34,6 +34,7 @@ type app struct {
 	files     output.Files
 	notHelped error                           // why -h printed no help: the word beside it is no command
 	onSignal  atomic.Pointer[func(os.Signal)] // what a signal does; nil ends the program
+	onCtrlC   atomic.Pointer[func()]          // what the first ctrl-c does instead, nil for nothing
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {
@@ -42,6 +43,26 @@ func newApp(in, out, err *os.File, environ []string) *app {
 
 // signals passes signals to f from now on, so that the command can finish before it ends.
 func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
+
+// stoppable returns a context for planning. The first ctrl-c ends it with [replay.ErrStopped], so that the
+// command shows what there is; the second ends the program, as any other signal does.
+func (a *app) stoppable(ctx context.Context) (_ context.Context, release func()) {
+	ctx, stop := context.WithCancelCause(ctx)
+	f := func() { stop(replay.ErrStopped) }
+	a.onCtrlC.Store(&f)
+	return ctx, func() {
+		a.onCtrlC.Store(nil)
+		stop(nil)
+	}
+}
+
+// interrupted returns a context's error if ctrl-c ended it, nil if it did not.
+func interrupted(ctx context.Context) error {
+	if replay.Stopped(ctx) {
+		return ctx.Err()
+	}
+	return nil
+}
 
 // oneLine keeps an error that quotes a file from sending control sequences to the terminal.
 func oneLine(err error) string { return report.Printable(strings.TrimSpace(err.Error())) }
@@ -54,33 +75,15 @@ const (
 	groupMachine = "machine"
 )
 
-// exactArgs requires n arguments and names them in its error.
-func exactArgs(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		switch {
-		case len(args) < len(names):
-			err := fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names, " and "))
-			if len(args) > 0 {
-				err = fmt.Errorf("%w, but got only %q", err, args[0])
-			}
-			return err
-		case len(args) > len(names):
-			return fmt.Errorf("%s takes only %s: %q is one too many", cmd.Name(),
-				strings.Join(names, " and "), args[len(names)])
-		}
-		return nil
-	}
-}
-
 // complain reports a problem on standard error, even with --quiet.
 func (a *app) complain(format string, args ...any) {
-	fmt.Fprintf(a.Err, "gmemtop: %s\n", report.Printable(fmt.Sprintf(format, args...)))
+	a.Tell(report.Printable(fmt.Sprintf(format, args...)))
 }
 
 // note prints a message on standard error, unless --quiet is set.
 func (a *app) note(format string, args ...any) {
 	if !a.flags.quiet {
-		fmt.Fprintf(a.Err, "gmemtop: %s\n", report.Printable(fmt.Sprintf(format, args...)))
+		a.Tell(report.Printable(fmt.Sprintf(format, args...)))
 	}
 }
 
@@ -89,12 +92,25 @@ func (a *app) line(format string, args ...any) {
 	fmt.Fprintln(a.Out, report.Printable(fmt.Sprintf(format, args...)))
 }
 
-// newProgress returns a progress line, which shows nothing unless standard error is a terminal.
+// newProgress returns a progress line on standard error. Where that is no terminal, long work writes a line
+// every few seconds.
 func (a *app) newProgress() *progress.Line {
-	if a.flags.quiet || !a.Redraws(a.Err) {
+	switch {
+	case a.flags.quiet:
 		return progress.New(nil, a.flags.report.Units)
+	case !a.Redraws(a.Err):
+		return progress.NewLog(a.Err, a.flags.report.Units)
 	}
 	return progress.New(a.Err, a.flags.report.Units)
+}
+
+// newTicker returns a progress line for work without an end, which shows nothing unless standard error is a
+// terminal.
+func (a *app) newTicker() *progress.Line {
+	if !a.Redraws(a.Err) {
+		return progress.New(nil, a.flags.report.Units)
+	}
+	return a.newProgress()
 }
 
 // colored reports whether standard output may get escape sequences.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
-	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -25,8 +25,8 @@ func TestExitCodes(t *testing.T) {
 	}{
 		{nil, 0},
 		{errors.New("disk full"), 1},
-		{usagef("no such flag"), 2},
-		{fmt.Errorf("wrapped: %w", usagef("no such flag")), 2},
+		{exit.Mistakef("no such flag"), 2},
+		{fmt.Errorf("wrapped: %w", exit.Mistakef("no such flag")), 2},
 		{errFinding, 3},
 		{&traces.FormatError{Format: "x", Reason: "cut"}, 4},
 		{fmt.Errorf("f: %w", &traces.FormatError{Format: "x", Err: fs.ErrPermission}), 4},
@@ -41,10 +41,6 @@ func TestExitCodes(t *testing.T) {
 		{&inject.Error{Kind: inject.ErrReused}, 1},
 		{fmt.Errorf("p: %w", pytorch.ErrWatched), 1},
 		{fmt.Errorf("p: %w", pytorch.ErrVersion), 1},
-		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrPermission)), 5},
-		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrUnsupported)), 5},
-		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrNoProbes)), 5},
-		{refusedProbes(fmt.Errorf("p: %w", usdt.ErrNoProcess)), 1},
 	} {
 		if got := exitCode(c.err); got != c.want {
 			t.Errorf("%v: exit code %d, want %d", c.err, got, c.want)

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
@@ -20,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/slurm"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
@@ -77,29 +76,29 @@ again, and its steps go to the hub.`,
 // start attaches to what the arguments name.
 func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	ctx := cmd.Context()
-	x, err := c.choice.choice()
+	x, err := c.choice.Choice()
 	if err != nil {
 		return err
 	}
 	slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 	switch {
 	case c.join != "" && len(args) > 0:
-		return usagef("attach --join-file finds the processes itself: leave out %s", args[0])
+		return exit.Mistakef("attach --join-file finds the processes itself: leave out %s", args[0])
 	case c.join != "":
-		if name := besides(cmd, "join-file", "creds"); name != "" {
-			return usagef("attach --join-file only watches: leave out --%s", name)
+		if name := help.Besides(cmd, "join-file", "creds"); name != "" {
+			return exit.Mistakef("attach --join-file only watches: leave out --%s", name)
 		}
 		return c.attachOrphans(ctx)
 	case slurm:
-		if name := besides(cmd); name != "" {
-			return usagef("attach slurm:JOB only watches: leave out --%s", name)
+		if name := help.Besides(cmd); name != "" {
+			return exit.Mistakef("attach slurm:JOB only watches: leave out --%s", name)
 		}
 		return c.attachSlurm(ctx, args[0])
 	case x != nil && c.probes != "":
-		return usagef("--probes only watches and carries out no plan: leave out --probes, or " +
+		return exit.Mistakef("--probes only watches and carries out no plan: leave out --probes, or " +
 			"--manager and --plan")
 	case x != nil && len(args) == 0:
-		return usagef("name the process to train with the plan: gmemtop attach 4242 --plan plan.json")
+		return exit.Mistakef("name the process to train with the plan: gmemtop attach 4242 --plan plan.json")
 	case c.probes != "":
 		return c.attachProbes(cmd, args)
 	case len(args) == 0 && c.dry:
@@ -120,7 +119,7 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 // attachSlurm shows a running job of Slurm.
 func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 	if !c.HasScreen() {
-		return usageError{errNoScreen}
+		return exit.AsMistake(errNoScreen)
 	}
 	own, err := os.Executable()
 	if err != nil {
@@ -128,7 +127,7 @@ func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
 	}
 	id := strings.TrimPrefix(place, "slurm:")
 	if !slurm.IsJob(id) {
-		return usagef("%q: write slurm:JOB, such as slurm:4242", place)
+		return exit.Mistakef("%q: write slurm:JOB, such as slurm:4242", place)
 	}
 	s, err := slurm.Attach(id, own)
 	if err != nil {
@@ -151,7 +150,7 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 		return err
 	}
 	if len(orphans) == 0 {
-		return nothingToTakeOver(c.join, others)
+		return headless.NothingToTakeOver(c.join, others)
 	}
 	outliveTerminal()
 	ctx, stop := context.WithCancel(ctx)
@@ -174,36 +173,11 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 		Failed: func(err error) { c.complain("%v", err) },
 	})
 	if failed > 0 {
-		return fmt.Errorf("%d of %d commands were not watched to the end: to go on, type the same command",
+		return fmt.Errorf("%d of %d commands were not watched to the end: run the same command again to "+
+			"continue",
 			failed, len(orphans))
 	}
 	return nil
-}
-
-// nothingToTakeOver says that no command is left for a join file, and for which other ones some are.
-func nothingToTakeOver(join string, others []string) error {
-	host, _ := os.Hostname()
-	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
-		"left", host, console.ShellWord(join))
-	for i, path := range others {
-		others[i] = console.ShellWord(path)
-	}
-	if len(others) > 0 {
-		text += "; commands are left with --join-file " + strings.Join(others, ", ")
-	}
-	return errors.New(text)
-}
-
-// besides returns the first of a command's own flags that was typed and is not in the list, "" if there is
-// none.
-func besides(cmd *cobra.Command, known ...string) (name string) {
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		_, untyped := f.Annotations[ofEnvironment]
-		if name == "" && f.Changed && !untyped && !slices.Contains(known, f.Name) {
-			name = f.Name
-		}
-	})
-	return name
 }
 
 // run shows one process. With a choice, the process trains with that plan meanwhile.
@@ -213,7 +187,7 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 		return err
 	}
 	if !c.HasScreen() {
-		return usageError{errNoScreen}
+		return exit.AsMistake(errNoScreen)
 	}
 	a, err := c.attach(pid, found)
 	if err != nil {
@@ -267,7 +241,7 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 func (c *attachCommand) listProcesses(ctx context.Context) error {
 	list, err := headless.Trainings(ctx)
 	if errors.Is(err, procs.ErrNotLinux) {
-		err = unsupportedError{err}
+		err = exit.AsUnsupported(err)
 	}
 	return c.lines(list, err)
 }
@@ -294,22 +268,25 @@ func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
 
 // attachProbes watches a process with probes.
 func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
-	pid, source, err := c.probedProcess(cmd, args)
+	p, err := c.probesOf(cmd, args)
+	if err != nil {
+		return err
+	}
+	source, err := p.Source()
 	if err != nil {
 		return err
 	}
 	if c.dry {
-		lines, err := headless.Probing(pid, probeKinds[c.probes])
-		return c.lines(lines, refusedProbes(err))
+		return c.lines(p.Places())
 	}
 	if !c.HasScreen() {
-		return usageError{errNoScreen}
+		return exit.AsMistake(errNoScreen)
 	}
 	w, err := c.watch()
 	if err != nil {
 		return err
 	}
-	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", pid))
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", p.PID))
 	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/slurm"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 )
 
 // newAttachNodeCommand is the part of attach slurm:JOB that runs on each node. People do not type it.
@@ -28,7 +29,7 @@ func newAttachNodeCommand(a *app) *cobra.Command {
 func attachNode(ctx context.Context, a *app, join string) error {
 	id := a.Env("SLURM_JOB_ID")
 	if id == "" || join == "" {
-		return usagef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
+		return exit.Mistakef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -88,7 +88,7 @@ func (x *leftBehind) number(name string) (n int) {
 // newLeftBehind starts the hub.
 func newLeftBehind(t *testing.T) *leftBehind {
 	t.Helper()
-	x := &leftBehind{t: t, dir: t.TempDir(), late: time.Now().Add(4 * time.Minute)}
+	x := &leftBehind{t: t, dir: t.TempDir(), late: time.Now().Add(torchtest.Patience(t))}
 	x.join = filepath.Join(x.dir, "r.join")
 	x.start(new(words), "gmemtop", "hub", "--run", "r", "--join-file", x.join)
 	x.until("the hub has written its keys", func() bool { return x.has("r.join") })

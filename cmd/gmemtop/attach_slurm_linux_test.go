@@ -38,7 +38,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 	}
 	id := strings.TrimSpace(string(text))
 	t.Cleanup(func() { endSlurmJob(t, id) })
-	late := time.Now().Add(3 * time.Minute)
+	late := time.Now().Add(torchtest.Patience(t))
 	until := func(what string, done func() bool) {
 		t.Helper()
 		for !done() {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/reach"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -39,7 +38,7 @@ func newCaptureCommand(a *app) *cobra.Command {
 begin with the same step, shortly after the command; gmemtop names those that could not. The traces come
 through the hub into a new folder, one file a rank: the machines need no shared folder.
 
---ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace takes a few MiB or
+--ranks names ranks (0,8-15), those that differ from the others (outliers), or all. A trace takes a few MiB or
 more. These steps take several times as long, and the other ranks wait for them.
 
 It needs the join file that gmemtop hub wrote; one made by --view-file does not allow it. PLACE is
@@ -51,7 +50,7 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			place := strings.Join(args, "")
 			if place != "" && !reach.IsPlace(place) {
-				return usagef("%q: %w", place, reach.ErrPlace)
+				return exit.Mistakef("%q: %w", place, reach.ErrPlace)
 			}
 			c.where.Place = place
 			return c.run(cmd.Context())
@@ -79,17 +78,17 @@ const mostCaptured = 1000
 
 func (c *captureCommand) run(ctx context.Context) error {
 	if c.steps < 1 || c.steps > mostCaptured {
-		return usagef("--steps %d: name 1 to %d", c.steps, mostCaptured)
+		return exit.Mistakef("--steps %d: name 1 to %d", c.steps, mostCaptured)
 	}
 	if err := checkDepth(c.depth); err != nil {
 		return err
 	}
 	choice, err := fleet.ParseRanks(c.ranks)
 	if err != nil {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	if c.open && !c.HasScreen() {
-		return usagef("--open: %w", errNoScreen)
+		return exit.Mistakef("--open: %w", errNoScreen)
 	}
 	hub, leave, err := c.where.Open(ctx, "capture", bus.Operator)
 	if err != nil {
@@ -101,15 +100,15 @@ func (c *captureCommand) run(ctx context.Context) error {
 		return err
 	}
 	if join.Seeds[bus.Operator] == "" {
-		return unsupportedError{fmt.Errorf("%s%s does not allow captures: use the join file that "+
-			"gmemtop hub wrote with --join-file", c.where.JoinFile, c.where.Place)}
+		return exit.AsUnsupported(fmt.Errorf("%s%s does not allow captures: use the join file that "+
+			"gmemtop hub wrote with --join-file", c.where.JoinFile, c.where.Place))
 	}
 	conn, join, err := hub.Dial(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	nodes, outliers, err := c.look(ctx, conn, join.Run)
+	nodes, outliers, err := headless.NodesOf(ctx, conn, join.Run)
 	if err != nil {
 		return err
 	}
@@ -128,24 +127,6 @@ func (c *captureCommand) run(ctx context.Context) error {
 		return err
 	}
 	return c.answer(ctx, done)
-}
-
-// look returns the nodes of the run and which ranks are unlike the others.
-func (c *captureCommand) look(ctx context.Context, conn *bus.Conn, run string) (nodes []string,
-	outliers []int64, err error) {
-	w := fleet.NewWatch(fleet.WatchOptions{})
-	reading, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { w.Run(reading, conn) })
-	defer func() {
-		stop()
-		work.Wait()
-		_ = w.Close()
-	}()
-	if err := w.CatchUp(ctx, run); err != nil {
-		return nil, nil, err
-	}
-	return w.Known(), feed.Outliers(w.Job()), nil
 }
 
 // answer prints what was captured, and shows it.

@@ -10,14 +10,16 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -32,7 +34,6 @@ type compareCommand struct {
 
 	paths []string       // of the traces to compare on, if any
 	typed *cobra.Command // with the flags of the command line
-	live  live.Options   // for a training as the target
 }
 
 func newCompareCommand(a *app) *cobra.Command {
@@ -60,6 +61,8 @@ training as it was.
 If nothing fits, compare looks for the smallest budget that does, for ten seconds or --limit, and prints the
 command line for it.
 
+The first ctrl-c ends planning and prints the best plans so far; the second ends compare at once.
+
 Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measure on.`,
 		Example: "  gmemtop compare snapshot.pickle\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
@@ -68,7 +71,8 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --json \\\n" +
 			"      --managers 'autoswap,vdnn-*,joint'\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
-			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
+			"  gmemtop compare --network vgg16 --batch 256 --gradients-in-place \\\n" +
+			"      --hardware titan-x --budget 12.5GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
 			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 \\\n" +
 			"      --at-sequence 2048 --budget 24GiB --max-batch",
@@ -100,6 +104,12 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	return cmd
 }
 
+// asked returns what is asked for.
+func (c *compareCommand) asked() *planner.Comparing {
+	return &planner.Comparing{Task: &c.plan.Task, Paths: c.paths, Folder: input.AnyFolder(c.paths),
+		Target: c.devices.target, MaxBatch: c.maxBatch}
+}
+
 // run compares managers on a trace or a network, on the simulator and on the named GPUs.
 func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
@@ -109,13 +119,8 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.plan.AtSequence != 0 && !c.maxBatch && c.plan.Network == "" {
-		return usagef("--at-sequence is for --max-batch: a recording is planned at the " +
-			"length that it was recorded with")
-	}
-	if len(c.paths) > 1 && !c.maxBatch {
-		return usagef("compare tries memory managers on one file, and takes more only with --max-batch: "+
-			"gmemtop diff says what changed from %q to %q", c.paths[0], c.paths[1])
+	if err := c.asked().Check(); err != nil {
+		return err
 	}
 	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
@@ -141,7 +146,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 		opt.Targets = []replay.Target{ranks}
 	}
 	if c.maxBatch && opt.Budget == 0 {
-		return usagef("--max-batch needs --budget: the memory that the batch has to fit in")
+		return exit.Mistakef("--max-batch needs --budget: the memory that the batch has to fit in")
 	}
 	for _, d := range devices {
 		opt.Devices = append(opt.Devices, d.Replay())
@@ -150,50 +155,59 @@ func (c *compareCommand) run(ctx context.Context) error {
 				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
 	}
+	ctx, release := c.stoppable(ctx)
+	defer release()
 	made, err := c.compared(ctx, p, list, opt)
 	if err != nil && !errors.Is(err, errFinding) {
 		return err
+	}
+	if more := c.beyondPlans(ctx, p, list, opt, made); more != nil && interrupted(ctx) == nil {
+		return more
+	}
+	if made == nil {
+		return cmp.Or(interrupted(ctx), err)
+	}
+	return cmp.Or(c.writeComparison(made), interrupted(ctx), readErr, deviceErr, planner.Unmeasured(made),
+		fits(made))
+}
+
+// beyondPlans adds to a comparison what takes further planning: the smallest budget if nothing fits, the
+// largest batches if they are asked for, and how faithful the emulation is. made is nil if the budget was
+// refused. ctrl-c ends whichever is running; an earlier one skips them.
+func (c *compareCommand) beyondPlans(ctx context.Context, p *plan.Problem, list []plan.Manager,
+	opt replay.Options, made *replay.Comparison) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	if !c.maxBatch && (made == nil || !made.AnyFits()) {
 		if err := c.smallestBudget(ctx, p, list, opt, made); err != nil {
 			return err
 		}
 	}
-	if made == nil {
-		return err
-	}
-	if c.maxBatch {
+	if made != nil && c.maxBatch {
 		if err := c.maxBatches(ctx, made, list, opt); err != nil {
 			return err
 		}
 	}
-	if p.Source != nil {
-		stop := c.newProgress().Clock("checking the emulation against the recording")
-		made.Fidelity, err = replay.Prove(ctx, p.Source)
-		if stop(); err != nil {
-			return err
-		}
+	if made == nil || p.Source == nil {
+		return nil
 	}
-	return cmp.Or(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made), fits(made))
+	stop := c.newProgress().Clock("checking the emulation against the recording")
+	defer stop()
+	fidelity, err := replay.Prove(ctx, p.Source)
+	if err == nil {
+		made.Fidelity = fidelity
+	}
+	return err
 }
 
 // described returns the iteration to plan. For a folder that is the fullest rank's iteration, and ranks has
 // all ranks. With a problem it may also return what was wrong with the rest of the input.
 func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p *plan.Problem, readErr,
 	err error) {
-	if c.plan.Network != "" || !input.AnyFolder(c.paths) {
+	if !c.asked().OfRanks() {
 		p, readErr, err = c.problem(ctx, c.paths)
 		return nil, p, readErr, err
-	}
-	switch {
-	case c.maxBatch:
-		err = errors.New("--max-batch is for one rank: name its file instead of the folder")
-	case c.devices.target != "sim":
-		err = errors.New("a folder of ranks is planned for on the simulator: name the file of one rank to " +
-			"measure its plans on a GPU")
-	}
-	if err != nil {
-		return nil, nil, nil, usageError{err}
 	}
 	if ranks, readErr, err = c.ranks(ctx, c.paths[0]); err != nil {
 		return nil, nil, nil, err
@@ -218,24 +232,10 @@ func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Rank
 	if err != nil {
 		return nil, nil, err
 	}
-	var list []planner.RankProblem
-	for _, f := range found {
-		t, err := c.build(ctx, f.Trace, nil)
-		if err != nil {
-			return nil, nil, err
-		}
-		name := load.Name(f.Path)
-		if rank, ok := f.Rank.Value(); ok {
-			name = fmt.Sprintf("rank %d", rank)
-		}
-		p, err := c.ofTimeline(ctx, t, name, f.Err)
-		if err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", f.Path, err)
-		}
-		list = append(list, planner.RankProblem{Name: name, Problem: p})
-		readErr = cmp.Or(readErr, f.Err)
-	}
-	return planner.NewRanks(list, c.plan.Seed, c.plan.Work), readErr, nil
+	return c.plan.OfRun(ctx, found, c.flags.report.Devices,
+		func(ctx context.Context, t *traces.Trace) (*timeline.Timeline, error) {
+			return c.build(ctx, t, nil)
+		})
 }
 
 // searchTime bounds the search for a budget that fits, where --limit does not.
@@ -252,8 +252,13 @@ func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, li
 	opt.Update = nil
 	stop := c.newProgress().Clock("nothing fits: looking for the smallest budget that does")
 	s, err := replay.SmallestBudget(ctx, p, list, opt, made, within)
-	if stop(); err != nil || s == nil {
+	stop()
+	switch {
+	case err != nil:
 		return err
+	case s == nil:
+		c.complain("found no budget that fits within %s: --limit 1m looks for longer", within)
+		return nil
 	}
 	for x := s; x != nil; x = x.Runnable {
 		x.Command = help.Again(c.typed, c.paths, map[string]string{"budget": x.Text},
@@ -328,19 +333,18 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	pid, err := planner.LivePID(c.devices.target)
+	t, err := c.training(c.devices.target)
 	if err != nil {
 		return err
 	}
-	if c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch {
-		return usagef("--target live:PID plans the step that the training runs: leave out " +
-			"--network, --iteration and --max-batch")
+	if err := c.asked().CheckLive(); err != nil {
+		return err
 	}
 	if err := c.devices.check(); err != nil {
 		return err
 	}
-	c.live.Steps = c.devices.iterations
-	if c.live.Results, err = planner.Results(c.devices.results); err != nil {
+	o := live.Options{Steps: c.devices.iterations}
+	if o.Results, err = planner.Results(c.devices.results); err != nil {
 		return err
 	}
 	rounds, err := planner.Rounds(c.names)
@@ -348,21 +352,13 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 		return err
 	}
 	if c.flags.json && len(rounds) > 1 {
-		return usagef("--json writes one comparison, and managers that only choose " +
+		return exit.Mistakef("--json writes one comparison, and managers that only choose " +
 			"addresses solve another problem than the rest: compare them one after the other")
 	}
-	var made []*replay.Comparison
-	left := c.training(ctx, pid, func(w *crew.Crew) error {
-		for _, round := range rounds {
-			one, err := c.comparedLive(ctx, w, round)
-			if one != nil {
-				made = append(made, one)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		return nil
+	made, left := t.Compare(ctx, rounds, o, func(ctx context.Context, p *plan.Problem,
+		list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
+		opt.Limit = c.limit
+		return c.compared(ctx, p, list, opt)
 	})
 	if len(made) == 0 {
 		return left
@@ -372,20 +368,4 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 		err = cmp.Or(err, planner.Unmeasured(one), fits(one))
 	}
 	return err
-}
-
-// comparedLive describes a training, makes plans, and carries them out in all of its processes.
-func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew,
-	round planner.Round) (*replay.Comparison, error) {
-	target := w.Target(round.Pooled, c.describing(c.live, w.Lead, round.Pooled), c.plan.Replan)
-	p, err := c.describedNow(ctx, target, round.Pooled, w.Lead)
-	if err != nil {
-		return nil, err
-	}
-	opt, err := c.plan.LiveOptions(p, w, target, round.Pooled)
-	if err != nil {
-		return nil, err
-	}
-	opt.Limit = c.limit
-	return c.compared(ctx, p, round.Managers, opt)
 }

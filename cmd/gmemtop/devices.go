@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/cuda"
@@ -49,7 +50,7 @@ func (f *deviceFlags) options() (cuda.Options, error) {
 
 func (f *deviceFlags) check() error {
 	if f.iterations < 1 || f.iterations > 10_000 {
-		return usagef("--iterations %d: time between 1 and 10000 of them", f.iterations)
+		return exit.Mistakef("--iterations %d: time between 1 and 10000 of them", f.iterations)
 	}
 	return nil
 }
@@ -72,7 +73,7 @@ func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
 	}
 	list, err := planner.OpenAll(ctx, ordinals, o)
 	if planner.Unusable(err) {
-		err = unsupportedError{err}
+		err = exit.AsUnsupported(err)
 	}
 	return list, err
 }

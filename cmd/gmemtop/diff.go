@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"context"
 	"io"
-	"strconv"
-	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/spf13/cobra"
 )
@@ -22,7 +22,7 @@ type diffCommand struct {
 func newDiffCommand(a *app) *cobra.Command {
 	c := diffCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
+		Use: "diff A B", GroupID: groupReport, Args: help.ExactArgs("A", "B"),
 		Short: "What changed between two traces, as text or as a gate in CI",
 		Long: `What changed at the peak between two traces: categories and call sites, with causes. Code that
 only moved to other lines counts as the same.
@@ -30,8 +30,8 @@ only moved to other lines counts as the same.
 The first steps of a training are unlike the rest. If one trace has its peak in such a warm-up step and the
 other in a steady one, diff compares the highest steady step of each and says so. --iteration chooses.
 
---fail-if makes it a gate for CI: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own
-value). The report names the metrics.
+--fail-if makes it a gate for CI: 'peak>2%' and 'peak_reserved>+64MiB' are changes from A to B,
+'peak>40GiB' is B's own value. The report names the metrics.
 
 Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
 		Example: "  gmemtop diff old.pickle new.pickle\n" +
@@ -54,20 +54,20 @@ Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
 func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	checks, err := report.ParseThresholds(c.failIf)
 	if err != nil {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	if err := c.flags.setFormat(c.format); err != nil {
 		return err
 	}
 	o := c.reportOptions()
-	if o.Iterations, err = iterationPair(c.iteration); err != nil {
-		return err
+	if o.Iterations, err = report.ParseIterations(c.iteration); err != nil {
+		return exit.AsMistake(err)
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	if pathA == "-" && pathB == "-" {
-		return usagef("only one of the two traces can be standard input")
+		return exit.Mistakef("only one of the two traces can be standard input")
 	}
 	ta, errA := c.timeline(ctx, pathA)
 	if ta == nil {
@@ -93,24 +93,4 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 		return errFinding
 	}
 	return err
-}
-
-// iterationPair parses --iteration: one number for both traces, or two with a comma; "" leaves both empty.
-func iterationPair(s string) (pair [2]string, err error) {
-	if s == "" {
-		return pair, nil
-	}
-	a, b, two := strings.Cut(s, ",")
-	if !two {
-		b = a
-	}
-	for i, word := range []string{a, b} {
-		word = strings.TrimPrefix(strings.TrimSpace(word), "it")
-		if n, err := strconv.Atoi(word); err != nil || n < 0 {
-			return pair, usagef("--iteration %q is not the number of an iteration, or "+
-				"one of A and one of B: write 2, or 2,3", s)
-		}
-		pair[i] = word
-	}
-	return pair, nil
 }

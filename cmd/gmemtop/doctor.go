@@ -12,6 +12,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/doctor"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/spf13/cobra"
@@ -59,12 +60,11 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 type gpuReport struct {
 	*app
 	doctor.GPUReport
-	file string
 }
 
 func (g *gpuReport) addFlags(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&g.file, "gpu-report", "",
+	p.StringVar(&g.File, "gpu-report", "",
 		"run checks on the GPU and write a redacted report to this file; nothing is sent")
 	p.StringVar(&g.Python, "python", "",
 		"the Python with torch for --gpu-report (default python3, if it has torch)")
@@ -81,22 +81,24 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if slices.Equal(g.Checks, []string{"list"}) {
 		return g.write(false, doctor.WriteChecks)
 	}
-	switch {
-	case g.file == "" || g.file == "-":
-		return usagef("--gpu-report needs the name of a file: the summary goes to standard output")
-	case !(g.Minutes > 0 && g.Minutes <= 24*60):
-		return usagef("--minutes %g is not between 0 and 1440", g.Minutes)
-	case g.Device < 0:
-		return usagef("--device %d is below 0", g.Device)
+	if err := g.Check(); err != nil {
+		return err
 	}
-	if err := g.mayWrite(g.file); err != nil {
+	if err := g.mayWrite(g.File); err != nil {
 		return err
 	}
 	o, err := g.Options(ctx, g.Environ)
 	if err != nil {
 		return err
 	}
-	o.Begin, o.End = g.begins, g.ends
+	bar := g.newProgress()
+	o.Begin = func(c acceptance.Check) { bar.Say(c.Name + " ...") }
+	o.End = func(r acceptance.Result) {
+		bar.Done()
+		if !g.flags.quiet {
+			fmt.Fprintf(g.Err, "%-24s %s\n", r.Check, r)
+		}
+	}
 	// A signal stops the checks and everything they started before the program ends.
 	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer cancel()
@@ -110,18 +112,18 @@ func (g *gpuReport) run(ctx context.Context) error {
 		return err
 	}
 	if errors.Is(err, acceptance.ErrNoGPU) {
-		return unsupportedError{fmt.Errorf("%w; gmemtop doctor says more", err)}
+		return exit.AsUnsupported(fmt.Errorf("%w; gmemtop doctor says more", err))
 	}
 	if errors.Is(err, acceptance.ErrNoCheck) {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	if err != nil {
 		return err
 	}
-	if err := g.writeTo(g.file, false, r.Write); err != nil {
+	if err := g.writeTo(g.File, false, r.Write); err != nil {
 		return err
 	}
-	summary := func(w io.Writer) error { return doctor.WriteSummary(w, g.file, r) }
+	summary := func(w io.Writer) error { return doctor.WriteSummary(w, g.File, r) }
 	if err := g.write(false, summary); err != nil {
 		return err
 	}
@@ -129,20 +131,4 @@ func (g *gpuReport) run(ctx context.Context) error {
 		return errFinding
 	}
 	return nil
-}
-
-func (g *gpuReport) begins(c acceptance.Check) {
-	if g.Redraws(g.Err) && !g.flags.quiet {
-		fmt.Fprintf(g.Err, "\r\x1b[K%s ...", c.Name)
-	}
-}
-
-func (g *gpuReport) ends(r acceptance.Result) {
-	if g.flags.quiet {
-		return
-	}
-	if g.Redraws(g.Err) {
-		fmt.Fprint(g.Err, "\r\x1b[K")
-	}
-	fmt.Fprintf(g.Err, "%-24s %s\n", r.Check, r)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/hub"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/reach"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/samples"
@@ -26,15 +26,6 @@ const (
 	exitInterrupted = 130
 )
 
-// usageError is a mistake in the command line.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-// usagef returns a mistake in the command line.
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
 // childError carries the exit code of a command that gmemtop started; nothing is printed for it.
 type childError struct{ code int }
 
@@ -45,7 +36,6 @@ var errFinding = errors.New("a threshold was passed")
 
 // exitCode maps an error to its exit code; the first matching rule wins.
 func exitCode(err error) int {
-	var usage usageError
 	var child childError
 	var injected *inject.Error
 	switch {
@@ -55,8 +45,8 @@ func exitCode(err error) int {
 		return child.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*planner.Mistake)),
-		errors.As(err, new(*reach.Mistake)), errors.As(err, new(*hub.Mistake)):
+	case exit.IsMistake(err), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*reach.Mistake)),
+		errors.As(err, new(*hub.Mistake)):
 		return exitUsage
 	case errors.Is(err, errFinding):
 		return exitFinding
@@ -64,7 +54,7 @@ func exitCode(err error) int {
 		return exitInput
 	case errors.As(err, &injected) && injected.Refused():
 		return exitUnsupported
-	case errors.As(err, new(unsupportedError)), errors.As(err, new(*plan.Unavailable)),
+	case exit.IsUnsupported(err), errors.As(err, new(*plan.Unavailable)),
 		errors.Is(err, traces.ErrUnsupported), errors.Is(err, reach.ErrPlain),
 		errors.Is(err, fs.ErrPermission):
 		return exitUnsupported
@@ -72,17 +62,11 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// unsupportedError is something that this input or machine does not support.
-type unsupportedError struct{ err error }
-
-func (e unsupportedError) Error() string { return e.err.Error() }
-func (e unsupportedError) Unwrap() error { return e.err }
-
 // selection turns an error about the user's selection within a trace into a mistake in the command line,
 // unless it was cancelled or the trace has nothing to select.
 func selection(err error) error {
 	if code := exitCode(err); code == exitInterrupted || code == exitUnsupported {
 		return err
 	}
-	return usageError{err}
+	return exit.AsMistake(err)
 }

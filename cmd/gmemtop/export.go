@@ -10,7 +10,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -35,11 +37,12 @@ func newExportCommand(a *app) *cobra.Command {
 	long.WriteString("\n--redact replaces the user's paths, names, annotations and host by hashes; " +
 		"structure, sizes and times stay.")
 	cmd := &cobra.Command{
-		Use: "export FILE --format FORMAT -o OUT", GroupID: groupFiles, Args: exactArgs("FILE"),
+		Use: "export FILE --format FORMAT -o OUT", GroupID: groupFiles, Args: help.ExactArgs("FILE"),
 		DisableFlagsInUseLine: true,
 		Short:                 "Write a trace, or a picture of it, in a format for other tools",
 		Long:                  long.String(),
 		Example: "  gmemtop export snapshot.pickle -o memory.html\n" +
+			"  gmemtop export snapshot.pickle --at peak -o peak.png\n" +
 			"  gmemtop export snapshot.pickle --format folded | flamegraph.pl > memory.svg\n" +
 			"  gmemtop export snapshot.pickle --format gmt --redact -o shareable.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
@@ -50,6 +53,9 @@ func newExportCommand(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&c.redact, "redact", false, "hash the user's paths, names, annotations and host")
 	c.flags.reading(cmd)
 	c.flags.window(cmd)
+	cmd.Flags().StringVar(&c.flags.at, "at", "",
+		"svg, png and folded: show one moment: peak, end, a time (1.5s), the start of an iteration (it3) "+
+			"or an event index")
 	cmd.Flags().IntVar(&c.flags.top, "top", 0, "how many call sites, modules and sizes to list")
 	c.flags.writing(cmd, insteadOfStdout)
 	return cmd
@@ -58,7 +64,7 @@ func newExportCommand(a *app) *cobra.Command {
 func (c *exportCommand) run(ctx context.Context, path string) error {
 	e, err := export.Choose(c.format, c.flags.output, c.what)
 	if err != nil {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
@@ -68,7 +74,11 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	}
 	windowed := !c.flags.report.From.IsZero() || !c.flags.report.To.IsZero()
 	if e.Trace != nil && windowed {
-		return usagef("--from and --to do not apply to %s, which holds the whole trace",
+		return exit.Mistakef("--from and --to do not apply to %s, which holds the whole trace",
+			e.Name)
+	}
+	if !e.Moment && !c.flags.report.At.IsZero() {
+		return exit.Mistakef("--at draws one moment and does not apply to %s: choose svg, png or folded",
 			e.Name)
 	}
 	tr, readErr := c.trace(ctx, path)
@@ -78,8 +88,8 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	if c.redact {
 		tr = traces.Redact(tr, nil)
 	}
-	if e.Name == "snapshot" && len(tr.Ops)+len(tr.Accesses)+len(tr.Counters) > 0 {
-		c.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out",
+	if e.LeavesOut(tr) {
+		c.note("PyTorch's snapshots cannot hold ops, accesses and counters: those of %s are left out",
 			load.Name(path))
 	}
 	if e.Trace != nil {
@@ -98,16 +108,12 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		return cmp.Or(readErr,
 			fmt.Errorf("%s holds no memory of any device: %w", load.Name(path), traces.ErrUnsupported))
 	}
-	if e.Devices != nil {
-		return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Devices(ctx, w, devices, o) }),
-			readErr)
-	}
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
 	main := chosen.Main()
-	if len(devices) > 1 {
-		c.note("%s holds one device: %s is written, --device chooses another", e.Name,
+	if len(devices) > 1 && e.Device != nil {
+		c.note("%s holds one device: writing %s; --device chooses another", e.Name,
 			report.DeviceName(main.Info))
 	}
-	return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Device(ctx, w, main, o) }),
+	return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Write(ctx, w, &chosen, main, o) }),
 		readErr)
 }

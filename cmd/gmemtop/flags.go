@@ -1,14 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -17,7 +16,7 @@ import (
 
 // flags are the values of the flags that commands share.
 type flags struct {
-	output, device, from, to, units, theme, color        string
+	output, device, from, to, at, units, theme, color    string
 	force, quiet, json, ascii, noMouse, noLinks, noCache bool
 	verbose, helpAll                                     bool
 	top                                                  int
@@ -39,7 +38,7 @@ func (f *flags) persistent(c *cobra.Command) {
 func (f *flags) reading(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.device, "device", "",
-		"devices to show, separated by commas: numbers (0,1), cuda, cpu or host")
+		"devices to use, separated by commas: numbers (0,1), cuda, cpu or host")
 	p.BoolVar(&f.noCache, "no-cache", false, "neither use nor keep decoded copies of large traces")
 	help.Rare(p, "no-cache")
 }
@@ -68,7 +67,7 @@ func (f *flags) setFormat(format string) error {
 	case "json":
 		f.json = true
 	default:
-		return usagef("--format %q is not one of text, markdown, json", format)
+		return exit.Mistakef("--format %q is not one of text, markdown, json", format)
 	}
 	return nil
 }
@@ -91,32 +90,6 @@ func (f *flags) screen(c *cobra.Command) {
 	p.BoolVar(&f.noLinks, "no-links", false,
 		"do not link source lines, for terminals that show links wrongly")
 	help.Rare(p, "theme", "no-mouse", "no-links")
-}
-
-// ofEnvironment annotates a flag that was not typed but set by its environment variable.
-const ofEnvironment = "environment"
-
-// fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and
-// its name in capitals.
-func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error {
-	var first error
-	c.Flags().VisitAll(func(flag *pflag.Flag) {
-		name := "GMEMTOP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
-		v := env(name)
-		asks := strings.HasPrefix(flag.Name, "help") || flag.Name == "version"
-		if v == "" || flag.Changed || asks || first != nil {
-			return
-		}
-		if err := c.Flags().Set(flag.Name, v); err != nil {
-			first = fmt.Errorf("environment variable %s=%q: %w", name, v, errors.Unwrap(err))
-			if errors.Unwrap(err) == nil {
-				first = fmt.Errorf("environment variable %s=%q: %w", name, v, err)
-			}
-			return
-		}
-		_ = c.Flags().SetAnnotation(flag.Name, ofEnvironment, nil) // the flag exists
-	})
-	return first
 }
 
 // check parses the flags that have their own syntax.
@@ -152,6 +125,11 @@ func (f *flags) check() error {
 	}
 	if o.To, err = report.ParsePosition(f.to); err != nil {
 		return fmt.Errorf("--to: %w", err)
+	}
+	if f.at != "" {
+		if o.At, err = report.ParseMoment(f.at); err != nil {
+			return fmt.Errorf("--at: %w", err)
+		}
 	}
 	f.report = o
 	return nil

@@ -30,7 +30,7 @@ type watched struct {
 func faultyTraining(t *testing.T) *watched {
 	t.Helper()
 	x := &watched{python: torchtest.Python(t), network: connect(t, 1), dir: t.TempDir(),
-		late: time.Now().Add(4 * time.Minute)}
+		late: time.Now().Add(torchtest.Patience(t))}
 	x.join, x.sealed = filepath.Join(x.dir, "r1.join"), filepath.Join(x.dir, "r1")
 	return x
 }

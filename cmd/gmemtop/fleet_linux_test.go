@@ -151,7 +151,7 @@ func TestATrainingOnTwoMachinesIsWatchedFromAThird(t *testing.T) {
 		r := view("--join-file", join).Ranks
 		return len(r) == 4 && !slices.ContainsFunc(r, func(x line) bool { return x.Step < 2 })
 	}
-	for late := time.Now().Add(3 * time.Minute); !begun() && time.Now().Before(late); {
+	for late := time.Now().Add(torchtest.Patience(t)); !begun() && time.Now().Before(late); {
 		time.Sleep(200 * time.Millisecond)
 	}
 	captured := filepath.Join(dir, "captured")
@@ -187,7 +187,7 @@ func TestATrainingOnTwoMachinesIsWatchedFromAThird(t *testing.T) {
 	}
 	_ = hub.Process.Signal(syscall.SIGKILL)
 	_ = hub.Wait()
-	time.Sleep(time.Second)
+	time.Sleep(time.Second) // in which the nodes keep their steps
 	hub, said := startHub()
 	learned := <-watched
 	check := func(r ranks, state string) {

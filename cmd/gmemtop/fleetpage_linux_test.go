@@ -290,7 +290,7 @@ var howToJoin = regexp.MustCompile(`--(join-file|creds) \S+`)
 func (s *site) trains(you, hub *shellOn, x *trainings, c typed) {
 	s.t.Helper()
 	command := "gmemtop view --json " + strings.Join(howToJoin.FindAllString(c.command, -1), " ")
-	late := time.Now().Add(4 * time.Minute)
+	late := time.Now().Add(torchtest.Patience(s.t))
 	for {
 		seen, code := you.finish(you.enter(command))
 		// The first steps take as long as they like.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"time"
 
@@ -11,6 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/hub"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 )
 
@@ -102,41 +103,30 @@ const removeWait = time.Minute
 
 // check refuses flags that do not go together, and finds the run's name if none was given.
 func (c *hubCommand) check() error {
-	if c.JoinFile == "" {
-		return usagef("name the file for the run's keys: --join-file /shared/r1.join")
-	}
 	if c.Run == "" {
-		if c.Run = fleet.Identify(c.Env).Run; c.Run == "" {
-			return usagef("name the run: --run r1")
-		}
+		c.Run = fleet.Identify(c.Env).Run
 	}
-	if c.seal != "" {
-		if _, err := os.Lstat(c.seal); err == nil {
-			return usagef("-o %s exists already: name a new folder", c.seal)
-		}
+	if err := c.Options.Check(); err != nil {
+		return err
 	}
-	if c.URL != "" && (c.Listen != "" || c.Store != "" || c.ViewFile != "" || c.Leaf != "") {
-		return usagef("the site's own servers listen and store: leave out --listen, --store, --view-file " +
-			"and --leaf")
-	}
-	if c.Credentials != "" && c.URL == "" && c.Leaf == "" {
-		return usagef("--creds is for a site's own NATS servers: name them with --hub or --leaf")
+	if _, err := os.Lstat(c.seal); c.seal != "" && err == nil {
+		return exit.Mistakef("-o %s exists already: name a new folder", c.seal)
 	}
 	return nil
 }
 
 // tellWhere says who can connect, and the command that shows the run.
 func (c *hubCommand) tellWhere(h *hub.Hub) {
+	file := console.ShellWord(c.JoinFile)
 	switch {
 	case c.URL != "":
-		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL,
-			c.JoinFile)
+		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL, file)
 	case c.Listen != "":
-		c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
-			c.JoinFile)
+		c.note("run %s: listening at %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
+			file)
 	default:
 		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.Run,
-			c.JoinFile)
+			file)
 	}
 }
 
@@ -152,13 +142,6 @@ func (c *hubCommand) write(h *hub.Hub) error {
 	if err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%d steps of %d processes recorded; gmemtop view %s", s.Steps, len(s.Files), c.seal)
-	if s.Lost > 0 {
-		text += fmt.Sprintf("; %d steps never reached the hub", s.Lost)
-	}
-	if s.Gone > 0 {
-		text += fmt.Sprintf("; the hub no longer had the first %d", s.Gone)
-	}
-	c.note("%s", text)
+	c.note("%s", headless.Sealed(s, c.seal))
 	return nil
 }

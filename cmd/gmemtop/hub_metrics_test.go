@@ -20,6 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -46,7 +47,7 @@ func TestAHubOffersMetrics(t *testing.T) {
 		}
 	}))
 	defer collector.Close()
-	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, stop := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer stop()
 	hub := exec.CommandContext(ctx, "gmemtop", "hub", "--run", "r1", "--join-file", join, "--metrics",
 		"127.0.0.1:0", "--otlp", collector.URL)

@@ -300,7 +300,7 @@ func TestThePageAboutKubernetesIsTyped(t *testing.T) {
 	}
 	// An order goes the same way, and what goes wrong at the far end is said here.
 	_, said, err := h.gmemtop(t.Context(), "capture", "--ranks", "3", "k8s://my-namespace/my-train")
-	if err == nil || !strings.Contains(said, "no rank runs that could be captured") {
+	if err == nil || !strings.Contains(said, "no rank is running that could be captured") {
 		t.Errorf("capture: %v %s", err, said)
 	}
 	_, said, err = h.gmemtop(t.Context(), "view", "--text", "k8s://my-namespace/other")

@@ -44,7 +44,7 @@ for i in range(100000):
 // What the screen shows of a process: what it waits for, in the agent's words, and the finished step.
 var (
 	waitsForAStep = regexp.MustCompile(`Waiting for the first optimizer step`)
-	hasStepped    = regexp.MustCompile(`runs: step \d`)
+	hasStepped    = regexp.MustCompile(`is running: step \d`)
 )
 
 // gatedTraining is a training with gates, with its own folder for its script, gates, sockets and output.
@@ -167,13 +167,13 @@ func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 			x.until("what the process waits for", waitsForAStep.MatchString)
 			g.open("begin")
 			if screen, _ := x.until("a step", hasStepped.MatchString); !strings.Contains(screen,
-				"runs: step 0") {
+				"is running: step 0") {
 				t.Errorf("it is not the first:\n%s", screen)
 			}
 			g.at("go on")
 			g.open("go on")
 			x.until("another step", func(s string) bool {
-				return hasStepped.MatchString(s) && !strings.Contains(s, "runs: step 0")
+				return hasStepped.MatchString(s) && !strings.Contains(s, "is running: step 0")
 			})
 		})
 	}

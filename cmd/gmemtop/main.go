@@ -35,6 +35,10 @@ func run(args []string) int {
 	defer signal.Stop(signals)
 	go func() {
 		for s := range signals {
+			if f := a.onCtrlC.Swap(nil); f != nil && s == os.Interrupt {
+				(*f)()
+				continue
+			}
 			if f := a.onSignal.Load(); f != nil {
 				(*f)(s)
 				continue

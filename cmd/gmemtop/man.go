@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 )
 
@@ -35,13 +36,13 @@ func newManCommand(a *app, root *cobra.Command) *cobra.Command {
 func (c *manCommand) run(args []string) error {
 	if c.dir != "" {
 		if len(args) > 0 {
-			return usagef("--dir writes the pages of all commands: leave COMMAND out")
+			return exit.Mistakef("--dir writes the pages of all commands: leave COMMAND out")
 		}
 		return c.writeAll()
 	}
 	page, rest, err := c.root.Find(args)
 	if err != nil || len(rest) > 0 {
-		return usagef("no manual page for %q: gmemtop --help lists the commands", args[0])
+		return exit.Mistakef("no manual page for %q: gmemtop --help lists the commands", args[0])
 	}
 	return c.write(false, func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) })
 }

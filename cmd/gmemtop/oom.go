@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -57,7 +58,7 @@ func (c *oomCommand) fileOrPipe(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 && console.IsPiped(c.In) {
 		return nil
 	}
-	return exactArgs("FILE")(cmd, args)
+	return help.ExactArgs("FILE")(cmd, args)
 }
 
 // run explains the out-of-memory in a trace, or the message in a log.

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -36,7 +37,7 @@ func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) e
 }
 
 // errTerminal is returned when binary output would go to a terminal.
-var errTerminal = usagef("this format is not text: name a file with -o")
+var errTerminal = exit.Mistakef("this format is not text: name a file with -o")
 
 // mayWrite refuses to overwrite a file without -f, before any work is done.
 func (a *app) mayWrite(path string) error {
@@ -46,7 +47,7 @@ func (a *app) mayWrite(path string) error {
 	a.files.Force = a.flags.force
 	err := a.files.MayWrite(path)
 	if errors.Is(err, output.ErrFolder) {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	return err
 }

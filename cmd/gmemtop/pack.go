@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -10,10 +9,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -29,7 +30,7 @@ type packCommand struct {
 func newPackCommand(a *app) *cobra.Command {
 	c := packCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: exactArgs("PROBLEM.csv"),
+		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: help.ExactArgs("PROBLEM.csv"),
 		Short: "Solve a storage-allocation problem: an address for every buffer",
 		Long: `Finds an address for every buffer of a storage-allocation problem (MiniMalloc's CSV:
 id,lower,upper,size), so that buffers that are alive together never overlap, and writes the
@@ -57,24 +58,53 @@ Exits with 3 if the capacity cannot be met.`,
 	return cmd
 }
 
+// run packs the problem in a file.
 func (c *packCommand) run(ctx context.Context, path string) error {
-	o := c.search
 	if c.capacity != "" {
 		n, err := timeline.ParseBytes(c.capacity)
 		if err != nil || n <= 0 {
-			return usagef("--capacity %q is not a size: write 1048576 or 1MiB", c.capacity)
+			return exit.Mistakef("--capacity %q is not a size: write 1048576 or 1MiB", c.capacity)
 		}
-		o.Capacity = n
+		c.search.Capacity = n
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	t, err := c.table(ctx, path)
+	bar := c.newProgress()
+	t, err := input.Packing(ctx, path, c.loadOptions(bar.Tell))
+	bar.Done()
 	if err != nil {
 		return err
 	}
 	t.Problem.Align = c.align
+	res, err := c.solve(ctx, &t.Problem)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", load.Name(path), err)
+	}
+	t.Offsets = res.Offsets
+	for i, id := range t.IDs {
+		t.IDs[i] = report.Cell(id)
+	}
+	if err := c.write(false, func(w io.Writer) error { return pack.WriteCSV(w, t) }); err != nil {
+		return err
+	}
+	switch piped := c.flags.output == "" || c.flags.output == "-"; {
+	case !piped:
+		c.verdict(c.Out, res)
+	case !c.flags.quiet: // standard output has the rows
+		c.verdict(c.Err, res)
+	}
+	if c.search.Capacity > 0 && res.Top > c.search.Capacity {
+		return errFinding
+	}
+	return nil
+}
+
+// solve looks for a packing, as long as --limit allows.
+func (c *packCommand) solve(ctx context.Context, p *pack.Problem) (pack.Result, error) {
 	bar := c.newProgress()
+	defer bar.Done()
+	o := c.search
 	o.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
 	limited := ctx
 	if c.limit > 0 {
@@ -82,66 +112,23 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		limited, stop = context.WithTimeout(ctx, c.limit)
 		defer stop()
 	}
-	res, err := pack.Exact(limited, &t.Problem, o)
-	bar.Done()
-	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(t.Problem.Items)) {
-		return fmt.Errorf("pack %s: %w", load.Name(path), err)
+	res, err := pack.Exact(limited, p, o)
+	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(p.Items)) {
+		return res, err
 	}
-	if err := pack.Validate(&t.Problem, res.Offsets); err != nil {
-		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w",
-			load.Name(path), err)
+	if err := pack.Validate(p, res.Offsets); err != nil {
+		return res, fmt.Errorf("the packing is wrong, which is a bug in gmemtop: %w", err)
 	}
-	u := c.flags.report.Units
-	say := func(w io.Writer) {
-		if o.Capacity > 0 {
-			fmt.Fprintf(w, "capacity     %d\n", o.Capacity)
-		}
-		fmt.Fprintf(w, "peak         %d  (%s)\n", res.Top, u.Bytes(res.Top))
-		fmt.Fprintf(w, "lower_bound  %d  (%s)\n", res.LowerBound, u.Bytes(res.LowerBound))
-		fmt.Fprintf(w, "%s\n", res.Status)
-	}
-	t.Offsets = res.Offsets
-	for i, id := range t.IDs {
-		t.IDs[i] = report.Cell(id)
-	}
-	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
-	if c.flags.output == "" || c.flags.output == "-" { // the verdict goes to standard error
-		if err := c.write(false, rows); err != nil {
-			return err
-		}
-		if !c.flags.quiet {
-			say(c.Err)
-		}
-	} else {
-		if err := c.write(false, rows); err != nil {
-			return err
-		}
-		say(c.Out)
-	}
-	if o.Capacity > 0 && res.Top > o.Capacity {
-		return errFinding
-	}
-	return nil
+	return res, nil
 }
 
-// table reads a problem, plain or compressed.
-func (c *packCommand) table(ctx context.Context, path string) (*pack.Table, error) {
-	bar := c.newProgress()
-	defer bar.Done()
-	var t *pack.Table
-	err := load.Plain(ctx, path, c.loadOptions(bar.Tell), func(r io.Reader) error {
-		var err error
-		t, err = pack.ReadCSV(r)
-		return err
-	})
-	if errors.As(err, new(*pack.ParseError)) {
-		return nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
+// verdict says how good a packing is.
+func (c *packCommand) verdict(w io.Writer, res pack.Result) {
+	u := c.flags.report.Units
+	if c.search.Capacity > 0 {
+		fmt.Fprintf(w, "capacity     %d\n", c.search.Capacity)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if err := t.Problem.Check(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
-	}
-	return t, nil
+	fmt.Fprintf(w, "peak         %d  (%s)\n", res.Top, u.Bytes(res.Top))
+	fmt.Fprintf(w, "lower_bound  %d  (%s)\n", res.LowerBound, u.Bytes(res.LowerBound))
+	fmt.Fprintf(w, "%s\n", res.Status)
 }

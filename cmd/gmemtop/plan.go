@@ -1,22 +1,21 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/emit"
-	"github.com/gmemtop/gmemtop/replay/live"
 )
 
 // emitTorch is the value of --emit.
@@ -50,13 +49,15 @@ or discarded between which ops and why, and the address of every buffer.
 writes it for your own script, which then needs no gmemtop: a short Python file of rules, and beside it
 gmemtop_carry.py, which carries out the rules of any plan.
 
+The first ctrl-c ends planning and writes the best plan so far; the second ends plan at once.
+
 Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB \\\n" +
 			"      --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.emit != "" && c.emit != emitTorch {
-				return usagef("--emit %q is unknown: write torch", c.emit)
+				return exit.Mistakef("--emit %q is unknown: write torch", c.emit)
 			}
 			if c.target != "" {
 				return c.runLive(cmd.Context())
@@ -85,7 +86,7 @@ func (c *planCommand) mayPlan() error {
 		return err
 	}
 	if _, err := emit.Module(c.flags.output); err != nil {
-		return usageError{err}
+		return exit.AsMistake(err)
 	}
 	if m.Info().Family == plan.Baseline { // its settings need no other file
 		return nil
@@ -103,28 +104,17 @@ func (c *planCommand) intoFile() bool {
 	return err != nil || info.Mode().IsRegular()
 }
 
-// runtime is the path of the file that carries out the rules of any plan. It is beside the output.
-func (c *planCommand) runtime() string {
-	return filepath.Join(filepath.Dir(c.flags.output), emit.Runtime)
-}
-
-// hasRuntime reports whether that file is there already, as this gmemtop writes it.
-func (c *planCommand) hasRuntime() bool {
-	there, err := os.ReadFile(c.runtime())
-	return err == nil && string(there) == emit.RuntimeSource()
-}
-
-// mayWriteRuntime refuses to replace another version of that file without -f.
+// mayWriteRuntime refuses to replace another version of the file of rules' code without -f.
 func (c *planCommand) mayWriteRuntime() error {
-	path := c.runtime()
-	if c.hasRuntime() {
+	beside := emit.RuntimeBeside(c.flags.output)
+	if beside.Changed && !c.flags.force {
+		return fmt.Errorf("%s was written by another version of gmemtop, or changed since: replace it with "+
+			"-f, or name a file in another folder", beside.Path)
+	}
+	if beside.Current {
 		return nil
 	}
-	if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && !c.flags.force {
-		return fmt.Errorf("%s was written by another version of gmemtop, or changed since: replace it with "+
-			"-f, or name a file in another folder", path)
-	}
-	return c.mayWrite(path)
+	return c.mayWrite(beside.Path)
 }
 
 // run plans an iteration of a trace, or of a network.
@@ -146,21 +136,14 @@ func (c *planCommand) runLive(ctx context.Context) error {
 	if err := c.mayPlan(); err != nil {
 		return err
 	}
-	pid, err := planner.LivePID(c.target)
+	t, err := c.training(c.target)
 	if err != nil {
 		return err
 	}
 	pooled := planner.Pools(c.manager)
 	c.eager = !pooled || c.emit != ""
-	var p *plan.Problem
-	if err := c.training(ctx, pid, func(w *crew.Crew) error {
-		target, err := w.Lead.Target(ctx, pooled, c.describing(live.Options{}, w.Lead, pooled))
-		if err != nil {
-			return err
-		}
-		p, err = c.describedNow(ctx, target, pooled, w.Lead)
-		return err
-	}); err != nil {
+	p, err := t.Problem(ctx, pooled)
+	if err != nil {
 		return err
 	}
 	return c.writePlan(ctx, p, nil)
@@ -179,25 +162,25 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	if c.eager {
 		opt.Eager = managers.Eager
 	}
+	ctx, release := c.stoppable(ctx)
+	defer release()
 	made, err := c.compared(ctx, p, []plan.Manager{m}, opt)
 	if err != nil {
 		return err
 	}
-	r := made.Results[0]
-	if c.eager {
-		r = made.Results[len(made.Results)-1] // what eager PyTorch can run comes after the plan in theory
-		if r.Executor != plan.TorchEager && r.Available && len(r.Plan.Absences) > 0 {
-			return unsupportedError{fmt.Errorf("%s: eager PyTorch cannot run any of this plan; leave out "+
-				"--eager to write it as it is", r.Info.Name)}
-		}
-	}
-	if !r.Available {
-		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}
+	r, err := planner.Made(made, c.eager)
+	switch {
+	case err == nil:
+	case r.Stopped && !r.Available:
+		c.complain("%v", err)
+		return ctx.Err()
+	default:
+		return exit.AsUnsupported(err)
 	}
 	u := c.flags.report.Units
-	c.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
+	c.note("%s", r.Headline(p, u))
 	if c.emit != "" {
-		err = c.writePython(p, &r)
+		err = c.writePython(p, r)
 	} else {
 		err = c.write(false, func(w io.Writer) error { return r.Plan.WriteJSON(w, p) })
 	}
@@ -207,9 +190,9 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	if !r.Fits && readErr == nil {
 		c.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint),
 			u.Bytes(made.Net))
-		return errFinding
+		return cmp.Or(interrupted(ctx), errFinding)
 	}
-	return readErr
+	return cmp.Or(interrupted(ctx), readErr)
 }
 
 // writePython writes the plan as a Python file, and beside it the file that carries out its rules, if it has
@@ -219,12 +202,12 @@ func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
 	if c.intoFile() {
 		var err error
 		if module, err = emit.Module(c.flags.output); err != nil {
-			return usageError{err}
+			return exit.AsMistake(err)
 		}
 	}
 	text, rules, err := emit.Python(p, r, module, c.flags.report.Units)
 	if errors.As(err, new(*emit.Refused)) {
-		return unsupportedError{err}
+		return exit.AsUnsupported(err)
 	}
 	if err != nil {
 		return err
@@ -233,15 +216,24 @@ func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
 	case !rules:
 	case !c.intoFile():
 		c.note("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
-	case !c.hasRuntime():
-		if err := c.mayWriteRuntime(); err != nil {
-			return err
-		}
-		if err := c.writeTo(c.runtime(), false, content(emit.RuntimeSource())); err != nil {
+	default:
+		if err := c.writeRuntime(); err != nil {
 			return err
 		}
 	}
 	return c.write(false, content(text))
+}
+
+// writeRuntime writes the file that carries out the rules of any plan, unless it is there already.
+func (c *planCommand) writeRuntime() error {
+	beside := emit.RuntimeBeside(c.flags.output)
+	if beside.Current {
+		return nil
+	}
+	if err := c.mayWriteRuntime(); err != nil {
+		return err
+	}
+	return c.writeTo(beside.Path, false, content(emit.RuntimeSource()))
 }
 
 // content writes a text.
@@ -250,15 +242,4 @@ func content(text string) func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	}
-}
-
-func planned(p *plan.Problem, r *replay.Result, size string) string {
-	s := fmt.Sprintf("%s: %s", r.Info.Name, size)
-	if p.HasTimes {
-		s += ", step " + replay.Percent(r.Overhead)
-	}
-	if t := replay.Treatment(p, r.Plan); t != "" {
-		s += ". " + t
-	}
-	return s
 }

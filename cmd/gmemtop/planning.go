@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,14 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/crew"
-	"github.com/gmemtop/gmemtop/replay/live"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -38,8 +31,10 @@ func (f *planFlags) add(c *cobra.Command) {
 		"batch `sizes`: of --network, or of each file in order, separated by commas")
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
 		"sequence `lengths`: of --network, or of each file in order, separated by commas")
+	p.BoolVar(&f.InPlace, "gradients-in-place", false,
+		"activations of --network write their gradients over those that they read, as in vDNN's time")
 	addTaskFlags(p, &f.Task)
-	help.Rare(p, "network", "sequence")
+	help.Rare(p, "network", "sequence", "gradients-in-place")
 }
 
 // addTaskFlags adds the flags that planning and sweeping share: what a plan must fit besides its budget, the
@@ -64,6 +59,8 @@ func (f *planFlags) tracesOrNetwork(most int) cobra.PositionalArgs {
 		switch {
 		case f.Network != "" && len(args) > 0:
 			return fmt.Errorf("%s plans a file or --network, not both", cmd.Name())
+		case f.Network == "" && f.InPlace:
+			return fmt.Errorf("--gradients-in-place is for --network: a file says what its training did")
 		case f.Network == "" && len(args) == 0:
 			return fmt.Errorf("%s needs FILE, or --network", cmd.Name())
 		case len(args) > most:
@@ -71,22 +68,6 @@ func (f *planFlags) tracesOrNetwork(most int) cobra.PositionalArgs {
 		}
 		return nil
 	}
-}
-
-func networkNames() []string {
-	var names []string
-	for _, n := range networks.All() {
-		names = append(names, n.Name)
-	}
-	return names
-}
-
-func hardwareNames() []string {
-	var names []string
-	for _, h := range hardware.Presets() {
-		names = append(names, h.Name)
-	}
-	return names
 }
 
 // planning is shared by commands that plan one iteration, from a trace, a network's layers or a running
@@ -115,42 +96,29 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if t == nil {
 		return nil, nil, readErr
 	}
-	p, err := c.ofTimeline(ctx, t, load.Name(path), readErr)
+	p, err := c.plan.OfTimeline(ctx, t, c.flags.report.Devices, load.Name(path))
+	if errors.Is(err, planner.ErrNoDevice) && readErr != nil {
+		return nil, readErr, readErr
+	}
 	return p, readErr, err
 }
 
-// ofTimeline takes the iteration to plan from a timeline, which was read with readErr.
-func (c *planning) ofTimeline(ctx context.Context, t *timeline.Timeline, name string,
-	readErr error) (*plan.Problem, error) {
-	d := t.Main()
-	if c.flags.device != "" {
-		devices, err := c.flags.report.Devices.Of(t)
-		if err != nil {
-			return nil, usageError{err}
-		}
-		if len(devices) > 0 {
-			d = devices[0]
-		}
-	}
-	if d == nil {
-		return nil, cmp.Or(readErr,
-			errors.New("this trace has no device whose memory could be planned"))
-	}
-	p, err := c.plan.OfDevice(ctx, d, name)
-	// the recording is impossible: sizes beyond any device, work without memory for it
-	if errors.Is(err, plan.ErrInvalid) {
-		return nil, fmt.Errorf("%s: %w: %w", name, traces.ErrFormat, err)
-	}
-	return p, err
-}
-
 // compared plans and simulates, with progress. If the budget cannot be met, the error uses the user's units.
+// If ctrl-c ended the context, that is no error: the results are those so far.
 func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Manager,
 	opt replay.Options) (*replay.Comparison, error) {
 	bar := progress.NewPlanning(c.newProgress(), len(list))
 	opt.Update = bar.Update
+	defer context.AfterFunc(ctx, func() {
+		if replay.Stopped(ctx) {
+			bar.Stopping()
+		}
+	})()
 	made, err := replay.Compare(ctx, p, list, opt)
 	bar.End()
+	if made != nil && replay.Stopped(ctx) {
+		return made, nil
+	}
 	if text, ok := planner.TooSmall(err, opt.Budget, c.flags.report.Units); ok {
 		c.complain("%s", text)
 		return nil, errFinding
@@ -158,37 +126,10 @@ func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Ma
 	return made, err
 }
 
-// training runs f on a running training once one of its steps has ended, and leaves its processes as they
-// were.
-func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) error) error {
-	return planner.InTraining(ctx, pid, job.Options{Unasked: true, Attached: feed.AttachedBy},
-		func() { c.note("waiting for a step of process %d to end", pid) }, f)
-}
-
-// describing returns options that have how far the description of process m has come noted.
-func (c *planning) describing(o live.Options, m *crew.Member, pooled bool) live.Options {
-	if pooled {
-		return o
-	}
-	o.Describing = func(n live.News) {
-		n.Usual = m.Usual()
-		c.note("%s", n.Doing()[0])
-	}
-	return o
-}
-
-// describedNow describes a training and returns the iteration that process m runs, or what it allocates if
-// pooled is set.
-func (c *planning) describedNow(ctx context.Context, target planner.Describer, pooled bool,
-	m *crew.Member) (*plan.Problem, error) {
-	name := fmt.Sprintf("process %d", m.History.Snapshot().Target.PID)
-	if pooled {
-		name = "what " + name + " allocates"
-		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)
-	}
-	p, err := c.plan.Described(ctx, target, name)
-	if err == nil {
-		c.note("%s", live.Planning.Doing())
-	}
-	return p, err
+// training returns the running training that the target names.
+func (c *planning) training(target string) (*planner.Training, error) {
+	pid, err := planner.LivePID(target)
+	return &planner.Training{Task: &c.plan.Task, PID: pid,
+		Attach: job.Options{Unasked: true, Attached: feed.AttachedBy},
+		Note:   func(text string) { c.note("%s", text) }}, err
 }

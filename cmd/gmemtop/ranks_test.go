@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
@@ -108,7 +107,7 @@ func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 // in the middle of the job.
 func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	c, dir, said := recordingRun(t)
-	c.live.maxBytes = "1B"
+	c.live.MaxSize = "1B"
 	w, err := c.watch()
 	if err != nil {
 		t.Fatal(err)
@@ -141,7 +140,7 @@ func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 // TestATriggerIsReportedInEveryRank uses a trigger that fires in two ranks, without a screen.
 func TestATriggerIsReportedInEveryRank(t *testing.T) {
 	c, _, said := recordingRun(t)
-	c.live.triggers = []string{"iteration=2"}
+	c.live.Triggers = []string{"iteration=2"}
 	w, err := c.watch()
 	if err != nil {
 		t.Fatal(err)
@@ -200,7 +199,7 @@ func TestRealRanksAreWatchedAndRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer none.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer cancel()
 	code := newApp(none, log, log, os.Environ()).execute(ctx,
 		[]string{"run", "--headless", "-o", filepath.Join(runs, "run.gmt"), "--",

@@ -23,6 +23,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -98,7 +99,7 @@ func (h *farHub) gmemtop(ctx context.Context, args ...string) (out, said string,
 // check looks at the run from where the viewer is.
 func (h *farHub) check(t *testing.T, run, place string) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), 90*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer stop()
 	var r struct {
 		Run   string
@@ -228,7 +229,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 	// An operator's login is another one: this rank takes no orders, which only the node knows.
 	ctx := t.Context()
 	if _, said, err := h.gmemtop(ctx, "capture", "--far-gmemtop", h.far, "--ranks", "3",
-		place); err == nil || !strings.Contains(said, "no rank runs that could be captured") {
+		place); err == nil || !strings.Contains(said, "no rank is running that could be captured") {
 		t.Errorf("capture: %v %s", err, said)
 	}
 	untold()
@@ -367,7 +368,7 @@ PartitionName=p Nodes=ALL Default=YES State=UP
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
-	for late := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+	for late := time.Now().Add(torchtest.Patience(t)); ; time.Sleep(100 * time.Millisecond) {
 		out, err := exec.Command("sinfo", "--noheader", "--format=%T").CombinedOutput()
 		if err == nil && strings.TrimSpace(string(out)) == "idle" {
 			return

@@ -31,8 +31,7 @@ func newRecordCommand(a *app) *cobra.Command {
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Record a training to a file, without a screen",
 		Long: `Writes every step's totals to a file, and one step in --every whole, op by op. The file can be
-replayed while it grows, and what was written stays readable whatever dies: the training,
-gmemtop or the machine.
+replayed while it grows, and what was written stays readable if the training, gmemtop or the machine dies.
 
 Triggers keep only the steps around an event: oom, allocated>60GiB, rss>20GiB, step_time>500ms,
 iteration=100, leak>1MiB/step.
@@ -139,13 +138,17 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 
 // recording returns what follows the recording of a process.
 func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
-	return &headless.Recording{Watch: w, Progress: c.newProgress(), Steps: c.steps, Windows: c.live.every > 0,
+	return &headless.Recording{Watch: w, Progress: c.newTicker(), Steps: c.steps, Windows: c.live.every > 0,
 		Note: func(text string) { c.note("%s", text) }}
 }
 
 // recordProbes records what probes see of a process, until it ends or Ctrl-C.
 func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
-	pid, source, err := c.probedProcess(cmd, args)
+	p, err := c.probesOf(cmd, args)
+	if err != nil {
+		return err
+	}
+	source, err := p.Source()
 	if err != nil {
 		return err
 	}
@@ -160,7 +163,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Run(run, source)
-	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	c.note("recording process %d to %s; Ctrl-C ends it", p.PID, c.flags.output)
 	end, ended := c.recording(w).UntilProbesEnd(ctx)
 	stop()
 	err = w.Close()
@@ -173,7 +176,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	case failed:
 		_ = w.Abandon()
 	default:
-		c.complain("nothing was seen of process %d, and nothing was recorded to %s", pid, c.flags.output)
+		c.complain("nothing was seen of process %d, so nothing was recorded to %s", p.PID, c.flags.output)
 	}
 	if failed {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)

@@ -24,6 +24,6 @@ func newRelayCommand(a *app) *cobra.Command {
 			return reach.Relay(cmd.Context(), run, role, a.Out)
 		},
 	}
-	cmd.Flags().BoolVar(&operator, "operator", false, "log in as one who gives orders")
+	cmd.Flags().BoolVar(&operator, "operator", false, "log in with permission to capture")
 	return cmd
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
@@ -17,7 +19,7 @@ import (
 
 func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
+		Use: "repair FILE.gmt", GroupID: groupFiles, Args: help.ExactArgs("FILE.gmt"),
 		Short: "Make a truncated recording readable again",
 		Long: `Copies the intact parts of a recording and says what is lost. Without -o the copy is
 FILE.repaired.gmt, next to FILE, which never changes.`,
@@ -38,14 +40,14 @@ func repair(ctx context.Context, a *app, path string) error {
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
+		return fmt.Errorf("%s: %w", path, output.Reason(err))
 	}
 	if !info.Mode().IsRegular() { // opening a named pipe would wait for a writer
-		return usagef("%s is not a file", path)
+		return exit.Mistakef("%s is not a file", path)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
+		return fmt.Errorf("%s: %w", path, output.Reason(err))
 	}
 	defer f.Close()
 	var rep gmt.Report
@@ -56,7 +58,7 @@ func repair(ctx context.Context, a *app, path string) error {
 	head := make([]byte, 64)
 	if n, _ := f.ReadAt(head, 0); errors.Is(err, traces.ErrFormat) && !gmt.Sniff(head[:n]) {
 		return fmt.Errorf("%s: %w: this is not a gmemtop recording (.gmt); files of other formats need no "+
-			"repair: gmemtop replay shows what is sound of them",
+			"repair: gmemtop replay shows the intact part",
 			path, traces.ErrFormat)
 	}
 	if err != nil {

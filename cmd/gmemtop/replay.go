@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -28,8 +30,8 @@ func newReplayCommand(a *app) *cobra.Command {
 		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
 		Short: "Look at saved traces in the terminal",
 		Long: `Opens saved traces on the screen: one to look at, two to compare, a folder as a run with a
-trace for each rank. Without a file it opens the embedded sample. If standard output is not a terminal, it
-prints one report.
+trace for each rank. A folder that gmemtop hub -o wrote has only steps, and is shown as by gmemtop view.
+Without a file it opens the embedded sample. If standard output is not a terminal, it prints one report.
 
 Samples that any command takes as a file: ` + strings.Join(load.Samples(), ", ") + ".",
 		Example: "  gmemtop replay snapshot.pickle\n" +
@@ -54,7 +56,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 	if len(c.paths) == 0 {
 		samples := load.Samples()
 		if len(samples) == 0 {
-			return usagef("this build has no embedded sample: name a file")
+			return exit.Mistakef("this build has no embedded sample: name a file")
 		}
 		c.paths = samples[:1]
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
@@ -63,6 +65,9 @@ func (c *replayCommand) run(ctx context.Context) error {
 			notice += ", gmemtop - the one that is piped in"
 		}
 	}
+	if len(c.paths) == 1 && fleet.OnlySteps(ctx, c.paths[0]) {
+		return (&viewCommand{app: c.app, text: !c.HasScreen()}).viewFolder(ctx, c.paths[0])
+	}
 	if !c.HasScreen() {
 		if notice != "" {
 			c.note("%s", notice)
@@ -70,7 +75,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 		return c.printOnce(ctx)
 	}
 	if slices.Contains(c.paths, "-") && console.IsTerminal(c.In) {
-		return usagef("standard input is a terminal: name a file instead of -")
+		return exit.Mistakef("standard input is a terminal: name a file instead of -")
 	}
 	o := c.screen()
 	o.Title = title(c.paths)

@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/theme"
 	"github.com/spf13/cobra"
@@ -38,18 +38,18 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		err = context.Canceled // it failed because it was cancelled
 	}
 	if err != nil && !a.started {
-		err = usageError{err}
+		err = exit.AsMistake(err)
 	}
 	code := exitCode(err)
 	switch {
 	case code == exitOK, code == exitFinding, code == exitInterrupted, errors.As(err, new(childError)):
 	case code == exitUsage:
-		fmt.Fprintf(a.Err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
+		a.Tell(parserTalk.ReplaceAllString(oneLine(err), ""))
 		if !strings.Contains(err.Error(), "--help") {
 			fmt.Fprintf(a.Err, "see gmemtop %s--help\n", commandPath(root, args))
 		}
 	default:
-		fmt.Fprintf(a.Err, "gmemtop: %s\n", oneLine(err))
+		a.Tell(oneLine(err))
 	}
 	return code
 }
@@ -87,9 +87,9 @@ func newRootCommand(a *app) *cobra.Command {
 			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would save\n" +
 			"  gmemtop doctor                             what works here, and what to fix",
 		SilenceErrors: true, SilenceUsage: true, Version: build.This().String(),
-		Args: rootArgs,
+		Args: help.FileArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.flags.fromEnvironment(cmd, a.Env); err != nil {
+			if err := help.FromEnvironment(cmd, a.Env); err != nil {
 				return err
 			}
 			if err := a.flags.check(); err != nil {
@@ -126,8 +126,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newManCommand(a, root),
 	)
 	root.InitDefaultHelpCmd()
-	if help, _, err := root.Find([]string{"help"}); err == nil {
-		help.Args = helpArgs
+	if c, _, err := root.Find([]string{"help"}); err == nil {
+		c.Args = help.TopicArgs
 	}
 	helpTexts(a, root)
 	if err := completions(root); err != nil {
@@ -147,61 +147,6 @@ func start(ctx context.Context, a *app) error {
 		}
 	}
 	return (&replayCommand{app: a}).run(ctx)
-}
-
-// rootArgs takes files, and explains a first word that is neither a command nor a file.
-func rootArgs(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	if _, err := os.Stat(args[0]); err == nil || args[0] == "-" ||
-		strings.HasPrefix(args[0], load.SamplePrefix) {
-		return nil
-	}
-	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
-		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches that "+
-			"process", args[0], args[0])
-	}
-	if strings.ContainsAny(args[0], "./") {
-		return fmt.Errorf("%s: no such file", args[0])
-	}
-	err := unknown(cmd, args[0])
-	if meant[strings.ToLower(args[0])] == "" && len(cmd.SuggestionsFor(args[0])) == 0 {
-		err = fmt.Errorf("%w, and there is no file of that name", err)
-	}
-	return err
-}
-
-// meant maps words that people try, from other tools or from what they want to know, to our commands.
-var meant = map[string]string{
-	"peak": "stats", "summary": "stats", "report": "stats", "analyze": "stats", "analyse": "stats",
-	"show": "replay", "open": "replay", "load": "replay", "ui": "replay",
-	"start": "run", "exec": "run", "launch": "run", "train": "run", "profile": "run",
-	"watch": "attach", "monitor": "attach", "top": "attach", "ps": "attach",
-	"why": "oom", "explain": "oom", "fit": "estimate", "fits": "estimate", "predict": "estimate",
-	"optimize": "compare", "optimise": "compare", "convert": "export", "check": "doctor", "info": "doctor",
-}
-
-// unknown returns the error for a word that is no command. It names the commands that mean the same or are
-// spelled alike.
-func unknown(root *cobra.Command, word string) error {
-	if name := meant[strings.ToLower(word)]; name != "" {
-		return fmt.Errorf("unknown command %q: did you mean %s?", word, name)
-	}
-	root.SuggestionsMinimumDistance = min(2, len(word)/3) // wrong letters allowed
-	if near := root.SuggestionsFor(word); len(near) > 0 {
-		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(near, " or "))
-	}
-	return fmt.Errorf("unknown command %q", word)
-}
-
-// helpArgs explains a word that has no help; cobra would print the help of gmemtop itself.
-func helpArgs(cmd *cobra.Command, args []string) error {
-	root := cmd.Root()
-	if c, _, err := root.Find(args); len(args) > 0 && (err != nil || c == root) {
-		return fmt.Errorf("%w; gmemtop --help lists the commands and topics", unknown(root, args[0]))
-	}
-	return nil
 }
 
 // completions offers flag values to the shell.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
-	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
@@ -61,14 +59,14 @@ fit before. Its results stay bit-identical.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := c.choice.choice()
+			x, err := c.choice.Choice()
 			if err != nil {
 				return err
 			}
 			if x != nil {
 				x.Stays = true // the command may not fit without
 			}
-			return c.run(cmd.Context(), args, x, c.choice.offloads())
+			return c.run(cmd.Context(), args, x, c.choice.Offloads())
 		},
 	}
 	c.choice.add(cmd)
@@ -84,12 +82,6 @@ fit before. Its results stay bit-identical.`,
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
-
-// Exit codes that a shell returns if a command cannot be started.
-const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-)
 
 // run starts a command and watches it. With a choice the command trains with that plan; until then, what
 // autograd saves on devices of the types in offload is kept on the host. The error carries the command's exit
@@ -107,12 +99,16 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	// plans ask for the windows they need and report them themselves
 	if !screen && (x == nil || c.live.depth != "") {
-		ranks.Unmet = c.tellUnmet()
+		ranks.Unmet = c.unmet()
 	}
 	command, err := c.start(ranks, c.launch(argv, offload, screen), screen)
 	if err != nil {
 		_ = errors.Join(ranks.Close(), w.Abandon())
-		return c.notStarted(err)
+		if code, why := headless.NotStarted(err); code != 0 {
+			fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(why))
+			return childError{code}
+		}
+		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -152,7 +148,7 @@ func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch 
 		l.Note = fleet.Identify(c.Env).Note(c.join)
 	}
 	if !screen {
-		c.streams(&l)
+		headless.Streams(&l, &c.Console, c.live.outlives)
 	}
 	return l
 }
@@ -160,7 +156,10 @@ func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch 
 // start starts the command, whose processes become those of a job, and passes signals on to it.
 func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (command *pytorch.Job, err error) {
 	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
-	l.Reach = c.reach(ranks, !screen)
+	l.Reach = ranks.Injector()
+	if !screen {
+		l.Reach = headless.Reaching(l.Reach, func(text string) { c.complain("%s", text) })
+	}
 	started := make(chan struct{})
 	defer close(started)
 	c.signals(func(s os.Signal) {
@@ -171,35 +170,6 @@ func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (comma
 		}
 	})
 	return pytorch.Start(l)
-}
-
-// notStarted gives the error of a command that was not started the exit code that a shell would return.
-func (c *runCommand) notStarted(err error) error {
-	switch {
-	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(whyNotStarted(err)))
-		return childError{exitNotFound}
-	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(whyNotStarted(err)))
-		return childError{exitNotExecutable}
-	}
-	return err
-}
-
-// whyNotStarted says in a shell's words why a command could not be started.
-func whyNotStarted(err error) error {
-	var found *exec.Error
-	if errors.As(err, &found) && errors.Is(err, exec.ErrNotFound) {
-		return fmt.Errorf("%s: command not found", found.Name)
-	}
-	var started *fs.PathError
-	if !errors.As(err, &started) {
-		return err
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%s: permission denied: is it a file that can be executed?", started.Path)
-	}
-	return fmt.Errorf("%s: there is no such file, or its interpreter is missing", started.Path)
 }
 
 // show shows the job until the user leaves the screen.
@@ -249,52 +219,9 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	}
 }
 
-// tellUnmet returns a function that prints each text once. With a screen it is not needed.
-func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
-	said := map[string]bool{}
-	var mu sync.Mutex
-	return func(t capture.Target, text string) {
-		if t.IsRank() {
-			text = t.Name() + ": " + text
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		if !said[text] {
-			said[text] = true
-			c.complain("%s", text)
-		}
-	}
-}
-
-// streams gives a command without a screen the streams of this process. A command that may outlive its
-// terminal would die when it prints there, so its output goes to a file, and from there to the terminal as
-// long as there is one.
-func (c *runCommand) streams(l *pytorch.Launch) {
-	l.Stdin, l.Stdout, l.Stderr = c.In, c.Out, c.Err
-	if !c.live.outlives {
-		return
-	}
-	if console.IsTerminal(c.Err) {
-		l.Stderr, l.Echo = nil, c.Err
-	}
-	if console.IsTerminal(c.Out) {
-		l.Stdout, l.Echo = nil, c.Out
-	}
-}
-
-// reach loads the agent into processes that a started command's environment does not reach. If aloud is set,
-// it prints why that fails.
-func (c *runCommand) reach(j *job.Job, aloud bool) pytorch.Injector {
-	bring := j.Injector()
-	return func(ctx context.Context, pid int, source string) error {
-		err := bring(ctx, pid, source)
-		if err != nil && aloud && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.complain("a program that loaded torch is not watched, because it did not get gmemtop's "+
-				"environment: %s",
-				oneLine(err))
-		}
-		return err
-	}
+// unmet returns a function that prints what a process cannot be asked for. With a screen it is not needed.
+func (c *runCommand) unmet() func(t capture.Target, text string) {
+	return headless.OncePerText(func(text string) { c.complain("%s", text) })
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.

@@ -42,6 +42,10 @@ func (f ownFolders) Run() int {
 	return f.M.Run()
 }
 
+// lazyTorch is the variable under which the trainings of .ci/run start without what they never use of
+// PyTorch.
+const lazyTorch = "GMEMTOP_TEST_LAZY_TORCH"
+
 // TestScripts runs command lines as users and scripts do. testdata/script has one txtar file per topic.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
@@ -68,6 +72,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
+			env.Setenv(lazyTorch, os.Getenv(lazyTorch))
 			for name, path := range map[string]string{"TRAIN": "testdata/train.py",
 				"LIVE":     "testdata/live.sh",
 				"OVERHEAD": "../../replay/acceptance/python/overhead.py",

@@ -12,10 +12,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // Other users of a machine can read command lines, and batch systems keep what programs print. None of a
@@ -32,7 +32,7 @@ func TestNoKeyIsSaidOrOnACommandLine(t *testing.T) {
 		"sweep": {"sweep", trace, "-o", filepath.Join(dir, "s.parquet"), "--serve", "--listen", "127.0.0.1:0",
 			"--join-file", join},
 	} {
-		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+		ctx, stop := context.WithTimeout(t.Context(), torchtest.Patience(t))
 		log := filepath.Join(dir, name)
 		f, err := os.Create(log)
 		if err != nil {

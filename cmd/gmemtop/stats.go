@@ -7,13 +7,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 func newStatsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Use: "stats FILE", GroupID: groupReport, Args: help.ExactArgs("FILE"),
 		Short: "Peak, who held it, iterations, fragmentation, losses",
 		Long: `One report of a trace: the peak and who held it, iterations, fragmentation, and what the trace
 lacks.

@@ -6,24 +6,23 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // sweepCommand plans many iterations at many budgets and batch sizes with many managers.
 type sweepCommand struct {
 	planning
 	ask        sweep.Options
-	output     string // the Parquet file
-	shard      string
-	parts      string // the folder of the shards' journals
+	to         sweep.Output
 	merge      string // the folder to merge
 	incomplete bool
 	jobs       int
@@ -76,7 +75,7 @@ Exits with 3 if nothing fits any budget.`,
 		},
 	}
 	p := cmd.Flags()
-	p.StringVarP(&c.output, "output", "o", "", "write the rows to this Parquet `file`")
+	p.StringVarP(&c.to.File, "output", "o", "", "write the rows to this Parquet `file`")
 	p.BoolVarP(&c.flags.force, "force", "f", false, "overwrite an existing file")
 	p.StringVar(&c.ask.Managers, "managers", "",
 		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
@@ -91,8 +90,8 @@ Exits with 3 if nothing fits any budget.`,
 	p.StringVar(&c.listen, "listen", "", "with --serve, let workers on other machines connect at this "+
 		"`host:port`")
 	p.StringVar(&c.joinFile, "join-file", "", "with --serve, write the keys for workers to this `file`")
-	p.StringVar(&c.shard, "shard", "", "plan only part `I/N` of everything; needs --parts")
-	p.StringVar(&c.parts, "parts", "", "the `folder` that shards write their parts to")
+	p.StringVar(&c.to.Shard, "shard", "", "plan only part `I/N` of everything; needs --parts")
+	p.StringVar(&c.to.Parts, "parts", "", "the `folder` that shards write their parts to")
 	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
 	p.BoolVar(&c.incomplete, "incomplete", false, "with --merge, write what there is if parts are missing")
 	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
@@ -104,24 +103,24 @@ Exits with 3 if nothing fits any budget.`,
 
 // run plans the missing units of a sweep, or of a shard of it.
 func (c *sweepCommand) run(ctx context.Context) error {
-	path, err := c.place()
+	path, err := c.journal()
 	if err != nil {
 		return err
 	}
 	switch {
 	case c.jobs < 1:
-		return usagef("--jobs %d: make at least one plan at once", c.jobs)
-	case c.served && c.shard != "":
-		return usagef("--serve hands out all plans: leave --shard away")
+		return exit.Mistakef("--jobs %d: make at least one plan at once", c.jobs)
+	case c.served && c.to.Shard != "":
+		return exit.Mistakef("--serve hands out all plans: leave out --shard")
 	case c.served != (c.joinFile != ""), c.listen != "" && !c.served:
-		return usagef("to hand out plans, write --serve --join-file /shared/s1.join, and " +
+		return exit.Mistakef("to hand out plans, write --serve --join-file /shared/s1.join, and " +
 			"--listen HOST:PORT for workers on other machines")
 	}
 	c.plan.Task, c.ask.Device = c.ask.Task, c.flags.device
 	stop := c.newProgress().Clock("reading the traces")
 	s, err := sweep.New(ctx, c.ask)
 	if stop(); err != nil {
-		return misused(err)
+		return err
 	}
 	for _, text := range s.Same {
 		c.note("%s", text)
@@ -139,8 +138,9 @@ func (c *sweepCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.parts != "" {
-		c.note("part %s is done; when all are: gmemtop sweep --merge %s -o sweep.parquet", c.shard, c.parts)
+	if c.to.Parts != "" {
+		c.note("part %s is done; when all are: gmemtop sweep --merge %s -o sweep.parquet", c.to.Shard,
+			c.to.Parts)
 		return nil
 	}
 	list, err := s.Finished(j)
@@ -153,30 +153,13 @@ func (c *sweepCommand) run(ctx context.Context) error {
 	return errors.Join(os.Remove(path), c.report(list))
 }
 
-// place checks where results go, and returns the path of the journal.
-func (c *sweepCommand) place() (string, error) {
-	if c.shard == "" {
-		switch {
-		case c.parts != "":
-			return "", usagef("--parts is for --shard: without it, name a file with -o")
-		case c.output == "":
-			return "", usagef("name the file for the rows: -o sweep.parquet")
-		}
-		return c.output + ".part", c.mayWrite(c.output)
+// journal checks where results go, and returns the path of the journal.
+func (c *sweepCommand) journal() (string, error) {
+	path, err := c.to.Journal(&c.ask)
+	if err != nil || c.to.Shard != "" {
+		return path, err
 	}
-	if err := c.ask.SetShard(c.shard); err != nil {
-		return "", misused(err)
-	}
-	switch {
-	case c.output != "":
-		return "", usagef("a shard writes to the folder of --parts; -o is for --merge")
-	case c.parts == "":
-		return "", usagef("name the folder for the parts: --parts parts")
-	}
-	if err := os.MkdirAll(c.parts, 0o777); err != nil {
-		return "", err
-	}
-	return filepath.Join(c.parts, sweep.JournalName(c.ask.Shard, c.ask.Shards)), nil
+	return path, c.mayWrite(c.to.File)
 }
 
 // longSweep is how long a sweep may take on one machine before more machines are suggested.
@@ -195,19 +178,19 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		Tell: func(p sweep.Progress) {
 			last = p
 			bar.Say(p.String())
-			if p.Left > longSweep && !told && c.shard == "" {
+			if p.Left > longSweep && !told && c.to.Shard == "" {
 				told = true
 				bar.Done()
 				c.note("this takes about %s more on this machine; --serve and --shard share it out",
-					sweep.Roughly(p.Left))
+					timeline.Roughly(p.Left.Nanoseconds()))
 			}
 		}})
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.note("%d of %d plans are done and kept in %s: the same command goes on from there", last.Done,
+		c.note("%d of %d plans are done and kept in %s: the same command continues from there", last.Done,
 			last.Total, path)
 	}
-	return misused(err)
+	return err
 }
 
 // serve hands out what the journal lacks to workers on other machines.
@@ -223,20 +206,18 @@ func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		}})
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.note("%d of %d plans are done and kept: the same command goes on from there", last.Done, last.Total)
+		c.note("%d of %d plans are done and kept: the same command continues from there", last.Done,
+			last.Total)
 	}
-	return misused(err)
+	return err
 }
 
 // join merges the parts of a folder.
 func (c *sweepCommand) join() error {
-	if c.output == "" {
-		return usagef("name the file for the rows: -o sweep.parquet")
+	if err := c.to.CheckMerge(); err != nil {
+		return err
 	}
-	if c.shard != "" || c.parts != "" {
-		return usagef("--merge joins what shards have written: leave --shard and --parts away")
-	}
-	if err := c.mayWrite(c.output); err != nil {
+	if err := c.mayWrite(c.to.File); err != nil {
 		return err
 	}
 	list, err := sweep.Merge(c.merge)
@@ -257,7 +238,7 @@ func (c *sweepCommand) join() error {
 
 // writeRows writes the rows.
 func (c *sweepCommand) writeRows(list []sweep.Done) error {
-	return c.files.Write(c.output, func(w io.Writer) error { return sweep.WriteParquet(w, list) })
+	return c.files.Write(c.to.File, func(w io.Writer) error { return sweep.WriteParquet(w, list) })
 }
 
 // report shows which plans no other beats.
@@ -272,12 +253,4 @@ func (c *sweepCommand) report(list []sweep.Done) error {
 		}
 	}
 	return errFinding
-}
-
-// misused turns an unusable value into a mistake in the command line.
-func misused(err error) error {
-	if errors.As(err, new(*sweep.Mistake)) {
-		return usageError{err}
-	}
-	return err
 }

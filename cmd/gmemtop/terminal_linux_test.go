@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/gmemtop/gmemtop/capture/await"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // terminal emulates as much of a VT220 as drawing a screen takes. A program runs on it.
@@ -112,7 +113,7 @@ func (x *terminal) read() {
 // until waits until the screen is as wanted, and returns it and when that was.
 func (x *terminal) until(what string, wanted func(screen string) bool) (string, time.Time) {
 	x.t.Helper()
-	for late := time.After(2 * time.Minute); ; {
+	for late := time.After(torchtest.Patience(x.t)); ; {
 		x.mu.Lock()
 		changed, screen, unknown, over := x.changed, x.screen(), x.unknown, x.over
 		x.mu.Unlock()

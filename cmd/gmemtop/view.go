@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/reach"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
@@ -72,7 +73,7 @@ gmemtop run -o or gmemtop record wrote there.
 func (c *viewCommand) prints() (bool, error) {
 	text := c.text || c.flags.json
 	if !text && !c.HasScreen() {
-		return false, usagef("%w; --text prints the ranks as they are now", errNoScreen)
+		return false, exit.Mistakef("%w; --text prints the ranks as they are now", errNoScreen)
 	}
 	return text, nil
 }
@@ -80,7 +81,7 @@ func (c *viewCommand) prints() (bool, error) {
 // viewFolder shows the recordings in a folder.
 func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
 	if c.where.JoinFile != "" || c.where.URL != "" {
-		return usagef("name either a folder, or --join-file or --hub")
+		return exit.Mistakef("name either a folder, or --join-file or --hub")
 	}
 	text, err := c.prints()
 	if err != nil {

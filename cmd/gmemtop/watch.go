@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,14 +15,13 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
-	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -37,16 +35,12 @@ type watcher struct {
 
 // liveFlags are the flags of commands that watch a job.
 type liveFlags struct {
-	every         int
-	depth         string
-	unasked       bool // every is our default
-	headless      bool
-	outlives      bool // keep going when the terminal closes
-	triggers      []string
-	before, after int
-	maxBytes      string
-	maxAge        time.Duration
-	keep          int
+	headless.Keeping
+	every    int
+	depth    string
+	unasked  bool // every is our default
+	headless bool
+	outlives bool // keep going when the terminal closes
 }
 
 // everyUsage is the help of --every. A command whose default is not 0 says so.
@@ -61,14 +55,14 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	p.StringVar(&f.depth, "depth", "",
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
-	p.StringArrayVar(&f.triggers, "trigger", nil,
+	p.StringArrayVar(&f.Triggers, "trigger", nil,
 		"keep only the steps around this `event`: oom, allocated>60GiB, leak>1MiB/step...; may be given "+
 			"several times")
-	p.IntVar(&f.before, "before", 3, "captured steps to keep before a trigger")
-	p.IntVar(&f.after, "after", 1, "captured steps to keep after a trigger")
-	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
-	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
-	p.IntVar(&f.keep, "keep", 0, "how many of the newest files to keep (default all)")
+	p.IntVar(&f.Before, "before", 3, "captured steps to keep before a trigger")
+	p.IntVar(&f.After, "after", 1, "captured steps to keep after a trigger")
+	p.StringVar(&f.MaxSize, "max-size", "", "start a new file at this `size`, such as 1GiB")
+	p.DurationVar(&f.MaxAge, "max-age", 0, "start a new file at this age, such as 1h")
+	p.IntVar(&f.Keep, "keep", 0, "how many of the newest files to keep (default all)")
 	help.Rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
@@ -76,7 +70,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 func checkDepth(depth string) error {
 	known := []string{capture.HowOps, capture.HowHistory, capture.HowProfile}
 	if depth != "" && !slices.Contains(known, depth) {
-		return usagef("--depth %q: name ops, history or profile", depth)
+		return exit.Mistakef("--depth %q: name ops, history or profile", depth)
 	}
 	return nil
 }
@@ -152,36 +146,17 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 func (c *watcher) recordOptions(
 	path string, force bool, who string, p *job.Process,
 ) (capture.RecordOptions, error) {
-	f := &c.live
-	if who != "" {
-		who += ": "
+	o, err := c.live.Options(path)
+	if err != nil {
+		return o, err
 	}
-	o := capture.RecordOptions{Path: path, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after,
-		Fired: func(t *capture.Trigger, s capture.Step, why string) {
-			n := capture.Say(say.Triggered, t, why, s.Index)
-			n.Key, n.Text = n.Key+" "+t.String(), who+n.Text
-			c.tell(c.note, p, n)
-		},
-		Failed: func(err error) {
-			n := capture.Say(say.RecordingStopped, oneLine(err))
-			n.Text = who + n.Text
+	headless.TellOfRecording(&o, who, func(n capture.Notice, failed bool) {
+		if failed {
 			c.tell(c.complain, p, n)
-		},
-	}
-	if f.maxBytes != "" {
-		n, err := timeline.ParseBytes(f.maxBytes)
-		if err != nil {
-			return o, usagef("--max-size: %w", err)
+		} else {
+			c.tell(c.note, p, n)
 		}
-		o.MaxBytes = n
-	}
-	for _, text := range f.triggers {
-		t, err := capture.ParseTrigger(text, timeline.ParseBytes, timeline.ParseDuration)
-		if err != nil {
-			return o, usageError{err}
-		}
-		o.Triggers = append(o.Triggers, t)
-	}
+	})
 	if force {
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return o, err
@@ -190,8 +165,8 @@ func (c *watcher) recordOptions(
 	return o, nil
 }
 
-// summary sums up in one line what was seen, on a terminal or if a file was written. That a file holds no
-// step is said even with --quiet.
+// summary sums up in one line what was seen, on a terminal or if a file was written. It
+// says that a file holds no step even with --quiet.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if !p.Recorded() && !console.IsTerminal(c.Err) {
 		return

@@ -31,7 +31,7 @@ func TestQuietWatchersSayWhatWentWrong(t *testing.T) {
 	}
 	o.Fired(&capture.Trigger{}, capture.Step{}, "all is well")
 	o.Failed(errors.New("the disk is gone"))
-	c.tellUnmet()(capture.Target{}, "no history here")
+	c.unmet()(capture.Target{}, "no history here")
 	text, err := os.ReadFile(said.Name())
 	if err != nil {
 		t.Fatal(err)

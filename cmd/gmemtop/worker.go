@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -48,9 +49,9 @@ Name the traces of the sweep. Their paths may differ here: gmemtop recognises th
 func (c *workerCommand) run(ctx context.Context, paths []string) error {
 	switch {
 	case c.join == "":
-		return usagef("name the file that gmemtop sweep --serve wrote: --join-file /shared/s1.join")
+		return exit.Mistakef("name the file that gmemtop sweep --serve wrote: --join-file /shared/s1.join")
 	case c.jobs < 1:
-		return usagef("--jobs %d: make at least one plan at once", c.jobs)
+		return exit.Mistakef("--jobs %d: make at least one plan at once", c.jobs)
 	}
 	w, err := sweep.Await(ctx, sweep.WorkerOptions{JoinFile: c.join, Traces: paths, Jobs: c.jobs,
 		Wait: c.wait, Soon: c.soon, Open: c.opening, Waiting: func() {

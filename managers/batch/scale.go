@@ -7,11 +7,11 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Scale makes problems at any batch size and, where its recordings tell that, at any sequence length: with
-// whichever of the models there are recordings for.
+// Scale makes problems at any batch size and, where its recordings tell that, at any sequence length,
+// using the best model its recordings allow.
 //
-// Two recordings at one batch size and two lengths have a straight line in the length, and the rule about
-// categories for the batch. Attention that is not fused grows faster than a line: what such a Scale says is
+// Two recordings at two lengths give a straight line in the length, and the rule about categories applies to
+// the batch. Attention that is not fused grows faster than a line: what such a Scale says is
 // inferred.
 type Scale struct {
 	points []Point

@@ -17,12 +17,12 @@ import (
 // pair: after the evicted-access the tensor may leave, before the back-access it must be present again. Its
 // free time FT is the time between the two minus both copies. Tensors are swapped first, the longest free
 // time first, as long as an in-trigger (an earlier moment at which the copy back is issued) hides both
-// copies. When no more swap hides, the rest is saved by whatever costs least: recomputing the tensor with the
-// most memory saved per second (MSPS = bytes / recompute time), with costs recomputed after each choice, or a
-// visible swap, if that is cheaper. Running the plan then shows which tensors were still on their way at
-// their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is released when
-// a copy out is done. Recomputed tensors that are intermediate results of another chain are kept once they
-// are made, as memory allows.
+// copies. When no further swap can be hidden, the rest is saved by whatever costs least: recomputing the
+// tensor with the most memory saved per second (MSPS = bytes / recompute time), with costs recomputed after
+// each choice, or a visible swap, if that is cheaper. Running the plan then shows which tensors were still on
+// their way at their back-access; their in-triggers are moved earlier, and so on over iterations. Memory is
+// released when a copy out is done. Recomputed tensors that are intermediate results of another chain are
+// kept once they are made, as memory allows.
 //
 // Our reading, where our sources (summaries of the paper, not its code, which is not public) are silent: the
 // link is one lane each way, and a swap hides only if it finds its time on the lane beside the swaps chosen

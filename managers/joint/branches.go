@@ -47,10 +47,11 @@ type branch struct {
 // prove returns a bound as close to the known plan's time as the given work allows. It stops once that plan
 // takes at most the share enough longer than the bound.
 func (s *intervals) prove(known, enough float64, work int64) float64 {
+	par := &s.m.params.proof
 	done, rootWork := known/(1+enough), work
 	work += s.work // reading the problem does not count
 	if slices.ContainsFunc(s.spans, func(x span) bool { return len(x.makings) > 0 }) {
-		rootWork /= rootPart // there is something to branch on
+		rootWork /= par.rootPart // there is something to branch on
 	}
 	open := []branch{s.root(known, done, rootWork)} // the lowest first
 	for s.work < work && open[0].value < done && open[0].next >= 0 {
@@ -60,7 +61,7 @@ func (s *intervals) prove(known, enough float64, work int64) float64 {
 		left[x.next].until, right[x.next].since = x.at, x.at
 		for _, decided := range [][]decision{left, right} {
 			s.settle(decided)
-			y := s.branch(decided, x.rates, known, done, min(work-s.work, work/branchPart))
+			y := s.branch(decided, x.rates, known, done, min(work-s.work, work/par.branchPart))
 			y.value = max(y.value, x.value)
 			at, _ := slices.BinarySearchFunc(open, y.value, func(z branch, v float64) int {
 				return cmp.Compare(z.value, v)
@@ -78,10 +79,10 @@ func (s *intervals) root(known, done float64, work int64) (x branch) {
 	for k := range s.spans {
 		nothing[k] = s.spans[k].decided
 	}
-	all := levels(s.bounder.tight)
+	all := levels(s.bounder.tight, &s.m.params.proof)
 	for k, ops := range all {
 		next := newPhases(ops, s.fixed)
-		if k > 0 && s.turn(&next)*fewestTurns > work-s.work {
+		if k > 0 && s.turn(&next)*s.m.params.proof.fewestTurns > work-s.work {
 			break
 		}
 		if s.look(next); k == 0 {
@@ -217,40 +218,20 @@ func (x *span) meets(from, until plan.OpID) int {
 	return len(x.open())
 }
 
-const (
-	// The root gets at most 1/rootPart of the work, and each branch at most 1/branchPart.
-	rootPart, branchPart = 2, 30
-	// A further level of the root is tried only if work for this many turns is left.
-	fewestTurns = 100
-	// The first step covers the share firstStep of the remaining gap; no step covers more than largestStep.
-	firstStep, largestStep = 0.1, 2
-	// The step is multiplied by longer when the average points upwards, and by shorter after fallow turns
-	// without a gain.
-	longer, shorter, fallow = 1.1, 0.66, 20
-	// The target lies above the best value by at least this share of it.
-	above = 1e-3
-	// newestShare bounds the weight of the newest subgradient in the average. With more, the average forgets;
-	// with less, it follows too late. Every review turns the bound is halved, down to leastShare, if steps
-	// are then shorter than the first by the factor settled.
-	newestShare, leastShare, review, settled = 0.2, 1e-4, 100, 5
-	// The ascent stops if the bound grows by less than the share worthwhile within patience turns. Leaving a
-	// ridge takes some hundreds.
-	worthwhile, patience = 1e-4, 500
-)
-
 // ascend improves the current rates until it has spent work, reached done, or stops gaining. It returns the
 // best value and its rates.
 func (s *intervals) ascend(known, done float64, work int64) (float64, rates) {
+	par := &s.m.params.proof
 	best := s.value()
 	at, mean := s.rates.clone(), s.slope.clone()
-	step, lost, share := firstStep, 0, newestShare
-	reviewed := math.Inf(-1) // the best value at the last review of progress
+	step, lost, share := par.firstStep, 0, par.newestShare
+	reviewed := math.Inf(-1) // the best value at the last par.review of progress
 	for turn := 1; s.work < work && best < done; turn++ {
 		length := at.upwards(&mean)
 		if length == 0 {
 			break
 		}
-		target := max(known, best*(1+above))
+		target := max(known, best*(1+par.above))
 		s.rates.move(&at, &mean, step*(target-best)/length, s.between)
 		v := s.value()
 		old, both, newest := mean.dot(&mean), mean.dot(&s.slope), s.slope.dot(&s.slope)
@@ -261,18 +242,18 @@ func (s *intervals) ascend(known, done float64, work int64) (float64, rates) {
 		mean.mix(&s.slope, part)
 		if v > best {
 			if both > 0 {
-				step = min(step*longer, largestStep)
+				step = min(step*par.longer, par.largestStep)
 			}
 			best, lost = v, 0
 			at.copy(&s.rates)
-		} else if lost++; lost >= fallow {
-			lost, step = 0, step*shorter
+		} else if lost++; lost >= par.fallow {
+			lost, step = 0, step*par.shorter
 		}
-		if turn%review == 0 && step < firstStep/settled {
-			share = max(share/2, leastShare)
+		if turn%par.review == 0 && step < par.firstStep/par.settled {
+			share = max(share/2, par.leastShare)
 		}
-		if turn%patience == 0 {
-			if best < reviewed*(1+worthwhile) {
+		if turn%par.patience == 0 {
+			if best < reviewed*(1+par.worthwhile) {
 				break
 			}
 			reviewed = best

@@ -47,7 +47,7 @@ func TestBranchesSplitWhereRerunsGrowLong(t *testing.T) {
 	}
 	m := compile(b.End(), defaults())
 	s := newIntervals(newBounder(m), m.floor)
-	s.look(newPhases(levels(s.bounder.tight)[0], s.fixed))
+	s.look(newPhases(levels(s.bounder.tight, &s.m.params.proof)[0], s.fixed))
 	var longest []int // the spans of the two largest gradients
 	for k := range s.spans {
 		if of := s.spans[k].buffer; of == gradients[0] || of == gradients[1] {

@@ -11,6 +11,7 @@ type cut struct {
 	tolerance  int64 // tooLittle and sufficient need not come closer than this
 	limit      int64
 	rounds     int
+	params     *params
 	last       bool // limits are as low as they can be
 	greedy     bool // the last plan was too large for a search for places
 }
@@ -60,12 +61,12 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 		c.margin += miss + c.step
 	default:
 		c.tooLittle = c.margin
-		c.margin += c.margin + min(miss/2, c.step)
+		c.margin += c.margin + min(miss/c.params.missShare, c.step)
 	}
 	if c.sufficient >= 0 {
 		lastRound := c.greedy && round == c.rounds-2 && miss <= 0
-		if c.sufficient-c.tooLittle <= c.tolerance || lastRound && -miss <= 2*c.step { // too little to gain
-			return stop
+		if c.sufficient-c.tooLittle <= c.tolerance || lastRound && -miss <= c.params.leftOver*c.step {
+			return stop // too little to gain
 		}
 		c.margin = (c.tooLittle + c.sufficient) / 2
 		// halfway would take back more than what was left over

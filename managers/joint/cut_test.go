@@ -6,10 +6,11 @@ import "testing"
 // enough and at most the tolerance larger.
 func TestACutClosesInOnTheLeastMarginThatDoes(t *testing.T) {
 	const tolerance = 3 * 512
+	par := defaults()
 	for need := int64(512); need < 500*512; need += 512 {
 		for _, seed := range []int64{0, 20 * 512, need, 400 * 512} {
 			c := cut{step: 16 * 512, tolerance: tolerance, sufficient: -1, seed: seed,
-				limit: 1 << 30, rounds: 60}
+				limit: 1 << 30, rounds: 60, params: &par}
 			known, ended := false, false
 			for round := 0; round < 40 && !ended; round++ {
 				miss := max(need-c.margin, 0)

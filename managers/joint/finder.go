@@ -5,7 +5,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
@@ -89,9 +88,9 @@ func newFinder(
 		f.pack = 0
 	}
 	if r.Work <= 0 {
-		work = max(work, f.ladder.least*int64(len(f.views))*f.ladder.visited())
+		work = max(work, f.ladder.least*int64(len(f.views))*f.ladder.visits)
 	}
-	f.rungWork = work / f.ladder.visited()
+	f.rungWork = work / f.ladder.visits
 	return f, nil
 }
 
@@ -233,9 +232,6 @@ func (f *finder) writeBound(x *outcome) {
 		turns := f.params.proofTurns * f.params.turns(f.views[0].m.n)
 		bound := f.bounder.prove(limit, turns, known, f.params.proofOf(f.request.Work))
 		x.pl.StepBound = perIteration(f.p, bound)
-		if b := x.pl.StepBound; b > 0 && f.request.Evaluator != nil {
-			x.pl.Note(aboutBound+"%.1f %%", (1-float64(b)/float64(x.time))*100)
-		}
 	}
 	if m := f.views[0].m; len(m.choices) == 0 {
 		x.pl.LowerBound = m.peak
@@ -247,12 +243,6 @@ func (f *finder) writeBound(x *outcome) {
 		)
 	}
 }
-
-// aboutBound begins the note on how near a plan is to its bound.
-const aboutBound = "no plan within this memory can be faster by more than "
-
-// AboutBound reports whether a note says how near a plan is to its bound, which depends on the budget.
-func AboutBound(note string) bool { return strings.HasPrefix(note, aboutBound) }
 
 // proofOf is the work for the bound over intervals: less if the caller asks for less work. Work 0 means the
 // default.

@@ -355,14 +355,6 @@ func (s *intervals) cheapest(x *span, out *cheapestCopy) (c course) {
 	return c
 }
 
-const (
-	// dearest is a price of memory at one instant that drives out everything that can leave. A unit of memory
-	// is what a copy moves in a nanosecond.
-	dearest = 3.0
-	// bisections is how often the range from 0 to dearest is halved.
-	bisections = 30
-)
-
 // begin sets the rates to the weights at which the bound of one moment was best: there the relaxation gives
 // the same bound.
 func (s *intervals) begin() {
@@ -383,8 +375,8 @@ func (s *intervals) begin() {
 			}
 		}
 	}
-	low, high := 0.0, dearest
-	for range bisections {
+	low, high := 0.0, s.m.params.proof.dearest
+	for range s.m.params.proof.bisections {
 		s.rates.memory[at] = (low + high) / 2
 		if s.value(); s.slope.memory[at] > 0 {
 			low = s.rates.memory[at]

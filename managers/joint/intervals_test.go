@@ -65,7 +65,7 @@ func TestMoreInstantsNeverLowerTheValue(t *testing.T) {
 			s.decide(r)
 			s.pair()
 			for t := range s.instants {
-				s.rates.memory[t] = dearest * max(0, r.Float64()-0.8)
+				s.rates.memory[t] = defaults().proof.dearest * max(0, r.Float64()-0.8)
 				s.rates.out[t], s.rates.in[t] = r.Float64()/2, r.Float64()/2
 			}
 			few := s.value()

@@ -51,6 +51,7 @@ type grid struct {
 	pack   int64 // the most counted work of a search for places, 0 if only a greedy pass is affordable
 	mend   int64 // repairing choices gets 1/mend of the work on a rung
 	least  int64 // the least counted work of a view of a rung by default
+	visits int64 // roughly how many rungs one call plans for
 }
 
 // newGrid uses fewer rungs for problems with more buffers: each buffer is a smaller share of the whole, and
@@ -85,6 +86,7 @@ func newGrid(m *model) grid {
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.top = 1
 	}
+	g.visits = int64(max(par.leastVisited, bits.Len(uint(g.top))-par.fewerVisited))
 	return g
 }
 
@@ -130,9 +132,6 @@ func (g *grid) below(at int) int {
 	return at - at&-at
 }
 
-// visited is roughly how many rungs one call plans for.
-func (g *grid) visited() int64 { return int64(max(6, bits.Len(uint(g.top))-2)) }
-
 // rung is the result for one limit. Rungs with equal results may share one.
 type rung struct {
 	best  *outcome     // the best that fits, nil if none does
@@ -177,7 +176,7 @@ func (l *ladder) rung(at int) (*rung, error) {
 	}
 	l.known[at] = x
 	l.finder.tellGap()
-	l.finder.request.Report(int64(len(l.known)), max(int64(len(l.known)), l.visited()))
+	l.finder.request.Report(int64(len(l.known)), max(int64(len(l.known)), l.visits))
 	return x, nil
 }
 

@@ -64,16 +64,17 @@ func (w *moves) random() {
 	v, s, list := w.v, w.v.schedule, w.list
 	w.undone, w.lead, w.hasten = w.undone[:0], s.setting.lead, s.setting.hasten
 	w.retimed = w.retimed[:0]
-	if s.setting.timing != nil && v.rnd.IntN(3) == 0 && w.retime() {
+	par := &v.finder.params
+	if s.setting.timing != nil && v.rnd.IntN(par.retimeOften) == 0 && w.retime() {
 		return
 	}
-	mix := &v.finder.params.mix
+	mix := &par.mix
 	switch kind := v.rnd.IntN(16); {
 	case len(list) == 0 || kind < mix.variant && len(w.slower) > 0:
 		w.variant()
 	case mix.variant <= kind && kind < mix.lead:
-		k := v.rnd.IntN(10)
-		s.setting.lead, s.setting.hasten = float64(k%5)/4, k >= 5
+		k := v.rnd.IntN(2 * par.leads)
+		s.setting.lead, s.setting.hasten = float64(k%par.leads)/float64(par.leads-1), k >= par.leads
 	case kind < mix.one:
 		g := list[v.rnd.IntN(len(list))]
 		w.flip(g, v.other(g))
@@ -102,7 +103,8 @@ func (w *moves) variant() {
 // neighbours sets two to about sixty successive gaps, in order of their ends, to the same choice.
 func (w *moves) neighbours() {
 	v := w.v
-	n := 2 + v.rnd.IntN(8<<v.rnd.IntN(4))
+	par := &v.finder.params
+	n := 2 + v.rnd.IntN(par.fewNeighbours<<v.rnd.IntN(par.neighbourSizes))
 	from := v.rnd.IntN(len(w.byBefore))
 	to := v.other(w.byBefore[from])
 	for _, g := range w.byBefore[from:min(from+n, len(w.byBefore))] {
@@ -116,7 +118,7 @@ func (w *moves) neighbours() {
 func (w *moves) exchange() {
 	v, list, choice := w.v, w.list, w.v.schedule.setting.choice
 	g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
-	for range 20 { // some problems keep all or none
+	for range v.finder.params.exchangeTries {
 		if (choice[h] == keep) != (choice[g] == keep) {
 			break
 		}
@@ -155,7 +157,7 @@ func (v *view) waited(list []int32) int32 {
 		for i := range m.n {
 			if left -= s.queues.wait[i]; left < 0 {
 				// any swap across this position: due about here, or copied out before
-				for range 8 {
+				for range v.finder.params.drawTries {
 					g := s.prefetches.order[v.rnd.IntN(len(s.prefetches.order))]
 					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
 						return g
@@ -181,7 +183,7 @@ func (v *view) other(g int32) choice {
 		ways[n] = recompute
 		n++
 	}
-	for range 8 {
+	for range v.finder.params.drawTries {
 		if w := ways[v.rnd.IntN(n)]; w != v.schedule.setting.choice[g] {
 			return w
 		}

@@ -107,6 +107,35 @@ type params struct {
 	// Other mixes were not measured.
 	mix       mix
 	retimings retimings
+	// If positions may change, one move in retimeOften changes positions instead of choices. Halved and
+	// doubled: no step time changes.
+	retimeOften int
+	// leads is how many leads there are to choose from, in equal steps from 0 to 1, each with and without
+	// hastening. Halved: -0.21 % (-6.5 to +1.4 %), work +1 %. Doubled: +0.03 % (-0.6 to +2.3 %), work +1 %.
+	leads int
+	// A move of neighbours takes from two to one more than fewNeighbours gaps, or two, four or more times as
+	// many: neighbourSizes counts the sizes. Halved: -0.21 % (-3.7 to +0.6 %), work -3 %, and +0.01 % (-6.5
+	// to +7.3 %), work +4 %. Doubled: +0.23 % (-1.7 to +6.9 %) and -0.02 % (-3.1 to +4.7 %), work -3 %.
+	fewNeighbours, neighbourSizes int
+	// exchangeTries is how often a second gap is drawn for an exchange until one of the two is kept. Some
+	// problems keep all gaps or none, where drawing on is in vain. Halved: +0.04 % (-3.7 to +6.9 %), work
+	// +1 %. Doubled: +0.18 % (-0.4 to +6.9 %).
+	exchangeTries int
+	// drawTries is how often a gap that an op waits for, or another choice, is drawn until one fits.
+	// Halved: +0.46 % (-1.4 to +6.9 %), work +7 %. Doubled: -0.20 % (-6.5 to +1.3 %), work +3 %.
+	drawTries int
+	// The next four are for moves of positions. Halved and doubled: no step time changes.
+
+	// A value that can be recomputed only in some plans stays once in stayOften times, and is recomputed
+	// earlier otherwise.
+	stayOften int
+	// A value that stays leaves after a chain, except once in leaveElsewhere times.
+	leaveElsewhere int
+	// A value is retained from a chain on, except once in retainElsewhere times.
+	retainElsewhere int
+	// A value that is recomputed earlier is recomputed anywhere once in earlierElsewhere times, and where
+	// compute waits as often.
+	earlierElsewhere int
 	// press is the price of a byte above its limit in a search from plans, as a multiple of the time to copy
 	// it out and in: at the start, and at the end. Other prices were not measured.
 	press [2]float64
@@ -134,6 +163,12 @@ type params struct {
 	// Addresses that cost less than 1/noticeable of the time are said to cost nothing. Halved and doubled: no
 	// step time changes.
 	noticeable int64
+	// While no margin has been enough, it is doubled, and 1/missShare of what the plan is too large by is
+	// added. Halved: no step time changes. Doubled: no step time changes, work -1 %.
+	missShare int64
+	// In the last round, a plan that leaves no more than leftOver steps unused is good enough if only a
+	// greedy pass is affordable. Halved and doubled: no step time changes.
+	leftOver int64
 	// tightenOps is the maximum number of ops for which limits are lowered position by position. The
 	// benchmark has fewer. Halved and doubled: no step time changes.
 	tightenOps int
@@ -152,6 +187,11 @@ type params struct {
 	// for a budget, and were still too far apart. Halved: +0.26 % (-5.3 to +5.7 %), work +8 %. Doubled:
 	// +0.44 % (-4.4 to +9.8 %), work +4 %.
 	rungs [4]int
+	// The work of a call is divided by the number of rungs that it visits: about the logarithm of all, less
+	// fewerVisited that turn out to have equal results, but at least leastVisited. Halved: no step time
+	// changes, and -0.14 % (-3.7 to +1.2 %), work +1 %. Doubled: +1.01 % (-0.8 to +24.3 %), work -10 %, and
+	// -0.09 % (-3.6 to +5.7 %), work +9 %.
+	leastVisited, fewerVisited int
 	// rounds is how often one limit is planned for at most, by size. Halved: +0.12 % (-0.6 to +4.8 %), work
 	// -5 %. Doubled: no step time changes, work +7 %.
 	rounds [3]int
@@ -229,8 +269,61 @@ type params struct {
 	// computing. proofWork is how many instants of spans that bound looks at: 0.1 to 0.8 seconds of processor
 	// time for the benchmark's networks. They change no plan. For PipeDream's AlexNet in the least memory,
 	// twice as much work tightens the bound by one percent.
+	// [Bound] aims for the time of a plan that takes 1/proofAim longer than the quick bound.
 	proofGap  float64
 	proofWork int64
+	proofAim  int64
+	proof     proving
+}
+
+// proving are the tuning parameters of the bound over intervals (intervals.go). They change no plan, only the
+// bound beside it, and how near its bound a plan is said to be.
+//
+// BenchmarkProof measures the effect of changing each one on that bound, for two networks and 12 small
+// problems at a quarter of the way from the least memory to the peak, with 3 million instants of work.
+// Figures are those of the bound, as for step times above, but here a plus is better. Values without figures
+// were set by trial, and their effect was not measured.
+type proving struct {
+	// The root gets at most 1/rootPart of the work, and each branch at most 1/branchPart. Halved: +0.05 %
+	// (+0.0 to +0.6 %) and +0.03 % (+0.0 to +0.2 %). Doubled: -0.05 % (-0.5 to +0.0 %) and -0.05 % (-0.4 to
+	// +0.0 %).
+	rootPart, branchPart int64
+	// Another level of the root is tried only if enough work remains for fewestTurns turns. Halved and
+	// doubled: no bound changes.
+	fewestTurns int64
+	// The first level cuts the iteration into fewestParts parts; each further level has refined times as
+	// many. fewestParts halved: +0.01 % (+0.0 to +0.1 %). Doubled: +0.08 % (-0.5 to +1.5 %).
+	fewestParts, refined int
+	// The first step covers the share firstStep of the remaining gap; no step covers more than largestStep.
+	firstStep, largestStep float64
+	// The step is multiplied by longer when the average points upwards, and by shorter after fallow turns
+	// without a gain.
+	longer, shorter float64
+	fallow          int
+	// The target lies above the best value by at least the share above of it.
+	above float64
+	// newestShare bounds the weight of the newest subgradient in the average. With more, the average
+	// forgets; with less, it follows too late. Every review turns the bound is halved, down to leastShare, if
+	// steps are then shorter than the first by the factor settled.
+	newestShare, leastShare float64
+	review                  int
+	settled                 float64
+	// The ascent stops if the bound grows by less than the share worthwhile within patience turns. Leaving a
+	// ridge takes some hundreds.
+	worthwhile float64
+	patience   int
+	// dearest is a price of memory at one instant that drives out everything that can leave. A unit of memory
+	// is what a copy moves in a nanosecond. bisections is how often the range from 0 to dearest is halved.
+	dearest    float64
+	bisections int
+	// halvings bounds how often the positions of a span are bisected. One more doubles the number of chains
+	// to compute.
+	halvings int
+	// sharing is the number of instants counted for an op whose time is shared: finding its time takes a
+	// binary search.
+	sharing int64
+	// longestMaking bounds the ops of a chain. For a longer one only the producers count.
+	longestMaking int
 }
 
 // mix are cumulative thresholds, in sixteenths, for the kinds of moves: another variant, another lead, one
@@ -239,7 +332,7 @@ type mix struct{ variant, lead, one, waited, neighbours int }
 
 // retimings are cumulative thresholds, in sixteenths, for the kinds of moves of positions (timing.go): inputs
 // come back from the host, a value is recomputed earlier, its inputs stay, both of these, the value stays.
-// The rest retain a value from another position on.
+// The rest retain a value starting at another position.
 type retimings struct{ fromHost, earlier, inputsStay, earlierAndStay, stay int }
 
 // defaults are the params that every call takes.
@@ -279,21 +372,35 @@ func defaults() params {
 		searchShare:   2,
 		mix:           mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
 		retimings:     retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
-		press:         [2]float64{4, 24},
-		interference:  1024,
-		polishing:     2,
+		retimeOften:   3,
+		leads:         5,
+
+		fewNeighbours: 8, neighbourSizes: 4,
+		exchangeTries:  20,
+		drawTries:      8,
+		stayOften:      3,
+		leaveElsewhere: 3, retainElsewhere: 4,
+		earlierElsewhere: 4,
+
+		press:        [2]float64{4, 24},
+		interference: 1024,
+		polishing:    2,
 
 		marginSteps: 32,
 		nearMargins: 4,
 		overrated:   32,
 		firstPack:   8,
 		noticeable:  4096,
+		missShare:   2,
+		leftOver:    2,
 		tightenOps:  4000,
 
 		largeProblem: 4000,
 		hugeProblem:  16_000,
 		vastProblem:  40_000,
 		rungs:        [4]int{2048, 128, 16, 3},
+		leastVisited: 6,
+		fewerVisited: 2,
 		rounds:       [3]int{8, 3, 2},
 		mend:         [3]int64{8, 16, 32},
 		pack:         100_000,
@@ -322,5 +429,20 @@ func defaults() params {
 		publicTurns: 200,
 		proofGap:    0.045,
 		proofWork:   60_000_000,
+		proofAim:    5,
+		proof: proving{
+			rootPart: 2, branchPart: 30,
+			fewestTurns: 100,
+			fewestParts: 24, refined: 3,
+			firstStep: 0.1, largestStep: 2,
+			longer: 1.1, shorter: 0.66, fallow: 20,
+			above:       1e-3,
+			newestShare: 0.2, leastShare: 1e-4, review: 100, settled: 5,
+			worthwhile: 1e-4, patience: 500,
+			dearest: 3, bisections: 30,
+			halvings:      5,
+			sharing:       16,
+			longestMaking: 400,
+		},
 	}
 }

@@ -1,15 +1,22 @@
 package joint
 
 import (
+	"flag"
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
+
+// measured are the parameters that BenchmarkParams measures.
+var measured = flag.String("params", "", "measure the effect of these parameters, separated by commas "+
+	"(default all)")
 
 // BenchmarkParams plans the same problems with each of the parameters halved and doubled, and prints the
 // effect: the mean and the worst change of the step time, how many plans more or fewer fit, and the counted
@@ -92,6 +99,10 @@ func BenchmarkParams(b *testing.B) {
 			if kind := v.Field(k).Kind(); kind == reflect.Slice || kind == reflect.Struct {
 				continue // shares of a whole, and grids: doubling makes no sense
 			}
+			only := strings.Split(*measured, ",")
+			if *measured != "" && !slices.Contains(only, v.Type().Field(k).Name) {
+				continue
+			}
 			for _, factor := range []float64{0.5, 2} {
 				par := defaults()
 				name := fmt.Sprintf("%s x %g", v.Type().Field(k).Name, factor)
@@ -118,6 +129,49 @@ func scale(set *params, field int, factor float64) {
 			x.SetInt(max(1, int64(factor*float64(x.Int()))))
 		} else {
 			x.SetFloat(factor * x.Float())
+		}
+	}
+}
+
+// BenchmarkProof bounds the step time of the same problems with each of the parameters of the bound over
+// intervals halved and doubled, and prints the effect: the mean and the least and greatest change.
+func BenchmarkProof(b *testing.B) {
+	const work = 3_000_000
+	problems := []*plan.Problem{network(b, "VGG-16"), network(b, "AlexNet")}
+	for seed := range uint64(6) {
+		problems = append(problems, plantest.Random(seed, 30+int(seed*5)),
+			plantest.UnevenLayers(seed, 12).Problem())
+	}
+	bounds := func(par params) (all []float64) {
+		for _, p := range problems {
+			x := newBounder(compile(p, par))
+			limit := within(p, 25)
+			known := x.bound(limit, par.publicTurns) * 6 / 5
+			all = append(all, float64(x.prove(limit, par.publicTurns, known, work)))
+		}
+		return all
+	}
+	base := bounds(defaults())
+	for b.Loop() {
+		v := reflect.TypeFor[proving]()
+		for k := range v.NumField() {
+			for _, factor := range []float64{0.5, 2} {
+				par := defaults()
+				f := reflect.NewAt(v.Field(k).Type,
+					reflect.ValueOf(&par.proof).Elem().Field(k).Addr().UnsafePointer()).Elem()
+				if f.CanInt() {
+					f.SetInt(max(1, int64(factor*float64(f.Int()))))
+				} else {
+					f.SetFloat(factor * f.Float())
+				}
+				var sum, least, most float64
+				for i, x := range bounds(par) {
+					d := math.Log(x / base[i])
+					sum, least, most = sum+d, min(least, d), max(most, d)
+				}
+				fmt.Printf("%-16s x %-3g mean %+.2f %%, from %+.1f to %+.1f %%\n", v.Field(k).Name, factor,
+					100*sum/float64(len(base)), 100*least, 100*most)
+			}
 		}
 	}
 }

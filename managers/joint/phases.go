@@ -61,10 +61,10 @@ func (p *phases) from(instant int32) int32 {
 
 // levels lists the ops whose memory counts, level by level. Each level includes the one before it, and the
 // last has all ops. A level cuts the iteration into parts and takes the fullest op of each.
-func levels(load []int64) (all [][]plan.OpID) {
+func levels(load []int64, par *proving) (all [][]plan.OpID) {
 	n := len(load)
 	var known []plan.OpID
-	for parts := fewestParts; parts*refined <= n; parts *= refined {
+	for parts := par.fewestParts; parts*par.refined <= n; parts *= par.refined {
 		for k := range parts {
 			fullest := n * k / parts
 			for j := fullest; j < n*(k+1)/parts; j++ {
@@ -84,9 +84,3 @@ func levels(load []int64) (all [][]plan.OpID) {
 	}
 	return append(all, every)
 }
-
-const (
-	// The first level cuts the iteration into fewestParts parts; each further level has refined times as
-	// many.
-	fewestParts, refined = 24, 3
-)

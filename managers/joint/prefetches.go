@@ -16,7 +16,7 @@ import (
 // (room). The recorded room may be an underestimate but never an overestimate, so the result is the same as
 // going position by position, to the byte. If lack of memory delays a copy, it delays all that follow it in
 // the queue. From then on those are issued together, and move as one (group). A schedule that hastens copies
-// then gives the memory that the last needed took, and gave back with their group, to the first needed.
+// then hands memory that late copies took, and released with their group, to the copies needed first.
 //
 // Complexity: O(copies x (length of a block + blocks passed)). Rejected: position by position, which took
 // three quarters of the planning time for 100,000 buffers; delaying each copy of a queue individually, which

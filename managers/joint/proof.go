@@ -34,7 +34,7 @@ func (b *bounder) best(limit int64) int64 {
 	if limit <= 0 {
 		return b.bound(math.MaxInt64/2, par.publicTurns)
 	}
-	// aim for the time of a plan that takes a fifth longer than the quick bound
-	known := b.bound(limit, par.publicTurns) * 6 / 5
+	known := b.bound(limit, par.publicTurns)
+	known += known / par.proofAim
 	return b.prove(limit, par.publicTurns, known, par.proofWork)
 }

@@ -24,17 +24,6 @@ type making struct {
 	time        float64     // the span's part of their time, in the current branch
 }
 
-const (
-	// halvings bounds how often the positions of a span are bisected. One more doubles the number of chains
-	// to compute.
-	halvings = 5
-	// sharing is the number of instants counted for an op whose time is shared: finding its time takes a
-	// binary search.
-	sharing = 16
-	// longestMaking bounds the ops of a chain. For a longer one only the producers count.
-	longestMaking = 400
-)
-
 // findReruns computes what must be rerun to recompute each span. ids are the gaps of the spans.
 func (s *intervals) findReruns(ids []int32) {
 	m := s.m
@@ -44,7 +33,7 @@ func (s *intervals) findReruns(ids []int32) {
 		s.spans[k].from = x.after + 2
 		if x.producersRerun && x.before >= x.after+2 {
 			s.spans[k].own = m.producers.of(g)
-			s.spans[k].makings = makings(chains, x, s.spans[k].own)
+			s.spans[k].makings = makings(chains, x, s.spans[k].own, &m.params.proof)
 		}
 		s.spans[k].decided = decision{until: len(s.spans[k].makings), since: -1}
 	}
@@ -86,7 +75,7 @@ func (s *intervals) share() {
 		for i := range x.open() {
 			y := &x.makings[i]
 			y.time = 0
-			s.work += sharing * int64(len(y.ops))
+			s.work += s.m.params.proof.sharing * int64(len(y.ops))
 			for _, o := range y.ops {
 				part := float64(s.bounder.dur[o]) * float64(x.weight)
 				switch {
@@ -107,9 +96,9 @@ func (s *intervals) share() {
 // makings computes which ops are rerun to recompute a gap's buffer, position by position. own are the ops
 // that write it: they run in any case. After the last listed position recomputation is impossible, because
 // what is gone stays gone.
-func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
+func makings(chains *chain.Builder, x *gap, own []plan.OpID, par *proving) []making {
 	at := func(position plan.OpID) []plan.OpID {
-		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestMaking)
+		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, par.longestMaking)
 		var no *chain.Impossible
 		switch {
 		case errors.As(err, &no) && no.Always:
@@ -148,7 +137,7 @@ func makings(chains *chain.Builder, x *gap, own []plan.OpID) []making {
 	atFirst, atLast := at(first), at(last)
 	add(first, atFirst)
 	if first < last {
-		split(first, last, atFirst, atLast, halvings)
+		split(first, last, atFirst, atLast, par.halvings)
 	}
 	return all
 }

@@ -60,10 +60,10 @@ func TestPlanningCanBeStoppedAnywhere(t *testing.T) {
 		r.Progress = func(done, total int64) { measured = true }
 		pl, err := joint.Joint{}.Plan(ctx, p, r)
 		if err != nil {
-			t.Fatalf("stopped at the %d. look at the context: %v", asked, err)
+			t.Fatalf("stopped at look %d at the context: %v", asked, err)
 		}
 		if err := plan.Validate(p, pl); err != nil {
-			t.Errorf("stopped at the %d. look at the context: %v", asked, err)
+			t.Errorf("stopped at look %d at the context: %v", asked, err)
 		}
 		if !measured {
 			early++

@@ -82,13 +82,14 @@ func (w *moves) retime() bool {
 		return false
 	}
 	g := w.list[v.rnd.IntN(len(w.list))]
+	par := &v.finder.params
 	if x := &v.m.gaps[g]; !x.canRecompute {
-		if !x.producersRerun || v.rnd.IntN(3) == 0 {
+		if !x.producersRerun || v.rnd.IntN(par.stayOften) == 0 {
 			return w.stay(g)
 		}
 		return w.runEarlier(g) && (v.rnd.IntN(2) == 0 || w.inputsStay(g))
 	}
-	mix := &v.finder.params.retimings
+	mix := &par.retimings
 	switch kind := v.rnd.IntN(16); {
 	case kind < mix.fromHost && !v.off.swap:
 		return w.fromHost(g)
@@ -117,7 +118,7 @@ func (w *moves) retainFrom(g int32) bool {
 	s, x := v.schedule, &v.m.gaps[g]
 	to := plan.OpID(0)
 	switch reruns := s.chains.reruns; {
-	case len(reruns) > 0 && v.rnd.IntN(4) > 0:
+	case len(reruns) > 0 && v.rnd.IntN(v.finder.params.retainElsewhere) > 0:
 		if to = reruns[v.rnd.IntN(len(reruns))].at; to <= x.after || x.before < to {
 			return false
 		}
@@ -169,7 +170,7 @@ func (w *moves) runEarlier(g int32) bool {
 	if !x.canRecompute { // recomputing it only when it is needed is too late
 		seen = 0
 	}
-	switch v.rnd.IntN(4) {
+	switch v.rnd.IntN(v.finder.params.earlierElsewhere) {
 	case 0: // or anywhere, so that it is copied out earlier
 		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), seen+1
 	case 1: // or where compute waits for something else
@@ -222,7 +223,7 @@ func (w *moves) stay(g int32) bool {
 	v := w.v
 	x, n := &v.m.gaps[g], v.schedule.setting.timing
 	to := x.after + 1
-	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(3) > 0 {
+	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(v.finder.params.leaveElsewhere) > 0 {
 		to = reruns[v.rnd.IntN(len(reruns))].at + 1
 	}
 	if v.schedule.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {

@@ -131,7 +131,7 @@ func (v *view) newCut(limit int64, seeds []*candidate) cut {
 	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
 	c := cut{
 		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
-		rounds: v.finder.ladder.rounds,
+		rounds: v.finder.ladder.rounds, params: &v.finder.params,
 	}
 	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
 		c.margin, c.tolerance = c.seed, step

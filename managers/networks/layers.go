@@ -36,8 +36,15 @@ func (t *layers) relu(name string, x *tensor) *tensor {
 	y := t.inPlace(name, x)
 	t.op(name, name, plan.ClassActivation, 0, mutate(y.buf))
 	t.backward = append(t.backward, func() {
-		dy, dx := t.take(y), t.gradient(x)
-		t.op(name+".backward", name, plan.ClassActivation, 0, read(dy), read(y.buf), write(dx))
+		dy := t.take(y)
+		dx := dy
+		alone := t.refs[dy] == 1 && t.p.Buffers[dy].Size == x.elems*elemSize // no view of a concatenation's
+		if t.opt.GradientsInPlace && alone {
+			t.op(name+".backward", name, plan.ClassActivation, 0, mutate(dy), read(y.buf))
+		} else {
+			dx = t.gradient(x)
+			t.op(name+".backward", name, plan.ClassActivation, 0, read(dy), read(y.buf), write(dx))
+		}
 		t.release(y)
 		t.give(x, dx, name)
 	})

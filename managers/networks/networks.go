@@ -62,6 +62,9 @@ type Options struct {
 	// FusedAttention computes attention in one op that keeps only its output and one sum per row
 	// (FlashAttention); otherwise scores and probabilities are tensors.
 	FusedAttention bool
+	// GradientsInPlace has the backward op of an in-place activation write its gradient over the one that it
+	// reads, where no other op needs that one. Caffe and Torch did so at the time of vDNN; PyTorch does not.
+	GradientsInPlace bool
 }
 
 // Optimizer is what updates the parameters.

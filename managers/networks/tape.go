@@ -202,6 +202,10 @@ func (t *tape) finish() (*plan.Problem, error) {
 		"made from layer shapes, 4 bytes an element; nothing was recorded",
 		fmt.Sprintf("durations are those of a model: arithmetic or memory at the sustained "+
 			"rates of %s, %d us at least", t.hw.Name, kernelTime/1000))
+	if t.opt.GradientsInPlace {
+		t.p.Notes = append(t.p.Notes, "activations write their gradients over those that they read, as "+
+			"frameworks did at the time of vDNN; PyTorch does not")
+	}
 	p := t.p
 	if err := p.Finish(); err != nil {
 		return nil, fmt.Errorf("make %s: %w", p.Name, err)

@@ -25,8 +25,8 @@ import (
 // addresses, as intervals of one size do in an optimal colouring, and a smaller class fills what is left. If
 // sizes differ by orders of magnitude and lifetimes end in no order, it wastes half as much as descending
 // size does (14 to 20 % of the load against 31 to 42 % with 20,000 items, by first fit). If a few sizes occur
-// many times, as in networks, the two come within a thousandth of each other, with now one ahead and now the
-// other. Classes of a factor of four or sixteen were worse as often as better.
+// many times, as in networks, the two come within a thousandth of each other, sometimes one is ahead,
+// sometimes the other. Classes of a factor of four or sixteen were worse as often as better.
 //
 // With the index of ranges (ranges.go) a pass costs O(n * live) at worst, in order of address and without
 // sorting. Fixed items are placed before all others.

@@ -65,8 +65,8 @@ func (x *extractor) noteAccesses() {
 	}
 	if x.wider > 0 {
 		x.p.Notes = append(x.p.Notes, count(x.wider,
-			"access names more bytes than its block has, and is taken for one of the whole block",
-			"accesses name more bytes than their blocks have, and are taken for accesses of whole blocks"))
+			"access names more bytes than its block has, and counts as one of the whole block",
+			"accesses name more bytes than their blocks have, and count as accesses of whole blocks"))
 	}
 }
 

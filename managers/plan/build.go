@@ -338,7 +338,7 @@ func (x *extractor) add(id timeline.AllocID, life Life) BufferID {
 	b := BufferID(len(x.p.Buffers))
 	name := x.tr.Text(x.metadata(id))
 	if name == "" {
-		name = x.d.Name(id)
+		name = x.d.UniqueName(id)
 	}
 	a := &x.d.Allocs
 	x.p.Buffers = append(x.p.Buffers, Buffer{Name: name, Size: a.Size[id], Life: life,
@@ -394,10 +394,10 @@ func (x *extractor) settle() {
 	}
 	if cutOff > 0 && x.d.Info.Kind != traces.DeviceArena {
 		x.p.Notes = append(x.p.Notes, count(cutOff,
-			"buffer crosses the iteration's ends without a partner in the next one, and is planned as if "+
-				"it began or ended there",
-			"buffers cross the iteration's ends without partners in the next one, and are planned as if "+
-				"they began or ended there"))
+			"buffer lives across a step boundary without a counterpart in the other step: it is planned "+
+				"as if it began or ended there",
+			"buffers live across a step boundary without a counterpart in the other step: they are planned "+
+				"as if they began or ended there"))
 	}
 	if x.unattributed > 0 {
 		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed,

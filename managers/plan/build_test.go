@@ -250,7 +250,8 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	fmt.Fprintf(&b, op, 200)
 	fmt.Fprintf(&b, `{"k":"free","id":3,"t":270}`+"\n"+`{"k":"free","id":4,"t":280}`+"\n"+op, 300)
 	p := problemOf(t, b.String())
-	if got := noted(p, "without partners"); len(got) != 1 || !strings.HasPrefix(got[0], "3 buffers cross") {
+	got := noted(p, "without a counterpart")
+	if len(got) != 1 || !strings.HasPrefix(got[0], "3 buffers live") {
 		t.Errorf("the notes say %q", p.Notes)
 	}
 	want := []plan.Life{plan.Persistent, plan.Persistent, plan.Inside, plan.Inside, plan.Inside, plan.Inside}
@@ -334,7 +335,7 @@ func TestViewsThatDisagreeAboutABlockAreHandledAndSaid(t *testing.T) {
 	}{
 		{"a view of a part", traces.Access{Addr: 0x10200, Size: 512, Mode: traces.Alias}, 2, ""},
 		{"a view of more than there is", traces.Access{Addr: 0x10000, Size: 1 << 20, Mode: traces.Alias}, 2,
-			"one access names more bytes than its block has, and is taken for one of the whole block"},
+			"one access names more bytes than its block has, and counts as one of the whole block"},
 		{"a view of nothing", traces.Access{Addr: 0x90000, Size: 512, Mode: traces.Alias}, 1,
 			"one access touches no block that is known to be alive, and is left out"},
 	} {

@@ -108,7 +108,7 @@ type Tracer interface {
 	Trace(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
 }
 
-// Unavailable says why a manager cannot plan a problem, and what to record instead.
+// Unavailable says why a manager has no plan for a problem, and what to record or to try instead.
 type Unavailable struct{ Manager, Reason string }
 
 // Error implements error.

@@ -10,6 +10,8 @@ const LiveTarget = "live"
 type Measurement struct {
 	// Target is sim, cuda:0, [LiveTarget]...
 	Target string
+	// Plan is the plan that was carried out if the target asked for another one, nil if it is the given one.
+	Plan *Plan
 	// Footprint is the peak of what the manager holds from the driver, in bytes, including rounding to the
 	// granularity. For an online allocator that frees its cache under pressure it is the smallest cap under
 	// which the iteration completes, if the target searched for it.

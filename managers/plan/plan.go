@@ -46,6 +46,10 @@ type Plan struct {
 
 	Absences []Absence
 	Reruns   []Rerun
+	// Varied, if not nil, has for each of [Problem.Varied] what is done in addition where a step saves what
+	// this plan's own step does not: absences and reruns alone, of [Plan.Of] that step; nil for nothing.
+	// Plans in files do without.
+	Varied []*Plan
 	// Variants has the variant of each op; nil if all are variant 0.
 	Variants []uint8
 

@@ -68,6 +68,9 @@ type Problem struct {
 	// Scattered says that the executor leaves addresses to its own allocator, as a running training does: a
 	// plan takes what is alive at its peak, wherever that lies.
 	Scattered bool
+	// Varied has further steps of the same program, if its steps run different ops: a plan for this one, the
+	// largest, is carried out in all of them. It is nil for other programs.
+	Varied []*Problem
 	// Notes are facts about how the problem was made that a person should know, one sentence each.
 	Notes []string
 	// Source is the device that the problem was taken from, nil if it was computed.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -41,6 +40,10 @@ import (
 // same value with a reach of 4 stages as without (at 40 % of the peak 1.5 % more on VGG-416, and with 8
 // stages 0.1 %), and to a third less on ResNet-101 with three times as many groups. The reach is as long as
 // the number of variables allows, and unlimited for small networks.
+//
+// A plan of checkmate fits the budget and is proven to be within a gap of the best: as in the paper, a share
+// of the time of all ops, first runs included. Otherwise the problem is unsolved, and there is no plan: what
+// the rounding found is checkmate-lp's.
 //
 // Both managers start with Chen's segments in the same view, and never return anything worse. A shifted
 // budget changes only right-hand sides, so the simplex method continues from the last basis. The
@@ -95,16 +98,18 @@ func (m checkmate) Info() plan.Info {
 		Summary: "Relaxes the choice of what to keep in each stage to a linear program, rounds what is " +
 			"kept and runs again what that takes."}
 	if m.whole {
-		i.Name, i.Summary = "checkmate", "Solves what to keep and what to run again in each stage as a "+
+		i.Name, i.Summary = "checkmate", "Chooses what to keep and what to run again in each stage as a "+
 			"mixed-integer program."
 		i.Reading = fmt.Sprintf("stages are groups of ops, at most %d, that run again a few stages ahead "+
-			"at most; the forward pass runs nothing again.", m.groups)
+			"at most; the forward pass runs nothing again; a plan is within %.0f %% of the least time that "+
+			"the program proves, or the problem is unsolved.", m.groups, 100*wholeGap)
 	}
 	return i
 }
 
 // Plan implements [plan.Manager]. Request.Work bounds the solver's counted work for one mixed-integer program
-// and for all programs together.
+// and for all programs together. If the whole program is not solved within the budget and to the gap, the
+// error is a [*plan.Unavailable] that says so, joined with the context's if that was cancelled.
 func (m checkmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	var c *roundings
 	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
@@ -119,22 +124,28 @@ func (m checkmate) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*
 			rounds++
 			d, work, err := c.decide(ctx, limit)
 			c.told = append(c.told, told{d.Absences, fmt.Sprintf("%s; %s.", c.view(), c.best.how),
-				c.proved()})
+				c.proved(), c.gap()})
 			return d, work, err
 		}
 	})
-	if err == nil && len(c.told) > 0 {
-		if i := slices.IndexFunc(c.told, func(t told) bool {
-			return slices.Equal(t.absences, pl.Absences)
-		}); i >= 0 {
-			pl.Note("%s", c.told[i].how)
-			pl.Note("%s", c.told[i].proved)
-		}
-		if c.failed != "" {
-			pl.Note("%s", c.failed)
-		}
+	if err != nil {
+		return nil, err
 	}
-	return pl, err
+	gap := 0.0
+	if i := slices.IndexFunc(c.told, func(t told) bool {
+		return slices.Equal(t.absences, pl.Absences)
+	}); i >= 0 {
+		pl.Note("%s", c.told[i].how)
+		pl.Note("%s", c.told[i].proved)
+		gap = c.told[i].gap
+	}
+	if c.failed != "" {
+		pl.Note("%s", c.failed)
+	}
+	if why := unsolved(pl, gap); m.whole && !m.only && why != "" {
+		return nil, errors.Join(&plan.Unavailable{Manager: m.Info().Name, Reason: why}, ctx.Err())
+	}
+	return pl, nil
 }
 
 // roundings looks for the best decisions over several solutions.
@@ -170,6 +181,7 @@ type roundings struct {
 type told struct {
 	absences    []plan.Absence
 	how, proved string
+	gap         float64
 }
 
 // candidate is the result of some decisions.
@@ -316,6 +328,10 @@ func (c *roundings) search(ctx context.Context, limit int64) error {
 		}
 		budget += limit - peak
 	}
+	if c.m.whole && !c.m.only && good < limit && c.gap() > wholeGap && c.best.peak <= limit {
+		_, err := c.solved(ctx, limit) // a program for less memory proves nothing
+		return err
+	}
 	return nil
 }
 
@@ -419,43 +435,6 @@ func (c *roundings) program(budget int64) *program {
 		c.floor, c.basis = budget*9/10, nil
 	}
 	return newProgram(c.s, scope{budget: budget, floor: c.floor, reach: c.reach()})
-}
-
-// prove records what a solution for the real limit proves about the view.
-func (c *roundings) prove(q *program, sol *milp.Solution, budget int64) {
-	if budget != c.limit || math.IsInf(sol.Bound, 0) {
-		return
-	}
-	c.lower, c.bounded = max(c.lower, int64(sol.Bound*q.unit)), true
-	if over := sol.X[q.over]; over > 0.01 && sol.Status == milp.StatusOptimal { // MiB
-		c.short = over
-	}
-}
-
-// near reports whether the best known candidate is within the limit and, as far as the view can tell, within
-// the gap of the least rerun time.
-func (c *roundings) near() bool {
-	return c.bounded && c.best.peak <= c.limit && float64(c.best.Time) <= float64(c.lower)*(1+wholeGap)
-}
-
-// proved says what the solver proved about the view.
-func (c *roundings) proved() string {
-	switch least := float64(c.lower) / 1e6; {
-	case !c.bounded:
-		return "Nothing was proved about how much has to run again."
-	case c.short > 0:
-		return fmt.Sprintf("The program's memory rows, which are stricter than what is measured, cannot be "+
-			"met: its best is %.1f MiB above the limit.", c.short)
-	case c.best.peak > c.limit:
-		return fmt.Sprintf("In this view %.2f ms have to run again.", least)
-	case c.best.Time <= c.lower:
-		return fmt.Sprintf("Optimal in this view, where %.2f ms have to run again.", least)
-	default:
-		mine := float64(c.best.Time) / 1e6
-		return fmt.Sprintf("In this view, launches included, %.2f ms have to run again and %.2f "+
-			"ms do: a gap of %.1f %%.",
-			least, mine, 100*(mine-least)/max(mine, 1e-6))
-	}
 }
 
 // solved solves the mixed-integer program as far as its limits allow, starting from the best known candidate.

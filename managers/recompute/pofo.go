@@ -57,7 +57,7 @@ func (pofo) Info() plan.Info {
 	return plan.Info{Name: "pofo", After: "Beaumont 2021", Family: plan.Combining, Needs: traces.Dataflow,
 		Reading: "the paper's program is written from its abstract: the state of copies under way is ours, " +
 			"and copies back are taken for a mirror of the copies out.",
-		Summary: "Solves by dynamic programming which results of a chain of stages stay, which go to the " +
+		Summary: "Chooses by dynamic programming which results of a chain of stages stay, which go to the " +
 			"host and which are recomputed."}
 }
 

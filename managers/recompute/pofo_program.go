@@ -110,9 +110,7 @@ func (g *offloadProgram) solve(ctx context.Context) error {
 				}
 				for i := range moves {
 					g.work += int64(len(row))
-					for m := range row {
-						row[m] = min(row[m], g.takes(s, away, b, m, &moves[i]))
-					}
+					g.lower(row, s, away, b, &moves[i])
 				}
 				g.least[g.state(s, away, b)] = row
 			}
@@ -207,6 +205,38 @@ func (g *offloadProgram) takes(s int, away bool, b, m int, w *move) int64 {
 		v += g.at(s, w.upTo)[left]
 	}
 	return min(v, never)
+}
+
+// lower lowers a row to the times of a move: to what takes returns for each number of units. Most of the
+// planning time is spent here.
+func (g *offloadProgram) lower(row []int64, s int, away bool, b int, w *move) {
+	if away && s == 0 {
+		return
+	}
+	taken := -g.left(s, away, b, 0)
+	from := max(w.need+taken, 0)
+	if s == g.n-1 {
+		for m := from; m < len(row); m++ {
+			row[m] = 0
+		}
+		return
+	}
+	next, ok := g.after(s, b, w)
+	if from = max(from, w.keeps); !ok || from >= len(row) {
+		return
+	}
+	row = row[from:]
+	then := g.least[g.state(w.upTo+1, w.resultOut, next)][from-w.keeps:][:len(row)]
+	if !w.sweep {
+		for m, v := range then {
+			row[m] = min(row[m], v)
+		}
+		return
+	}
+	again := g.at(s, w.upTo)[from-taken:][:len(row)]
+	for m, v := range then {
+		row[m] = min(row[m], v+again[m]) // row holds never at most
+	}
 }
 
 // decisions returns what to drop and what to send to the host with m units; if these do not suffice, the

@@ -48,8 +48,8 @@ func (rockmate) Info() plan.Info {
 	return plan.Info{Name: "rockmate", After: "Zhao 2023", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "blocks are rotor's stages; inside one every set of tensors to hold is tried in place of " +
 			"an integer program, and what is not held is made again where it is needed.",
-		Summary: "Solves which tensors to hold inside each block by itself, for several amounts of memory, " +
-			"and by dynamic programming which of these solutions each block takes."}
+		Summary: "Chooses which tensors to hold inside each block by itself, for several amounts of " +
+			"memory, and by dynamic programming which of these solutions each block takes."}
 }
 
 const (

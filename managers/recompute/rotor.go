@@ -53,7 +53,7 @@ func (rotor) Info() plan.Info {
 	return plan.Info{Name: "rotor", After: "Beaumont 2019", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "stages are what lies between places where one activation crosses; " +
 			"tensors that cross together are held together.",
-		Summary: "Solves by dynamic programming which results of a chain of stages stay in which sweep " +
+		Summary: "Chooses by dynamic programming which results each sweep keeps " +
 			"(Revolve where all stages are alike)."}
 }
 

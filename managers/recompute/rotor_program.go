@@ -16,7 +16,7 @@ type rotorProgram struct {
 	c     *stageChain
 	n     int
 	unit  int64
-	shift int64     // bytes that are never to be had
+	shift int64     // bytes that are never free
 	top   int       // the most units
 	size  []int     // units of each stage's result
 	held  [][]int   // units of each stage's result and of what stays inside, by holding
@@ -25,7 +25,7 @@ type rotorProgram struct {
 	work  int64
 }
 
-// never is the time of what memory does not suffice for: sums of two stay in range.
+// never means "does not fit"; adding two of them does not overflow.
 const never = math.MaxInt64 / 4
 
 func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
@@ -49,7 +49,7 @@ func newRotorProgram(c *stageChain, limit, work int64) *rotorProgram {
 		g.unit = (left + units - 1) / units
 	}
 	g.top = int((limit - g.shift) / g.unit)
-	if g.unit > c.unit { // rounding up takes some: as much is added, and what comes out is checked
+	if g.unit > c.unit { // rounding up wastes some units, so we add as many and check the result
 		g.top += min(g.n, g.top/4)
 	}
 	for i := range c.stages {
@@ -109,9 +109,7 @@ func (g *rotorProgram) solve(ctx context.Context) error {
 			g.row[s*g.n+t] = row
 			g.ways(s, t, func(w way) {
 				g.work += int64(len(row))
-				for m := w.need; m < len(row); m++ {
-					row[m] = min(row[m], g.cost(w, s, t, m))
-				}
+				g.lower(row, w, s, t)
 			})
 		}
 	}
@@ -141,6 +139,34 @@ func (g *rotorProgram) cost(w way, s, t, m int) int64 {
 		return never
 	}
 	return min(never, w.time+g.at(w.upTo+1, t)[m-g.size[w.upTo]]+g.at(s, w.upTo)[m])
+}
+
+// lower lowers a row to the times of a way: to its cost for each number of units that suffices. Most of the
+// planning time is spent here.
+func (g *rotorProgram) lower(row []int64, w way, s, t int) {
+	switch {
+	case w.upTo < 0:
+		for m := w.need; m < len(row); m++ {
+			row[m] = min(row[m], w.time)
+		}
+	case w.hold >= 0:
+		held := g.held[s][w.hold]
+		if from := max(w.need, held); from < len(row) {
+			row = row[from:]
+			for m, v := range g.at(s+1, t)[from-held:][:len(row)] {
+				row[m] = min(row[m], w.time+v) // row holds never at most
+			}
+		}
+	default:
+		size := g.size[w.upTo]
+		if from := max(w.need, size); from < len(row) {
+			row = row[from:]
+			again := g.at(s, w.upTo)[from:][:len(row)]
+			for m, v := range g.at(w.upTo+1, t)[from-size:][:len(row)] {
+				row[m] = min(row[m], w.time+v+again[m])
+			}
+		}
+	}
 }
 
 // ways calls try for each way to do (s, t).

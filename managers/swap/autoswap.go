@@ -37,7 +37,7 @@ import (
 // op begins no later than planned, and not before compute is there. As in the paper, what is charged at one
 // op does not delay the clocks of the others; the simulator gives the true time.
 //
-// Complexity: O(candidates x log ops) per schedule with the tree of loadtree.go. SWDOA evaluates lazily,
+// Complexity: O(candidates x log ops) per schedule with curve.Tree. SWDOA evaluates lazily,
 // since a score only falls: a candidate that is still best when re-evaluated is best. With more than 512, the
 // number of evaluations per pick is bounded.
 //

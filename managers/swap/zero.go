@@ -26,8 +26,8 @@ import (
 // copies the state twice per step, where the paper copies the gradients out and the parameters in.
 //
 // Complexity: one packing. Rejected: absences across the end of an iteration, see [plan.Problem.Parked];
-// copies beside the backward pass, because their memory would be needed while the backward pass has its peak,
-// for which the state was to make room.
+// copies beside the backward pass, because their memory would be needed at the backward peak, which is when
+// the state was supposed to be out of the way.
 type zeroOffload struct{}
 
 // Info implements [plan.Manager].

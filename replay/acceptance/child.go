@@ -27,8 +27,8 @@ import (
 // tokenName is the variable that marks every process of a run.
 const tokenName = "GMEMTOP_CHECK_TOKEN"
 
-// mercy is how long a process may take to end after it was told to.
-const mercy = 3 * time.Second
+// gracePeriod is how long a process may take to end after it was told to.
+const gracePeriod = 3 * time.Second
 
 func newToken() string {
 	var b [16]byte
@@ -75,7 +75,7 @@ func (t *trial) start(out io.Writer, env []string, argv ...string) (*child, erro
 	defer log.Close()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = t.environ(env...), t.Folder, out, log
-	cmd.WaitDelay = mercy // a grandchild that holds the pipe open does not hold us up
+	cmd.WaitDelay = gracePeriod // a grandchild that holds the pipe open does not hold us up
 	ownGroup(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("cannot start %s: %w", filepath.Base(argv[0]), err)
@@ -120,7 +120,7 @@ func (c *child) stop() {
 	signalGroup(c.cmd.Process, false)
 	select {
 	case <-c.done:
-	case <-time.After(mercy):
+	case <-time.After(gracePeriod):
 		signalGroup(c.cmd.Process, true)
 		<-c.done
 	}

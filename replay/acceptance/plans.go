@@ -111,12 +111,16 @@ func (t *trial) judgeLive(c *compared) error {
 	return nil
 }
 
-// What gmemtop run says about a plan on standard error, and what these checks wait for.
-var (
-	saysOn          = say.PlanOn.Text("", "")
-	saysOff, _, _   = strings.Cut(say.PlanFailed.Text("", "", ""), ":")
-	saysNever, _, _ = strings.Cut(say.PlanNeverOn.Text("", ""), ":")
-)
+// outcome is what gmemtop run has said about a plan on standard error. These checks run the program as a user
+// does, and know only what it prints: sentences of the catalogue.
+type outcome struct{ on, off, never bool }
+
+func outcomeIn(text string) outcome {
+	return outcome{on: say.PlanOn.In(text), off: say.PlanFailed.In(text), never: say.PlanNeverOn.In(text)}
+}
+
+// known reports whether the plan has come to run, or will not.
+func (o outcome) known() bool { return o.on || o.off || o.never }
 
 // planned trains under a plan until it has been on for a while or has ended, and returns what the training
 // printed.
@@ -129,15 +133,11 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string,
 	told := make(chan error, 1)
 	go func() {
 		told <- func() error {
-			on := func() bool {
-				said := t.said(from)
-				return strings.Contains(said, saysOn) || strings.Contains(said, saysOff) ||
-					strings.Contains(said, saysNever)
-			}
-			if err := t.poll(watching, 4*time.Minute, on); err != nil {
+			known := func() bool { return outcomeIn(t.said(from)).known() }
+			if err := t.poll(watching, 4*time.Minute, known); err != nil {
 				return nil // the training is over, or its time is
 			}
-			if strings.Contains(t.said(from), saysOn) {
+			if outcomeIn(t.said(from)).on {
 				select {
 				case <-watching.Done():
 				case <-time.After(t.size.on):
@@ -155,7 +155,7 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string,
 	if err != nil {
 		return out, err
 	}
-	if said := t.said(from); !strings.Contains(said, saysOn) || strings.Contains(said, saysOff) {
+	if o := outcomeIn(t.said(from)); !o.on || o.off {
 		return out, fmt.Errorf("it did not train under a plan of %s to the end: %s", manager,
 			t.lastSaid(from))
 	}

@@ -61,6 +61,9 @@ func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room maybe.Int, spar
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	shape := fmt.Sprintf("%s in %v but %d", p.Hash(), room, spare)
+	for _, q := range p.Varied {
+		shape += " beside " + q.Hash()
+	}
 	if m, ok := c.made[shape]; ok && plan.Validate(p, m.Plan) == nil {
 		return m, nil
 	}
@@ -93,6 +96,9 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int, s
 	}
 	if err := live.Fits(m.Plan, c.Pools, m.Budget); err != nil {
 		return m, fmt.Errorf("%s: %w", m.Manager, err)
+	}
+	if m.Plan, err = c.varied(ctx, p, m, room, spare); err != nil {
+		return m, err
 	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
@@ -129,6 +135,75 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int, sp
 	}
 	m.Plan, err = live.InRoom(ctx, p, room.Or(0), m.Budget-spare, plans)
 	return m, err
+}
+
+// mostVaried bounds for how many other steps to plan where they exceed the budget.
+const mostVaried = 4
+
+// varied returns the plan with what it does in addition in other described steps that save what the planned
+// one does not, as far as these exceed the budget otherwise. Whether they then keep it is for the training's
+// target to say.
+func (c *Choice) varied(ctx context.Context, p *plan.Problem, m live.Made, room maybe.Int,
+	spare int64) (*plan.Plan, error) {
+	if c.Budget == nil || c.Pools || m.Budget <= 0 {
+		return m.Plan, nil
+	}
+	pl := m.Plan
+	for range mostVaried {
+		which, takes, err := live.Fullest(p, pl)
+		if err != nil || takes <= m.Budget || pl.Varied != nil && pl.Varied[which] != nil {
+			return pl, err
+		}
+		of, err := pl.Of(p.Varied[which])
+		if err != nil {
+			return nil, err
+		}
+		q := *of
+		q.Hardware = p.Hardware // what was measured holds for all steps
+		own, err := live.InRoom(ctx, &q, room.Or(0), m.Budget-spare, func(budget int64) (*plan.Plan, error) {
+			made, err := c.Make(ctx, &q, budget)
+			if err != nil {
+				return nil, err
+			}
+			return c.eager(ctx, &q, made)
+		})
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil { // the plan so far says what the step takes
+			return pl, nil
+		}
+		if own.Parks && !pl.Parks {
+			if pl, err = c.parked(ctx, p, pl); err != nil {
+				return nil, err
+			}
+		}
+		with, err := live.Join(p, pl, which, own)
+		if err != nil || with == pl {
+			return pl, err
+		}
+		pl = with
+	}
+	return pl, nil
+}
+
+// parked returns a plan that in addition has optimizer state wait on the host.
+func (c *Choice) parked(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
+	q, state := p.Parked()
+	if q == nil { // another step's state can leave, and this one's cannot
+		return of, nil
+	}
+	pl, err := plan.Assemble(q, plan.Decisions{Absences: of.Absences, Reruns: of.Reruns})
+	if err != nil {
+		return nil, err
+	}
+	pl.Manager = of.Manager
+	if pl, err = c.Eager(ctx, q, pl); err != nil || pl == nil {
+		return of, err
+	}
+	pl.Budget, pl.Parks, pl.Varied = of.Budget, true, of.Varied
+	pl.Note("optimizer state of %s waits on the host while no optimizer steps", timeline.IEC.Bytes(state))
+	return pl, nil
 }
 
 // eager returns the part of a plan that eager PyTorch can carry out. It returns a plan that has nothing to do
@@ -170,17 +245,54 @@ type tries struct {
 
 // again reports whether to plan once more after a plan ended with err.
 func (t *tries) again(c *Choice, err error) bool {
-	above := (*live.Above)(nil)
-	switch {
-	case t.ended == replans:
-		return false
-	case errors.As(err, &above) && above.Measured && c.Budget != nil && !c.Pools:
-		t.spare, t.above = t.spare+above.Takes-above.Budget, err
-	case !errors.Is(err, errGivenUp):
+	if c.Budget != nil && !c.Pools && t.less(err) {
+		return true
+	}
+	if t.ended == replans || !errors.Is(err, errGivenUp) {
 		return false
 	}
 	t.ended++
 	return true
+}
+
+// less reports whether to plan once more for less, because of err: the plan exceeded its budget when it was
+// measured, or by prediction in another step than the one planned for.
+func (t *tries) less(err error) bool {
+	above := (*live.Above)(nil)
+	if t.ended == replans || !errors.As(err, &above) || !above.Measured && !above.Other {
+		return false
+	}
+	t.spare, t.above = t.spare+above.Takes-above.Budget, err
+	t.ended++
+	return true
+}
+
+// spared runs a plan and, as long as it exceeds its budget, plans made for as much less: again is told for
+// how many bytes. If there is no such plan, the error is that of the last one that ran. The measurement names
+// the plan that was carried out if it is not the first one.
+func spared(pl *plan.Plan, run func(*plan.Plan) (plan.Measurement, error),
+	again func(spare int64) (*plan.Plan, error)) (plan.Measurement, error) {
+	m, err := run(pl)
+	if above := (*live.Above)(nil); errors.As(err, &above) && above.Other {
+		// the given plan is for one step, and a new one also acts in others
+		if whole, noPlan := again(0); noPlan == nil {
+			if m, err = run(whole); err == nil {
+				m.Plan = whole
+			}
+		}
+	}
+	for t := (tries{}); t.less(err); {
+		less, noPlan := again(t.spare)
+		if noPlan != nil {
+			return m, err
+		}
+		if m, err = run(less); err == nil {
+			m.Plan = less
+			m.Notes = append(m.Notes, fmt.Sprintf("made for %s less than the budget: under a plan for all "+
+				"of it another captured step would exceed it", timeline.IEC.Bytes(t.spare)))
+		}
+	}
+	return m, err
 }
 
 // whyGivenUp returns why a plan ended, for a sentence that already says that it did.
@@ -246,7 +358,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		if err := seat.Next(ctx); err != nil {
 			return err
 		}
-		tell(live.News{Phase: live.Planning})
+		tell(live.News{Stage: live.Planning})
 		made, err := c.Plan(ctx, p, room, tries.spare)
 		if err != nil {
 			return cmp.Or(tries.above, err)

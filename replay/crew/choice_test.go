@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -127,5 +129,93 @@ func TestATrainingFitsOnlyARoomThatIsKnown(t *testing.T) {
 		if got, err := x.fits(t.Context(), nil, c.room); err != nil || got != c.want {
 			t.Errorf("%d in %v: %t, %v", c.all, c.room, got, err)
 		}
+	}
+}
+
+// If another captured step exceeds the budget under a plan, it is made again, for all steps together, and
+// then for as much less, three times at most, as where a plan is kept on; every other error is the last.
+func TestAPlanThatAnotherStepExceedsIsMeasuredForLess(t *testing.T) {
+	other := func(takes int64) error { return &live.Above{Takes: takes, Budget: 100, Other: true} }
+	broken, none := errors.New("broken"), errors.New("no plan")
+	first := &plan.Plan{Manager: "first"}
+	for _, c := range []struct {
+		what   string
+		fail   []error // of each run in turn
+		least  int64   // there is no plan for more spare bytes
+		spares string
+		err    error
+	}{
+		{"fits", []error{nil}, 100, "[]", nil},
+		{"fits with others", []error{other(107), nil}, 100, "[0]", nil},
+		{"does not at first", []error{other(108), other(107), other(102), nil}, 100, "[0 7 9]", nil},
+		{"never does", []error{other(108), other(107), other(102), other(103), other(105)}, 100, "[0 7 9 12]",
+			other(105)},
+		{"has no other plan", []error{other(107)}, -1, "[0 7]", other(107)},
+		{"has no plan for less", []error{other(108), other(107)}, 5, "[0 7]", other(107)},
+		{"breaks", []error{broken}, 100, "[]", broken},
+		{"breaks for less", []error{other(101), other(101), broken}, 100, "[0 1]", broken},
+		{"is for the planned step too large", []error{&live.Above{Takes: 107, Budget: 100}}, 100, "[]",
+			&live.Above{Takes: 107, Budget: 100}},
+	} {
+		var spares []int64
+		var ran []*plan.Plan
+		m, err := spared(first, func(pl *plan.Plan) (plan.Measurement, error) {
+			ran = append(ran, pl)
+			return plan.Measurement{}, c.fail[len(ran)-1]
+		}, func(spare int64) (*plan.Plan, error) {
+			if spares = append(spares, spare); spare > c.least {
+				return nil, none
+			}
+			return &plan.Plan{Manager: "again"}, nil
+		})
+		if fmt.Sprint(spares) != c.spares || fmt.Sprint(err) != fmt.Sprint(c.err) || ran[0] != first {
+			t.Errorf("a plan that %s: made again for %v bytes less: %v", c.what, spares, err)
+		}
+		last := ran[len(ran)-1]
+		again := last != first && err == nil
+		noted := again && spares[len(spares)-1] > 0
+		if again != (m.Plan == last) || noted != (len(m.Notes) == 1) {
+			t.Errorf("a plan that %s: measured %v with notes %q", c.what, m.Plan, m.Notes)
+		}
+	}
+}
+
+// A plan under which optimizer state waits on the host too moves what it moved before, is valid, and takes
+// less; where no state can leave it stays as it is.
+func TestOptimizerStateWaitsBesideAPlan(t *testing.T) {
+	p := networkstest.Problem(t, "alexnet", 64, "v100-pcie-16gb")
+	p.EagerOnly, p.Scattered = true, true
+	all, err := managers.Select("autoswap")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &Choice{Eager: managers.Eager}
+	pl, err := all[0].Plan(t.Context(), p, plan.Request{Budget: p.Held() * 9 / 10})
+	if err == nil {
+		pl, err = c.eager(t.Context(), p, pl)
+	}
+	if err != nil || pl.Parks || len(pl.Absences) == 0 {
+		t.Fatal(pl, err)
+	}
+	pl.Varied = []*plan.Plan{nil}
+	with, err := c.parked(t.Context(), p, pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, _ := pl.PeakLive()
+	is, _ := with.PeakLive()
+	if err := plan.Validate(p, with); err != nil || !with.Parks || is >= was ||
+		len(with.Absences) != len(pl.Absences) || with.Executor != pl.Executor ||
+		with.Budget != pl.Budget || len(with.Varied) != 1 {
+		t.Errorf("%v: %d absences and %d bytes became %d and %d, parks %v", err, len(pl.Absences), was,
+			len(with.Absences), is, with.Parks)
+	}
+	stateless := plantest.Chain(6, 1<<20, 1e6)
+	first, err := plan.Assemble(stateless, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := c.parked(t.Context(), stateless, first); err != nil || same != first {
+		t.Errorf("without state to move: %v, %v", same, err)
 	}
 }

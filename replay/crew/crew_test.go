@@ -23,7 +23,7 @@ func rankedJob(rank int) *Member {
 }
 
 func TestTheFateOfOneRankDoesNotAffectTheOthers(t *testing.T) {
-	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, off := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer off()
 	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
 	refused := &Member{PID: 200, Name: "process 200",
@@ -59,7 +59,7 @@ func TestTheFateOfOneRankDoesNotAffectTheOthers(t *testing.T) {
 }
 
 func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
-	deadline, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	deadline, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
 	no := errors.New("no")
 	of := func(list ...*Member) *Crew {
@@ -103,7 +103,7 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 }
 
 func TestNothingIsMeasuredWhenOneRankCannotBeAttachedTo(t *testing.T) {
-	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
+	none := func(context.Context, *plan.Problem, string, int64) (*plan.Plan, error) {
 		return nil, errors.New("this test does not plan")
 	}
 	list := []*Member{rankedJob(0), {PID: 7, Name: "process 7",

@@ -179,8 +179,9 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 		if errors.As(err, new(*plan.TooSmall)) {
 			continue
 		}
-		if errors.As(err, new(*plan.Unavailable)) && stateOnly[m.Info().Name] {
-			return nil
+		if unavailable := new(plan.Unavailable); errors.As(err, &unavailable) &&
+			(stateOnly[m.Info().Name] || strings.HasPrefix(unavailable.Reason, "unsolved: ")) {
+			continue
 		}
 		if err == nil {
 			pl, err = managers.Eager(l.t.Context(), p, pl)

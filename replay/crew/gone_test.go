@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
@@ -40,7 +39,7 @@ func visit(t *testing.T, h *torchtest.Host) (l *liveTraining, s *pytorch.Session
 // trainsUnder waits until a step has run under the plan of that number, 0 for none.
 func (l *liveTraining) trainsUnder(number int64) {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(l.t.Context(), torchtest.Patience(l.t))
 	defer cancel()
 	if err := l.until(ctx, func(v *capture.View) (bool, error) {
 		return len(v.Steps) > 0 && v.Steps[len(v.Steps)-1].Carried.Plan == number, nil
@@ -64,7 +63,7 @@ func started(t *testing.T) (context.Context, *torchtest.Host) {
 	t.Helper()
 	h := torchtest.NewHost(t)
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	t.Cleanup(cancel)
 	h.Start(ctx)
 	return ctx, h

@@ -14,7 +14,7 @@ func TestAMeasurementOfRanksTakesTheFullestAndTheSlowest(t *testing.T) {
 	fuller := plan.Measurement{Target: "live", Footprint: 20, PeakLive: 19, Reserved: 18, Process: 30,
 		ProcessBefore: 40, StepTime: 1, StepP95: 9, KeepAllBefore: 5, KeepAllAfter: 1, SwappedOut: 7,
 		RecomputeTime: 2, Work: 3, WorkAfter: 8, CopyTime: 4,
-		PinnedPeak: 100, Verified: true, Notes: []string{"a"}}
+		PinnedPeak: 100, Verified: true, Plan: &plan.Plan{}, Notes: []string{"a"}}
 	slower := plan.Measurement{Target: "live", Footprint: 10, PeakLive: 25, Reserved: 26, Process: 20,
 		ProcessBefore: 90, StepTime: 2, StepP95: 3, KeepAllBefore: 4, KeepAllAfter: 6, SwappedIn: 8,
 		RecomputeTime: 9, Work: 2, WorkBefore: 5, Elapsed: 11,

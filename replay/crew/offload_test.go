@@ -25,7 +25,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	argv := []string{"testdata/exactly.py", "../../examples/gpt2.py", "--device", "cpu", "--steps", "1000000",
-		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "128", "--heads", "2", "--vocabulary",
+		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "64", "--heads", "2", "--vocabulary",
 		"100"}
 	stop := filepath.Join(t.TempDir(), "stop")
 	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"},
@@ -131,7 +131,7 @@ func (l *liveTraining) trainOn(w *Choice) (on live.News) {
 	ctx, cancel := context.WithCancel(l.t.Context())
 	defer cancel()
 	if err := l.train(ctx, w, nil, func(n live.News) {
-		if n.Phase == live.On {
+		if n.Stage == live.On {
 			on = n
 			cancel()
 		}

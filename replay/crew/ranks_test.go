@@ -37,9 +37,6 @@ type liveRanks struct {
 	hold    *hold
 }
 
-// patient is how long to wait for something that takes seconds on an idle processor.
-const patient = 5 * time.Minute
-
 // startRanks starts a command and waits until the given number of its processes train as ranks.
 func startRanks(t *testing.T, ranks int, argv ...string) *liveRanks {
 	t.Helper()
@@ -76,7 +73,7 @@ func (l *liveRanks) crew() *Crew { return OfJob(l.Job, l.First(), false) }
 // until waits until at least that many ranks train, and returns them all.
 func (l *liveRanks) until(ranks int) []*Member {
 	l.t.Helper()
-	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(torchtest.Patience(l.t)); ; time.Sleep(20 * time.Millisecond) {
 		list, _ := l.crew().look(l.t.Context())
 		if len(list) >= ranks && !slices.ContainsFunc(list,
 			func(h *Member) bool { return len(h.History.Snapshot().Steps) < 3 }) {
@@ -93,7 +90,7 @@ func (l *liveRanks) until(ranks int) []*Member {
 // end waits for the end of the command and returns what was learnt.
 func (l *liveRanks) end() string {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	ctx, cancel := context.WithTimeout(context.Background(), torchtest.Patience(l.t))
 	defer cancel()
 	code, err := l.command.Wait(ctx)
 	for _, over := l.Over(); err == nil && !over; _, over = l.Over() {
@@ -110,7 +107,7 @@ func (l *liveRanks) end() string {
 // returns true.
 func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) error {
 	l.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patient)
+	ctx, cancel := context.WithTimeout(context.Background(), torchtest.Patience(l.t))
 	defer cancel()
 	off, content := context.WithCancel(ctx)
 	defer content()
@@ -298,7 +295,7 @@ func TestALateRankJoinsThePlanAndADyingOneDoesNotEndIt(t *testing.T) {
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		said := ranked(n)
 		switch {
-		case stage == 0 && len(n.Ranks) == 0 && n.Phase == live.On:
+		case stage == 0 && len(n.Ranks) == 0 && n.Stage == live.On:
 			stage = 1
 			ranks.hold.on()
 			ranks.second()
@@ -368,7 +365,8 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		if ranked(n) == "rank 0 on, rank 1 on" && n.CountOn() == 2 && len(over) == 0 {
 			// the guest's view lags a little behind
-			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); {
+			late := time.Now().Add(torchtest.Patience(t))
+			for screen.Elsewhere() == "" && time.Now().Before(late) {
 				time.Sleep(10 * time.Millisecond)
 			}
 			over <- screen.Use(t.Context(), func(ctx context.Context, c *Crew) error {
@@ -410,7 +408,7 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 
 	again := 0
 	target := OfWatch(guest).Target(false, live.Options{Steps: 5},
-		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+		func(ctx context.Context, p *plan.Problem, manager string, _ int64) (*plan.Plan, error) {
 			again++
 			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, maybe.Int{}, 0)
 			return m.Plan, err

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
@@ -24,7 +23,7 @@ import (
 func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	h := torchtest.NewHost(t)
 	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), torchtest.Patience(t))
 	defer cancel()
 	h.Start(ctx)
 	s, err := pytorch.Attach(ctx, h.PID(), h.Bring)
@@ -108,12 +107,12 @@ func TestAPlanIsRemadeWhenStepsChange(t *testing.T) {
 				t.Skip("needs cc: ", err)
 			}
 			l := startLive(t, awkward, "grows@1500")
-			ctx, done := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, done := context.WithTimeout(t.Context(), torchtest.Patience(t))
 			defer done()
 			var peaks []int64 // of the plans that were on, one after the other
 			w := managed(manager, anyHardware, ninety)
 			err := l.train(ctx, w, nil, func(n live.News) {
-				if k := len(peaks); n.Phase == live.On && n.Peak > 0 && (k == 0 || n.Peak != peaks[k-1]) {
+				if k := len(peaks); n.Stage == live.On && n.Peak > 0 && (k == 0 || n.Peak != peaks[k-1]) {
 					peaks = append(peaks, n.Peak)
 				}
 				if len(peaks) == 2 {

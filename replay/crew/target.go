@@ -21,8 +21,9 @@ type Target struct {
 	ranks  []*targetRank
 }
 
-// A Replan plans with the named manager for a process whose problem differs from the one first planned for.
-type Replan func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)
+// A Replan plans with the named manager for a process whose problem differs from the one first planned for,
+// or for spare bytes less than the budget.
+type Replan func(ctx context.Context, p *plan.Problem, manager string, spare int64) (*plan.Plan, error)
 
 // Target returns the processes as a target of plans that choose addresses if pooled is set, and otherwise of
 // plans that move and drop saved tensors.
@@ -105,8 +106,9 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 }
 
 // Run implements replay.Target: every process carries out the plan or, if its problem differs, its own plan
-// by the same manager. The measurement is for the training as a whole: the memory of the process that holds
-// most, the time of the slowest.
+// by the same manager. Where steps run different ops and another than the one planned for is predicted to
+// exceed the budget, the plan is made again for less, as in [Crew.Train]. The measurement is for the training
+// as a whole: the memory of the process that holds most, the time of the slowest.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	o plan.RunOptions) (plan.Measurement, error) {
 	all := make([]plan.Measurement, len(t.ranks))
@@ -114,7 +116,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	err := t.each(ctx, func(ctx context.Context, i int, r *targetRank) (err error) {
 		own := pl
 		if r.p != p && (r.p.Hash() != shape || plan.Validate(r.p, pl) != nil) {
-			if own, err = t.plan(ctx, r.p, pl.Manager); err != nil {
+			if own, err = t.plan(ctx, r.p, pl.Manager, 0); err != nil {
 				return err
 			}
 		}
@@ -122,7 +124,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 		if i > 0 { // one rank reports for all
 			ro.Progress = nil
 		}
-		all[i], err = r.target.Run(ctx, r.p, own, ro)
+		all[i], err = spared(own, func(pl *plan.Plan) (plan.Measurement, error) {
+			return r.target.Run(ctx, r.p, pl, ro)
+		}, func(spare int64) (*plan.Plan, error) { return t.plan(ctx, r.p, pl.Manager, spare) })
 		return err
 	})
 	if err != nil {
@@ -134,6 +138,9 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	m := merged(all)
 	for i, r := range t.ranks {
 		x := &all[i]
+		if r.p == p {
+			m.Plan = x.Plan
+		}
 		m.Notes = append(m.Notes, fmt.Sprintf("%s: %s, step %s instead of %s", r.name,
 			timeline.IEC.Bytes(x.Footprint), timeline.Duration(x.StepTime), timeline.Duration(x.KeepAll())))
 		for _, n := range x.Notes {
@@ -144,10 +151,11 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 }
 
 // merged returns the measurement of a training as a whole: the memory of the process that holds most, the
-// time of the slowest, and the pinned memory of all, which are on one host. Notes are left to the caller.
+// time of the slowest, and the pinned memory of all, which are on one host. Notes and the plan are left to
+// the caller.
 func merged(all []plan.Measurement) plan.Measurement {
 	m := all[0]
-	m.Notes = nil
+	m.Notes, m.Plan = nil, nil
 	for i := range all[1:] {
 		x := &all[1+i]
 		if x.Footprint > m.Footprint {

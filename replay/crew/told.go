@@ -16,22 +16,22 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	if inform == nil {
 		inform = func(string) {}
 	}
-	ever, phase, ended := false, live.Waiting, ""
+	ever, stage, ended := false, live.Waiting, ""
 	err := c.Train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.Name, u)
 		c.tell(ctx, text)
-		if n.Phase == live.On && phase != live.On {
+		if n.Stage == live.On && stage != live.On {
 			inform(text)
 		}
-		if n.Ended != "" && (n.Ended != ended || phase == live.On && n.Phase != live.On) {
+		if n.Ended != "" && (n.Ended != ended || stage == live.On && n.Stage != live.On) {
 			inform(say.PlanEnded.Text(x.Name, n.Ended))
 		}
-		ended, phase = n.Ended, n.Phase
-		ever = ever || phase == live.On
+		ended, stage = n.Ended, n.Stage
+		ever = ever || stage == live.On
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		if !ever { // otherwise the user would believe that the training ran under the plan
-			inform(say.PlanNeverOn.Text(x.Name, c.doing(phase)))
+			inform(say.PlanNeverOn.Text(x.Name, c.doing(stage)))
 		}
 		return
 	}
@@ -45,9 +45,9 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 }
 
 // doing completes "gmemtop was ...".
-func (c *Crew) doing(phase live.Phase) string {
-	if phase != live.Waiting {
-		return phase.String()
+func (c *Crew) doing(stage live.Stage) string {
+	if stage != live.Waiting {
+		return stage.String()
 	}
 	text := say.PlanWaits.Text()
 	v := c.Lead.History.Snapshot()

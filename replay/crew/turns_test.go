@@ -80,12 +80,12 @@ func TestPlansNeedAWatchedTrainingThatTakesThem(t *testing.T) {
 func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 	p := &Turns{}
 	leave := p.Watch(watchedJob(0, deaf{}).alone)
-	began, over := make(chan live.Phase, 8), make(chan error, 2)
+	began, over := make(chan live.Stage, 8), make(chan error, 2)
 	for range 2 { // the second waits its turn
-		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Phase }) }()
+		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Stage }) }()
 	}
-	if phase := <-began; phase != live.Describing {
-		t.Errorf("it begins with %s", phase)
+	if stage := <-began; stage != live.Describing {
+		t.Errorf("it begins with %s", stage)
 	}
 	leave()
 	for range 2 {
@@ -94,7 +94,7 @@ func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 			if err != nil && !errors.Is(err, errNoTraining) { // the second may come too late
 				t.Errorf("it ends with %v", err)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatal("it goes on after the screen is left")
 		}
 	}
@@ -110,12 +110,12 @@ func TestALostConnectionEndsAPlanWithTheReason(t *testing.T) {
 	p := &Turns{}
 	w := watchedJob(0, deaf{})
 	defer p.Watch(w.alone)()
-	w.History.Sever("an earlier one was lost")
+	w.History.Sever("an earlier one was lost", false)
 	w.History.Begin(w.History.Snapshot().Target)
 	over := make(chan error, 1)
 	go func() {
 		over <- anyTrain(t.Context(), p, func(live.News) {
-			w.History.Sever("process 4242: the connection was lost")
+			w.History.Sever("process 4242: the connection was lost", false)
 		})
 	}()
 	select {
@@ -123,7 +123,7 @@ func TestALostConnectionEndsAPlanWithTheReason(t *testing.T) {
 		if err == nil || err.Error() != "process 4242: the connection was lost" {
 			t.Errorf("it ends with %v", err)
 		}
-	case <-time.After(20 * time.Second):
+	case <-time.After(3 * time.Minute):
 		t.Fatal("it waits for a training that no longer answers")
 	}
 }

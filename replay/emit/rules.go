@@ -23,6 +23,10 @@ const lineWidth = 100
 
 // rulesFile returns the file that has a plan's rules and is imported under a name.
 func rulesFile(p *plan.Problem, r *replay.Result, module string, u timeline.Units) (string, error) {
+	if len(p.Varied) > 0 {
+		return "", refuse("the steps of this program run different ops, and rules in a script of its own " +
+			"count the ops of one step: keep gmemtop attached, or train with steps that are all alike")
+	}
 	rules, err := live.RulesOf(p, r.Plan)
 	if errors.Is(err, live.ErrNotLive) {
 		return "", &Refused{err}

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // recorder runs a random program against the emulated allocator and records it as PyTorch records the real
@@ -236,7 +237,8 @@ func (r *recorder) device(skip int) *timeline.Device {
 			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated,
 				traces.BlockPendingFree}[b.State]
 			final.Blocks = append(final.Blocks, traces.Block{
-				Address: b.Addr - shift, Size: b.Size, Requested: b.Requested, Stack: traces.NoStack,
+				Address: b.Addr - shift, Size: b.Size, Requested: maybe.Known(b.Requested),
+				Stack: traces.NoStack,
 				Count: 1, State: state,
 			})
 			if state == traces.BlockAllocated {

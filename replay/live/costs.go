@@ -135,7 +135,7 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 			if k > 0 && words == nil {
 				continue
 			}
-			tell(News{Phase: Describing, Timed: timed, Time: timed + left(plans, k, turns-turn)})
+			tell(News{Stage: Describing, Timed: timed, Time: timed + left(plans, k, turns-turn)})
 			steps, err := t.some(ctx, words)
 			switch {
 			case err != nil && (k < 3 || ctx.Err() != nil):

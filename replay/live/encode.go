@@ -49,6 +49,9 @@ type Rules struct {
 	// Trained leaves forward passes without gradients alone: the recorded steps have none, so such a pass is
 	// an evaluation, which the plan does not cover.
 	Trained bool `json:"trained,omitempty"`
+	// Places, if the steps of the program run different ops, tell the process what each number stands for.
+	// Sizes then has the bytes that a step keeps at most, as limits returns them.
+	Places *Places `json:"places,omitempty"`
 	// MayDiffer keeps the plan on even if a tensor does not come back identical.
 	MayDiffer bool `json:"may_differ,omitempty"`
 }
@@ -107,6 +110,11 @@ func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 			bytes += slot(p.Buffers[x.Buffer].Size)
 		}
 	}
+	for i, x := range pl.Varied {
+		if x != nil {
+			bytes += slab(p.Varied[i], x)
+		}
+	}
 	return bytes
 }
 
@@ -161,7 +169,14 @@ func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, sizes bool) (*Rules, err
 	}
 	e.out.Saves = len(e.saves)
 	e.out.Trained = p.Source.Timeline().Trace.Setting(described.EvaluatesSetting) == "false"
-	if sizes {
+	switch {
+	case len(p.Varied) > 0:
+		most, err := limits(p, pl)
+		if err != nil {
+			return nil, err
+		}
+		e.out.Sizes, e.out.Places = most[:], e.places()
+	case sizes:
 		e.out.Sizes = make([]int64, len(e.saves))
 		for k, b := range e.saved() {
 			if e.out.Sizes[k] = -1; b >= 0 {
@@ -174,6 +189,15 @@ func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, sizes bool) (*Rules, err
 	}
 	if err := e.values(); err != nil {
 		return nil, err
+	}
+	if len(p.Varied) > 0 {
+		all, err := byPlace(p, pl)
+		if err == nil {
+			err = e.beside(all[1:])
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return &e.out, nil
 }
@@ -193,8 +217,9 @@ type encoder struct {
 	// of an empty tensor, or of another device.
 	saves, loads []int32
 	// for each op, how many ops of its name ran before it; -1 if the process does not see it
-	nth   []int
-	group map[plan.OpID]int // of the position before which its ops are rerun
+	nth    []int
+	placed placed
+	group  map[plan.OpID]int // of the position before which its ops are rerun
 }
 
 // number counts saves, loads and the ops of each name from the iteration's beginning, as the process does:
@@ -223,7 +248,9 @@ func (e *encoder) number() error {
 		return fmt.Errorf("%w: %s", ErrNotLive, say.StepsUnmarked.Text())
 	}
 	count := map[traces.StringID]int{}
-	for _, id := range ownOps(tr, tr.Marks[k], true) {
+	own := ownOps(tr, tr.Marks[k], true)
+	e.placed = placesOf(tr, own)
+	for _, id := range own {
 		i, op := int32(id), &tr.Ops[id]
 		switch tr.Text(op.Name) {
 		case plan.SaveOp:

@@ -22,6 +22,8 @@ type Above struct {
 	// predicted.
 	Takes, Budget int64
 	Measured      bool
+	// Other says that another described step takes it, where the steps of the program run different ops.
+	Other bool
 }
 
 // Error implements error.
@@ -29,6 +31,9 @@ func (e *Above) Error() string {
 	takes, budget := timeline.IEC.Bytes(e.Takes), timeline.IEC.Bytes(e.Budget)
 	if e.Measured {
 		return say.TooLarge.Text(takes, budget)
+	}
+	if e.Other {
+		return say.OtherAboveBudget.Text(takes, budget)
 	}
 	return say.AboveBudget.Text(takes, budget)
 }
@@ -45,6 +50,14 @@ func fits(takes, budget int64, measured bool) error {
 // addresses: then it takes its arena, and otherwise what is alive at the peak.
 func Fits(pl *plan.Plan, pooled bool, budget int64) error {
 	return fits(predicted(pl, pooled), budget, false)
+}
+
+// fitsAll is Fits for all described steps of a program whose steps run different ops.
+func fitsAll(p *plan.Problem, pl *plan.Plan, pooled bool, budget int64) error {
+	if err := Fits(pl, pooled, budget); err != nil || pooled {
+		return err
+	}
+	return fitsEach(p, pl, budget)
 }
 
 // predicted returns the predicted bytes of a step under a plan.

@@ -12,7 +12,7 @@ import (
 
 // News is the state of a plan in a running training.
 type News struct {
-	Phase Phase
+	Stage Stage
 	// While the training is described: Try is the current one of at most Tries captures of its steps, and
 	// Usual the time of a step that is not captured, in nanoseconds, 0 if unknown.
 	Try, Tries int
@@ -66,13 +66,13 @@ func (n *News) overhead() float64 {
 
 // Sentence returns the news as a sentence to follow the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
-	s := say.PlanDoes.Text(name, n.Phase)
+	s := say.PlanDoes.Text(name, n.Stage)
 	if x := n.Aside(); x != "" {
 		s += ": " + x
-	} else if n.Phase == Describing {
+	} else if n.Stage == Describing {
 		s += n.Capture()
 	}
-	if n.Phase == On {
+	if n.Stage == On {
 		s = say.PlanOn.Text(name, timeline.Counted(n.Steps, "step"))
 	}
 	switch {
@@ -108,7 +108,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 		s += "; " + say.PlanStayed.Text(timeline.Counted(n.Missed, "tensor"))
 	}
 	s += n.LargerSteps(u)
-	if n.Ended != "" && !n.Phase.Carried() {
+	if n.Ended != "" && !n.Stage.Carried() {
 		s += "; " + say.PlanBefore.Text(n.Ended)
 	}
 	if len(n.Ranks) > 1 {
@@ -117,13 +117,13 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
-// Doing describes this phase, the longest text first: with progress, and without.
+// Doing describes this stage, the longest text first: with progress, and without.
 func (n *News) Doing() []string {
 	if aside := n.Aside(); aside != "" {
 		return []string{aside}
 	}
-	doing := n.Phase.Doing()
-	if n.Phase == Describing {
+	doing := n.Stage.Doing()
+	if n.Stage == Describing {
 		return []string{doing + n.Capture(), doing}
 	}
 	return []string{doing}
@@ -140,13 +140,13 @@ func (n *News) Aside() string {
 		s, rest = say.TimesCosts.Text(n.Timed, n.Time), n.Time-n.Timed
 	}
 	if rest > 0 && n.Usual > 0 {
-		s += ", " + say.LeftToWait.Text(timeline.Duration(int64(rest)*n.Usual))
+		s += ", " + say.LeftToWait.Text(timeline.Roughly(int64(rest)*n.Usual))
 	}
 	return s
 }
 
 // Capture says, while the training is being described, which try this is and what a step usually takes, to
-// follow the phase; "" if neither is known.
+// follow the stage; "" if neither is known.
 func (n *News) Capture() string {
 	s := ""
 	if n.Usual > 0 {
@@ -190,14 +190,14 @@ func gains(before, with int64) error {
 // fit its budget (an [*Above]), took more time than allowed, or saved no memory.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func(News)) (err error) {
 	pooled := t.pool != nil
-	if err := Fits(made.Plan, pooled, made.Budget); err != nil {
+	if err := fitsAll(p, made.Plan, pooled, made.Budget); err != nil {
 		return err
 	}
 	words, err := t.encode(ctx, p, made.Plan)
 	if err != nil {
 		return err
 	}
-	n := News{Phase: MeasuringWithout, Pooled: pooled, Added: made.Added,
+	n := News{Stage: MeasuringWithout, Pooled: pooled, Added: made.Added,
 		Predicted: predicted(made.Plan, pooled)}
 	n.PeakBefore, _ = p.PeakLive()
 	if !t.opt.NeverWithout {
@@ -217,7 +217,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		return ended(ctx, err)
 	}
 	defer t.takeOff(ctx, &err)
-	n.Phase = MeasuringWith
+	n.Stage = MeasuringWith
 	tell(n)
 	on := larger{t: t, p: p, made: made, number: number}
 	for first, again := true, false; ; first = false {
@@ -227,6 +227,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		}
 		steps, err := t.member.Steps(ctx, on.number, count)
 		if err != nil {
+			t.ended = ctx.Err() == nil
 			return ended(ctx, err)
 		}
 		n.add(steps, t.opt.Steps)
@@ -235,7 +236,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		}
 		switch {
 		case first:
-			n.Phase = MeasuringPeak
+			n.Stage = MeasuringPeak
 			tell(n)
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
@@ -257,7 +258,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		if again, err = on.heard(ctx, &n); err != nil {
 			return ended(ctx, err)
 		}
-		n.Phase = On
+		n.Stage = On
 		tell(n)
 	}
 }
@@ -278,7 +279,7 @@ func (n *News) add(steps []Step, timed int) {
 // than planned for, asPlanned is false and the peak proves nothing: such a step holds more without the plan,
 // too.
 func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned bool, err error) {
-	if n.Peak, err = t.peak(ctx, on.number, on.made.Plan); err != nil {
+	if n.Peak, _, err = t.peak(ctx, on.number, on.p, on.made.Plan); err != nil {
 		return false, err
 	}
 	if _, steps := t.member.Larger(on.number); steps > 0 {

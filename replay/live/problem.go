@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -14,6 +15,9 @@ import (
 // shape, to find the largest, which is planned for.
 const describeTries = 5
 
+// suspectTries is how many captures are compared with each other after a plan has ended that did not fit.
+const suspectTries = 2
+
 // settlingSteps is how many steps pass before we capture again while the optimizer's work still changes: five
 // captures then span about fifty steps.
 const settlingSteps = 10
@@ -23,30 +27,45 @@ const settlingSteps = 10
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
 // again, up to five times, but gives up if it meets the same difference again; then the error wraps
 // [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
-// captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too.
-func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
+// captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too. If
+// autograd saves other tensors in each step, the result also has the other captured steps.
+func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err error) {
 	describing := t.opt.Describing
 	if describing == nil {
 		describing = func(News) {}
 	}
 	if t.pool != nil {
-		describing(News{Phase: Describing, Try: 1, Tries: 1})
+		describing(News{Stage: Describing, Try: 1, Tries: 1})
 		return t.poolProblem(ctx, h)
 	}
 	var largest *plan.Problem
 	var of *traces.Trace
 	var uneven error
 	vary, crossed, steps := false, false, 0
+	var captured []*traces.Trace
+	opsVary := false
+	suspect := t.ended       // the steps that its plan was made for may have been alike by chance
 	met := map[string]bool{} // differences between steps
-	for try := 1; try <= describeTries && (largest == nil || vary || crossed); try++ {
-		describing(News{Phase: Describing, Try: try, Tries: describeTries})
+	for try := 1; try <= describeTries; try++ {
+		if largest != nil && !vary && !crossed && !opsVary && !(suspect && try <= suspectTries) {
+			break
+		}
+		describing(News{Stage: Describing, Try: try, Tries: describeTries})
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
 		}
+		if crossed { // the steps of the capture before ended elsewhere
+			captured = nil
+		}
+		captured = append(captured, tr)
+		opsVary = opsVary || (suspect || vary) && savesVary(captured...)
 		p, err := problem(ctx, tr, h)
 		if errors.Is(err, ErrUneven) {
 			uneven = err
+			if opsVary = opsVary || savesVary(tr); opsVary {
+				continue
+			}
 			if met[err.Error()] { // capturing again would cost the job time and show the same
 				break
 			}
@@ -68,6 +87,12 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		// from now on the process ends steps where no graph is pending, if there is such a place
 		crossed = try == 1 && crosses(tr)
 	}
+	if opsVary {
+		if largest, of, err = varied(ctx, captured, h); err != nil {
+			return nil, err
+		}
+		vary, steps = true, len(largest.Varied)+1
+	}
 	if largest == nil {
 		return nil, uneven
 	}
@@ -82,15 +107,61 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	return largest, nil
 }
 
+// varied returns the problem of a program whose steps run different ops: the largest of the captures' last
+// steps, of which it is known what they take over, with all others in [plan.Problem.Varied], and its trace.
+func varied(ctx context.Context, captured []*traces.Trace, h Hardware) (*plan.Problem, *traces.Trace, error) {
+	var largest *plan.Problem
+	var of *traces.Trace
+	var all []*plan.Problem
+	for _, tr := range captured {
+		k := 0
+		for range stepMarks(tr) {
+			k++
+		}
+		for i := range k {
+			p, err := step(ctx, tr, h, i)
+			if err != nil {
+				return nil, nil, err
+			}
+			all = append(all, p)
+			if i == k-1 && (largest == nil || preferred(p, largest)) {
+				largest, of = p, tr
+			}
+		}
+	}
+	largest.Varied = slices.DeleteFunc(all, func(p *plan.Problem) bool { return p == largest })
+	return largest, of, nil
+}
+
+// muchAsLarge is the share of another step's bytes from which a step counts as about as large.
+const muchAsLarge = 0.95
+
+// preferred reports whether to plan for step p rather than q: if it is clearly larger or, of two about as
+// large, if it runs more ops and so has more places.
+func preferred(p, q *plan.Problem) bool {
+	x, y := float64(p.Held()), float64(q.Held())
+	if min(x, y) < muchAsLarge*max(x, y) {
+		return x > y
+	}
+	return len(p.Ops) > len(q.Ops)
+}
+
+// problem returns the problem of a capture's last step. If its steps are not alike, the error wraps
+// [ErrUneven].
 func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, error) {
 	if err := alike(tr); err != nil {
 		return nil, err
 	}
+	return step(ctx, tr, h, plan.LastIteration)
+}
+
+// step returns the problem of a step of a capture.
+func step(ctx context.Context, tr *traces.Trace, h Hardware, iteration int) (*plan.Problem, error) {
 	d, err := trainingDevice(ctx, tr)
 	if err != nil {
 		return nil, err
 	}
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: plan.LastIteration, Hardware: h.on(d),
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: iteration, Hardware: h.on(d),
 		EagerOnly: true, Name: "the running training"})
 	if err != nil {
 		return nil, err

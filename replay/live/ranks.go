@@ -62,17 +62,17 @@ func Together(ranks []Rank) News {
 		}
 		switch {
 		case first:
-			n.Phase, n.Steps = x.Phase, x.Steps
-		case x.Phase == n.Phase:
+			n.Stage, n.Steps = x.Stage, x.Steps
+		case x.Stage == n.Stage:
 			n.Steps = min(n.Steps, x.Steps)
-		case n.Phase != On && x.Phase < n.Phase, x.Phase == On:
+		case n.Stage != On && x.Stage < n.Stage, x.Stage == On:
 			// If a plan is on in one, the others' own rows say how far they are.
-			n.Phase, n.Steps = x.Phase, x.Steps
+			n.Stage, n.Steps = x.Stage, x.Steps
 		}
 		first = false
 	}
 	if first { // no rank is left that could
-		n.Phase = Over
+		n.Stage = Over
 	}
 	return n
 }
@@ -80,7 +80,7 @@ func Together(ranks []Rank) News {
 // CountOn returns the number of ranks in which the plan is on.
 func (n *News) CountOn() (count int) {
 	for i := range n.Ranks {
-		if r := &n.Ranks[i]; r.Err == nil && r.News.Phase.Carried() {
+		if r := &n.Ranks[i]; r.Err == nil && r.News.Stage.Carried() {
 			count++
 		}
 	}
@@ -95,7 +95,7 @@ func (r *Rank) Word() string {
 	case r.Err != nil:
 		return "off: " + r.Err.Error()
 	}
-	return r.News.Phase.String()
+	return r.News.Stage.String()
 }
 
 // Line returns a line about a rank's time and memory.

@@ -16,7 +16,7 @@ import (
 // TestWhatIsMeasuredBeginsTogether has ranks of different speed go through some stretches, one leave early,
 // and one come late.
 func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var g Gate
 	var mu sync.Mutex
@@ -98,7 +98,7 @@ const mib = 1 << 20
 
 // rankOn is a rank whose plan is on.
 func rankOn(name string, before, peak, step int64) Rank {
-	return Rank{Name: name, News: News{Phase: On, Steps: 40, Before: 100e6, Step: step, P95: step,
+	return Rank{Name: name, News: News{Stage: On, Steps: 40, Before: 100e6, Step: step, P95: step,
 		PredictedStep: 101e6, PeakBefore: before * mib, Peak: peak * mib,
 		Predicted: peak * mib, Out: 3, In: 2, Again: 1, Missed: 1, Checked: 5}}
 }
@@ -112,7 +112,7 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 		r.Gone = true
 		return off(r, errors.New("the training ended: exit code 1"))
 	}
-	doing := func(name string, what Phase) Rank { return Rank{Name: name, News: News{Phase: what}} }
+	doing := func(name string, what Stage) Rank { return Rank{Name: name, News: News{Stage: what}} }
 	never := func(r Rank, added int64) Rank {
 		r.News.Before, r.News.PredictedStep, r.News.Added = 0, 0, added
 		return r
@@ -193,14 +193,14 @@ func TestTheReasonNoRankRunsAPlanIsGivenOnceIfAllAgree(t *testing.T) {
 // TestTheReasonAPlanEndedIsShownUntilTheNextIsOn also names the rank, if there are several.
 func TestTheReasonAPlanEndedIsShownUntilTheNextIsOn(t *testing.T) {
 	const why = "the program captures a CUDA graph"
-	n := News{Phase: Planning, Ended: why}
+	n := News{Stage: Planning, Ended: why}
 	if s := n.Sentence("ours", timeline.IEC); s != "ours: planning; the previous plan ended: "+why {
 		t.Error(s)
 	}
-	if n.Phase = On; strings.Contains(n.Sentence("ours", timeline.IEC), why) {
+	if n.Stage = On; strings.Contains(n.Sentence("ours", timeline.IEC), why) {
 		t.Error("it is said of the next plan")
 	}
-	all := Together([]Rank{{Name: "rank 0", News: News{Phase: Planning}}, {Name: "rank 1", News: News{Phase: Planning, Ended: why}}})
+	all := Together([]Rank{{Name: "rank 0", News: News{Stage: Planning}}, {Name: "rank 1", News: News{Stage: Planning, Ended: why}}})
 	if all.Ended != "rank 1: "+why {
 		t.Errorf("of two ranks: %q", all.Ended)
 	}

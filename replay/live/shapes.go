@@ -38,7 +38,7 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 			return nil, err
 		}
 		for watched < watchedSteps && err == nil {
-			describing(News{Phase: Describing, Watched: watched, Watch: watchedSteps})
+			describing(News{Stage: Describing, Watched: watched, Watch: watchedSteps})
 			var steps []Step
 			steps, err = t.member.Steps(ctx, number, watchedAtOnce)
 			watched += len(steps)
@@ -47,15 +47,24 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 		if err != nil {
 			return nil, err
 		}
-		if sizes, _ := t.member.Larger(number); sizes != nil {
-			if p, err = grown(p, sizes); err != nil {
-				return nil, err
-			}
+		sizes, _ := t.member.Larger(number)
+		switch {
+		case len(p.Varied) > 0:
+			p, err = withRoom(p, sizes)
+		case sizes != nil:
+			p, err = grown(p, &plan.Plan{}, sizes)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("the batches have other shapes: planned for the largest of %d "+
+	what := "the batches have other shapes"
+	if len(p.Varied) > 0 {
+		what = "steps run different ops"
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("%s: planned for the largest of %d "+
 		"steps; where a step is larger still the same tensors leave, and the plan is made again for it",
-		described+watched))
+		what, described+watched))
 	return p, nil
 }
 
@@ -69,8 +78,16 @@ func watching(p *plan.Problem) ([]byte, error) {
 	return encodeFor(p, pl, Any, true)
 }
 
-// grown returns the problem of a step that saves tensors of these sizes, in the order of saving.
-func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
+// grown returns the problem of a step under a plan that saves tensors of these sizes, in the order of saving.
+// If steps run different ops, sizes is what the step keeps, as [limits] returns it.
+func grown(p *plan.Problem, pl *plan.Plan, sizes []int64) (*plan.Problem, error) {
+	if len(p.Varied) > 0 {
+		known, err := limits(p, pl)
+		if err != nil {
+			return nil, err
+		}
+		return roomier(p, exceeds(sizes, known))
+	}
 	e := encoder{p: p}
 	if err := e.number(); err != nil {
 		return nil, err
@@ -106,7 +123,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	}
 	n.Larger += steps - l.steps
 	l.steps = steps
-	q, err := grown(l.p, sizes)
+	q, err := grown(l.p, l.made.Plan, sizes)
 	if err != nil {
 		return false, err
 	}
@@ -123,7 +140,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 		return false, ctx.Err()
 	}
 	if err == nil {
-		err = Fits(made.Plan, false, made.Budget)
+		err = fitsAll(q, made.Plan, false, made.Budget)
 	}
 	if n.Refused = ""; err != nil { // without the current plan, such steps would hold even more
 		n.Refused = err.Error()
@@ -162,7 +179,7 @@ func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
 
 // passed returns the bytes that larger steps than planned for would hold under a plan.
 func passed(p *plan.Problem, pl *plan.Plan, sizes []int64) (int64, error) {
-	q, err := grown(p, sizes)
+	q, err := grown(p, pl, sizes)
 	if err != nil {
 		return 0, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
@@ -109,6 +110,7 @@ type Target struct {
 	library string
 	opt     Options
 	next    int64 // the number of the next plan; no other viewer has used it in this process
+	ended   bool  // a plan ended before anybody turned it off
 }
 
 // NewTarget returns a Target.
@@ -137,7 +139,7 @@ func (t *Target) Run(
 ) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
-	if err := Fits(pl, t.pool != nil, o.Cap); err != nil {
+	if err := fitsAll(p, pl, t.pool != nil, o.Cap); err != nil {
 		return m, err
 	}
 	words, err := t.encode(ctx, p, pl)
@@ -230,8 +232,13 @@ func (t *Target) measure(
 func (t *Target) weigh(
 	ctx context.Context, m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64,
 ) (err error) {
-	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
+	var evaluated int64
+	if m.Footprint, evaluated, err = t.peak(ctx, number, p, pl); err != nil {
 		return err
+	}
+	if evaluated > m.Footprint {
+		m.Notes = append(m.Notes, fmt.Sprintf("an evaluation between two steps holds %s: the plan does not "+
+			"cover it", timeline.IEC.Bytes(evaluated)))
 	}
 	if m.Allocated = t.pool == nil; m.Allocated {
 		m.PeakLive = m.Footprint
@@ -374,28 +381,45 @@ func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]
 	return encodeFor(p, pl, t.opt.Results, true)
 }
 
-// peak returns the peak under the plan of that number, which is on now, in bytes.
-func (t *Target) peak(ctx context.Context, number int64, pl *plan.Plan) (int64, error) {
+// peakTries bounds how often the steps under a plan are described: until the program does not evaluate
+// meanwhile.
+const peakTries = 3
+
+// peak returns the peak under the plan of that number, which is on now, in bytes. If the program evaluates
+// between the described steps, and did not between the planned ones, they say nothing about the plan: then
+// others are described, and evaluated is what the most of them held.
+func (t *Target) peak(
+	ctx context.Context, number int64, p *plan.Problem, pl *plan.Plan,
+) (peak, evaluated int64, err error) {
 	if t.pool != nil {
-		return pl.Footprint, nil
+		return pl.Footprint, 0, nil
 	}
-	tr, err := t.member.Describe(ctx, number)
-	if err != nil {
-		return 0, err
+	for try := 1; ; try++ {
+		tr, err := t.member.Describe(ctx, number)
+		if err != nil {
+			return 0, 0, err
+		}
+		d, err := trainingDevice(ctx, tr)
+		if err != nil {
+			return 0, 0, err
+		}
+		peak = d.Totals.PeakAllocated
+		if try == peakTries || !evaluates(tr) || evaluates(p.Source.Timeline().Trace) {
+			return peak, evaluated, nil
+		}
+		evaluated = max(evaluated, peak)
 	}
-	d, err := trainingDevice(ctx, tr)
-	if err != nil {
-		return 0, err
-	}
-	return d.Totals.PeakAllocated, nil
 }
+
+// evaluates reports whether a module ran without gradients within a recording's steps.
+func evaluates(tr *traces.Trace) bool { return tr.Setting(described.EvaluatesSetting) == "true" }
 
 // missed says what a step's Missed counts.
 func (t *Target) missed() string {
 	if t.pool != nil {
-		return "allocations found no place in the arena"
+		return "allocations did not fit in the arena"
 	}
-	return "tensors stayed that were to leave"
+	return "tensors stayed that should have left"
 }
 
 // timed lets the first steps after a change pass and returns those that count.

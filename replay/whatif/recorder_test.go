@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // recorder runs a program, one statement a line, against the emulated allocator on a device of some capacity,
@@ -249,7 +250,7 @@ func (r *recorder) trace() *traces.Trace {
 			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated,
 				traces.BlockPendingFree}[b.State]
 			final.Blocks = append(final.Blocks, traces.Block{Address: b.Addr - shift, Size: b.Size,
-				Requested: b.Requested, Stack: traces.NoStack, Count: 1, State: state})
+				Requested: maybe.Known(b.Requested), Stack: traces.NoStack, Count: 1, State: state})
 			if state == traces.BlockAllocated {
 				s.AllocatedSize += b.Size
 			}

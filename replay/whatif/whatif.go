@@ -73,7 +73,7 @@ const (
 )
 
 // errSpent ends a search when its work is spent.
-var errSpent = errors.New("the work is spent")
+var errSpent = errors.New("the limit on work is reached")
 
 // Outcome is what would happen to the run under some settings. Sizes are in bytes; moments are the
 // recording's.
@@ -244,7 +244,7 @@ func (w *whatIf) shorten() error {
 	}
 	w.program, w.blocks, w.events = t.program, nil, nil
 	r.program, r.held, r.from, r.FromStart = t.program, t.held, t.moment, false
-	note := fmt.Sprintf("the recording is long: what would help is played from event %d on", t.moment)
+	note := fmt.Sprintf("the recording is long: changes are tried from event %d on", t.moment)
 	r.Notes = append(r.Notes, note)
 	return nil
 }
@@ -263,7 +263,7 @@ func (w *whatIf) limit(ctx context.Context, capacity int64) error {
 	case capacity > 0:
 		return try(capacity, false)
 	case r.Failed != timeline.Start:
-		free := max(w.d.Event(r.Failed).DeviceFree(), 0)
+		free := w.d.Event(r.Failed).DeviceFree().Or(0)
 		if err := try(max(w.d.Reserved.At(r.Failed)+free, peak), false); err != nil || reproduced() {
 			return err
 		}

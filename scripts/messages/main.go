@@ -1,5 +1,5 @@
 // Command messages writes docs/messages.md: every sentence of the catalogue, from the source of package
-// capture/say.
+// capture/say, and what views, reports and commands say besides, from theirs.
 //
 // Usage: go run ./scripts/messages > docs/messages.md
 package main
@@ -11,6 +11,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -33,9 +34,12 @@ func main() {
 
 const head = `# Messages
 
-What gmemtop says about a job that it watches: the screen, printed output and recordings share these
-sentences. ` + "`go run ./scripts/messages > docs/messages.md`" + ` writes this page from package capture/say.
-Words in *italics* stand for what varies.
+Everything that gmemtop says, to be read from top to bottom. It is written from the source by
+` + "`go run ./scripts/messages > docs/messages.md`" + `. First comes the catalogue (package capture/say),
+sentences about a watched job that the screen, printed output and recordings share, with what varies in
+*italics*. Then come the [agent](#messages-of-the-agent), the [views](#messages-of-the-screen),
+[reports](#messages-of-reports), [plans](#messages-about-plans), [commands](#messages-of-commands) and
+[the way to a job](#messages-about-watching-a-job).
 
 `
 
@@ -97,7 +101,12 @@ func write(folder string) (string, error) {
 		b.WriteString(heading(t.group))
 		fmt.Fprintf(&b, "- %s\n", strings.ReplaceAll(t.text, "%s", "…"))
 	}
-	return b.String(), nil
+	for _, c := range chapters {
+		if err := c.write(&b, filepath.Join(folder, "..", "..")); err != nil {
+			return "", err
+		}
+	}
+	return strings.TrimSuffix(strings.ReplaceAll(b.String(), "\n\n\n", "\n\n"), "\n"), nil
 }
 
 // heading returns the heading of a group, "" for none: its comment's first sentence, with the rest below.

@@ -5,12 +5,14 @@
 A step ends where an optimizer has stepped. FILE gets a line of three numbers for each step: the number of the
 plan that it ran under, 0 for none; its peak of allocated bytes, as PyTorch's allocator counts them
 (torch.cuda.max_memory_allocated); and its length in nanoseconds, between two events that the device recorded.
-gmemtop's agent is asked only for the plan's number.
+gmemtop's agent is asked only for the plan's number. While it carries out none, the training pauses after each
+step, so that it leaves the processor to gmemtop, which plans meanwhile. In virtual time a pause takes none.
 """
 
 import inspect
 import runpy
 import sys
+import time
 
 import torch
 from torch.optim import optimizer
@@ -39,9 +41,12 @@ class Counted:
             number, most, began = self.last
             self.began.synchronize()  # it is over: the script has read a loss since
             print(number, most, round(began.elapsed_time(self.began) * 1e6), file=self.file, flush=True)
+        number = plan()
+        if number == 0:
+            time.sleep(0.3)
         now = torch.cuda.Event(enable_timing=True)
         now.record()
-        self.last = None if self.began is None else (plan(), peak, self.began)
+        self.last = None if self.began is None else (number, peak, self.began)
         self.began = now
 
 

@@ -1,8 +1,8 @@
 // Command predictions compares the predictions for plans with what PyTorch took under them, in virtual time
 // on the stand-in GPU:
 //
-//	go run ./scripts/predictions -python PYTHON [-packages DIR] [-results DIR] [-only NAME,...] \
-//		[-budgets PERCENT,...] [-managers NAME,...] [-page FILE] > docs/predictions.md
+//	go run ./scripts/predictions -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] \
+//		[-only NAME,...] [-budgets PERCENT,...] [-managers NAME,...] [-page FILE] > docs/predictions.md
 //
 // Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
 // budget, while counted.py records the figures of PyTorch's allocator and of the stand-in's events. Each
@@ -61,19 +61,23 @@ func hardware() plan.Hardware {
 type program struct {
 	name string
 	args []string
+	// A network of a public repository comes from a folder of the sources, which has to be at this commit.
+	folder, commit string
 }
 
 var programs = []program{
-	{"mlp", []string{"examples/mlp.py", "--steps", "1000000"}},
-	{"vgg16", []string{"examples/vgg16.py", "--steps", "1000000"}},
-	{"gpt2", []string{"examples/gpt2.py", "--steps", "1000000"}},
-	{"resnet50", []string{"examples/resnet50.py", "--steps", "1000000"}},
-	{"vit", []string{"examples/vit.py", "--steps", "1000000"}},
-	{"transformers-gpt2", []string{"scripts/predictions/library.py", "gpt2"}},
-	{"transformers-bert", []string{"scripts/predictions/library.py", "bert"}},
-	{"torchvision-resnet18", []string{"scripts/predictions/library.py", "resnet18"}},
-	{"timm-convnext", []string{"scripts/predictions/library.py", "convnext"}},
-	{"timm-mixer", []string{"scripts/predictions/library.py", "mixer"}},
+	{name: "mlp", args: []string{"examples/mlp.py", "--steps", "1000000"}},
+	{name: "vgg16", args: []string{"examples/vgg16.py", "--steps", "1000000"}},
+	{name: "gpt2", args: []string{"examples/gpt2.py", "--steps", "1000000"}},
+	{name: "resnet50", args: []string{"examples/resnet50.py", "--steps", "1000000"}},
+	{name: "vit", args: []string{"examples/vit.py", "--steps", "1000000"}},
+	{name: "transformers-gpt2", args: []string{"scripts/predictions/library.py", "gpt2"}},
+	{name: "transformers-bert", args: []string{"scripts/predictions/library.py", "bert"}},
+	{name: "torchvision-resnet18", args: []string{"scripts/predictions/library.py", "resnet18"}},
+	{name: "timm-convnext", args: []string{"scripts/predictions/library.py", "convnext"}},
+	{name: "timm-mixer", args: []string{"scripts/predictions/library.py", "mixer"}},
+	{"milesial-unet", []string{"scripts/predictions/library.py", "unet"}, "Pytorch-UNet", "21d7850f"},
+	{"kuangliu-cifar", []string{"scripts/predictions/library.py", "cifar"}, "pytorch-cifar", "49b7aa97"},
 }
 
 var budgets = []string{"80", "60", "40"}
@@ -83,7 +87,7 @@ var budgets = []string{"80", "60", "40"}
 const methods = "vdnn-all,autoswap,sqrt,rotor,dtr,checkmate,capuchin,delta,home,joint"
 
 type options struct {
-	python, packages, results, only, budgets, managers, page, gmemtop string
+	python, packages, sources, results, only, budgets, managers, page, gmemtop string
 
 	limit, planning time.Duration
 	table           bool
@@ -93,6 +97,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with a torch built for CUDA")
 	flag.StringVar(&o.packages, "packages", "", "a folder with transformers, timm and torchvision")
+	flag.StringVar(&o.sources, "sources", "", "a folder with checkouts of Pytorch-UNet and pytorch-cifar")
 	flag.StringVar(&o.results, "results", "predictions", "the folder that comparisons are kept in")
 	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
 	flag.StringVar(&o.budgets, "budgets", "60,80,40", "the budgets to run at, in this order")
@@ -175,12 +180,16 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	budget string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
+	modules, err := o.modules(ctx, p)
+	if err != nil {
+		return err
+	}
 	m := standin.Machine{Clock: standin.Program, Hollow: "1MiB", Rates: rates(),
 		Board: filepath.Join(dir, "board")}
 	counted := filepath.Join(dir, p.name+"-"+budget+".counted")
 	training := exec.CommandContext(ctx, o.python,
 		append([]string{"scripts/predictions/counted.py", counted}, p.args...)...)
-	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1"), m)
+	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+modules, "OMP_NUM_THREADS=1"), m)
 	training.Stderr = os.Stderr
 	t, err := trial.Start(training)
 	if err != nil {
@@ -197,4 +206,17 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 		return err
 	}
 	return keep(o.path(p, budget), text, counted)
+}
+
+// modules is where a program's Python finds packages.
+func (o *options) modules(ctx context.Context, p program) (string, error) {
+	if p.folder == "" {
+		return o.packages, nil
+	}
+	at := filepath.Join(o.sources, p.folder)
+	head, err := exec.CommandContext(ctx, "git", "-C", at, "rev-parse", "HEAD").Output()
+	if err != nil || !strings.HasPrefix(string(head), p.commit) {
+		return "", fmt.Errorf("%s is no checkout at %s: %s, %w", at, p.commit, head, err)
+	}
+	return o.packages + string(filepath.ListSeparator) + at, nil
 }

@@ -15,42 +15,53 @@ import (
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
-// head has one blank, for the machine's rates.
-const head = `# Predictions
+// opening and head surround the totals. head has one blank, for the machine's rates.
+const (
+	opening = `# Predictions
 
-Virtual time on a stand-in: no figure of this page is a card's. Written by
+Does a plan take the memory and the time that gmemtop predicts? Here PyTorch itself carries out each plan on
+the stand-in GPU, in virtual time. Nothing is computed, and no figure on this page is from a card.
 
-    go run ./scripts/predictions -python PYTHON -packages DIR > docs/predictions.md
-
-Each program trains on the stand-in, and
-` + "`gmemtop compare --target live:`" + ` carries plans out in it at 80,
-60 and 40 %% of what a step holds at its peak without a plan. PyTorch itself carries out each plan; the
-stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
-
-*Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena. *Counted*
-is what PyTorch's own allocator says: torch.cuda.max_memory_allocated at the end of each step, reset where
-the next one begins. *Timed* is the time between two events that the stand-in recorded at the ends of a step.
-Both are written down in the training by scripts/predictions/counted.py, which asks gmemtop's agent for the
-number of the plan and for nothing else. Under each plan three steps pass; of the next three, the largest
-peak and the median time are in the table. gmemtop's own figures come from its agent: the peak from a step
-described op by op, the time from the same three steps by the clock of the process. They are in parentheses
-where they are more than 1 %% away. Managers state no step time of their own: it is the simulator's. A cause
-is given where counted and planned footprint differ by more than 3 %%, or step times by more than 7 %%.
-
-A plan counts the sizes of its tensors, rounded up to 512 bytes. PyTorch's allocator may hand out a larger
-block whole, because what would be left of it is at most 1 MiB, and counts all of it. So counted is usually a
-little above planned, and a plan that just meets its budget may take a little more: such figures are in bold.
-A plan that is predicted to need more than the budget is not carried out.
-
-The machine: the stand-in's default model, and ` + "`%s`" + `
-(nanoseconds, and bytes a nanosecond). The simulator is told the link's rates and latency, as a calibration
-on a card would tell it, and reads what ops take from the step that was described.
-
-Errors that are put into the simulator on purpose show: copies at double speed, waits forgotten, a launch gap
-dropped, and copies in opposite directions that do not slow each other each move its step time by more than
-7 %% from the clock's, which it otherwise meets within 0.1 %%. Of single waits that are forgotten, some show
-less than that. (` + "`TestErrorsOfTheSimulatorShowAsDisagreement`" + `)
 `
+	head = `
+Written by
+
+    go run ./scripts/predictions -python PYTHON -packages DIR -sources DIR > docs/predictions.md
+
+Each program trains on the stand-in, and ` + "`gmemtop compare --target live:`" + ` carries plans out in
+it, at 80, 60 and 40 %% of the peak of a step without a plan. The stand-in's clock, which shares no code with
+the simulator, says how long a step took. milesial-unet and kuangliu-cifar are networks of public
+repositories, trained as their scripts do: milesial/Pytorch-UNet 21d7850f, kuangliu/pytorch-cifar 49b7aa97.
+
+| column | meaning |
+|---|---|
+| planned | the peak of what the plan allocates |
+| simulated | the arena that the plan's tensors are placed in; the step time that the simulator says |
+| counted | PyTorch's torch.cuda.max_memory_allocated over a step, the highest of three |
+| timed | the time between two events at the ends of a step, the median of the same three |
+| cause | why planned and counted are more than 3 %% apart, or simulated and timed more than 7 %% |
+
+Three steps run under each plan before the three that count. Managers state no step times of their own.
+scripts/predictions/counted.py, inside the training, writes down what is counted and timed. It asks gmemtop's
+agent only for the number of the plan. Where the agent's own figure is more than 1 %% away, it follows in
+parentheses.
+
+A plan counts the sizes of its tensors, rounded up to 512 bytes. PyTorch may hand out a larger block and count
+all of it, where less than 1 MiB would be left over. So it usually counts a little more than was planned, and
+a plan that just fits may exceed its budget by that much: such figures are in bold. A plan that is predicted
+to need more than the budget is not carried out.
+
+The machine: the stand-in's default model, with ` + "`%s`" + `
+(nanoseconds, and bytes per nanosecond). The simulator knows the link's rates and latency, as from a
+calibration on a card, and takes the times of ops from a step that was described.
+
+An error in the simulator would show. Copies at double speed, forgotten waits, a missing launch gap, and
+copies that do not slow each other down in opposite directions each move its step time more than 7 %% away
+from the clock's; without them, in the same test, it is within 0.1 %%. A single forgotten wait may move it by
+less.
+(` + "`TestErrorsOfTheSimulatorShowAsDisagreement`" + `)
+`
+)
 
 const (
 	mostFootprint = 0.03
@@ -68,16 +79,14 @@ const agents = "From an earlier page. *Measured* is what gmemtop's agent said; P
 // page collects the text and the totals of all comparisons.
 type page struct {
 	text                    strings.Builder
-	rows, footprints, times int
+	rows, footprints, times int                 // plans carried out; those further off than the limits
+	causes                  []string            // of these, as "vgg16 at 80 %, sqrt: why"
 	least, most             float64             // counted above planned, as a share
 	old, byAgent            []string            // comparisons of the earlier page; by the agent's figures
 	missing                 map[string][]string // programs, by the budgets at which they have no results
 }
 
 func (o *options) write(w io.Writer) error {
-	if _, err := fmt.Fprintf(w, head, rates()); err != nil {
-		return err
-	}
 	earlier, err := o.earlier()
 	if err != nil {
 		return err
@@ -98,10 +107,13 @@ func (o *options) write(w io.Writer) error {
 			g.missing[at] = append(g.missing[at], p.name)
 		}
 	}
-	fmt.Fprintf(w, "\nOf %d plans carried out, %d are more than 3 %% off in footprint and %d more than "+
-		"7 %% in step time. What PyTorch counted is %+.1f to %+.1f %% from what was planned, and above the "+
-		"budget under %d.\n", g.rows, g.footprints, g.times, 100*g.least, 100*g.most,
-		strings.Count(g.text.String(), "| "+bold))
+	fmt.Fprintf(w, opening+"Of %d plans carried out, %d are within 3 %% of the planned footprint and "+
+		"%d within 7 %% of the simulated\nstep time. What PyTorch counted is %+.1f to %+.1f %% from what "+
+		"was planned, and above the budget under %d.\n", g.rows, g.rows-g.footprints, g.rows-g.times,
+		100*g.least, 100*g.most, strings.Count(g.text.String(), "| "+bold))
+	if len(g.causes) > 0 {
+		fmt.Fprintf(w, "\nThe others:\n\n- %s\n", strings.Join(g.causes, "\n- "))
+	}
 	for _, at := range slices.Sorted(maps.Keys(g.missing)) {
 		fmt.Fprintf(w, "\nNot measured at %s %%: %s.\n", at, strings.Join(g.missing[at], ", "))
 	}
@@ -112,6 +124,7 @@ func (o *options) write(w io.Writer) error {
 		fmt.Fprintf(w, "\nNot measured again since PyTorch itself is asked, and not among the plans above: "+
 			"%s. What an earlier page said of them follows.\n", strings.Join(g.byAgent, ", "))
 	}
+	fmt.Fprintf(w, head, rates())
 	_, err = io.WriteString(w, g.text.String())
 	return err
 }
@@ -130,7 +143,7 @@ func (o *options) add(g *page, p program, budget string, earlier map[string]stri
 			}
 			g.text.WriteString(before)
 		} else if there {
-			if err := g.countRows(before); err != nil {
+			if err := g.countRows(title, before); err != nil {
 				return false, fmt.Errorf("read %s in %s: %w", title, o.page, err)
 			}
 			g.old = append(g.old, title)
@@ -169,7 +182,7 @@ func (o *options) earlier() (map[string]string, error) {
 }
 
 // countRows adds a section's rows to the totals.
-func (g *page) countRows(text string) error {
+func (g *page) countRows(where, text string) error {
 	for line := range strings.Lines(text) {
 		cells := strings.Split(line, "|")
 		if len(cells) != 11 || strings.HasPrefix(line, "| manager") || strings.HasPrefix(line, "|---") {
@@ -183,13 +196,14 @@ func (g *page) countRows(text string) error {
 			}
 			shares[i] = share / 100
 		}
-		g.count(shares[0], shares[1])
+		g.count(shares[0], shares[1], where+", "+strings.TrimSpace(cells[1])+": "+strings.TrimSpace(cells[9]))
 	}
 	return nil
 }
 
-// count adds a plan to the totals: by how much its footprint and its step time are off, as shares.
-func (g *page) count(footprint, time float64) {
+// count adds a plan to the totals: by how much its footprint and its step time are off, as shares, and the
+// line for the summary if that is too much.
+func (g *page) count(footprint, time float64, line string) {
 	if g.rows == 0 {
 		g.least, g.most = footprint, footprint
 	}
@@ -200,6 +214,9 @@ func (g *page) count(footprint, time float64) {
 	}
 	if math.Abs(time) > mostTime {
 		g.times++
+	}
+	if math.Abs(footprint) > mostFootprint || math.Abs(time) > mostTime {
+		g.causes = append(g.causes, line)
 	}
 }
 
@@ -225,8 +242,9 @@ func section(g *page, name, budget string, c *kept) {
 			if !there {
 				continue
 			}
-			g.count(signed(of.Peak, r.Predicted), signed(of.StepTime, s.StepTime))
-			row(&table, c, &r, &s, of)
+			cause := row(&table, c, &r, &s, of)
+			g.count(signed(of.Peak, r.Predicted), signed(of.StepTime, s.StepTime),
+				heading(name, budget)+", "+r.Manager+": "+cause)
 		}
 	}
 	if table.Len() > 0 {
@@ -245,8 +263,9 @@ func section(g *page, name, budget string, c *kept) {
 	})
 }
 
-// row writes one line of a table: a plan that was carried out, as simulated and as PyTorch counted it.
-func row(w io.Writer, c *kept, r, s *trial.Row, of stretch) {
+// row writes one line of a table: a plan that was carried out, as simulated and as PyTorch counted it. It
+// returns the cause of a large difference, "" if there is none.
+func row(w io.Writer, c *kept, r, s *trial.Row, of stretch) string {
 	footprint := off(of.Peak, r.Predicted) > mostFootprint
 	time := off(of.StepTime, s.StepTime) > mostTime
 	cause := ""
@@ -273,6 +292,7 @@ func row(w io.Writer, c *kept, r, s *trial.Row, of stretch) {
 		100*signed(of.Peak, r.Predicted), ms(s.StepTime),
 		ms(of.StepTime), beside(of.StepTime, r.StepTime, fmt.Sprintf("%.2f", ms(r.StepTime))),
 		100*signed(of.StepTime, s.StepTime), cause)
+	return cause
 }
 
 // writeReasons lists the managers that meant selects, grouped by the reason given.

@@ -47,8 +47,10 @@ func TestThePageCountsWhatIsOff(t *testing.T) {
 	}
 	for _, want := range []string{
 		"`" + rates() + "`",
-		"Of 4 plans carried out, 1 are more than 3 % off in footprint and 2 more than 7 % in step time. " +
-			"What PyTorch counted is +0.0 to +4.0 % from what was planned, and above the budget under 1.\n",
+		"Of 4 plans carried out, 3 are within 3 % of the planned footprint and 2 within 7 % of the " +
+			"simulated\nstep time. What PyTorch counted is +0.0 to +4.0 % from what was planned, and above " +
+			"the budget under 1.\n",
+		"\nThe others:\n\n- mlp at 80 %, joint: a counter\n- mlp at 80 %, home: a step without a plan",
 		"Not measured at 40 %: mlp.", "Not measured at 80, 60, 40 %: vgg16, ",
 		"Not possible: it needs more.", "No plan: rotor: it is no chain.",
 		"Not carried out: dtr: it was turned off.\n",
@@ -88,7 +90,8 @@ func TestAnEarlierPageStandsInForWhatIsNotKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"\n" + mlp, "Not possible: it needs more.", "Not measured at 40 %: mlp.",
-		"Of 2 plans carried out, 1 are more than 3 % off in footprint and 1 more than 7 % in step time.",
+		"Of 2 plans carried out, 1 are within 3 % of the planned footprint and 1 within 7 % of the " +
+			"simulated\nstep time.", "\n- mlp at 80 %, sqrt: a cause\n",
 		"\nTaken over from an earlier page: mlp at 80 %.\n",
 		"\nNot measured again since PyTorch itself is asked, and not among the plans above: vgg16 at 80 %.",
 		"## vgg16 at 80 %\n\nVirtual time.\n\n" + agents +

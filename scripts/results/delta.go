@@ -59,10 +59,16 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 // largestManagers are the managers of the table of largest batches, the baseline first.
 var largestManagers = []string{"caching", "vdnn-all", "vdnn-dyn", "capuchin", "delta", "home"}
 
-// Networks of the table of largest batches, and how much larger the paper's batches are.
-var (
-	largestNetworks = []string{"ResNet-50", "ResNet-101", "VGG-16", "GoogLeNet"}
-	largestOfPaper  = map[string]float64{"ResNet-50": 2.04, "ResNet-101": 2.25}
+// Networks of the table of largest batches.
+var largestNetworks = []string{"ResNet-50", "ResNet-101", "VGG-16", "GoogLeNet"}
+
+const (
+	// bearable is the overhead up to which a batch counts as reached: half as much again as a step that keeps
+	// everything. Papers that give a largest batch give no speed for it, and with enough copies or reruns
+	// nearly any batch fits.
+	bearable = 0.5
+	// homeBatch is the largest batch of HOME's paper, as a multiple of PyTorch's.
+	homeBatch = 2.8
 )
 
 // largestBatches is a row of the table: the largest batch of the caching allocator, and those of
@@ -91,13 +97,10 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		return err
 	}
 	var rows [][]string
-	var verdicts []string
 	for _, r := range found {
-		b.overPyTorch = max(b.overPyTorch, float64(r.of("home"))/float64(r.base))
 		b.overCapuchin = max(b.overCapuchin, float64(r.of("home"))/float64(max(1, r.of("capuchin"))))
-		if want, ratio := largestOfPaper[r.network], float64(r.of("delta"))/float64(r.base); want > 0 {
-			verdicts = append(verdicts,
-				fmt.Sprintf("%.2fx %s for %s (%.2fx)", want, reached(ratio >= want), r.network, ratio))
+		if err := b.atHomes(ctx, r, hw); err != nil {
+			return err
 		}
 		top := slices.Max(r.batches)
 		problem, err := lean(r.network, top, hw)
@@ -111,12 +114,25 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		rows = append(rows, append(r.cells(), fmt.Sprintf("%d, %s", top, mine.cell())))
 	}
 	p.table(append(append([]string{"network"}, largestManagers...), "joint at the largest of these"), rows)
-	p.para("Within 16 GiB, with nothing reserved for a context. Each cell shows the largest batch whose "+
-		"plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at "+
-		"that batch with unlimited memory. Batches after the first column are multiples of a sixteenth "+
-		"of the caching allocator's. DELTA's %s: on another GPU and at another speed for that batch, "+
-		"which the abstract does not give, so this neither confirms nor refutes the paper.", some(verdicts))
+	p.para("Within 16 GiB, with nothing reserved for a context. Each cell shows the largest batch whose " +
+		"plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at " +
+		"that batch with unlimited memory. Batches after the first column are multiples of a sixteenth " +
+		"of the caching allocator's. The largest that fits says little alone: with enough copies or reruns " +
+		"nearly any batch fits, in a step of several times the length.")
 	return b.multiples(ctx, p, []int{found[0].base, found[1].base}, hw)
+}
+
+// atHomes notes what home's plan costs at the multiple of PyTorch's batch that its paper reports.
+func (b *bench) atHomes(ctx context.Context, r largestBatches, hw plan.Hardware) error {
+	problem, err := lean(r.network, int(math.Ceil(homeBatch*float64(r.base))), hw)
+	if err != nil || problem.CheckBudget(hw.MemoryBytes) != nil {
+		return err
+	}
+	f, err := b.measure(ctx, problem, "home", hw.MemoryBytes, 0, false)
+	if err == nil && f.fits && (b.atPaper.network == "" || f.Overhead < b.atPaper.overhead) {
+		b.atPaper.network, b.atPaper.overhead = r.network, f.Overhead
+	}
+	return err
 }
 
 // largestBatches searches for the largest batch of each network under each manager.
@@ -177,6 +193,7 @@ func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Har
 	}{{"ResNet-50", 2.04}, {"ResNet-101", 2.25}}
 	names := []string{"vdnn-all", "vdnn-dyn", "sqrt", "dtr", "capuchin", "delta", "home", "joint"}
 	var rows [][]string
+	var verdicts []string
 	for i, c := range cases {
 		n := int(math.Ceil(c.times * float64(units[i])))
 		problem, err := lean(c.net, n, hw)
@@ -195,10 +212,16 @@ func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Har
 			row = append(row, f.cell())
 		}
 		rows = append(rows, row)
+		x := got[slices.Index(names, "delta")]
+		verdicts = append(verdicts, fmt.Sprintf("%.2fx %s for %s (%s)", c.times,
+			reached(x.step() > 0 && x.Overhead <= bearable), c.net, x.cell()))
 	}
 	p.para("What the paper's multiples of PyTorch's largest batch cost here, in overhead over keeping " +
 		"everything at that batch with unlimited memory:")
 	p.table(append([]string{"network"}, names...), rows)
+	p.para("DELTA's %s. A batch counts as reached if a step takes at most %.0f %% longer than with "+
+		"everything kept. That limit is ours: the abstract gives no speed and no GPU for its batches, so "+
+		"this neither confirms nor refutes the paper.", some(verdicts), 100*bearable)
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,8 +22,10 @@ type bench struct {
 	times   bool
 	joined  bool // the page is made of parts, which say themselves what they lack
 
-	// The largest ratios of home's largest batch to PyTorch's and Capuchin's, if they were measured.
-	overPyTorch, overCapuchin float64
+	// The largest ratio of home's largest batch to Capuchin's, and what home's plan costs at its paper's
+	// multiple of PyTorch's, if they were measured.
+	overCapuchin float64
+	atPaper      atPaper
 }
 
 // newBench returns a bench that sweeps only problems whose name holds a text.
@@ -160,7 +161,7 @@ func (x *measurer) measureManager(ctx context.Context, p *plan.Problem, m plan.M
 	}
 	f.Result = c.Results[0]
 	f.reason, f.fits, f.plan = f.Result.Reason, f.Available && f.Fits, f.Plan
-	if strings.HasPrefix(f.reason, replay.Defect) || strings.HasPrefix(f.reason, "its plan is not valid") {
+	if f.Result.Defective {
 		x.defect(fmt.Sprintf("%s on %s within %s: %s", name, p.Name, mib(budget), f.reason))
 	}
 	return f, nil

@@ -21,8 +21,8 @@ var lines = []line{
 		budgetsHeading,
 		regexp.MustCompile(`joint wins (\d+ of \d+) budgets; at least eight of ten on \d+ of (\d+) problems`),
 		"`joint` has the fastest plan at $1 budgets, on $2 problems, or as fast a plan as any in no more " +
-			"memory. Left out are managers that solve integer programs, and `portfolio`, which is `joint` " +
-			"with more plans to start from and now and then faster.",
+			"memory. Left out are managers that solve integer programs, and `portfolio`, which searches " +
+			"on from more plans: its own column stands beside `joint`'s.",
 	}, {
 		budgetsHeading,
 		regexp.MustCompile(`It is within 5 % of its own bound at (\d+ of \d+) budgets`),

@@ -26,6 +26,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 func main() {
@@ -157,7 +158,8 @@ func busiest(t *traces.Trace) traces.DeviceID {
 	return best
 }
 
-func rounded(size int64) int64 { return max(512, (size+511)/512*512) }
+// rounded returns what PyTorch's allocator gives for a request, by its default settings.
+func rounded(size int64) int64 { return (&torchalloc.Rounding{}).Round(size) }
 
 func find(starts []uint64, at uint64) place {
 	i, exact := slices.BinarySearch(starts, at)

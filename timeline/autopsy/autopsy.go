@@ -41,7 +41,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		if d.Info.Kind == traces.DeviceGPU {
 			a.Tried = maybe.Known(driverBytes(e.Size))
 		}
-		a.Free = maybe.NonNegative(e.DeviceFree())
+		a.Free = e.DeviceFree()
 	} else {
 		a.Inferred = looksFull(d)
 	}
@@ -73,6 +73,9 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		}
 		a.Sentence = found[0].said + " " + found[0].advice() + f.asking(d.Allocated.At(a.At))
 		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
+	} else if slices.ContainsFunc(a.Causes, isLimit) {
+		a.Advice, a.Named, a.Savings = "", []string{raiseLimit}, nil
+		a.Sentence = f.limitSentence() + f.asking(d.Allocated.At(a.At))
 	}
 	return a, nil
 }
@@ -145,11 +148,11 @@ func (w wording) full() string {
 			sign = "~"
 		}
 		return fmt.Sprintf("%s is full of %s: %s%s of the %s reserved. This looks like a snapshot taken "+
-			"after an out-of-memory.", w.Label(), g.Category.Words(), sign, w.units.Bytes(g.Bytes),
+			"after running out of memory.", w.Label(), g.Category.Words(), sign, w.units.Bytes(g.Bytes),
 			w.units.Bytes(reserved))
 	}
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
-		"after an out-of-memory.", w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved),
+		"after running out of memory.", w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved),
 		w.Label())
 }
 
@@ -170,10 +173,10 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	none, cut := "No out-of-memory here.", w.Timeline().Trace.Cut()
 	switch {
 	case w.Timeline().Trace.DiedOutOfMemory():
-		none = "The process died of an out-of-memory, and this recording does not hold the request that " +
-			"failed."
+		none = "The process ran out of memory and died, and the allocation that failed is not in this " +
+			"recording."
 	case cut:
-		none = "The file ends early, and what there is of it shows no out-of-memory."
+		none = "The file is cut off, and what there is shows no out-of-memory."
 	}
 	switch {
 	case a.OOM:
@@ -189,7 +192,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		}
 		s = w.full() + w.largestAt(a.At)
 	case cut && w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
-		return "The file ends early, before anything was allocated.", ""
+		return "The file is cut off before the first allocation.", ""
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
 		return "Nothing was allocated, so nothing can be saved.", ""
 	case w.Info.Kind == traces.DeviceArena:
@@ -217,14 +220,6 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		return s, a.Savings[0].Text + peak
 	}
 	return s + peak, ""
-}
-
-// Saving is a lever that the sentence may call the biggest saving.
-type Saving struct {
-	Lever string
-	Bytes int64
-	// Text says so, in a sentence that begins with a space.
-	Text string
 }
 
 // savings returns what may be called the biggest saving, in the order of the levers.
@@ -273,7 +268,7 @@ func (f *facts) oomSentence(a *Result) string {
 		}
 	}
 	if len(main) == 0 {
-		return s + "; no single cause is enough."
+		return s + "; no single cause explains it."
 	}
 	s += ": " + strings.Join(main, ", and ") + "."
 	if len(a.Causes) > 0 && a.Causes[0].Main && a.Causes[0].Kind == "too_large" && len(a.Holders) > 0 {
@@ -294,98 +289,4 @@ func (w wording) loss(a *Result) string {
 		"takes %s off it.",
 		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), timeline.Duration(set.duration),
 		w.units.Bytes(a.Levers[0].Saves.Or(0)))
-}
-
-// Result explains why the run ran out of memory or, if it did not, what its peak consists of.
-type Result struct {
-	OOM      bool // an oom event is in the trace
-	Inferred bool // no event, but the state looks like one (taken after it, or full)
-	At       timeline.Moment
-	Asked    maybe.Int // rounded bytes of the failed request
-	Tried    maybe.Int // bytes that the allocator then asked the driver for
-	Free     maybe.Int // bytes that the driver had free
-	State    *timeline.AllocatorState
-	Sentence string
-	// Advice is the end of the sentence, about levers that were not tried; "" for none.
-	Advice string
-	// Savings are the candidates for the sentence's biggest saving, as far as known before anything is tried.
-	// If there are any, Advice begins with the first.
-	Savings []Saving
-	// Named are the names of the levers that Sentence tells the reader to try.
-	Named   []string
-	Causes  []Cause
-	Holders []sites.Group // by stack, descending
-	Levers  []Lever       // those that help most come first; see worth
-}
-
-// Cause is one part of the explanation of an out-of-memory error or of a high peak. Bytes is unknown if the
-// trace cannot show it.
-type Cause struct {
-	// Kind is one of the allocator (capacity, too_large, limit, fragmentation, stranded_pool, pending_frees,
-	// outside_pytorch, rounding) or a fault of the training (see faults.go).
-	Kind  string
-	Bytes maybe.Int
-	Text  string
-	// Main marks the cause that alone would have been enough.
-	Main bool
-	// Certainty is how far the recording shows it, Reason why no further.
-	Certainty Certainty
-	Reason    string
-}
-
-// Lever is something that the user can do about the peak.
-type Lever struct {
-	Name    string // expandable_segments, chunked_loss, micro_batch, checkpoint, shard_optimizer...
-	Text    string // what to do, one sentence
-	Command string // the exact setting or line of code, "" for none
-	// Saves is how many bytes it saves of this peak, or of reserved; unknown if the trace cannot show it.
-	Saves     maybe.Int
-	Exactness timeline.Exactness
-	// Frees is how many bytes of blocks it ends by the moment of a failure.
-	Frees     int64
-	atFailure int64 // what it saves at the moment of a failure; Saves is less if the peak comes before
-	before    int64 // the peak before a failure with it
-	beside    int64 // what the run then has in addition to what was recorded, such as gradients
-	remains   int64 // the least that the run needs with it, where recorded steps show that
-	// Fits says, for an out-of-memory error, whether the failed request would have been served.
-	Fits Fit
-	// Holds says that Saves is right within a tenth although what follows the failed request is not recorded.
-	Holds bool
-	// Mends says that it removes the main cause, if that is a fault of the training.
-	Mends bool
-	// Elsewhere says that it needs more devices than the run has.
-	Elsewhere bool
-	// Unsure says that it depends on something that the recording does not show, so others come first.
-	Unsure bool
-	// Effect is how it changes the run, for callers that try it out.
-	Effect    Effect
-	ofSamples bool // it makes each sample smaller
-}
-
-// Fit says whether a failed request would have been served with a lever.
-type Fit int
-
-// The answers, the better ones later.
-const (
-	FitNotShown Fit = iota // the trace does not show it, or no request failed
-	DoesNotFit
-	Fits
-)
-
-// Effect is how a lever changes a recorded run. The zero Effect is for a lever whose effect the recording
-// does not show.
-type Effect struct {
-	// Setting is an option that it adds to those of the allocator, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
-	Setting string
-	// Driver is how many bytes more the device then has for this process.
-	Driver int64
-	// Changes are the allocations that it makes smaller, shorter or leaves out, in no order.
-	Changes []Change
-	// Prompt says that frees that wait for another stream complete at once.
-	Prompt bool
-	// Scale is the share that is kept of the bytes that the step had still to allocate: the failed request
-	// and what follows it; 0 for all of them.
-	Scale float64
-	// Less is how many bytes less the failed request asks for.
-	Less int64
 }

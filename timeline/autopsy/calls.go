@@ -192,7 +192,7 @@ func early(c *evidence) map[traces.StackID]bool {
 }
 
 // betweenSteps reports whether a block was made after the last backward or optimizer and before the next call
-// of the model: a batch, or what comes of the outputs of the step before.
+// of the model: a batch, or what is computed from the previous step's outputs.
 func betweenSteps(c *evidence, id timeline.AllocID) bool {
 	at := c.d.Allocs.Start[id]
 	i := steps.PartAt(c.parts, at)

@@ -111,10 +111,10 @@ func adaptersFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients in %s of base weights' sizes, beside %d pairs of weights of low rank",
 		c.u.Bytes(bytes), nBlocks(len(ids)), pairs)}}
-	f.said = fmt.Sprintf("The weights that the adapters are for get gradients, too: %s so far in this first "+
-		"backward.", c.u.Bytes(bytes))
+	f.said = fmt.Sprintf("The base model under the adapters is not frozen: its weights get gradients, %s so "+
+		"far in this first backward.", c.u.Bytes(bytes))
 	f.fix = "Freeze all weights before the adapters are added: model.requires_grad_(False)."
-	f.sure(Likely, "weights come in pairs of low rank; a training of both looks the same")
+	f.sure(Likely, "weights come in pairs of low rank; a training of both would look the same")
 	var changes []Change
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))

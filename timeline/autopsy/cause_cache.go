@@ -18,7 +18,7 @@ import (
 // collected, which is one block per call and outside of the model; batches of growing length, where all other
 // blocks grow as well; a static cache, which is made once and cannot be distinguished from weights.
 
-// leastTokens is in how many sizes, one after the other, a cache must have been there.
+// leastTokens is how many successive sizes a cache must have had.
 const leastTokens = 8
 
 // leastLayers is how many equal blocks a cache has: keys and values of two layers.
@@ -83,12 +83,14 @@ func cacheFault(c *evidence) (fault, bool) {
 	}
 	var f fault
 	var line string
+	var replaced []timeline.AllocID // of which there is a longer copy
 	if widest == traces.NoStack {
 		old, joined := joinedFirst(c)
 		if len(joined) == 0 {
 			return fault{}, false
 		}
 		line = sites.Name(c.d, a.Stack[joined[0]])
+		replaced = old[:len(joined)]
 		bytes := c.bytesOf(old) + c.bytesOf(joined)
 		f.Cause = Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 			"the call before left %s of %s and nothing else; this one copies them into larger ones at %s, "+
@@ -98,6 +100,7 @@ func cacheFault(c *evidence) (fault, bool) {
 		f.sure(Likely, "the blocks that the call before left are made again with a little more at their end")
 	} else {
 		g, bytes := seen[widest], c.bytesOf(ids)
+		replaced = copiedBlocks(c, ids, g)
 		line = sites.Name(c.d, widest)
 		f.Cause = Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 			"%s of %s at %s grew in %s, each time by %s", nBlocks(len(ids)), c.u.Bytes(g.last), line,
@@ -106,10 +109,13 @@ func cacheFault(c *evidence) (fault, bool) {
 			line, c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(g.by*int64(g.least)))
 		f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")
 	}
-	f.fix = "Bound it: fewer new tokens or sequences at once, or a static or quantised cache " +
+	f.fix = "Limit it: fewer new tokens or sequences at once, or a static or quantised cache " +
 		"(cache_implementation=\"static\"), which is not copied with each token."
-	f.lever = remedy{name: "static_kv_cache",
+	f.lever = remedy{name: "static_kv_cache", unsure: true,
 		command: at("model.generate(..., cache_implementation=\"static\")", line)}
+	for _, id := range replaced { // a static cache is not copied; it may be made longer than this one is yet
+		f.lever.changes = append(f.lever.changes, life(c.d, id, a.Rounded[id]))
+	}
 	var changes []Change
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
 		if c.inModel(a.Stack[id]) { // of half as many sequences
@@ -121,6 +127,20 @@ func cacheFault(c *evidence) (fault, bool) {
 	f.elseFix = "Generate fewer sequences at once (a smaller batch, or num_return_sequences): half as many " +
 		"take half of the cache"
 	return f, true
+}
+
+// copiedBlocks returns the last call's blocks for which the current call has already made longer copies.
+func copiedBlocks(c *evidence, ids []timeline.AllocID, g *growingCache) (old []timeline.AllocID) {
+	longer := 0
+	for _, id := range ids {
+		switch c.d.Allocs.Size[id] {
+		case g.last:
+			longer++
+		case g.last - g.by:
+			old = append(old, id)
+		}
+	}
+	return old[:min(longer, len(old))]
 }
 
 // mostToken is the largest share of a cache that one call adds to it.

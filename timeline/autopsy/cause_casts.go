@@ -63,8 +63,8 @@ func castsFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "amp_copies", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s of half the size of weights, made as layers run: autocast's 16-bit copies",
 		c.u.Bytes(bytes), nBlocks(len(ids)))}}
-	f.said = fmt.Sprintf("Autocast keeps a 16-bit copy of each fp32 weight beside it: %s for the forward "+
-		"at %s.", c.u.Bytes(bytes), line)
+	f.said = fmt.Sprintf("Autocast keeps a 16-bit copy of every fp32 weight: %s for the forward at %s.",
+		c.u.Bytes(bytes), line)
 	f.fix = "Keep the weights themselves in bfloat16, or shard them; for inference use " +
 		"model.to(torch.bfloat16) instead of autocast."
 	f.sure(Likely, "sizes and order fit")

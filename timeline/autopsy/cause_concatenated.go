@@ -12,11 +12,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Results that are put together in one tensor as they come. The pattern: a line outside of the model makes a
-// block again, longer each time: torch.cat of what there was and what came. One line may do so for several
+// Results that are appended to one tensor. The pattern: a line outside of the model makes a block again,
+// longer each time: torch.cat of the old tensor and the new results. One line may do so for several
 // tensors in turn, the outputs of a model or the columns of a table, so each new block belongs to the largest
 // shorter one that it replaces. What looks like it: a cache of keys and values, which the model makes;
-// batches of growing length; batches of any length, of which two are there at once.
+// batches of growing length; batches of varying length, two of which are live at once.
 
 // joined is a block, the shorter one that it replaced, the first of them, and how many times in a row that
 // happened.
@@ -94,7 +94,7 @@ func concatenatedFault(c *evidence) (fault, bool) {
 		"%s made a block that grew %s in a row, now %s", line, timeline.Counted(rises, "time"),
 		c.u.Bytes(a.Rounded[best]))}}
 	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %s in a row to %s; "+
-		"each time the old one and the new one are there together.", line, timeline.Counted(rises, "time"),
+		"each time, the old one and the new one exist together.", line, timeline.Counted(rises, "time"),
 		c.u.Bytes(a.Rounded[best]))
 	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."

@@ -82,11 +82,12 @@ func contextFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "context_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s that a torch.autograd.Function made in %s outlive their backward, most from "+
 			"%s", c.u.Bytes(bytes), nBlocks(len(ids)), nSteps(len(in)), line)}}
-	f.said = fmt.Sprintf("What a function with its own backward makes stays after the backward: %s of %s, "+
-		"most from %s.", c.u.Bytes(bytes), nSteps(len(in)), line)
+	f.said = fmt.Sprintf("A custom autograd function keeps its tensors after the backward: %s from %s, most "+
+		"of it from %s.", c.u.Bytes(bytes), nSteps(len(in)), line)
 	f.fix = "Keep tensors with ctx.save_for_backward(...), not as attributes of ctx: an output that is an " +
 		"attribute keeps itself alive."
-	f.sure(Likely, "most of what stays was made in that function; a list of what it returns looks the same")
+	f.sure(Likely, "most of what stays was made in that function; a list of what it returns would look the "+
+		"same")
 	f.lever = remedy{name: "save_for_backward", command: at("ctx.save_for_backward(y)", line),
 		changes: endingAt(c, ids, func(id timeline.AllocID) timeline.Moment {
 			return c.afterBackward(c.d.Allocs.Start[id])

@@ -24,7 +24,7 @@ import (
 // leastCopied is how many blocks a set of weights has at least.
 const leastCopied = 8
 
-// weightSet is what one place made and is there.
+// weightSet is the live blocks that one place allocated.
 type weightSet struct {
 	ids   []timeline.AllocID
 	sizes map[int64]int
@@ -147,7 +147,7 @@ func copiesFault(c *evidence) (fault, bool) {
 		c.u.Bytes(bytes), nBlocks(len(ids)), line, maker)}}
 	f.said = fmt.Sprintf("A second set of the model's weights is on the GPU: %s made by %s at %s.",
 		c.u.Bytes(bytes), maker, line)
-	f.sure(Likely, "sizes and what made them fit; equal models that are all wanted look the same")
+	f.sure(Likely, "sizes and what made them fit; equal models that are all wanted would look the same")
 	f.fix = "Keep the copy on the CPU, in half precision, or not at all."
 	var changes []Change
 	for _, id := range ids {
@@ -240,7 +240,7 @@ func movedAgainFault(c *evidence, all []*weightSet) (fault, bool) {
 			"that are there", c.u.Bytes(bytes), nBlocks(len(best.ids)), line)}}
 	f.said = fmt.Sprintf("While the training ran, a second copy of models that are already on the GPU was "+
 		"moved there: %s so far, at %s.", c.u.Bytes(bytes), line)
-	f.sure(Likely, "sizes fit; another model of the same kind that is wanted looks the same")
+	f.sure(Likely, "sizes fit; another model of the same kind that is wanted would look the same")
 	f.fix = "Use the models that are there, for example by passing them to the pipeline, or run it on " +
 		"the CPU."
 	f.lever = remedy{name: "drop_copy", command: at("Pipeline.from_pretrained(path, unet=unet)", line)}

@@ -115,13 +115,13 @@ func dataFault(c *evidence) (fault, bool) {
 	ids, line := whole[best], table.Names[best]
 	bytes := c.bytesOf(ids)
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s put %s on the GPU in %s, beside at most %s that a call of the model makes at once", line,
+		"%s put %s on the GPU in %s, while a call of the model makes at most %s at once", line,
 		c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(most))}}
-	f.said = fmt.Sprintf("All of the data is on the GPU at once: %s in %s from %s.", c.u.Bytes(bytes),
+	f.said = fmt.Sprintf("The whole data set is on the GPU: %s in %s from %s.", c.u.Bytes(bytes),
 		nBlocks(len(ids)), line)
 	f.fix = "Keep it on the CPU and move each batch in the loop: batch = batch.to(device, non_blocking=True)."
 	f.sure(Likely, "nothing that the model makes is as large, and no gradients have these sizes; a buffer "+
-		"that steps fill looks the same")
+		"that steps fill would look the same")
 	var changes []Change
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))

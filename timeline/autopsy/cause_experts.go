@@ -101,12 +101,12 @@ func expertsFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: maybe.Known(experts - median), Text: fmt.Sprintf(
 		"the experts hold %s, %.1f times the median of %s, and the other layers no more than before",
 		c.u.Bytes(experts), times, nSteps(len(usual)))}, news: times >= outlier}
-	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, "+
-		"most from %s.", times, c.u.Bytes(experts), line)
+	f.said = fmt.Sprintf("The router sent this GPU's experts %.1f times as many tokens as in the median "+
+		"step: %s, most of it from %s.", times, c.u.Bytes(experts), line)
 	f.fix = "Balance the router: raise the coefficient of its auxiliary loss, or give each expert a " +
 		"capacity (capacity_factor) and drop the tokens beyond it."
-	f.sure(Likely, "only the experts' lines grew; a larger batch for another part of the model looks the "+
-		"same")
+	f.sure(Likely, "only the experts' lines grew; a larger batch for another part of the model would look "+
+		"the same")
 	f.lever = remedy{name: "expert_capacity", command: at("capacity_factor=1.25", line)}
 	share := 1 - float64(median)/float64(experts)
 	for _, id := range c.live {

@@ -91,7 +91,7 @@ func windowsFault(c *evidence) (fault, bool) {
 	f.fix = "Make that tensor on the CPU and move each result to it, or pass device=\"cpu\" to the " +
 		"function that does it: the calls themselves stay on the GPU."
 	f.sure(Likely, "the function called the model while the tensor was there, and has returned; a table "+
-		"that calls only read looks the same")
+		"that calls only read would look the same")
 	f.lever = remedy{name: "move_outputs_to_cpu",
 		command: at("results = torch.zeros(size, device=\"cpu\")", line),
 		changes: neverMade(c, func(id timeline.AllocID) bool {

@@ -24,7 +24,7 @@ func firstDeviceFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "first_device", Bytes: maybe.Known(needed - second), Text: fmt.Sprintf(
 		"%s needs %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
 		c.d.Label(), c.u.Bytes(needed), c.u.Bytes(second))}}
-	f.said = fmt.Sprintf("DataParallel fills its first GPU: it needs %s, the next at most %s.",
+	f.said = fmt.Sprintf("DataParallel fills its first GPU: that one needs %s, the others at most %s.",
 		c.u.Bytes(needed), c.u.Bytes(second))
 	f.sure(Certain, "DataParallel's frames and the figures of two GPUs show it")
 	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."

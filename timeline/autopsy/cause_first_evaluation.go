@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// keptByCall is the share of a call's bytes that are there while it is under way with gradients on. Without,
-// each layer's end when the next has run.
+// keptByCall is the share of a call's bytes that are live while it is under way with gradients on. Without
+// gradients, a layer's blocks are freed once the next has run.
 const keptByCall = 0.5
 
 // keepsAll reports whether the current call keeps what it made, as a graph does, and returns the bytes kept
@@ -105,14 +105,14 @@ func firstEvaluation(c *evidence) (fault, bool) {
 			callsWord(callsFrom(c, last.Caller)-1))
 		f.fix = "Wrap the call in torch.no_grad()."
 	}
-	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
+	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks would look the same")
 	if hasTrained && !named {
 		f.said = fmt.Sprintf("The call of the model at %s keeps %s for a backward, and no backward has "+
 			"followed a call from there, while %s from other lines were trained.", line, c.u.Bytes(kept),
 			callsWord(trainedCalls(c)))
 		f.fix = "If nothing is trained there, wrap it in torch.no_grad()."
 		f.sure(Possible, "the call keeps most of what it makes, as a graph does; a training that begins "+
-			"there looks the same")
+			"there would look the same")
 	}
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphed(c, c.parts[len(c.parts)-1:])}
@@ -152,17 +152,18 @@ func firstInference(c *evidence, calls []steps.Part) (fault, bool) {
 			"for a backward, and nothing is trained here.", nCalls(len(calls)), line, c.u.Bytes(kept))
 	}
 	f.fix = "Wrap the call in torch.no_grad()."
-	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs look the same")
+	f.sure(Likely, "the names of the functions around the call say so; hooks that keep outputs would look "+
+		"the same")
 	switch {
 	case c.namedMode(last) != modeUnknown:
 	case c.codeMode(last) == modeEvaluation:
 		f.sure(Possible, "no file on the way to the call has to do with training; a training that runs its "+
-			"backward pass elsewhere looks the same")
+			"backward pass elsewhere would look the same")
 	default:
 		f.said = fmt.Sprintf("The model is in evaluation mode, and yet the call at %s keeps %s for a "+
 			"backward.", line, c.u.Bytes(kept))
 		f.sure(Possible, "its batch norms use the statistics of their buffers; a training that keeps them "+
-			"fixed looks the same")
+			"fixed would look the same")
 	}
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphed(c, calls)}

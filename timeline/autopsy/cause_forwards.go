@@ -172,7 +172,7 @@ func (o *openCalls) outputsCollected() fault {
 	f.said = fmt.Sprintf("The results of %s of the model at %s%s are collected on the GPU: %s.",
 		nCalls(o.count), line, from, o.bytes())
 	f.from = lineCalls{o.caller, o.count}
-	f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
+	f.sure(Likely, "each call leaves one block; a hook on the last module would look the same")
 	f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
 		changes: nextCall(o.evidence, o.ids)}
@@ -184,7 +184,7 @@ func (o *openCalls) keptByHooks() fault {
 	f := o.begun("hook_keeps")
 	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
 		"or an attribute of a module, keeps tensors.", callsWord(o.count), o.line(), o.bytes())
-	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+	f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs would look the same")
 	if 2*o.byHooks(o.ids) > o.bytesOf(o.ids) {
 		f.said = fmt.Sprintf("Hooks keep tensors from %s of the model at %s: %s.", callsWord(o.count),
 			o.line(), o.bytes())
@@ -204,7 +204,7 @@ func (o *openCalls) evaluation() fault {
 	f := o.begun("eval_with_grad")
 	f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 		"are kept for a backward that never comes.", o.bytes(), o.line())
-	f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
+	f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs would look the same")
 	switch {
 	case o.left.why != "":
 		f.sure(Likely, o.left.why)
@@ -227,7 +227,7 @@ func (o *openCalls) evaluation() fault {
 	}
 	if !o.evaluating(o.call) && o.count >= leastForwards && keepsLoss(o.evidence) {
 		f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
-			"differentiated together look the same")
+			"differentiated together would look the same")
 		f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
 			"and add the gradients up"
 		f.instead = remedy{name: "backward_each_micro_batch", changes: nextCall(o.evidence, o.all()),
@@ -270,7 +270,7 @@ func (o *openCalls) unclear() fault {
 	f := o.begun("leak")
 	f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, and no loss waits for a "+
 		"backward.", nCalls(o.count), o.line(), o.bytes())
-	f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
+	f.sure(Possible, "graphs that outputs keep and tensors that hooks keep would look the same here")
 	f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 		"module keeps tensors: remove it."
 	f.lever, f.instead = o.removeHook(), o.noGrad()

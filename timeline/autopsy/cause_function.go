@@ -136,18 +136,18 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	holds, more := fmt.Sprintf("holds %s in %s and ", c.u.Bytes(bytes),
 		nBlocks(len(ids))), " more"
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
+		"%s of %s holds %s in %s, while a call of the model makes at most %s at once", fn, file,
 		c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(most))}}
 	if len(ids) == 0 {
 		holds, more = "", " in one block"
-		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s, beside at most %s that a call of "+
-			"the model makes at once", fn, file, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(most))
+		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s, while a call of the model makes "+
+			"at most %s at once", fn, file, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(most))
 	}
 	f.said = fmt.Sprintf("%s works on too much at once: its function %sasked for %s%s.", line, holds,
 		c.u.Bytes(c.a.Asked.Or(0)), more)
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
-	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
-		"same")
+	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there would look "+
+		"the same")
 	all := slicedBefore(c, s, true) // of the data: the model runs on parts of it
 	buffer := !all && c.reservesBuffer(s) && !slices.ContainsFunc(ids, func(id timeline.AllocID) bool {
 		return !c.reservesBuffer(c.d.Origin(id))

@@ -106,11 +106,11 @@ func keptGradientsFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients are never set to None while others are: no optimizer has their parameters",
 		c.u.Bytes(bytes))}}
-	f.said = fmt.Sprintf("Parameters that no optimizer trains get gradients: %s in %s, which nothing frees.",
-		c.u.Bytes(bytes), nBlocks(len(alone)))
+	f.said = fmt.Sprintf("Parameters that no optimizer updates get gradients, and nothing frees these: %s "+
+		"in %s.", c.u.Bytes(bytes), nBlocks(len(alone)))
 	f.fix = "Freeze that part before the training: part.requires_grad_(False), and run it under " +
 		"torch.no_grad() if nothing before it is trained."
-	f.sure(Likely, "other gradients end with each step; an optimizer that is used rarely looks the same")
+	f.sure(Likely, "other gradients end with each step; an optimizer that is used rarely would look the same")
 	var changes []Change
 	for _, id := range alone {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
@@ -132,10 +132,11 @@ func zeroedInPlace(c *evidence, kept []timeline.AllocID, bytes int64) (fault, bo
 	}
 	f := fault{Cause: Cause{Kind: "zero_grad_kept", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients have been there for several steps, and now while a forward runs", c.u.Bytes(bytes))}}
-	f.said = fmt.Sprintf("Gradients stay during the forward: %s, the same blocks as %s ago; the "+
-		"optimizer steps at %s.", c.u.Bytes(bytes), nSteps(keptRounds), line)
+	f.said = fmt.Sprintf("Gradients stay in memory during the forward: %s, in the same blocks as %s ago; "+
+		"the optimizer steps at %s.", c.u.Bytes(bytes), nSteps(keptRounds), line)
 	f.fix = "Call optimizer.zero_grad(set_to_none=True) right after the optimizer's step."
-	f.sure(Likely, "blocks that survive steps are zeroed in place; gradients that nobody zeroes look alike")
+	f.sure(Likely, "blocks that survive steps are zeroed in place; gradients that nobody zeroes would look "+
+		"the same")
 	var changes []Change
 	all := c.rounds()
 	for _, id := range kept {

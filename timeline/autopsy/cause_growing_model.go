@@ -130,10 +130,9 @@ func growingModelFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "growing_parameters", Bytes: maybe.Known(bytes + with), Text: fmt.Sprintf(
 		"%s from %s and lines like it: as many blocks as when the training began, but larger; gradients "+
 			"have the same sizes", c.u.Bytes(bytes), line)}}
-	f.said = fmt.Sprintf("The model itself grows while it trains: %s made its parameters larger again and "+
-		"again, and they hold %s with their gradients and the optimizer's state.", line,
-		c.u.Bytes(bytes+with))
-	f.fix = "Limit how large it may get, for example the number of points; split fewer of them, or stop " +
+	f.said = fmt.Sprintf("The model itself grows while it trains: %s keeps making its parameters larger, "+
+		"and with gradients and optimizer state they take %s.", line, c.u.Bytes(bytes+with))
+	f.fix = "Limit its size, for example the number of points; split fewer of them, or stop splitting " +
 		"earlier."
 	f.sure(Certain, "the same number of blocks gets larger, and the backward makes gradients of their sizes")
 	f.lever = remedy{name: "limit_growth", command: at("if len(points) < limit:", line)}

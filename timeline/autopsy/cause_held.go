@@ -74,13 +74,13 @@ func heldFault(c *evidence) (fault, bool) {
 		}
 	}
 	out := fault{Cause: Cause{Kind: "outputs_held", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s of the previous step are still there, most from %s; earlier steps gave theirs back as "+
-			"late", c.u.Bytes(bytes), line)}}
-	out.said = fmt.Sprintf("What the last step returned is still there while the next one runs: %s, most of "+
-		"it from %s.", c.u.Bytes(bytes), line)
-	out.fix = "Delete it at the end of each step, del outputs, or let the function that runs a step return " +
-		"numbers only."
-	out.sure(Certain, "each step's blocks outlive the step and are given back in the next one")
+		"%s of the previous step are still there, most from %s; earlier steps freed theirs just as late",
+		c.u.Bytes(bytes), line)}}
+	out.said = fmt.Sprintf("The loop still holds the last step's outputs while the next step runs: %s, most "+
+		"of it from %s.", c.u.Bytes(bytes), line)
+	out.fix = "Delete them at the end of each step (del outputs), or let the function that runs a step " +
+		"return numbers only."
+	out.sure(Certain, "each step's blocks outlive the step and are freed in the next one")
 	out.lever = remedy{name: "del_outputs", command: at("del outputs", line), changes: changes}
 	return out, true
 }

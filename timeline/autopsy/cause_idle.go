@@ -93,8 +93,8 @@ func idleFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("A model that is no longer used is still on the GPU: %s of weights, most from %s. "+
 		"Nothing has called it since the training began; before that, %s did.", c.u.Bytes(bytes), line, call)
 	f.fix = "Move it to the CPU once its last output is stored, model.to(\"cpu\"), or delete it."
-	f.sure(Likely, "its calls end before the training begins; a model that is called once an epoch looks "+
-		"the same")
+	f.sure(Likely, "its calls end before the training begins; a model that is called once an epoch would "+
+		"look the same")
 	f.lever = remedy{name: "offload_unused", command: at("model.to(\"cpu\")", line),
 		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return began })}
 	return f, true

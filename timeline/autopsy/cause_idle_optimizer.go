@@ -37,7 +37,7 @@ func idleOptimizerFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "idle_optimizer", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s from %s have the sizes of optimizer state that was freed earlier",
 		c.u.Bytes(bytes), nBlocks(len(best.ids)), line)}}
-	f.said = fmt.Sprintf("The optimizer state is on the GPU while %s needs memory: %s, moved back by %s.",
+	f.said = fmt.Sprintf("The optimizer state is on the GPU while %s needs the memory: %s, moved back by %s.",
 		c.userLine(c.d.Event(c.a.At).Stack), c.u.Bytes(bytes), line)
 	f.fix = "Move it to the CPU first, as the program does elsewhere, and back before the next step of " +
 		"training."

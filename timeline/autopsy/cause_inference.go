@@ -68,11 +68,11 @@ func inferenceFault(c *evidence) (fault, bool) {
 		beside = fmt.Sprintf(", %.1f times the largest block of a training step's",
 			float64(now)/float64(trained))
 	}
-	f.said = fmt.Sprintf("The call of the model at %s gets too much at once: it %sasked for %s%s.", line,
+	f.said = fmt.Sprintf("The call of the model at %s gets too large a batch: it %sasked for %s%s.", line,
 		held, c.u.Bytes(c.a.Asked.Or(0)), beside)
 	f.fix = "Call it on a part of its batch at a time, for part in batch.split(n), and move each result to " +
 		"the CPU."
-	f.sure(Likely, "the call keeps little of what it makes; one large sample looks the same")
+	f.sure(Likely, "the call keeps little of what it makes; one large sample would look the same")
 	share := min(1, float64(trained)/float64(now)) // of a part as large as the training's batch
 	var changes []Change
 	for _, id := range all {

@@ -69,10 +69,11 @@ func prefetchFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(c.bytesOf(ahead)), Text: fmt.Sprintf(
 		"%s batches from %s are on the GPU; each ends %s after it came, in order", count(len(best)), line,
 		nSteps(len(best)-1))}}
-	f.said = fmt.Sprintf("%s batches from %s wait on the GPU for their steps: %s.", count(len(best)), line,
-		c.u.Bytes(c.bytesOf(best)))
+	f.said = fmt.Sprintf("%s batches from %s are already on the GPU, waiting for their steps: %s.",
+		count(len(best)), line, c.u.Bytes(c.bytesOf(best)))
 	f.fix = "Keep them in pinned memory on the CPU and move one ahead: batch.to(device, non_blocking=True)."
-	f.sure(Likely, "they end in the order in which they came; a window of earlier results looks the same")
+	f.sure(Likely, "they end in the order in which they came; a window of earlier results would look the "+
+		"same")
 	f.lever = remedy{name: "prefetch_less", command: at("queue = deque(maxlen=1)", line)}
 	for _, id := range made[from] {
 		// It may come when the second before it goes.
@@ -88,8 +89,8 @@ func prefetchFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// waiting returns the blocks of a place that are there, if the place is a queue: what is there are its newest
-// blocks, older ones ended in order, and each was there with as many others.
+// waiting returns the live blocks of a place, if the place is a queue: they are its newest, older ones ended
+// in order, and about as many were always live at once.
 func waiting(c *evidence, ids []timeline.AllocID) []timeline.AllocID {
 	a := &c.d.Allocs
 	n := 0 // ended

@@ -114,7 +114,7 @@ func loadedTwice(c *evidence, old []*load, last *load, caller traces.FrameID) fa
 		"only calls at %s run it.", line, first, c.u.Bytes(bytes), again, c.frameText(caller))
 	f.fix = "Load it once and pass it on, or load it on the CPU where it is not run."
 	f.sure(Likely, "one line made the same sizes for two functions; two models of the same kind that one "+
-		"line calls in turn look the same")
+		"line calls in turn would look the same")
 	f.lever = remedy{name: "drop_copy", command: at("model = load(path, device=\"cpu\")", first),
 		changes: changes}
 	return f

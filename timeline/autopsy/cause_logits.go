@@ -29,8 +29,8 @@ func logitsFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(set.bytes), Text: fmt.Sprintf(
 		"%s are logits and blocks of their size, each %s, for the loss at %s", c.u.Bytes(set.bytes),
 		c.u.Bytes(set.size), line)}}
-	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
-		c.u.Bytes(set.bytes), c.u.Bytes(set.size))
+	f.said = fmt.Sprintf("The logits and the tensors that the loss at %s computes from them take %s, in "+
+		"blocks of %s.", line, c.u.Bytes(set.bytes), c.u.Bytes(set.size))
 	f.sure(Certain, "a loss over classes made blocks of this size")
 	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
 	f.lever.name = "chunked_loss"

@@ -53,7 +53,7 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 		"the output layer at %s made a block of %s, the largest before it in the call has %s, and %s "+
 			"makes blocks of %s that add up to it",
 		made, c.u.Bytes(whole), c.u.Bytes(before), from, c.u.Bytes(row))}}
-	f.said = fmt.Sprintf("The logits of all positions, made at %s, hold %s, and %s makes as much again, one "+
+	f.said = fmt.Sprintf("The logits of all positions, made at %s, take %s, and %s makes as much again, one "+
 		"row at a time: %s so far.", made, c.u.Bytes(a.Rounded[logits]), from, c.u.Bytes(rows))
 	f.fix = "Compute the output layer and what follows it in chunks of tokens, or only for the positions " +
 		"that count, such as a completion's (logits_to_keep)."

@@ -89,7 +89,7 @@ func loopFault(c *evidence) (fault, bool) {
 	f.elseFix = "if it goes on until nothing changes, as Sinkhorn's and other fixed points do, run all " +
 		"iterations but the last under torch.no_grad(): the gradient at the end needs no others"
 	f.sure(Likely, "most of what the function made stays until the backward; layers of a model that is "+
-		"written without modules look the same")
+		"written without modules would look the same")
 	var changes []Change
 	for _, id := range best.ids { // for an input half as large, or half as many iterations
 		changes = append(changes, life(c.d, id, a.Rounded[id]/2))

@@ -28,18 +28,18 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 		c := Cause{Kind: "other_process", Text: fmt.Sprintf(
 			"this process and the free memory add up to only %s, less than any GPU that PyTorch runs on "+
 				"has; nvidia-smi names the other process", f.units.Bytes(had))}
-		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one looks the same")
+		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one would look the same")
 		return c
 	}
 	large := largest(w, at)
 	if grew := grew(w, at); grew != "" {
 		c := Cause{Kind: "unknown", Text: "these grew: " + grew + "; these are large: " + large}
-		c.sure(Possible, "no pattern that gmemtop knows fits")
+		c.sure(Possible, "it matches no pattern that gmemtop knows")
 		return c
 	}
-	c := Cause{Kind: "too_large", Text: "nothing grows, is there twice or waits to be freed; " +
-		"these are large: " + large}
-	c.sure(Likely, "no pattern that gmemtop knows fits")
+	c := Cause{Kind: "too_large", Text: "nothing grows, is duplicated or waits to be freed; these are " +
+		"large: " + large}
+	c.sure(Likely, "it matches no pattern that gmemtop knows")
 	return c
 }
 

@@ -68,8 +68,8 @@ func outputLayerFault(c *evidence) (fault, bool) {
 		"their copies, and %s more were asked for.", line, c.u.Bytes(bytes), c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Make those of the last position only, lm_head(hidden[:, -1:]) or logits_to_keep=1, and leave " +
 		"them in the model's type: no .float() on all of them."
-	f.sure(Likely, "the last layer makes a block of another order than all before it, and copies follow; an "+
-		"output that is wanted as a whole looks the same")
+	f.sure(Likely, "the last layer makes a far larger block than any before it, and copies follow; an "+
+		"output that is wanted as a whole would look the same")
 	f.lever = remedy{name: "logits_to_keep", command: at("lm_head(hidden[:, -1:])", line),
 		changes: neverMade(c, logits), request: c.a.Asked.Or(0)}
 	return f, true

@@ -26,8 +26,8 @@ func outsideGrown(c *evidence) (bytes int64, over int, fell bool) {
 		if e.Action[first+int(m)] != traces.OOM {
 			continue
 		}
-		free := c.d.Event(m).DeviceFree()
-		if free < 0 {
+		free, known := c.d.Event(m).DeviceFree().Value()
+		if !known {
 			continue
 		}
 		had := c.d.Reserved.At(m) + free
@@ -52,13 +52,13 @@ func outsideFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "outside_leak", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"what this process holds and what is free fell by %s together in %s", c.u.Bytes(bytes),
 		timeline.Counted(over, "further failure"))}}
-	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: this process "+
-		"has that much less, in segments and free together.", c.u.Bytes(bytes))
+	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: PyTorch's "+
+		"segments and the free memory shrank by that much.", c.u.Bytes(bytes))
 	f.fix = "Watch nvidia-smi: if another process grows, end it; if it is this one, look for communicators " +
 		"that are made again and again (dist.destroy_process_group), and for libraries that allocate by " +
 		"themselves."
-	f.sure(Likely, "the allocator's own figures show that it went; whether this or another process has it, "+
-		"they do not")
+	f.sure(Likely, "the allocator's own figures show that it is gone, but not whether this process or "+
+		"another has it")
 	f.lever = remedy{name: "free_outside", command: "dist.destroy_process_group(group)"}
 	return f, true
 }

@@ -107,7 +107,7 @@ func paddingFault(c *evidence) (fault, bool) {
 		"%.0f %% of the batch of %d samples that %s made is padding, and so is that share of the %s that "+
 			"the model made of it", 100*p.share, p.samples, line, c.u.Bytes(held))}}
 	f.said = fmt.Sprintf("%.0f %% of the batch at %s is padding: %d samples of different lengths, padded to "+
-		"the longest, of which the forward holds %s.", 100*p.share, line, p.samples, c.u.Bytes(held))
+		"the longest, and the forward holds %s for them.", 100*p.share, line, p.samples, c.u.Bytes(held))
 	f.fix = "Put samples of like length into a batch (sort or bucket by length), limit the tokens of a " +
 		"batch and not its samples, or pack them without padding."
 	f.sure(Likely, "the batch is the longest sample's size times the number of samples, to the byte")

@@ -58,10 +58,10 @@ func passedOn(c *evidence, calls []steps.Part, ids []timeline.AllocID) bool {
 // passed is the fault of calls that left behind what they would have handed on.
 func (o *openCalls) passed() fault {
 	f := o.begun("collected_outputs")
-	f.said = fmt.Sprintf("What the model passes on from call to call at %s, such as keys and values, stays "+
-		"with %d results: %s.", o.line(), o.count, o.bytes())
+	f.said = fmt.Sprintf("The results of %s of the model at %s still hold the state that one call passes to "+
+		"the next, such as keys and values: %s.", nCalls(o.count), o.line(), o.bytes())
 	f.sure(Likely, "blocks took the place of smaller ones of the call before, and the last ones stay; other "+
-		"states that grow look the same")
+		"states that grow would look the same")
 	f.fix = "Keep the tokens or the text of each result, and drop the rest: output.past_key_values = None."
 	f.lever = remedy{name: "drop_references", command: at("output.past_key_values = None", o.line()),
 		changes: nextCall(o.evidence, o.all())}

@@ -51,8 +51,8 @@ func pendingStateFault(c *evidence) (fault, bool) {
 		Text: fmt.Sprintf(
 			"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
 			c.u.Bytes(whole))}}
-	f.said = fmt.Sprintf("The first step of the optimizer at %s has to make about %s of state, twice the "+
-		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
+	f.said = fmt.Sprintf("The optimizer's first step at %s allocates about %s of state, twice the "+
+		"gradients, and ran out after %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
 	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
@@ -98,8 +98,8 @@ func firstStepFault(c *evidence, line string, state, beside int64) fault {
 		Text: fmt.Sprintf(
 			"%s of optimizer state was made in the first step, and %s of up to %s of copies that the step "+
 				"works on", c.u.Bytes(state), c.u.Bytes(max(beside, 0)), c.u.Bytes(state/2))}}
-	f.said = fmt.Sprintf("The first step of the optimizer at %s made %s of state, twice the gradients, and "+
-		"ran out among the copies that it works on, which take up to half of that again.", line,
+	f.said = fmt.Sprintf("The optimizer's first step at %s allocated %s of state, twice the gradients, and "+
+		"then ran out of memory for its temporary copies, which take up to half as much again.", line,
 		c.u.Bytes(state))
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Pass fused=True, which makes no copies; or use an optimizer with less state (8 bits, or " +

@@ -59,8 +59,8 @@ func requestFault(c *evidence) (fault, bool) {
 func wholeData(c *evidence, f *fault, line string) {
 	f.Kind = "prefetch"
 	f.fix = "Keep it on the CPU and do this to each batch in the loop."
-	f.sure(Likely, "the model ran on parts of what the line made before; a buffer that calls fill "+
-		"looks the same")
+	f.sure(Likely, "the model ran on parts of what the line made before; a buffer that calls fill would "+
+		"look the same")
 	f.lever.name = "load_each_batch"
 	f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
 }
@@ -121,12 +121,12 @@ func (c *evidence) reservesBuffer(s traces.StackID) bool {
 // reservedBuffer turns a fault into that of a buffer for data that lies on the device.
 func reservedBuffer(c *evidence, f *fault, line string) {
 	wholeData(c, f, line)
-	f.said = fmt.Sprintf("%s makes room on the GPU for data that come later: %s in one block.", line,
+	f.said = fmt.Sprintf("%s reserves a buffer on the GPU for data that comes later: %s in one block.", line,
 		c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Keep the buffer on the CPU, and move what each batch takes from it: buffer[i].to(device)."
 	f.lever.command = at("batch = buffer[i].to(device, non_blocking=True)", line)
 	f.sure(Likely, "the line makes an empty tensor and keeps it in an object; a table that the model reads "+
-		"as a whole looks the same")
+		"as a whole would look the same")
 }
 
 // movedWhole turns a fault into that of a tensor which a line moves to the device as a whole.
@@ -138,6 +138,6 @@ func movedWhole(c *evidence, f *fault, line string) {
 		c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "If it is then used in parts, keep it on the CPU and move each part: part = part.to(device)."
 	f.sure(Likely, "the line only moves it, and nothing that the model makes is as large; a table that is "+
-		"meant to be there looks the same")
+		"meant to be there would look the same")
 	f.elseFix, f.instead = "if all of it is used at once, use a smaller one, or a part of it at a time", part
 }

@@ -130,10 +130,10 @@ func restartFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "exception_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s of a call that ran out of memory at %s are still there", c.u.Bytes(bytes),
 		nBlocks(len(ids)), line)}}
-	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and what its call made is still there: "+
-		"%s.", line, c.u.Bytes(bytes))
+	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and the tensors of that call are still "+
+		"in memory: %s.", line, c.u.Bytes(bytes))
 	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
-	f.sure(Likely, "the call has ended and its blocks have not; a result that is kept looks the same")
+	f.sure(Likely, "the call has ended and its blocks have not; a result that is kept would look the same")
 	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
 		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return m + 1 })}
 	return f, true
@@ -170,7 +170,8 @@ func restarted(c *evidence, r restart) fault {
 			f.fix = "Delete it first, and what refers to it: del model, or delete_adapter() of an adapter " +
 				"that is not needed any more; or keep it on the CPU."
 		}
-		f.sure(Likely, "the same line made the same weights again; models that are all wanted look the same")
+		f.sure(Likely, "the same line made the same weights again; models that are all wanted would look "+
+			"the same")
 		f.lever = remedy{name: "drop_copy", command: at("del model, optimizer; gc.collect()", line),
 			changes: changes}
 		return f
@@ -182,7 +183,7 @@ func restarted(c *evidence, r restart) fault {
 	f.fix = "Drop the exception that holds it, sys.last_value in a notebook, and call gc.collect() before " +
 		"the next run; or restart the process."
 	f.sure(Likely, "a forward without a backward and all of its run outlive it; a result that is kept, "+
-		"with its graph, looks the same")
+		"with its graph, would look the same")
 	f.lever = remedy{name: "drop_exception",
 		command: at("sys.last_exc = sys.last_value = sys.last_traceback = None; gc.collect()", line),
 		changes: changes}

@@ -61,11 +61,11 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s of %s of the model at %s are still there, most from %s", c.u.Bytes(bytes),
 		nBlocks(len(ids)), nCalls(in), call, line)}}
-	f.said = fmt.Sprintf("What comes of %s of the model at %s is collected on the GPU: %s, most of it "+
-		"from %s.", nCalls(in), call, c.u.Bytes(bytes), line)
+	f.said = fmt.Sprintf("The results of %s of the model at %s pile up on the GPU: %s, most of it from %s.",
+		nCalls(in), call, c.u.Bytes(bytes), line)
 	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu()); empty what " +
 		"collects them when it has been read, as reset() does for a metric."
-	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
+	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them would look the same")
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
 		changes: untilCall(c, ids, ticks), request: putTogether(c, ids)}
 	f.from = lineCalls{caller, in}
@@ -73,7 +73,7 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 		f.Kind, f.batches = "leak", true
 		f.said = fmt.Sprintf("The batches of %s of the model at %s stay on the GPU: %s, from %s.", nCalls(in),
 			call, c.u.Bytes(bytes), line)
-		f.seek, f.fix = "Find what keeps them there, a list or an attribute", "keep them on the CPU."
+		f.seek, f.fix = "Find what keeps them: a list or an attribute", "keep them on the CPU."
 		f.sure(Possible, "the recording does not show what keeps a block")
 		f.lever.name, f.lever.command = "drop_references", at("del batch", line)
 		return f
@@ -90,15 +90,16 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.",
 			nCalls(in), call, c.u.Bytes(bytes), line)
 		f.fix = "Remove the hook (handle.remove()), or clear what it fills after each call."
-		f.sure(Likely, "what stays was made in the middle of a call; a list of layers' outputs looks the "+
-			"same")
+		f.sure(Likely, "what stays was made in the middle of a call; a list of layers' outputs would look "+
+			"the same")
 		f.lever.name, f.lever.command = "remove_hook", at("handle.remove()", line)
 	}
 	return f
 }
 
-// withBatches adds the batches of some calls to what is said of their results: what keeps both, as a callback
-// that collects what it is given does, is mended in one place. Batches of other calls are another fault.
+// withBatches adds the batches of some calls to what is said of their results: if the same code keeps both,
+// such as a callback that stores its arguments, one change fixes both. Batches of other calls are another
+// fault.
 func withBatches(c *evidence, found []fault) {
 	for i := range found {
 		for k := range found {

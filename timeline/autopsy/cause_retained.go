@@ -95,7 +95,8 @@ func retainedFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("The backward does not free its graph: %s from %s stay, most from %s.",
 		c.u.Bytes(bytes), timeline.Counted(in, "earlier forward"), line)
 	f.fix = "Drop retain_graph=True, and detach what one step hands to the next: state = state.detach()."
-	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module look the same")
+	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module would look "+
+		"the same")
 	end := func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) }
 	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()",
 		changes: endingAt(c, append(beside, ids...), end)}

@@ -76,10 +76,11 @@ func returned(c *evidence, keys, values []timeline.AllocID) fault {
 	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s left two blocks of %s each beside their output, at %s and the like",
 		timeline.Counted(len(keys), "checkpointed call"), c.u.Bytes(c.d.Allocs.Size[keys[0]]), line)}}
-	f.said = fmt.Sprintf("The checkpointed blocks return two tensors of one size beside their output, as "+
-		"keys and values are: %s from %s, kept from %s.", c.u.Bytes(bytes), nCalls(len(keys)), line)
+	f.said = fmt.Sprintf("The checkpointed blocks return two more tensors with their output, as for a "+
+		"key-value cache: %s from %s, made at %s.", c.u.Bytes(bytes), nCalls(len(keys)), line)
 	f.fix = "Turn the key-value cache off in training: use_cache=False; no gradient needs it."
-	f.sure(Likely, "a checkpointed call keeps nothing else; other pairs that blocks return look the same")
+	f.sure(Likely, "a checkpointed call keeps nothing else; other pairs that blocks return would look the "+
+		"same")
 	if text := c.frames(c.d.Allocs.Stack[keys[0]]); strings.Contains(text, "cache_utils.py") {
 		f.sure(Certain, "the cache's own functions made them")
 	}

@@ -170,7 +170,7 @@ func scoresFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of about %s around the softmax at %s: they grow with the square of the sequence's length",
 		nBlocks(len(x.ids)), c.u.Bytes(x.size), line)}}
-	f.said = fmt.Sprintf("Attention scores hold %s, %s of about %s around the softmax at %s.",
+	f.said = fmt.Sprintf("Attention scores take %s: %s of about %s around the softmax at %s.",
 		c.u.Bytes(bytes), nBlocks(len(x.ids)), c.u.Bytes(x.size), line)
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	fix, command := withoutStoring(c, x.at)

@@ -3,8 +3,10 @@ package autopsy
 import (
 	"encoding/json"
 	"fmt"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 	"strconv"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Allocator settings that do harm. roundup_power2_divisions rounds every request up, by up to 100, 50 or 25
@@ -39,7 +41,7 @@ func settingsFault(c *evidence) (fault, bool) {
 	var bytes int64
 	f := fault{}
 	for _, id := range c.live {
-		n := c.d.Allocs.Rounded[id] - (c.d.Allocs.Size[id]+511)&^511
+		n := c.d.Allocs.Rounded[id] - torchalloc.Rounded(c.d.Allocs.Size[id])
 		if n <= 0 || !rounds && (split <= 0 || c.d.Allocs.Size[id] < int64(split)) {
 			continue
 		}
@@ -56,8 +58,8 @@ func settingsFault(c *evidence) (fault, bool) {
 	f.Cause = Cause{Kind: "allocator_settings", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"rounding takes %s in %s, with %s in force", c.u.Bytes(bytes),
 		nBlocks(len(f.lever.changes)), name)}
-	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,
-		c.u.Bytes(bytes))
+	f.said = fmt.Sprintf("The setting %s wastes %s: its blocks are that much larger than the tensors in "+
+		"them.", name, c.u.Bytes(bytes))
 	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its "+
 		"place.",
 		name)

@@ -136,13 +136,13 @@ func largestBatch(c *evidence, alike bool) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: maybe.Known(int64(less)), Text: fmt.Sprintf(
 		"this step's activations are %.1f times those of the median of %s, and larger than any of them",
 		ratio, nSteps(len(all)-1))}, news: ratio >= outlier}
-	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
-		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
+	f.said = fmt.Sprintf("Batches differ in shape, and this one is the largest: in the forward at %s its "+
+		"activations take %.1f times as much memory as in the median step.", line, ratio)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
 	f.sure(Likely, "in every earlier step most of these lines made less, and different amounts")
 	if alike {
 		f.sure(Likely, "the same lines made less in all steps before; a part of the training that begins "+
-			"later looks the same")
+			"later would look the same")
 	}
 	var changes []Change
 	for _, id := range ids {

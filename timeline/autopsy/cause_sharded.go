@@ -80,8 +80,8 @@ func stateGatherFault(c *evidence) (fault, bool) {
 	bytes, line := c.bytesOf(ids), c.userLine(c.d.Origin(ids[0]))
 	f := fault{Cause: Cause{Kind: "state_dict_gather", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s were gathered for a state dict at %s", c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
-	f.said = fmt.Sprintf("The state dict of sharded weights is gathered on the GPU: %s for %s.",
-		c.u.Bytes(bytes), line)
+	f.said = fmt.Sprintf("%s gathers the whole state dict of the sharded weights on the GPU: %s.",
+		line, c.u.Bytes(bytes))
 	f.fix = "Gather it to the CPU: StateDictOptions(full_state_dict=True, cpu_offload=True), or save " +
 		"shards with torch.distributed.checkpoint."
 	f.sure(Certain, "the functions that gather a state dict are on the stacks")
@@ -147,7 +147,7 @@ func unitGatherFault(c *evidence) (fault, bool) {
 		c.u.Bytes(bytes), line)
 	f.fix = "Shard each block by itself before the model: for block in model.blocks: fully_shard(block), " +
 		"or set an auto_wrap_policy."
-	f.sure(Likely, "one gather holds most of what the step gathers; one very large layer looks the same")
+	f.sure(Likely, "one gather holds most of what the step gathers; one very large layer would look the same")
 	f.lever = remedy{name: "wrap_finer", command: at("for block in model.blocks: fully_shard(block)", line)}
 	return f, true
 }

@@ -49,7 +49,7 @@ func (o *openCalls) skipped() (fault, bool) {
 		"still there while this step runs: %s.", line, o.u.Bytes(bytes))
 	f.fix = "Where the loop skips the backward, delete what the step returned: del loss, outputs."
 	f.sure(Likely, "in earlier steps a backward followed each call from this line; a validation that is "+
-		"called there looks the same")
+		"called there would look the same")
 	f.lever = remedy{name: "del_outputs", command: at("del loss, outputs", line),
 		changes: endingAt(o.evidence, ids, func(timeline.AllocID) timeline.Moment { return next })}
 	f.elseFix = "if that step was a validation, wrap it in torch.no_grad()"

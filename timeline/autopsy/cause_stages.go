@@ -70,12 +70,12 @@ func stagesFault(c *evidence) (fault, bool) {
 			"it is %s each",
 		c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated), n,
 		c.u.Bytes(sum/n))}}
-	f.said = fmt.Sprintf("The layers that %s calls are divided unequally: %s needs %s, and %s had at "+
-		"most %s.",
+	f.said = fmt.Sprintf("The layers that %s calls are split unevenly over the GPUs: %s needs %s, and %s "+
+		"never more than %s.",
 		called, c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated))
 	f.fix = fmt.Sprintf("Move layers from %s to %s, or say what each may hold: "+
 		"device_map=\"balanced_low_0\", max_memory={...}.", c.d.Label(), least.Label())
-	f.sure(Likely, "one line calls layers on all of them; replicas of one model look the same")
+	f.sure(Likely, "one line calls layers on all of them; replicas of one model would look the same")
 	f.lever = remedy{name: "balance_stages", command: at("device_map=\"balanced_low_0\"", called)}
 	return f, true
 }
@@ -98,8 +98,8 @@ func scheduled(c *evidence, f *fault, calls int, ids []timeline.AllocID) {
 		return
 	}
 	f.Kind = "pipeline_schedule"
-	f.said = fmt.Sprintf("The pipeline runs all micro-batches forwards before the first backward: the "+
-		"graphs of %d are there, %s.", calls, c.u.Bytes(f.Bytes.Or(0)))
+	f.said = fmt.Sprintf("The pipeline runs the forward of every micro-batch before the first backward: the "+
+		"graphs of all %d exist at once, %s.", calls, c.u.Bytes(f.Bytes.Or(0)))
 	f.fix = "Use Schedule1F1B in place of ScheduleGPipe: a stage then holds as many graphs as there are " +
 		"stages after it."
 	f.sure(Likely, "the schedule's functions call the model; with 1F1B the first stage holds several, too")

@@ -61,15 +61,15 @@ func tablesFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	f := fault{Cause: Cause{Kind: "dense_embedding_gradients", Bytes: maybe.Known(bytes + request),
-		Text: fmt.Sprintf("%s of gradients with the sizes of %s that hold %s, beside at most %s that a call "+
-			"of the model makes at once", c.u.Bytes(bytes+request), timeline.Counted(n, "table"),
+		Text: fmt.Sprintf("%s of gradients with the sizes of %s that hold %s, while a call of the model "+
+			"makes at most %s at once", c.u.Bytes(bytes+request), timeline.Counted(n, "table"),
 			c.u.Bytes(held), c.u.Bytes(most))}}
 	f.said = fmt.Sprintf("The gradients of embeddings are as large as the tables, although a step uses only "+
 		"a few rows: %s for tables of %s.", c.u.Bytes(bytes+request), c.u.Bytes(held))
 	f.fix = "Make the tables with nn.Embedding(..., sparse=True) and train them with " +
 		"torch.optim.SparseAdam or SGD: a gradient then has only the rows that were used."
 	f.sure(Likely, "nothing else that the model makes is near as large; a table that a linear layer uses "+
-		"as a whole looks the same")
+		"as a whole would look the same")
 	f.lever = remedy{name: "sparse_gradients", command: "nn.Embedding(rows, width, sparse=True)",
 		changes: neverMade(c, made), request: request}
 	return f, true

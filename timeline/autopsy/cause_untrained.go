@@ -148,9 +148,9 @@ func untrainedFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients that no optimizer has state for, and %s of the graph of the call at %s, whose "+
 			"weights they belong to", c.u.Bytes(c.bytesOf(gradients)), c.u.Bytes(c.bytesOf(graph)), line)}}
-	f.said = fmt.Sprintf("The network called at %s is not trained, and yet it keeps a graph and gets "+
+	f.said = fmt.Sprintf("No optimizer trains the network called at %s, and yet it keeps a graph and gets "+
 		"gradients: %s.", line, c.u.Bytes(bytes))
-	f.sure(Likely, "no optimizer has its weights; one that has not stepped yet looks the same")
+	f.sure(Likely, "no optimizer has its weights; one that has not stepped yet would look the same")
 	before := slices.ContainsFunc(c.parts[made.from:calls[0]], func(p steps.Part) bool {
 		return p.Phase == traces.PhaseForward && !callers[p.Caller] && c.backwardFrees(&p)
 	})

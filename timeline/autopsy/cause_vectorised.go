@@ -72,8 +72,8 @@ func vectorisedFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("torch.func.vmap at %s works on all samples at once: it holds %s and asked for %s "+
 		"more.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
 	if name == "jacobian" {
-		f.said = fmt.Sprintf("All rows of the Jacobian at %s are made at once: they hold %s, and %s more "+
-			"were asked for.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
+		f.said = fmt.Sprintf("%s computes all rows of the Jacobian at once: they take %s, and it asked for "+
+			"%s more.", line, c.u.Bytes(bytes), c.u.Bytes(asked))
 	}
 	f.fix = "Give it chunk_size=n: it then works on n of them at a time."
 	f.sure(Certain, "the call's own functions are on the stacks, and none of those that divide it")

@@ -49,12 +49,12 @@ func alikeFault(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s of %s each came from %s before the model ever ran", c.u.Bytes(bytes), nBlocks(n),
 		c.u.Bytes(best.size), line)}}
-	f.said = fmt.Sprintf("Data are put on the GPU before any model runs: %s in %s of one size from "+
+	f.said = fmt.Sprintf("Data is moved to the GPU before any model runs: %s in %s of one size from "+
 		"%s.", c.u.Bytes(bytes), nBlocks(n), line)
-	f.fix = "Keep them on the CPU and move what a step needs in the loop: " +
+	f.fix = "Keep it on the CPU and move what a step needs in the loop: " +
 		"x = x.to(device, non_blocking=True)."
-	f.sure(Likely, "one line made nearly all of it, in blocks of one size; equal layers made by hand look "+
-		"the same")
+	f.sure(Likely, "one line made nearly all of it, in blocks of one size; equal layers made by hand would "+
+		"look the same")
 	f.lever = remedy{name: "load_each_batch", command: at("x = x.to(device, non_blocking=True)", line),
 		request: c.a.Asked.Or(0)}
 	for _, id := range alike[best] {
@@ -92,7 +92,7 @@ func weightsFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of weights in %s were there when %s asked for the next, before the model ever ran",
 		c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
-	f.said = fmt.Sprintf("The weights alone do not fit: %s of them were there when %s asked for the next %s.",
+	f.said = fmt.Sprintf("The weights alone do not fit: %s of them were loaded when %s asked for %s more.",
 		c.u.Bytes(bytes), line, c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Load them in the type that they were saved in (torch_dtype=\"auto\", model.to(torch.bfloat16) " +
 		"before it is moved) or quantised; or divide them over several GPUs (device_map=\"auto\")."
@@ -202,7 +202,7 @@ func tablesOfLayers(c *evidence, ids []timeline.AllocID) (fault, bool) {
 	f.fix = "If it is a mask or another table for the longest possible input, make one that all layers " +
 		"share, or one of the length that is in use when they run; or lower that length."
 	f.sure(Likely, "one line made equal blocks, each from something larger; weights that are cast where "+
-		"they are made look the same")
+		"they are made would look the same")
 	f.lever = remedy{name: "smaller_input", command: at("mask = mask_of(x.shape[1])", line),
 		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
 	for _, id := range tables[1:] {

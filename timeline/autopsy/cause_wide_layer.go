@@ -52,12 +52,12 @@ func wideLayerFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"one weight has %s, and %s made %s of its size in the forward", c.u.Bytes(a.Rounded[most]), line,
 		nBlocks(len(copies)))}}
-	f.said = fmt.Sprintf("One layer takes most of the memory: its weight has %s, and the copies that %s "+
-		"makes of it %s.", c.u.Bytes(a.Rounded[most]), line, c.u.Bytes(c.bytesOf(copies)))
+	f.said = fmt.Sprintf("One layer takes most of the memory: its weight is %s, and %s makes copies of it "+
+		"that take %s.", c.u.Bytes(a.Rounded[most]), line, c.u.Bytes(c.bytesOf(copies)))
 	f.fix = "Use a sample of its classes in each step (a sampled softmax, PartialFC), or divide it over " +
 		"several GPUs. To normalise the products instead of the weight makes no copy."
-	f.sure(Likely, "blocks of that weight's size stay for the backward; activations of the same size look "+
-		"the same")
+	f.sure(Likely, "blocks of that weight's size stay for the backward; activations of the same size would "+
+		"look the same")
 	var changes []Change
 	for _, id := range append(weights, copies...) { // of half of the classes
 		changes = append(changes, life(c.d, id, a.Rounded[id]/2))

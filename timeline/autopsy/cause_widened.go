@@ -38,8 +38,8 @@ func widenedFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s from %s: each replaced a block of half its size, before the model ever ran",
 		c.u.Bytes(bytes), nBlocks(len(wide)), line)}}
-	f.said = fmt.Sprintf("Before the model runs, %s casts its weights to a type twice as large: %s so far, "+
-		"up from %s.", line, c.u.Bytes(bytes), c.u.Bytes(bytes/2))
+	f.said = fmt.Sprintf("Before the model runs, %s casts its weights to a type of twice the size: %s so "+
+		"far, up from %s.", line, c.u.Bytes(bytes), c.u.Bytes(bytes/2))
 	f.fix = "Keep the type that they were loaded in, or cast only what needs it: norms and trained weights."
 	f.sure(Likely, "blocks of many sizes each replaced one of half their size")
 	f.lever = remedy{name: "smaller_weights", command: at("param.data  # not .to(torch.float32)", line)}

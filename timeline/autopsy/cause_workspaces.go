@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Workspaces of libraries. cuBLAS: PyTorch makes one workspace for each pair of a stream and a handle, of
-// which each thread has its own, and never frees it (notes/cuda, "cuBLAS workspaces"; pytorch issue 99196,
+// Workspaces of libraries. cuBLAS: PyTorch makes one workspace per stream and handle, and each thread has its
+// own handle; it never frees a workspace (notes/cuda, "cuBLAS workspaces"; pytorch issue 99196,
 // where every graph is captured on a stream of its own). The pattern: several blocks of the size that PyTorch
 // chooses, nearly each on a stream of its own, none of which ended. Look-alike: activations of 32 MiB, which
 // is a common size, but one stream holds several of them.
@@ -72,8 +72,8 @@ func blasWorkspacesFault(c *evidence) (fault, bool) {
 		"CUBLAS_WORKSPACE_CONFIG=:16:8, which makes each %s; "+
 		"torch._C._cuda_clearCublasWorkspaces() frees them.",
 		c.u.Bytes(leastBlasWorkspace))
-	f.sure(Likely, "their size and streams are those of workspaces; equal tensors, one a stream, look "+
-		"the same")
+	f.sure(Likely, "their size and streams are those of workspaces; equal tensors, one a stream, would "+
+		"look the same")
 	f.lever = remedy{name: "smaller_workspaces", command: "export CUBLAS_WORKSPACE_CONFIG=:16:8"}
 	for _, id := range ids {
 		f.lever.changes = append(f.lever.changes, life(c.d, id, a.Rounded[id]-leastBlasWorkspace))
@@ -113,7 +113,7 @@ func convolutionFault(c *evidence) (fault, bool) {
 		"the convolution at %s had its output of %s and asked for %s more, a size that nothing "+
 			"else has", line,
 		c.u.Bytes(made), c.u.Bytes(c.a.Asked.Or(0)))}}
-	f.said = fmt.Sprintf("The convolution at %s asked for a workspace of %s; its output has %s.", line,
+	f.said = fmt.Sprintf("The convolution at %s asked for a workspace of %s; its output takes only %s.", line,
 		c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(made))
 	f.fix = "Let cuDNN take an algorithm that needs less: torch.backends.cudnn.benchmark = False, or " +
 		"a limit in CUDNN_CONV_WSCAP_DBG."

@@ -125,7 +125,7 @@ var causeWords = map[string]string{
 	"too_large":       "the training needs more than the device has, and no fault was found",
 	"limit":           "a limit below what the device has",
 	"fragmentation":   "fragmentation",
-	"stranded_pool":   "the bytes lie in private pools or with other streams",
+	"stranded_pool":   "the free memory is in private pools or belongs to other streams",
 	"pending_frees":   "freed blocks wait for another stream",
 	"outside_pytorch": "memory outside of PyTorch",
 	"rounding":        "rounding",
@@ -207,6 +207,19 @@ func (f *facts) capacityCause() (Cause, bool) {
 // idleShare is the share of reserved bytes that must be idle for fragmentation to be the cause: an allocator
 // that is nearly full has holes, too.
 const idleShare = 0.10
+
+// raiseLimit is the name of the lever that lets PyTorch use what the GPU has.
+const raiseLimit = "raise_limit"
+
+// isLimit reports whether a cause is the main one and says that the GPU had enough for the request.
+func isLimit(x Cause) bool { return x.Main && x.Kind == "limit" }
+
+// limitSentence is the answer if the GPU had enough for the request.
+func (f *facts) limitSentence() string {
+	return fmt.Sprintf("The GPU still has %s free, but a limit keeps PyTorch from using it. Raise the limit "+
+		"or drop it (torch.cuda.set_per_process_memory_fraction); if the program sets none, another process "+
+		"had that memory for a moment.", f.units.Bytes(f.driverFree.Or(0)))
+}
 
 func (f *facts) fragmentationCause() (Cause, bool) {
 	holes := f.stranded + f.cached

@@ -26,7 +26,7 @@ func graded(all []Cause) {
 		switch {
 		case c.Certainty != "":
 		case c.Kind == "limit":
-			c.sure(Likely, "a fraction that the program set and a process that has ended look the same")
+			c.sure(Likely, "a fraction that the program set and a process that has ended would look the same")
 		case !c.Bytes.IsKnown() && c.Kind != "capacity":
 			c.sure(Possible, "the recording does not show it")
 		default:

@@ -15,9 +15,9 @@ func TestAFileThatEndsEarlyIsSaidToDoSo(t *testing.T) {
 		cut    bool
 		want   string
 	}{
-		{0, true, "The file ends early, before anything was allocated."},
+		{0, true, "The file is cut off before the first allocation."},
 		{0, false, "Nothing was allocated, so nothing can be saved."},
-		{4, true, "The file ends early, and what there is of it shows no out-of-memory."},
+		{4, true, "The file is cut off, and what there is shows no out-of-memory."},
 		{4, false, "No out-of-memory here."},
 	} {
 		b := traces.NewBuilder()

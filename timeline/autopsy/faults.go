@@ -15,69 +15,6 @@ import (
 // of the memory. A wrong cause costs the reader more than none, so a detector that cannot distinguish two
 // causes names neither.
 
-// mainShare is the share of allocated plus requested memory from which a fault is named as the cause.
-const mainShare = 0.10
-
-// explains lists, for a fault, others that find the same blocks but explain them less well.
-var explains = map[string][]string{
-	"double_backward":    {"retained_graph"},
-	"growing_parameters": {"collected_outputs", "leak", "zero_grad_kept", "double_backward"},
-	"retained_graph":     {"kept_graph", "hook_keeps", "leak", "outputs_held"},
-	"prefetch":           {"leak", "hook_keeps"},
-	"context_keeps": {"leak", "hook_keeps", "kept_graph", "retained_graph", "collected_outputs",
-		"outputs_held"},
-	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
-	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
-	"checkpoint_saving": {"leak"},
-	"model_copy":        {"leak", "weights_too_large", "frozen_gradients"},
-	"padding":           {"sequence_growth"},
-	"expert_imbalance":  {"sequence_growth"},
-	"cublas_workspaces": {"leak"},
-	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
-}
-
-// fault is a cause with the sentences with which the answer begins.
-type fault struct {
-	Cause
-	said string // the cause with its line, one sentence
-	fix  string // what to change, one sentence
-	// seek is what to look for before that, with which the sentence then begins; "" for nothing.
-	seek string
-	// lever is what to change, for the list of levers.
-	lever remedy
-	// instead is what to change if the training is one of the look-alikes, and elseFix says so.
-	instead remedy
-	elseFix string
-	// from is the line whose calls of the model left its blocks, if calls did, and batches says that these
-	// are their inputs.
-	from    lineCalls
-	batches bool
-	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
-	news bool
-}
-
-// lineCalls are calls of the model from one line.
-type lineCalls struct {
-	caller traces.FrameID
-	count  int
-}
-
-// advice returns the sentence about what to change.
-func (f *fault) advice() string {
-	if f.seek == "" {
-		return f.fix
-	}
-	return f.seek + "; " + f.fix
-}
-
-// turn is 0 for what is new in the failed step, and 1 for others.
-func (f *fault) turn() int {
-	if f.news {
-		return 0
-	}
-	return 1
-}
-
 // faults returns what detectors find, the most bytes first.
 func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
@@ -85,18 +22,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	c := evidenceOf(d, a, u)
 	var found []fault
-	for _, detect := range []func(*evidence) (fault, bool){
-		contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
-		concatenatedFault, windowsFault, heldFault, idleFault,
-		cacheFault,
-		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
-		keptGradientsFault, castsFault, copiesFault, loadedTwiceFault, stateGatherFault, unitGatherFault,
-		scoresFault,
-		logitsFault, logitsRowsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault,
-		firstDeviceFault, blasWorkspacesFault, convolutionFault,
-		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault, widenedFault,
-		idleOptimizerFault,
-	} {
+	for _, detect := range detectors {
 		f, ok := detect(c)
 		share := mainShare
 		if f.Kind == "optimizer_pending" {
@@ -119,8 +45,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
-	for _, detect := range []func(*evidence) (fault, bool){outlierFault, vectorisedFault, copiedNetworkFault,
-		comparedFault, wideLayerFault, requestFault, functionFault, inferenceFault, moduleFault, loopFault} {
+	for _, detect := range lastDetectors {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)
 		}
@@ -171,14 +96,4 @@ func (f *facts) judged(found []fault, newHeight func() bool, other func() Cause)
 func (f *facts) asking(allocated int64) string {
 	return fmt.Sprintf(" The request that failed: %s, with %s allocated.",
 		f.units.Bytes(f.asked), f.units.Bytes(allocated))
-}
-
-// outgrows reports whether a lever only postpones the fault's effect: smaller batches do not stop growth, and
-// accumulation is what made several graphs.
-func (f *fault) outgrows(lever string) bool {
-	switch f.Kind {
-	case "logits", "attention_scores", "first_device", "sequence_growth", "padding", "too_large":
-		return false
-	}
-	return lever == microBatch
 }

@@ -16,7 +16,7 @@ func (w wording) growth() string {
 	if !t.Leaking {
 		switch {
 		case len(growing) == 0 && t.Unseen:
-			return " Whether memory grows does not show: each recorded step lists only what it used."
+			return " This recording cannot show whether memory grows: each step lists only what it used."
 		case len(growing) == 0:
 			return ""
 		}

@@ -28,7 +28,7 @@ type growthKind struct {
 // anyGrowth is what no other kind describes.
 var anyGrowth = growthKind{
 	cause: "leak", why: "they are never freed",
-	seek:      "Find what keeps them there: a list, a dictionary, a hook or an attribute",
+	seek:      "Find what keeps them: a list, a dictionary, a hook or an attribute",
 	fix:       "keep numbers, or tensors after .detach().",
 	certainty: Possible, because: "the recording does not show what keeps a block",
 }
@@ -86,7 +86,8 @@ var growthKinds = []growthKind{
 		fix: "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
 			"steps: a second derivative needs all of them at once.",
 		certainty: Likely,
-		because:   "a set of weights or of gradients stays from each step; a list of them looks the same",
+		because: "a set of weights or of gradients stays from each step; a list of them would look the " +
+			"same",
 	},
 	{
 		holds: func(g *growth) bool {
@@ -151,13 +152,14 @@ var growthKinds = []growthKind{
 	{
 		holds: func(g *growth) bool { return g.functions == 1 && ofOneCache(g.evidence, g.ids) },
 		why:   "all that this function makes stays, as a cache keeps it",
-		fix: "Bound the cache (maxsize), key it by what recurs, or do without it; if a list keeps what the " +
+		fix: "Limit the cache (maxsize), key it by something that repeats, or drop it; if a list keeps " +
+			"what the " +
 			"function returns, empty it.",
 	},
 	{
 		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in && g.keptDetached(g.ids) },
 		why:   "what each step returns is kept until the end",
-		seek:  "Leave out of it what nobody needs",
+		seek:  "Return only what is needed",
 		fix:   "return the loss alone, or keep the rest on the CPU: kept.append(output.detach().cpu()).",
 	},
 	{
@@ -165,7 +167,7 @@ var growthKinds = []growthKind{
 		cause: "kept_graph", why: "a value that is kept from step to step keeps its graph",
 		fix:       "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept.",
 		certainty: Likely,
-		because:   "several blocks a step outlive the backward; hooks on several modules look the same",
+		because:   "several blocks a step outlive the backward; hooks on several modules would look the same",
 		elseFix:   "if a cache or a list keeps them on purpose, without a graph, empty it or keep fewer",
 	},
 	{
@@ -174,7 +176,8 @@ var growthKinds = []growthKind{
 		fix: "Keep it on the CPU without its graph, kept.append(output.detach().cpu()), or do not keep " +
 			"it.",
 		certainty: Likely,
-		because:   "one output a step stays and its graph does not; a hook on that module looks the same",
+		because: "one output a step stays and its graph does not; a hook on that module would look the " +
+			"same",
 	},
 	{
 		holds: func(g *growth) bool { return g.forward > 0 && g.lastOf(traces.PhaseBackward) >= 0 },

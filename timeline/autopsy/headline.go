@@ -200,7 +200,7 @@ func (w wording) arena() string {
 			largest = timeline.AllocID(a)
 		}
 	}
-	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d",
+	s := fmt.Sprintf("%s buffers to pack: no packing needs less than %s, what is live at time %d",
 		timeline.Count(int64(w.Allocs.Len())),
 		w.units.Bytes(t.PeakAllocated), w.Time(t.PeakAt))
 	if c := w.Info.TotalBytes; c > 0 {

@@ -128,8 +128,10 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		return cmp.Or(cmp.Compare(rank(&x), rank(&y)), cmp.Compare(y.worth(), x.worth()),
 			cmp.Compare(y.Fits, x.Fits))
 	})
-	if l, ok := otherProcessLever(c); ok {
-		all = append([]Lever{l}, all...)
+	for _, lever := range []func(*leverCase) (Lever, bool){otherProcessLever, limitLever} {
+		if l, ok := lever(c); ok {
+			all = append([]Lever{l}, all...)
+		}
 	}
 	if len(found) == 0 {
 		mendsFirst(all, a.Causes)
@@ -176,9 +178,6 @@ func mendsFirst(all []Lever, causes []Cause) {
 	}
 }
 
-// microBatch is the name of the lever that makes batches smaller.
-const microBatch = "micro_batch"
-
 // worth is a lever's saving, for ordering. A smaller micro-batch changes more of a training than other levers
 // do: norms, throughput and related settings. It comes first only if it saves more than twice as much.
 // Smaller samples change what the model sees, too, and come after it.
@@ -202,8 +201,17 @@ func otherProcessLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "free_other_process", Command: "nvidia-smi", Mends: true,
-		Exactness: timeline.Inferred, Text: "end what else holds memory on this GPU, or take another GPU",
+		Exactness: timeline.Inferred, Text: "stop what else holds memory on this GPU, or use another GPU",
 	}, slices.ContainsFunc(c.a.Causes, outside)
+}
+
+// limitLever is offered where the driver had enough for the request, and something kept PyTorch from it.
+func limitLever(c *leverCase) (Lever, bool) {
+	return Lever{
+		Name: raiseLimit, Command: "torch.cuda.set_per_process_memory_fraction(1.0)", Mends: true,
+		Exactness: timeline.Inferred,
+		Text:      "raise the limit or drop it, if the program or a library sets one",
+	}, slices.ContainsFunc(c.a.Causes, isLimit)
 }
 
 // saves computes what cuts take off: off the peak if nothing failed, otherwise off what was allocated at the
@@ -297,7 +305,7 @@ func expandableLever(c *leverCase) (Lever, bool) {
 		Exactness: timeline.Inferred, Fits: c.fits(n), Effect: Effect{Setting: "expandable_segments:True"},
 		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that "+
 			"could go back to the driver, "+
-			"so that they no longer have to lie together",
+			"so that free memory no longer has to be contiguous",
 			c.f.units.Bytes(n)),
 	}
 	return l, true
@@ -314,7 +322,8 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: maybe.Known(f.cached),
 		Exactness: c.d.Totals.Exactness,
-		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment "+
+		Text: fmt.Sprintf("release segments that are wholly unused: %s of reserved hold nothing at that "+
+			"moment "+
 			"(the call does it once; "+
 			"PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8 does it whenever 80 %% are "+
 			"reserved, but only in a process that has called "+
@@ -440,6 +449,10 @@ var leverWords = map[string]string{
 	"sparse_gradients":          "sparse gradients of embeddings",
 	"smaller_vocabulary":        "a sample of the classes",
 	"save_for_backward":         "ctx.save_for_backward",
+	"smaller_kv_cache":          "a smaller key-value cache",
+	raiseLimit:                  "a higher limit for PyTorch",
+	"smaller_buffers":           "buffers for some gradients at a time",
+	"gradient_as_bucket_view":   "gradient_as_bucket_view=True",
 }
 
 // savesText is the saving, with a sign for how far it can be trusted, and what it is saved from.

@@ -154,7 +154,7 @@ func comparedFault(c *evidence) (fault, bool) {
 	f.fix = "Call it under torch.no_grad() for the input that is data, and turn the gradients of its " +
 		"weights off: network.requires_grad_(False)."
 	f.sure(Possible, "its batch norms use the statistics of their buffers, as in evaluation mode; a pair of "+
-		"outputs of the trained network looks the same")
+		"outputs of the trained network would look the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: untilNext(c, x.first.ids)}
 	return f, true

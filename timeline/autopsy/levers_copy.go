@@ -108,7 +108,7 @@ func copiedNetworkFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("copy.deepcopy made a second network at %s, and all %s of the model in this "+
 		"step keep a graph: a target or a teacher needs none.", x.made, nCalls(x.calls))
 	f.fix = "Call the copy under torch.no_grad(), and whatever else is not differentiated."
-	f.sure(Possible, "no optimizer has stepped yet; a copy that is trained, too, looks the same")
+	f.sure(Possible, "no optimizer has stepped yet; a copy that is trained, too, would look the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphedUntil(c, x.call, x.call.End)}
 	return f, true

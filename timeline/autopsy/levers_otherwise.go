@@ -4,9 +4,9 @@ import "strings"
 
 // Other ways to free what a fault keeps. A recording shows which blocks stay and which line made them. It
 // does not show what the program still needs them for, which decides between detaching a value, moving it to
-// the CPU and not keeping it. An expert would name all three and say when each is right, and so do we: after
-// the main fault's lever come others that end the same blocks at the same moments, so they save as much.
-// Faults with a single way out are not listed.
+// the CPU and not keeping it. An expert would name all three and say when each is right, and so does gmemtop:
+// after the main fault's lever come others that end the same blocks at the same moments, so they save as
+// much. Faults with a single way out are not listed.
 
 // way is another lever of a fault.
 type way struct {

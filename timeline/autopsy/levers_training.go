@@ -413,8 +413,8 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "smaller_weights", Exactness: timeline.Inferred,
 		Command: "model.to(torch.bfloat16)  # or quantise for inference",
-		Text: fmt.Sprintf("parameters hold %s; in a type of half the size they take half (the trace "+
-			"does not record element types)", c.f.units.Bytes(c.by[timeline.Parameter])),
+		Text: fmt.Sprintf("parameters hold %s: in bfloat16 they take half of that if they are float32 now "+
+			"(the trace does not record element types)", c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, true
 }
 

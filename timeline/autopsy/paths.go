@@ -8,8 +8,8 @@ import (
 )
 
 // Where a call of the model comes from. The line that calls it may be in a function that the training and the
-// evaluation share, such as one that runs an encoder. They differ in how they came there: the lines of the
-// stack from that one outward, its path.
+// evaluation share, such as one that runs an encoder. They differ in their path: the stack frames outside
+// that line.
 
 // pathOf returns the frames of a call from the line that calls the model outward.
 func (c *history) pathOf(p *steps.Part) []traces.FrameID {

@@ -11,10 +11,10 @@ import (
 )
 
 // What the program's own files say, if they are on this machine. A run that fails in its first call of the
-// model looks the same whether it trains or not. Its author knows, and the code says so: a function that
-// calls the model and runs a backward pass trains, and if no file on the way to the call has to do with
-// training, nothing is trained. Frameworks run the backward in files of their own, which are on the way as
-// well or are started by a call such as fit. Other libraries have a fit as well (scikit-learn). So such a
+// model would look the same whether it trains or not. Its author knows, and the code says so: a function that
+// calls the model and runs a backward pass trains, and if no file in the call's stack has to do with
+// training, nothing is trained. Frameworks run the backward in files of their own, which are in the stack,
+// too, or are started by a call such as fit. Other libraries have a fit as well (scikit-learn). So such a
 // call, a file that mentions an optimizer, or one that cannot be read leaves the question open.
 
 // differentiates matches a call that runs a backward pass.

@@ -8,7 +8,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // The lever of a fault: the line of code to change and the blocks that then end earlier. The recording does
@@ -17,61 +16,6 @@ import (
 // overestimated. If the failed request is one more of the fault's blocks, it counts. Linear in the fault's
 // blocks. Rejected: subtracting what a fault holds at the failure from the peak, which says nothing about the
 // following steps.
-
-// remedy is what a detector proposes: a lever without its figures.
-type remedy struct {
-	name, command string
-	changes       []Change
-	request       int64 // by how many bytes the request that failed would be smaller
-	// scale is the share that is kept of the bytes that the step had still to allocate, 0 for all of them.
-	scale float64
-	// remains is the least that the run needs with it, as far as recorded steps show.
-	remains int64
-	// beside is what the run then has in addition to what was recorded.
-	beside int64
-	// unsure says that it depends on what the recording does not show.
-	unsure bool
-}
-
-// faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
-// a lever has the name of a fault's and no remedy of its own is tried, it moves to the front.
-func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
-	var out []Lever
-	add := func(f *fault, r *remedy, text string) {
-		named := func(l Lever) bool { return l.Name == r.name }
-		if r.name == "" || slices.ContainsFunc(out, named) {
-			return
-		}
-		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
-			all[k].Mends = f.Main
-			all[k].Text = clause(text) + "; " + all[k].Text
-			out = append(out, all[k])
-			all = slices.Delete(all, k, k+1)
-			return
-		}
-		all = slices.DeleteFunc(all, named)
-		l := Lever{Name: r.name, Command: r.command,
-			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main, Unsure: r.unsure}
-		if n, _ := c.saves(r.changes); n+r.request > 0 {
-			l.Saves, l.Fits = maybe.Known(n+r.request), c.serves(c.f.asked-r.request, n)
-		}
-		l.Effect.Changes, l.Effect.Scale, l.remains, l.beside = r.changes, r.scale, r.remains, r.beside
-		if r.scale == 0 { // which makes the request smaller, too
-			l.Effect.Less = r.request
-		}
-		out = append(out, l)
-	}
-	for i := range found {
-		add(&found[i], &found[i].lever, found[i].advice())
-		add(&found[i], &found[i].instead, found[i].elseFix)
-	}
-	if len(found) > 0 { // the main one's, where no fault has a remedy of the same name
-		for _, w := range found[0].otherwise() {
-			add(&found[0], &w.remedy, w.when)
-		}
-	}
-	return append(out, all...)
-}
 
 // endingAt returns changes with which allocations end at given moments; those that end by then are left out.
 func endingAt(c *evidence, ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {

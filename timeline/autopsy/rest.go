@@ -9,11 +9,11 @@ import (
 )
 
 // What follows a failed request is not recorded, so a lever with which the request would have been served may
-// save less than it does up to there: the rest of the step may need more than the run did before. Two things
-// bound the rest. The process may have got past this point before: then the step needs what earlier ones did,
-// unless it needs more already. Or what it does is new, such as the first evaluation after some steps of
-// training: then what the call holds so far, with the lever, is compared with what the run needed before. Of
-// the first step of a training too much is still to come: gradients, the optimizer's state.
+// save less than it does up to that point: the rest of the step may need more than the run did before. Two
+// things bound the rest. The process may have got past this point before: then the step needs what earlier
+// ones did, unless it needs more already. Or what it does is new, such as the first evaluation after some
+// steps of training: then what the call holds so far, with the lever, is compared with what the run needed
+// before. In a training's first step too much is still to come: gradients, the optimizer's state.
 //
 // Only levers that take blocks away as a whole are judged. How far a smaller batch or a chunk goes is the
 // user's choice.

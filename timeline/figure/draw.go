@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -56,17 +58,28 @@ const (
 	footHeight     = 72.0
 )
 
+func (c *chart) caption() (title, headline string) { return c.Title, c.Headline }
+
+func (c *chart) categories() []timeline.Category { return c.Order }
+
+// head draws the paper, the title and the sentence below it.
+func head(cv canvas, f drawing, width, height float64, p *palette) {
+	title, headline := f.caption()
+	cv.fill(0, 0, width, height, p.paper)
+	cv.text(24, 36, clip(title, width-48, 20), textStyle{20, true, anchorStart, p.ink})
+	for i, line := range wrap(headline, int((width-48)/7.3), 2) {
+		cv.text(24, 62+18*float64(i), line, textStyle{14, false, anchorStart, p.ink})
+	}
+}
+
 // draw lays the whole figure out on cv.
 func (c *chart) draw(cv canvas, w, h int, p *palette) {
 	width, height := float64(w), float64(h)
-	cv.fill(0, 0, width, height, p.paper)
-	cv.text(24, 36, clip(c.Title, width-48, 20), textStyle{20, true, anchorStart, p.ink})
-	for i, line := range wrap(c.Headline, int((width-48)/7.3), 2) {
-		cv.text(24, 62+18*float64(i), line, textStyle{14, false, anchorStart, p.ink})
-	}
+	head(cv, c, width, height, p)
 	f := c.plotFrame(width, height)
 	if width >= widthWithPanel {
-		c.panel(cv, frame{f.x + f.w + 28, f.y, panelWidth - 28, f.h}, p)
+		panel{"At the peak", &c.Device.Peak, c.elsewhere(), c.units}.draw(cv,
+			frame{f.x + f.w + 28, f.y, panelWidth - 28, f.h}, p)
 	}
 	c.plot(cv, f, p)
 	cv.text(24, height-12, c.footer(), textStyle{11, false, anchorStart, p.faint})
@@ -197,16 +210,24 @@ func (c *chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
 	cv.text(x+dx, at, label, st)
 }
 
-// panel draws the peak's breakdown beside the chart: categories, then call sites.
-func (c *chart) panel(cv canvas, f frame, p *palette) {
+// panel is the breakdown of one moment beside a chart, which is also its legend.
+type panel struct {
+	title     string
+	held      *report.Breakdown
+	elsewhere []timeline.Category // those of the chart that hold nothing at that moment
+	units     timeline.Units
+}
+
+// draw draws the categories, then the call sites.
+func (c panel) draw(cv canvas, f frame, p *palette) {
 	y := f.y + 4
 	total := int64(0)
-	for _, row := range c.Device.Peak.ByCategory {
+	for _, row := range c.held.ByCategory {
 		total += row.Bytes
 	}
-	cv.text(f.x, y, "At the peak", textStyle{14, true, anchorStart, p.ink})
+	cv.text(f.x, y, c.title, textStyle{14, true, anchorStart, p.ink})
 	y += 24
-	for _, row := range c.Device.Peak.ByCategory {
+	for _, row := range c.held.ByCategory {
 		cat, name := categoryOf(row.Name), row.Name
 		if row.Inferred {
 			name = "~" + name
@@ -220,7 +241,7 @@ func (c *chart) panel(cv canvas, f frame, p *palette) {
 		}
 		y += 26
 	}
-	for _, cat := range c.elsewhere() {
+	for _, cat := range c.elsewhere {
 		cv.area([]point{{f.x, y - 10}, {f.x + 12, y - 10}, {f.x + 12, y + 1}, {f.x, y + 1}}, cat)
 		cv.text(f.x+20, y, cat.String(), textStyle{12, false, anchorStart, p.ink})
 		cv.text(f.x+f.w, y, "not at the peak", textStyle{12, false, anchorEnd, p.faint})
@@ -229,7 +250,7 @@ func (c *chart) panel(cv canvas, f frame, p *palette) {
 	y += 12
 	cv.text(f.x, y, "Largest call sites", textStyle{14, true, anchorStart, p.ink})
 	y += 22
-	for _, row := range c.Device.Peak.BySite {
+	for _, row := range c.held.BySite {
 		if y > f.y+f.h-14 {
 			break
 		}
@@ -315,15 +336,19 @@ func clipLeft(s string, width, size float64) string {
 	return s
 }
 
-// wrap breaks s at spaces into at most n lines of about width characters.
+// sized matches a blank between a number and its unit.
+var sized = regexp.MustCompile(`(\d) ([KMGTPE]?i?B|[mµn]?s|%)(\W|$)`)
+
+// wrap breaks s at spaces into at most n lines of about width characters. A number stays beside its unit.
 func wrap(s string, width, n int) []string {
 	var lines []string
 	line := ""
-	for _, word := range strings.Fields(s) {
+	for _, word := range strings.FieldsFunc(sized.ReplaceAllString(s, "$1\u00a0$2$3"),
+		func(r rune) bool { return r == ' ' || r == '\n' }) {
 		switch {
 		case line == "":
 			line = word
-		case len(line)+1+len(word) <= width:
+		case utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) <= width:
 			line += " " + word
 		default:
 			lines, line = append(lines, line), word

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // run builds a device with a level floor of parameters, n quiet steps and one spike that lasts a single
@@ -329,7 +330,8 @@ func TestATraceWithoutEventsStillHasAFigure(t *testing.T) {
 	b.T.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 20,
 		AllocatedSize: 512, ActiveSize: 512,
 		EndBlock: 2, Device: dev, Stack: traces.NoStack}}, Blocks: []traces.Block{
-		{Address: 1 << 20, Size: 512, Requested: 500, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack},
+		{Address: 1 << 20, Size: 512, Requested: maybe.Known(500), State: traces.BlockAllocated,
+			Count: 1, Stack: traces.NoStack},
 		{Address: 1<<20 + 512, Size: 1<<20 - 512, Count: 1, Stack: traces.NoStack}}}
 	tl, err := timeline.Build(t.Context(), b.Finish(), nil)
 	if err != nil {

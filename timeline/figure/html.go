@@ -142,10 +142,15 @@ func (c *chart) tables(b *strings.Builder) {
 		fmt.Fprintf(b, "<tr>%s%s%s<td><details><summary>%s</summary><ol reversed>", c.sizeCell(r.Bytes),
 			cell(report.Percent(r.Bytes, total)),
 			cell(report.Grouped(r.Blocks)), escapeXML(r.Site))
-		for i := len(r.Stack) - 1; i >= 0; i-- {
-			fmt.Fprintf(b, "<li>%s</li>", escapeXML(r.Stack[i]))
+		shown, native := pythonFrames(r.Stack)
+		for i := len(shown) - 1; i >= 0; i-- {
+			fmt.Fprintf(b, "<li>%s</li>", escapeXML(shown[i]))
 		}
-		b.WriteString("</ol></details></td></tr>\n")
+		b.WriteString("</ol>")
+		if native > 0 {
+			fmt.Fprintf(b, "<p>without %s</p>", timeline.Counted(native, "frame")+" of C++")
+		}
+		b.WriteString("</details></td></tr>\n")
 	}
 	shut()
 	if len(c.Device.Iterations) > 0 {
@@ -170,6 +175,20 @@ func (c *chart) tables(b *strings.Builder) {
 		}
 		shut()
 	}
+}
+
+// pythonFrames leaves out the native frames of a stack, of which one Python frame has dozens, and counts
+// them. A stack without Python frames stays as it is.
+func pythonFrames(stack []string) (kept []string, native int) {
+	for _, f := range stack {
+		if strings.Contains(f, ".py:") || strings.Contains(f, ".ipynb:") || strings.Contains(f, " <") {
+			kept = append(kept, f)
+		}
+	}
+	if len(kept) == 0 {
+		return stack, 0
+	}
+	return kept, len(stack) - len(kept)
 }
 
 func cell(s string) string { return "<td class=n>" + escapeXML(s) + "</td>" }

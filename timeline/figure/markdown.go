@@ -100,10 +100,10 @@ func (m *markdownWriter) iterations(d *report.DeviceStats, top int) {
 	if len(d.Iterations) == 0 {
 		return
 	}
-	m.f("\n## Iterations\n\n%d, found by %s.\n\n| | peak | time | allocated in it | blocks | "+
+	m.f("\n## Iterations\n\n%d%s.\n\n| | peak | time | allocated in it | blocks | "+
 		"|\n|--:|--:|--:|--:|--:|---|",
 		len(d.Iterations),
-		d.Iterations[0].Source)
+		d.Iterations[0].How)
 	for i, it := range d.Iterations {
 		if i >= top && !it.Odd {
 			continue

@@ -20,21 +20,31 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// PNG draws the usage of a device as a PNG image with two pixels per CSS pixel.
+// PNG draws the usage of a device, or what is allocated at o.At, as a PNG image with two pixels per CSS
+// pixel.
 func PNG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	width, height := o.size()
-	c, err := newChart(ctx, d, width, o)
+	var f drawing
+	var err error
+	if o.At.IsZero() {
+		f, err = newChart(ctx, d, width, o)
+	} else {
+		var m *moment
+		if m, err = newMoment(ctx, d, o); err == nil {
+			f, height = m, m.height
+		}
+	}
 	if err != nil {
 		return err
 	}
-	img, err := c.raster(width, height, 2, o.palette())
+	img, err := drawPixels(f, width, height, 2, o.palette())
 	if err != nil {
 		return err
 	}
 	return png.Encode(w, img)
 }
 
-func (c *chart) raster(width, height int, scale float64, p *palette) (image.Image, error) {
+func drawPixels(c drawing, width, height int, scale float64, p *palette) (image.Image, error) {
 	f, err := loadFonts()
 	if err != nil {
 		return nil, err

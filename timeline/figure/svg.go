@@ -14,8 +14,16 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// SVG draws the usage of a device as an SVG image.
+// SVG draws the usage of a device, or what is allocated at o.At, as an SVG image.
 func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
+	if !o.At.IsZero() {
+		m, err := newMoment(ctx, d, o)
+		if err != nil {
+			return err
+		}
+		_, err = w.Write(drawSVG(m, m.width, m.height, o.palette()))
+		return err
+	}
 	width, height := o.size()
 	c, err := newChart(ctx, d, width, o)
 	if err != nil {
@@ -25,15 +33,28 @@ func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 	return err
 }
 
-func (c *chart) svg(width, height int, p *palette) []byte {
+// drawing is a figure that any canvas can show.
+type drawing interface {
+	// caption returns the title and the sentence below it.
+	caption() (title, headline string)
+	// categories returns those whose colours the figure has.
+	categories() []timeline.Category
+	// draw lays the figure out.
+	draw(cv canvas, width, height int, p *palette)
+}
+
+func (c *chart) svg(width, height int, p *palette) []byte { return drawSVG(c, width, height, p) }
+
+func drawSVG(f drawing, width, height int, p *palette) []byte {
+	title, headline := f.caption()
 	s := &svgCanvas{p: p}
 	fmt.Fprintf(&s.buf, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" `+
 		`height="%d" role="img" `+
 		`font-family="ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif">`+"\n",
 		width, height, width, height)
-	fmt.Fprintf(&s.buf, "<title>%s</title>\n<desc>%s</desc>\n", escapeXML(c.Title), escapeXML(c.Headline))
-	s.patterns(c.Order)
-	c.draw(s, width, height, p)
+	fmt.Fprintf(&s.buf, "<title>%s</title>\n<desc>%s</desc>\n", escapeXML(title), escapeXML(headline))
+	s.patterns(f.categories())
+	f.draw(s, width, height, p)
 	s.buf.WriteString("</svg>\n")
 	return s.buf.Bytes()
 }

@@ -18,10 +18,10 @@ import (
 // checkEvery is how many rows a table writes between checks of its context.
 const checkEvery = 1 << 14
 
-// Folded writes the stacks that hold the peak, one a line, outermost frame first, with their rounded bytes:
-// the input of flamegraph.pl, speedscope and inferno.
+// Folded writes the stacks that hold the peak, or what is allocated at o.At, one a line, outermost frame
+// first, with their rounded bytes: the input of flamegraph.pl, speedscope and inferno.
 func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
-	_, at, err := peakOf(d, o)
+	at, err := momentOf(d, o)
 	if err != nil {
 		return err
 	}
@@ -58,6 +58,15 @@ func peakOf(d *timeline.Device, o Options) (report.Span, timeline.Moment, error)
 		return span, d.Totals.PeakAt, nil
 	}
 	return span, d.Allocated.Range(span.First, span.End).MaxAt, nil
+}
+
+// momentOf returns the moment that o.At names, and the peak if it names none.
+func momentOf(d *timeline.Device, o Options) (timeline.Moment, error) {
+	span, err := report.Resolve(d, o.From, o.To)
+	if err != nil {
+		return timeline.Start, err
+	}
+	return o.At.In(d, span)
 }
 
 // allocation is one lifetime as the tables print it. Nil times are outside the recording.
@@ -114,7 +123,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 			names[stack] = n
 		}
 		r := allocation{
-			Name: d.Name(timeline.AllocID(i)), Device: report.DeviceName(d.Info),
+			Name: d.UniqueName(timeline.AllocID(i)), Device: report.DeviceName(d.Info),
 			Address: "0x" + strconv.FormatUint(a.Addr[i], 16), Bytes: a.Rounded[i],
 			Requested: a.Size[i], Stream: tr.Streams[a.Stream[i]], Category: a.Category[i].String(),
 			Inferred: a.Inferred[i],
@@ -193,7 +202,7 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 			at = itoa(e.Time - origin)
 		}
 		if id := d.AllocOf(m); id != timeline.NoAlloc {
-			name = report.Cell(d.Name(id))
+			name = report.Cell(d.UniqueName(id))
 		}
 		err := out.Write([]string{itoa(int64(m)), at, e.Action.String(), device,
 			"0x" + strconv.FormatUint(e.Addr, 16), itoa(e.Size),

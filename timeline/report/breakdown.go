@@ -5,8 +5,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
-// Breakdown is who holds the peak. It has every category that holds bytes; the other lists are limited to
-// Options.Top rows.
+// Breakdown is who holds the memory of one moment, such as the peak. It has every category that holds bytes;
+// the other lists are limited to Options.Top rows.
 type Breakdown struct {
 	ByCategory []CategoryRow `json:"by_category"`
 	BySite     []StackRow    `json:"by_site"`
@@ -53,7 +53,9 @@ func (b *Breakdown) blocks() int {
 	return n
 }
 
-func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
+// BreakdownAt returns who holds what is allocated at a moment, with at most top rows in each list but that of
+// the categories.
+func BreakdownAt(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 	b := Breakdown{ByCategory: []CategoryRow{},
 		BySite:  newStackRows(d, sites.Breakdown(d, at, sites.BySite), top),
 		ByStack: newStackRows(d, sites.Breakdown(d, at, sites.ByStack), top)}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 )
 
 // Threshold is a condition on a metric of a [Diff], as --fail-if takes it:
@@ -18,7 +19,8 @@ import (
 //	peak>40GiB             B's peak is above 40 GiB, whatever A's is
 //	blocks<-10%            B has at least 10 % fewer blocks
 //
-// A signed value is a change from A to B; an unsigned one is B's own figure.
+// A signed value or a percentage is a change from A to B, peak>2% the same as peak>+2%; any other value is
+// B's own figure.
 type Threshold struct {
 	Expression string
 	metric, op string
@@ -53,15 +55,9 @@ func parseThreshold(s string) (Threshold, error) {
 		return Threshold{}, fmt.Errorf("threshold %q is not of the form 'peak>+2%%' or "+
 			"'peak_reserved>+64MiB'", s)
 	}
-	t := Threshold{Expression: strings.TrimSpace(s), metric: m[1], op: m[2], relative: m[3] != "",
-		percent: m[5] == "%",
-		value:   m[4] + m[5]}
+	t := Threshold{Expression: strings.TrimSpace(s), metric: runs.MetricNamed(m[1]), op: m[2],
+		relative: m[3] != "" || m[5] == "%", percent: m[5] == "%", value: m[4] + m[5]}
 	if t.percent {
-		if !t.relative {
-			return Threshold{}, fmt.Errorf("threshold %q: a percentage is a change and needs "+
-				"its sign, as in '%s%s+%s'", s, m[1],
-				m[2], t.value)
-		}
 		n, err := strconv.ParseFloat(m[4], 64)
 		if err != nil {
 			return Threshold{}, fmt.Errorf("threshold %q: %q is not a number", s, m[4])

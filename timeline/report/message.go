@@ -117,17 +117,45 @@ func ParseMessage(line string) (m Message, ok bool) {
 		number, _ := strconv.ParseInt(f[1], 10, 64) // three digits at most
 		m.Device.Int = maybe.Known(number)
 	}
+	var processes []int64
 	for _, f := range messageOther.FindAllStringSubmatch(line, -1) {
-		if m.Others == nil {
-			m.Others = known(0)
-		}
-		*m.Others += bytesOf(f[1], f[2])
+		processes = append(processes, bytesOf(f[1], f[2]))
 	}
+	m.count(processes)
 	m.old = strings.Contains(line, "already allocated;")
 	if m.Unallocated == nil && m.Reserved != nil && m.Allocated != nil {
 		m.Unallocated = known(max(*m.Reserved-*m.Allocated, 0))
 	}
 	return m, true
+}
+
+// count records what the listed processes hold. In a container the driver knows the process that ran out by
+// another number, so PyTorch lists it among the others and does not say "this process has". It is the one
+// that holds what PyTorch reserved, if that and all listed processes together are more than the GPU has.
+func (m *Message) count(processes []int64) {
+	if len(processes) == 0 {
+		return
+	}
+	var sum int64
+	for _, n := range processes {
+		sum += n
+	}
+	if m.InUse == nil && m.Allocated != nil && m.Unallocated != nil && m.Total != nil {
+		reserved := *m.Allocated + *m.Unallocated
+		own := int64(-1)
+		for _, n := range processes {
+			if n >= reserved && (own < 0 || n < own) {
+				own = n
+			}
+		}
+		if own >= 0 && sum+reserved > *m.Total {
+			m.InUse = known(own)
+			if sum -= own; len(processes) == 1 {
+				return
+			}
+		}
+	}
+	m.Others = known(sum)
 }
 
 // longestLine is how much of a log line is read.
@@ -252,7 +280,7 @@ func (m *Message) print(p *printer, o Options) {
 			rows = append(rows, row{right(o.Units.Bytes(*n)), text})
 		}
 	}
-	add(m.Tried, "asked of the driver: the tensor's size, rounded up to a segment")
+	add(m.Tried, "requested from the driver: the tensor's size, rounded up to a segment")
 	add(m.Total, "the GPU's memory")
 	add(m.Free, "free: held neither by this process nor by another")
 	add(m.Allowed, "allowed to this process by set_per_process_memory_fraction")

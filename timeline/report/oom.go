@@ -221,7 +221,7 @@ func (r *OOM) WriteText(w io.Writer, o Options) error {
 		d.print(p, o, len(r.Devices) > 1 || d.Device > 0)
 	}
 	if len(r.Devices) == 0 {
-		p.line("This trace holds no memory of any device.")
+		p.line("This trace has no memory of any device.")
 	}
 	if r.Message != nil {
 		p.line("")
@@ -346,7 +346,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 			saves = "frees " + estimate(l.Exactness) + o.Units.Bytes(*l.Frees)
 		}
 		if l.Fits != nil && *l.Fits {
-			fits = ": the request would have fitted"
+			fits = ": the allocation would have fit"
 		} else if l.Fits != nil {
 			fits = ": not enough by itself"
 		}

@@ -28,6 +28,8 @@ type Options struct {
 	Devices Devices
 	// From and To bound the report, [From, To).
 	From, To Position
+	// At is the one moment that a picture shows; the zero value shows the whole stretch.
+	At Position
 	// Iterations are the numbers of the iterations of A and B that a diff compares; empty ones leave the
 	// choice to it.
 	Iterations [2]string
@@ -89,6 +91,9 @@ func ParseDevices(s string) (Devices, error) {
 	return d, nil
 }
 
+// IsZero reports whether every device is selected.
+func (d Devices) IsZero() bool { return d.text == "" }
+
 // OnlyDevice returns the selection of one device.
 func OnlyDevice(info traces.Device) Devices {
 	return Devices{text: DeviceName(info), only: &info}
@@ -96,7 +101,7 @@ func OnlyDevice(info traces.Device) Devices {
 
 // has reports whether the selection includes the device.
 func (d Devices) has(info traces.Device) bool {
-	if d.text == "" {
+	if d.IsZero() {
 		return true
 	}
 	if d.only != nil {
@@ -170,3 +175,24 @@ func (p printableJSON) Write(b []byte) (int, error) {
 }
 
 func drivesFromJSON(r rune) bool { return r >= 0x7f && drives(r) }
+
+// ParseIterations reads the iterations of a diff: one number for both traces, or two with a comma; "" leaves
+// both empty.
+func ParseIterations(s string) (pair [2]string, err error) {
+	if s == "" {
+		return pair, nil
+	}
+	a, b, two := strings.Cut(s, ",")
+	if !two {
+		b = a
+	}
+	for i, word := range []string{a, b} {
+		word = strings.TrimPrefix(strings.TrimSpace(word), "it")
+		if n, err := strconv.Atoi(word); err != nil || n < 0 {
+			return pair, fmt.Errorf("--iteration %q is not the number of an iteration, or "+
+				"one of A and one of B: write 2, or 2,3", s)
+		}
+		pair[i] = word
+	}
+	return pair, nil
+}

@@ -29,7 +29,7 @@ func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 			note = "outlier"
 		}
 		if rank.Err != nil {
-			note = "damaged: what was sound is shown"
+			note = "damaged: only the intact part is shown"
 		}
 		if held, ok := rank.Totals.PeakReserved.Value(); ok {
 			reserved = format(held)

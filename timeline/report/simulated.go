@@ -224,7 +224,7 @@ func (d *OOMDevice) price(l *Lever, s *SimulatedSettings) {
 	switch l.Name {
 	case "expandable_segments":
 		if l.Text == "" {
-			l.Text = "let segments grow and shrink by pages, so that what is free need not lie together"
+			l.Text = "let segments grow and shrink by pages, so that free memory need not be contiguous"
 		}
 	case "max_split_size":
 		l.Text = fmt.Sprintf("keep segments of %s MiB and more whole, where expandable segments cannot be "+

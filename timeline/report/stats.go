@@ -142,6 +142,7 @@ type Iteration struct {
 	Odd                    bool   `json:"odd"`
 	Why                    string `json:"why"`
 	Source                 string `json:"source"`
+	How                    string `json:"-"` // the same in words, to follow "3 iterations"
 }
 
 // Trend is the growth of allocated bytes from iteration to iteration, with its 95 % interval.
@@ -186,7 +187,7 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 	}
 	switch m := t.Main(); {
 	case len(devices) == 0:
-		s.Headline, s.Complete = "This trace holds no memory of any device.", false
+		s.Headline, s.Complete = "This trace has no memory of any device.", false
 	case m != nil && slices.Contains(devices, m):
 		s.Headline = s.Devices[slices.Index(devices, m)].Headline
 	default:
@@ -267,7 +268,7 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 		fill = ds.whole
 	}
 	at := fill(d, span)
-	ds.Peak = newBreakdown(d, at, o.top(defaultTopJSON))
+	ds.Peak = BreakdownAt(d, at, o.top(defaultTopJSON))
 	if err := ds.fragment(ctx, d, at, span); err != nil {
 		return DeviceStats{}, err
 	}
@@ -407,7 +408,7 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 			Index: it.Index, Name: it.Name, FirstEvent: int64(it.First), EndEvent: int64(it.End),
 			PeakAllocated: it.PeakAllocated,
 			Churn:         it.Churn, Growth: it.Growth, Blocks: it.Blocks, Odd: it.Odd, Why: it.Why(u),
-			Source: its.Source.String(),
+			Source: its.Source.String(), How: its.Source.Words(),
 		}
 		if d.RequestedKnown() {
 			row.PeakAllocatedRequested = known(d.RequestedSeries().Range(it.First, it.End).Max)

@@ -243,7 +243,7 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 	unit, format := o.Units.Column(peak)
 	churnUnit, churnFormat := o.Units.Column(churn)
 	p.line("")
-	p.line("  %s, found by %s", timeline.Counted(len(d.Iterations), "iteration"), d.Iterations[0].Source)
+	p.line("  %s%s", timeline.Counted(len(d.Iterations), "iteration"), d.Iterations[0].How)
 	rows := []row{{right("it"), right("peak " + unit), right("time"), right("allocs " + churnUnit),
 		right("blocks"), ""}}
 	shown := 0
@@ -275,8 +275,8 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		case t.Leaking:
 			word = "leaking"
 		case t.Unseen:
-			word = "a leak would not show here, since blocks that the next recorded step does not use " +
-				"are not followed"
+			word = "a leak would not show here, because only blocks that the next recorded step uses are " +
+				"followed"
 		}
 		if t.Low == 0 && t.High == 0 && !t.Unseen {
 			p.line("    %s: memory does not grow", word)

@@ -24,7 +24,7 @@ const (
 	NotTried = "not_tried"
 )
 
-// Tried is the outcome of playing the recorded run again with a lever, up to the failed request and, if the
+// Tried is the outcome of replaying the recorded run with a lever, up to the failed request and, if the
 // process had passed that point in earlier steps, for some steps more.
 type Tried struct {
 	Outcome string `json:"outcome"`
@@ -57,9 +57,9 @@ func (t *Tried) text(u timeline.Units) string {
 		}
 		return fmt.Sprintf("postpones it by about %d %s", t.Steps, steps)
 	case ServesRequest:
-		return "the request would have been served" + t.of(u) + "; how the step goes on is not recorded"
+		return "the allocation would have succeeded" + t.of(u) + "; the rest of the step is not recorded"
 	case DoesNotHelp:
-		return "does not help: this step runs out all the same"
+		return "does not help: this step still runs out"
 	}
 	return "cannot be tried on this recording, because " + t.Reason
 }
@@ -100,9 +100,10 @@ func (d *OOMDevice) advise(format string, args ...any) {
 	d.Sentence, d.advice = d.Sentence+s, d.advice+s
 }
 
-// allocatorCauses are the causes in the allocator and the device; all others are faults of the training.
-var allocatorCauses = []string{"capacity", "too_large", "limit", "fragmentation", "stranded_pool",
-	"pending_frees", "outside_pytorch", "rounding", "unknown", "other_process"}
+// allocatorCauses are the causes in the allocator and the device; all others are faults of the training, or a
+// limit that the program sets.
+var allocatorCauses = []string{"capacity", "too_large", "fragmentation", "stranded_pool", "pending_frees",
+	"outside_pytorch", "rounding", "unknown", "other_process"}
 
 // faulty reports whether the main cause is a fault of the training. A setting that serves the failed request
 // then only hides it for a while.
@@ -158,7 +159,7 @@ func (l *Lever) cost() int {
 // ofHoles are the causes where enough memory is free, but not where the request can use it.
 var ofHoles = []string{"fragmentation", "stranded_pool", "pending_frees", "rounding"}
 
-// Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely
+// Rank orders tried levers: first those that fix the cause, unless they do not help, then those certain to
 // fit, then those that cost and change least. Unless holes are the cause, allocator settings that only serve
 // the one request come after all that helps or may. Fits is set to what the trial showed, and what a lever
 // saves is known only if the trial went on to the end of the step, or what the run did before bounds the

@@ -26,6 +26,8 @@ const (
 	positionTime
 	positionIteration
 	positionEvent
+	positionPeak
+	positionEnd
 )
 
 // ParsePosition reads a Position; the empty string is the zero value.
@@ -53,6 +55,62 @@ func ParsePosition(s string) (Position, error) {
 		"or an event index (1200)", s)
 }
 
+// ParseMoment reads one moment, as in --at: "peak", "end" or a Position. The empty string is the zero value.
+func ParseMoment(s string) (Position, error) {
+	switch strings.ToLower(strings.TrimSpace(s)) {
+	case "peak":
+		return Position{text: s, kind: positionPeak}, nil
+	case "end":
+		return Position{text: s, kind: positionEnd}, nil
+	}
+	p, err := ParsePosition(s)
+	if err != nil {
+		return p, fmt.Errorf("moment %q is not peak, end, a time (1.5s), an iteration (it3) "+
+			"or an event index (1200)", s)
+	}
+	return p, nil
+}
+
+// In returns the last event at or before the moment within a stretch of d: of an iteration its first event,
+// and of "peak" the one after which most is allocated. A moment outside of the stretch is an error.
+func (p Position) In(d *timeline.Device, s Span) (timeline.Moment, error) {
+	peak, last := d.Totals.PeakAt, s.End-1 // before the first event if there is none
+	if !s.Whole {
+		peak = d.Allocated.Range(s.First, s.End).MaxAt
+	}
+	m, err := last, error(nil)
+	switch p.kind {
+	case positionNone, positionPeak:
+		return peak, nil
+	case positionEnd:
+		return last, nil
+	case positionTime:
+		if !d.Timeline().Trace.Clock.HasTime {
+			return 0, errNoClock(p.text)
+		}
+		m = d.MomentAt(d.Timeline().Zero() + p.n)
+		if _, end := d.Span(); d.Timeline().Zero()+p.n >= end {
+			m = last + 1
+		}
+	default:
+		m, err = p.moment(d, 0)
+	}
+	if err == nil && (m < s.First && !(s.Whole && m == timeline.Start) || m > last) {
+		drawn := timeline.Counted(int(s.End-s.First), "event")
+		if d.Timeline().Trace.Clock.HasTime {
+			drawn += " in " + timeline.Duration(d.Time(last)-d.Time(s.First))
+		}
+		err = fmt.Errorf("%s is outside of the recording or of --from and --to, which leave %s", p.text,
+			drawn)
+	}
+	return m, err
+}
+
+func errNoClock(moment string) error {
+	return fmt.Errorf("%s is a time, and this trace has no clock: give an event index or an iteration",
+		moment)
+}
+
 // IsZero reports whether the position is the recording's own bound.
 func (p Position) IsZero() bool { return p.kind == positionNone }
 
@@ -70,8 +128,7 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	switch p.kind {
 	case positionTime:
 		if !d.Timeline().Trace.Clock.HasTime {
-			return 0, fmt.Errorf("%s is a time, and this trace has no clock: give an "+
-				"event index or an iteration", p.text)
+			return 0, errNoClock(p.text)
 		}
 		return d.MomentAt(d.Timeline().Zero()+p.n-1) + 1, nil
 	case positionEvent:

@@ -38,7 +38,7 @@ func TestReportsWrapAtATerminalsWidth(t *testing.T) {
 	command := "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y)) for h, y in zip(a, b))"
 	r := &OOM{Devices: []OOMDevice{{
 		Sentence: "All but 4.34 MiB of the 11.0 GiB reserved on GPU 0 are in use: this looks like a " +
-			"snapshot taken after an out-of-memory.",
+			"snapshot taken after running out of memory.",
 		Levers: []Lever{{Name: "chunked_loss", Saves: &saves, Command: command,
 			Text: "compute the output layer and the loss in 8 chunks of the tokens: 500 MiB " +
 				"at that moment are logits"}},

@@ -224,7 +224,7 @@ func (x *Diff) measure(ctx context.Context) error {
 	}
 	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
 	if x.A.HasLifetimes() && x.B.HasLifetimes() {
-		add("churn", "bytes", churn(x.A), churn(x.B))
+		add(churnMetric, "bytes", churn(x.A), churn(x.B))
 		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
 	}
 	fa, oka, err := fragmentation(ctx, x.A)
@@ -249,8 +249,21 @@ func (x *Diff) measure(ctx context.Context) error {
 	return nil
 }
 
-// stepMetric is the name of the time that a step takes.
-const stepMetric = "step"
+// stepMetric is the name of the time that a step takes, churnMetric that of all bytes that were allocated.
+// People read and type allocsMetric for it.
+const (
+	stepMetric   = "step"
+	churnMetric  = "churn"
+	allocsMetric = "allocs"
+)
+
+// MetricNamed returns the name of the metric for which people type a word.
+func MetricNamed(word string) string {
+	if word == allocsMetric {
+		return churnMetric
+	}
+	return word
+}
 
 // MetricWords names a metric for people. The figures of steps are medians of the steady ones, and may differ
 // from those of the steps that are compared.
@@ -260,6 +273,8 @@ func MetricWords(name string) string {
 		return "median step peak"
 	case stepMetric:
 		return "median step"
+	case churnMetric:
+		return allocsMetric
 	}
 	return strings.ReplaceAll(name, "_", " ")
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // Problem: up to a thousand ranks train together, and a person has time for one sentence. Say which rank to
-// look at first and why: in which part of its memory it differs, since which step, and which rank will run
+// look at first and why: in which entry its memory differs, since which step, and which rank will run
 // out of memory first.
 //
 // Approach: a rank is compared only with those that do the same as it. Stages of a pipeline differ by
@@ -22,12 +22,12 @@ import (
 //
 // Complexity: O(n log n) for n ranks, plus O(n·s) for the s steps that are looked back at, for one rank only.
 
-// MemberState is the state of a rank.
-type MemberState uint8
+// RankState is the state of a rank.
+type RankState uint8
 
 // The states of a rank, worst last.
 const (
-	Steps MemberState = iota
+	Steps RankState = iota
 	// Starting: it has not taken a step yet.
 	Starting
 	// Done: it ended well.
@@ -40,26 +40,26 @@ const (
 	Failed
 )
 
-// Part names a part of a rank's memory.
-type Part uint8
+// Entry names an entry of a rank's memory.
+type Entry uint8
 
-// The parts.
+// The entries.
 const (
-	PartParameters Part = iota
-	PartGradients
-	PartOptimizer
-	// PartRest is what is left: activations, mostly, and what the program keeps.
-	PartRest
-	numParts
+	EntryParameters Entry = iota
+	EntryGradients
+	EntryOptimizer
+	// EntryRest is what is left: activations, mostly, and what the program keeps.
+	EntryRest
+	numEntries
 )
 
-// String returns the part's word.
-func (p Part) String() string {
-	return [...]string{"parameters", "gradients", "optimizer state", "activations and other memory"}[p]
+// String returns the entry's word.
+func (e Entry) String() string {
+	return [...]string{"parameters", "gradients", "optimizer state", "activations and other memory"}[e]
 }
 
-// GroupMember is a rank of a running training.
-type GroupMember struct {
+// GroupRank is a rank of a running training.
+type GroupRank struct {
 	// ID identifies it to viewers.
 	ID   int
 	Rank maybe.Int
@@ -70,8 +70,8 @@ type GroupMember struct {
 	Step maybe.Int
 	// Usual holds the medians of its last steps.
 	Usual Peer
-	// Parts are what its memory consists of, unknown where it does not say.
-	Parts [numParts]maybe.Int
+	// Entries are what its memory consists of, unknown where it does not say.
+	Entries [numEntries]maybe.Int
 	// Room is how much memory its device has for it, unknown on a machine without one.
 	Room maybe.Int
 	// Growth is by how many bytes its memory grows with each step, 0 if it does not.
@@ -84,7 +84,7 @@ type GroupMember struct {
 
 // State is how a rank is, and in words why.
 type State struct {
-	Is   MemberState
+	Is   RankState
 	Word string
 }
 
@@ -92,7 +92,7 @@ type State struct {
 func (s State) GoesOn() bool { return s.Is == Steps || s.Is == Starting || s.Is == Late }
 
 // Name names the rank, or its process if it has none.
-func (m *GroupMember) Name() string {
+func (m *GroupRank) Name() string {
 	if m.Rank.IsKnown() {
 		return fmt.Sprintf("rank %v", m.Rank)
 	}
@@ -100,7 +100,7 @@ func (m *GroupMember) Name() string {
 }
 
 // Axis returns where the rank stands along an axis, unknown if it does not say.
-func (m *GroupMember) Axis(name string) maybe.Int {
+func (m *GroupRank) Axis(name string) maybe.Int {
 	for _, a := range m.Axes {
 		if a.Name == name {
 			return maybe.Known(a.At)
@@ -120,40 +120,43 @@ func (p *Peer) Alone() maybe.Int {
 
 // Group is all ranks of a running training, compared.
 type Group struct {
-	// Members are in the order of their ranks.
-	Members []GroupMember
-	// Peers compares each with those of its class; its indices are those of Members.
+	// Ranks are in the order of their numbers.
+	Ranks []GroupRank
+	// Peers compares each with those of its class; its indices are those of Ranks.
 	Peers PeerReport
-	// Class is, for each member, which of the classes below it belongs to.
+	// Class is, for each rank, which of the classes below it belongs to.
 	Class []int
 	// Classes hold the medians of those that do the same.
 	Classes []Class
-	// First is the member to look at first, -1 if all are alike, and Why says why.
+	// First is the rank to look at first, -1 if all are alike, and Why says why.
 	First int
 	Why   Why
 	// Out is who runs out of memory first.
 	Out Out
+	// Over means that no rank takes steps any more. Then those that have ended are compared, by their last
+	// steps.
+	Over bool
 }
 
 // Class is the ranks that do the same.
 type Class struct {
 	// Name tells them apart from others: "stage 2", "" if there is only one class.
-	Name  string
-	Size  int
-	Bytes maybe.Int
-	Alone maybe.Int
-	parts [numParts]maybe.Int
+	Name    string
+	Size    int
+	Bytes   maybe.Int
+	Alone   maybe.Int
+	entries [numEntries]maybe.Int
 }
 
-// Why is why a member is looked at first.
+// Why is why a rank is looked at first.
 type Why struct {
 	Figure PeerFigure
 	// Slow means that the others wait for it, and not that it holds more.
 	Slow          bool
 	Value, Others int64
-	// Part is the part of its memory in which it differs most, by PartBytes; 0 bytes if no part is known.
-	Part      Part
-	PartBytes int64
+	// Entry is the one in which its memory differs most, by EntryBytes; 0 bytes if none is known.
+	Entry      Entry
+	EntryBytes int64
 	// Since is the first step in which it differed, unknown if that was not looked for. Always means that it
 	// differs as far back as steps are kept, which begin with Since.
 	Since  maybe.Int
@@ -166,16 +169,16 @@ type Why struct {
 
 // Out is who runs out of memory first, if all go on as they do.
 type Out struct {
-	// Member is -1 if no rank's memory grows.
-	Member int
+	// Index is that of the rank, -1 if no rank's memory grows.
+	Index int
 	// Steps are how many are left and Time how long they take in nanoseconds, unknown if it is not known how
 	// much memory there is.
 	Steps, Time maybe.Int
 	Growth      float64
 }
 
-// classOf names a member's class: the stage of the pipeline, which differs from others by design.
-func classOf(m *GroupMember) string {
+// classOf names a rank's class: the stage of the pipeline, which differs from others by design.
+func classOf(m *GroupRank) string {
 	if at, ok := m.Axis(traces.Pipeline).Value(); ok {
 		return fmt.Sprintf("stage %d", at)
 	}
@@ -183,16 +186,17 @@ func classOf(m *GroupMember) string {
 }
 
 // NewGroup compares ranks.
-func NewGroup(members []GroupMember) *Group {
-	g := &Group{Members: members, First: -1, Out: Out{Member: -1}, Class: make([]int, len(members))}
-	slices.SortStableFunc(g.Members, func(a, b GroupMember) int {
+func NewGroup(ranks []GroupRank) *Group {
+	g := &Group{Ranks: ranks, First: -1, Out: Out{Index: -1}, Class: make([]int, len(ranks))}
+	slices.SortStableFunc(g.Ranks, func(a, b GroupRank) int {
 		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)),
 			cmp.Compare(a.ID, b.ID))
 	})
+	g.Over = !slices.ContainsFunc(g.Ranks, func(m GroupRank) bool { return m.GoesOn() })
 	index := map[string]int{}
-	var of [][]int // members by class
-	for i := range g.Members {
-		name := classOf(&g.Members[i])
+	var of [][]int // ranks by class
+	for i := range g.Ranks {
+		name := classOf(&g.Ranks[i])
 		k, known := index[name]
 		if !known {
 			k = len(g.Classes)
@@ -212,26 +216,26 @@ func NewGroup(members []GroupMember) *Group {
 	return g
 }
 
-// measure compares the members of one class.
+// measure compares the ranks of one class.
 func (g *Group) measure(k int, list []int) {
 	peers := make([]Peer, len(list))
 	var bytes, alone []int64
-	var parts [numParts][]int64
+	var entries [numEntries][]int64
 	add := func(to *[]int64, v maybe.Int) {
 		if v, ok := v.Value(); ok {
 			*to = append(*to, v)
 		}
 	}
 	for n, i := range list {
-		m := &g.Members[i]
-		if m.Is == Done || m.Is == Failed {
+		m := &g.Ranks[i]
+		if !g.Over && (m.Is == Done || m.Is == Failed) {
 			continue // what it once held says nothing about those that run
 		}
 		peers[n] = m.Usual
 		add(&bytes, m.Usual.Bytes)
 		add(&alone, m.Usual.Alone())
-		for p := range parts {
-			add(&parts[p], m.Parts[p])
+		for p := range entries {
+			add(&entries[p], m.Entries[p])
 		}
 	}
 	middle := func(list []int64) maybe.Int {
@@ -242,8 +246,8 @@ func (g *Group) measure(k int, list []int) {
 	}
 	c := &g.Classes[k]
 	c.Size, c.Bytes, c.Alone = len(list), middle(bytes), middle(alone)
-	for p := range parts {
-		c.parts[p] = middle(parts[p])
+	for p := range entries {
+		c.entries[p] = middle(entries[p])
 	}
 	r := ComparePeers(peers)
 	for _, d := range r.Differences {
@@ -256,52 +260,52 @@ func (g *Group) measure(k int, list []int) {
 	}
 }
 
-// first chooses the member to look at first: the one that holds most more than its class, or else the one
-// that the others wait for. Where a class has two members, each differs from the other: the larger one
+// first chooses the rank to look at first: the one that holds most more than its class, or else the one
+// that the others wait for. Where a class has two ranks, each differs from the other: the larger one
 // counts.
 func (g *Group) first() {
 	most := 0.0
 	for _, d := range g.Peers.Differences {
-		m := &g.Members[d.Peer]
-		if d.Figure != PeerBytes || d.Value <= d.Others || !m.GoesOn() || d.share <= most {
+		m := &g.Ranks[d.Peer]
+		if d.Figure != PeerBytes || d.Value <= d.Others || !g.Over && !m.GoesOn() || d.share <= most {
 			continue
 		}
 		most, g.First = d.share, d.Peer
 		g.Why = Why{Figure: PeerBytes, Value: d.Value, Others: d.Others}
 	}
 	if g.First >= 0 {
-		g.part()
+		g.entry()
 		return
 	}
 	if i := g.Peers.Slow; i >= 0 {
 		g.First = i
 		g.Why = Why{Figure: PeerForward, Slow: true, Value: g.Peers.Own, Others: g.Peers.OthersOwn}
-		if !g.Members[i].Usual.Forward.IsKnown() {
+		if !g.Ranks[i].Usual.Forward.IsKnown() {
 			g.Why.Figure = PeerDuration
 		}
 	}
 }
 
-// part finds the part of the first member's memory in which it differs most.
-func (g *Group) part() {
-	m, c := &g.Members[g.First], &g.Classes[g.Class[g.First]]
-	for p := range numParts {
-		mine, ok := m.Parts[p].Value()
-		usual, known := c.parts[p].Value()
-		if ok && known && mine-usual > g.Why.PartBytes {
-			g.Why.Part, g.Why.PartBytes = p, mine-usual
+// entry finds the entry in which the first rank's memory differs most.
+func (g *Group) entry() {
+	m, c := &g.Ranks[g.First], &g.Classes[g.Class[g.First]]
+	for p := range numEntries {
+		mine, ok := m.Entries[p].Value()
+		usual, known := c.entries[p].Value()
+		if ok && known && mine-usual > g.Why.EntryBytes {
+			g.Why.Entry, g.Why.EntryBytes = p, mine-usual
 		}
 	}
 }
 
 // runsOut finds who runs out of memory first.
 func (g *Group) runsOut() {
-	for i := range g.Members {
-		m := &g.Members[i]
+	for i := range g.Ranks {
+		m := &g.Ranks[i]
 		if m.Growth <= 0 || !m.GoesOn() {
 			continue
 		}
-		x := Out{Member: i, Growth: m.Growth}
+		x := Out{Index: i, Growth: m.Growth}
 		bytes, ok := m.Usual.Bytes.Value()
 		room, known := m.Room.Value()
 		if ok && known {
@@ -313,7 +317,7 @@ func (g *Group) runsOut() {
 				}
 			}
 		}
-		if g.Out.Member < 0 || sooner(x, g.Out) {
+		if g.Out.Index < 0 || sooner(x, g.Out) {
 			g.Out = x
 		}
 	}
@@ -332,13 +336,13 @@ func sooner(a, b Out) bool {
 	return a.Growth > b.Growth
 }
 
-// Typical returns the member of the same class as member i that is closest to the class's median in memory,
+// Typical returns the rank of the same class as rank i that is closest to the class's median in memory,
 // for a comparison; -1 if there is no other.
 func (g *Group) Typical(i int) int {
 	best, near := -1, int64(math.MaxInt64)
 	c := &g.Classes[g.Class[i]]
-	for k := range g.Members {
-		m := &g.Members[k]
+	for k := range g.Ranks {
+		m := &g.Ranks[k]
 		if k == i || g.Class[k] != g.Class[i] || m.Is != Steps {
 			continue
 		}
@@ -349,14 +353,14 @@ func (g *Group) Typical(i int) int {
 	return best
 }
 
-// Order returns the members in the order in which they are worth a look: those that failed, that are lost or
+// Order returns the ranks in the order in which they are worth a look: those that failed, that are lost or
 // late, that will run out of memory, that differ, and then by rank.
 func (g *Group) Order() []int {
-	order := make([]int, len(g.Members))
-	weight := make([]int, len(g.Members))
-	for i := range g.Members {
+	order := make([]int, len(g.Ranks))
+	weight := make([]int, len(g.Ranks))
+	for i := range g.Ranks {
 		order[i] = i
-		switch m := &g.Members[i]; {
+		switch m := &g.Ranks[i]; {
 		case m.Is == Failed:
 			weight[i] = -6
 		case m.Is == Missing:
@@ -366,11 +370,11 @@ func (g *Group) Order() []int {
 		}
 	}
 	for _, d := range g.Peers.Differences {
-		if g.Members[d.Peer].GoesOn() {
+		if g.Ranks[d.Peer].GoesOn() {
 			weight[d.Peer] = min(weight[d.Peer], -1)
 		}
 	}
-	if i := g.Out.Member; i >= 0 && g.Out.Steps.IsKnown() {
+	if i := g.Out.Index; i >= 0 && g.Out.Steps.IsKnown() {
 		weight[i] = min(weight[i], -3)
 	}
 	if g.First >= 0 {

@@ -11,18 +11,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// membersOf are n ranks in stages of a pipeline, of which each holds a GiB more than the one before.
-func membersOf(n, stages int) []runs.GroupMember {
-	list := make([]runs.GroupMember, n)
+// ranksOf are n ranks in stages of a pipeline, of which each holds a GiB more than the one before.
+func ranksOf(n, stages int) []runs.GroupRank {
+	list := make([]runs.GroupRank, n)
 	for i, p := range inStep(n) {
 		stage := int64(i * stages / n)
 		p.Bytes = maybe.Known(p.Bytes.Or(0) + stage<<30)
-		m := runs.GroupMember{ID: n - i, Rank: maybe.Known(int64(i)), PID: 100 + i, Host: "node0", Usual: p,
+		m := runs.GroupRank{ID: n - i, Rank: maybe.Known(int64(i)), PID: 100 + i, Host: "node0", Usual: p,
 			Step: maybe.Known(100), Room: maybe.Known(80 << 30)}
 		if stages > 1 {
 			m.Axes = []traces.Axis{{Name: traces.Pipeline, At: stage, Of: int64(stages)}}
 		}
-		m.Parts = [...]maybe.Int{maybe.Known(200 << 20), maybe.Known(200 << 20), maybe.Known(400 << 20),
+		m.Entries = [...]maybe.Int{maybe.Known(200 << 20), maybe.Known(200 << 20), maybe.Known(400 << 20),
 			p.Bytes.Minus(maybe.Known(800 << 20))}
 		list[i] = m
 	}
@@ -30,18 +30,19 @@ func membersOf(n, stages int) []runs.GroupMember {
 }
 
 func TestStagesOfAPipelineAreNotComparedWithEachOther(t *testing.T) {
-	g := runs.NewGroup(membersOf(64, 4))
+	g := runs.NewGroup(ranksOf(64, 4))
 	if g.First >= 0 || len(g.Peers.Differences) > 0 || len(g.Classes) != 4 {
 		t.Errorf("%d classes, first %d, %+v", len(g.Classes), g.First, g.Peers.Differences)
 	}
 	if s := g.Sentence(timeline.IEC); !strings.Contains(s, "all alike") {
 		t.Error(s)
 	}
-	odd := membersOf(64, 4)
+	odd := ranksOf(64, 4)
 	odd[17].Usual.Bytes = maybe.Known(odd[17].Usual.Bytes.Or(0) + 900<<20)
-	odd[17].Parts[runs.PartOptimizer] = maybe.Known(1300 << 20)
+	odd[17].Entries[runs.EntryOptimizer] = maybe.Known(1300 << 20)
 	g = runs.NewGroup(odd)
-	if g.First != 17 || g.Why.Part != runs.PartOptimizer || g.Why.PartBytes != 900<<20 || g.Order()[0] != 17 {
+	if g.First != 17 || g.Why.Entry != runs.EntryOptimizer || g.Why.EntryBytes != 900<<20 ||
+		g.Order()[0] != 17 {
 		t.Errorf("first %d, %+v", g.First, g.Why)
 	}
 	for _, want := range []string{"rank 17 holds ", "the others of stage 1", "in optimizer state"} {
@@ -55,7 +56,7 @@ func TestStagesOfAPipelineAreNotComparedWithEachOther(t *testing.T) {
 }
 
 func TestTheRankThatTheOthersWaitForComesFirstIfAllHoldTheSame(t *testing.T) {
-	list := membersOf(16, 1)
+	list := ranksOf(16, 1)
 	later(&list[5].Usual.Forward, 20*ms)
 	g := runs.NewGroup(list)
 	if g.First != 5 || !g.Why.Slow || !strings.Contains(g.Sentence(timeline.IEC), "rank 5 is the slowest") {
@@ -64,18 +65,18 @@ func TestTheRankThatTheOthersWaitForComesFirstIfAllHoldTheSame(t *testing.T) {
 }
 
 func TestWhoRunsOutFirstIsWhoReachesItsRoomInTheFewestSteps(t *testing.T) {
-	list := membersOf(8, 1)
+	list := ranksOf(8, 1)
 	list[2].Growth = 1 << 20
 	list[6].Growth = 3 << 20
 	list[7].Growth, list[7].Room = 50<<20, maybe.Int{} // nobody knows how much it may have
 	g := runs.NewGroup(list)
 	steps, _ := g.Out.Steps.Value()
-	if g.Out.Member != 6 || steps != (80<<30-list[6].Usual.Bytes.Or(0))/(3<<20) ||
+	if g.Out.Index != 6 || steps != (80<<30-list[6].Usual.Bytes.Or(0))/(3<<20) ||
 		g.Out.Time.Or(0)/ms < steps*40 || g.Out.Time.Or(0)/ms > (steps+1)*40 {
 		t.Errorf("%+v", g.Out)
 	}
 	list[6].Is, list[2].Growth = runs.Done, 0
-	if g = runs.NewGroup(list); g.Out.Member != 7 || g.Out.Steps.IsKnown() {
+	if g = runs.NewGroup(list); g.Out.Index != 7 || g.Out.Steps.IsKnown() {
 		t.Errorf("without room: %+v", g.Out)
 	}
 	if s := g.Sentence(timeline.IEC); !strings.Contains(s, "rank 7 grows fastest, by 50.0 MiB a step") {
@@ -84,8 +85,27 @@ func TestWhoRunsOutFirstIsWhoReachesItsRoomInTheFewestSteps(t *testing.T) {
 }
 
 // What failed, is lost or late stands above what differs, and is not compared any more once it has ended.
+// Ranks that have ended count for nothing while others train. Once all have ended, they are compared as
+// before.
+func TestARunThatIsOverIsComparedAsItWas(t *testing.T) {
+	list := ranksOf(8, 1)
+	list[3].Usual.Bytes = maybe.Known(list[3].Usual.Bytes.Or(0) + 900<<20)
+	for i := range list[:7] {
+		list[i].Is = runs.Done
+	}
+	if g := runs.NewGroup(slices.Clone(list)); g.First >= 0 || g.Over {
+		t.Errorf("while one trains: first %d, over %v", g.First, g.Over)
+	}
+	list[7].Is = runs.Failed
+	g := runs.NewGroup(list)
+	s := g.Sentence(timeline.IEC)
+	if g.First != 3 || !g.Over || !strings.HasPrefix(s, "rank 3 held 897 MiB more than the others") {
+		t.Errorf("first %d, over %v: %s", g.First, g.Over, s)
+	}
+}
+
 func TestTheOrderOfRanksIsThatOfTheirTrouble(t *testing.T) {
-	list := membersOf(32, 1)
+	list := ranksOf(32, 1)
 	list[3].State = runs.State{Is: runs.Late, Word: "late"}
 	list[4].State = runs.State{Is: runs.Missing, Word: "lost"}
 	list[9].State = runs.State{Is: runs.Failed, Word: "RuntimeError"}
@@ -157,7 +177,7 @@ func TestADifferenceBeganWithTheLastStepsThatShowIt(t *testing.T) {
 }
 
 func BenchmarkNewGroup(b *testing.B) {
-	list := membersOf(1024, 8)
+	list := ranksOf(1024, 8)
 	list[700].Usual.Bytes = maybe.Known(9 << 30)
 	b.ReportAllocs()
 	for b.Loop() {

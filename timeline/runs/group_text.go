@@ -10,7 +10,10 @@ import (
 func (g *Group) Sentence(u timeline.Units) string {
 	text := g.firstText(u)
 	if text == "" {
-		text = fmt.Sprintf("%d ranks: all alike", len(g.Members))
+		text = fmt.Sprintf("%d ranks: all alike", len(g.Ranks))
+		if g.Over {
+			text = fmt.Sprintf("%d ranks have ended: all were alike", len(g.Ranks))
+		}
 	}
 	if out := g.outText(u); out != "" {
 		text += "; " + out
@@ -26,30 +29,34 @@ func (g *Group) firstText(u timeline.Units) string {
 	if g.First < 0 {
 		return ""
 	}
-	m, w := &g.Members[g.First], &g.Why
+	m, w := &g.Ranks[g.First], &g.Why
 	text := m.Name()
 	if m.Host != "" && g.hosts() > 1 {
 		text += " on " + m.Host
 	}
 	among := "the others"
-	if len(g.Members) == 2 {
+	if len(g.Ranks) == 2 {
 		among = "the other"
 	}
 	if name := g.Classes[g.Class[g.First]].Name; name != "" {
 		among = "the others of " + name
+	}
+	is, holds := "is", "holds"
+	if g.Over {
+		is, holds = "was", "held"
 	}
 	if w.Slow {
 		what := "in forward and optimizer"
 		if w.Figure == PeerDuration {
 			what = "a step"
 		}
-		text += fmt.Sprintf(" is the slowest: %s %s, %s %s", timeline.Duration(w.Value), what, among,
+		text += fmt.Sprintf(" %s the slowest: %s %s, %s %s", is, timeline.Duration(w.Value), what, among,
 			timeline.Duration(w.Others))
 	} else {
-		text += fmt.Sprintf(" holds %s more than %s, %s against %s", u.Bytes(w.Value-w.Others), among,
+		text += fmt.Sprintf(" %s %s more than %s, %s against %s", holds, u.Bytes(w.Value-w.Others), among,
 			u.Bytes(w.Value), u.Bytes(w.Others))
-		if w.PartBytes > 0 {
-			text += ", in " + w.Part.String()
+		if w.EntryBytes > 0 {
+			text += ", in " + w.Entry.String()
 		}
 		if w.Site != "" {
 			text += fmt.Sprintf(", of which %s at %s", u.Bytes(w.SiteBytes), w.Site)
@@ -68,11 +75,11 @@ func (g *Group) firstText(u timeline.Units) string {
 
 // outText says who runs out of memory first.
 func (g *Group) outText(u timeline.Units) string {
-	if g.Out.Member < 0 {
+	if g.Out.Index < 0 {
 		return ""
 	}
-	name := g.Members[g.Out.Member].Name()
-	if g.Out.Member == g.First {
+	name := g.Ranks[g.Out.Index].Name()
+	if g.Out.Index == g.First {
 		name = "it"
 	}
 	grows := u.Bytes(int64(g.Out.Growth)) + " a step"
@@ -91,9 +98,9 @@ func (g *Group) outText(u timeline.Units) string {
 func (g *Group) goneText() string {
 	var n [Failed + 1]int
 	lost := int64(0)
-	for i := range g.Members {
-		n[g.Members[i].Is]++
-		lost += g.Members[i].Lost
+	for i := range g.Ranks {
+		n[g.Ranks[i].Is]++
+		lost += g.Ranks[i].Lost
 	}
 	text := ""
 	add := func(more string) {
@@ -103,7 +110,7 @@ func (g *Group) goneText() string {
 		text += more
 	}
 	for _, x := range []struct {
-		state MemberState
+		state RankState
 		word  string
 	}{{Failed, "failed"}, {Missing, "lost"}, {Late, "late"}} {
 		if n[x.state] > 0 {
@@ -118,8 +125,8 @@ func (g *Group) goneText() string {
 
 // hosts counts the machines, up to two.
 func (g *Group) hosts() int {
-	for i := range g.Members {
-		if g.Members[i].Host != g.Members[0].Host {
+	for i := range g.Ranks {
+		if g.Ranks[i].Host != g.Ranks[0].Host {
 			return 2
 		}
 	}

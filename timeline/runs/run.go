@@ -54,7 +54,7 @@ func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, column
 	}
 	for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.BySite) {
 		r.Top = g
-		r.Top.Name = sites.Name(d, g.Stack)
+		r.Top.Name = cmp.Or(sites.Name(d, g.Stack), g.Name)
 		break
 	}
 	if err := ctx.Err(); err != nil {

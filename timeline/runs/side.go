@@ -95,7 +95,7 @@ func StepSide(d *timeline.Device, number string) (Side, error) {
 	return sideAt(d, it.List[i].PeakAt), nil
 }
 
-// Where says in a few words which moment of its recording a side is, "" if the recording has no steps.
+// Where names the moment of its recording that a side stands for, "" if the recording has no steps.
 func (s Side) Where(d *timeline.Device) string {
 	if s.Kind == NoSteps {
 		return ""

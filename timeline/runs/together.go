@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Member is one process's recording of a run.
-type Member struct {
+// Recording is one process's recording of a run.
+type Recording struct {
 	// Path is the file's.
 	Path string
 	// Rank is the process's rank in the run.
@@ -21,15 +21,15 @@ type Member struct {
 	Err   error
 }
 
-// Together summarises the members of a run and puts them on one clock, cut into columns. If no moment is in
-// all recordings, the run is Apart and each rank has a clock of its own, which begins with its first event.
-// progress gets the number of finished members.
-func Together(ctx context.Context, members []Member, columns int,
+// Together summarises the recordings of a run and puts them on one clock, cut into columns. If no moment is
+// in all of them, the run is Apart and each rank has a clock of its own, which begins with its first event.
+// progress gets the number of finished recordings.
+func Together(ctx context.Context, recordings []Recording, columns int,
 	progress func(done, total int64)) (*Run, error) {
-	spans, apart := clocks(members)
+	spans, apart := clocks(recordings)
 	var ranks []RankSummary
-	for i, m := range members {
-		progress(int64(i), int64(len(members)))
+	for i, m := range recordings {
+		progress(int64(i), int64(len(recordings)))
 		t, err := timeline.Build(ctx, m.Trace, nil)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", m.Path, err)
@@ -55,11 +55,11 @@ type span struct{ from, to int64 }
 // clocks returns the stretch of the clock over which each rank is drawn. It is the same for all, from the
 // first event of any to the last. If two ranks were not recorded at the same time, or on clocks that are
 // hours apart, it begins with each rank's own first event instead, and is as long as the longest.
-func clocks(members []Member) (spans []span, apart bool) {
+func clocks(recordings []Recording) (spans []span, apart bool) {
 	whole, longest := span{math.MaxInt64, math.MinInt64}, int64(1)
 	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end
-	spans = make([]span, len(members))
-	for i, m := range members {
+	spans = make([]span, len(recordings))
+	for i, m := range recordings {
 		own := span{math.MaxInt64, math.MinInt64}
 		t := m.Trace
 		for d := range t.Devices {

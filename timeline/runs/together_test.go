@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// member is a recording of two events, from one time to another.
-func member(epoch, from, to int64) Member {
+// rank is a recording of two events, from one time to another.
+func rank(epoch, from, to int64) Recording {
 	b := traces.NewBuilder()
 	d := b.Device(traces.DeviceGPU, 0)
 	b.T.Clock.Epoch = epoch
@@ -18,15 +18,15 @@ func member(epoch, from, to int64) Member {
 		b.Event(traces.Event{Time: at, Device: d, Action: traces.Alloc, Addr: uint64(at), Size: 1,
 			Stack: traces.NoStack})
 	}
-	return Member{Trace: b.Finish()}
+	return Recording{Trace: b.Finish()}
 }
 
 func TestRanksWithoutCommonTimeStartAtTheirOwnFirstEvents(t *testing.T) {
-	spans, apart := clocks([]Member{member(1000, 0, 50), member(1000, 20, 90)})
+	spans, apart := clocks([]Recording{rank(1000, 0, 50), rank(1000, 20, 90)})
 	if apart || spans[0] != (span{1000, 1090}) || spans[1] != spans[0] {
 		t.Errorf("together: %v, apart %v", spans, apart)
 	}
-	spans, apart = clocks([]Member{member(1000, 0, 50), member(90000, 0, 70), member(0, 0, 10)})
+	spans, apart = clocks([]Recording{rank(1000, 0, 50), rank(90000, 0, 70), rank(0, 0, 10)})
 	if want := (span{90000, 90070}); !apart || spans[1] != want || spans[0] != (span{1000, 1070}) ||
 		spans[2] != (span{0, 70}) {
 		t.Errorf("hours apart: %v, apart %v", spans, apart)
@@ -42,27 +42,27 @@ func TestARankRunsFromItsFirstTimeToItsLast(t *testing.T) {
 			Stack: traces.NoStack})
 	}
 	b.Device(traces.DeviceCPU, 0)
-	spans, apart := clocks([]Member{{Trace: b.Finish()}, member(0, 20, 60)})
+	spans, apart := clocks([]Recording{{Trace: b.Finish()}, rank(0, 20, 60)})
 	if want := (span{20, 71}); idle == busy || apart || spans[0] != want || spans[1] != want {
 		t.Errorf("%v, apart %v, not %v", spans, apart, want)
 	}
-	if _, apart := clocks([]Member{member(0, 0, 50), member(0, 50, 90)}); !apart {
+	if _, apart := clocks([]Recording{rank(0, 0, 50), rank(0, 50, 90)}); !apart {
 		t.Error("a rank that begins when another ends was recorded beside it")
 	}
-	nothing, early := Member{Trace: traces.NewBuilder().Finish()}, member(0, 20, 60)
-	if spans, apart := clocks([]Member{nothing, early}); apart || spans[0] != spans[1] ||
+	nothing, early := Recording{Trace: traces.NewBuilder().Finish()}, rank(0, 20, 60)
+	if spans, apart := clocks([]Recording{nothing, early}); apart || spans[0] != spans[1] ||
 		spans[1] != (span{20, 60}) {
 		t.Errorf("with an empty recording: %v, apart %v", spans, apart)
 	}
 }
 
 func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
-	late, cut := member(90000, 0, 70), errors.New("cut")
+	late, cut := rank(90000, 0, 70), errors.New("cut")
 	late.Path, late.Rank, late.Err = "b", maybe.Known(1), cut
-	early := member(1000, 0, 50)
+	early := rank(1000, 0, 50)
 	early.Path, early.Rank = "a", maybe.Known(0)
 	var told []int64
-	run, err := Together(context.Background(), []Member{early, late}, 8,
+	run, err := Together(context.Background(), []Recording{early, late}, 8,
 		func(done, total int64) { told = append(told, done, total) })
 	if err != nil {
 		t.Fatal(err)
@@ -73,14 +73,14 @@ func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
 	if !run.Apart || len(run.Ranks) != 2 {
 		t.Fatalf("%+v", run)
 	}
-	for i, want := range []Member{early, late} {
+	for i, want := range []Recording{early, late} {
 		r := run.Ranks[i]
 		if r.Path != want.Path || r.Rank != want.Rank || !errors.Is(r.Err, want.Err) || r.From != 0 ||
 			r.To != []int64{50, 70}[i] || r.PeakTime != r.To-1 || len(r.Strip) != 8 {
 			t.Errorf("rank %d: %+v", i, r)
 		}
 	}
-	run, err = Together(context.Background(), []Member{member(1000, 20, 90), member(1000, 0, 50)}, 8,
+	run, err = Together(context.Background(), []Recording{rank(1000, 20, 90), rank(1000, 0, 50)}, 8,
 		func(done, total int64) {})
 	if err != nil || run.Apart {
 		t.Fatalf("%v, %+v", err, run)

@@ -13,13 +13,29 @@ import (
 // Icicle returns the allocations at m as a tree below one root: by stack, outermost frame first and without
 // noise, or, with ByModule, by module path. Each node counts everything below it; a node's own bytes are the
 // difference to the sum of its children.
-func Icicle(d *timeline.Device, m timeline.Moment, by By) *Node {
+func Icicle(d *timeline.Device, m timeline.Moment, by By) *Node { return grow(d, m, by, false) }
+
+// CategoryIcicle is Icicle by stack, with the categories between the root and the stacks. A stack ends with
+// its innermost Python frame if it has one.
+func CategoryIcicle(d *timeline.Device, m timeline.Moment) *Node { return grow(d, m, ByStack, true) }
+
+// leaf is the key of allocations that end in the same node: their stack, and their category if the tree has
+// categories.
+type leaf struct {
+	stack    int64
+	category timeline.Category
+}
+
+func grow(d *timeline.Device, m timeline.Moment, by By, categories bool) *Node {
 	a := &d.Allocs
 	root := &Node{Largest: timeline.NoAlloc}
-	byStack := make(map[int64]*Node)
-	var order []int64
+	byStack := make(map[leaf]*Node)
+	var order []leaf
 	for _, id := range d.LiveAt(m, nil) {
-		key := stackKey(d, id)
+		key := leaf{stack: stackKey(d, id)}
+		if categories {
+			key.category = a.Category[id]
+		}
 		n := byStack[key]
 		if n == nil {
 			n = &Node{Largest: id}
@@ -34,7 +50,11 @@ func Icicle(d *timeline.Device, m timeline.Moment, by By) *Node {
 	}
 	t := tree{d: d, children: make(map[child]*Node)}
 	for _, s := range order {
-		t.add(root, icicleNames(d, s, by), byStack[s])
+		names := icicleNames(d, s.stack, by, categories)
+		if categories {
+			names = append([]string{s.category.String()}, names...)
+		}
+		t.add(root, names, byStack[s])
 	}
 	if u := d.Totals.Unattributed; u > 0 {
 		t.add(root, []string{unattributedName}, &Node{Bytes: u, Largest: timeline.NoAlloc})
@@ -88,8 +108,9 @@ func (n *Node) sort() {
 	}
 }
 
-// icicleNames returns the names along a stack, outermost first.
-func icicleNames(d *timeline.Device, key int64, by By) []string {
+// icicleNames returns the names along a stack, outermost first. python leaves native frames out of a stack
+// that has frames in Python.
+func icicleNames(d *timeline.Device, key int64, by By, python bool) []string {
 	s := traces.StackID(key)
 	if by == ByModule {
 		if m := Module(d, s); m != "" {
@@ -101,12 +122,12 @@ func icicleNames(d *timeline.Device, key int64, by By) []string {
 	names := make([]string, 0, len(stack))
 	within := "" // the enclosing module, whose path is a prefix of this one's
 	const left = frames.KindNoise | frames.KindPlumbing | frames.KindWrapper | frames.KindModuleCall
-	python := slices.IndexFunc(stack, func(id traces.FrameID) bool {
+	outermost := slices.IndexFunc(stack, func(id traces.FrameID) bool {
 		return f.Frames[id].Has(frames.KindPython)
 	})
 	for i := len(stack) - 1; i >= 0; i-- {
-		launches := python >= 0 && i > python && native(d.Timeline(), f, stack[i])
-		if f.Frames[stack[i]]&left == 0 && !launches {
+		skip := outermost >= 0 && (python || i > outermost) && native(d.Timeline(), f, stack[i])
+		if f.Frames[stack[i]]&left == 0 && !skip {
 			label := frameLabel(d.Timeline(), stack[i])
 			if path, ok := strings.CutPrefix(label, frames.ModulePrefix); ok {
 				label, within = strings.TrimPrefix(path, within), path+"."

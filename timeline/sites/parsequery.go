@@ -28,13 +28,23 @@ var sortNames = map[string]SortKey{
 //	cat:activation,gradient categories
 //	live  leaked            allocated at the cursor; never freed
 //	0x7f3a00001200          holds the byte at an address; also addr:7f3a00001200
+//	block 0x7f3a00001200 #2 a block by its name: the second one at that address
 //	sort:size  sort:-size   ascending, descending
 //
 // The caller sets LiveAt. An error says which term it is and what to write.
 func ParseQuery(s string) (Query, error) {
 	var q Query
 	var words []string
-	for _, term := range strings.Fields(s) {
+	terms := strings.Fields(s)
+	for i, term := range terms {
+		if strings.EqualFold(term, "block") && i+1 < len(terms) && strings.HasPrefix(terms[i+1], "0x") {
+			continue
+		}
+		if n, ok := strings.CutPrefix(term, "#"); ok && i > 0 && strings.HasPrefix(terms[i-1], "0x") {
+			if q.Nth, _ = strconv.Atoi(n); q.Nth > 0 {
+				continue
+			}
+		}
 		known, err := q.term(strings.ToLower(term))
 		if err != nil {
 			return Query{}, err

@@ -213,6 +213,7 @@ func (s *selector) selects(id timeline.AllocID) bool {
 		q.ByStack && s.d.Origin(id) != q.Stack,
 		q.BySite && !sameSite(s.d, s.d.Origin(id), q.Stack),
 		q.Leaked && a.Requested[id] != timeline.Never,
+		q.Nth > 0 && (a.Addr[id] != q.Address || int(a.Version[id])+1 != q.Nth),
 		q.HasAddress && q.Address-a.Addr[id] >= uint64(max(a.Rounded[id], 1)):
 		return false
 	}
@@ -272,6 +273,7 @@ type Query struct {
 	Leaked           bool           // never freed within the recording
 	HasAddress       bool           // only allocations that hold Address at any time
 	Address          uint64
+	Nth              int     // only the nth allocation that begins at Address, from 1; 0 is all
 	Called           *Called // nil for none
 	Sort             SortKey
 	Descending       bool

@@ -449,6 +449,12 @@ func (s IterationSource) String() string {
 	return [...]string{"none", "annotation", "optimizer", "periodicity"}[min(s, FromPeriodicity)]
 }
 
+// Words says how iterations were found, to follow "3 iterations".
+func (s IterationSource) Words() string {
+	return [...]string{"", " as annotated", ", split at optimizer steps",
+		", found by their repeating pattern"}[min(s, FromPeriodicity)]
+}
+
 // Iteration is one training step: events [First, End).
 type Iteration struct {
 	Index         int

@@ -8,7 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// When describes a moment in words: its iteration and phase, and how long after the beginning it is.
+// When describes a moment in words: its iteration and phase, and how long after the beginning it is. That is
+// the iteration's, unless the iteration begins before the recording's first event: charts begin there.
 func When(d *timeline.Device, m timeline.Moment) string {
 	if m == timeline.Start {
 		return "at the start of the recording, before its first event"
@@ -19,7 +20,9 @@ func When(d *timeline.Device, m timeline.Moment) string {
 	for _, x := range Of(d).List {
 		if x.First <= m && m < x.End {
 			parts = append(parts, "in "+x.Name)
-			since, origin = d.Time(m)-x.Start, "after its start"
+			if x.Start >= d.Timeline().Zero() {
+				since, origin = d.Time(m)-x.Start, "after its start"
+			}
 		}
 	}
 	if p, _ := PhaseAt(d, m); p != traces.PhaseUnknown {

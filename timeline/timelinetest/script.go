@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // script is the tiny text form in which tests write traces, one statement a line, # begins a comment:
@@ -199,7 +200,7 @@ func (s *script) alloc(f []string, opt scriptOptions) error {
 	if opt.addr != 0 {
 		ev.Addr = opt.addr
 	} else {
-		s.next += uint64(ev.Size+511) &^ 511
+		s.next += uint64(torchalloc.Rounded(ev.Size))
 	}
 	if len(f) > 3 && !strings.Contains(f[3], "=") {
 		st, ok := s.stacks[f[3]]
@@ -281,14 +282,15 @@ func (s *script) finish() {
 				}
 			}
 			if next > at {
-				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: int64(next - at), Requested: 0,
-					Stack: traces.NoStack, Count: 1})
+				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: int64(next - at),
+					Requested: maybe.Known(0), Stack: traces.NoStack, Count: 1})
 				at = next
 			}
 			if next < end {
-				n := (found.Size + 511) &^ 511
-				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: n, Requested: found.Size,
-					Stack: found.Stack, Count: 1, State: traces.BlockAllocated})
+				n := torchalloc.Rounded(found.Size)
+				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: n,
+					Requested: maybe.Known(found.Size), Stack: found.Stack, Count: 1,
+					State: traces.BlockAllocated})
 				g.AllocatedSize += n
 				g.ActiveSize += n
 				g.Wanted += found.Size

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // The text form of a trace, for tests. A line is one of
@@ -225,7 +226,7 @@ func (p *textTrace) final(s string) {
 		if len(w) == 0 {
 			continue
 		}
-		blk := traces.Block{Address: uint64(p.number(w[1])), Size: p.number(w[2]), Requested: -1, Count: 1}
+		blk := traces.Block{Address: uint64(p.number(w[1])), Size: p.number(w[2]), Count: 1}
 		switch w[0] {
 		case "active":
 			blk.State = traces.BlockAllocated
@@ -233,7 +234,7 @@ func (p *textTrace) final(s string) {
 			blk.State = traces.BlockPendingFree
 		}
 		if len(w) > 3 {
-			blk.Requested = p.number(w[3])
+			blk.Requested = maybe.Known(p.number(w[3]))
 		}
 		blk.Stack, _, _, _ = p.options(w[min(4, len(w)):])
 		if blk.State == traces.BlockAllocated {

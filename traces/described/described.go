@@ -56,6 +56,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 const (
@@ -297,7 +298,7 @@ func (r *reader) alloc(x *row) error {
 	if x.Addr != 0 {
 		s.addr = x.Addr
 	} else {
-		r.next += (uint64(x.Size) + 511) &^ 511
+		r.next += uint64(torchalloc.Rounded(x.Size))
 	}
 	r.live[x.ID] = s
 	if x.Size > 0 {

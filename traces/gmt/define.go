@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // define reads a chunk of definitions.
@@ -286,8 +287,8 @@ func (r *reader) recordRow(x row, text []byte) error {
 		return r.segment(x, text)
 	case kindBlock:
 		t.Final.Blocks = append(t.Final.Blocks,
-			traces.Block{Address: x.addr, Size: x.size, Requested: x.value, Stack: r.ids.stack(x.stack),
-				Count: x.ref, State: traces.BlockState(x.kind - kindBlock),
+			traces.Block{Address: x.addr, Size: x.size, Requested: maybe.NonNegative(x.value),
+				Stack: r.ids.stack(x.stack), Count: x.ref, State: traces.BlockState(x.kind - kindBlock),
 				Extra: r.ids.str(int64(x.detail))})
 	default:
 		r.unknown++

@@ -122,7 +122,7 @@ func state(r *rand.Rand, b *traces.Builder, stacks []traces.StackID) {
 	for i := range 40 {
 		first := int32(len(f.Blocks))
 		for range r.IntN(5) {
-			f.Blocks = append(f.Blocks, traces.Block{Address: r.Uint64(), Size: r.Int64(), Requested: -1,
+			f.Blocks = append(f.Blocks, traces.Block{Address: r.Uint64(), Size: r.Int64(),
 				Stack: stacks[r.IntN(len(stacks))], Count: int32(r.IntN(9)),
 				State: traces.BlockState(r.IntN(3)), Extra: traces.StringID(r.IntN(9))})
 		}

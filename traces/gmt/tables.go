@@ -249,7 +249,7 @@ func (e *encoder) state(ctx context.Context, s *traces.State) error {
 		if b.State > 9 {
 			return fmt.Errorf("gmt: block state %d cannot be written: the file has room for 0 to 9", b.State)
 		}
-		r := row{kind: kindBlock + uint8(b.State), addr: b.Address, size: b.Size, value: b.Requested,
+		r := row{kind: kindBlock + uint8(b.State), addr: b.Address, size: b.Size, value: b.Requested.Or(-1),
 			stack: int32(b.Stack), ref: b.Count, detail: int32(b.Extra)}
 		if o := owner[i]; o > 0 {
 			r.device, r.stream = uint8(s.Segments[o-1].Device), uint16(s.Segments[o-1].Stream)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // finish makes the trace. readErr is the error that ended the reading early, nil at a sound end.
@@ -188,7 +189,7 @@ func (p *profile) addEvents(w *sweep, zero int64) {
 		switch {
 		case m.oom:
 			// The profile does not say what the driver had free.
-			e.Action, e.Size, e.Addr = traces.OOM, max(m.bytes, -m.bytes), unknownFree
+			e.Action, e.Size, e.Addr = traces.OOM, max(m.bytes, -m.bytes), traces.UnknownFree
 		case m.bytes < 0:
 			e.Action, e.Size = traces.Free, -m.bytes
 		}
@@ -214,9 +215,6 @@ func (p *profile) addEvents(w *sweep, zero int64) {
 		}
 	}
 }
-
-// unknownFree is -1 as an OOM event's DeviceFree.
-const unknownFree = math.MaxUint64
 
 // count appends the event's totals to its device's counters. It runs before the event is appended.
 func (p *profile) count(totals map[traces.DeviceID]*counters, m *memory, t int64) {
@@ -285,7 +283,7 @@ func (a *addresses) of(action traces.Action, size int64) uint64 {
 		return addr
 	}
 	addr := a.next
-	a.next += (uint64(size) + 511) &^ 511
+	a.next += uint64(torchalloc.Rounded(size))
 	if action == traces.Alloc {
 		a.live[size] = append(a.live[size], addr)
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // The raw output of export_memory_timeline (names that end in .raw.json.gz;
@@ -217,7 +218,7 @@ func (t *timeline) add(r row) {
 	switch r.action {
 	case rowPreexisting, rowCreate:
 		e.Action, e.Addr = traces.Alloc, t.next
-		t.next += (uint64(e.Size) + 511) &^ 511
+		t.next += uint64(torchalloc.Rounded(e.Size))
 		t.live[key] = append(t.live[key], e.Addr)
 		if r.action == rowPreexisting {
 			t.b.Lose("blocks_preexisting", traces.Info, 1,

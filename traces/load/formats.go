@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/csv"
@@ -26,7 +25,7 @@ type reader func(ctx context.Context, r io.Reader, progress func(done int64)) (*
 
 // format is one reader and how its files are recognised.
 type format struct {
-	name  string // in the sentence that lists what is understood
+	name  string // in the list of what is read
 	sniff func(head []byte) bool
 	read  reader
 	file  func(ctx context.Context, path string) (*traces.Trace, error) // for a plain file, if that is better
@@ -35,10 +34,10 @@ type format struct {
 // formats are tried in order: those with an unmistakable mark first.
 var formats = []format{
 	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative(gmt.Read), nil},
-	{"gmemtop recordings that Arrow wrote again", gmt.SniffArrow, readNative(gmt.ReadArrow), nil},
-	{"described steps", described.Sniff, described.Read, nil},
+	{"gmemtop recordings rewritten by Arrow", gmt.SniffArrow, readNative(gmt.ReadArrow), nil},
+	{"steps recorded op by op (gmemtop describe)", described.Sniff, described.Read, nil},
 	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read, nil},
-	{"pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage, nil},
+	{"HTML pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage, nil},
 	{"torch.profiler traces", kineto.Sniff, kineto.Read, nil},
 	{"MiniMalloc CSV problems", csv.Sniff, csv.Read, nil},
 	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read, nil},
@@ -96,12 +95,12 @@ func recognise(head []byte) (format, error) {
 	if bytes.HasPrefix(head, []byte("ARROW1\x00\x00")) || bytes.HasPrefix(head, []byte("\xff\xff\xff\xff")) {
 		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file looks like Apache Arrow, but not like a gmemtop recording",
-			Advice: "if it was made of a .gmt, open that one"}
+			Advice: "if it was made from a .gmt, open that one"}
 	}
 	if isPage(head) {
 		return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
 			Reason: "the file is a web page without a memory snapshot in it",
-			Advice: "open the snapshot that the page was made of; where export_memory_timeline made it, " +
+			Advice: "open the snapshot that the page was made from; where export_memory_timeline made it, " +
 				"write .raw.json.gz instead"}
 	}
 	return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
@@ -115,11 +114,18 @@ func isPage(head []byte) bool {
 	return bytes.HasPrefix(p, []byte("<!doctype html")) || bytes.HasPrefix(p, []byte("<html"))
 }
 
+// understood names the formats that most people have.
 func understood() string {
+	return "PyTorch memory snapshots, torch.profiler traces, gmemtop recordings and more (gmemtop help " +
+		"formats), " +
+		"plain or in gzip, zstd or zip"
+}
+
+// Formats returns what is read, most of it recognised by content alone.
+func Formats() []string {
 	names := make([]string, len(formats))
 	for i, f := range formats {
 		names[i] = f.name
 	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] +
-		", plain or in gzip, zstd or zip"
+	return names
 }

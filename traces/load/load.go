@@ -212,5 +212,5 @@ func unpackError(err error) error {
 	}
 	return &traces.FormatError{Format: "load", Offset: -1, Reason: "the compressed file is cut or damaged",
 		Err:    err,
-		Advice: "fetch it again; what was unpacked up to there was read"}
+		Advice: "download it again; gmemtop read what could be unpacked"}
 }

@@ -152,6 +152,8 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 			"git lfs pull", traces.ErrFormat},
 		"two in a zip": {zipped(t, map[string]string{"a": problem, "b": problem}),
 			"holds 2 traces where one is expected", traces.ErrFormat},
+		"a checkpoint": {zipped(t, map[string]string{"ckpt/data.pkl": "x", "ckpt/data/0": "y"}),
+			"; torch.cuda.memory._dump_snapshot writes", traces.ErrFormat},
 		"none in a zip": {zipped(t, map[string]string{"a": "hello"}), "the archive holds no trace",
 			traces.ErrFormat},
 		"cut zip":  {zipped(t, map[string]string{"a": problem})[:60], "cannot be unpacked", traces.ErrFormat},

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -139,14 +140,15 @@ func cannotUnpack(err error) error {
 	var archive archiveError
 	switch {
 	case errors.As(err, &archive):
-		return &traces.FormatError{Format: "load", Offset: 0, Reason: archive.Error(), Err: errNoTrace}
+		reason, advice, _ := strings.Cut(archive.Error(), ": ")
+		return &traces.FormatError{Offset: -1, Reason: reason, Err: errNoTrace, Advice: advice}
 	case errors.Is(err, zip.ErrAlgorithm):
 		return fmt.Errorf(
 			"load: the archive uses a compression that is %w: unpack it and open what was in it",
 			traces.ErrUnsupported)
 	}
 	return &traces.FormatError{Format: "load", Offset: 0, Reason: "the file cannot be unpacked", Err: err,
-		Advice: "the copy may be cut: fetch it again"}
+		Advice: "the copy may be incomplete: download it again"}
 }
 
 // checksums reads the rest of a compressed input, so that the checksum at its end is verified: a trace may
@@ -207,6 +209,11 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 		}
 	}
 	switch {
+	case len(found) == 0 && slices.ContainsFunc(z.File, func(m *zip.File) bool {
+		return path.Base(m.Name) == "data.pkl"
+	}):
+		return nil, nil, archiveError("the file holds tensors, as torch.save writes them, and no history " +
+			"of memory: torch.cuda.memory._dump_snapshot writes a snapshot, which has it")
 	case len(found) == 0:
 		return nil, nil, archiveError("the archive holds no trace: gmemtop reads " + understood())
 	case len(found) > 1:

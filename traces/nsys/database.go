@@ -142,7 +142,7 @@ func (d *database) fail(what string, err error) error {
 		return err
 	}
 	return &traces.FormatError{Format: traces.FormatNsys, Offset: -1, Reason: reason,
-		Advice: "the copy may be cut: fetch it again, or export the report again"}
+		Advice: "the copy may be incomplete: download it again, or export the report again"}
 }
 
 // row is one row of a query.

@@ -59,12 +59,8 @@ func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 			if _, ok := open[b.Address]; ok || b.State != traces.BlockAllocated {
 				continue
 			}
-			size := b.Requested
-			if size < 0 {
-				size = b.Size
-			}
-			out = append(out, life{start: start, end: last, size: size, addr: b.Address, event: -1,
-				older: true, left: true})
+			out = append(out, life{start: start, end: last, size: b.Requested.Or(b.Size), addr: b.Address,
+				event: -1, older: true, left: true})
 		}
 	}
 	return out

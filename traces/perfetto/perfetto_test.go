@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/perfetto"
 )
 
@@ -197,11 +198,13 @@ func sample() *traces.Trace {
 	b.T.Final = traces.State{Known: true,
 		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 5120, EndBlock: 3, Device: gpu,
 			Stack: traces.NoStack}},
-		Blocks: []traces.Block{{Address: 0x1000, Size: 512, Requested: 512, State: traces.BlockAllocated,
+		Blocks: []traces.Block{{Address: 0x1000, Size: 512, Requested: maybe.Known(512),
+			State: traces.BlockAllocated,
 			Count: 1, Stack: traces.NoStack},
-			{Address: 0x1400, Size: 1024, Requested: 700, State: traces.BlockAllocated, Count: 1,
+			{Address: 0x1400, Size: 1024, Requested: maybe.Known(700), State: traces.BlockAllocated, Count: 1,
 				Stack: traces.NoStack},
-			{Address: 0x1800, Size: 3584, Requested: 3000, State: traces.BlockAllocated, Count: 1,
+			{Address: 0x1800, Size: 3584, Requested: maybe.Known(3000), State: traces.BlockAllocated,
+				Count: 1,
 				Stack: traces.NoStack}}}
 	op := func(start, duration int64, name string, thread int32, parent traces.OpID) {
 		b.T.Ops = append(b.T.Ops, traces.Op{Start: start, Duration: duration, Name: b.String(name),

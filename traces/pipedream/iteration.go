@@ -1,6 +1,9 @@
 package pipedream
 
-import "github.com/gmemtop/gmemtop/traces"
+import (
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
+)
 
 // writer emits the events of one iteration.
 type writer struct {
@@ -162,7 +165,7 @@ func (w *writer) alloc(x *buffer) {
 		return
 	}
 	x.live, x.addr = true, w.next
-	w.next += (uint64(x.size) + 511) &^ 511
+	w.next += uint64(torchalloc.Rounded(x.size))
 	w.event(x, traces.Alloc)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const formatName = traces.FormatJAX
@@ -163,7 +164,8 @@ func (w *writer) add(s *profile.Sample, count, space int) {
 		return
 	}
 	w.total += size
-	b := traces.Block{Size: size, Requested: size, Stack: w.stack(s), State: traces.BlockAllocated}
+	b := traces.Block{Size: size, Requested: maybe.Known(size), Stack: w.stack(s),
+		State: traces.BlockAllocated}
 	b.Count = int32(min(max(n, 1), math.MaxInt32))
 	b.Extra = w.extra(s)
 	name := label(s, "device")

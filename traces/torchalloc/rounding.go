@@ -27,6 +27,9 @@ func (r *Rounding) Round(size int64) int64 {
 	return (size + MinBlock - 1) &^ (MinBlock - 1)
 }
 
+// Rounded returns the rounded size of a request under the rule without settings.
+func Rounded(size int64) int64 { return new(Rounding).Round(size) }
+
 // nextDivision returns the smallest of the d equal steps between two powers of two that is not below n.
 func nextDivision(n, d int64) int64 {
 	if n&(n-1) == 0 {

@@ -37,7 +37,7 @@ func dump(t *traces.Trace) string {
 			s.Address, s.TotalSize, s.AllocatedSize, s.ActiveSize, s.Wanted, t.Streams[s.Stream], s.HasPool,
 			s.Pool, s.Expandable, s.Small, dumpStack(t, " frames", s.Stack), dumpText(t, " extra ", s.Extra))
 		for _, k := range t.Final.Blocks[s.FirstBlock:s.EndBlock] {
-			p("  block 0x%x size %d requested %d %s%s%s", k.Address, k.Size, k.Requested, k.State,
+			p("  block 0x%x size %d requested %d %s%s%s", k.Address, k.Size, k.Requested.Or(-1), k.State,
 				dumpStack(t, " frames", k.Stack), dumpText(t, " extra ", k.Extra))
 		}
 	}

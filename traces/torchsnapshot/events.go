@@ -175,7 +175,7 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 		}
 	}
 	if r.action == traces.OOM && !hasFree {
-		r.addr = unknownFree
+		r.addr = traces.UnknownFree
 	}
 	if hasFree {
 		if r.action == traces.OOM || r.flags&rowAddr == 0 {
@@ -304,7 +304,3 @@ func (t *streamTable) id(handle uint64, ls losses) uint16 {
 	t.last = i
 	return i
 }
-
-// unknownFree is the address of an OOM event whose device_free the source does not tell: -1 as
-// traces.Event.DeviceFree.
-const unknownFree = ^uint64(0)

@@ -183,8 +183,8 @@ func (t *segmentTable) layState(taken [2]bool) {
 				b.Address = next
 			}
 			next = b.Address + uint64(b.Size)
-			if b.State != traces.BlockInactive && b.Requested > 0 {
-				wanted += b.Requested
+			if b.State != traces.BlockInactive {
+				wanted += b.Requested.Or(0)
 			}
 		}
 		if !t.segmentOf[i].wanted {

@@ -91,7 +91,7 @@ func figuresOf(t *traces.Trace, lists int) figures {
 	}
 	for _, b := range t.Final.Blocks {
 		f.BlockBytes += b.Size
-		f.Requested += max(b.Requested, 0)
+		f.Requested += b.Requested.Or(0)
 		f.States[b.State.String()]++
 	}
 	for _, m := range t.Marks {

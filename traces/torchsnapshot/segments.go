@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // segmentMeta is what finishing needs to know about a segment besides its row.
@@ -49,7 +50,7 @@ func (t *segmentTable) openBlock(parent value) (value, error) {
 	case n > 0 && !t.blockOf[n-1].touched || n == maxRows:
 		return value{}, limitf("a block without any key")
 	}
-	t.blocks = append(t.blocks, traces.Block{Requested: -1, Stack: traces.NoStack, Count: 1})
+	t.blocks = append(t.blocks, traces.Block{Stack: traces.NoStack, Count: 1})
 	t.blockOf = append(t.blockOf, blockMeta{})
 	t.blockLists[parent.ref].count++
 	return value{kind: kBlock, ref: uint32(n)}, nil
@@ -164,7 +165,9 @@ func (f *fold) setBlock(i uint32, items []value) error {
 			b.Size, ok = f.size(v)
 		case tRequestedSize:
 			if v.kind != kNone {
-				b.Requested, ok = f.size(v)
+				var n int64
+				n, ok = f.size(v)
+				b.Requested = maybe.Known(n)
 			}
 		case tState:
 			f.setState(b, &more, k, v)
@@ -235,8 +238,8 @@ func (f *fold) setHistory(b *traces.Block, more *extra, hasFrames bool, all valu
 			}
 			b.Stack = traces.StackID(stack)
 		case tRealSize:
-			if n, ok := f.size(v); ok && b.Requested < 0 {
-				b.Requested = n
+			if n, ok := f.size(v); ok && !b.Requested.IsKnown() {
+				b.Requested = maybe.Known(n)
 			}
 		case tAddr:
 		default: // cpp_frames

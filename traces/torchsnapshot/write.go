@@ -248,8 +248,8 @@ func (s *snapshotWriter) block(b *traces.Block) error {
 	s.key(tAddress)
 	s.uint(b.Address)
 	s.intItem(tSize, b.Size)
-	if b.Requested >= 0 {
-		s.intItem(tRequestedSize, b.Requested)
+	if n, known := b.Requested.Value(); known {
+		s.intItem(tRequestedSize, n)
 	}
 	if !hasMember(extra, tState) {
 		s.key(tState)
@@ -325,7 +325,7 @@ func (s *snapshotWriter) event(i int) error {
 	case e.Action != traces.OOM:
 		s.key(tAddr)
 		s.uint(e.Addr)
-	case e.Addr != unknownFree:
+	case e.Addr != traces.UnknownFree:
 		s.key(tDeviceFree)
 		s.uint(e.Addr)
 	}

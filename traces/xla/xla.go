@@ -28,6 +28,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const heading = "BufferAssignment:"
@@ -201,8 +202,8 @@ func (x *reader) end() {
 		ids = append([]traces.FrameID{frame(name)}, ids...)
 	}
 	final := &x.b.T.Final
-	final.Blocks = append(final.Blocks, traces.Block{Address: x.top, Size: a.size, Requested: a.size,
-		Stack: x.b.Stack(ids), State: traces.BlockAllocated, Count: 1})
+	final.Blocks = append(final.Blocks, traces.Block{Address: x.top, Size: a.size,
+		Requested: maybe.Known(a.size), Stack: x.b.Stack(ids), State: traces.BlockAllocated, Count: 1})
 	x.top += uint64(a.size)
 }
 

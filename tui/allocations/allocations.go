@@ -264,7 +264,7 @@ func (v *view) Status(s *leaf.State) string {
 // Copy implements leaf.Copier.
 func (v *view) Copy(s *leaf.State) (text, what string) {
 	if a := v.current(); a != timeline.NoAlloc && v.of == s.Device {
-		return s.Device.Name(a), "the block's name in memory_viz"
+		return s.Device.UniqueName(a), "the block's name"
 	}
 	return "", ""
 }

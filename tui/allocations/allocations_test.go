@@ -55,6 +55,21 @@ func TestRowsMatchTheSearch(t *testing.T) {
 	}
 }
 
+// What y copies is the block's name on screen, and / finds the block by it.
+func TestACopiedNameFindsItsBlock(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6})
+	a := v.current()
+	name, what := v.Copy(sc.State)
+	if name != sc.State.Device.UniqueName(a) || !strings.HasPrefix(name, "block 0x") ||
+		what != "the block's name" {
+		t.Errorf("y copies %q, %s", name, what)
+	}
+	q, err := sites.ParseQuery(name + " #1")
+	if err != nil || q.Text != "" || q.Nth != 1 || q.Address != sc.State.Device.Allocs.Addr[a] {
+		t.Errorf("%q is read as %+v, %v", name, q, err)
+	}
+}
+
 func TestClickingAColumnSortsAndClickingAgainReverses(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
 	al := &sc.State.Device.Allocs

@@ -8,15 +8,20 @@ import (
 )
 
 // Pointer handles the mouse in a chart: a click moves the cursor, the wheel zooms at the pointer (with shift
-// it pans), a drag pans.
+// it pans), a drag pans. A press is a click only once it ends where it began.
 type Pointer struct {
-	down   bool
-	fromX  int
-	window timeline.Window
+	down, moved bool
+	clicked     bool // the last message ended a click
+	fromX       int
+	window      timeline.Window
 }
+
+// Clicked reports whether the last message ended a click in the chart.
+func (p *Pointer) Clicked() bool { return p.clicked }
 
 // Update handles a mouse message in the view's coordinates; handled is false if it is not for the chart.
 func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, handled bool) {
+	p.clicked = false
 	if f.Device == nil || f.Device != s.Device || f.Area.W == 0 {
 		return nil, false
 	}
@@ -26,14 +31,18 @@ func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, han
 		if !f.Area.Contains(msg.X, msg.Y) || msg.Button != tea.MouseLeft {
 			return nil, false
 		}
-		p.down, p.fromX, p.window = true, msg.X, s.Window
-		return leaf.Send(leaf.CursorMsg{To: f.moment(msg.X - f.Area.X)}), true
+		p.down, p.moved, p.fromX, p.window = true, false, msg.X, s.Window
+		return nil, true
 	case tea.MouseReleaseMsg:
-		p.down = false
+		p.clicked = p.down && !p.moved && f.Area.Contains(msg.X, msg.Y)
+		if p.down = false; p.clicked {
+			return leaf.Send(leaf.CursorMsg{To: f.moment(p.fromX - f.Area.X)}), true
+		}
 	case tea.MouseMotionMsg:
 		if !p.down || msg.Button != tea.MouseLeft {
 			return nil, false
 		}
+		p.moved = p.moved || msg.X != p.fromX
 		by := int64(float64(p.fromX-msg.X) / float64(f.Area.W) * float64(leaf.Span(p.window)))
 		return leaf.Send(leaf.WindowMsg{Window: leaf.Pan(p.window, full, by)}), true
 	case tea.MouseWheelMsg:

@@ -7,14 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// unitFor returns the unit in which an axis up to high is labelled and its size in bytes.
+// unitFor returns the unit in which an axis up to high is labelled and its size in bytes. Where sizes are
+// written in bytes an axis still has larger units: its labels have room for four digits.
 func unitFor(u timeline.Units, high int64) (string, float64) {
 	base, names := 1024.0, []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	switch u {
-	case timeline.SI:
+	if u == timeline.SI {
 		base, names = 1000, []string{"B", "kB", "MB", "GB", "TB"}
-	case timeline.Raw:
-		return "B", 1
 	}
 	size := 1.0
 	i := 0

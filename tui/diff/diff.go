@@ -242,8 +242,16 @@ func (v *view) Status(s *leaf.State) string {
 		return ""
 	}
 	r := &x.Sites[row]
-	return fmt.Sprintf("%s: %s in %d blocks, then %s in %d · %s", r.Cause, s.Units.Bytes(r.A), r.BlocksA,
-		s.Units.Bytes(r.B), r.BlocksB, r.Name)
+	in := func(bytes int64, blocks int) string {
+		return s.Units.Bytes(bytes) + " in " + timeline.Counted(blocks, "block")
+	}
+	switch {
+	case r.BlocksB == 0:
+		return fmt.Sprintf("%s: was %s · %s", r.Cause, in(r.A, r.BlocksA), r.Name)
+	case r.BlocksA == 0:
+		return fmt.Sprintf("%s: %s · %s", r.Cause, in(r.B, r.BlocksB), r.Name)
+	}
+	return fmt.Sprintf("%s: %s, then %s · %s", r.Cause, in(r.A, r.BlocksA), in(r.B, r.BlocksB), r.Name)
 }
 
 // Copy implements leaf.Copier.

@@ -35,7 +35,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if len(st.it.List) == 0 {
 		leaf.Empty(s, c, "No iterations were found",
 			"The recording has no annotated steps, no optimizer steps and no repeating pattern. "+
-				"To have steps found, wrap each one in a range in your program:",
+				"Wrap each step in a range in your program, so that gmemtop can find them:",
 			"with torch.profiler.record_function(\"iteration\"):")
 		return
 	}
@@ -80,10 +80,7 @@ func sentence(s *leaf.State, st *found) string {
 	if n == 1 {
 		text = "One iteration"
 	}
-	text += map[steps.IterationSource]string{
-		steps.FromAnnotations: " as annotated", steps.FromOptimizer: ", split at optimizer steps",
-		steps.FromPeriodicity: ", found by their repeating pattern",
-	}[it.Source]
+	text += it.Source.Words()
 	var odd []int
 	for i := range it.List {
 		if it.List[i].Odd && i >= it.Steady {
@@ -153,7 +150,7 @@ func trend(s *leaf.State, t steps.Trend) string {
 		return fmt.Sprintf("allocated bytes grow by %s ± %s an iteration: a leak",
 			s.Units.Bytes(int64(t.Slope)), margin)
 	case t.Unseen:
-		return "a leak would not show, since blocks that the next recorded step does not use are not followed"
+		return "a leak would not show, because only blocks that the next recorded step uses are followed"
 	case t.Slope == 0 && t.High == t.Low:
 		return "no leak: memory does not grow"
 	}
@@ -288,10 +285,10 @@ func (v *view) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
 		if st.it.Trend.Unseen {
-			text = "Whether a call site grows is not known: see above."
+			text = "There is no telling whether a call site grows: see above."
 		}
 		if st.it.Trend.Points < leastPoints {
-			text = "Three steady iterations are needed to tell which call sites grow."
+			text = "It takes three steady iterations to tell which call sites grow."
 		}
 		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, text)
 		return

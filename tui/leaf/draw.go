@@ -100,8 +100,7 @@ var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 const (
 	NoDevice = "No device is in view: the recording has none, or none of the run's ranks is " +
 		"open yet (7 shows them)."
-	howToRecord = "In PyTorch a recording with events is made by calling these before " +
-		"and after the training: " +
+	howToRecord = "To record events in PyTorch, call these before and after the training: " +
 		"`torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n" +
 		dumpSnapshot + "`"
 	noSegments   = "This recording does not say which segments the allocator holds"

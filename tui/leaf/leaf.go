@@ -75,7 +75,10 @@ type Open struct {
 	BasisName string
 	// Step is the name of the step in view, of a running job, "" for a recording. Before is the step captured
 	// before it, nil for none, and BeforeName its name.
-	Step       string
+	Step string
+	// StepTime is how long the job's steps take as they are, without a capture or a plan, in nanoseconds; 0
+	// if unknown.
+	StepTime   int64
 	Before     *timeline.Timeline
 	BeforeName string
 }

@@ -31,7 +31,7 @@ const (
 	Died
 	// Leak: memory grows by Alert.Size bytes a step.
 	Leak
-	// Retry: the allocator gave back its cache and tried again, Alert.Size times.
+	// Retry: the allocator released its cache and retried, Alert.Size times.
 	Retry
 	// Spike: a step held Alert.Size bytes, more than the others.
 	Spike
@@ -61,7 +61,7 @@ func (a Alert) text(u timeline.Units) string {
 	case Leak:
 		return fmt.Sprintf("memory grows by %s a step: a leak", u.Bytes(a.Size))
 	case Retry:
-		return "the allocator gave back its cache and tried again " + times(a.Size)
+		return "the allocator released its cache and retried " + times(a.Size)
 	case Spike:
 		return fmt.Sprintf("step %s stands out with %s", leaf.Count(a.Step), u.Bytes(a.Size))
 	}

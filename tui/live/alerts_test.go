@@ -76,7 +76,7 @@ func TestTheSentenceSaysThatNoStepsArrive(t *testing.T) {
 	l.Silence = "no step for 20.0 s"
 	v.Take(l)
 	if got := v.look.sentence(sc.State.Units); !strings.Contains(got,
-		" runs, but there was no step for 20.0 s; step 50, ") {
+		" is running, but there was no step for 20.0 s; step 50, ") {
 		t.Error(got)
 	}
 	l.State, l.Word = Ended, "exit code 1"

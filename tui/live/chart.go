@@ -2,8 +2,10 @@ package live
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -22,6 +24,9 @@ const edge = 4
 // scale is the width of the scale of bytes, in cells.
 const scale = 8
 
+// beyond marks what is held besides tensors.
+const beyond = '░'
+
 // recent is how many steps the chart shows unless all are asked for.
 const recent = 400
 
@@ -37,6 +42,8 @@ type columns struct {
 // column summarises the steps under one cell of the width.
 type column struct {
 	bytes    int64 // of the fullest step, or 0 if none has the figure
+	solid    int64 // the part of bytes that is drawn in full: tensors' where it is known
+	above    int64 // what the allocator reserved, 0 if that is no more than bytes
 	fullest  int64 // the index of that step
 	odd      bool  // a spike or an out-of-memory is among them
 	captured int64 // the ID of the window that captured the last of them, or -1
@@ -58,7 +65,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 	}
 	var top int64
 	for i := range steps {
-		top = max(top, steps[i].Bytes.Or(0))
+		top = max(top, steps[i].Bytes.Or(0), steps[i].Reserved.Or(0))
 	}
 	if top <= 0 {
 		leaf.Working(s, c, "no memory figures yet")
@@ -77,6 +84,15 @@ func (p *columns) drawScale(s *leaf.State, c *canvas.Canvas, l *Look) {
 	unit, text := s.Units.Column(p.top)
 	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", scale-2, unit))
 	title := l.Figure + " of each " + l.rowName()
+	known := func(figure func(*Step) maybe.Int) bool {
+		return slices.ContainsFunc(p.steps, func(st Step) bool { return figure(&st).IsKnown() })
+	}
+	switch {
+	case known(func(st *Step) maybe.Int { return st.Tensors }):
+		title = fmt.Sprintf("tensors after each %s; %c %s", l.rowName(), beyond, l.Figure)
+	case known(func(st *Step) maybe.Int { return st.Reserved }):
+		title += fmt.Sprintf("; %c reserved", beyond)
+	}
 	if len(p.steps) < len(l.Steps) {
 		title += ", the last " + leaf.Count(int64(len(p.steps))) + " of " + leaf.Count(int64(len(l.Steps)))
 	}
@@ -105,7 +121,9 @@ func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, s
 	plain, bad, repeated := th.Plain(), th.Plain(), th.Plain()
 	bad.Color, bad.Mono, bad.ASCII = th.Bad.FG, '!', '!'
 	repeated.Color, repeated.Mono, repeated.ASCII = th.Faint.FG, '░', ':'
-	before := int64(0)
+	outer := canvas.Fill{Color: th.Fade(th.Faint.FG, 128), Shade: th.Faint.FG, Pattern: beyond, Mono: beyond,
+		ASCII: ':'}
+	var before column
 	for i := range p.count {
 		k := p.at(i, l, spikes, selected)
 		x, below := area.X+i, area.Y+area.H
@@ -121,15 +139,15 @@ func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, s
 			fill = repeated
 		}
 		if k.bytes > 0 {
-			before = k.bytes
+			before = k
 		}
-		n := int(float64(before) / float64(p.top) * float64(8*area.H))
-		if before > 0 {
-			n = max(n, 1)
-		}
+		n, m := p.eighths(before.solid), p.eighths(max(before.bytes, before.above))
 		slabs := []canvas.Slab{{Top: n, Fill: fill}}
 		if fill == plain { // its edge is what moves
 			slabs = []canvas.Slab{{Top: n - edge, Fill: th.Muted()}, {Top: n, Fill: fill}}
+		}
+		if m > n {
+			slabs = append(slabs, canvas.Slab{Top: m, Fill: outer})
 		}
 		c.Column(x, area.Y, area.H, slabs, nil)
 		if i%p.wide > 0 { // the step has its mark already
@@ -146,11 +164,22 @@ func (p *columns) drawColumns(s *leaf.State, c *canvas.Canvas, l *Look, shown, s
 	}
 }
 
+// eighths returns the height of a column of so many bytes, in eighths of a row: at least one, unless there
+// are none.
+func (p *columns) eighths(bytes int64) int {
+	if bytes <= 0 {
+		return 0
+	}
+	return max(int(float64(bytes)/float64(p.top)*float64(8*p.area.H)), 1)
+}
+
 // at summarises the steps under the i-th column.
 func (p *columns) at(i int, l *Look, spikes map[int64]bool, selected int64) column {
 	from, to := p.stepsOf(i)
 	full := highest(p.steps, from, to)
-	k := column{bytes: max(p.steps[full].Bytes.Or(0), 0), fullest: p.steps[full].Index, captured: -1}
+	k := column{bytes: max(p.steps[full].Bytes.Or(0), 0), above: p.steps[full].Reserved.Or(0),
+		fullest: p.steps[full].Index, captured: -1}
+	k.solid = min(p.steps[full].Tensors.Or(k.bytes), k.bytes)
 	for j := from; j < to; j++ {
 		step := &p.steps[j]
 		k.odd = k.odd || spikes[step.Index] || step.OOMs > 0

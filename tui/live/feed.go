@@ -93,6 +93,9 @@ type Look struct {
 	Ranks  []Rank
 	Chosen int
 	Peers  runs.PeerReport
+	// World is how many ranks train together, as they say themselves: some may not have been seen yet, and a
+	// rank that restarted appears twice among Ranks.
+	World maybe.Int
 	// Group is the same processes compared, a little older; nil for a job of one.
 	Group *runs.Group
 	// Together is the newest capture of the same step of several processes.
@@ -160,6 +163,9 @@ type Step struct {
 	Duration, Forward, Backward, Optimizer maybe.Int
 	// Bytes is the figure that Look.Figure names; Held is what was allocated at the step's end.
 	Bytes, Held maybe.Int
+	// Tensors is the part of Bytes that tensors are known to hold, if the figure is resident memory. Reserved
+	// is what the device's allocator took for Bytes, if the figure is allocated memory.
+	Tensors, Reserved maybe.Int
 	// Cost is how much of the step's time watching took.
 	Cost maybe.Int
 	// Retries and OOMs are the allocator's in this step.

@@ -51,7 +51,8 @@ func running(t *testing.T, n int) Look {
 	for i := range n {
 		st := Step{Index: int64(i), Duration: maybe.Known(40e6 + int64(i%7)*1e5),
 			Forward: maybe.Known(14e6), Backward: maybe.Known(21e6), Optimizer: maybe.Known(5e6),
-			Bytes: maybe.Known(2 << 30), Held: maybe.Known(1600 << 20), Cost: maybe.Known(120e3)}
+			Bytes: maybe.Known(2 << 30), Reserved: maybe.Known(2400 << 20),
+			Held: maybe.Known(1600 << 20), Cost: maybe.Known(120e3)}
 		if i == 60 {
 			st.Bytes, st.Duration = maybe.Known(2600<<20), maybe.Known(95e6)
 		}
@@ -192,7 +193,7 @@ func TestAStepInWhichAPlanIsTriedIsNotUnderAPlan(t *testing.T) {
 
 func TestDetachingWarnsAboutPlans(t *testing.T) {
 	for lean, want := range map[string]string{
-		"": "The job goes on; nothing is left in it.",
+		"": "The job keeps running, and nothing is left in it.",
 		"a plan": "It trains with a plan, which ends too: if a step does not fit without it, the " +
 			"job runs out of memory.",
 	} {

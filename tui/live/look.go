@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces/stats"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -27,7 +28,7 @@ func (l *Look) Among() string {
 			return fmt.Sprintf("(one of %d)", len(l.Ranks))
 		}
 	}
-	return fmt.Sprintf("of %d", len(l.Ranks))
+	return fmt.Sprintf("of %d", l.World.Or(int64(len(l.Ranks))))
 }
 
 // WindowName names a window by its steps: "step 190", "steps 2–3".
@@ -40,6 +41,24 @@ func (l *Look) WindowName(w *Window) string {
 
 // rowName is the name of a row.
 func (l *Look) rowName() string { return cmp.Or(l.Row, "step") }
+
+// Usual returns how long a step takes as it is, without a capture or a plan: the median of those that the
+// report is about, in nanoseconds; 0 if there is none.
+func (l *Look) Usual() int64 { return l.usual(&Step{}) }
+
+// usual returns how long the steps take that ran as one did, with a plan or without, in nanoseconds; 0 if
+// there is none. Captured steps take longer, and do not count.
+func (l *Look) usual(like *Step) int64 {
+	var times []int64
+	for _, s := range l.Steps[min(max(l.Report.From, 0), len(l.Steps)):] {
+		_, captured := l.windowOf(s.Index)
+		if d, ok := s.Duration.Value(); ok && !captured && s.UnderPlan == like.UnderPlan &&
+			s.Trial == like.Trial {
+			times = append(times, d)
+		}
+	}
+	return stats.Median(times)
+}
 
 // step returns the step in a row; the newest is first.
 func (l *Look) step(row int) (Step, bool) {
@@ -118,12 +137,12 @@ func (l *Look) noSteps(name string) string {
 	case l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
 	}
-	return fmt.Sprintf("%s runs: no %s has ended yet.", name, cmp.Or(l.Row, "training step"))
+	return fmt.Sprintf("%s is running: no %s has ended yet.", name, cmp.Or(l.Row, "training step"))
 }
 
 // lastStep says whether the job runs, which step was its last, and how long a step takes.
 func (l *Look) lastStep(name string) string {
-	verb := "runs"
+	verb := "is running"
 	switch {
 	case l.Detached:
 		verb = "is no longer watched, and still runs"
@@ -143,7 +162,7 @@ func (l *Look) lastStep(name string) string {
 		text = fmt.Sprintf("%s %s, but there was %s; %s", name, verb, l.Silence, row)
 	}
 	text += last.plan()
-	if d := l.Report.Duration; d > 0 {
+	if d := cmp.Or(l.usual(&last), l.Report.Duration); d > 0 {
 		text += ", " + timeline.Duration(d) + " a " + l.rowName()
 	}
 	return text

@@ -70,7 +70,8 @@ func askDepth(l *Look) tea.Cmd {
 
 func askDetach(l *Look) tea.Cmd {
 	stays := "what was captured stays on the screen"
-	pick := leaf.PickMsg{Title: "Stop watching the job?", Footer: "The job goes on; nothing is left in it."}
+	pick := leaf.PickMsg{Title: "Stop watching the job?", Footer: "The job keeps running, and nothing is " +
+		"left in it."}
 	if lean := l.Capture.Lean; lean != "" {
 		pick.Footer = "It trains with " + lean + ", which ends too: " +
 			"if a step does not fit without it, the job runs out of memory."

@@ -86,7 +86,7 @@ func newest(l *Look) []string {
 	w := l.Windows[len(l.Windows)-1]
 	words := []string{l.WindowName(&w)}
 	if w.Cost > 0 {
-		words = append(words, "which cost "+timeline.Duration(int64(w.Cost)))
+		words = append(words, "which took "+timeline.Duration(int64(w.Cost))+" longer")
 	}
 	if n := len(l.Windows) - 1; n > 0 {
 		words = append(words, timeline.Counted(n, "earlier capture"))

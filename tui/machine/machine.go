@@ -187,7 +187,7 @@ func (v *View) sentence(s *leaf.State) string {
 	if len(l.Devices) == 0 {
 		text := "No GPU here"
 		if l.NoDevices != "" {
-			text += ": " + l.NoDevices
+			text = "No GPU found: " + l.NoDevices
 		}
 		switch watchable {
 		case 0:

@@ -57,9 +57,9 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 		return v.measuring.pick(), true
 	case key.Matches(msg, k.train):
 		return v.train(s), true
-	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.planning.stopped:
+	case key.Matches(msg, k.measure) && v.measuring.target != "":
 		return v.measure(s), true
-	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
+	case key.Matches(msg, k.again):
 		v.planning.again(question{st, v.budget.bytes})
 		return tea.Batch(v.refresh(s), v.plan(s)), true
 	case key.Matches(msg, k.stop) && v.planning.run != nil:
@@ -115,7 +115,7 @@ func (v *View) measure(s *leaf.State) tea.Cmd {
 	}
 	live := v.measuring.live()
 	if t := v.training.now(); t != nil && live {
-		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
+		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then x measures"})
 	}
 	if v.planning.run != nil || v.budget.moving {
 		return leaf.Send(leaf.ToastMsg{
@@ -161,13 +161,15 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	}
 	if v.planning.run != nil || v.budget.moving { // planning must not share the machine with a measurement
 		v.planning.halt()
+		v.planning.stop()
 		v.budget.moving = false
 	}
 	v.measuring.stop()
 	v.search.stop()
 	v.ranking.follow()
 	hw := v.subject.with.Hardware()[v.subject.hardware]
-	start := v.training.begin(r.manager, m.Info.Name, v.budget.bytes, hw)
+	q, _ := v.question(s)
+	start := v.training.begin(r.manager, m.Info.Name, q, hw)
 	return tea.Batch(start, hold(s), v.refresh(s))
 }
 

@@ -98,6 +98,7 @@ func TestPlanningDropsWhatAStoppedRunSays(t *testing.T) {
 	}
 	old := p.run
 	p.halt()
+	p.halt() // not even the best so far is waited for
 	p.take(cmd())
 	if p.resultOf(q, all, rowKey{1, plan.Ideal}) != nil || p.start(q, []string{"ours"}) != nil {
 		t.Error("stopped, it goes on")

@@ -40,15 +40,15 @@ type settledMsg struct {
 }
 
 // settle switches to a setup, and reports whether it belongs to another training than before: then the budget
-// is reset to a sensible one. Otherwise the budget stays, because it is the GPU's and does not depend on the
-// step.
-func (b *budget) settle(st *setup) (other bool) {
+// is reset to a sensible one, for a job that is running or for a recording. Otherwise the budget stays,
+// because it is the GPU's and does not depend on the step.
+func (b *budget) settle(st *setup, running bool) (other bool) {
 	b.moving = false
 	if b.of == st.device {
 		return false
 	}
 	if other = !sameJob(b.of, st.device); other {
-		b.bytes = st.firstBudget()
+		b.bytes = st.firstBudget(running)
 	}
 	b.of = st.device
 	return other

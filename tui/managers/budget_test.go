@@ -48,14 +48,14 @@ func TestABudgetStaysWithATrainingFromStepToStep(t *testing.T) {
 		return &setup{device: d, p: plantest.Chain(4, 1<<20, 1e6), held: 1000, floor: 300}
 	}
 	b := &budget{}
-	if !b.settle(step(-1)) || b.bytes != 700 {
+	if !b.settle(step(-1), false) || b.bytes != 700 {
 		t.Errorf("it opens with %d", b.bytes)
 	}
 	b.bytes = 555
-	if b.settle(step(-1)) || b.bytes != 555 {
+	if b.settle(step(-1), false) || b.bytes != 555 {
 		t.Errorf("with the next step it is %d", b.bytes)
 	}
-	if !b.settle(step(3)) || b.bytes != 700 {
+	if !b.settle(step(3), false) || b.bytes != 700 {
 		t.Errorf("another rank takes %d over", b.bytes)
 	}
 }

@@ -29,13 +29,13 @@ func (k *ranking) scaleOf(q question) int64 {
 type sheet struct {
 	*ranking
 	*leaf.State
-	q     question
-	scale int64                            // bytes at the right end of bars
-	size  func(int64) string               // prints footprints in one unit
-	mark  func(r *row) string              // the text after a row's switch
-	more  func(r *row, col int) table.Cell // the columns that others know
-	// trained returns how a row's plan did in the training, nil if that was not measured.
-	trained func(r *row) *replay.Result
+	q        question
+	scale    int64                            // bytes at the right end of bars
+	size     func(int64) string               // prints footprints in one unit
+	mark     func(r *row) string              // the text after a row's switch
+	more     func(r *row, col int) table.Cell // the columns that others know
+	tempo    tempo
+	outdated bool // the training's steps have changed since
 	// batch and target are the titles of those columns, "" if they are empty.
 	batch, target string
 	progress      func(name string) headway
@@ -109,6 +109,9 @@ func (x *sheet) cell(i, col int) table.Cell {
 		text := r.label()
 		if _, _, there := x.table.ColumnAt(colExecutor); there {
 			text = m.Info.Name
+			if r.early() {
+				text += ", " + replay.StoppedEarly
+			}
 		}
 		cell := table.Cell{Text: text, Lead: string(r.mark), LeadStyle: th.Series(m.series), Style: th.Text}
 		switch {
@@ -145,13 +148,13 @@ func (x *sheet) cell(i, col int) table.Cell {
 		return x.more(r, col)
 	}
 	cell := x.figure(r, col)
-	if t := x.trained(r); t != nil {
+	if t := r.seen; t != nil {
 		cell = x.measured(r, t, col, cell)
 	}
-	if r.stale || !m.on {
+	if r.stale || !m.on || x.outdated && r.seen == nil {
 		cell.Style, cell.LeadStyle = th.Faint, th.Faint
 	}
-	if col == colFits && r.stale {
+	if col == colFits && (r.stale || r.early() && x.progress(m.Info.Name).planning) {
 		cell = x.waiting(m)
 	}
 	return cell
@@ -186,15 +189,15 @@ func (x *sheet) emptyCell(i, col int) table.Cell {
 
 // why says in the rest of a row why its manager has no plan.
 func (x *sheet) why(i int) table.Cell {
-	th, why := x.Theme, x.rows[i].why
-	if i > 0 && i > x.table.Top() && x.rows[i-1].why == why {
+	th, r := x.Theme, &x.rows[i]
+	if i > 0 && i > x.table.Top() && x.rows[i-1].why == r.why {
 		return table.Cell{Text: "as above", Style: th.Faint, Span: true}
 	}
 	style := th.Faint
-	if strings.HasPrefix(why, replay.Defect) {
+	if r.result != nil && r.result.Defective {
 		style = th.Bad
 	}
-	return table.Cell{Text: why, Style: style, Span: true}
+	return table.Cell{Text: r.why, Style: style, Span: true}
 }
 
 // waiting is shown in the column fits while a new answer is on its way.
@@ -275,7 +278,7 @@ func (x *sheet) figure(r *row, col int) table.Cell {
 		if n == 0 {
 			return dash
 		}
-		return table.Cell{Text: timeline.Duration(n), Style: th.Dim}
+		return table.Cell{Text: timeline.Duration(x.tempo.of(n)), Style: th.Dim}
 	}
 	switch col {
 	case colFits:
@@ -290,7 +293,7 @@ func (x *sheet) figure(r *row, col int) table.Cell {
 		}
 		return table.Cell{Text: fmt.Sprintf("%.2f %%", 100*over(r.result)), Style: th.Dim}
 	case colStep:
-		return table.Cell{Text: timeline.Duration(m.StepTime), Style: th.Dim}
+		return table.Cell{Text: timeline.Duration(x.tempo.of(m.StepTime)), Style: th.Dim}
 	case colOverhead:
 		return table.Cell{Text: replay.Percent(r.result.Overhead)}
 	case colStall:

@@ -43,7 +43,9 @@ type picture struct {
 	rows           []row
 	chosen, winner rowKey
 	trail          []point // the positions of the chosen manager under other budgets
+	bounds         []bound // proven for the budgets that were planned for
 	running        bool    // somebody plans
+	tempo          tempo
 }
 
 // clear forgets the positions of the last drawing.
@@ -142,22 +144,38 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 		}
 		if k := r.key(); !r.stale && x.worth(r) > 0 || k == x.chosen {
 			curve.Name = r.label()
+			if r.seen != nil {
+				curve.Name += ", as predicted"
+			}
+		}
+		if r.seen != nil {
+			plot.High = max(plot.High, r.seen.Measurement.Footprint+r.seen.Measurement.Footprint/16)
 		}
 		plot.Curves = append(plot.Curves, curve)
+	}
+	span := plot.Span
+	if !plot.Events {
+		plot.Span = x.tempo.of(span)
 	}
 	area := plot.Draw(x.State, c, at)
 	if area.W == 0 {
 		return
 	}
-	v.usage = usageArea{area: area, high: plot.High, span: plot.Span}
+	v.usage = usageArea{area: area, high: plot.High, span: span}
 	for _, r := range list {
 		v.usage.curves, v.usage.shapes = append(v.usage.curves, r.key()),
 			append(v.usage.shapes, r.result.shape)
 	}
 	if x.net() > 0 {
-		x.drawBudgetLine(c, chart.Frame{Area: area, High: plot.High})
+		x.drawLine(c, chart.Frame{Area: area, High: plot.High}, x.net(), x.Theme.Accent, " budget ")
 	}
-	x.drawLanes(c, lanesAt, area, sh, plot.Span)
+	for _, r := range list {
+		if r.seen != nil {
+			x.drawLine(c, chart.Frame{Area: area, High: plot.High}, r.seen.Measurement.Footprint,
+				x.Theme.Good, " "+r.label()+": measured peak ")
+		}
+	}
+	x.drawLanes(c, lanesAt, area, sh, span)
 }
 
 // stretch lays a shape's samples on an axis of another span; beyond its end there is nothing.
@@ -184,23 +202,23 @@ func sampleAt(sh *shape, span int64, i, n int) (from, to int) {
 	return min(from, to), to
 }
 
-// drawBudgetLine draws the budget through the cells that no curve takes.
-func (x *picture) drawBudgetLine(c *canvas.Canvas, f chart.Frame) {
-	y := f.Area.Y + f.Row(x.net())
-	id := c.Style(x.Theme.Accent)
+// drawLine draws a level of bytes through the cells that no curve takes, with a label.
+func (x *picture) drawLine(c *canvas.Canvas, f chart.Frame, bytes int64, style canvas.Style, label string) {
+	y := f.Area.Y + f.Row(bytes)
+	id := c.Style(style)
 	for at := f.Area.X; at < f.Area.X+f.Area.W; at++ {
 		if r := c.At(at, y).Rune; r == ' ' || r == '·' {
 			c.Set(at, y, '╌', id)
 		}
 	}
-	label := " budget "
-	for at := f.Area.X + f.Area.W - len(label) - 1; at >= f.Area.X; at-- { // a place where it hides no curve
+	w := canvas.Width(label)
+	for at := f.Area.X + f.Area.W - w - 1; at >= f.Area.X; at-- { // a place where it hides no curve
 		free := true
-		for k := range len(label) {
+		for k := range w {
 			free = free && c.At(at+k, y).Rune == '╌' || c.ASCII() && free && c.At(at+k, y).Rune == '-'
 		}
 		if free {
-			c.Text(at, y, x.Theme.Accent, label)
+			c.Text(at, y, style, label)
 			return
 		}
 	}
@@ -276,6 +294,9 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	left, right := x.Units.Bytes(low), x.Units.Bytes(high)
 	c.Text(area.X, area.Y+area.H, x.Theme.Dim, left+" ")
 	c.TextRight(area.X+area.W, area.Y+area.H, x.Theme.Dim, " "+right)
+	if x.drawBounds(c, area, px, py, low, slow) {
+		x.drawLegend(c, at)
+	}
 	if x.q.budget > 0 {
 		col := px(x.net())
 		id := c.Style(x.Theme.Accent)
@@ -295,10 +316,10 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	beyond := ""
 	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(a.mark, b.mark) }) // digits first
 	for _, r := range list {
-		over := r.result.Overhead > slow
-		v.drawSpot(c, area, x, r, px(r.result.Measurement.Footprint), py(r.result.Overhead), over)
+		over := r.at.Overhead > slow
+		v.drawSpot(c, area, x, r, px(r.at.Measurement.Footprint), py(r.at.Overhead), over)
 		if over && r.key() == x.chosen {
-			beyond = " " + replay.Percent(r.result.Overhead)
+			beyond = " " + replay.Percent(r.at.Overhead)
 		}
 	}
 	v.nameSpot(c, area, x, beyond)
@@ -324,7 +345,7 @@ func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *ro
 	switch {
 	case r.stale || beyond:
 		style = of.Theme.Faint
-	case of.q.budget > 0 && !r.result.Fits:
+	case of.q.budget > 0 && !r.at.Fits:
 		style = of.Theme.Dim
 	}
 	if k == of.chosen {
@@ -362,14 +383,14 @@ func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyon
 // rangeOf returns the ranges of the trade-off's axes: all footprints, and all acceptable overheads; slower
 // rows appear at the upper edge.
 func (x *picture) rangeOf(list []*row) (low, high int64, slow float64) {
-	low, high = list[0].result.Measurement.Footprint, 0
+	low, high = list[0].at.Measurement.Footprint, 0
 	var times []float64
 	for _, r := range list {
-		m := &r.result.Measurement
+		m := &r.at.Measurement
 		low, high = min(low, m.Footprint), max(high, m.Footprint)
-		times = append(times, r.result.Overhead)
+		times = append(times, r.at.Overhead)
 		if k := (r.key()); k == x.chosen || k == x.winner {
-			slow = max(slow, r.result.Overhead)
+			slow = max(slow, r.at.Overhead)
 		}
 	}
 	if x.q.budget > 0 {

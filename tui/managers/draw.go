@@ -24,7 +24,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	_, body := c.Bounds().CutTop(v.head.draw(s, c, v.headline(s)))
-	body = v.training.draw(s, c, body.Inset(1, 0), v.budget.bytes)
+	body = v.training.draw(s, c, body.Inset(1, 0), q)
 	rows, slider := tableRows(len(v.ranking.rows)+1, body.H), 1
 	if body.H < 6 {
 		slider = 0
@@ -45,7 +45,9 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	x := &picture{
 		State: s, q: q, all: v.managers, rows: v.ranking.rows,
 		chosen: v.ranking.chosen, winner: v.ranking.winner,
-		trail: v.planning.trail(q, v.managers, v.ranking.chosen), running: v.planning.run != nil,
+		bounds: v.planning.bounds(q.setup),
+		trail:  v.planning.trail(q, v.managers, v.ranking.chosen), running: v.planning.active(),
+		tempo: v.tempo(s, q),
 	}
 	v.charts.draw(c, body, x)
 }
@@ -89,7 +91,7 @@ func (v *View) headline(s *leaf.State) string {
 	if a.err != nil {
 		return problemText(s.Units, q, a.err)
 	}
-	if text := asItIs(s.Units, q); text != "" && !v.training.on() {
+	if text := asItIs(s.Units, q, runs(s)); text != "" && !v.training.on() {
 		return text
 	}
 	names := v.managers.serving(q.setup.p)
@@ -104,8 +106,13 @@ func (v *View) headline(s *leaf.State) string {
 		text += " " + of
 	}
 	if q.setup.ranks > 1 {
-		text += fmt.Sprintf(" These figures are for the %d ranks that captured this step: the memory of the "+
-			"fullest rank and the step time of the slowest.", q.setup.ranks)
+		text += fmt.Sprintf(" These figures are for the %d ranks that captured this step: plans are made "+
+			"for %s, which holds most, and rows show the memory of the fullest rank and the step time of "+
+			"the slowest.", q.setup.ranks, q.setup.fullest)
+	}
+	if v.training.outdated(q.setup) {
+		text += " The training's steps have changed since this one was captured: r in Live captures one as " +
+			"they are now."
 	}
 	if s.UnderPlan {
 		text += " Planned for " + s.BasisName + ", which ran without a plan; the step in view ran under one."
@@ -117,9 +124,9 @@ func (v *View) headline(s *leaf.State) string {
 func newSheet(v *View, s *leaf.State, q question) *sheet {
 	x := &sheet{
 		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
-		trained: func(r *row) *replay.Result { return v.training.of(q, r) },
-		batch:   v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
-		running: v.planning.run != nil, awaited: v.planning.answersTo(q).err == nil && !v.planning.stopped,
+		tempo: v.tempo(s, q), outdated: v.training.outdated(q.setup),
+		batch: v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
+		running: v.planning.active(), awaited: v.planning.answersTo(q).err == nil && !v.planning.stopped,
 	}
 	x.more = func(r *row, col int) table.Cell {
 		if col == colBatch {
@@ -130,9 +137,22 @@ func newSheet(v *View, s *leaf.State, q question) *sheet {
 	return x
 }
 
-// asItIs says that a training on a CPU needs no plan for a budget, "" if it may need one. A GPU's allocator
-// might still hold more.
-func asItIs(u timeline.Units, q question) string {
+// runs reports whether the step in view is of a watched job that has not run out of memory.
+func runs(s *leaf.State) bool { return s.Step != "" && !s.RanOut }
+
+// asItIs says that a running job needs no plan as long as there is no budget, or that a training on a CPU
+// needs none for a budget; "" if it may need one.
+func asItIs(u timeline.Units, q question, running bool) string {
+	if running && q.budget <= 0 && q.setup.hasRoom() && q.setup.canMove() {
+		if !q.setup.onCPU() {
+			return fmt.Sprintf("This job needs no plan: it takes %s of the GPU's %s. b sets a budget, to "+
+				"see what would fit in less.", u.Bytes(q.setup.taken()),
+				u.Bytes(q.setup.device.Info.TotalBytes))
+		}
+		return fmt.Sprintf("This job runs on a CPU and needs no plan: at most %s are alive, and no "+
+			"allocator adds to that. b sets a budget, to see what would fit in less. The rows say what a "+
+			"GPU would hold.", u.Bytes(q.setup.live))
+	}
 	if q.budget <= 0 || !replay.FitsAsItIs(q.setup.device, q.setup.live, q.net()) {
 		return ""
 	}

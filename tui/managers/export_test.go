@@ -34,7 +34,7 @@ func (v *View) Order() []string {
 }
 
 // Running reports whether planning is under way.
-func (v *View) Running() bool { return v.planning.run != nil }
+func (v *View) Running() bool { return v.planning.active() }
 
 // Moving reports whether the budget has not rested yet.
 func (v *View) Moving() bool { return v.budget.moving }
@@ -71,10 +71,13 @@ func (v *View) Measuring() bool { return v.measuring.running() }
 func Settled(v *View) tea.Msg { return settledMsg{&v.budget, v.budget.number} }
 
 // Live returns the line about the training at its longest.
-func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget.bytes) }
+func (v *View) Live(s *leaf.State) string {
+	q, _ := v.question(s)
+	return v.training.text(s.Units, q)
+}
 
 // FirstBudget is the budget that opens where a step holds some bytes at its peak and a floor of them cannot
 // leave the device.
 func FirstBudget(held, floor int64) int64 {
-	return (&setup{p: plantest.Chain(4, 1<<20, 1e6), held: held, floor: floor}).firstBudget()
+	return (&setup{p: plantest.Chain(4, 1<<20, 1e6), held: held, floor: floor}).firstBudget(false)
 }

@@ -12,7 +12,7 @@ import (
 // job is work in the background that sends news of kind T: the work adds news under a lock, and the event
 // loop takes it.
 type job[T any] struct {
-	cancel context.CancelFunc
+	cancel context.CancelCauseFunc
 	ended  bool // it finished, failed or was stopped; only the event loop uses it
 
 	mu    sync.Mutex
@@ -41,7 +41,7 @@ func (n jobMsg[T]) Panic() (value any, stack []byte) { return n.fault, n.stack }
 
 // start starts the work and returns the command that delivers its first news.
 func (j *job[T]) start(work func(ctx context.Context) error) tea.Cmd {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	j.cancel, j.wake, j.finished = cancel, make(chan struct{}, 1), make(chan struct{})
 	return func() tea.Msg {
 		go j.run(ctx, work)
@@ -51,7 +51,7 @@ func (j *job[T]) start(work func(ctx context.Context) error) tea.Cmd {
 
 func (j *job[T]) run(ctx context.Context, work func(ctx context.Context) error) {
 	defer close(j.finished)
-	defer j.cancel()
+	defer j.cancel(nil)
 	defer func() {
 		if f := recover(); f != nil {
 			j.mu.Lock()
@@ -102,7 +102,10 @@ func (j *job[T]) news() tea.Msg {
 // stop ends the work; its news stays.
 func (j *job[T]) stop() {
 	if !j.ended {
-		j.cancel()
+		j.cancel(nil)
 		j.ended = true
 	}
 }
+
+// halt ends the work for a reason; it then reports what it has so far.
+func (j *job[T]) halt(why error) { j.cancel(why) }

@@ -10,8 +10,8 @@ import (
 )
 
 type keys struct {
-	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, train, replan, again,
-	stop, charts key.Binding
+	toggle, all, less, further, budget, batch, inside, compare, write, hardware, target, train, measure,
+	again, stop, charts key.Binding
 }
 
 func newKeys() keys {
@@ -25,9 +25,9 @@ func newKeys() keys {
 		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"),
 		inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
 		write: bind("W", "save the plan", "W"), hardware: bind("H", "hardware", "H"),
-		target: bind("C", "carry out on …", "C"),
-		train:  bind("T", "train with it", "T"),
-		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"),
+		target:  bind("C", "carry out on …", "C"),
+		train:   bind("T", "train with it", "T"),
+		measure: bind("x", "run on …", "x"), again: bind("R", "plan again", "R"),
 		stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}
 }
@@ -69,7 +69,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		list = append(list, largest)
 	}
 	switch stop := k.stop; {
-	case v.planning.run != nil:
+	case v.planning.active():
 		list = append([]key.Binding{stop}, list...)
 	case v.training.beginning() != nil:
 		stop.SetHelp("esc", "cancel")
@@ -81,18 +81,17 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		stop.SetHelp("esc", "stop searching")
 		list = append([]key.Binding{stop}, list...)
 	}
-	replan := k.replan
-	switch target := v.measuring.target; {
-	case v.planning.stopped:
-		replan.SetHelp("r", "resume planning")
-	case target != "":
-		replan.SetHelp("r", "run "+replay.Place(target))
+	again := k.again
+	if v.planning.stopped {
+		again.SetHelp("R", "resume planning")
 	}
-	if v.measuring.target != "" {
-		list = append([]key.Binding{replan, k.again}, list...)
+	if target := v.measuring.target; target != "" {
+		measure := k.measure
+		measure.SetHelp("x", "run "+replay.Place(target))
+		list = append([]key.Binding{measure, again}, list...)
 		list = append(list, k.write, k.hardware, k.all)
 	} else {
-		list = append(list, k.write, k.hardware, k.all, replan)
+		list = append(list, k.write, k.hardware, k.all, again)
 	}
 	if v.charts.one {
 		list = append(list, k.charts)

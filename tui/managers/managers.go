@@ -11,6 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
@@ -45,6 +46,7 @@ type View struct {
 func New(p Planner) *View {
 	v := &View{pacer: pacer{After: tea.Tick}, subject: subject{with: p}, ranking: newRanking(),
 		keys: newKeys()}
+	v.ranking.measured = v.training.of
 	if p != nil {
 		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
 		v.planning, v.search, v.measuring = newPlanning(p), newSearch(p), newMeasuring(p)
@@ -75,8 +77,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case deviceOf(s) == nil:
-		return false, "The step in view ran under a plan, and planning needs a step without one. " +
-			"Remove the plan, then capture a step with r in Live."
+		return false, "This step ran under a plan, and planning needs one that did not. Remove the plan, " +
+			"then press r in Live to capture a step."
 	case deviceOf(s).Len() < 2:
 		return false, "This recording shows a single moment: what was held, but not for how long, and a " +
 			"plan needs lifetimes. " +
@@ -97,7 +99,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if !done {
 		cmd = v.takeInput(s, msg)
 	}
-	return tea.Batch(cmd, v.tick(v.planning.run != nil || v.search.running() || v.training.timed()))
+	return tea.Batch(cmd, v.tick(v.planning.active() || v.search.running() || v.training.timed()))
 }
 
 // takeNews handles news from background work; ok is false for any other message.
@@ -108,7 +110,7 @@ func (v *View) takeNews(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 			v.planning.keep(q.setup)
 			v.search.keep(q.setup)
 			v.measuring.keep(q.setup)
-			if v.budget.settle(q.setup) {
+			if v.budget.settle(q.setup, runs(s)) {
 				v.ranking.picked = false
 			}
 			clear(v.ranking.shown)
@@ -126,7 +128,7 @@ func (v *View) takeNews(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s)), true
 	}
 	if cmd, ok := v.training.take(msg); ok {
-		return tea.Batch(v.askSentence(s), v.pace(msg, cmd)), true
+		return tea.Batch(v.refresh(s), v.pace(msg, cmd)), true
 	}
 	if cmd, ok := v.search.take(msg); ok {
 		return v.pace(msg, cmd), true
@@ -347,9 +349,18 @@ func (v *View) Status(s *leaf.State) string {
 	if measured := v.measuring.status(s.Units, q, r); measured != "" {
 		return text + " · " + measured
 	}
+	if r.early() {
+		text += " · stopped early: its best plan so far; R resumes planning"
+	}
+	if told := v.tempo(s, q).told(r); told != "" {
+		text += " · " + told
+	}
+	if _, gap, ok := boundOf(q, r); ok {
+		text += " · " + replay.Near(gap)
+	}
 	if !r.stands {
 		return text + " · in theory: as if any buffer could be moved at any moment; PyTorch today runs the " +
-			"row without it"
+			"plan of the row of the same name without \"in theory\""
 	}
 	text += " · " + m.Info.Summary
 	if m.Info.Reading != "" {
@@ -364,7 +375,8 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		return "", ""
 	}
 	text = v.headline(s)
-	if trained := v.training.text(s.Units, v.budget.bytes); trained != "" {
+	q, _ := v.question(s)
+	if trained := v.training.text(s.Units, q); trained != "" {
 		text += "\n" + trained
 	}
 	return text, "the answer"

@@ -87,8 +87,9 @@ func TestTheSentenceSaysForHowManyRanksItIs(t *testing.T) {
 	for ranks, want := range map[int]bool{1: false, 3: true} {
 		sc, v := show(t, &plannertest.Planner{Together: ranks})
 		text := v.Headline(sc.State)
-		if strings.HasSuffix(text, " These figures are for the 3 ranks that captured this step: the "+
-			"memory of the fullest rank and the step time of the slowest.") != want ||
+		if strings.HasSuffix(text, " These figures are for the 3 ranks that captured this step: plans are "+
+			"made for rank 2, which holds most, and rows show the memory of the fullest rank and the step "+
+			"time of the slowest.") != want ||
 			strings.Contains(text, "captured this step") != want {
 			t.Errorf("for %d the sentence is %q", ranks, text)
 		}
@@ -263,7 +264,7 @@ func TestDraggingTheSliderMovesTheBudget(t *testing.T) {
 	sc, v := show(t, &plannertest.Planner{})
 	sc.Text(120, 36)
 	at := v.Slider()
-	sc.Click(at.X+at.W/2, at.Y)
+	sc.Hold(at.X+at.W/2, at.Y)
 	half := v.Budget()
 	sc.Send(tea.MouseMotionMsg{X: at.X + at.W*3/4, Y: at.Y - 3, Button: tea.MouseLeft})
 	if v.Budget() <= half {

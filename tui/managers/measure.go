@@ -128,7 +128,7 @@ func (m *measuring) choose(name string) tea.Cmd {
 	if name == "" {
 		return nil
 	}
-	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + replay.Place(name) +
+	return leaf.Send(leaf.ToastMsg{Text: "x runs the plans that are on " + replay.Place(name) +
 		"; R plans again"})
 }
 
@@ -354,7 +354,7 @@ func (m *measuring) status(u timeline.Units, q question, r *row) string {
 	if replay.Outside(&x, y) {
 		causes := (&replay.Comparison{Problem: q.setup.p}).Causes(&x, y)
 		if len(causes) == 0 {
-			causes = []string{"no counter of the run shows why"}
+			causes = []string{"nothing that was counted shows why"}
 		}
 		text += " · not as simulated: " + strings.Join(causes, "; ")
 	}
@@ -404,7 +404,7 @@ func (m *measuring) results(q question) (list, replanned []replay.Result) {
 
 // headway returns how far measuring is.
 func (x *measures) headway(target string) string {
-	done := x.now.Part
+	done := x.now.Finished
 	if x.now.Done {
 		done++
 	}

@@ -18,9 +18,9 @@ func TestADeviceMeasuresThePlanThatIsOnAndIsShownNextToTheSimulator(t *testing.T
 	sc.Press("-", "-", "-", "C")
 	choose(t, sc, "cuda:0")
 	before, _ := f.Asked()
-	sc.Press("r")
+	sc.Press("x")
 	if after, _ := f.Asked(); len(after) != len(before) {
-		t.Error("r plans again though a device was chosen")
+		t.Error("x plans again though a device was chosen")
 	}
 	sc.Golden("measured")
 	if text := v.Headline(sc.State); !strings.Contains(text, " measured on cuda:0 (predicted ") {
@@ -57,9 +57,9 @@ func TestMeasuringIsStoppedByEscAndByPlanning(t *testing.T) {
 	sc.Press("C")
 	choose(t, sc, "cuda:0")
 	press := func(k string) (next []tea.Cmd) { return flat(v.Update(sc.State, viewtest.Key(k))) }
-	news := press("r")
+	news := press("x")
 	if len(news) != 1 || !v.Measuring() {
-		t.Fatalf("r begins %d commands", len(news))
+		t.Fatalf("x begins %d commands", len(news))
 	}
 	f.Busy <- struct{}{}
 	for range 10 { // what comes at once comes together, so that the number of messages is not known
@@ -76,9 +76,9 @@ func TestMeasuringIsStoppedByEscAndByPlanning(t *testing.T) {
 	if text := v.Headline(sc.State); strings.Contains(text, "Running on") || v.Measuring() {
 		t.Errorf("esc does not stop measuring: %q", text)
 	}
-	press("r")
+	press("x")
 	if !v.Measuring() {
-		t.Fatal("r does not go on")
+		t.Fatal("x does not go on")
 	}
 	press("-")
 	sc.Send(managers.Settled(v))

@@ -1,15 +1,12 @@
 package managers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -45,9 +42,17 @@ type result struct {
 // answers are the known answers to a question, by manager.
 type answers struct {
 	by            map[string][]result
-	err           error // concerns all managers: a budget that nothing can meet
+	early         map[string]bool // planning was stopped: these are the best plans so far
+	err           error           // concerns all managers: a budget that nothing can meet
 	net, baseline int64
 	used          int // when it was looked at last
+}
+
+// anyFits reports whether a result of one of the named managers fits the budget.
+func (a *answers) anyFits(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		return slices.ContainsFunc(a.by[name], func(r result) bool { return r.Available && r.Fits })
+	})
 }
 
 // kept is the number of questions whose answers are kept: a plan and its measurement take up to a few
@@ -62,6 +67,7 @@ type run struct {
 	job[planNews]
 	of       question
 	names    []string
+	halted   bool // the user stopped it: the best plans so far are to come
 	progress map[string]replay.Progress
 }
 
@@ -77,7 +83,7 @@ func begin(pl Planner, of question, names []string) (*run, tea.Cmd) {
 	r := &run{of: of, names: names, progress: map[string]replay.Progress{}}
 	return r, r.start(func(ctx context.Context) error {
 		c, err := pl.Compare(ctx, of.setup.p, names, of.budget, func(u replay.Progress) {
-			if ctx.Err() != nil { // what a manager returns when it is stopped is no result
+			if ctx.Err() != nil && !replay.Stopped(ctx) { // nobody waits for this any more
 				return
 			}
 			n := planNews{Progress: u}
@@ -135,8 +141,9 @@ func (p *planning) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 				a.net, a.baseline = n.net, n.baseline
 			}
 			continue
+		case n.Done && !a.take(n.Manager, n.digested, r.halted):
+			continue
 		case n.Done:
-			a.by[n.Manager] = n.digested
 			p.remember(r.of, n.digested)
 		}
 		r.progress[n.Manager] = n.Progress
@@ -157,7 +164,7 @@ func (p *planning) answersTo(q question) *answers {
 	p.looks++
 	a := p.answers[q]
 	if a == nil {
-		a = &answers{by: map[string][]result{}}
+		a = &answers{by: map[string][]result{}, early: map[string]bool{}}
 		p.answers[q] = a
 		for len(p.answers) > kept {
 			var oldest question
@@ -172,6 +179,27 @@ func (p *planning) answersTo(q question) *answers {
 	}
 	a.used = p.looks
 	return a
+}
+
+// take takes a manager's results, and reports whether there is anything to show. Those of a run that was
+// halted may be the best so far; a manager without a plan by then is as if it had not been asked.
+func (a *answers) take(name string, list []result, halted bool) bool {
+	early := halted && slices.ContainsFunc(list, func(r result) bool { return r.Stopped })
+	if early && !slices.ContainsFunc(list, func(r result) bool { return r.Available }) {
+		return false
+	}
+	a.by[name] = list
+	delete(a.early, name)
+	if early {
+		a.early[name] = true
+	}
+	return true
+}
+
+// complete reports whether a manager has answered, and not only with its best plan so far.
+func (a *answers) complete(name string) bool {
+	_, known := a.by[name]
+	return known && !a.early[name]
 }
 
 // remember keeps a manager's position under a budget, for its curve in the trade-off.
@@ -203,22 +231,20 @@ type trailKey struct {
 	executor plan.Executor
 }
 
-// missing returns those of the named managers that have no answer to a question yet.
+// missing returns those of the named managers that have no answer to a question yet, or only their best so
+// far.
 func (p *planning) missing(q question, names []string) []string {
 	a := p.answersTo(q)
 	if a.err != nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		_, known := a.by[name]
-		return known
-	})
+	return slices.DeleteFunc(slices.Clone(names), a.complete)
 }
 
 // start plans with those of the named managers that have no answer yet, unless that is already running or was
 // stopped.
 func (p *planning) start(q question, names []string) (cmd tea.Cmd) {
-	if p.stopped || p.run != nil && p.run.of == q {
+	if p.stopped || p.active() && p.run.of == q {
 		return nil
 	}
 	p.stop()
@@ -227,6 +253,9 @@ func (p *planning) start(q question, names []string) (cmd tea.Cmd) {
 	}
 	return cmd
 }
+
+// active reports whether planning is under way, and was not stopped.
+func (p *planning) active() bool { return p.run != nil && !p.run.halted }
 
 // stop cancels the current run: its later news is dropped.
 func (p *planning) stop() {
@@ -247,10 +276,16 @@ func (p *planning) toggle(m *manager) {
 	}
 }
 
-// halt stops planning until the user resumes it.
+// halt stops planning until the user resumes it. The managers that are planning give their best plans so far,
+// which takes a moment: halting again does not wait for them.
 func (p *planning) halt() {
-	p.stop()
 	p.stopped = true
+	if !p.active() {
+		p.stop()
+		return
+	}
+	p.run.halted = true
+	p.run.job.halt(replay.ErrStopped)
 }
 
 // again drops the answers to a question, or resumes planning if it was stopped.
@@ -352,63 +387,14 @@ func (p *planning) pickBeside(
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to compare it with"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + labelOf(rows, chosen), Choices: choices})
-}
-
-// headway is how far planning with one manager is.
-type headway struct {
-	planning bool // it is being planned with, or waits its turn
-	waits    bool
-	percent  int // 0 if unknown
-	elapsed  time.Duration
-}
-
-// String returns it in a few words: "34 %, 12 s".
-func (h headway) String() string {
-	var parts []string
-	if h.percent > 0 {
-		parts = append(parts, strconv.Itoa(h.percent)+" %")
-	}
-	if h.elapsed >= time.Second {
-		parts = append(parts, elapsed(h.elapsed))
-	}
-	return strings.Join(parts, ", ")
-}
-
-// elapsed prints a duration to the second.
-func elapsed(d time.Duration) string {
-	n := int(d.Seconds())
-	if n >= 60 {
-		return fmt.Sprintf("%d min %d s", n/60, n%60)
-	}
-	return fmt.Sprintf("%d s", n)
-}
-
-// progressOf returns how far planning with a manager is.
-func (p *planning) progressOf(name string) headway {
-	r := p.run
-	if r == nil || !slices.Contains(r.names, name) {
-		return headway{}
-	}
-	u, begun := r.progress[name]
-	if u.Done {
-		return headway{}
-	}
-	h := headway{planning: true, waits: !begun}
-	if u.Total > 0 {
-		h.percent = int(min(100*float64(u.Part)/float64(u.Total), 99))
-	}
-	if !u.Began.IsZero() {
-		h.elapsed = time.Since(u.Began)
-	}
-	return h
+	return leaf.Send(leaf.PickMsg{Title: "Compare with " + labelOf(rows, chosen), Choices: choices})
 }
 
 // answer is the sentence about the plans of the named managers, or how far they are.
 func (p *planning) answer(u timeline.Units, q question, names []string, moving bool) string {
 	a, on, done := p.answersTo(q), len(names), 0
 	for _, name := range names {
-		if _, known := a.by[name]; known {
+		if a.complete(name) {
 			done++
 		}
 	}
@@ -434,36 +420,20 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	}
 	switch {
 	case p.stopped:
-		so = "Stopped with " + so + "; r resumes"
+		so = "Stopped with " + so + "; R resumes"
 	case moving:
-		so = fmt.Sprintf("Budget %s: planning starts once you stop changing it", u.Bytes(q.budget))
+		so = fmt.Sprintf("Budget %s: planning starts when you stop changing it", u.Bytes(q.budget))
 	}
 	if done == 0 || text == "" {
 		return so + "."
+	}
+	if q.budget > 0 && !p.stopped && !a.anyFits(names) {
+		return so + ". So far nothing fits."
 	}
 	if rest, ok := strings.CutPrefix(text, "To fit"); ok {
 		text = "to fit" + rest
 	}
 	return so + ". So far: " + text
-}
-
-// underWay names the manager that has planned for longest: "joint is still planning (34 %, 12 s)".
-func (p *planning) underWay(names []string) string {
-	type underway struct {
-		name string
-		headway
-	}
-	var list []underway
-	for _, name := range names {
-		if h := p.progressOf(name); h.planning && !h.waits {
-			list = append(list, underway{name, h})
-		}
-	}
-	slices.SortStableFunc(list, func(a, b underway) int { return cmp.Compare(b.elapsed, a.elapsed) })
-	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
-		return ""
-	}
-	return list[0].name + " is still planning (" + list[0].String() + ")"
 }
 
 // problemText says why no manager can plan, and from which budget on one can.

@@ -88,14 +88,49 @@ func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
 		t.Fatal("esc does not stop planning")
 	}
 	if text := v.Headline(s); !strings.HasPrefix(text, "Stopped with 0 of 5") ||
-		!strings.Contains(text, "r resumes") {
+		!strings.Contains(text, "R resumes") {
 		t.Errorf("the sentence is %q", text)
 	}
 	waitFor(t, func() bool { _, n := f.Asked(); return n == 1 })
 	close(f.Hold)
-	cmd := v.Update(s, viewtest.Key("r"))
+	cmd := v.Update(s, viewtest.Key("R"))
 	if !v.Running() || cmd == nil {
 		t.Error("r does not go on")
+	}
+}
+
+// What a manager has found by the time planning is stopped stays on the screen, marked as such, until it has
+// been asked again.
+func TestStoppingKeepsTheBestPlanSoFar(t *testing.T) {
+	f := &plannertest.Planner{Hold: make(chan struct{}), HasPlan: true}
+	v := managers.New(f)
+	v.After = viewtest.AtOnce
+	sc := &viewtest.Screen{T: t, View: v,
+		State: viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))}
+	r := &rig{Screen: sc, t: t, v: v, f: f}
+	r.run(v.Update(sc.State, leaf.ChangedMsg{}))
+	for end := time.Now().Add(3 * time.Minute); !v.Running() && time.Now().Before(end); {
+		r.turn()
+	}
+	f.Hold <- struct{}{} // the first manager is done
+	r.untilHeadline("1 of 5 managers planned")
+	waitFor(t, func() bool { return f.Begun() == 2 }) // the second has a plan when it is stopped
+	r.press("esc")
+	r.untilHeadline("Stopped early: ")
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Stopped with 1 of 5 managers planned") ||
+		!strings.Contains(text, "R resumes") || !strings.Contains(text, " gives its best plan so far") {
+		t.Errorf("the sentence is %q", text)
+	}
+	for _, size := range [][2]int{{80, 20}, {120, 36}, {200, 56}} {
+		if text := sc.Text(size[0], size[1]); strings.Count(text, ", stopped early") == 0 {
+			t.Errorf("at %v the row does not say that it was stopped early:\n%s", size, text)
+		}
+	}
+	close(f.Hold)
+	r.press("R")
+	r.untilHeadline("To fit in ")
+	if text := v.Headline(sc.State) + sc.Text(120, 36); strings.Contains(text, "topped early") {
+		t.Errorf("planned to the end, it still says that it was stopped:\n%s", text)
 	}
 }
 
@@ -116,7 +151,7 @@ func TestWhatAStaleRunSaysIsDropped(t *testing.T) {
 
 func waitFor(t *testing.T, what func() bool) {
 	t.Helper()
-	for range 500 {
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); {
 		if what() {
 			return
 		}
@@ -139,7 +174,7 @@ func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
 	if after, _ := f.Asked(); len(after) != len(before) || !v.Moving() {
 		t.Errorf("ten steps of the budget ask %d questions", len(after)-len(before))
 	}
-	if text := v.Headline(s); !strings.Contains(text, "planning starts once you stop changing it") {
+	if text := v.Headline(s); !strings.Contains(text, "planning starts when you stop changing it") {
 		t.Errorf("meanwhile it says %q", text)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -31,11 +32,12 @@ type Planner interface {
 	) (*replay.Comparison, error)
 }
 
-// Together is a [Planner] that plans for several ranks of a training at once: it measures the memory of the
-// rank that holds most and the step time of the slowest.
+// Together is a [Planner] that plans for several ranks of a training at once, whichever of them is in view:
+// its problems are those of the fullest rank, and it measures the memory of the rank that holds most and the
+// step time of the slowest.
 type Together interface {
-	// Ranks returns how many ranks a problem stands for, at least 1.
-	Ranks(p *plan.Problem) int
+	// Ranks returns how many ranks a problem stands for, at least 1, and what people call the fullest.
+	Ranks(p *plan.Problem) (n int, fullest string)
 }
 
 // Manager is one row's manager.
@@ -55,6 +57,7 @@ type setup struct {
 	floor    int64 // what no budget can be below
 	live     int64 // alive at the peak when everything is kept
 	ranks    int   // how many ranks it stands for
+	fullest  string
 }
 
 type setupKey struct {
@@ -112,7 +115,7 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 	s.live, _ = p.PeakLive()
 	s.ranks = 1
 	if x, ok := pl.(Together); ok {
-		s.ranks = x.Ranks(p)
+		s.ranks, s.fullest = x.Ranks(p)
 	}
 	return s, nil
 }
@@ -121,14 +124,30 @@ func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 const firstShare = 70
 
 // firstBudget is a budget at which managers differ: well below today's memory, but far enough above the
-// unavoidable part that some should fit, even if most of the memory is weights. If nothing can leave the
-// device there is none.
-func (s *setup) firstBudget() int64 {
-	if !s.canMove() {
+// unavoidable part that some should fit, even if most of the memory is weights. There is none if nothing can
+// leave the device, or if running is true and the job needs no plan.
+func (s *setup) firstBudget(running bool) int64 {
+	if !s.canMove() || running && s.hasRoom() {
 		return 0
 	}
 	return max(s.share(firstShare), s.floor+(s.held-s.floor)/2)
 }
+
+// onCPU reports whether the recording is of a training on a CPU.
+func (s *setup) onCPU() bool { return s.device != nil && s.device.Info.Kind == traces.DeviceCPU }
+
+// tight is the share of a GPU, in %, from which a job is close to running out of memory.
+const tight = 90
+
+// hasRoom reports whether a running job needs no plan: it runs on a CPU, or on a GPU of which it leaves a
+// part free. It is false if the size of the GPU is unknown.
+func (s *setup) hasRoom() bool {
+	return s.onCPU() || s.device != nil && s.taken() <= s.device.Info.TotalBytes/100*tight
+}
+
+// taken is what a step takes of its GPU: what the allocator reserves, or what a step holds if that is not
+// recorded.
+func (s *setup) taken() int64 { return max(s.held, s.device.Totals.PeakReserved.Or(0)+s.p.Outside) }
 
 // canMove reports whether the recording serves managers that move or drop buffers.
 func (s *setup) canMove() bool {

@@ -2,7 +2,6 @@ package managers
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
@@ -25,76 +23,9 @@ type ranking struct {
 	chosen rowKey
 	picked bool // the user chose it: until then the answer is chosen
 	winner rowKey
+	// measured returns what the training measured of a row's plan, nil for nothing.
+	measured func(q question, r *row) *replay.Result
 }
-
-// row is one line of the table: a manager with one of its results, or none yet.
-type row struct {
-	manager int // index in the roster
-	m       *manager
-	result  *result // nil if there is none
-	why     string  // in one clause why there is no plan, "" if there is one or it may come
-	stale   bool    // an answer to another budget
-	served  bool    // the recording suffices for the manager
-	of      plan.Executor
-	mark    rune // its own in the trade-off and in the table, see number
-	stands  bool // the row for what a training does with its manager: it runs what eager PyTorch can
-	theory  bool // an ideal executor could run it, while PyTorch can run others of the table today
-}
-
-// noPlan says why there is no plan to look into; impossible says that nothing meets the budget.
-func (r *row) noPlan(impossible bool) tea.Cmd {
-	name := r.m.Info.Name
-	switch {
-	case r.why != "":
-		return leaf.Send(leaf.ToastMsg{Text: name + ": " + r.why, Error: true})
-	case r.result == nil && !r.m.on:
-		return leaf.Send(leaf.ToastMsg{Text: name + " is off: space switches it on"})
-	case impossible:
-		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
-	}
-	return leaf.Send(leaf.ToastMsg{Text: name + " has no plan for this budget yet"})
-}
-
-// planned reports whether there is a plan for the budget in force.
-func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Available }
-
-// label names the row: a manager's name alone is what PyTorch runs today.
-func (r *row) label() string {
-	if r.theory {
-		return r.m.Info.Name + " " + replay.InTheory
-	}
-	return r.m.Info.Name
-}
-
-// runs says where the row's plan can be carried out or, for a row without a plan, where its manager's plans
-// could be.
-func (r *row) runs() string {
-	switch {
-	case r.result != nil && r.result.Available:
-		return r.result.Runs()
-	case r.stands:
-		return replay.InPyTorch
-	}
-	return replay.InTheory
-}
-
-// labelOf names the row with a key, "" if there is none.
-func labelOf(rows []row, k rowKey) string {
-	for i := range rows {
-		if rows[i].key() == k {
-			return rows[i].label()
-		}
-	}
-	return ""
-}
-
-// rowKey tells rows apart whatever their order.
-type rowKey struct {
-	manager  int
-	executor plan.Executor
-}
-
-func (r *row) key() rowKey { return rowKey{r.manager, r.of} }
 
 // The columns.
 const (
@@ -123,26 +54,28 @@ const leastName = 16
 
 func newRanking() ranking {
 	nobody := rowKey{manager: -1}
-	return ranking{shown: map[string][]result{}, chosen: nobody, winner: nobody, table: table.New(
-		table.Column{Title: "on", Width: 2},
-		table.Column{Title: "manager", Width: leastName, Max: 22, Sortable: true},
-		table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
-		table.Column{Title: "runs", Width: 13, Drop: 10},
-		table.Column{Title: "fits", Width: 4},
-		table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
-		table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
-		table.Column{Title: "above min", Width: 10, Right: true, Drop: 8, Sortable: true},
-		table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
-		table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-		table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
-		table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-		table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
-		table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
-		table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
-		table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
-		table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
-		table.Column{Title: "planning", Width: 8, Right: true, Drop: 7, Sortable: true},
-	)}
+	unmeasured := func(question, *row) *replay.Result { return nil }
+	return ranking{measured: unmeasured, shown: map[string][]result{}, chosen: nobody, winner: nobody,
+		table: table.New(
+			table.Column{Title: "on", Width: 2},
+			table.Column{Title: "manager", Width: leastName, Max: 22, Sortable: true},
+			table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
+			table.Column{Title: "runs", Width: 13, Drop: 10},
+			table.Column{Title: "fits", Width: 4},
+			table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
+			table.Column{Title: "above min", Width: 10, Right: true, Drop: 8, Sortable: true},
+			table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+			table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
+			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
+			table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
+			table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
+			table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
+			table.Column{Title: "planning", Width: 8, Right: true, Drop: 7, Sortable: true},
+		)}
 }
 
 // refresh rebuilds the rows from the answers to a question. more returns a figure of a column that others
@@ -153,6 +86,9 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 		k.add(i, &all[i], a, q.setup.p.Serve(all[i].Info))
 	}
 	k.judge()
+	for i := range k.rows {
+		k.rows[i].see(k.measured(q, &k.rows[i]))
+	}
 	k.number()
 	k.rank(q.budget > 0)
 	k.sort(more)
@@ -205,8 +141,8 @@ func (k *ranking) add(i int, m *manager, a *answers, err error) {
 }
 
 // rank sorts the rows for a reader who needs memory: today's memory management, then the results, best first
-// (see [replay.Rank]), then the managers that are on and have none yet, those that are off, and those for
-// which the recording does not suffice.
+// (see [replay.Rank]), then the managers that are on and have none yet, or one for another budget, those that
+// are off, and those for which the recording does not suffice.
 func (k *ranking) rank(budget bool) {
 	class := func(r *row) int {
 		m := r.m
@@ -217,8 +153,10 @@ func (k *ranking) rank(budget bool) {
 			return 6
 		case r.result != nil && r.result.Available && m.Info.Name == replay.Today:
 			return 0
-		case r.result != nil && r.result.Available:
+		case r.planned():
 			return 1
+		case m.On && r.stale && r.result.Available:
+			return 2
 		case m.On && r.result == nil:
 			return 2
 		case r.result != nil:
@@ -230,11 +168,11 @@ func (k *ranking) rank(budget bool) {
 		if d := cmp.Compare(class(&a), class(&b)); d != 0 || a.result == nil || b.result == nil {
 			return d
 		}
-		fits := func(r *row) bool { return !budget || r.result.Fits }
+		fits := func(r *row) bool { return !budget || r.at.Fits }
 		if fits(&a) && fits(&b) && today(&a, &b) != 0 {
 			return today(&a, &b)
 		}
-		return replay.Rank(&a.result.Result, &b.result.Result, budget)
+		return replay.Rank(&a.at, &b.at, budget)
 	})
 }
 
@@ -266,16 +204,16 @@ func (k *ranking) number() {
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *row) int {
-		x, y := &a.result.Measurement, &b.result.Measurement
+		x, y := &a.at.Measurement, &b.at.Measurement
 		return cmp.Or(cmp.Compare(x.Footprint, y.Footprint),
-			cmp.Compare(a.result.Overhead, b.result.Overhead), today(a, b))
+			cmp.Compare(a.at.Overhead, b.at.Overhead), today(a, b))
 	})
 	mark, fastest := '1', math.Inf(1)
 	for _, r := range list {
-		if r.result.Overhead >= fastest {
+		if r.at.Overhead >= fastest {
 			continue
 		}
-		fastest, r.mark = r.result.Overhead, mark
+		fastest, r.mark = r.at.Overhead, mark
 		if mark++; mark > '9' {
 			mark = lastMark
 		}
@@ -300,7 +238,7 @@ func (k *ranking) least() rowKey {
 		if !r.m.on || r.stale || r.result == nil || !r.result.Available {
 			continue
 		}
-		if best == nil || r.result.Measurement.Footprint < best.result.Measurement.Footprint {
+		if best == nil || r.at.Measurement.Footprint < best.at.Measurement.Footprint {
 			best = r
 		}
 	}
@@ -319,7 +257,7 @@ func (k *ranking) sort(more func(r *row, col int) (float64, bool)) {
 		if r.result == nil || !r.result.Available {
 			return 0, false
 		}
-		m := &r.result.Measurement
+		m := &r.at.Measurement
 		switch k.table.SortBy {
 		case colFootprint:
 			return float64(m.Footprint), true
@@ -328,7 +266,7 @@ func (k *ranking) sort(more func(r *row, col int) (float64, bool)) {
 		case colStep:
 			return float64(m.StepTime), true
 		case colOverhead:
-			return r.result.Overhead, true
+			return r.at.Overhead, true
 		case colMeasured, colMeasuredOverhead, colBatch:
 			return more(r, k.table.SortBy)
 		case colStall:
@@ -435,33 +373,4 @@ func (k *ranking) current() *row {
 		return &k.rows[i]
 	}
 	return nil
-}
-
-// whyNot says in one clause why a manager cannot plan, "" for nil.
-func whyNot(err error) string {
-	var u *plan.Unavailable
-	switch {
-	case err == nil:
-		return ""
-	case errors.As(err, &u):
-		return commandFirst(u.Reason)
-	}
-	return err.Error()
-}
-
-// commandFirst moves a command that helps from the end of a reason to its front, because a narrow row must
-// show it.
-func commandFirst(reason string) string {
-	if wrong, command, ok := strings.Cut(reason, ": "); ok && strings.HasPrefix(command, "gmemtop ") {
-		return command + "; " + wrong
-	}
-	return reason
-}
-
-// over returns how far a footprint lies above its proven lower bound.
-func over(r *result) float64 {
-	if r.Plan == nil || r.Plan.LowerBound <= 0 {
-		return 0
-	}
-	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
 }

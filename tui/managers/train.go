@@ -78,12 +78,12 @@ func (t *training) now() *trial {
 // on reports whether the training trains with a plan.
 func (t *training) on() bool {
 	x := t.now()
-	return x != nil && x.last.Phase == live.On
+	return x != nil && x.last.Stage == live.On
 }
 
 // beginning returns the trial that is not measured yet; nil for none.
 func (t *training) beginning() *trial {
-	if x := t.now(); x != nil && x.last.Phase != live.On {
+	if x := t.now(); x != nil && x.last.Stage != live.On {
 		return x
 	}
 	return nil
@@ -92,7 +92,7 @@ func (t *training) beginning() *trial {
 // timed reports whether the line shows how long something takes.
 func (t *training) timed() bool {
 	x := t.trial
-	return x != nil && !x.ended && (x.ending || x.last.Phase != live.On)
+	return x != nil && !x.ended && (x.ending || x.last.Stage != live.On)
 }
 
 // elsewhere describes a plan that something else applied to the training, "" for none.
@@ -113,8 +113,9 @@ func (t *training) takeAway() tea.Cmd {
 }
 
 // begin applies a manager's plan to the training in place of any other.
-func (t *training) begin(manager int, name string, budget int64, h plan.Hardware) tea.Cmd {
-	with, x := t.with, &trial{manager: manager, name: name, budget: budget, since: time.Now()}
+func (t *training) begin(manager int, name string, q question, h plan.Hardware) tea.Cmd {
+	with, budget := t.with, q.budget
+	x := &trial{manager: manager, name: name, budget: budget, setup: q.setup, since: time.Now()}
 	t.trial = x
 	return x.start(func(ctx context.Context) error { return with.Train(ctx, name, budget, h, x.tell) })
 }
@@ -123,7 +124,7 @@ func (t *training) begin(manager int, name string, budget int64, h plan.Hardware
 func (t *training) end() {
 	if x := t.now(); x != nil {
 		x.ending, x.since = true, time.Now()
-		x.cancel()
+		x.cancel(nil)
 	}
 }
 
@@ -165,15 +166,21 @@ func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 }
 
 // lines describe what the training does with a plan, the longest first: the first that fits is shown. They
-// name the budget if it is not the current one.
-func (t *training) lines(u timeline.Units, budget int64) []string {
+// name the budget if it is not a question's, and say so if the measurement is of other steps.
+func (t *training) lines(u timeline.Units, q question) []string {
 	if other := t.elsewhere(); other != "" {
 		return []string{other + " · turned on by another viewer: T turns it off", other}
 	}
 	if t.trial == nil {
 		return nil
 	}
-	return t.trial.lines(u, budget)
+	lines := t.trial.lines(u, q.budget)
+	if t.carried() && t.other(q.setup) {
+		for i := range lines {
+			lines[i] += " · measured before the job changed"
+		}
+	}
+	return lines
 }
 
 // carried reports whether the training ran with a plan long enough to be measured, under whatever budget.
@@ -190,11 +197,31 @@ func (t *training) of(q question, r *row) *replay.Result {
 	return nil
 }
 
+// other reports whether a trial was of other steps than those of a setup: the job changed, or it is another.
+func (t *training) other(st *setup) bool {
+	return t.trial != nil && !t.trial.setup.alike(st)
+}
+
+// outdated reports whether the steps of the training have changed since the step of a setup was captured, so
+// that plans for it are not plans for the training as it is now.
+func (t *training) outdated(st *setup) bool {
+	return t.trial != nil && t.trial.turned && t.trial.setup == st
+}
+
+// before returns the time of a step without a plan, as timed by the newest trial, in nanoseconds; 0 if none
+// was timed, or only in steps that differ from those of a setup.
+func (t *training) before(st *setup) int64 {
+	if t.trial == nil || t.other(st) {
+		return 0
+	}
+	return t.trial.last.Before
+}
+
 // result returns the measurements of the plan that the training runs with or last ran with, and the
 // prediction for it; ok is false if there are none, or only for another budget than a question's.
 func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 	x := t.trial
-	if x == nil || x.first <= 0 || x.last.Peak <= 0 || x.budget != q.budget {
+	if x == nil || x.first <= 0 || x.last.Peak <= 0 || x.budget != q.budget || t.other(q.setup) {
 		return r, predicted, false
 	}
 	n := &x.last
@@ -221,16 +248,16 @@ func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 }
 
 // text is the longest line.
-func (t *training) text(u timeline.Units, budget int64) string {
-	if lines := t.lines(u, budget); len(lines) > 0 {
+func (t *training) text(u timeline.Units, q question) string {
+	if lines := t.lines(u, q); len(lines) > 0 {
 		return "live: " + lines[0]
 	}
 	return ""
 }
 
 // draw writes the line and returns the remaining room.
-func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, budget int64) canvas.Rect {
-	lines := t.lines(s.Units, budget)
+func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, q question) canvas.Rect {
+	lines := t.lines(s.Units, q)
 	if len(lines) == 0 || body.H < 4 {
 		return body
 	}
@@ -244,7 +271,7 @@ func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, budge
 		lead, style = th.Bad, th.Bad
 	case x.ended:
 		lead, style = th.Dim, th.Dim
-	case x.last.Phase == live.On && !x.ending:
+	case x.last.Stage == live.On && !x.ending:
 		lead, style = th.Good.Strong(), th.Strong
 	}
 	n := c.TextMax(at.X, at.Y, at.W, lead, "live: ")
@@ -301,7 +328,7 @@ func (t *training) mark(r *row) string {
 	switch {
 	case x == nil || x.manager != r.manager || !r.stands:
 		return ""
-	case x.last.Phase == live.On:
+	case x.last.Stage == live.On:
 		return "▶"
 	}
 	return "▸"
@@ -317,7 +344,7 @@ func (t *training) status(u timeline.Units, r *row) string {
 	switch {
 	case x.ended && x.err != nil:
 		return "live: " + x.err.Error()
-	case x.ended || n.Phase != live.On:
+	case x.ended || n.Stage != live.On:
 		return ""
 	}
 	text := "live: "

@@ -6,126 +6,21 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
-	"github.com/gmemtop/gmemtop/tui/managers"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
-
-// rig is a view beside a training that says what the test has it say.
-type rig struct {
-	*viewtest.Screen
-	t    *testing.T
-	v    *managers.View
-	f    *plannertest.Planner
-	next []chan tea.Msg // of the jobs that were begun
-	said []tea.Msg      // what the view sent
-}
-
-func watch(t *testing.T) *rig {
-	t.Helper()
-	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py", News: make(chan live.News),
-		Fail: make(chan error)}
-	sc, v := show(t, f)
-	return &rig{Screen: sc, t: t, v: v, f: f}
-}
-
-// press sends the view a key; what that starts runs beside the test.
-func (r *rig) press(k string) { r.run(r.v.Update(r.State, viewtest.Key(k))) }
-
-func (r *rig) run(cmd tea.Cmd) {
-	if cmd == nil {
-		return
-	}
-	ch := make(chan tea.Msg, 1)
-	go func() { ch <- cmd() }()
-	r.next = append(r.next, ch)
-}
-
-// tell says something of the training, once the view listens.
-func (r *rig) tell(n live.News) {
-	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); r.turn() {
-		select {
-		case r.f.News <- n:
-			return
-		default:
-		}
-	}
-	r.t.Fatal("nobody listens to what the training says")
-}
-
-// until gives the view what comes until the line holds a text.
-func (r *rig) until(text string) {
-	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.v.Live(r.State), text); {
-		if time.Now().After(end) {
-			r.t.Fatalf("the line never holds %q: it is %q", text, r.v.Live(r.State))
-		}
-		r.turn()
-	}
-}
-
-// untilHeadline gives the view what comes until the sentence holds a text.
-func (r *rig) untilHeadline(text string) {
-	r.t.Helper()
-	for end := time.Now().Add(20 * time.Second); !strings.Contains(r.v.Headline(r.State), text); r.turn() {
-		if time.Now().After(end) {
-			r.t.Fatalf("the sentence never holds %q: it is %q", text, r.v.Headline(r.State))
-		}
-	}
-}
-
-// turn sends the view one message of each job, if there is one.
-func (r *rig) turn() {
-	list := r.next
-	r.next = nil
-	for _, ch := range list {
-		select {
-		case msg := <-ch:
-			if list, ok := viewtest.Commands(msg); ok {
-				for _, c := range list {
-					r.run(c)
-				}
-				continue
-			}
-			switch msg := msg.(type) {
-			case nil:
-			case leaf.ToastMsg, leaf.WindowMsg:
-				r.said = append(r.said, msg)
-			default:
-				r.run(r.v.Update(r.State, msg))
-			}
-		case <-time.After(time.Millisecond):
-			r.next = append(r.next, ch)
-		}
-	}
-}
-
-// toast reports whether the view said a text aloud, giving it what comes until it does.
-func (r *rig) toast(text string) bool {
-	for end := time.Now().Add(5 * time.Second); time.Now().Before(end); r.turn() {
-		if slices.ContainsFunc(r.said, func(m tea.Msg) bool {
-			toast, ok := m.(leaf.ToastMsg)
-			return ok && strings.Contains(toast.Text, text)
-		}) {
-			return true
-		}
-	}
-	return false
-}
 
 const mib = 1 << 20
 
 // on is what a training says of a plan that is on.
 var on = live.News{
-	Phase: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6,
+	Stage: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6,
 	PeakBefore: 140 * mib, Peak: 106 * mib, Predicted: 106 * mib,
 	Out: 12 * mib, In: 12 * mib, Again: 21e6,
 }
@@ -138,12 +33,12 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 		n    live.News
 		text string
 	}{
-		{live.News{Phase: live.Describing},
+		{live.News{Stage: live.Describing},
 			"live: ours · 1 of 5, recording steps op by op, which slows them"},
-		{live.News{Phase: live.Planning}, "live: ours · 2 of 5, planning; the training runs as usual"},
-		{live.News{Phase: live.MeasuringWithout}, "3 of 5, timing steps without the plan"},
-		{live.News{Phase: live.MeasuringWith}, "4 of 5, timing steps with the plan"},
-		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6},
+		{live.News{Stage: live.Planning}, "live: ours · 2 of 5, planning; the training runs as usual"},
+		{live.News{Stage: live.MeasuringWithout}, "3 of 5, timing steps without the plan"},
+		{live.News{Stage: live.MeasuringWith}, "4 of 5, timing steps with the plan"},
+		{live.News{Stage: live.MeasuringPeak, Step: 1_511e6},
 			"5 of 5, measuring the peak of a step with the plan"},
 		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, " +
 			"+0.7 % (predicted +0.3 %)"},
@@ -218,7 +113,7 @@ func TestWhatWasMeasuredStandsWhereThePredictionStood(t *testing.T) {
 	r.press("T")
 	slow := on
 	slow.Step = 2_070e6
-	r.tell(live.News{Phase: live.MeasuringWith})
+	r.tell(live.News{Stage: live.MeasuringWith})
 	r.tell(slow)
 	r.until("+38.0 %")
 	r.untilHeadline("106 MiB measured in the training (predicted 106 MiB), step +38.0 %")
@@ -243,12 +138,86 @@ func TestWhatWasMeasuredStandsWhereThePredictionStood(t *testing.T) {
 	}
 }
 
+// The captured step took 296 ms in the simulation, and the training takes 1.50 s a step.
+func TestRowsTakeAsLongAsTheTrainingDoes(t *testing.T) {
+	r := watch(t)
+	line := func(name string) string {
+		for text := range strings.Lines(r.Mono(120, 36)) {
+			if strings.Contains(text, " "+name+" ") && strings.Contains(text, "GiB") {
+				return text
+			}
+		}
+		return ""
+	}
+	if text := line("caching"); !strings.Contains(text, "296 ms") {
+		t.Fatalf("before anything is timed the row is %q", text)
+	}
+	r.State.Step, r.State.StepTime = "step 3", 600e6 // as Live shows
+	if text := line("caching"); !strings.Contains(text, "600 ms") {
+		t.Errorf("beside steps of 600 ms the row is %q", text)
+	}
+	if text := line("swap-late"); !strings.Contains(text, "731 ms") || !strings.Contains(text, "+21.9 %") {
+		t.Errorf("beside steps of 600 ms the row is %q", text)
+	}
+	if status := r.v.Status(r.State); !strings.Contains(status, "the captured step would take 306 ms, a "+
+		"usual one 621 ms") {
+		t.Errorf("the status is %q", status)
+	}
+	r.press("T")
+	r.tell(on)
+	r.until("ours on")
+	for name, want := range map[string]string{"caching": "1.50 s", "ours": "1.51 s", "swap-late": "1.83 s"} {
+		if text := line(name); !strings.Contains(text, want) {
+			t.Errorf("after the trial the row of %s is %q, without %s", name, text, want)
+		}
+	}
+	if text := r.Mono(120, 36); !strings.Contains(text, "ours, as predicted") ||
+		!strings.Contains(text, "ours: measured peak") {
+		t.Errorf("the chart does not tell the measurement from the prediction:\n%s", text)
+	}
+}
+
+func TestAPlanIsStaleOnceTheJobHasChanged(t *testing.T) {
+	r := watch(t)
+	measured := "106 MiB measured in the training"
+	r.press("T")
+	r.tell(on)
+	r.untilHeadline(measured)
+	r.tell(live.News{Stage: live.Describing}) // its steps changed, and it plans again
+	r.until("again because the steps changed")
+	r.untilHeadline("both only predicted")
+	if text := r.v.Headline(r.State); !strings.Contains(text, "The training's steps have changed since this "+
+		"one was captured") {
+		t.Errorf("while it plans again the sentence is %q", text)
+	}
+	see := func(tl *timeline.Timeline) {
+		r.State.Timelines, r.State.Timeline, r.State.Device = []*timeline.Timeline{tl}, tl, tl.Main()
+		r.Send(leaf.ChangedMsg{})
+	}
+	r = watch(t)
+	see(watchedStep(t, 1))
+	r.press("T")
+	r.tell(on)
+	r.until("ours on")
+	see(watchedStep(t, 1)) // captured again, and nothing has changed
+	if text := r.v.Live(r.State); strings.Contains(text, "changed") {
+		t.Errorf("beside a newer step that is alike the line is %q", text)
+	}
+	larger := watchedStep(t, 1)
+	r.f.Double = larger.Main()
+	see(larger)
+	if text := r.v.Live(r.State); !strings.HasSuffix(text, "measured before the job changed") {
+		t.Errorf("beside a larger step the line is %q", text)
+	}
+	r.untilHeadline("both only predicted")
+}
+
 func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
 	r := watch(t)
 	r.press("T")
 	one, two := on, on
 	two.Peak, two.PeakBefore, two.Step = 112*mib, 139*mib, 1_580e6
-	refused := live.Rank{Name: "rank 2", News: live.News{Phase: live.Describing},
+	refused := live.Rank{Name: "rank 2", News: live.News{Stage: live.Describing},
 		Err: errors.New("torch.compile is in use")}
 	dead := live.Rank{Name: "rank 3", News: on, Err: errors.New("the training ended: killed"), Gone: true}
 	r.tell(live.Together([]live.Rank{{Name: "rank 0", News: one}, {Name: "rank 1", News: two}, refused,
@@ -323,7 +292,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.press("down")
 	other := r.v.Chosen()
 	r.press("T")
-	r.tell(live.News{Phase: live.Planning})
+	r.tell(live.News{Stage: live.Planning})
 	r.until("live: " + other + " · 2 of 5, planning")
 	asked := r.f.Trained()
 	if len(asked) != 2 || !asked[0].Over || asked[1].Manager != other || asked[1].Over {
@@ -354,7 +323,7 @@ func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r.press("T")
 	r.tell(on)
 	r.until("ours on")
-	r.tell(live.News{Phase: live.Describing})
+	r.tell(live.News{Stage: live.Describing})
 	r.until("1 of 5, recording steps op by op, which slows them, again because the steps changed")
 	r.tell(on)
 	r.until("ours on for")
@@ -385,7 +354,7 @@ func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
 	r.press("T")
 	r.until("off again")
 	r.press("T")
-	r.tell(live.News{Phase: live.MeasuringWithout})
+	r.tell(live.News{Stage: live.MeasuringWithout})
 	r.until("3 of 5")
 	if !strings.HasPrefix(keys(), "esc cancel") {
 		t.Errorf("the keys are %s", keys())
@@ -463,7 +432,7 @@ func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
 		t.Errorf("with the next step the budget is %d", r.v.Budget())
 	}
 	r.State.UnderPlan = true
-	if ok, why := r.v.Available(r.State); ok || !strings.Contains(why, "capture a step with r in Live") {
+	if ok, why := r.v.Available(r.State); ok || !strings.Contains(why, "press r in Live to capture a step") {
 		t.Errorf("without a step to plan for it is available: %v, %q", ok, why)
 	}
 	r.State.UnderPlan = false
@@ -485,7 +454,7 @@ func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {
 	sc, v := show(t, f)
 	sc.Press("-", "-", "-", "C")
 	choose(t, sc, "live")
-	sc.Press("r")
+	sc.Press("x")
 	sc.Golden("live-measured")
 	if text := v.Headline(sc.State); !strings.Contains(text,
 		"900 MiB measured in the training (predicted 890 MiB), step +2.1 % (predicted +2.0 %)") {

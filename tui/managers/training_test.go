@@ -56,11 +56,11 @@ func trained(t *testing.T, tr *training, cmd *tea.Cmd) tea.Msg {
 func TestATrainingGoesThroughATrial(t *testing.T) {
 	f := &told{news: make(chan live.News, 1), fail: make(chan error, 1)}
 	tr := training{with: f}
-	line := func() string { return tr.text(timeline.IEC, 2<<20) }
+	line := func() string { return tr.text(timeline.IEC, question{budget: 2 << 20}) }
 	if got := line(); got != "live: joint is on · turned on by another viewer: T turns it off" {
 		t.Errorf("at first the line is %q", got)
 	}
-	cmd := tr.begin(3, "ours", 1<<20, plan.Hardware{})
+	cmd := tr.begin(3, "ours", question{budget: 1 << 20}, plan.Hardware{})
 	if tr.beginning() == nil || line() != "live: ours for 1.00 MiB · waiting for a step to end" {
 		t.Errorf("begun, the line is %q", line())
 	}
@@ -70,17 +70,17 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 		line string
 		mark string
 	}{
-		{live.News{Phase: live.Planning}, "2 of 5, planning; the training runs as usual", "▸"},
+		{live.News{Stage: live.Planning}, "2 of 5, planning; the training runs as usual", "▸"},
 		{
-			live.News{Phase: live.On, Steps: 4, Before: 100e6, Step: 110e6},
+			live.News{Stage: live.On, Steps: 4, Before: 100e6, Step: 110e6},
 			"ours for 1.00 MiB on for 4 steps · peak not measured · step 100 → 110 ms, +10.0 %", "▶",
 		},
 		{
-			live.News{Phase: live.Describing},
+			live.News{Stage: live.Describing},
 			"1 of 5, recording steps op by op, which slows them, again because the steps changed", "▸",
 		},
 		{
-			live.News{Phase: live.Planning},
+			live.News{Stage: live.Planning},
 			"2 of 5, planning; the training runs as usual, again because the steps changed", "▸",
 		},
 	} {
@@ -107,9 +107,9 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 
 func TestATrainingThatIsDetachedSaysSo(t *testing.T) {
 	tr := training{with: &told{news: make(chan live.News)}}
-	cmd := tr.begin(0, "ours", 0, plan.Hardware{})
+	cmd := tr.begin(0, "ours", question{}, plan.Hardware{})
 	tr.end()
-	if got := tr.trial.lines(timeline.IEC, 0)[0]; got != "taking ours away" || tr.now() != nil {
+	if got := tr.trial.lines(timeline.IEC, 0)[0]; got != "turning ours off" || tr.now() != nil {
 		t.Errorf("meanwhile the line is %q", got)
 	}
 	for !tr.trial.ended {
@@ -123,7 +123,7 @@ func TestATrainingThatIsDetachedSaysSo(t *testing.T) {
 // At 80 columns a trial still says how far it is.
 func TestANarrowLineSaysHowFarATrialIs(t *testing.T) {
 	tr := trial{name: "capuchin", since: time.Now().Add(-time.Hour),
-		last: live.News{Phase: live.Describing, Timed: 5, Time: 25, Usual: 2e9}}
+		last: live.News{Stage: live.Describing, Timed: 5, Time: 25, Usual: 2e9}}
 	for _, line := range tr.lines(timeline.IEC, 0) {
 		if len(line) > 80-len(" live: ") {
 			continue

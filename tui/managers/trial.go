@@ -17,12 +17,14 @@ type trial struct {
 	manager int
 	name    string
 	budget  int64
+	setup   *setup // what the table planned for when it began
 	last    live.News
 	// the median time of the first steps after the switch, in nanoseconds, which is compared with that of the
 	// steps before it, because a machine's speed drifts
 	first  int64
 	within int64     // what 95 of 100 of those steps stayed within
 	again  bool      // the training's steps changed: it is planned for again
+	turned bool      // they changed at some time
 	since  time.Time // when it began what it is doing now
 	ending bool      // the user took it back
 	err    error
@@ -30,11 +32,12 @@ type trial struct {
 
 // hear takes one piece of news.
 func (t *trial) hear(n live.News) {
-	t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
-	if n.Phase.Carried() && !t.last.Phase.Carried() {
+	t.again = t.again && !n.Stage.Carried() || t.last.Stage.Carried() && !n.Stage.Carried()
+	t.turned = t.turned || t.again
+	if n.Stage.Carried() && !t.last.Stage.Carried() {
 		t.first, t.within = n.Step, n.P95
 	}
-	if n.Phase != t.last.Phase {
+	if n.Stage != t.last.Stage {
 		t.since = time.Now()
 	}
 	t.last = n
@@ -45,7 +48,7 @@ func (t *trial) hear(n live.News) {
 func (t *trial) doing() []string {
 	var texts []string
 	for _, text := range t.last.Doing() {
-		if at, of, ok := t.last.Phase.Trial(); ok {
+		if at, of, ok := t.last.Stage.Trial(); ok {
 			text = fmt.Sprintf("%d of %d, %s", at, of, text)
 		}
 		if t.again {
@@ -64,7 +67,7 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 	}
 	spent := ""
 	if d := time.Since(t.since); d >= time.Second {
-		spent = ", " + elapsed(d)
+		spent = ", " + elapsed(d) + " so far"
 	}
 	ranks := ""
 	if len(n.Ranks) > 1 {
@@ -76,19 +79,19 @@ func (t *trial) lines(u timeline.Units, inForce int64) []string {
 		why := strings.TrimPrefix(t.err.Error(), name+": ")
 		return []string{fmt.Sprintf("%s%s is off: %s", name, budget, why),
 			fmt.Sprintf("%s is off: %s", name, why)}
-	case t.ended && n.Phase != live.On:
+	case t.ended && n.Stage != live.On:
 		return []string{name + " was stopped before it was on"}
 	case t.ended:
 		state, short = "off again after "+timeline.Counted(n.Steps, "step"), "off again"
 	case t.ending:
-		return []string{"taking " + name + " away" + spent}
-	case n.Phase != live.On:
+		return []string{"turning " + name + " off" + spent}
+	case n.Stage != live.On:
 		var lines []string
 		for _, doing := range t.doing() {
 			brief, _, _ := strings.Cut(doing, ", about ")
 			lines = append(lines, name+budget+" · "+doing+spent, name+" · "+doing+spent, name+" · "+brief)
 		}
-		return append(lines, name+" · "+t.last.Phase.String())
+		return append(lines, name+" · "+t.last.Stage.String())
 	}
 	memory := t.memory(u)
 	brief, _, _ := strings.Cut(memory, " (predicted ")

@@ -193,7 +193,8 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 		}
 		if with := partner(row.Together, l.Name); with != "" {
 			list[i].verdict = together
-			list[i].came = "Alone, this step runs out all the same. " + cameTogether(row.Together, with, u)
+			list[i].came = "On its own it is not enough: this step still runs out. " +
+				"" + cameTogether(row.Together, with, u)
 		}
 	}
 	// what the sentence names is what the reader looks for
@@ -235,15 +236,16 @@ func cameOf(t *report.Tried, u timeline.Units) (verdict, string) {
 	}
 	switch t.Outcome {
 	case report.Finishes:
-		return finishes, fmt.Sprintf("Tried: this step finishes, and the next ones; %s at most.", held)
+		return finishes, fmt.Sprintf("Tried: this step finishes, and so do the next ones; %s at most.", held)
 	case report.ServesRequest:
-		return serves, fmt.Sprintf("Tried: the request is served, %s; how the step goes on is not recorded.",
+		return serves, fmt.Sprintf("Tried: the allocation succeeds, %s; the rest of the step is not "+
+			"recorded.",
 			held)
 	case report.Postpones:
 		return postpones, fmt.Sprintf("Tried: this step finishes; it runs out again after about %s.",
 			timeline.Counted(int(t.Steps), "step"))
 	case report.DoesNotHelp:
-		return useless, "Tried: this step runs out all the same."
+		return useless, "Tried: this step still runs out."
 	}
 	return notTried, "Not tried: " + t.Reason + "."
 }

@@ -345,12 +345,12 @@ func TestEachLeverIsWholeWhereThereIsRoom(t *testing.T) {
 func TestWhatTryingALeverShowedIsPrinted(t *testing.T) {
 	held, most := int64(3<<30), int64(4<<30)
 	for outcome, want := range map[string]string{
-		report.Finishes: "Tried: this step finishes, and the next ones; " +
+		report.Finishes: "Tried: this step finishes, and so do the next ones; " +
 			"3.00 GiB of 4.00 GiB reserved at most.",
-		report.ServesRequest: "Tried: the request is served, 3.00 GiB of 4.00 GiB reserved; " +
-			"how the step goes on is not recorded.",
+		report.ServesRequest: "Tried: the allocation succeeds, 3.00 GiB of 4.00 GiB reserved; the rest of " +
+			"the step is not recorded.",
 		report.Postpones:   "Tried: this step finishes; it runs out again after about 12 steps.",
-		report.DoesNotHelp: "Tried: this step runs out all the same.",
+		report.DoesNotHelp: "Tried: this step still runs out.",
 		report.NotTried:    "Not tried: it is too long.",
 	} {
 		tried := &report.Tried{

@@ -17,7 +17,7 @@ import (
 // wide is the width from which the levers stand beside the holders.
 const wide = 140
 
-// What fills the rows that the levers and the holders of a wide screen leave.
+// Sizes of what fills the rows left below the levers and the holders on a wide screen.
 const (
 	leastRest = 8  // rows that are worth a chart with its title and axis
 	mostRest  = 20 // a chart does not say more in more rows
@@ -84,7 +84,7 @@ func (r *rest) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.
 	r.drawCalls(s, c.Sub(at), a)
 }
 
-// drawOne draws in one column what says most.
+// drawOne draws the more telling of the two charts in one column.
 func (r *rest) drawOne(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
 	if hasRise(s.Device, a.At) {
 		r.drawRise(s, c.Sub(at), a)
@@ -139,6 +139,6 @@ func (r *rest) drawCalls(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 		return
 	}
 	w, h := c.Size()
-	leaf.Rule(s, c, 0, 0, w, "Who called: each box as wide as what it holds")
+	leaf.Rule(s, c, 0, 0, w, "By caller: each box is as wide as what it holds")
 	r.icicle.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: h - 1}))
 }

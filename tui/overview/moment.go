@@ -86,7 +86,7 @@ func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 // drawCalls draws the calls that lead to the blocks and, in the rows that these leave, the blocks by size.
 func (o *onlyMoment) drawCalls(s *leaf.State, c *canvas.Canvas, root *sites.Node) {
 	w, h := c.Size()
-	leaf.Rule(s, c, 0, 0, w, "Who called: each box as wide as what it holds")
+	leaf.Rule(s, c, 0, 0, w, "By caller: each box is as wide as what it holds")
 	deep := min(depth(root), h-1)
 	o.icicle.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: deep}))
 	_, sizes, ok := o.sizes.Value()
@@ -139,7 +139,8 @@ func drawSizes(s *leaf.State, c *canvas.Canvas, groups []sites.Group) {
 	unit, size := s.Units.Column(groups[0].Bytes)
 	leaf.Rule(s, c, 0, 0, w, "Blocks by size, "+unit)
 	total := max(s.Device.Allocated.At(s.Cursor), 1)
-	const sizeW, nameX, countX, barX = 6, 8, 38, 41
+	sizeW := max(6, canvas.Width(size(groups[0].Bytes)))
+	nameX, countX, barX := sizeW+2, sizeW+32, sizeW+35
 	for i, g := range groups[:min(len(groups), h-1)] {
 		y := 1 + i
 		c.TextRight(sizeW, y, s.Theme.Text, size(g.Bytes))

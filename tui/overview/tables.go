@@ -116,6 +116,9 @@ func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
 		return leaf.Title(leaf.AtPeak(s.Device))
 	}
+	if s.Device.Len() < 2 {
+		return leaf.Title(leaf.When(s, s.Cursor))
+	}
 	return "At the cursor, " + leaf.When(s, s.Cursor)
 }
 
@@ -159,6 +162,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 	if w < 38 { // no bars: move the unit closer
 		sizeW = 7
 	}
+	sizeW = max(sizeW, canvas.Width(size(largest)))
 	for _, g := range v.rows() { // bytes that are in no block have a longer name than categories
 		if n := canvas.Width(categoryName(&g)) + 2; w >= 46 && n > nameW {
 			nameW = n
@@ -179,7 +183,11 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 			glyph = s.Theme.OnSelected(glyph)
 		}
 		c.Text(0, y, glyph, s.Theme.Glyph(g.Category))
-		c.TextMax(2, y, nameW-2, st, categoryName(&g))
+		name := categoryName(&g)
+		if g.Largest == timeline.NoAlloc && canvas.Width(name) > nameW-2 {
+			name = "unrecorded" // in a narrow window
+		}
+		c.TextMax(2, y, nameW-2, st, name)
 		if i == 0 && w >= nameW+sizeW+10 {
 			c.Text(nameW+sizeW+1, y, st.Fg(s.Theme.Dim.FG), unit)
 		}
@@ -243,7 +251,8 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 	}
 	unit, size := s.Units.Column(groups[0].Bytes)
 	leaf.Rule(s, c, 0, 0, w, "Largest holders, "+unit)
-	const sizeW, nameX = 6, 10
+	sizeW := max(6, canvas.Width(size(groups[0].Bytes)))
+	nameX := sizeW + 4
 	for i, g := range groups {
 		y := 1 + i
 		if y >= h {
@@ -355,7 +364,8 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 	churnUnit, churnText := s.Units.Column(churn)
 	cols := []column{
 		{"iter", 5, func(i int) string { return ordinal(list, i) }},
-		{"peak " + peakUnit, 10, func(i int) string { return peakText(list[i].PeakAllocated) }},
+		{"peak " + peakUnit, max(10, canvas.Width(peakText(peak))+2),
+			func(i int) string { return peakText(list[i].PeakAllocated) }},
 	}
 	if s.Timeline.Trace.Clock.HasTime {
 		cols = append(cols, column{"step", 10, func(i int) string {
@@ -363,8 +373,10 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 		}})
 	}
 	for _, col := range []column{
-		{"allocs " + churnUnit, 12, func(i int) string { return churnText(list[i].Churn) }},
-		{"growth", 12, func(i int) string { return s.Units.Delta(list[i].Growth) }},
+		{"allocs " + churnUnit, max(12, canvas.Width(churnText(churn))+2),
+			func(i int) string { return churnText(list[i].Churn) }},
+		{"growth", max(12, canvas.Width(s.Units.Delta(growth))+2),
+			func(i int) string { return s.Units.Delta(list[i].Growth) }},
 		{"new sites", 11, func(i int) string { return "+" + leaf.Count(int64(list[i].NewSites)) }},
 	} {
 		used := 0
@@ -397,7 +409,7 @@ func trend(s *leaf.State, its *steps.Iterations) string {
 			s.Units.Delta(int64(t.Slope)), s.Units.Delta(int64(t.Low)), s.Units.Delta(int64(t.High)))
 	}
 	if t.Unseen {
-		return "a leak would not show: blocks that the next step does not use are not followed"
+		return "a leak would not show: only blocks that the next step uses are followed"
 	}
 	if t.Slope == 0 && t.High == t.Low {
 		return "no leak: memory does not grow"

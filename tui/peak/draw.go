@@ -99,13 +99,14 @@ func (v *View) sentence(s *leaf.State) string {
 		blocks += v.rows[i].Blocks
 		requested += v.rows[i].Requested
 	}
-	beside := ""
+	beside, of := "", "of it"
 	if r := s.Units.Bytes(requested); s.Device.RequestedKnown() && r != held {
 		beside = " (" + r + " requested)"
 	}
 	if u := s.Device.Totals.Unattributed; u > 0 { // no block that is known holds these
-		held = s.Units.Bytes(s.Device.Allocated.At(s.Cursor)-u) + ", and " + s.Units.Bytes(u) +
-			" are not in the recording"
+		all := s.Device.Allocated.At(s.Cursor)
+		held = s.Units.Bytes(all-u) + ", and " + s.Units.Bytes(u) + " are not in the recording"
+		of = "of the whole " + s.Units.Bytes(all)
 		if r.Largest == timeline.NoAlloc && len(v.rows) > 1 {
 			r = &v.rows[1]
 		}
@@ -120,8 +121,8 @@ func (v *View) sentence(s *leaf.State) string {
 	case sites.ByCategory:
 		return text + fmt.Sprintf("%s is %s.", share, name(r))
 	case sites.BySite, sites.ByStack, sites.ByModule:
-		if words, ok := placeless[r.Name]; ok {
-			return text + share + " of it " + words + "."
+		if words, ok := unplaced[r.Name]; ok {
+			return text + share + " " + of + " " + words + "."
 		}
 		if sum, calls, then := v.logits(); calls > 1 && sum > r.Bytes {
 			text += fmt.Sprintf("the largest part is the logits, from %d call sites", calls)
@@ -131,13 +132,13 @@ func (v *View) sentence(s *leaf.State) string {
 			share = leaf.Percent(then.Bytes, s.Device.Allocated.At(s.Cursor))
 			return text + fmt.Sprintf("; %s comes from %s.", share, name(then))
 		}
-		return text + fmt.Sprintf("%s of it comes from %s.", share, name(r))
+		return text + fmt.Sprintf("%s %s comes from %s.", share, of, name(r))
 	}
-	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
+	return text + fmt.Sprintf("%s %s in %s.", share, of, name(r))
 }
 
-// placeless describes blocks that have no place, by the names that timeline gives their groups.
-var placeless = map[string]string{
+// unplaced describes blocks without a call site, by the names that timeline gives their groups.
+var unplaced = map[string]string{
 	"":                               "has no recorded stack",
 	"no stack":                       "has no recorded stack",
 	"recorded without a stack":       "has no recorded stack",
@@ -212,10 +213,10 @@ type table struct {
 
 func (t *table) fit(w, longest int) {
 	t.w = w
-	x := 8
+	x := max(8, canvas.Width(t.size(t.largest)))
 	t.bytes = x
 	if t.comparing {
-		x += 11
+		x += max(11, canvas.Width(t.s.Units.Delta(t.largest))+1)
 		t.delta = x
 	}
 	if w >= 44 {

@@ -253,7 +253,7 @@ func (v painter) looks(s *leaf.State, sc *scene) func(point int32) (canvas.Fill,
 		if b == v.selected {
 			return chosen, true
 		}
-		// neighbours in the problem lie beside each other in memory as often as not
+		// buffers next to each other in the problem are often adjacent in memory
 		return fills[sc.p.Buffers[b].Category][int(b)&3], true
 	}
 }

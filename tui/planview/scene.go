@@ -418,7 +418,7 @@ func (s *scene) bufferName(b plan.BufferID) string {
 		}
 	}
 	if op := s.madeBy[b]; op >= 0 && s.p.Ops[op].Name != "" && s.p.Buffers[b].Life != plan.Persistent &&
-		strings.HasPrefix(s.p.Buffers[b].Name, "b'") {
+		s.isAddress(b) {
 		return s.opName(op)
 	}
 	return s.identity(b)
@@ -426,12 +426,14 @@ func (s *scene) bufferName(b plan.BufferID) string {
 
 // identity is the buffer's own name, or its block's where the recording has no name for it.
 func (s *scene) identity(b plan.BufferID) string {
-	n, a := s.p.Buffers[b].Name, s.p.Buffers[b].Alloc
-	if d := s.p.Source; d != nil && a != timeline.NoAlloc && n == d.Name(a) {
-		return d.BlockName(a)
+	if s.isAddress(b) {
+		return s.p.Source.BlockName(s.p.Buffers[b].Alloc)
 	}
-	if n != "" {
-		return n
-	}
-	return fmt.Sprintf("buffer %d", b)
+	return cmp.Or(s.p.Buffers[b].Name, fmt.Sprintf("buffer %d", b))
+}
+
+// isAddress reports whether a buffer's name is only that of its block.
+func (s *scene) isAddress(b plan.BufferID) bool {
+	d, x := s.p.Source, &s.p.Buffers[b]
+	return d != nil && x.Alloc != timeline.NoAlloc && x.Name == d.UniqueName(x.Alloc)
 }

@@ -31,14 +31,19 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	_, body = body.CutTop(leaf.Sentence(s, c, s.Run.Sentence(s.Units)))
 	body = body.Inset(1, 0)
 	var at canvas.Rect
-	at, body = body.CutTop(v.stripRows(s, body.H))
+	rows := v.stripRows(s, body.H)
+	v.tall = v.tallness(s, body.H, rows)
+	if rows > 0 {
+		rows = (rows-2)*v.tall + 2
+	}
+	at, body = body.CutTop(rows)
 	v.drawStrip(s, c, at)
 	v.drawTable(s, c, body)
 }
 
-// lane is a row, or half a row, of the strip: the maxima of its ranks.
+// lane is a row, half a row or several rows of the strip: the maxima of its ranks.
 type lane struct {
-	y     int // row in the strip
+	y     int // first row in the strip
 	lower bool
 	ranks []int // indices of the run's ranks
 }
@@ -55,6 +60,23 @@ func (v *view) stripRows(s *leaf.State, room int) int {
 		need = n
 	}
 	return min(need, max(2*room/5, 3)) + 2
+}
+
+// mostTall bounds the rows of a rank's curve.
+const mostTall = 7
+
+// tallness returns how many rows each rank has in the strip: a few ranks get curves, where the table leaves
+// room for them, instead of a row of colours each.
+func (v *view) tallness(s *leaf.State, room, strip int) int {
+	n := len(s.Run.Ranks)
+	if strip != n+2 {
+		return 1
+	}
+	tall := (room - (n + 2) - 2) / n
+	if tall < 2 {
+		return 1
+	}
+	return min(tall, mostTall)
 }
 
 // share divides rows among the ranks: outliers get one each, up to half of the rows; the others share the
@@ -124,7 +146,10 @@ func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 	rows, w := at.H-2, at.W-labels
 	v.strip = canvas.Rect{X: at.X, Y: at.Y, W: at.W, H: rows}
-	v.lanes = v.share(s, rows)
+	v.lanes = v.share(s, rows/v.tall)
+	for k := range v.lanes {
+		v.lanes[k].y *= v.tall
+	}
 	most := int64(1)
 	for i := range s.Run.Ranks {
 		most = max(most, s.Run.Ranks[i].Totals.PeakAllocated)
@@ -144,10 +169,28 @@ func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		if paired {
 			lower = values(s.Run, v.lanes[k+1], w)
 		}
-		v.drawLane(s, c, at.X+labels, y, vals, lower, most)
+		if v.tall > 1 {
+			v.drawCurve(s, c, canvas.Rect{X: at.X + labels, Y: y, W: w, H: v.tall}, vals, most)
+		} else {
+			v.drawLane(s, c, at.X+labels, y, vals, lower, most)
+		}
 		v.drawLabel(s, c, canvas.Rect{X: at.X, Y: y, W: labels - 1, H: 1}, k, chosen)
 	}
 	v.drawScale(s, c, canvas.Rect{X: at.X + labels, Y: at.Y + rows, W: w, H: 1}, most)
+}
+
+// drawCurve draws a rank's memory as columns, all ranks on one scale.
+func (v *view) drawCurve(s *leaf.State, c *canvas.Canvas, at canvas.Rect, vals []int64, most int64) {
+	fill := s.Theme.Plain()
+	fill.Pattern = 0
+	for x, b := range vals {
+		top := int(float64(b) / float64(most) * float64(8*at.H))
+		if b > 0 {
+			top = max(top, 1)
+		}
+		c.Column(at.X+x, at.Y, at.H, []canvas.Slab{{Top: top, Fill: fill}}, nil)
+	}
+	c.Fill(canvas.Rect{X: at.X - 1, Y: at.Y, W: 1, H: at.H}, '┊', s.Theme.Faint)
 }
 
 // drawLane draws one row: upper over lower if it holds two ranks.
@@ -206,14 +249,22 @@ func (v *view) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most i
 	from, to := bounds(s.Run)
 	begin := "0"
 	if s.Run.Apart {
-		begin = "0, each on its own clock"
+		begin = "0, from each rank's own start"
 	}
 	n := c.Text(at.X, at.Y, s.Theme.Dim, begin)
 	if to > from {
 		c.TextRight(at.X+at.W, at.Y, s.Theme.Dim, timeline.Duration(to-from))
 	}
-	x := at.X + max((at.W-30)/2, n+3)
-	x += c.Text(x, at.Y, s.Theme.Dim, "0 ")
+	if v.tall > 1 {
+		c.TextCenter(at.X+n, at.Y, at.W-n-8, s.Theme.Dim, "each up to "+s.Units.Bytes(most))
+		return
+	}
+	x := at.X + max((at.W-30)/2, n+2)
+	if x+30 > at.X+at.W { // narrow: the colours need the words' room
+		c.Fill(canvas.Rect{X: at.X, Y: at.Y, W: at.W, H: 1}, ' ', s.Theme.Text)
+		x = at.X
+	}
+	x += c.Text(x, at.Y, s.Theme.Dim, "colour: 0 ")
 	for i := range 10 {
 		st, glyph := s.Theme.Heat(int64(i)*most/9, most)
 		c.Set(x, at.Y, glyph, c.Style(st))

@@ -31,7 +31,7 @@ func (v *running) draw(s *leaf.State, c *canvas.Canvas) {
 }
 
 // left is how many steps a rank has until its memory is full, unknown if it does not grow.
-func left(m *runs.GroupMember) maybe.Int {
+func left(m *runs.GroupRank) maybe.Int {
 	room, ok := m.Room.Value()
 	bytes, known := m.Usual.Bytes.Value()
 	if !ok || !known || m.Growth <= 0 || !m.GoesOn() {
@@ -41,7 +41,7 @@ func left(m *runs.GroupMember) maybe.Int {
 }
 
 // place says in short where a rank stands: "p1 d0 t3".
-func place(m *runs.GroupMember) string {
+func place(m *runs.GroupRank) string {
 	var b strings.Builder
 	for _, a := range m.Axes {
 		if a.Of < 2 {
@@ -57,28 +57,28 @@ func place(m *runs.GroupMember) string {
 
 func (v *running) drawList(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	g, th := v.group, s.Theme
-	any := func(f func(m *runs.GroupMember) bool) bool {
-		return slices.ContainsFunc(g.Members, func(m runs.GroupMember) bool { return f(&m) })
+	any := func(f func(m *runs.GroupRank) bool) bool {
+		return slices.ContainsFunc(g.Ranks, func(m runs.GroupRank) bool { return f(&m) })
 	}
 	var top int64
-	for i := range g.Members {
-		top = max(top, g.Members[i].Usual.Bytes.Or(0))
+	for i := range g.Ranks {
+		top = max(top, g.Ranks[i].Usual.Bytes.Or(0))
 	}
 	unit, bytesText := s.Units.Column(top)
 	cols := v.table.Columns
 	cols[runBytes].Unit = unit
 	cols[runRank].Width = 6 // the title, and the arrow of the order
-	for i := range g.Members {
-		cols[runRank].Width = max(cols[runRank].Width, markWidth+len(number(&g.Members[i])))
+	for i := range g.Ranks {
+		cols[runRank].Width = max(cols[runRank].Width, markWidth+len(number(&g.Ranks[i])))
 	}
-	cols[runHost].Hidden = !any(func(m *runs.GroupMember) bool { return m.Host != g.Members[0].Host })
-	cols[runPlace].Hidden = !any(func(m *runs.GroupMember) bool { return place(m) != "" })
-	cols[runOut].Hidden = !any(func(m *runs.GroupMember) bool { return left(m).IsKnown() })
-	cols[runLost].Hidden = !any(func(m *runs.GroupMember) bool { return m.Lost > 0 })
-	cols[runCaptured].Hidden = !any(func(m *runs.GroupMember) bool { return m.Captured > 0 })
+	cols[runHost].Hidden = !any(func(m *runs.GroupRank) bool { return m.Host != g.Ranks[0].Host })
+	cols[runPlace].Hidden = !any(func(m *runs.GroupRank) bool { return place(m) != "" })
+	cols[runOut].Hidden = !any(func(m *runs.GroupRank) bool { return left(m).IsKnown() })
+	cols[runLost].Hidden = !any(func(m *runs.GroupRank) bool { return m.Lost > 0 })
+	cols[runCaptured].Hidden = !any(func(m *runs.GroupRank) bool { return m.Captured > 0 })
 	v.table.Draw(c, at, th, func(row, col int) table.Cell {
 		i := v.order[row]
-		m, class := &g.Members[i], &g.Classes[g.Class[i]]
+		m, class := &g.Ranks[i], &g.Classes[g.Class[i]]
 		switch col {
 		case runMark:
 			if v.marks[m.ID] {
@@ -126,7 +126,7 @@ func (v *running) drawList(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 const markWidth = 2
 
 // number is a process's rank, or its process ID where it has none.
-func number(m *runs.GroupMember) string {
+func number(m *runs.GroupRank) string {
 	if m.Rank.IsKnown() {
 		return m.Rank.String()
 	}
@@ -160,7 +160,7 @@ func signed(ns int64) string {
 }
 
 // outCell says when a rank's memory is full: in time if that is known, else in steps.
-func (v *running) outCell(th *theme.Theme, m *runs.GroupMember) table.Cell {
+func (v *running) outCell(th *theme.Theme, m *runs.GroupRank) table.Cell {
 	steps, ok := left(m).Value()
 	if !ok {
 		return table.Cell{}
@@ -174,7 +174,7 @@ func (v *running) outCell(th *theme.Theme, m *runs.GroupMember) table.Cell {
 
 // lead is the glyph before a rank.
 func (v *running) lead(th *theme.Theme, i int) (string, canvas.Style) {
-	switch v.group.Members[i].Is {
+	switch v.group.Ranks[i].Is {
 	case runs.Failed:
 		return "✗", th.Bad
 	case runs.Missing, runs.Late:
@@ -191,7 +191,7 @@ func (v *running) lead(th *theme.Theme, i int) (string, canvas.Style) {
 // why says what is special about a rank; bad means that it deserves a look.
 func (v *running) why(i int, u timeline.Units) (text string, bad bool) {
 	g := v.group
-	m := &g.Members[i]
+	m := &g.Ranks[i]
 	var parts []string
 	if m.Word != "" {
 		parts = append(parts, m.Word)
@@ -199,8 +199,11 @@ func (v *running) why(i int, u timeline.Units) (text string, bad bool) {
 	if !m.GoesOn() {
 		return strings.Join(parts, ", "), m.Is != runs.Done
 	}
-	if i == g.First && !g.Why.Slow && g.Why.PartBytes > 0 {
-		parts = append(parts, fmt.Sprintf("%s in %s", u.Delta(g.Why.PartBytes), g.Why.Part))
+	if i == g.First && g.Why.Slow {
+		parts = append(parts, "slowest by "+timeline.Duration(g.Why.Value-g.Why.Others))
+	}
+	if i == g.First && !g.Why.Slow && g.Why.EntryBytes > 0 {
+		parts = append(parts, fmt.Sprintf("%s in %s", u.Delta(g.Why.EntryBytes), g.Why.Entry))
 	}
 	if step, ok := g.Why.Since.Value(); i == g.First && ok && !g.Why.Always {
 		parts = append(parts, "since step "+timeline.Count(step))

@@ -24,6 +24,7 @@ type view struct {
 	order []int // rows of the table as indices of the run's ranks
 	strip canvas.Rect
 	lanes []lane
+	tall  int // rows of a lane
 
 	now running // the ranks of a training that runs, in the place of all else
 }
@@ -166,7 +167,7 @@ func (v *view) open(s *leaf.State, row int) tea.Cmd {
 // clickStrip selects the first rank of the lane at a row of the strip.
 func (v *view) clickStrip(y int) tea.Cmd {
 	for _, l := range v.lanes {
-		if l.y != y {
+		if y < l.y || y >= l.y+v.tall {
 			continue
 		}
 		if row := slices.Index(v.order, l.ranks[0]); row >= 0 {

@@ -21,7 +21,7 @@ type running struct {
 	table *table.Table
 	strip strip
 	group *runs.Group
-	order []int        // rows of the table as indices of the group's members
+	order []int        // rows of the table as indices of the group's ranks
 	moved bool         // the user has chosen a row: rows stay where they are
 	marks map[int]bool // the ranks to capture, by ID
 	keys  runningKeys
@@ -75,14 +75,14 @@ func (v *running) take(g *runs.Group) {
 	old, chosen := v.group, v.chosen()
 	id := -1
 	if chosen >= 0 {
-		id = old.Members[chosen].ID
+		id = old.Ranks[chosen].ID
 	}
 	v.group = g
-	v.table.SetRows(len(g.Members))
+	v.table.SetRows(len(g.Ranks))
 	switch {
 	case v.table.SortBy >= 0:
 		v.sort()
-	case v.moved && old != nil && len(old.Members) == len(g.Members): // rows do not move under the cursor
+	case v.moved && old != nil && len(old.Ranks) == len(g.Ranks): // rows do not move under the cursor
 	default:
 		v.order = g.Order()
 	}
@@ -93,7 +93,7 @@ func (v *running) take(g *runs.Group) {
 	v.choose(id)
 }
 
-// chosen returns the member in the selected row, -1 for none.
+// chosen returns the rank in the selected row, -1 for none.
 func (v *running) chosen() int {
 	row := v.table.Selected()
 	if v.group == nil || row < 0 || row >= len(v.order) {
@@ -102,10 +102,10 @@ func (v *running) chosen() int {
 	return v.order[row]
 }
 
-// choose selects a member by its ID.
+// choose selects a rank by its ID.
 func (v *running) choose(id int) {
 	for row, i := range v.order {
-		if v.group.Members[i].ID == id {
+		if v.group.Ranks[i].ID == id {
 			v.table.Select(row)
 			return
 		}
@@ -116,7 +116,7 @@ func (v *running) choose(id int) {
 func (v *running) sort() {
 	g := v.group
 	value := func(i int) int64 {
-		m, c := &g.Members[i], &g.Classes[g.Class[i]]
+		m, c := &g.Ranks[i], &g.Classes[g.Class[i]]
 		switch v.table.SortBy {
 		case runStep:
 			return m.Step.Or(-1)
@@ -148,11 +148,12 @@ func (v *running) sort() {
 func (v *running) update(msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
+		over := v.group != nil && v.group.Over
 		switch {
-		case key.Matches(msg, v.keys.mark):
+		case key.Matches(msg, v.keys.mark) && !over:
 			v.mark()
 			return nil
-		case key.Matches(msg, v.keys.capture):
+		case key.Matches(msg, v.keys.capture) && !over:
 			return v.capture()
 		case key.Matches(msg, v.keys.colour):
 			v.strip.nextFigure()
@@ -164,7 +165,7 @@ func (v *running) update(msg tea.Msg) tea.Cmd {
 	case tea.MouseClickMsg:
 		if i, ok := v.strip.at(msg.X, msg.Y); ok && msg.Button == tea.MouseLeft {
 			v.moved = true
-			v.choose(v.group.Members[i].ID)
+			v.choose(v.group.Ranks[i].ID)
 			return nil
 		}
 	}
@@ -175,11 +176,11 @@ func (v *running) update(msg tea.Msg) tea.Cmd {
 		i := v.chosen()
 		v.sort()
 		if i >= 0 {
-			v.choose(v.group.Members[i].ID)
+			v.choose(v.group.Ranks[i].ID)
 		}
 	case table.Opened:
 		if i := v.chosen(); i >= 0 {
-			return leaf.Send(leaf.ShowRankMsg{ID: v.group.Members[i].ID})
+			return leaf.Send(leaf.ShowRankMsg{ID: v.group.Ranks[i].ID})
 		}
 	}
 	return nil
@@ -191,7 +192,7 @@ func (v *running) mark() {
 	if i < 0 {
 		return
 	}
-	id := v.group.Members[i].ID
+	id := v.group.Ranks[i].ID
 	if v.marks[id] {
 		delete(v.marks, id)
 	} else {
@@ -205,10 +206,10 @@ func (v *running) mark() {
 func (v *running) toCapture() (ids []int, names []string) {
 	g := v.group
 	add := func(i int) {
-		ids, names = append(ids, g.Members[i].ID), append(names, g.Members[i].Name())
+		ids, names = append(ids, g.Ranks[i].ID), append(names, g.Ranks[i].Name())
 	}
-	for i := range g.Members {
-		if v.marks[g.Members[i].ID] {
+	for i := range g.Ranks {
+		if v.marks[g.Ranks[i].ID] {
 			add(i)
 		}
 	}
@@ -236,10 +237,12 @@ func (v *running) bindings() []key.Binding {
 		return nil
 	}
 	list := v.table.Bindings("show it")
-	capture := v.keys.capture
 	colour := v.keys.colour
 	colour.SetHelp("K", "colour: "+v.strip.otherFigure())
-	own := []key.Binding{capture, v.keys.mark, colour}
+	own := []key.Binding{colour}
+	if !v.group.Over {
+		own = []key.Binding{v.keys.capture, v.keys.mark, colour}
+	}
 	if len(rowChoices(v.group)) > 1 {
 		own = append(own, v.keys.rows)
 	}
@@ -260,7 +263,7 @@ func (v *running) status(u timeline.Units) string {
 		}
 		return text
 	}
-	m := &v.group.Members[i]
+	m := &v.group.Ranks[i]
 	text := fmt.Sprintf("%s, process %d", m.Name(), m.PID)
 	if m.Host != "" {
 		text += " of " + m.Host
@@ -274,9 +277,9 @@ func (v *running) status(u timeline.Units) string {
 			text += " of " + u.Bytes(room)
 		}
 	}
-	if k := v.group.Typical(i); k >= 0 {
+	if k := v.group.Typical(i); k >= 0 && !v.group.Over {
 		text += fmt.Sprintf(" · r captures a step of it and of %s, which is typical",
-			v.group.Members[k].Name())
+			v.group.Ranks[k].Name())
 	}
 	return text
 }

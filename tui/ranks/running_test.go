@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -17,16 +18,16 @@ import (
 // group is n ranks on machines of eight. Where split, they stand in four pipeline stages of two tensor ranks.
 // Rank 5 holds more than the others since step 80, rank 3 is late, and the last one has failed.
 func group(n int, split bool) *runs.Group {
-	list := make([]runs.GroupMember, n)
+	list := make([]runs.GroupRank, n)
 	for i := range list {
 		m := &list[i]
-		*m = runs.GroupMember{ID: i, Rank: maybe.Known(int64(i)), PID: 4000 + i,
+		*m = runs.GroupRank{ID: i, Rank: maybe.Known(int64(i)), PID: 4000 + i,
 			Host: fmt.Sprintf("node%d", i/8), Step: maybe.Known(120), Room: maybe.Known(80 << 30),
 			Captured: 1,
 			Usual: runs.Peer{Duration: maybe.Known(400e6), Forward: maybe.Known(120e6 + int64(i%7)*1e5),
 				Backward: maybe.Known(240e6), Optimizer: maybe.Known(40e6),
 				Bytes: maybe.Known(52<<30 + int64(i%5)<<20)},
-			Parts: [...]maybe.Int{maybe.Known(6 << 30), maybe.Known(6 << 30), maybe.Known(12 << 30),
+			Entries: [...]maybe.Int{maybe.Known(6 << 30), maybe.Known(6 << 30), maybe.Known(12 << 30),
 				maybe.Known(28 << 30)}}
 		if split {
 			stage := int64(i * 4 / n)
@@ -39,7 +40,7 @@ func group(n int, split bool) *runs.Group {
 	if n > 8 {
 		odd := &list[5]
 		odd.Usual.Bytes = maybe.Known(odd.Usual.Bytes.Or(0) + 9<<30)
-		odd.Parts[runs.PartRest] = maybe.Known(37 << 30)
+		odd.Entries[runs.EntryRest] = maybe.Known(37 << 30)
 		odd.Growth = 20 << 20
 		list[3].State = runs.State{Is: runs.Late, Word: "late: nothing from node0 for 8s"}
 		list[3].Lost = 12
@@ -85,7 +86,7 @@ func TestEveryRankIsInOneCell(t *testing.T) {
 					seen := map[int]int{}
 					taken := map[[2]int]bool{}
 					for _, c := range v.now.strip.cells {
-						for _, i := range c.members {
+						for _, i := range c.ranks {
 							seen[i]++
 						}
 						for x := range c.at.W {
@@ -115,20 +116,20 @@ func TestAClickOnACellChoosesItsRank(t *testing.T) {
 	sc, v := openRunning(t, group(64, false))
 	c := v.now.strip.cells[40]
 	sc.Click(c.at.X, c.at.Y)
-	if i := v.now.chosen(); i != c.members[0] {
-		t.Errorf("member %d is chosen, not %d", i, c.members[0])
+	if i := v.now.chosen(); i != c.ranks[0] {
+		t.Errorf("rank %d is chosen, not %d", i, c.ranks[0])
 	}
 }
 
 func TestTheRankUnderTheCursorStaysWhenANewerComparisonComes(t *testing.T) {
 	sc, v := openRunning(t, group(64, false))
 	sc.Press("down", "down", "down", "down")
-	id := v.now.group.Members[v.now.chosen()].ID
+	id := v.now.group.Ranks[v.now.chosen()].ID
 	next := group(64, false)
-	next.Members[40].Is = runs.Failed
+	next.Ranks[40].Is = runs.Failed
 	sc.State.Group = next
 	sc.Text(120, 36)
-	if got := v.now.group.Members[v.now.chosen()].ID; got != id {
+	if got := v.now.group.Ranks[v.now.chosen()].ID; got != id {
 		t.Errorf("rank %d was chosen, and now rank %d is", id, got)
 	}
 }
@@ -150,6 +151,17 @@ func captured(t *testing.T, sc *viewtest.Screen) []int {
 		t.Fatalf("r sent %v", sc.Sent)
 	}
 	return m.IDs
+}
+
+func TestTheRowOfTheSlowestRankSaysByHowMuch(t *testing.T) {
+	slow := group(4, false)
+	m := slow.Ranks
+	m[2].Usual.Forward, m[2].Usual.Backward = maybe.Known(220e6), maybe.Known(140e6)
+	v := newRunning()
+	v.take(runs.NewGroup(m))
+	if text, bad := v.why(2, timeline.IEC); !strings.HasPrefix(text, "slowest by 99.") || !bad {
+		t.Errorf("rank 2: %q", text)
+	}
 }
 
 func TestOneKeyCapturesTheChosenRankAndATypicalOne(t *testing.T) {
@@ -184,7 +196,7 @@ func TestMarkedRanksAreCaptured(t *testing.T) {
 func TestEnterShowsTheRankEverywhere(t *testing.T) {
 	sc, v := openRunning(t, group(16, false))
 	sc.Press("down", "enter")
-	if len(sc.Sent) != 1 || sc.Sent[0] != (leaf.ShowRankMsg{ID: v.now.group.Members[v.now.chosen()].ID}) {
+	if len(sc.Sent) != 1 || sc.Sent[0] != (leaf.ShowRankMsg{ID: v.now.group.Ranks[v.now.chosen()].ID}) {
 		t.Errorf("enter sent %v", sc.Sent)
 	}
 }
@@ -210,7 +222,7 @@ func BenchmarkDrawRunning(b *testing.B) {
 // The number of a rank is never cut, also beside a mark, nor is that of a process without a rank.
 func TestNumbersOfRunningRanksAreWhole(t *testing.T) {
 	many, unranked := group(1024, false), group(1024, false)
-	list := slices.Clone(unranked.Members)
+	list := slices.Clone(unranked.Ranks)
 	for i := range list {
 		list[i].Rank, list[i].PID = maybe.Int{}, 4_100_000+i
 	}

@@ -27,8 +27,8 @@ type strip struct {
 
 // cell is a cell of the strip.
 type cell struct {
-	at      canvas.Rect
-	members []int
+	at    canvas.Rect
+	ranks []int
 }
 
 // byNode makes a row of each machine.
@@ -50,8 +50,8 @@ func (p *strip) otherFigure() string {
 func rowChoices(g *runs.Group) []string {
 	list := []string{""}
 	var axes []string
-	for i := range g.Members {
-		for _, a := range g.Members[i].Axes {
+	for i := range g.Ranks {
+		for _, a := range g.Ranks[i].Axes {
 			if a.Of > 1 && !slices.Contains(axes, a.Name) {
 				axes = append(axes, a.Name)
 			}
@@ -66,8 +66,8 @@ func rowChoices(g *runs.Group) []string {
 	}
 	slices.SortStableFunc(axes, func(a, b string) int { return cmp.Compare(place(a), place(b)) })
 	list = append(list, axes...)
-	for i := range g.Members {
-		if g.Members[i].Host != g.Members[0].Host {
+	for i := range g.Ranks {
+		if g.Ranks[i].Host != g.Ranks[0].Host {
 			return append(list, byNode)
 		}
 	}
@@ -94,24 +94,24 @@ func (p *strip) by(g *runs.Group) string {
 
 // row is what stands in one row of the strip, or in some that follow each other.
 type row struct {
-	label   string
-	members []int
+	label string
+	ranks []int
 }
 
-// rowsOf divides the members into rows.
+// rowsOf divides the ranks into rows.
 func (p *strip) rowsOf(g *runs.Group) []row {
 	by := p.by(g)
 	if by == "" {
-		all := make([]int, len(g.Members))
+		all := make([]int, len(g.Ranks))
 		for i := range all {
 			all[i] = i
 		}
-		return []row{{members: all}}
+		return []row{{ranks: all}}
 	}
 	index := map[string]int{}
 	var rows []row
-	for i := range g.Members {
-		m := &g.Members[i]
+	for i := range g.Ranks {
+		m := &g.Ranks[i]
 		label := m.Host
 		if by != byNode {
 			label = fmt.Sprintf("%s %v", by, m.Axis(by))
@@ -122,10 +122,10 @@ func (p *strip) rowsOf(g *runs.Group) []row {
 			index[label] = k
 			rows = append(rows, row{label: label})
 		}
-		rows[k].members = append(rows[k].members, i)
+		rows[k].ranks = append(rows[k].ranks, i)
 	}
 	if by != byNode {
-		at := func(r row) int64 { return g.Members[r.members[0]].Axis(by).Or(math.MaxInt64) }
+		at := func(r row) int64 { return g.Ranks[r.ranks[0]].Axis(by).Or(math.MaxInt64) }
 		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(at(a), at(b)) })
 	}
 	return rows
@@ -143,7 +143,7 @@ func fit(rows []row, w, h int) (wide, each, lines int) {
 	need := func(wide, each int) int {
 		per, lines := max(w/wide, 1), 0
 		for _, r := range rows {
-			cells := (len(r.members) + each - 1) / each
+			cells := (len(r.ranks) + each - 1) / each
 			lines += (cells + per - 1) / per
 		}
 		return lines
@@ -174,13 +174,13 @@ func joined(rows []row, h int) []row {
 			r.label += "–" + last[strings.LastIndexByte(last, ' ')+1:]
 		}
 		for at := 0; ; at++ {
-			before := len(r.members)
+			before := len(r.ranks)
 			for _, x := range list {
-				if at < len(x.members) {
-					r.members = append(r.members, x.members[at])
+				if at < len(x.ranks) {
+					r.ranks = append(r.ranks, x.ranks[at])
 				}
 			}
-			if len(r.members) == before {
+			if len(r.ranks) == before {
 				break
 			}
 		}
@@ -196,16 +196,16 @@ func (p *strip) height(g *runs.Group, w, room int) int {
 	return min(lines+1, most)
 }
 
-// value is the figure of a member that the colours show, and usual that of its class.
+// value is the figure of a rank that the colours show, and usual that of its class.
 func (p *strip) value(g *runs.Group, i int) (value, usual maybe.Int) {
-	m, c := &g.Members[i], &g.Classes[g.Class[i]]
+	m, c := &g.Ranks[i], &g.Classes[g.Class[i]]
 	if p.time {
 		return m.Usual.Alone(), c.Alone
 	}
 	return m.Usual.Bytes, c.Bytes
 }
 
-// off is by which share a member's figure is off the median of its class.
+// off is by which share a rank's figure is off the median of its class.
 func (p *strip) off(g *runs.Group, i int) (share float64, known bool) {
 	v, usual := p.value(g, i)
 	a, ok := v.Value()
@@ -222,15 +222,15 @@ const leastScale = 0.05
 // scale is the share that the ends of the colour scale stand for.
 func (p *strip) scale(g *runs.Group) float64 {
 	most := leastScale
-	for i := range g.Members {
-		if x, ok := p.off(g, i); ok && g.Members[i].GoesOn() {
+	for i := range g.Ranks {
+		if x, ok := p.off(g, i); ok && g.Ranks[i].GoesOn() {
 			most = max(most, math.Abs(x))
 		}
 	}
 	return min(most, 1)
 }
 
-// draw draws the strip. chosen is the member under the cursor, -1 for none.
+// draw draws the strip. chosen is the rank under the cursor, -1 for none.
 func (p *strip) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *runs.Group, chosen int,
 	marks map[int]bool) {
 	p.cells = p.cells[:0]
@@ -244,8 +244,8 @@ func (p *strip) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *runs.Gr
 	per := max((at.W-stripLabel)/wide, 1)
 	y := at.Y + 1
 	for _, r := range rows {
-		for from := 0; from < len(r.members) && y < at.Y+at.H; from += per * each {
-			to := min(from+per*each, len(r.members))
+		for from := 0; from < len(r.ranks) && y < at.Y+at.H; from += per * each {
+			to := min(from+per*each, len(r.ranks))
 			label := r.label
 			switch {
 			case label == "" && wide >= namedCell && each == 1 && from == 0:
@@ -253,9 +253,9 @@ func (p *strip) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *runs.Gr
 			case wide >= namedCell && each == 1 && from > 0:
 				label = ""
 			case label == "" || from > 0:
-				label = "  " + g.Members[r.members[from]].Name()
+				label = "  " + g.Ranks[r.ranks[from]].Name()
 			}
-			if here := chosen >= 0 && slices.Contains(r.members[from:to], chosen); here {
+			if here := chosen >= 0 && slices.Contains(r.ranks[from:to], chosen); here {
 				c.TextMax(at.X, y, stripLabel-1, s.Theme.Accent, label)
 			} else {
 				c.TextMax(at.X, y, stripLabel-1, s.Theme.Dim, label)
@@ -263,7 +263,7 @@ func (p *strip) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *runs.Gr
 			x := at.X + stripLabel
 			for i := from; i < to; i += each {
 				p.cells = append(p.cells, cell{canvas.Rect{X: x, Y: y, W: wide, H: 1},
-					r.members[i:min(i+each, to)]})
+					r.ranks[i:min(i+each, to)]})
 				x += wide
 			}
 			y++
@@ -274,15 +274,15 @@ func (p *strip) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *runs.Gr
 	}
 }
 
-// speaker is the member of a cell that the cell shows: the chosen one, or else the worst.
+// speaker is the rank of a cell that the cell shows: the chosen one, or else the worst.
 func (p *strip) speaker(g *runs.Group, x cell, chosen int) int {
-	best, weight := x.members[0], -1.0
-	for _, i := range x.members {
+	best, weight := x.ranks[0], -1.0
+	for _, i := range x.ranks {
 		w := 0.0
 		if off, ok := p.off(g, i); ok {
 			w = math.Abs(off)
 		}
-		if is := g.Members[i].Is; is >= runs.Late {
+		if is := g.Ranks[i].Is; is >= runs.Late {
 			w += 10 * float64(is)
 		}
 		if i == g.First {
@@ -302,7 +302,7 @@ func (p *strip) speaker(g *runs.Group, x cell, chosen int) int {
 func (p *strip) drawCell(th *theme.Theme, c *canvas.Canvas, x cell, g *runs.Group, scale float64, chosen int,
 	marks map[int]bool) {
 	i := p.speaker(g, x, chosen)
-	m := &g.Members[i]
+	m := &g.Ranks[i]
 	off, known := p.off(g, i)
 	const steps = 1000
 	heat := int64(steps / 2 * (1 + max(min(off/scale, 1), -1)))
@@ -382,11 +382,11 @@ func (p *strip) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, g *run
 	c.Text(x, at.Y, s.Theme.Dim, high)
 }
 
-// at returns the member that the cell at a place of the view shows.
-func (p *strip) at(x, y int) (member int, ok bool) {
+// at returns the rank that the cell at a place of the view shows.
+func (p *strip) at(x, y int) (rank int, ok bool) {
 	for _, k := range p.cells {
 		if k.at.Contains(x, y) {
-			return k.members[0], true
+			return k.ranks[0], true
 		}
 	}
 	return 0, false

@@ -350,7 +350,7 @@ func (v *view) Copy(s *leaf.State) (text, what string) {
 	}
 	p := v.piece(v.selected)
 	if p.Alloc != timeline.NoAlloc {
-		return s.Device.Name(p.Alloc), "the block's name in memory_viz"
+		return s.Device.UniqueName(p.Alloc), "the block's name"
 	}
 	return fmt.Sprintf("0x%x", p.Addr), "the address"
 }

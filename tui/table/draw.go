@@ -1,6 +1,8 @@
 package table
 
 import (
+	"strings"
+
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -16,17 +18,41 @@ func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell fun
 	if t.scrolls() {
 		w--
 	}
-	t.cols = place(t.Columns, w, t.cols[:0])
-	sub := c.Sub(at)
-	t.header(sub, th)
 	last := min(t.top+t.visible(), t.rows)
+	t.fitted, t.cells = append(t.fitted[:0], t.Columns...), t.cells[:0]
 	if at.H > 1 {
 		for row := t.top; row < last; row++ {
-			t.row(sub, row, row-t.top+1, w, th, cell)
+			t.format(row, cell)
+		}
+	}
+	t.cols = place(t.fitted, w, t.cols[:0])
+	sub := c.Sub(at)
+	t.header(sub, th)
+	if at.H > 1 {
+		for row := t.top; row < last; row++ {
+			t.row(sub, row, row-t.top+1, w, th)
 		}
 	}
 	if t.scrolls() {
 		canvas.Scrollbar(sub, at.W-1, 1, t.visible(), t.top, t.rows, th.Dim, th.Faint)
+	}
+}
+
+// format appends the cells of a row, and widens columns to its numbers, such as sizes in bytes: a number that
+// is cut is another number.
+func (t *Table) format(row int, cell func(row, column int) Cell) {
+	first := len(t.cells)
+	t.cells = append(t.cells, make([]Cell, len(t.fitted))...)
+	spanned := false // by a cell of a column before, which may be one that is dropped
+	for i, col := range t.fitted {
+		if col.Hidden {
+			continue
+		}
+		cl := cell(row, i)
+		t.cells[first+i] = cl
+		if spanned = spanned || cl.Span; !spanned && col.Right && strings.ContainsAny(cl.Text, "0123456789") {
+			t.fitted[i].Width = max(col.Width, canvas.Width(cl.Text))
+		}
 	}
 }
 
@@ -52,9 +78,10 @@ func (t *Table) header(c *canvas.Canvas, th *theme.Theme) {
 	}
 }
 
-func (t *Table) row(c *canvas.Canvas, row, y, w int, th *theme.Theme, cell func(row, column int) Cell) {
+func (t *Table) row(c *canvas.Canvas, row, y, w int, th *theme.Theme) {
+	cells := t.cells[(row-t.top)*len(t.fitted):]
 	for _, p := range t.cols {
-		cl := cell(row, p.column)
+		cl := cells[p.column]
 		if cl.Span {
 			p.w = w - p.x
 			drawCell(c, p, y, false, cl)

@@ -157,6 +157,8 @@ type Table struct {
 	rows, sel, top int
 	at             canvas.Rect // where it was drawn last, in cells of the view
 	cols           []placed
+	fitted         []Column // Columns, as wide as the numbers in the visible rows
+	cells          []Cell   // of the visible rows, one after the other
 	drag           bool
 }
 

@@ -271,22 +271,27 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 	}
 	bands := slices.Clone(v.cursorColumn(s))
 	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(size(b), size(a)) })
+	bands = bands[:min(len(bands), h-1)]
+	right := 9 // the end of the sizes
+	for _, b := range bands {
+		right = max(right, canvas.Width(s.Units.Bytes(size(b))))
+	}
 	y := 1
-	for _, b := range bands[:min(len(bands), h-1)] {
-		c.TextRight(9, y, s.Theme.Text, s.Units.Bytes(size(b)))
+	for _, b := range bands {
+		c.TextRight(right, y, s.Theme.Text, s.Units.Bytes(size(b)))
 		if b.Alloc == timeline.NoAlloc {
-			c.Text(11, y, s.Theme.Dim, "░")
-			c.TextMax(13, y, w-13, s.Theme.Dim, unattributed)
+			c.Text(right+2, y, s.Theme.Dim, "░")
+			c.TextMax(right+4, y, w-right-4, s.Theme.Dim, unattributed)
 			y++
 			continue
 		}
 		cat := d.Allocs.Category[b.Alloc]
-		c.Text(11, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
+		c.Text(right+2, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
 		what := leaf.What(d, b.Alloc)
 		if what == "" {
 			what = d.BlockName(b.Alloc)
 		}
-		c.TextMax(13, y, w-13, leaf.Linked(s, d, d.Origin(b.Alloc), s.Theme.Dim), what)
+		c.TextMax(right+4, y, w-right-4, leaf.Linked(s, d, d.Origin(b.Alloc), s.Theme.Dim), what)
 		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.SelectMsg{Alloc: b.Alloc})
 		y++
 	}

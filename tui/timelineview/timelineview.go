@@ -329,8 +329,7 @@ func (v *View) onMouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 		return v.zoomY(s, about, 4, 3)
 	}
 	cmd, _ := v.pointer.Update(s, &v.frame, msg)
-	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft &&
-		area.Contains(at.X, at.Y) {
+	if v.pointer.Clicked() {
 		bytes := v.frame.Bytes(at.Y - area.Y)
 		for _, b := range v.column(s, at.X-area.X) {
 			if bytes >= b.Bottom && bytes < b.Top {

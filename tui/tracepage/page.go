@@ -154,7 +154,7 @@ func sourceLines(s *leaf.State) []line {
 		lines = append(lines, line{"written by", t.Source.Tool, plain})
 	}
 	if t.Source.SyntheticAddresses {
-		lines = append(lines, line{"addresses", "made up: the source has none, they only tell blocks apart",
+		lines = append(lines, line{"addresses", "made up, only to tell blocks apart: the source has none",
 			warn})
 	}
 	return lines
@@ -191,7 +191,7 @@ func exactness(s *leaf.State) []line {
 				"active and reserved bytes", good})
 		} else {
 			lines = append(lines, line{"check", fmt.Sprintf(
-				"start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
+				"start + allocated − freed differs from the end by %s allocated, %s active, %s reserved",
 				s.Units.Delta(allocated), s.Units.Delta(active), s.Units.Delta(tot.LawReserved)), bad})
 		}
 	}

@@ -312,8 +312,8 @@ func (r *recorder) finish() *traces.Trace {
 			seg.Stream, seg.Pool = r.stream, traces.Pool{Second: 1}
 		}
 		for _, b := range s.blocks {
-			block := traces.Block{Address: b.addr, Size: b.size, Requested: b.requested, Stack: b.stack,
-				Count: 1}
+			block := traces.Block{Address: b.addr, Size: b.size, Requested: maybe.Known(b.requested),
+				Stack: b.stack, Count: 1}
 			if b.used {
 				block.State = traces.BlockAllocated
 				seg.AllocatedSize += b.size

@@ -77,8 +77,14 @@ func (sc *Screen) Press(keys ...string) {
 	}
 }
 
+// Hold presses the left button.
+func (sc *Screen) Hold(x, y int) { sc.Send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft}) }
+
 // Click clicks the left button at a cell of the view.
-func (sc *Screen) Click(x, y int) { sc.Send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft}) }
+func (sc *Screen) Click(x, y int) {
+	sc.Hold(x, y)
+	sc.Send(tea.MouseReleaseMsg{X: x, Y: y, Button: tea.MouseLeft})
+}
 
 // ClickOn clicks the first cell of a text that is on the screen.
 func (sc *Screen) ClickOn(w, h int, text string) {

@@ -85,6 +85,7 @@ class Agent:
         self.guard = Guard()
         self.gone = False
         self.ending = False  # the process ends
+        self.opening = False  # a step's end may be opening a window, or putting a plan on
         self.exit: dict[str, Any] | None = None  # its goodbye, once everything before it waits to be sent
         self.left: list[str] = []  # what could not be removed
         self.hooks: list[Any] = []
@@ -316,8 +317,12 @@ class Agent:
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
         windows.step_ended(tally.begin, now)
         if windows.open is None:
-            manager.manage()
-            windows.begin(now)
+            self.opening = True  # before these ask whether the agent leaves
+            try:
+                manager.manage()
+                windows.begin(now)
+            finally:
+                self.opening = False
         steps.next(now, skipped)
         if window is not None and window is not windows.open and window.crossings and not manager.managed:
             steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
@@ -398,8 +403,10 @@ class Agent:
             self.thread = None
 
     def _inside(self) -> bool:
-        """Whether something is installed that only its own thread can remove."""
-        return self.windows.open is not None or self.manager.carrier is not None
+        """Whether something is installed, or is being installed, that only its own thread can remove. What
+        begins to install after the agent was told to leave sees that, and installs nothing: so look at
+        opening first, or what has just been installed is missed."""
+        return self.opening or self.windows.open is not None or self.manager.carrier is not None
 
     def _unmark(self) -> None:
         threading.current_thread().name = "gmemtop, leaving"

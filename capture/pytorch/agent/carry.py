@@ -6,7 +6,8 @@ when it is saved and when it is needed. A dispatch mode, used only if something 
 made. Both are active from the entry of the outermost module to its exit, only on the training thread.
 
 Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
-name. Both counts start at a step's end and cover the forward pass of modules. A tensor that is smaller or
+name. Both counts start at a step's end and cover the forward pass of modules. If the steps of a program run
+different ops, their places give the numbers (see Places). A tensor that is smaller or
 larger than in the plan leaves as planned, since batches differ in shape. A tensor that cannot be recomputed
 stays in memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time
 but changes no result: an op is rerun only on exactly the bytes that it read, and never if it draws random
@@ -36,8 +37,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import address_of, dispatch_mode, graph_task, without_dispatch
 from .graphs import CAPTURES, Graphs
+from .places import NOWHERE, Counts, Places, above
 from .region import Region
 from .rerun import Rerun
+from .rescue import Rescue
 from .same import Same
 from .says import Says
 from .sizes import Sizes
@@ -73,6 +76,7 @@ class Iteration:
         self.resized = ""  # which tensor was smaller or larger than in the plan, if any
         self.larger = False  # it was larger
         self.why = ""
+        self.counts = Counts()  # if the plan knows places
         self.lock = threading.RLock()
 
     def known(self, storage: UntypedStorage) -> Value | None:
@@ -111,15 +115,16 @@ class Carrier:
         self.away: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # in the last step
+        self.places = Places(torch, plan)
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
         self.graphs = Graphs(self)
-        self.sizes, self.spares = Sizes(torch, plan), Spares(torch)
+        self.sizes, self.spares, self.rescue = Sizes(torch, plan), Spares(torch), Rescue(self)
         self.leaves: Callable[[], bool] = _stays
         wanted: dict[str, dict[int, list[int]]] = {}
         for g, ops in enumerate(plan.get("groups", ())):
             for name, n in ops:
                 wanted.setdefault(name, {}).setdefault(n, []).append(g)
-        self.rerun = Rerun(torch, wanted, self.streams, self._tensor, self.broke)
+        self.rerun = Rerun(torch, wanted, self.streams, self._tensor, self.broke, self.rescue.shelve)
         self.now = Iteration(self)
 
     @property
@@ -155,6 +160,9 @@ class Carrier:
         if not self.rerun.wanted:
             return None
         op = self.rerun.op
+        if self.places.known:
+            places = self.places
+            self.rerun.number = lambda it, name: places.op(it.counts, name)
         return dispatch_mode(lambda func, args, kwargs: op(self.now, func, args, kwargs))
 
     def next(self) -> Moved:
@@ -169,7 +177,7 @@ class Carrier:
         self.iterations += 1
         was, self.now = self.now, Iteration(self)
         self.took = was.out_took, was.back_took
-        alike = was.saved == self.plan.get("saves", was.saved)
+        alike = self._alike(was)
         if was.resized and not alike:
             was.why = was.why or Says("other_saves", was.saved, self.plan["saves"])
         self.sizes.next(alike)
@@ -179,6 +187,19 @@ class Carrier:
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
         return (was.out, was.back, was.again, was.missed) + ((0, 0) if captures else self._verdict())
+
+    def _alike(self, was: Iteration) -> bool:
+        """Whether a step can be compared with the planned one."""
+        if not self.places.known:
+            return bool(was.saved == self.plan.get("saves", was.saved))
+        counts = was.counts
+        if 2 * counts.placed < was.saved:
+            was.why = was.why or Says("other_places", was.saved, counts.placed)
+            return False
+        counts.close()
+        if above(counts.most, self.sizes.known):
+            self.sizes.now = {k: size for k, size in enumerate(counts.most) if size > self.sizes.known[k]}
+        return True
 
     def remove(self) -> None:
         """End the plan. Tensors saved under it that are still needed are found through their handles."""
@@ -243,9 +264,25 @@ class Carrier:
 
     def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
         n, it.saved = it.saved, it.saved + 1
+        if self.places.known:
+            return self._save_placed(it, t)
         self._due(it, n)
         if self.sizes.known:
             self.sizes.saved(n, t)
+        return self._saved(it, t, n)
+
+    def _save_placed(self, it: Iteration, t: Tensor) -> Kept | Handle:
+        """Save a tensor whose place gives its number."""
+        n = self.places.save(it.counts)
+        if n != NOWHERE:
+            self._due(it, self.places.due(n))
+        packed = self._saved(it, t, n)
+        packed.save = n
+        self.places.keeps(it.counts, t, packed.value if isinstance(packed, Handle) else None)
+        return packed
+
+    def _saved(self, it: Iteration, t: Tensor, n: int) -> Kept | Handle:
+        """Save a tensor whose number in the plan is n."""
         entry = self.entries.get(n) if not it.why else None
         if entry is None and not it.values:  # most saves, in most plans
             return Kept(it, t)
@@ -267,7 +304,8 @@ class Carrier:
             it.resized = Says("other_iteration", n + 1, size, entry["bytes"])
             it.larger = size > entry["bytes"]
         if str(storage.device) != self.plan["device"]:
-            it.why = Says("other_iteration", n + 1, size, entry["bytes"])
+            if not self.places.known:  # otherwise the place may be another tensor's
+                it.why = Says("other_iteration", n + 1, size, entry["bytes"])
             it.missed += 1
             return Kept(it, t)
         if entry["how"] == "swap":
@@ -293,7 +331,8 @@ class Carrier:
         value.changed(t)
         self.away[value] = weakref.ref(it)
         if entry["how"] == "drop":
-            value.spare = self.spares.copy(n, it.paths.get(entry["group"], 0), storage)
+            value.spare = self.spares.spare(n, it.paths.get(entry["group"], 0), storage)
+            it.missed += value.spare is not None and value.spare.stays
         if (it.checks or value.spare is not None) and not value.unwritten:
             value.sum = self.same.sum(storage)
         return Handle(it, value, t).watch(self.torch, t)
@@ -357,6 +396,8 @@ class Carrier:
     def _load(self, it: Iteration, packed: Kept | Handle) -> Tensor:
         with it.lock:
             n, it.loaded = it.loaded, it.loaded + 1
+            if self.places.known:
+                n = self.places.load(it.counts, packed.save)
             for value in it.leaving:
                 self.streams.release(value)
             it.leaving = []
@@ -365,17 +406,18 @@ class Carrier:
                 owner = None if there is None else there()
                 if owner is not None and owner.base is None and owner.entry is entry:
                     try:
-                        self._back(it, owner, self.torch.uint8)
+                        self.fetch(it, owner, self.torch.uint8)
                     except self.torch.cuda.OutOfMemoryError:
                         it.missed += 1  # it will be fetched when it is needed
                     except Exception as e:
                         self.broke(it, e)
-            if isinstance(packed, Kept):
+            if isinstance(packed, Kept) and type(packed.tensor) is not Handle:
                 t = packed.tensor
                 expect_unchanged(t, packed.version, t.shape)
             else:
-                expect_unchanged(packed.witness, packed.version, packed.size)
-                t = self._tensor(it, packed, {})
+                handle = packed.tensor if isinstance(packed, Kept) else packed
+                expect_unchanged(handle.witness, handle.version, handle.size)
+                t = self._tensor(it, handle, {})
         if self.watch is not None:
             self.watch.loaded(t)
         return t
@@ -390,61 +432,46 @@ class Carrier:
         """The bytes of a value as a flat tensor, fetched from wherever they are."""
         if value.base is None:
             there = value.storage()
-            if there is not None and not value.spoiled:
+            if there is not None and not value.spoiled and value.spare is None:
                 return bytes_of(self.torch, there, dtype)  # somebody else still has it
+            del there
             if value.host is not None:
-                self._back(it, value, dtype)
+                self.rescue.back(it, value, dtype)
             else:
-                self._again(it, value, dtype)
+                self.rescue.again(it, value, dtype)
         if value.stream is not None:
             self.streams.meet(value)
-        if value.sum is not None:
-            differs = None
-            try:
-                if not self.streams.elsewhere():
-                    differs = self.same.compare(value)
-            except self.torch.cuda.OutOfMemoryError:  # so it is not compared
-                pass
-            except Exception as e:
-                self.broke(it, e)
-            value.sum = None
-            if value.spare is not None and differs is not None:
-                if differs.item() and not self.plan.get("may_differ"):
-                    self._restore(it, value, dtype)
-                else:
-                    value.spare.proven()
+        if value.sum is not None or value.spare is not None:
+            self.compare(it, value, dtype)
         value.spare = None
         return value.base
 
-    def _again(self, it: Iteration, value: Value, dtype: DType) -> None:
-        """Recompute a dropped value. If that fails, the plan ends with the step, and the value's copy on the
-        host takes its place."""
-        if value.spare is None:
-            return self.rerun.again(it, value)
-        group = value.entry["group"]
-        if group not in it.failed:
-            try:
-                return self.rerun.again(it, value)
-            except Exception as e:
-                it.failed.add(group)
-                ops = self.rerun.failed or ", ".join(sorted({name for name, _ in self.plan["groups"][group]}))
-                self.end(it, Says("rerun_failed", ops, type(e).__name__, str(e)))
-        self._restore(it, value, dtype)
+    def compare(self, it: Iteration, value: Value, dtype: DType) -> None:
+        """Compare a value that has come back with what left, and take its spare if they differ."""
+        if value.sum is None:  # what it holds does not matter
+            return value.spare.proven() if value.spare is not None else None
+        differs = None
+        try:
+            if not self.streams.elsewhere():
+                differs = self.same.compare(value)
+        except self.torch.cuda.OutOfMemoryError:  # so it is not compared
+            pass
+        except Exception as e:
+            self.broke(it, e)
+        value.sum = None
+        if value.spare is not None and differs is not None:
+            if differs.item() and not self.plan.get("may_differ"):
+                self.rescue.restore(it, value, dtype)
+            else:
+                value.spare.proven()
 
-    def _restore(self, it: Iteration, value: Value, dtype: DType) -> None:
-        """Take a value from its copy on the host."""
-        if value.spare is not None:
-            value.host, value.spare, value.sum = value.spare.host, None, None
-            self._back(it, value, dtype)
-            if value.stream is not None:
-                self.streams.meet(value)
-
-    def _back(self, it: Iteration, value: Value, dtype: DType) -> None:
+    def fetch(self, it: Iteration, value: Value, dtype: DType) -> None:
+        """Copy a value back from the host."""
         torch, streams = self.torch, self.streams
         begin = time.thread_time_ns()
         if streams.elsewhere():
             with streams.there():
-                return self._back(it, value, dtype)
+                return self.fetch(it, value, dtype)
         with torch.no_grad():
             base = space_for(torch, value.bytes, dtype, self.plan["device"])
             with without_dispatch(torch):

@@ -65,10 +65,11 @@ class Graphs:
         it. If there is no memory for that, there would be none without the plan either."""
         carrier = self.carrier
         carrier.end(carrier.now, CAPTURES)
+        carrier.rescue.moves = False
         for value, made in sorted(carrier.away.items(), key=lambda x: x[0].entry["save"]):
             it = made()
             if it is not None:
                 with it.lock:
                     it.leaving = []
                     value.base = carrier.base_of(it, value, carrier.torch.uint8)
-                    value.sum = None
+                    value.sum = value.host = None  # so it stays

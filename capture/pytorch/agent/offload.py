@@ -155,7 +155,7 @@ class Offload(Carrier):
             value.number = self.window.storages.goes(storage)
             value.storages = None if value.number is None else self.window.storages
 
-    def _back(self, it: Iteration, value: Any, dtype: DType) -> None:
+    def fetch(self, it: Iteration, value: Any, dtype: DType) -> None:
         torch, device = self.torch, value.entry["device"]
         with without_dispatch(torch), torch.no_grad():
             begin = self._idle(device)

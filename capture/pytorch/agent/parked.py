@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .carry import Carrier
 from .compat import address_of, storage_references
@@ -54,6 +54,17 @@ class Rack:
             self.taken += -(-size // SLAB_ALIGN) * SLAB_ALIGN
             return host
         return self.torch.empty(size, dtype=self.torch.uint8, device="cpu", pin_memory=pinned)
+
+    def attempt(self, act: Callable[[bool], None]) -> None:
+        """Call act, which brings a tensor back. While it raises, free memory and call it again."""
+        carrier = self.carrier()
+        if carrier is None:
+            return act(False)
+        rescue, it = carrier.rescue, carrier.now
+        moved = rescue.moved
+        said = rescue.attempt(it, act)
+        if said:
+            carrier.end(it, Says("state_retried", said[0], said[1], (rescue.moved - moved) >> 20))
 
     def make_room(self, wanted: list[Tensor], used: list[Tensor]) -> None:
         """Some tensors are about to come back, for a call that uses other tensors too. Send away the rest."""
@@ -128,7 +139,10 @@ class Parked(Carrier):
         for there, _ in list(self.rack.places.values()):
             t = there()
             if t is not None and waits(type(t)):
-                bring_back(t)
+                try:
+                    bring_back(t)
+                except Exception:  # no memory between two steps: it comes back when it is used
+                    continue
         self.rack.places.clear()
         self.rack.present = []
 

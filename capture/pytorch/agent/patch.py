@@ -26,8 +26,8 @@ class Patches:
         return original
 
     def undo(self) -> list[str]:
-        """Restore the originals. Returns the names of our functions that somebody has wrapped since: these
-        stay underneath and pass calls through."""
+        """Restore the originals. Returns the names of our functions that other code has wrapped since: these
+        stay in place and pass calls through."""
         left = []
         for owner, name, ours, theirs in reversed(self.list):
             if owner.__dict__.get(name) is not ours:

@@ -74,6 +74,7 @@ class Region:
         leaves modules without calling hooks."""
         if (self.depth or self.entered) and threading.get_ident() == self.thread:
             self.depth = 0
+            self.carrier.places.running.clear()
             self.pop()
 
     def enter(self, module: Module, inputs: Any) -> None:
@@ -88,6 +89,11 @@ class Region:
             return
         self.thread = here
         self.depth += 1
+        if self.carrier.places.known:
+            try:
+                self.carrier.places.enter(module)
+            except Exception as e:
+                self.carrier.broke(self.carrier.now, e)
         # made by torch.compile, which does not compile code that runs under a dispatch mode
         if type(module).__name__ == "OptimizedModule":
             self.carrier.end(self.carrier.now, COMPILED)
@@ -102,6 +108,8 @@ class Region:
         if threading.get_ident() != self.thread or self.graph_task() != -1 or self.depth == 0:
             return
         self.depth -= 1
+        if self.carrier.places.known:
+            self.carrier.places.leave()
         if self.depth == 0:
             self.pop()
             self.carrier.left()

@@ -53,7 +53,8 @@ class _Call:
 
 
 class Rerun:
-    """Notes ops and reruns them. tensor makes a tensor from a handle, and broke is told of errors."""
+    """Notes ops and reruns them. tensor makes a tensor from a handle, and broke is told of errors. shelve is
+    told what an op made and what it read, where ops run again with as little memory as possible."""
 
     def __init__(
         self,
@@ -62,13 +63,17 @@ class Rerun:
         streams: Streams,
         tensor: Callable[[Iteration, Handle, dict[Value, Tensor]], Tensor],
         broke: Callable[[Iteration, BaseException], None],
+        shelve: Callable[[dict[Value, Tensor], list[Value]], None],
     ) -> None:
         self.torch, self.streams, self.tensor, self.broke = torch, streams, tensor, broke
+        self.shelve = shelve
         self.wanted = wanted  # the groups that need an op, by its name and number
         self.plain, self.strided = (torch.Tensor, torch.nn.Parameter), torch.strided
         self.graph_task = graph_task(torch)
         self.infos: dict[Op, Info] = {}
-        self.failed = ""  # the op that raised when it last ran again
+        # the number of an op of a name in the planned step, if its place gives it
+        self.number: Callable[[Iteration, str], int] | None = None
+        self.failed = ""  # the op that raised when it ran again, for whoever resets this
 
     def op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
         if self.graph_task() != -1:
@@ -77,8 +82,11 @@ class Rerun:
         if wanted is None:
             groups = None
         else:
-            n = it.seen.get(name, 0)
-            it.seen[name] = n + 1
+            if self.number is not None:
+                n = self.number(it, name)
+            else:
+                n = it.seen.get(name, 0)
+                it.seen[name] = n + 1
             groups = wanted.get(n)
         if groups is None and not writes:
             return func(*args, **kwargs)
@@ -206,7 +214,8 @@ class Rerun:
     def _spoil(self, it: Iteration, written: list[Tensor]) -> None:
         """An op that is not noted is about to change tensors: everything that depends on their bytes is
         recomputed now. If that fails, a copy of them is kept for later. If there is no memory for a copy
-        either, this raises and the op does not run, since recomputing would use the wrong bytes."""
+        on the host either, this raises and the op does not run, since recomputing would use the wrong
+        bytes."""
         for t in written:
             value = (
                 it.known(t.untyped_storage())
@@ -215,35 +224,53 @@ class Rerun:
             )
             if value is None:
                 continue
+            failed = False
             try:
                 for g, calls in list(it.calls.items()):
                     if any(self._reads(c, value) for c in calls):
                         self._run(it, g)
             except Exception as e:
                 self.broke(it, e)
-                with without_dispatch(self.torch), self.torch.no_grad():
-                    value.base = bytes_of(self.torch, t.untyped_storage(), t.dtype).clone()
+                failed = True
+            if failed:
+                self._keep(value, t)
             value.spoiled = True
         self.streams.follow()  # the change waits for what was just computed from the bytes
+
+    def _keep(self, value: Value, t: Tensor) -> None:
+        """Copy the bytes of a tensor that is about to change: on its device, or to the host if there is no
+        memory."""
+        torch = self.torch
+        with without_dispatch(torch), torch.no_grad():
+            flat = bytes_of(torch, t.untyped_storage(), t.dtype)
+            try:
+                value.base = flat.clone()
+            except torch.cuda.OutOfMemoryError:
+                value.base = None
+            if value.base is None:
+                value.host = bytes_of(torch, t.untyped_storage(), torch.uint8).cpu()
 
     def _reads(self, call: _Call, value: Value) -> bool:
         return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
 
-    def again(self, it: Iteration, value: Value) -> None:
-        """Recompute a dropped value, and with it everything that its group makes."""
-        self._run(it, value.entry["group"] if value.entry is not None else None, value)
-        if value.base is None:
+    def again(self, it: Iteration, value: Value, serially: bool = False) -> None:
+        """Recompute a dropped value, and with it everything that its group makes. If serially, what one op
+        has made may wait on the host while the next one runs; the value may be there too afterwards."""
+        self._run(it, value.entry["group"] if value.entry is not None else None, serially)
+        if value.base is None and value.host is None:
             raise RuntimeError(
                 "gmemtop: a tensor that was dropped cannot be made again; turn the plan off and report this"
             )
 
-    def _run(self, it: Iteration, group: Any, wanted: Value | None = None) -> None:
+    def _run(self, it: Iteration, group: Any, serially: bool = False) -> None:
         with self.streams.there():
-            self._calls(it, group)
+            self._calls(it, group, serially)
 
-    def _calls(self, it: Iteration, group: Any) -> None:
+    def _calls(self, it: Iteration, group: Any, serially: bool) -> None:
         begin = time.thread_time_ns()
         calls = it.calls.get(group, ())
+        # what an op changes in place has to stay where it is
+        serially = serially and not any(self.infos[call.func][2] for call in calls)
         env: dict[Value, Tensor] = {}
         last: dict[Value, int] = {}
         for k, call in enumerate(calls):
@@ -270,13 +297,15 @@ class Rerun:
                         last[value] = len(calls)
                     else:
                         del env[value]
+                if serially:
+                    handles = _handles((call.args, tuple(call.kwargs.values())), [])
+                    self.shelve(env, [h.value for h in handles])
         it.calls.pop(group, None)
         it.over.add(group)  # its later ops cannot be rerun, as their inputs are gone: what they make stays
         it.again += time.thread_time_ns() - begin
 
     def _called(self, call: _Call, args: Any, kwargs: Any) -> Any:
         """Run an op again. If it raises, other than for lack of memory, later plans run it only once."""
-        self.failed = ""
         try:
             return call.func(*args, **kwargs)
         except Exception as e:

@@ -1,11 +1,13 @@
-"""Copies on the host of dropped tensors, for as long as it is unproven that they can be recomputed.
+"""Spares of dropped tensors, kept until a rerun has proven that they can be recomputed.
 
 Dropped tensors are recomputed inside the backward pass. An error there would end the training, and wrong
-bytes would change what it learns. So the first time a tensor is dropped, its bytes are also copied to the
-host. A tensor is proven once it has been recomputed in a step where its group ran the same ops up to its
-save. If the program takes another path later, its tensors are unproven again.
+bytes would change what it learns. So until a tensor is proven, its bytes are kept somewhere too: in a copy on
+the host, or if the host has no room, where they are. A tensor is proven once it has been recomputed in a step
+where its group ran the same ops up to its save. If the program takes another path later, its tensors are
+unproven again.
 
-A copy is made only if the host has room for it. The training thread waits for it, so these steps are slower.
+The training thread waits for the copies, so these steps are slower. A tensor that stays frees no memory: the
+plan takes effect a step later.
 
 Rejected: recomputing a tensor at once, when it is dropped. That proves little, since the op's inputs are
 still in memory then, and may be gone when they are needed.
@@ -22,41 +24,47 @@ from .values import bytes_of
 if TYPE_CHECKING:
     from .kinds import Plan, Tensor, UntypedStorage
 
-TRIES = 3  # a tensor that is never used again is copied in this many steps at most
 MOST_PATHS = 1 << 16  # how many tensors and paths to remember
 
 
 class Spare:
-    """The copy of one tensor. Its room is free again once it is deleted."""
+    """The spare of one tensor. Its room on the host is free again once it is deleted."""
 
-    __slots__ = ("spares", "key", "host")
+    __slots__ = ("spares", "key", "bytes", "stays")
 
-    def __init__(self, spares: Spares, key: tuple[int, int], host: Tensor) -> None:
-        self.spares, self.key, self.host = spares, key, host
-        spares.room -= host.numel()
+    def __init__(self, spares: Spares, key: tuple[int, int], where: Tensor, stays: bool) -> None:
+        self.spares, self.key, self.bytes, self.stays = spares, key, where, stays
+        if not stays:
+            spares.room -= where.numel()
 
     def take(self, storage: UntypedStorage) -> None:
         """Copy the tensor's bytes."""
         torch = self.spares.torch
-        with without_dispatch(torch), torch.no_grad():
-            self.host.copy_(bytes_of(torch, storage, torch.uint8))
+        if not self.stays:
+            with without_dispatch(torch), torch.no_grad():
+                self.bytes.copy_(bytes_of(torch, storage, torch.uint8))
 
     def proven(self) -> None:
         """The tensor was recomputed."""
-        self.spares.tries[self.key] = TRIES
+        proven = self.spares.proven
+        if len(proven) >= MOST_PATHS:
+            proven.clear()
+        proven.add(self.key)
 
     def __del__(self) -> None:
-        self.spares.room += self.host.numel()
+        if not self.stays:
+            self.spares.room += self.bytes.numel()
 
 
 class Spares:
-    """Makes the copies of one plan."""
+    """Makes the spares of one plan."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch
+        self.opened = False  # otherwise nothing has a spare
         self.room = 0  # bytes on the host that copies may still take
-        # how often a tensor was copied, TRIES once it is proven, by its save number and its group's path
-        self.tries: dict[tuple[int, int], int] = {}
+        # proven tensors, by their save number and their group's path
+        self.proven: set[tuple[int, int]] = set()
 
     def open(self, plan: Plan) -> None:
         """Set the room, for a plan that has not taken its memory on the host yet."""
@@ -64,23 +72,23 @@ class Spares:
             room = host_room()
             taken = plan.get("slab", 0) + plan.get("state", 0)
             self.room = 1 << 62 if room is None else int(room * HOST_SHARE) // local_ranks() - taken
+            self.opened = True
 
-    def copy(self, save: int, path: int, storage: UntypedStorage) -> Spare | None:
-        """Copy a tensor that is dropped: the number of its save, and a number that tells which ops its group
-        has run so far. None if it is proven, or if there is no room."""
+    def spare(self, save: int, path: int, storage: UntypedStorage) -> Spare | None:
+        """The spare of a tensor that is dropped: the number of its save, and a number that tells which ops
+        its group has run so far. None if it is proven."""
         torch, key, size = self.torch, (save, path), storage.nbytes()
-        tried = self.tries.get(key, 0)
-        if tried >= TRIES or size > self.room:
+        if key in self.proven or not self.opened:
             return None
-        if len(self.tries) >= MOST_PATHS:
-            self.tries.clear()
-        self.tries[key] = tried + 1
-        try:
-            with without_dispatch(torch), torch.inference_mode(False):
-                host = torch.empty(size, dtype=torch.uint8, device="cpu")
-        except (RuntimeError, MemoryError):  # the system says no, whatever the host's figures say
-            self.room = 0
-            return None
-        spare = Spare(self, key, host)
+        host: Tensor = None
+        if size <= self.room:
+            try:
+                with without_dispatch(torch), torch.inference_mode(False):
+                    host = torch.empty(size, dtype=torch.uint8, device="cpu")
+            except (RuntimeError, MemoryError):  # the system says no, whatever the host's figures say
+                self.room = 0
+        if host is None:
+            return Spare(self, key, bytes_of(torch, storage, torch.uint8), True)
+        spare = Spare(self, key, host, False)
         spare.take(storage)
         return spare

@@ -54,10 +54,11 @@ class Kept:
     its autograd node, and the node to what it saved. If the graph never ran backward, such a cycle would
     never be freed."""
 
-    __slots__ = ("iteration", "tensor", "version")
+    __slots__ = ("iteration", "save", "tensor", "version")
 
     def __init__(self, iteration: Iteration, tensor: Tensor) -> None:
         self.iteration = iteration
+        self.save = -1  # its number in the planned step, if places give it
         if type(tensor) in iteration.carrier.plain:
             with without_dispatch(iteration.carrier.torch):
                 self.tensor = tensor.detach()
@@ -69,11 +70,12 @@ class Kept:
 class Handle:
     """A tensor whose bytes are in a Value."""
 
-    __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version")
+    __slots__ = ("iteration", "value", "dtype", "size", "stride", "offset", "witness", "version", "save")
 
     def __init__(self, iteration: Iteration | None, value: Value, t: Tensor) -> None:
         self.iteration: Any = iteration  # None if a call holds this handle: calls do not outlive an iteration
         self.value = value
+        self.save = -1  # as in Kept
         self.dtype = t.dtype
         self.size = t.size()
         self.stride = t.stride()

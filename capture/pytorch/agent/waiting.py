@@ -92,24 +92,28 @@ _bringing = threading.RLock()
 
 
 def bring_back(t: Tensor) -> None:
-    """Bring a waiting tensor back to its device. It can raise out of memory; the tensor then stays on the
-    host."""
+    """Bring a waiting tensor back to its device. If that fails, usually for lack of memory, free some and try
+    again; the plan then ends with the step. If it fails for good, raise: the tensor stays on the host."""
     with _bringing:
         place = t.__dict__.get(PLACE)
         if place is None:  # another thread was faster
             return
-        torch = place.rack.torch
-        with torch.inference_mode(False), torch.no_grad():
-            begin = place.rack.clock()
-            with without_functions(torch):
-                space = space_for(torch, place.host.numel(), t.dtype, place.device)
-                with without_dispatch(torch):
-                    storage = space.untyped_storage()
-                    bytes_of(torch, storage, torch.uint8).copy_(place.host)
-                    t.data = _shown(torch, t, storage, place.offset)
-            del t.__dict__[PLACE]
-            t.__class__ = torch.Tensor
-            place.rack.returned(t, place, begin)
+        begin = place.rack.clock()
+        place.rack.attempt(lambda serially: _bring(t, place))
+        place.rack.returned(t, place, begin)
+
+
+def _bring(t: Tensor, place: Place) -> None:
+    torch = place.rack.torch
+    with torch.inference_mode(False), torch.no_grad():
+        with without_functions(torch):
+            space = space_for(torch, place.host.numel(), t.dtype, place.device)
+            with without_dispatch(torch):
+                storage = space.untyped_storage()
+                bytes_of(torch, storage, torch.uint8).copy_(place.host)
+                t.data = _shown(torch, t, storage, place.offset)
+        del t.__dict__[PLACE]
+        t.__class__ = torch.Tensor
 
 
 def send_away(t: Tensor, place: Place) -> None:

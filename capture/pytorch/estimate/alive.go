@@ -19,6 +19,8 @@ type Place struct {
 	// Line is the line of the script, or of a library other than torch, that its main thread is in:
 	// file:line.
 	Line string `json:"line"`
+	// Importing says that the script's import of torch has not ended; Line means nothing then.
+	Importing bool `json:"importing"`
 }
 
 // tellEvery is the time between two reports of a command's progress.

@@ -10,6 +10,8 @@ import os
 import shutil
 import threading
 
+from .training import end_children
+
 LOOK_EVERY = 1.0  # seconds
 
 

@@ -96,7 +96,8 @@ while not os.path.exists("told"):
 while True: step()
 `)
 	line := strconv.Itoa(strings.Count(network, "\n") + 5)
-	if p.Steps != 3 || len(at) != 1 || at[0].Steps != 1 || !strings.HasSuffix(at[0].Line, "train.py:"+line) {
+	if p.Steps != 3 || len(at) != 1 || at[0].Importing || at[0].Steps != 1 ||
+		!strings.HasSuffix(at[0].Line, "train.py:"+line) {
 		t.Errorf("%d steps, told %+v, expected line %s after one step\n%s", p.Steps, at, line, said)
 	}
 }

@@ -3,7 +3,9 @@
 package estimate_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
@@ -70,19 +72,134 @@ train([nn.Conv2d(16, 64, 3), nn.Conv2d(64, 64, 3)])
 	}
 }
 
-// TestQuickModelFillsZerosInTheirPlace covers the formulas of max and gather.
-func TestQuickModelFillsZerosInTheirPlace(t *testing.T) {
-	beside(t, `
-import torch
+// opsBeside are programs that call ops in all the ways that change what they allocate. They run as functions
+// of one script, since a Python with torch takes seconds to start.
+var opsBeside = []struct {
+	name   string
+	least  int64 // blocks of at least this many bytes are compared
+	blocks int   // the test wants at least this many of them
+	script string
+}{
+	// The formulas of max and gather fill zeros in their place.
+	{"zeros", 1 << 20, 10, `
 w = torch.ones(8, 65536, device="cuda", requires_grad=True)
 which = torch.zeros(8, 1, dtype=torch.int64, device="cuda")
-optimizer = torch.optim.SGD([w])
-while True:
+for _ in range(2):
     z = w.sin()
     z.max(1).values.sum().backward()
     w.sin().gather(1, which).sum().backward()
-    optimizer.step(); optimizer.zero_grad()
-`, 1<<20, 15)
+    w.grad = None
+`},
+	// Along each dimension and all of them, with each width of numbers.
+	{"reductions", 4097, 100, `
+for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
+    for shape in ((6304, 768), (100000, 10), (3, 200000), (513, 7, 1025), (64, 16, 56, 56), (5000, 5001)):
+        x = torch.ones(shape, dtype=dtype, device="cuda")
+        for dim in (0, 1, -1, (0, 1), tuple(range(len(shape)))[1:], None):
+            x.sum() if dim is None else x.sum(dim, keepdim=dim == 0)
+        x[:, ::2].sum(0), x.transpose(0, 1).sum(0)
+        if dtype.is_floating_point: x.mean(0), torch.linalg.vector_norm(x)
+`},
+	// With and without a bias, with each width of numbers, and with sizes for which nothing is launched.
+	{"matrix products", 1 << 20, 25, `
+for dtype in (torch.float32, torch.bfloat16, torch.float64):
+    make = lambda *shape: torch.ones(shape, dtype=dtype, device="cuda")
+    x, w, b, square, v = make(64, 128), make(256, 128), make(256), make(4, 64, 64), make(128)
+    F.linear(x, w), F.linear(x, w, b), F.linear(make(3, 64, 128), w, b), F.linear(x, w[:1], b[:1])
+    torch.addmm(make(64, 256), x, w.t()), torch.addmm(b, x, w.t(), beta=2)
+    torch._addmm_activation(b, x, w.t()), torch.matmul(make(2, 3, 64, 64), square[0])
+    torch.mm(x, w.t()), torch.mm(x[:0], w.t()), torch.mm(x[:, :0], w.t()[:0]), torch.mm(x[:1], w.t())
+    torch.bmm(square, square), torch.baddbmm(square, square, square)
+    torch.mv(x, v), torch.addmv(make(64), x, v), torch.dot(v, v)
+w = torch.ones(512, 512, device="cuda", requires_grad=True)
+for _ in range(2): (w @ w).square().sum().backward(); w.grad = None
+`},
+	// In both directions, with projections, batch-first, with sequences of several lengths, in half precision
+	// and in evaluation mode.
+	{"recurrent networks", 1 << 18, 60, `
+def train(kind, half=False, packed=False, **more):
+    net = kind(64, 128, 2, **more).cuda()
+    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True)
+    if half: net, x = net.half(), x.detach().half()
+    for _ in range(2):
+        lengths = [20 - i % 10 for i in range(20)]
+        given = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
+        y, state = net(given)
+        if packed: y, _ = pad_packed_sequence(y)
+        y.float().sum().backward()
+    with torch.no_grad(): net.eval()(x)
+train(nn.GRU, bidirectional=True), train(nn.RNN, nonlinearity="relu", half=True), train(nn.RNN, bias=False)
+train(nn.LSTM, proj_size=32), train(nn.LSTM, packed=True)
+train(nn.LSTM, batch_first=True, dropout=0.1)
+`},
+	// Both types of autocast copy weights each time; and what stays for the backward pass.
+	{"recurrent networks under autocast", 1 << 18, 60, `
+def train(kind, dtype=torch.float16, net_dtype=torch.float32, **more):
+    net = kind(64, 128, 2, **more).to("cuda", net_dtype)
+    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True, dtype=net_dtype)
+    for _ in range(2):
+        with torch.autocast("cuda", dtype):
+            y, state = net(x.sin())
+            loss = y.float().sum()
+        loss.backward()
+    with torch.no_grad(), torch.autocast("cuda", dtype): net.eval()(x)
+train(nn.LSTM), train(nn.GRU, torch.bfloat16, bidirectional=True), train(nn.RNN, bias=False)
+train(nn.LSTM, net_dtype=torch.float16), train(nn.LSTM, batch_first=True, dropout=0.1)
+`},
+	{"tensors in lists", 1 << 20, 4, `
+w = torch.ones(512, 512, device="cuda", requires_grad=True)
+for _ in range(2):
+    loss = w.square().sum()
+    many = torch.tensor([loss.detach(), [1.0, loss.detach()][1]], device="cuda")
+    loss.backward(); w.grad = None
+`},
+}
+
+// TestQuickModelKnowsOps checks that the ops above allocate the same blocks in the same order with fake
+// tensors and under PyTorch's own allocator.
+func TestQuickModelKnowsOps(t *testing.T) {
+	const mark = 777 << 20 // the size of a block that ends each program, and of no other
+	var script strings.Builder
+	script.WriteString(`
+import torch, torch.nn as nn, torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+weights = torch.ones(2, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([weights]) # whose steps are counted, and not backward passes
+`)
+	for i, x := range opsBeside {
+		fmt.Fprintf(&script, "def part%d():\n    %s\n", i, strings.ReplaceAll(x.script, "\n", "\n    "))
+		fmt.Fprintf(&script, "part%d(); del part%d; torch.empty(%d, dtype=torch.uint8, device='cuda')\n",
+			i, i, mark)
+	}
+	script.WriteString("while True: weights.sum().backward(); optimizer.step()\n")
+	got, want, said := sizes(t, script.String(), 1024)
+	for _, x := range opsBeside {
+		var a, b []int64
+		if a, got = until(got, mark, x.least); got == nil {
+			t.Fatalf("%s: with fake tensors it does not end\n%s", x.name, said)
+		}
+		if b, want = until(want, mark, x.least); want == nil {
+			t.Fatalf("%s: with PyTorch's own allocator it does not end\n%s", x.name, said)
+		}
+		if t.Logf("%s: %d blocks", x.name, len(b)); len(b) < x.blocks || !slices.Equal(a, b) {
+			t.Errorf("%s: with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s",
+				x.name, a, b, said)
+		}
+	}
+}
+
+// until returns the sizes of at least `least` bytes before the first that is mark, and all that follow it:
+// nil if none is.
+func until(list []int64, mark, least int64) (part, rest []int64) {
+	for i, size := range list {
+		if size == mark {
+			return part, list[i+1:]
+		}
+		if size >= least {
+			part = append(part, size)
+		}
+	}
+	return part, nil
 }
 
 // TestModelAllocatesTheMaskOfADropoutFirst, as PyTorch's code for CUDA does.
@@ -153,102 +270,4 @@ while True:
     (z.sin() * z + z.view(8, 16, -1).transpose(1, 2).cos().reshape(8, -1)).sum().backward()
     optimizer.step(); optimizer.zero_grad()
 `, 1<<20, 30)
-}
-
-// TestQuickModelKnowsReductions reduces along each dimension and all of them, with each width of numbers.
-func TestQuickModelKnowsReductions(t *testing.T) {
-	beside(t, `
-import torch
-for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
-    for shape in ((6304, 768), (100000, 10), (3, 200000), (513, 7, 1025), (64, 16, 56, 56), (5000, 5001)):
-        x = torch.ones(shape, dtype=dtype, device="cuda")
-        for dim in (0, 1, -1, (0, 1), tuple(range(len(shape)))[1:], None):
-            x.sum() if dim is None else x.sum(dim, keepdim=dim == 0)
-        x[:, ::2].sum(0), x.transpose(0, 1).sum(0)
-        if dtype.is_floating_point: x.mean(0), torch.linalg.vector_norm(x)
-w = torch.ones(2, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([w])
-while True: w.sum().backward(); optimizer.step()
-`, 4097, 100)
-}
-
-// TestQuickModelKnowsMatrixProducts multiplies with and without a bias, with each width of numbers, and with
-// sizes for which nothing is launched.
-func TestQuickModelKnowsMatrixProducts(t *testing.T) {
-	beside(t, `
-import torch, torch.nn.functional as F
-for dtype in (torch.float32, torch.bfloat16, torch.float64):
-    make = lambda *shape: torch.ones(shape, dtype=dtype, device="cuda")
-    x, w, b, square, v = make(64, 128), make(256, 128), make(256), make(4, 64, 64), make(128)
-    F.linear(x, w), F.linear(x, w, b), F.linear(make(3, 64, 128), w, b), F.linear(x, w[:1], b[:1])
-    torch.addmm(make(64, 256), x, w.t()), torch.addmm(b, x, w.t(), beta=2)
-    torch._addmm_activation(b, x, w.t()), torch.matmul(make(2, 3, 64, 64), square[0])
-    torch.mm(x, w.t()), torch.mm(x[:0], w.t()), torch.mm(x[:, :0], w.t()[:0]), torch.mm(x[:1], w.t())
-    torch.bmm(square, square), torch.baddbmm(square, square, square)
-    torch.mv(x, v), torch.addmv(make(64), x, v), torch.dot(v, v)
-w = torch.ones(512, 512, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([w])
-while True: (w @ w).square().sum().backward(); optimizer.step()
-`, 1<<20, 50)
-}
-
-// TestQuickModelKnowsRecurrentNetworks runs each kind: in both directions, with projections, batch-first,
-// with sequences of several lengths, in half precision, and in evaluation mode.
-func TestQuickModelKnowsRecurrentNetworks(t *testing.T) {
-	beside(t, `
-import torch, torch.nn as nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-w = torch.ones(2, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([w])
-def train(kind, half=False, packed=False, **more):
-    net = kind(64, 128, 2, **more).cuda()
-    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True)
-    if half: net, x = net.half(), x.detach().half()
-    for _ in range(2):
-        lengths = [20 - i % 10 for i in range(20)]
-        given = pack_padded_sequence(x, lengths, enforce_sorted=False) if packed else x
-        y, state = net(given)
-        if packed: y, _ = pad_packed_sequence(y)
-        y.float().sum().backward()
-    with torch.no_grad(): net.eval()(x)
-train(nn.GRU, bidirectional=True), train(nn.RNN, nonlinearity="relu", half=True), train(nn.RNN, bias=False)
-train(nn.LSTM, proj_size=32), train(nn.LSTM, packed=True)
-train(nn.LSTM, batch_first=True, dropout=0.1)
-while True: w.sum().backward(); optimizer.step()
-`, 1<<18, 60)
-}
-
-// TestQuickModelKnowsRecurrentNetworksUnderAutocast runs both types of autocast, which copies weights each
-// time, and checks what stays for the backward pass.
-func TestQuickModelKnowsRecurrentNetworksUnderAutocast(t *testing.T) {
-	beside(t, `
-import torch, torch.nn as nn
-w = torch.ones(2, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([w])
-def train(kind, dtype=torch.float16, net_dtype=torch.float32, **more):
-    net = kind(64, 128, 2, **more).to("cuda", net_dtype)
-    x = torch.randn(32, 20, 64, device="cuda", requires_grad=True, dtype=net_dtype)
-    for _ in range(2):
-        with torch.autocast("cuda", dtype):
-            y, state = net(x.sin())
-            loss = y.float().sum()
-        loss.backward()
-    with torch.no_grad(), torch.autocast("cuda", dtype): net.eval()(x)
-train(nn.LSTM), train(nn.GRU, torch.bfloat16, bidirectional=True), train(nn.RNN, bias=False)
-train(nn.LSTM, net_dtype=torch.float16), train(nn.LSTM, batch_first=True, dropout=0.1)
-while True: w.sum().backward(); optimizer.step()
-`, 1<<18, 60)
-}
-
-// TestQuickModelReadsTensorsInLists calls torch.tensor([loss, loss]).
-func TestQuickModelReadsTensorsInLists(t *testing.T) {
-	beside(t, `
-import torch
-w = torch.ones(512, 512, device="cuda", requires_grad=True)
-optimizer = torch.optim.SGD([w])
-while True:
-    loss = w.square().sum()
-    many = torch.tensor([loss.detach(), [1.0, loss.detach()][1]], device="cuda")
-    loss.backward(); optimizer.step()
-`, 1<<20, 4)
 }

@@ -11,11 +11,13 @@ Source: capture/standin/src/cudnn.cpp; ATen/native/cudnn/Conv_v8.cpp; copy_requi
 ATen/native/cuda/Copy.cu.
 """
 
+from .engine import dense
+
 INDEX = 4
 EMPTIED = -1  # instead of a size: the allocator's cache is emptied
 
 
-class Convolutions(object):
+class Convolutions:
     """The memory that convolutions take. PyTorch has its own kernels for those with one channel per group."""
 
     def __init__(self, torch):

@@ -3,12 +3,21 @@
 import sys
 import types
 
+from .training import Unsupported, scale_without_infinities
+
 
 def _nothing(*args, **kwargs):
     pass
 
 
-class _Nothing(object):
+def _own(answer):
+    """A function for one name alone: torch._dynamo, imported after this, refuses one that has two names."""
+    if isinstance(answer, type):
+        return answer
+    return lambda *args, **kwargs: answer(*args, **kwargs)
+
+
+class _Nothing:
     """A stream, an event, a graph capture or a device scope that accepts any call and does nothing."""
 
     cuda_stream = stream_id = device_index = priority = 0
@@ -149,6 +158,7 @@ def _cuda(run):
         answers[name] = nothing
     answers["empty_cache"] = lambda *a: run.recorder.empties()
     for name, value in answers.items():
+        value = _own(value)
         if hasattr(cuda, name):
             setattr(cuda, name, value)
         for module in (
@@ -160,14 +170,14 @@ def _cuda(run):
                 setattr(module, name, value)
     memory = getattr(cuda, "memory", None)
     if memory is not None:
-        memory._record_memory_history = memory._dump_snapshot = nothing
+        memory._record_memory_history, memory._dump_snapshot = _own(nothing), _own(nothing)
         memory._snapshot = lambda *a, **k: {"segments": [], "device_traces": []}
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         if hasattr(cuda.nvtx, name):
-            setattr(cuda.nvtx, name, nothing)
+            setattr(cuda.nvtx, name, _own(nothing))
     cuda.nvtx.range = _Nothing
 
-    class NoGraph(object):
+    class NoGraph:
         def __init__(self, *args, **kwargs):
             raise Unsupported("the script captures CUDA graphs, which only a device can")
 
@@ -204,7 +214,7 @@ def _cuda(run):
         }
         for name, value in dict(others, **{name: answers[name] for name in same}).items():
             if hasattr(accelerator, name):
-                setattr(accelerator, name, value)
+                setattr(accelerator, name, _own(value))
 
     real = torch.Generator
 

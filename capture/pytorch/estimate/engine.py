@@ -16,8 +16,10 @@ Source: can_accumulate_inplace and accumulate in torch/csrc/autograd/input_buffe
 areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp.
 """
 
+import sys
 
-class Sums(object):
+
+class Sums:
     """The engine's sums of gradients."""
 
     def __init__(self, torch):
@@ -70,7 +72,7 @@ class Sums(object):
             return fill if func is not self.torch.ops.aten.index_put.default or args[3:] == (True,) else func
         if func is not self.add or self.alone is None or not self.of_engine():
             return func
-        first, second = args
+        first, _second = args
         return self.into if dense(first) and self.references(first) == self.alone else func
 
 

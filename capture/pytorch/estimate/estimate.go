@@ -22,6 +22,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,8 +37,16 @@ import (
 //go:embed *.py
 var files embed.FS
 
-// program joins files of this package, named without their endings, into the source that runs in a process.
-// They share one namespace.
+// modules matches the imports between files of this package and from the agent.
+var modules = regexp.MustCompile(`(?m)^from (?:agent)?\.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
+
+// modelled are the files of an estimate that emulates PyTorch's allocator, after the agent.
+var modelled = []string{"left", "world", "training", "alive", "pace", "engine", "reduction", "product",
+	"convolution", "recurrent", "truths", "believed", "tensors", "followed", "weights", "device", "pretend",
+	"estimate"}
+
+// program joins files of this package, named without their endings, into the source that runs in a process,
+// without the imports between them: they share one namespace, also with the agent.
 func program(names ...string) string {
 	var parts []string
 	for _, name := range names {
@@ -45,7 +54,7 @@ func program(names ...string) string {
 		if err != nil {
 			panic(err) // it is embedded
 		}
-		parts = append(parts, string(text))
+		parts = append(parts, modules.ReplaceAllString(string(text), ""))
 	}
 	return strings.Join(parts, "\n\n")
 }
@@ -168,7 +177,7 @@ func (e *ending) err() error {
 	case e.Unsupported != "":
 		return fmt.Errorf("%w: %s", ErrUnsupported, e.Unsupported)
 	case e.Error != "":
-		return fmt.Errorf("the estimate met an error of its own in torch %s: %s", e.Torch, e.Error)
+		return fmt.Errorf("the estimate itself failed in torch %s: %s", e.Torch, e.Error)
 	}
 	return nil
 }
@@ -272,10 +281,7 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	text := pytorch.Agent() + "\n\n" + program("left", "world", "training", "alive", "pace", "engine",
-		"reduction", "product", "convolution", "recurrent", "truths", "tensors", "followed", "weights",
-		"device", "pretend", "estimate")
-	return place(folder, text, c)
+	return place(folder, pytorch.Agent()+"\n\n"+program(modelled...), c)
 }
 
 // environment is the command's.
@@ -286,13 +292,15 @@ func (o *Options) environment() []string {
 	return o.Env
 }
 
-// environ puts the folder in front of PYTHONPATH, keeps experiment trackers offline, since values are made
-// up, and sets the ranks' variables if there are to be several processes.
+// environ puts the folder in front of PYTHONPATH, keeps libraries and experiment trackers offline, and sets
+// the ranks' variables if there are to be several processes.
 func environ(o *Options, folder string) []string {
 	env := o.environment()
 	set := map[string]string{"PYTHONPATH": folder, "WANDB_MODE": "disabled", "COMET_MODE": "disabled",
 		"NEPTUNE_MODE": "offline", "SWANLAB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1",
-		"MLFLOW_TRACKING_URI": "sqlite:///" + filepath.Join(folder, "mlflow.db")}
+		"MLFLOW_TRACKING_URI": "sqlite:///" + filepath.Join(folder, "mlflow.db"),
+		"HF_HUB_OFFLINE":      "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+		"HF_HUB_DISABLE_TELEMETRY": "1"}
 	if o.Processes > 0 {
 		n := strconv.Itoa(o.Processes)
 		maps.Copy(set, map[string]string{"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": n,
@@ -321,7 +329,8 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	case errors.Is(err, fs.ErrNotExist) && code != 0:
 		return nil, &Failed{code}
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH",
+		return nil, fmt.Errorf("%w: the command did not load torch: name a training script, and leave "+
+			"out -I and -E of Python, which hide PYTHONPATH",
 			ErrUnsupported)
 	case err != nil:
 		return nil, err

@@ -10,8 +10,8 @@ take. So the same script gives the same trace, to the byte and the nanosecond.
 
 What cannot be known is made up and counted. A value that the script reads (a loss printed, a norm compared)
 is 1, and a truth value is what follows from that (truths.py). If the values decide how many elements a result
-has (nonzero, a boolean mask), it gets the most that it could have (one, for unique values). Small tensors on
-the CPU that do not depend on data keep their values.
+has (nonzero, a boolean mask), it gets the most that it could have. Indices and small random numbers are
+believed (believed.py). Small tensors that do not depend on these values keep theirs (followed.py).
 
 We pretend that there is a CUDA device: the functions of torch.cuda that ask about it answer from the preset.
 Two places below Python need the same. The guard that switches devices is one that torch has for this purpose.
@@ -22,7 +22,7 @@ its position.
 Rejected: the meta device (the script would have to ask for it, and torch would not choose CUDA's ops);
 tracing with torch.export (it refuses data-dependent Python, and leaves the optimizer out).
 
-The script cannot overwrite existing files, since what it writes would be made up.
+The script cannot overwrite existing files, since what it writes would be made up, and reaches no network.
 """
 
 import atexit
@@ -34,14 +34,47 @@ import re
 import sys
 import weakref
 
-MAX_ROWS = 1500000  # the agent's limit is meant for a process that trains; here the rows are all there is
-SMALL = 65536  # the most elements of a CPU tensor that keeps its values
+from agent.closures import around_closure
+from agent.ops import Ops
+from agent.phases import OPTIMIZER
+from agent.storages import Addresses, Storages
+from agent.within import Within
+
+from .alive import stay_with_gmemtop
+from .believed import Few
+from .convolution import EMPTIED, Convolutions, taken_by_copy
+from .device import _cuda
+from .engine import Sums
+from .followed import Followed
+from .pace import Clock, Pace
+from .pretend import _attention, _distributed, _factories, _loading, _pretend_below
+from .product import Products
+from .recurrent import NETWORKS, Blocks, run_networks_without_cuda
+from .reduction import Reductions
+from .tensors import MOST_KEPT, _copying, _made_of_tensors, _modules_move, _tensors_answer
+from .training import (
+    LAUNCHED,
+    Taken,
+    Unsupported,
+    asked_as,
+    launches,
+    leave_compiling_out,
+    let_launch,
+    sized_results,
+    steps_by_hand,
+)
+from .truths import truth_of, version_or_0
+from .weights import weights_without_memory
+from .world import leave_files_alone, stay_offline
+
+ALL_ROWS = 1500000  # the agent's limit is meant for a process that trains; here the rows are all there is
+INDEXED = "index index_put index_put_ _index_put_impl_ _unsafe_index".split()
 # ops whose CUDA code allocates another result first, and its index. The order decides which cached block each
 # result gets (ATen/native/cuda/Dropout.cu)
 ALLOCATED_FIRST = {"aten::native_dropout": 1}
 
 
-class _Timed(object):
+class _Timed:
     """An op as Ops sees it: the real one, but its questions about values are answered and it advances the
     clock."""
 
@@ -125,7 +158,7 @@ class Recorder(Ops):
         Ops.__init__(self, run.torch, run.clock, 0, Nothing(), [], run.broke)
         self.run, self.proxies = run, {}
         self.emptied, self.counted = [], (0, 0)
-        self.rows.limit = MAX_ROWS
+        self.rows.limit = ALL_ROWS
 
     def _op(self, func, args, kwargs):
         func = self.run.sums.in_place(func, args)
@@ -170,7 +203,8 @@ class Run(Taken):
 
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
-        self.clock, self.made_up, self.sized = Clock(), {}, sized_results(torch)
+        self.clock, self.made_up, self.few = Clock(), {}, Few()
+        self.sized = sized_results(torch, self.few)
         self.pace, self.factories = Pace(torch, config["device"], self.note), {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
@@ -235,7 +269,7 @@ class Run(Taken):
             with self.without():
                 return values.item() if values.numel() == 1 else None
         value, version = getattr(x, "taken_for", (None, -1))
-        if version == version_of(x):
+        if version == version_or_0(x):
             return value
         return None if x.dtype == self.torch.bool else 1
 
@@ -245,6 +279,8 @@ class Run(Taken):
         if not isinstance(out, self.torch.Tensor):
             return
         name = op._schema.name.partition("::")[2]
+        if name == "_to_copy" and out.dtype != self.torch.bool:
+            self.few.copied(out, args[0])
         drawn = self.torch.Tag.nondeterministic_seeded in op.tags
         if out.dtype == self.torch.bool and not drawn:
             value = truth_of(name, args, self._taken_for)
@@ -254,13 +290,13 @@ class Run(Taken):
             value = None
         else:
             return
-        out.taken_for = value, version_of(out) + name.endswith("_")  # counted once the op has ended
+        out.taken_for = value, version_or_0(out) + name.endswith("_")  # counted once the op has ended
 
     def _small(self, op, args, kwargs):
         device = kwargs.get("device")
         if device is not None and self.torch.device(device).type != "cpu":
             return False
-        return op.whole(args) <= SMALL
+        return op.whole(args) <= MOST_KEPT
 
     def _made(self, func, args, kwargs):
         torch = self.torch
@@ -279,14 +315,11 @@ class Run(Taken):
             return t.new_empty((self.followed.count(args[1]),))
         sized = self.sized.get(name.partition("::")[2])
         if sized is not None:
-            return sized(*args, **kwargs)
-        if name in (
-            "aten::index",
-            "aten::index_put",
-            "aten::index_put_",
-            "aten::_index_put_impl_",
-            "aten::_unsafe_index",
-        ):
+            out = sized(*args, **kwargs)
+            if name in ("aten::nonzero", "torchvision::nms"):
+                self.followed.believe_each(out, args[name != "aten::nonzero"].shape)
+            return out
+        if name.partition("::")[2] in INDEXED:
             indices = []
             for index in args[1]:
                 if index is not None and index.dtype in (torch.bool, torch.uint8):
@@ -434,10 +467,11 @@ def begin(torch, folder):
         run.finish(1)
     run.excepthook, sys.excepthook = sys.excepthook, run.failed
     atexit.register(run.write)
+    run.importing = False
 
 
 def _prepare(run):
-    torch, config = run.torch, run.config
+    config = run.config
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     import torch._subclasses.fake_tensor as fake
     import torch.utils.data
@@ -452,7 +486,7 @@ def _prepare(run):
         torch.ops.aten.lift.default,
     )
     run.without = _python_dispatch._disable_current_modes
-    fake.CONSTANT_NUMEL_LIMIT = SMALL
+    fake.CONSTANT_NUMEL_LIMIT = MOST_KEPT
     _pretend_below(run)
 
     class Mode(fake.FakeTensorMode):
@@ -476,6 +510,7 @@ def _prepare(run):
     _tensors_answer(run, fake.FakeTensor)
     _loading(run)
     leave_files_alone(run)
+    stay_offline(run)
     leave_compiling_out(run, "compiled steps take other memory than eager ones")
     _distributed(run)
     _attention(run)

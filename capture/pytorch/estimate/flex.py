@@ -11,6 +11,8 @@ Source: torch/_higher_order_ops/flex_attention.py, torch/_inductor/kernel/flex/f
 
 import importlib
 
+from .kernels import after_import
+
 
 def take_flex_attention(run):
     """Replace the uncompiled formulas by the tensors of the compiled kernels as soon as something imports the

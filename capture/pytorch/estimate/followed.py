@@ -1,25 +1,39 @@
-"""Whole numbers and truth values on the pretended device that follow from the script's own.
+"""Values on the pretended device that follow from the script's own.
 
 Trainers pass flags, sizes, masks and counts through the device, and read them back: to pad what several
 processes evaluate, say. Torch keeps the values of small tensors on the CPU as constants of fake tensors, but
 gives them up when a tensor moves to a device. Here such a tensor keeps its values beside it. An op whose
-inputs all have values is also run on these, and its result has values too, if they are whole numbers and not
-drawn at random. Views share the memory of their values, and a write that cannot be followed ends them.
+inputs all have values is also run on these, and its result has values too. So have indices and small random
+numbers, which are believed (believed.py). Views share the memory of their values, and a write that cannot be
+followed ends them.
 
-The other estimate does the same (values.py). Both follow tensors of up to KNOWN_BYTES.
+The other estimate does the same (values.py). Both follow tensors of floats of up to SMALL_BYTES, and others
+of up to KNOWN_BYTES.
 """
 
-KNOWN_BYTES = 1 << 20
+from .believed import INDICES, choices, spread
+from .tensors import _now_constant
+from .training import asked_as
+from .truths import version_or_0
+
+SMALL_BYTES = 1 << 20
+KNOWN_BYTES = 64 << 20
+DRAWN = [
+    "aten::" + name
+    for name in ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "bernoulli")
+]
+DRAWN_INTO = ["aten::" + name for name in ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")]
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever was there before
 
 
-class Followed(object):
+class Followed:
     """Which tensors have known values."""
 
     def __init__(self, run):
         self.run, self.torch = run, run.torch
         torch = run.torch
         self.whole = {torch.int64, torch.int32, torch.bool, torch.uint8}
+        self.floats = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
         self.random = torch.Tag.nondeterministic_seeded
 
     def values(self, t):
@@ -30,7 +44,7 @@ class Followed(object):
             return t.constant
         # Tensors that share memory share the list: it holds the version that their values are of.
         values, current = getattr(t, "known", (None, [-1]))
-        return values if current[0] == version_of(t) else None
+        return values if current[0] == version_or_0(t) else None
 
     def constant(self, real):
         """A fake tensor with the values of a real one on the CPU."""
@@ -43,11 +57,17 @@ class Followed(object):
         outs = out if isinstance(out, (list, tuple)) else (out,)
         if not any(self._may_be(t) for t in outs):
             return
+        name = op._schema.name
         if op._schema.is_mutable:
             return self._written(op, args, kwargs) if out is args[0] else None
-        if self.random in op.tags or "empty" in op._schema.name:
-            return
-        results = self._computed(op, args, kwargs)
+        if "empty" in name and out.device.type != "cpu" and self._drawn(name, (name,), out):
+            # what a script writes to it part by part is known then
+            return self.believe(out, lambda: self.torch.zeros(out.shape, dtype=out.dtype))
+        if "empty" in name or self.random in op.tags and not self._drawn(name, DRAWN, out):
+            return self._indices(op, args, kwargs, outs)
+        results = self._computed(op, args, kwargs, name in DRAWN)
+        if results is None:
+            return self._indices(op, args, kwargs, outs)
         results = results if isinstance(results, (list, tuple)) else (results,) * len(outs)
         known = getattr(args[0], "known", None) if args else None
         view = known is not None and op._schema.returns[0].alias_info is not None
@@ -57,17 +77,52 @@ class Followed(object):
                     t.known = values, known[1]
                 else:
                     self._note(t, values)
+                t.believed = name in DRAWN or self.believes((args, kwargs))
+
+    def believes(self, of):
+        """Whether values follow from ones that are only believed."""
+        return any(getattr(x, "believed", False) for x in self._flat(of))
+
+    def believe(self, t, values):
+        """Give t values that were made up."""
+        if self._may_be(t):
+            with self.run.without():
+                values = values()
+            self._note(t, values)
+            t.believed = True
+
+    def believe_each(self, t, shape):
+        """Believe that t has the index of each place in something of that shape."""
+        self.believe(t, lambda: self.torch.ones(shape, dtype=self.torch.bool).nonzero().view(t.shape))
+
+    def _indices(self, op, args, kwargs, outs):
+        """Believe the indices that an op returns."""
+        short = op._schema.name.partition("::")[2]
+        which = INDICES.get(short, INDICES.get("%s.%s" % (short, op._schema.overload_name)))
+        if which is not None:
+            t = outs[which]
+            self.run.few.note(t, choices(op._schema, args, kwargs)[1])
+            self.believe(t, lambda: spread(self.torch, op._schema, args, kwargs, t))
+
+    def _drawn(self, name, names, t):
+        return name in names and t.numel() * t.element_size() <= SMALL_BYTES
 
     def _written(self, op, args, kwargs):
         """An op writes to its first argument."""
         t, overwrites = args[0], op._schema.name in OVERWRITE
         values, current = self.values(t), getattr(t, "known", (None, None))[1]
-        if values is None and overwrites and t.untyped_storage().nbytes() == t.numel() * t.element_size():
+        drawn = self._drawn(op._schema.name, DRAWN_INTO, t)
+        if (
+            values is None
+            and (overwrites or drawn)
+            and t.untyped_storage().nbytes() == t.numel() * t.element_size()
+        ):
             with self.run.without():
                 values, current = self.torch.empty(t.shape, dtype=t.dtype), None
         done = None
-        if values is not None and self.random not in op.tags:
-            done = self._computed(op, args[1:], kwargs, values)
+        if values is not None and (self.random not in op.tags or drawn):
+            done = self._computed(op, args[1:], kwargs, False, values)
+        t.believed = drawn or self.believes((args[overwrites:], kwargs))
         if done is not None:
             self._note(t, values, current, not t.is_inference())
         elif current is not None:
@@ -77,6 +132,9 @@ class Followed(object):
         """The result of an op that values decide: its size, or a number that the script reads. None if they
         are not known."""
         out = self._computed(op, args, kwargs)
+        if out is not None and self.believes((args, kwargs)):
+            self.run.made(asked_as(op._schema.name.partition("::")[2]))
+            out = self.run.told(out) if isinstance(out, bool) else out
         if isinstance(out, (list, tuple)):
             return tuple(self._made(values, args[0]) for values in out)
         return self._made(out, args[0]) if isinstance(out, self.torch.Tensor) else out
@@ -98,28 +156,29 @@ class Followed(object):
         if t.device.type == "cpu":
             return _now_constant(t, values)
         current = [0] if current is None else current
-        current[0] = version_of(t) + written
+        current[0] = version_or_0(t) + written
         t.known = values, current
 
-    def _computed(self, op, args, kwargs, to=None):
-        """What an op gives for the values of its inputs; None if one is not known. It writes to `to`."""
+    def _computed(self, op, args, kwargs, alone=False, to=None):
+        """What an op gives for the values of its inputs; None if one is not known, or if there is none and it
+        may not run alone. It writes to `to`."""
         inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self.torch.Tensor)]
-        if any(self.values(t) is None for t in inputs) or not (inputs or op.whole or to is not None):
+        if any(self.values(t) is None for t in inputs) or not (inputs or op.whole or alone or to is not None):
             return None
         with self.run.without():
             on_host = [] if to is None else [to]
             on_host += [self._on_host(x) for x in args]
             try:
                 return op.func(*on_host, **{key: self._on_host(x) for key, x in kwargs.items()})
-            except (RuntimeError, NotImplementedError, TypeError):
-                return None  # the CPU has no such op
+            except (RuntimeError, NotImplementedError, TypeError, IndexError):
+                return None  # the CPU has no such op, or cannot take what is believed
 
     def _may_be(self, t):
         return (
             isinstance(t, self.run.fake)
             and t.constant is None  # torch itself follows constants
-            and t.dtype in self.whole
-            and t.numel() * t.element_size() <= KNOWN_BYTES
+            and (t.dtype in self.whole or t.dtype in self.floats)
+            and t.numel() * t.element_size() <= (KNOWN_BYTES if t.dtype in self.whole else SMALL_BYTES)
         )
 
     def _flat(self, x):

@@ -6,6 +6,8 @@ Source: triton/runtime/jit.py, KernelInterface.__getitem__.
 
 import sys
 
+from .values import tensors_in
+
 
 def leave_triton_out(run):
     """Make Triton's kernels do nothing, once triton is imported."""
@@ -13,7 +15,7 @@ def leave_triton_out(run):
     def no_launch(kernel, grid):
         def launch(*args, **kwargs):
             run.note("Triton's kernels were not compiled and not run")
-            for t in _tensors(run.torch, args, kwargs):
+            for t in tensors_in(run.torch, args, kwargs):
                 if run.known is not None and t.device.type == "cuda":
                     run.known.forget(t)  # the kernel may write to it
 
@@ -33,7 +35,7 @@ def after_import(name, act):
         sys.meta_path.insert(0, _AfterImport(name, act))
 
 
-class _AfterImport(object):
+class _AfterImport:
     """A finder that calls a function with one module, once the module has been imported."""
 
     def __init__(self, name, act):

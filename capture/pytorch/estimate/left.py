@@ -14,7 +14,7 @@ import os
 CACHES = ("XDG_CACHE_HOME", "HF_HOME", "HF_DATASETS_CACHE", "TORCH_HOME", "TRITON_CACHE_DIR", "MPLCONFIGDIR")
 
 
-class Left(object):
+class Left:
     """What this process and its children made."""
 
     def __init__(self, run, opening):

@@ -1,7 +1,7 @@
 """How long ops take on a device, from its figures. Nothing is timed: the same script gives the same times."""
 
 
-class Clock(object):
+class Clock:
     """A clock that only ops advance."""
 
     def __init__(self):
@@ -11,7 +11,7 @@ class Clock(object):
         return self.now
 
 
-class Pace(object):
+class Pace:
     """The time of ops on one device: arithmetic or memory traffic, whichever takes longer, plus the
     launch."""
 

@@ -7,6 +7,9 @@ import ctypes
 import os
 import re
 
+from .tensors import MOST_KEPT
+from .training import Unsupported, pretend_ranks
+
 
 def _pretend_below(run):
     """Make the parts below Python work without a device: the guard that switches devices, and the query for
@@ -42,7 +45,7 @@ def _pretend_below(run):
             "this build of torch (%s) is for CUDA and needs a device even to plan for one (%s): "
             "install torch's build for the CPU in an environment of its own, "
             "pip install torch --index-url https://download.pytorch.org/whl/cpu" % (torch.__version__, e)
-        )
+        ) from e
     if names[0][0] != "~":
         raise Unsupported(
             "this build of torch (%s) is laid out in a way that is not known here" % torch.__version__
@@ -78,7 +81,7 @@ def _factories(run):
 
     run.factories = {
         aten.arange: span,
-        aten.linspace: lambda a: a[2] if len(a) > 2 else SMALL + 1,
+        aten.linspace: lambda a: a[2] if len(a) > 2 else MOST_KEPT + 1,
         aten.full: product,
         aten.zeros: product,
         aten.ones: product,

@@ -31,7 +31,7 @@ FUSED = ("aten::addmm", "aten::_addmm_activation")  # cuBLASLt may add their bia
 KIB = 1024
 
 
-class Products(object):
+class Products:
     """The workspaces of matrix products on one device with one release of torch."""
 
     def __init__(self, torch, device, environ=os.environ):

@@ -82,7 +82,21 @@ type RealAnswer struct {
 	Line   string `json:"line"`
 	Count  int64  `json:"count"`
 	Answer string `json:"answer"`
+	// Sized says that the values decide how many elements the result has.
+	Sized bool `json:"sized,omitempty"`
+	// Doubt says how the answer may make the estimate wrong.
+	Doubt Doubt `json:"doubt,omitempty"`
 }
+
+// Doubt is what may be wrong with an estimate.
+type Doubt string
+
+// The doubts.
+const (
+	NoDoubt Doubt = ""
+	TooHigh Doubt = "too high"
+	TooLow  Doubt = "too low"
+)
 
 // Process is one process that trained.
 type Process struct {
@@ -247,16 +261,20 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	text := program("left", "world", "training", "alive", "truths", "values", "flex", "kernels", "real")
+	text := program(rehearsed...)
 	if o.Describe {
-		text = pytorch.Agent() + "\n\n" + program("pace", "steps") + "\n\n" + text
+		text = pytorch.Agent() + "\n\n" + program(describing...) + "\n\n" + text
 	}
 	return place(folder, text, c)
 }
 
-// offline are the environment variables that make libraries work offline.
-var offline = []string{"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASETS_OFFLINE=1",
-	"HF_HUB_DISABLE_TELEMETRY=1"}
+// rehearsed are the files of an estimate by PyTorch's own allocator. If steps are described, the agent and
+// the files of describing come before them.
+var (
+	rehearsed = []string{"left", "world", "training", "alive", "truths", "believed", "values", "ranks",
+		"flex", "kernels", "real"}
+	describing = []string{"pace", "steps"}
+)
 
 func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 	m := standin.Machine{Model: o.Card, Board: filepath.Join(folder, "board"),
@@ -268,7 +286,7 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 		m.Context = strconv.FormatInt(o.Outside, 10)
 	}
 	command := o.Options
-	command.Env = append(lib.EnvironOf(o.environment(), m), offline...)
+	command.Env = lib.EnvironOf(o.environment(), m)
 	if o.AllocConf != "" {
 		command.Env = append(command.Env, "PYTORCH_CUDA_ALLOC_CONF="+o.AllocConf,
 			"PYTORCH_ALLOC_CONF="+o.AllocConf)
@@ -301,7 +319,8 @@ func (o *RealOptions) read(ctx context.Context, folder string, code int, torch s
 	case code != 0 && !died:
 		return nil, &Failed{code}
 	case len(reports) <= 1:
-		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH",
+		return nil, fmt.Errorf("%w: the command did not load torch: name a training script, and leave "+
+			"out -I and -E of Python, which hide PYTHONPATH",
 			ErrUnsupported)
 	case len(all) == 0:
 		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", ErrUnsupported)

@@ -23,6 +23,25 @@ import pickle
 import sys
 import weakref
 
+from agent.closures import around_closure
+
+from .alive import stay_with_gmemtop
+from .flex import take_flex_attention
+from .kernels import leave_triton_out
+from .steps import Described
+from .training import (
+    Taken,
+    Unsupported,
+    launches,
+    leave_compiling_out,
+    let_launch,
+    pretend_ranks,
+    scale_without_infinities,
+    steps_by_hand,
+)
+from .values import answer_values
+from .world import leave_files_alone, stay_offline
+
 LARGE = 1 << 20  # bytes: a CPU tensor of this size is not worth filling with made-up values
 
 
@@ -37,10 +56,12 @@ class Rehearsal(Taken):
         self.final, self.described, self.undescribed = None, None, ""  # set after the steps that count
         self.no_kernels, self.oldest = None, (0, 0)  # compute capabilities
 
-    def answered(self, op, what):
+    def answered(self, op, what, sized=False, doubt=""):
+        """Note an answer to the line being run. sized says that the values decide how many elements the
+        result has, doubt that the estimate may therefore be "too high" or "too low"."""
         key = (op, self.line())
-        count, _ = self.answers.get(key, (0, what))
-        self.answers[key] = (count + 1, what)
+        count = self.answers[key]["count"] if key in self.answers else 0
+        self.answers[key] = {"count": count + 1, "answer": what, "sized": sized, "doubt": doubt}
 
     # Steps
 
@@ -168,10 +189,7 @@ class Rehearsal(Taken):
             "rank": int(os.environ.get("RANK", "0")),
             "steps": self.steps,
             "books": books,
-            "answers": [
-                {"op": op, "line": line, "count": n, "answer": what}
-                for (op, line), (n, what) in self.answers.items()
-            ],
+            "answers": [dict(x, op=op, line=line) for (op, line), x in self.answers.items()],
             "notes": self.notes,
             "described": self.described is not None and not self.undescribed,
             "undescribed": self.undescribed,
@@ -218,6 +236,7 @@ def begin(torch, folder):
         run.finish(1)
     run.excepthook, sys.excepthook = sys.excepthook, run.failed
     atexit.register(run.write)
+    run.importing = False
 
 
 def _as_many_cards(torch):

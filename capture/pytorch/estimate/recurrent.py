@@ -20,7 +20,7 @@ MODES = {"rnn_relu": 0, "rnn_tanh": 1, "lstm": 2, "gru": 3}
 DROPOUT_STATE = 16 * 2048  # bytes, for the threads of one multiprocessor
 
 
-class Network(object):
+class Network:
     """The sizes of one pass, from the arguments of aten::_cudnn_rnn, starting with the mode."""
 
     def __init__(self, x, mode, hidden, projection, layers, batch_first, dropout, train, both, lengths):
@@ -57,7 +57,7 @@ class Network(object):
         return out.transpose(0, 1) if self.first else out
 
 
-class Blocks(object):
+class Blocks:
     """Notes what an op makes and takes for itself, in PyTorch's order: the order decides which cached block
     serves which request."""
 

@@ -19,7 +19,7 @@ def threads_of(capability):
     return 1024 if (major, minor) == (7, 5) else 1536 if major in (8, 12) and minor else 2048
 
 
-class Reductions(object):
+class Reductions:
     """The buffers of reductions on one device."""
 
     def __init__(self, device):

@@ -5,7 +5,7 @@ import os
 import sys
 
 
-class _Finder(object):
+class _Finder:
     """The first finder of imports: finds nothing itself, and wraps the loader of torch."""
 
     def __init__(self, folder, placeholder):

@@ -7,8 +7,14 @@ active meanwhile, under which torch may choose other kernels, so these steps do 
 figures. Kernels compute nothing here, so the time of an op comes from the device's figures.
 """
 
+from agent.ops import Ops
+from agent.recorded import allocator_rules
+from agent.storages import Addresses
 
-class _Paced(object):
+from .pace import Clock, Pace
+
+
+class _Paced:
     """An op as Ops sees it: the real one, but it advances the clock."""
 
     __slots__ = ("func", "_schema", "tags", "into", "flops")

@@ -5,6 +5,11 @@ modules, or makes other tensors from lists of them.
 import functools
 import sys
 
+from .followed import SMALL_BYTES
+from .training import Unsupported
+
+MOST_KEPT = 65536  # the most elements of a CPU tensor that keeps its values
+
 
 def _tensors_answer(run, kind):
     """Answer Python's questions about a tensor's values."""
@@ -19,7 +24,7 @@ def _tensors_answer(run, kind):
         if t.numel() > 1 << 28:
             raise Unsupported("the script asks for the %d values of a tensor" % t.numel())
         value = run._taken_for(t)
-        if t.numel() * t.element_size() > KNOWN_BYTES:  # zeros take no memory until they are read
+        if t.numel() * t.element_size() > SMALL_BYTES:  # zeros take no memory until they are read
             return torch.zeros(tuple(t.shape), dtype=dtype)
         return torch.full(tuple(t.shape), t.dtype != torch.bool if value is None else value, dtype=dtype)
 

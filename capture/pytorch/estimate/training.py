@@ -2,7 +2,7 @@
 
 Compiled code is left out or refused, and the gradient scaler meets no infinity. torch's fake process group
 stands in for missing ranks. If values decide how many elements a result has, it gets the most that it could
-have, or one for unique values.
+have.
 """
 
 import builtins
@@ -21,13 +21,14 @@ class Unsupported(RuntimeError):
 OFTEN = 10000  # how often a line gets the same truth value within a step
 
 
-class Taken(object):
+class Taken:
     """A process that an estimate has taken over. write() saves what was found."""
 
     def __init__(self, torch, folder, config):
         self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
         self.notes, self.error, self.unsupported = [], "", ""
         self.optimizers = False  # whether the script makes one
+        self.importing = True  # until the script's import of torch has ended
         self.kernels_known = {}  # functions of torch: stand-ins that take the memory of the compiled ones
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.open = builtins.open
@@ -79,7 +80,12 @@ class Taken(object):
 
     def where(self):
         """The progress of the process."""
-        return {"rank": int(os.environ.get("RANK", "0")), "steps": self.trained(), "line": self.main_line()}
+        return {
+            "rank": int(os.environ.get("RANK", "0")),
+            "steps": self.trained(),
+            "line": self.main_line(),
+            "importing": self.importing,
+        }
 
     def finish(self, code=0):
         """Write what was found and end the process without running the rest of the script, which would save a
@@ -217,8 +223,10 @@ def pretend_ranks(run, sentence):
     def init(*args, **kwargs):
         try:
             from torch.testing._internal.distributed.fake_pg import FakeStore
-        except ImportError:
-            raise Unsupported("torch %s has no process group that can be pretended" % torch.__version__)
+        except ImportError as e:
+            raise Unsupported(
+                "torch %s has no process group that can be pretended" % torch.__version__
+            ) from e
         size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
         run.note(sentence % size)
         return original("fake", rank=rank, world_size=size, store=FakeStore())
@@ -231,23 +239,23 @@ def asked_as(op):
     return "item" if op == "_local_scalar_dense" else op.strip("_").rstrip("2")
 
 
-def sized_results(torch):
+def sized_results(torch, few):
     """Ops where values decide how many elements the result has: by name, a function that makes a result
-    without them. It makes the largest possible result. But there is only one unique value, since every number
-    is assumed to be 1: torchmetrics refuses predictions that have more values than there are classes."""
+    without them. It makes the largest possible result; few, a Few, knows how many unique values there can
+    be."""
 
     def long(t, *shape):
         return torch.empty(shape, dtype=torch.int64, device=t.device)
 
     def unique(t, *args, **kwargs):
-        n = min(t.numel(), 1)
+        n = few.values(t)
         return t.new_empty((n,)), long(t, *t.shape), long(t, n)
 
     def unique_dim(t, dim=None, *args, **kwargs):
         if dim is None:
             return unique(t)
-        n = min(t.shape[dim], 1)
-        return t.narrow(dim, 0, n).clone(), long(t, t.shape[dim]), long(t, n)
+        n = t.shape[dim]
+        return t.clone(), long(t, n), long(t, n)
 
     def repeat(repeats, *, output_size=None):
         return long(repeats, repeats.numel() if output_size is None else output_size)
@@ -265,4 +273,5 @@ def sized_results(torch):
         "unique_dim_consecutive": unique_dim,
         "repeat_interleave": repeat,
         "bincount": bincount,
+        "nms": lambda boxes, scores, threshold: long(boxes, boxes.shape[0]),  # torchvision's
     }

@@ -41,7 +41,7 @@ _SAME = (
 )
 
 _OF_ONE = {
-    **{name: bool for name in _SAME},
+    **dict.fromkeys(_SAME, bool),
     "logical_not": operator.not_,
     "bitwise_not": operator.not_,
     "any": bool,
@@ -72,7 +72,7 @@ def truth_of(op, args, value):
         return None
 
 
-def version_of(t):
+def version_or_0(t):
     try:
         return t._version
     except RuntimeError:  # an inference tensor has no version counter

@@ -9,6 +9,8 @@ Rejected: reading the weights and copying them into tensors without memory, whic
 training, and as much memory.
 """
 
+from .tensors import MOST_KEPT
+
 
 def weights_without_memory(run):
     """Replace safetensors' safe_open, with which all of its loading from files is written."""
@@ -24,7 +26,7 @@ def weights_without_memory(run):
 def _opener(run, original, tensors):
     torch = run.torch
 
-    class Slice(object):
+    class Slice:
         """A tensor of a file, of which only the indexed part is made."""
 
         def __init__(self, file, name, device):
@@ -35,13 +37,13 @@ def _opener(run, original, tensors):
             dtype = tensors._getdtype(self.get_dtype())
             with run.without():
                 part = torch.empty(self.get_shape(), dtype=dtype, device="meta")[index]
-                few = part.numel() <= SMALL and not (dtype.is_floating_point or dtype.is_complex)
+                few = part.numel() <= MOST_KEPT and not (dtype.is_floating_point or dtype.is_complex)
                 values = self.read()[index] if few else None
             if few:
                 return run.followed.constant(values).to(self.device)
             return torch.empty(part.shape, dtype=dtype, device=self.device)
 
-    class File(object):
+    class File:
         """An open file, like safetensors' own."""
 
         def __init__(self, filename, framework, device="cpu", **kwargs):

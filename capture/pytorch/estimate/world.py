@@ -13,6 +13,8 @@ import shutil
 import socket
 import tempfile
 
+from .left import Left
+
 MOVES = ("os.rename", "os.replace", "shutil.move")
 SAVED_WHOLE = 1 << 16  # bytes: a CPU tensor up to this size is saved with its values
 

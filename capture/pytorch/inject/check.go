@@ -132,7 +132,7 @@ func (e *examination) read(name string) (string, error) {
 
 // process: is there one, and is it the right one?
 func (e *examination) process() *Error {
-	const lookUp = "look up the pid again"
+	const lookUp = "gmemtop attach lists the processes"
 	if e.sys.alive == nil || e.sys.arch == "" {
 		return &Error{Kind: ErrUnsupported, Message: "attaching works on Linux only",
 			Fix: "run gmemtop on the machine that trains"}

@@ -56,8 +56,8 @@ func (e *Error) Refused() bool { return e.Kind == ErrNotPermitted || e.Kind == E
 
 func reused(pid int) *Error {
 	return &Error{Kind: ErrReused, PID: pid,
-		Message: "the intended process has ended and another one has its pid",
-		Fix:     "look up the pid again"}
+		Message: "the process has ended, and another one has its pid now",
+		Fix:     "gmemtop attach lists the processes"}
 }
 
 // traced is the error for a process that another one traces. proc is where procfs is mounted.
@@ -80,5 +80,5 @@ func traced(proc string, pid, tracer int) *Error {
 
 func gone(pid int) *Error {
 	return &Error{Kind: ErrGone, PID: pid, Message: "no such process, or it has ended",
-		Fix: "look up the pid again"}
+		Fix: "gmemtop attach lists the processes"}
 }

@@ -95,14 +95,14 @@ const (
 
 var mechanisms = []Mechanism{Ptrace, PEP768, GDB}
 
-// Phase is how far an injection has come.
-type Phase string
+// Stage is how far an injection has come.
+type Stage string
 
-// The phases of an injection, in order.
+// The stages of an injection, in order.
 const (
 	// in the queue; the main thread is in a long call outside Python, or asleep
-	Queued  Phase = "waiting for the interpreter"
-	Running Phase = "running" // the source is being run
+	Queued  Stage = "waiting for the interpreter"
+	Running Stage = "running" // the source is being run
 )
 
 // Bootstrap is what a process is to run, and how.
@@ -118,9 +118,9 @@ type Bootstrap struct {
 	Started uint64
 	// Mechanisms restricts which ways are tried, in this order; nil means all.
 	Mechanisms []Mechanism
-	// Watch is called, on Inject's own goroutine, when the injection has been in a phase for a tenth of a
+	// Watch is called, on Inject's own goroutine, when the injection has been in a stage for a tenth of a
 	// second.
-	Watch func(Phase)
+	Watch func(Stage)
 }
 
 // maxSource is the largest source that Inject accepts, in bytes.

@@ -215,15 +215,15 @@ func TestALongCallIsWaitedFor(t *testing.T) {
 	p.expect("in call")
 	awaitState(t, p.pid, 'S') // it says so just before
 	for try := 1; ; try++ {   // one call follows the other, and this may come at the end of one
-		var phases []Phase
-		r, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Watch: func(ph Phase) {
-			phases = append(phases, ph)
+		var stages []Stage
+		r, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Watch: func(at Stage) {
+			stages = append(stages, at)
 		}})
-		if err == nil && r.Waited >= 500*time.Millisecond && slices.Equal(phases, []Phase{Queued}) {
+		if err == nil && r.Waited >= 500*time.Millisecond && slices.Equal(stages, []Stage{Queued}) {
 			break
 		}
 		if err != nil || try == 5 {
-			t.Fatalf("%v, %+v, %v", err, r, phases)
+			t.Fatalf("%v, %+v, %v", err, r, stages)
 		}
 	}
 	p.finish(Ptrace)

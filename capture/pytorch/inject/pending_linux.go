@@ -31,7 +31,7 @@ type halter interface {
 }
 
 var (
-	errThreadBusy = errors.New("the main thread is where it must not be interrupted")
+	errThreadBusy = errors.New("the main thread must not be interrupted where it is")
 	errNotReady   = errors.New("the interpreter is still starting, or ending")
 	errQueueFull  = errors.New("the interpreter's queue of pending calls is full")
 	errStopped    = errors.New("the process is stopped")
@@ -303,11 +303,11 @@ func (in *injection) safe(t lent) bool {
 }
 
 // await waits until the source has run.
-func (in *injection) await(ctx context.Context, watch func(Phase)) error {
+func (in *injection) await(ctx context.Context, watch func(Stage)) error {
 	start := time.Now()
 	var begun time.Time
-	told := Phase("")
-	tell := func(p Phase, since time.Time) {
+	told := Stage("")
+	tell := func(p Stage, since time.Time) {
 		if watch != nil && told != p && time.Since(since) >= 100*time.Millisecond {
 			told = p
 			watch(p)

@@ -120,7 +120,7 @@ func (e *examination) wayPEP768() *Error {
 	}
 	switch {
 	case p.minor < 0:
-		return unsupported("the version of its Python cannot be found out", startUnder)
+		return unsupported("gmemtop cannot tell the version of its Python", startUnder)
 	case p.minor < offsetsMinor:
 		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first "+
 			"that has", p.version), "use Python 3.14")

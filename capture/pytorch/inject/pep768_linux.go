@@ -88,12 +88,12 @@ func (r remoteDebug) nudge(mem processMemory) error {
 	return err
 }
 
-func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, watch func(Phase),
+func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, watch func(Stage),
 	r *Report) error {
 	mem := processMemory(t.pid)
 	start := time.Now()
 	var begun time.Time
-	told := Phase("")
+	told := Stage("")
 	for delay := time.Millisecond; ; delay = min(delay*5/4, 20*time.Millisecond) {
 		if _, err := d.root.Lstat("done"); err == nil {
 			if begun.IsZero() {
@@ -107,19 +107,19 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 		if err != nil {
 			return gone(t.pid)
 		}
-		phase, since := Queued, start
+		stage, since := Queued, start
 		if pending[0] == 0 {
 			if begun.IsZero() {
 				begun = time.Now()
 				r.Waited = begun.Sub(start)
 			}
-			phase, since = Running, begun
+			stage, since = Running, begun
 		} else if err := at.nudge(mem); err != nil { // the bit may have been lost to a concurrent write
 			return gone(t.pid)
 		}
-		if watch != nil && told != phase && time.Since(since) >= 100*time.Millisecond {
-			told = phase
-			watch(phase)
+		if watch != nil && told != stage && time.Since(since) >= 100*time.Millisecond {
+			told = stage
+			watch(stage)
 		}
 		if late := pause(ctx, delay); late != nil {
 			e := &Error{Kind: errPending, PID: t.pid, Err: late, Message: "the source is still running"}

@@ -11,11 +11,10 @@ import (
 var halts sync.RWMutex
 
 // Quiesce waits until no process is halted, and prevents halts from then on. Call it before this program
-// ends: the kernel releases a halted process where it stands, which may be within a call that it makes for
-// us.
+// ends: the kernel releases a halted process wherever it is, possibly inside a call made on our behalf.
 func Quiesce() { halts.Lock() }
 
-// undisturbed calls halt while neither Quiesce nor a signal ends this program. SIGHUP, of a closed terminal,
+// undisturbed calls halt while neither Quiesce nor a signal ends this program. SIGHUP from a closed terminal
 // and SIGQUIT take effect afterwards. SIGINT and SIGTERM are the caller's to handle, as package main does;
 // nothing can be done about SIGKILL.
 func undisturbed(halt func()) {

@@ -407,7 +407,7 @@ def beside(name):
     other, stop = train.Loss(train.GPT()).eval(), []
 
     def linger(gradient):
-        time.sleep(0.005)
+        time.sleep(0.005)  # which keeps the thread in its backward pass
 
     def run():
         while not stop:

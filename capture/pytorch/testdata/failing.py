@@ -14,13 +14,9 @@ with open(sys.argv[1]) as f:
     exec(compile(f.read(), sys.argv[1], "exec"), carry)
 Carrier = carry["Carrier"]
 
-# Calls that may always fail: all but those of the last resort, when a tensor that left is needed.
+# Calls that may always fail once: what brings a tensor back that is needed is tried again.
 ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note"]
-ANY += ["rerun._held", "rerun._made", "spares.copy"]
-# Calls that may fail until they have succeeded once: recomputing a tensor that is needed.
-FIRST = ["rerun.again"]
-# Calls that may fail when made early: fetching ahead of the need, and recomputing before an input is changed.
-AHEAD = ["_back", "rerun._run", "rerun._given"]
+ANY += ["rerun._held", "rerun._made", "rerun._run", "rerun._given", "rerun.again", "spares.spare", "fetch"]
 
 
 class Net(torch.nn.Module):
@@ -79,7 +75,7 @@ def state():
 
 
 class Failing(Carrier):
-    """Makes the n-th call of a method fail; methods in AHEAD count only calls that are made early."""
+    """Makes the n-th call of a method fail."""
 
     def __init__(self, plan, method, n):
         Carrier.__init__(self, torch, plan)
@@ -92,14 +88,10 @@ class Failing(Carrier):
         original = getattr(owner, name)
 
         def call(*args, **kwargs):
-            frame = sys._getframe(1)
-            # Between the need and the call.
-            while method in AHEAD and frame.f_code.co_name in ("_run", "_calls"):
-                frame = frame.f_back
-            caller = frame.f_code.co_name
-            ahead = caller in ("_spoil", "_load") if method in AHEAD else caller != "_spoil"
-            self.calls += ahead
-            if ahead and self.calls == n:
+            # Before the program changes a tensor in place, what needs its bytes must be found.
+            last_resort = method == "now.known" and sys._getframe(1).f_code.co_name == "_spoil"
+            self.calls += not last_resort
+            if self.calls == n and not last_resort:
                 self.failed = True
                 raise RuntimeError("injected")
             return original(*args, **kwargs)
@@ -118,8 +110,8 @@ want, _ = learn(None)
 got, moved = learn(Carrier(torch, PLAN))
 if got != want or not all(m[0] for m in moved) or not any(m[2] for m in moved):
     wrong.append("the plan does nothing, or wrong: %s" % moved)
-for method in ANY + AHEAD + FIRST:
-    for n in range(1, 2 if method in FIRST else 1000):
+for method in ANY:
+    for n in range(1, 1000):
         carrier = Failing(PLAN, method, n)
         try:
             try:

@@ -52,7 +52,7 @@ def step():
 
 def slow(original, seconds):
     def call(*args, **kwargs):
-        time.sleep(seconds)
+        time.sleep(seconds)  # as long as a larger snapshot takes
         return original(*args, **kwargs)
     return call
 
@@ -61,7 +61,7 @@ if what == "own":
 if launched and what != "first":
     for _ in range(5):
         step()
-        time.sleep(0.01)
+        time.sleep(0.01)  # the pace of a step
 kept = []
 while what in ("late", "fine") and len(kept) < 100 and (agent.lookout.history is None or len(kept) < 2):
     kept.append(net(torch.randn(64, 256, device="cuda")))

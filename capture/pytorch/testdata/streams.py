@@ -159,7 +159,7 @@ carrier = carry["Carrier"](torch, {"version": 1, "device": "cpu", "slab": at, "v
 carrier.begin()
 carrier.streams.out, carrier.streams.back = Stream(), Stream()
 carrier.streams.main, compute.device = compute, "cpu"
-fetched, late_ones, bring = [], 0, carrier._back
+fetched, late_ones, bring = [], 0, carrier.fetch
 
 
 def ahead(it, value, dtype):
@@ -172,7 +172,7 @@ def ahead(it, value, dtype):
     return bring(it, value, dtype)
 
 
-carrier._back = ahead
+carrier.fetch = ahead
 torch.cuda.current_stream, torch.cuda.stream, torch.Tensor.copy_ = lambda device=None: compute, stream, late
 moved = []
 got = learn(model, optimizer, 6, lambda: moved.append(carrier.next()))

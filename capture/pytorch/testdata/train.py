@@ -40,7 +40,7 @@ def gate(name, step):
                 return
             time.sleep(0.01)
         raise RuntimeError("nobody opened the gate")
-    time.sleep(float(os.environ.get("PACE", "0.005" if folder else "0")))
+    time.sleep(float(os.environ.get("PACE", "0.005" if folder else "0")))  # the pace of a step
 
 
 def unique(tensors):

@@ -19,7 +19,7 @@ net = torch.nn.parallel.DistributedDataParallel(net)
 optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
 torch.manual_seed(rank + 1)  # each rank has data of its own
 for step in range(int(sys.argv[1])):
-    time.sleep(pace)
+    time.sleep(pace)  # of a step
     optimizer.zero_grad()
     net(torch.randn(128, 64)).square().mean().backward()
     optimizer.step()

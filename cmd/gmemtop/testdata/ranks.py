@@ -33,7 +33,7 @@ losses = []
 for step in range(steps):
     while os.path.exists(hold):
         time.sleep(0.01)
-    time.sleep(pace)
+    time.sleep(pace)  # of a step
     optimizer.zero_grad()
     loss = net(torch.randn(512, 64).cuda()).square().mean()
     loss.backward()

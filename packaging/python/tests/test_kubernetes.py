@@ -91,4 +91,4 @@ def test_the_commands_work_as_they_stand_there(kinds: dict[str, Any], tmp_path: 
         finally:
             serving.terminate()
             said = serving.communicate(timeout=60)[1]
-    assert "listening for 127.0.0.1:" in said, said
+    assert "listening at 127.0.0.1:" in said, said

@@ -23,4 +23,4 @@ while not os.path.exists(sys.argv[1]):
     optimizer.step()
     free, total = torch.cuda.mem_get_info()
     print("counted", int(on), torch.cuda.max_memory_allocated(), torch.cuda.memory_reserved(), total - free, flush=True)
-    time.sleep(0.02)
+    time.sleep(0.02)  # the pace of a step

@@ -44,7 +44,7 @@ def stepped(optimizer, args, kwargs):
     while os.path.exists(HOLD):
         time.sleep(0.01)
     if not LAST:
-        time.sleep(0.02)
+        time.sleep(0.02)  # the pace of a step
     if last:
         for n, d in enumerate(digests):
             print("digest %d %x" % (n, d))

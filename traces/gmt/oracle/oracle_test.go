@@ -17,6 +17,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // sample returns a trace of n events on two devices with stacks, details, ops, accesses, marks, counters and
@@ -54,7 +55,7 @@ func sample(n int) *traces.Trace {
 	t.Counters = []traces.Counter{{Name: 1, Time: []int64{1}, Value: []int64{2}, Event: []int32{0}}}
 	t.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 63, TotalSize: 9,
 		EndBlock: 1}},
-		Blocks: []traces.Block{{Address: 1 << 63, Size: 9, Requested: 8, Stack: 1, Count: 1,
+		Blocks: []traces.Block{{Address: 1 << 63, Size: 9, Requested: maybe.Known(8), Stack: 1, Count: 1,
 			State: traces.BlockAllocated}}}
 	return b.Finish()
 }

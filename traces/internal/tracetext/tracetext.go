@@ -191,7 +191,7 @@ func writeFinal(w io.Writer, t *traces.Trace) {
 	}
 	for _, b := range t.Final.Blocks {
 		fmt.Fprintf(w, "block addr=%#x size=%d requested=%d count=%d %v extra=%s\n",
-			b.Address, b.Size, b.Requested, b.Count, b.State, t.Text(b.Extra))
+			b.Address, b.Size, b.Requested.Or(-1), b.Count, b.State, t.Text(b.Extra))
 		stack(w, t, "stack", b.Stack)
 	}
 }

@@ -390,6 +390,7 @@ class Carrier:
     def __init__(self):
         self.torch, self.why, self.now = Torch(), "", SimpleNamespace(why="")
         self.entered, self.lefts, self.ends, self.hooks = [], 0, [], ("pack", "unpack")
+        self.places = SimpleNamespace(known=False, running=[])
         self.region = Region(self)
 
     def entering(self, module):

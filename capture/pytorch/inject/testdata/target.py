@@ -97,7 +97,7 @@ def mode_blocked():
 
 
 def mode_asleep():  # long enough for the whole test, in small pieces of Python
-    until_stopped("main", lambda: time.sleep(0.02))
+    until_stopped("main", lambda: time.sleep(0.02))  # what is stopped is a call that sleeps
 
 
 def mode_signals():
@@ -193,8 +193,9 @@ def mode_forks():
 
 def mode_exec():  # another thread replaces the program while the main one is in a call
     def replace():
-        time.sleep(3)
+        time.sleep(3)  # by then the main thread is stopped in its call
         os.execv(sys.executable, [sys.executable, "-c",
+                                  # a moment in which it can be looked at
                                   "import time; time.sleep(1); print('{\"bad\": [], \"replaced\": true}')"])
 
     threading.Thread(target=replace).start()

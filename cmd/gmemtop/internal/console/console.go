@@ -3,11 +3,15 @@ package console
 
 import (
 	"cmp"
+	"fmt"
 	"io"
 	"os"
 	"strings"
 
+	"github.com/charmbracelet/x/ansi"
 	"github.com/charmbracelet/x/term"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // Console is the streams and the environment of one invocation.
@@ -79,6 +83,28 @@ func (c *Console) OnlyASCII() bool {
 	locale := cmp.Or(c.Env("LC_ALL"), c.Env("LC_CTYPE"), c.Env("LANG"))
 	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
 	return locale != "" && !utf8 || c.Env("TERM") == "linux"
+}
+
+// Tell writes a message for the user on standard error. On a terminal its lines break between words.
+func (c *Console) Tell(message string) {
+	message = "gmemtop: " + message
+	if IsTerminal(c.Err) {
+		if w, _, err := term.GetSize(c.Err.Fd()); err == nil && w > 0 {
+			message = Fold(message, w)
+		}
+	}
+	fmt.Fprintln(c.Err, message)
+}
+
+// Fold breaks the lines of a text that are wider than w cells between words.
+func Fold(text string, w int) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if ansi.StringWidth(line) > w {
+			lines[i] = report.Wrap(line, w)
+		}
+	}
+	return strings.Join(lines, "\n")
 }
 
 // Width is the width of the terminal on standard output, 0 if there is none.

@@ -7,6 +7,19 @@ import (
 )
 
 // A pipe and a redirected file are input that a shell put there; /dev/null and nothing are not.
+func TestMessagesBreakBetweenWords(t *testing.T) {
+	const long = "gmemtop: notes.txt: it begins with \"hello\": not a trace that gmemtop knows\nsee " +
+		"gmemtop --help"
+	want := "gmemtop: notes.txt: it\nbegins with \"hello\": not a\ntrace that gmemtop knows\nsee gmemtop " +
+		"--help"
+	if got := Fold(long, 26); got != want {
+		t.Errorf("%q", got)
+	}
+	if got := Fold(long, 100); got != long {
+		t.Errorf("with room it is %q", got)
+	}
+}
+
 func TestOnlyPipesAndFilesArePiped(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -124,7 +124,7 @@ func checkTerminal(t Terminal) Finding {
 	switch {
 	case t.Env("TERM") == "dumb":
 		f.missing("TERM=dumb says that the terminal cannot place text", "export TERM=xterm-256color",
-			"or what else your terminal is")
+			"or whatever your terminal is")
 	case !f.Available:
 		f.missing("the screen needs 60x16", `printf '\033[8;24;80t'`,
 			"or enlarge the window by hand; 80x24 shows all views")
@@ -204,7 +204,7 @@ const askPython = 10 * time.Second
 // Most environments of Python are activated like this.
 const (
 	activate    = "source .venv/bin/activate"
-	activateFix = "or what else activates the environment that your training runs in"
+	activateFix = "or whatever activates the environment that your training runs in"
 )
 
 // quote quotes a path for a shell.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 )
 
 // Anything unavailable, on this machine or in a poorer environment, has a reason and one command that a shell
@@ -115,7 +117,7 @@ func TestAttachFinding(t *testing.T) {
 		{"linux", "amd64", 2, false, true,
 			"kernel.yama.ptrace_scope is 2: only an administrator may trace | sudo gmemtop attach PID | "},
 		{"linux", "amd64", 3, true, true, "kernel.yama.ptrace_scope is 3: nobody may trace until this " +
-			"machine boots with another setting | gmemtop run -- python train.py | watches a training " +
+			"machine is booted with another setting | gmemtop run -- python train.py | watches a training " +
 			"from its start"},
 		{"linux", "arm64", 0, true, true, "attaching needs Linux on x86-64; this is linux on arm64 | " +
 			"gmemtop run -- python train.py | watches a training from its start"},
@@ -167,5 +169,23 @@ func TestProbesFinding(t *testing.T) {
 	if f := checkProbes(); f.Available && (runtime.GOOS != "linux" || runtime.GOARCH != "amd64" ||
 		os.Geteuid() != 0 && !capable(39)) {
 		t.Errorf("probes by user %d: %+v", os.Geteuid(), f)
+	}
+}
+
+func TestAReportHasAFileAndATime(t *testing.T) {
+	for want, change := range map[string]func(g *GPUReport){
+		"":              func(*GPUReport) {},
+		"name of a":     func(g *GPUReport) { g.File = "-" },
+		"--minutes 0":   func(g *GPUReport) { g.Minutes = 0 },
+		"--minutes NaN": func(g *GPUReport) { g.Minutes = math.NaN() },
+		"--device -1":   func(g *GPUReport) { g.Device = -1 },
+	} {
+		g := GPUReport{File: "gpu.json", Minutes: 9}
+		change(&g)
+		err := g.Check()
+		if want == "" && err != nil || want != "" && (!exit.IsMistake(err) ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: %v, want a mistake with %q", g, err, want)
+		}
 	}
 }

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
 // GPUReport says which checks of a GPU's report run, and where.
 type GPUReport struct {
+	File    string   // for the report
 	Python  string   // to train with, "" for one that has torch
 	Minutes float64  // for all checks, unless All
 	Checks  []string // only these, nil for as many as fit
@@ -22,6 +24,19 @@ type GPUReport struct {
 	Keep    string // the folder for recordings and logs, "" for none
 	Device  int    // by CUDA's number
 	Tiny    bool   // tiny networks only
+}
+
+// Check returns an error if the values cannot be used.
+func (g *GPUReport) Check() error {
+	switch {
+	case g.File == "" || g.File == "-":
+		return exit.Mistakef("--gpu-report needs the name of a file: the summary goes to standard output")
+	case !(g.Minutes > 0 && g.Minutes <= 24*60): // NaN is neither
+		return exit.Mistakef("--minutes %g is not between 0 and 1440", g.Minutes)
+	case g.Device < 0:
+		return exit.Mistakef("--device %d is below 0", g.Device)
+	}
+	return nil
 }
 
 // Options returns what the checks need, to run with environ.

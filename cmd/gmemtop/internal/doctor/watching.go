@@ -58,8 +58,8 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) Fi
 		f.missing("attaching needs Linux on x86-64; this is "+system+" on "+architecture, runInstead,
 			fromStart)
 	case scope >= 3: // no capability overrides it
-		f.missing(fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace until this machine boots "+
-			"with another setting", scope), runInstead, fromStart)
+		f.missing(fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace until this machine is "+
+			"booted with another setting", scope), runInstead, fromStart)
 	case scope == 2 && !capable:
 		f.missing("kernel.yama.ptrace_scope is 2: only an administrator may trace",
 			"sudo gmemtop attach PID", "")

@@ -26,7 +26,9 @@ type Format struct {
 	// Title is the name that people know the format by.
 	Title string
 	// Binary means that the bytes are no use on a terminal.
-	Binary  bool
+	Binary bool
+	// Moment means that the format can show what is allocated at one moment.
+	Moment  bool
 	Trace   func(ctx context.Context, w io.Writer, t *traces.Trace) error
 	Device  func(ctx context.Context, w io.Writer, d *timeline.Device, o figure.Options) error
 	Devices func(ctx context.Context, w io.Writer, d []*timeline.Device, o figure.Options) error
@@ -37,7 +39,7 @@ var Formats = []Format{
 	{Name: "perfetto", Title: "Perfetto", Extension: ".pftrace", About: "for ui.perfetto.dev", Binary: true,
 		Trace: perfetto.Write},
 	{Name: "folded", Title: "folded stacks", Extension: ".folded",
-		About:  "the peak, for flame graphs",
+		About: "the peak, for flame graphs", Moment: true,
 		Device: figure.Folded},
 	{Name: "pprof", Title: "pprof", Extension: ".pb.gz",
 		About: "the peak and all allocations, for go tool pprof", Binary: true,
@@ -55,10 +57,11 @@ var Formats = []Format{
 	{Name: "gmt", Title: "gmemtop recording", Extension: ".gmt",
 		About: "the native file, in Apache Arrow", Binary: true,
 		Trace: gmt.Write},
-	{Name: "svg", Title: "SVG", Extension: ".svg", About: "usage by category and the peak, as a drawing",
+	{Name: "svg", Title: "SVG", Extension: ".svg",
+		About: "usage by category and the peak, as a drawing", Moment: true,
 		Device: figure.SVG},
 	{Name: "png", Title: "PNG", Extension: ".png",
-		About: "the same as pixels", Binary: true, Device: figure.PNG},
+		About: "the same as pixels", Binary: true, Moment: true, Device: figure.PNG},
 	{Name: "html", Title: "HTML", Extension: ".html",
 		About:   "a page that needs no network",
 		Devices: figure.HTML},
@@ -117,22 +120,34 @@ func Choose(format, output, what string) (Format, error) {
 	return f, nil
 }
 
+// LeavesOut reports whether a trace has something that the format has no room for.
+func (f *Format) LeavesOut(t *traces.Trace) bool {
+	return f.Name == "snapshot" && len(t.Ops)+len(t.Accesses)+len(t.Counters) > 0
+}
+
+// Write writes what the format holds of a timeline: its whole trace, all of its devices, or d alone, which is
+// nil if there is no device. Errors are the writer's, or say that the format needs a device.
+func (f *Format) Write(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device,
+	o figure.Options) error {
+	switch {
+	case f.Trace != nil:
+		return f.Trace(ctx, w, t.Trace)
+	case d == nil:
+		return errors.New("this trace has no device")
+	case f.Devices != nil:
+		return f.Devices(ctx, w, t.Devices, o)
+	}
+	return f.Device(ctx, w, d, o)
+}
+
 // ForScreen returns the formats for the screen.
 func ForScreen(units timeline.Units) []tui.Exporter {
+	o := figure.Options{Options: report.Options{Units: units}}
 	var out []tui.Exporter
 	for _, f := range Formats {
 		out = append(out, tui.Exporter{Name: f.Title + ": " + f.About, Extension: f.Extension,
 			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
-				o := figure.Options{Options: report.Options{Units: units}}
-				switch {
-				case f.Trace != nil:
-					return f.Trace(ctx, w, t.Trace)
-				case d == nil:
-					return errors.New("this trace has no device")
-				case f.Devices != nil:
-					return f.Devices(ctx, w, t.Devices, o)
-				}
-				return f.Device(ctx, w, d, o)
+				return f.Write(ctx, w, t, d, o)
 			}})
 	}
 	return out

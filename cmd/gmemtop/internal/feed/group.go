@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -36,8 +35,8 @@ type site struct {
 const (
 	// compareEvery is the least time between two comparisons: many fast processes send news all the time.
 	compareEvery = 500 * time.Millisecond
-	// lookBack is how many steps tell since when a process differs, and lookAt with how many others it is
-	// compared for that.
+	// lookBack is how many steps are searched for the first one in which a process differs, and lookAt the
+	// number of other processes with which it is compared there.
 	lookBack = 512
 	lookAt   = 64
 )
@@ -91,27 +90,27 @@ func (f *Job) compare() {
 
 // groupOf compares processes.
 func (f *Job) groupOf(list []*job.Process) *runs.Group {
-	members := make([]runs.GroupMember, len(list))
+	ranks := make([]runs.GroupRank, len(list))
 	views := make(map[int]capture.View, len(list))
 	for i, p := range list {
 		v := p.History.Snapshot()
 		views[p.ID] = v
 		r := f.of(p).rank()
-		members[i] = memberOf(&r, &v)
-		members[i].Growth = f.of(p).growth()
+		ranks[i] = groupRank(&r, &v)
+		ranks[i].Growth = f.of(p).growth()
 	}
-	g := runs.NewGroup(members)
+	g := runs.NewGroup(ranks)
 	if g.First < 0 {
 		return g
 	}
 	var others [][]runs.Sample
 	stride := max(g.Classes[g.Class[g.First]].Size/lookAt, 1)
-	for i := 0; i < len(g.Members); i += stride {
+	for i := 0; i < len(g.Ranks); i += stride {
 		if i != g.First && g.Class[i] == g.Class[g.First] {
-			others = append(others, samplesOf(views[g.Members[i].ID].Steps, g.Why.Slow))
+			others = append(others, samplesOf(views[g.Ranks[i].ID].Steps, g.Why.Slow))
 		}
 	}
-	first := &g.Members[g.First]
+	first := &g.Ranks[g.First]
 	g.Why.Since, g.Why.Always = runs.Since(samplesOf(views[first.ID].Steps, g.Why.Slow), others)
 	if s, ok := f.ranks.site(first.ID); ok && !g.Why.Slow {
 		g.Why.Site, g.Why.SiteBytes = s.name, s.bytes
@@ -137,17 +136,17 @@ func samplesOf(steps []capture.Step, time bool) []runs.Sample {
 	return list
 }
 
-// memberOf returns a process as a member of a group.
-func memberOf(r *live.Rank, v *capture.View) runs.GroupMember {
+// groupRank returns a process as a rank of a group.
+func groupRank(r *live.Rank, v *capture.View) runs.GroupRank {
 	t := &v.Target
-	m := runs.GroupMember{ID: r.ID, Rank: t.Rank, PID: t.PID, Host: report.Printable(t.Host), Axes: axesOf(t),
+	m := runs.GroupRank{ID: r.ID, Rank: t.Rank, PID: t.PID, Host: report.Printable(t.Host), Axes: axesOf(t),
 		Step: r.Step, Usual: r.Typical, Room: roomOf(t), Lost: r.Lost, Captured: r.Captured}
 	switch {
 	case r.State == live.Ended && r.Failed:
 		m.State = runs.State{Is: runs.Failed, Word: cmp.Or(r.Word, "failed")}
 	case r.State == live.Ended:
 		m.State = runs.State{Is: runs.Done, Word: strings.TrimSuffix("ended: "+r.Word, ": ")}
-	case fleet.IsLost(v.Severed):
+	case v.Missing:
 		m.State = runs.State{Is: runs.Missing, Word: report.Printable(v.Severed)}
 	case v.Severed != "":
 		m.State = runs.State{Is: runs.Late, Word: report.Printable(v.Severed)}
@@ -161,7 +160,7 @@ func memberOf(r *live.Rank, v *capture.View) runs.GroupMember {
 			continue
 		}
 		rest := held.Minus(maybe.Sum(s.Parameters, s.Gradients, s.OptimizerState))
-		m.Parts = [...]maybe.Int{s.Parameters, s.Gradients, s.OptimizerState, rest}
+		m.Entries = [...]maybe.Int{s.Parameters, s.Gradients, s.OptimizerState, rest}
 		break
 	}
 	return m

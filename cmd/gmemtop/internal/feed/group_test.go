@@ -47,19 +47,19 @@ func TestTheRanksOfAJobAreCompared(t *testing.T) {
 			}
 		}
 	}
-	list[1].History.Sever("late: nothing from node1 for 7s")
-	list[2].History.Sever("lost: nothing from node1 for 40s")
+	list[1].History.Sever("late: nothing from node1 for 7s", false)
+	list[2].History.Sever("nothing from node1 for 40s", true)
 	list[4].End(capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "RuntimeError: boom"})
 	l := until(t, f, "a comparison", func(l live.Look) bool {
-		return l.Group != nil && len(l.Group.Members) == 5 && l.Group.First == 3 &&
-			l.Group.Members[4].Is == runs.Failed && l.Group.Members[2].Is == runs.Missing
+		return l.Group != nil && len(l.Group.Ranks) == 5 && l.Group.First == 3 &&
+			l.Group.Ranks[4].Is == runs.Failed && l.Group.Ranks[2].Is == runs.Missing
 	})
 	g := l.Group
 	w := g.Why
-	if w.Part != runs.PartOptimizer || w.PartBytes != 1<<30 || w.Since != maybe.Known(30) || w.Always {
+	if w.Entry != runs.EntryOptimizer || w.EntryBytes != 1<<30 || w.Since != maybe.Known(30) || w.Always {
 		t.Errorf("why: %+v", w)
 	}
-	m := g.Members
+	m := g.Ranks
 	if m[1].Is != runs.Late || m[3].Is != runs.Steps || m[3].Room != maybe.Known(80<<30) ||
 		m[0].Room.IsKnown() || len(m[3].Axes) != 1 || !strings.Contains(m[4].Word, "boom") {
 		t.Errorf("%+v", m)
@@ -153,7 +153,7 @@ func BenchmarkFirstFrameOf1024Ranks(b *testing.B) {
 		begun := time.Now()
 		f := NewJob(j, "", JobOptions{})
 		l := f.Look()
-		for ; len(l.Ranks) < 1024 || l.Group == nil || len(l.Group.Members) < 1024; l = f.Look() {
+		for ; len(l.Ranks) < 1024 || l.Group == nil || len(l.Group.Ranks) < 1024; l = f.Look() {
 			if err := f.Wait(b.Context(), l.Version); err != nil {
 				b.Fatal(err)
 			}

@@ -153,6 +153,9 @@ func (f *Job) Look() live.Look {
 		}
 	}
 	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.process.ID
+	if t := shown.process.Target(); t.IsRank() {
+		l.World = t.WorldSize
+	}
 	l.Group = f.ranks.now()
 	if out := Tail(f.job.First().History.Snapshot()); out != nil {
 		l.Output = out

@@ -111,6 +111,13 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	if l = f.Look(); l.Chosen != l.Ranks[2].ID || len(l.Windows) != 1 || len(l.Steps) != 20 {
 		t.Errorf("rank 2 was chosen and %d is shown with %d windows", l.Chosen, len(l.Windows))
 	}
+	// A rank that starts again is a process more, and no rank more.
+	again := f.job.Add(rankOf(3), nil)
+	again.Begin(rankOf(3))
+	again.Step(stepOf(0))
+	until(t, f, "five processes and four ranks", func(l live.Look) bool {
+		return len(l.Ranks) == 5 && l.Among() == "of 4"
+	})
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe, Steps: 1}); err != nil {
 		t.Error(err)
 	}

@@ -43,7 +43,7 @@ type checkedProcess struct {
 	started int64
 }
 
-// machineEvery is how often to look at the machine: neither processes nor counters tell that they change.
+// machineEvery is how often to look at the machine: neither processes nor counters signal changes.
 const machineEvery = time.Second
 
 // shownReadings limits the history kept for the screen: more than the widest terminal's columns.

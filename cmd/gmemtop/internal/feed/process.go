@@ -30,7 +30,7 @@ type Process struct {
 	books   *books.Books
 	ids     *atomic.Int64 // of the last window, shared by the feeds of a job
 	single  bool          // a step can be captured although the process takes no orders
-	poke    chan struct{} // receives when the feed comes to the front
+	poke    chan struct{} // receives when the user selects this feed
 
 	taking  sync.Mutex // only one look is made at a time
 	windows map[*traces.Trace]live.Window

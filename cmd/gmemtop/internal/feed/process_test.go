@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -65,7 +66,7 @@ func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
 // until waits for a look that satisfies ok.
 func until(t *testing.T, f live.Feed, what string, ok func(l live.Look) bool) live.Look {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), torchtest.Patience(t))
 	defer cancel()
 	for l := f.Look(); ; l = f.Look() {
 		if ok(l) {

@@ -139,6 +139,10 @@ func (f *Process) step(s capture.Step) live.Step {
 		Index: s.Index, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
 		Bytes: maybe.First(s.Allocated, s.RSS), Held: s.Allocated, Cost: maybe.Known(int64(s.Cost)),
 	}
+	if x.Reserved = s.Reserved; !s.Allocated.IsKnown() {
+		x.Tensors, _ = s.Held()
+		x.Reserved = maybe.Int{}
+	}
 	if s.Start > 0 && s.End > s.Start {
 		x.Duration = maybe.Known(s.End - s.Start)
 	}

@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -26,9 +26,9 @@ func cardOf(hw *plan.Hardware) (standin.Card, bool) {
 	return standin.CardNamed(hw.Name)
 }
 
-// CardNamed finds the card that --hardware names. A preset's name means the same card as everywhere else;
+// cardNamed finds the card that --hardware names. A preset's name means the same card as everywhere else;
 // other names are the stand-in's models.
-func CardNamed(name string) (standin.Card, error) {
+func cardNamed(name string) (standin.Card, error) {
 	if len(hardware.Meant(name)) > 0 {
 		h, err := hardware.ByName(name)
 		if err != nil {
@@ -64,11 +64,11 @@ func OtherCards() []string {
 	return names
 }
 
-// DeviceChosen finds the device that --hardware names for the emulated allocator: hardware that plans can be
+// deviceChosen finds the device that --hardware names for the emulated allocator: hardware that plans can be
 // made for, or a card of which we know only the memory and the processors.
-func DeviceChosen(t *planner.Task) (plan.Hardware, error) {
+func deviceChosen(t *planner.Task) (plan.Hardware, error) {
 	hw, err := t.ChosenHardware()
-	if err == nil || len(hardware.Meant(t.Hardware)) > 0 || !errors.As(err, new(*planner.Mistake)) {
+	if err == nil || len(hardware.Meant(t.Hardware)) > 0 || !exit.IsMistake(err) {
 		return hw, err
 	}
 	c, ok := standin.CardNamed(t.Hardware)
@@ -120,9 +120,9 @@ func device(hw *plan.Hardware, memory int64) estimate.Device {
 	return d
 }
 
-// Memory returns a device's memory in bytes. For a preset that is what its driver reports, a little less than
+// memory returns a device's memory in bytes. For a preset that is what its driver reports, a little less than
 // in its data sheet; measured hardware has its own figure.
-func Memory(hw *plan.Hardware) int64 {
+func memory(hw *plan.Hardware) int64 {
 	if model, preset := cards[hw.Name]; preset {
 		if c, ok := standin.CardNamed(model); ok {
 			return c.Memory
@@ -131,13 +131,13 @@ func Memory(hw *plan.Hardware) int64 {
 	return hw.MemoryBytes
 }
 
-// Variants says which cards an ambiguous name could mean and which one is used; "" for an unambiguous name.
-func Variants(name string) string {
+// variants says which cards an ambiguous name could mean and which one is used; "" for an unambiguous name.
+func variants(name string) string {
 	all := hardware.Meant(name)
 	h, err := hardware.ByName(name)
 	if len(all) < 2 || err != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s is taken, the smallest of those that %q may mean: %s", h.Name, name,
+	return fmt.Sprintf("%s is used, the smallest of those that %q may mean: %s", h.Name, name,
 		strings.Join(all, ", "))
 }

@@ -12,8 +12,8 @@ import (
 // asIs are the settings of PyTorch's allocator that leave the environment's as they are.
 const asIs = "default"
 
-// Choice is a way to run a training: a card and settings of PyTorch's allocator.
-type Choice struct {
+// choice is a way to run a training: a card and settings of PyTorch's allocator.
+type choice struct {
 	// Card runs PyTorch's own allocator; nil emulates it.
 	Card *standin.Card
 	// AllocConf is "" or "default" for the environment's settings.
@@ -22,8 +22,8 @@ type Choice struct {
 	Building func()
 }
 
-// Choose makes the training run in the chosen way.
-func (t *Training) Choose(c Choice) {
+// choose makes the training run in the chosen way.
+func (t *Training) choose(c choice) {
 	settings := c.AllocConf
 	if settings == asIs {
 		settings = ""
@@ -43,18 +43,18 @@ func (t *Training) Choose(c Choice) {
 		"PYTORCH_ALLOC_CONF="+settings)
 }
 
-// OnCards finds the smallest card that the training fits on. c has the settings, and tell is called before
+// onCards finds the smallest card that the training fits on. c has the settings, and tell is called before
 // and after each run, with the card and what came of it.
-func (t *Training) OnCards(ctx context.Context, size Size, cards []standin.Card, c Choice,
+func (t *Training) onCards(ctx context.Context, size Size, cards []standin.Card, c choice,
 	tell func(what string)) (*Table, error) {
-	all := Table{outside: t.Outside}
+	all := Table{cards: true, outside: t.Outside}
 	for _, card := range cards {
 		all.rows = append(all.rows, row{Name: card.Name, Memory: card.Memory, Capability: card.Capability})
 	}
 	return &all, all.find(func(i int) (*Report, error) {
 		own := *t
 		own.Budget, c.Card = cards[i].Memory, &cards[i]
-		own.Choose(c)
+		own.choose(c)
 		tell("trying the " + cards[i].Name)
 		r, err := own.reportPeaks(ctx, size)
 		if r != nil {
@@ -64,9 +64,9 @@ func (t *Training) OnCards(ctx context.Context, size Size, cards []standin.Card,
 	})
 }
 
-// WithSettings runs the training with each of several settings of PyTorch's allocator. c has the card, and
+// withSettings runs the training with each of several settings of PyTorch's allocator. c has the card, and
 // tell is called with each of the settings.
-func (t *Training) WithSettings(ctx context.Context, size Size, settings []string, c Choice,
+func (t *Training) withSettings(ctx context.Context, size Size, settings []string, c choice,
 	tell func(name string)) (*Table, error) {
 	var all Table
 	for _, name := range settings {
@@ -75,7 +75,7 @@ func (t *Training) WithSettings(ctx context.Context, size Size, settings []strin
 	return &all, all.each(func(i int) (*Report, error) {
 		own := *t
 		c.AllocConf = settings[i]
-		own.Choose(c)
+		own.choose(c)
 		tell(settings[i])
 		return own.reportPeaks(ctx, size)
 	})

@@ -302,11 +302,31 @@ func TestAnOutOfMemoryWithoutARequestIsReported(t *testing.T) {
 	}
 }
 
+// Answers that may make the estimate wrong come first, since only the first few are listed.
+func TestDoubtfulAnswersAreListed(t *testing.T) {
+	p := &estimate.Process{}
+	for range mostAnswers {
+		p.Answers = append(p.Answers, estimate.RealAnswer{Op: "item", Line: "/a/train.py:7", Answer: "1.0"})
+	}
+	p.Answers = append(p.Answers, estimate.RealAnswer{Op: "unique", Line: "/a/loss.py:9",
+		Answer: "as many elements as there can be, so the estimate may be too high", Sized: true,
+		Doubt: estimate.TooHigh})
+	var notes []string
+	realNotes(&Estimate{Process: p}, func(note string) { notes = append(notes, note) })
+	for i, want := range []string{"loss.py:9 asks for elements by their values (unique): it got as many " +
+		"elements as there can be, so the estimate may be too high",
+		"train.py:7 reads a value from the GPU (item): the answer was 1.0"} {
+		if notes[i] != want {
+			t.Errorf("note %d is %q", i, notes[i])
+		}
+	}
+}
+
 // A name means the same card for both allocators, and an ambiguous one says which is used.
 func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 	for _, c := range []struct{ name, preset, card, variants string }{
 		{"a100", "A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB",
-			`A100-SXM4-40GB is taken, the smallest of those that "a100" may mean: A100-SXM4-40GB, ` +
+			`A100-SXM4-40GB is used, the smallest of those that "a100" may mean: A100-SXM4-40GB, ` +
 				"A100-SXM4-80GB"},
 		{"a100-80", "A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", ""},
 		{"V100-SXM2-32GB", "V100-SXM2-32GB", "Tesla V100-SXM2-32GB", ""},
@@ -320,24 +340,24 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 		{"nobody's", "", "", ""},
 	} {
 		h, _ := hardware.ByName(c.name)
-		card, err := CardNamed(c.name)
+		card, err := cardNamed(c.name)
 		if h.Name != c.preset || card.Name != c.card || (err == nil) != (c.card != "") {
 			t.Errorf("%s is the preset %q and the card %q (%v), expected %q and %q", c.name, h.Name,
 				card.Name, err, c.preset, c.card)
 		}
-		chosen, err := DeviceChosen(&planner.Task{Hardware: c.name})
+		chosen, err := deviceChosen(&planner.Task{Hardware: c.name})
 		if known := c.preset != "" || c.card != ""; (err == nil) != known {
 			t.Errorf("%s for the emulated allocator: %v", c.name, err)
 		}
-		if c.card != "" && Memory(&chosen) != card.Memory {
-			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&chosen),
+		if c.card != "" && memory(&chosen) != card.Memory {
+			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, memory(&chosen),
 				card.Memory)
 		}
 		if d := device(&chosen, 1); c.card != "" && (d.Name != card.Name || d.Capability != card.Capability ||
 			d.Processors != card.Processors) {
 			t.Errorf("to a script %s is %+v, the card is %+v", c.name, d, card)
 		}
-		if got := Variants(c.name); got != c.variants {
+		if got := variants(c.name); got != c.variants {
 			t.Errorf("%s: %q", c.name, got)
 		}
 	}

@@ -172,13 +172,27 @@ func realNotes(x *Estimate, add func(string)) {
 		add(fmt.Sprintf("%d processes ran; the figures are those of rank %d, the fullest", x.Processes,
 			p.Rank))
 	}
-	for i, a := range p.Answers {
+	answers := slices.Clone(p.Answers)
+	// those that may make the estimate wrong come first
+	slices.SortStableFunc(answers, func(a, b estimate.RealAnswer) int {
+		switch doubted := a.Doubt != estimate.NoDoubt; {
+		case doubted == (b.Doubt != estimate.NoDoubt):
+			return 0
+		case doubted:
+			return -1
+		}
+		return 1
+	})
+	for i, a := range answers {
 		if i == mostAnswers {
-			add(fmt.Sprintf("and %d more lines that read values", len(p.Answers)-i))
+			add(fmt.Sprintf("and %d more lines that read values", len(answers)-i))
 			break
 		}
-		add(fmt.Sprintf("%s reads a value from the GPU (%s): the answer was %s", shortLine(a.Line), a.Op,
-			a.Answer))
+		what := "%s reads a value from the GPU (%s): the answer was %s"
+		if a.Sized {
+			what = "%s asks for elements by their values (%s): it got %s"
+		}
+		add(fmt.Sprintf(what, shortLine(a.Line), a.Op, a.Answer))
 	}
 	add("in eight recordings from real GPUs, peaks were within 0.008 % (allocated) and 0.18 % (reserved) " +
 		"of what an estimate says. What lies outside of tensors is assumed")

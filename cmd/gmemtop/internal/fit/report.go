@@ -65,8 +65,8 @@ type Look struct {
 	Brief bool
 }
 
-// usualWidth is the width that a report has on a terminal that is wider, or is none: longer lines of prose
-// read badly.
+// usualWidth is a report's width on a wider terminal, or without a terminal: longer lines of prose are hard
+// to read.
 const usualWidth = 80
 
 // width is how many cells a line of prose may take.
@@ -161,7 +161,7 @@ func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 
 // room names what the training must fit in: the card, or the budget if that is not the card's memory.
 func (t *Training) room(u timeline.Units) string {
-	card, memory := t.Hardware.Name, Memory(&t.Hardware)
+	card, memory := t.Hardware.Name, memory(&t.Hardware)
 	if t.Real != nil {
 		card, memory = t.Real.Card.Name, t.Real.Card.Memory
 	}

@@ -18,6 +18,7 @@ import (
 // Table is what a training takes on each of several cards, or under each of several settings of PyTorch's
 // allocator.
 type Table struct {
+	cards   bool // the rows are cards, not settings
 	rows    []row
 	outside int64 // of a card's memory, what no tensor accounts for
 }
@@ -225,21 +226,29 @@ func (t *Table) says(i int, u timeline.Units) string {
 	return s
 }
 
-// WriteCards names the smallest card that fits, and writes the table of cards, the one with least memory
+// WriteText answers what the table was made for and writes its rows.
+func (t *Table) WriteText(w io.Writer, l Look) error {
+	if t.cards {
+		return t.writeCards(w, l)
+	}
+	return t.writeSettings(w, l)
+}
+
+// writeCards names the smallest card that fits, and writes the table of cards, the one with least memory
 // first.
-func (t *Table) WriteCards(w io.Writer, l Look) error {
+func (t *Table) writeCards(w io.Writer, l Look) error {
 	best := slices.IndexFunc(t.rows, func(r row) bool { return r.seen() })
 	switch {
 	case best >= 0:
 		return t.write(w, l, "the smallest card that fits: "+t.rows[best].Name)
 	case t.Unseen():
-		return t.write(w, l, "no step was seen on any card, so nothing says whether one fits")
+		return t.write(w, l, "no step was seen on any card, so there is no telling whether one fits")
 	}
 	return t.write(w, l, "it fits on none of these cards")
 }
 
-// WriteSettings names the setting under which least is reserved, and writes the table of settings.
-func (t *Table) WriteSettings(w io.Writer, l Look) error {
+// writeSettings names the setting under which least is reserved, and writes the table of settings.
+func (t *Table) writeSettings(w io.Writer, l Look) error {
 	var best *row
 	for i := range t.rows {
 		r := &t.rows[i]
@@ -251,7 +260,8 @@ func (t *Table) WriteSettings(w io.Writer, l Look) error {
 	case best != nil:
 		return t.write(w, l, "least is reserved with "+best.Name)
 	case t.Unseen():
-		return t.write(w, l, "no step was seen with any of these settings, so nothing says whether one fits")
+		return t.write(w, l, "no step was seen with any of these settings, so there is no telling whether "+
+			"one fits")
 	}
 	return t.write(w, l, "it fits with none of these settings")
 }
@@ -333,8 +343,8 @@ type cardJSON struct {
 	Answers     []estimate.RealAnswer  `json:"answers,omitempty"`
 }
 
-// WriteCardsJSON writes the table of cards as JSON, the one with least memory first.
-func (t *Table) WriteCardsJSON(w io.Writer, u timeline.Units) error {
+// WriteJSON writes a table of cards as JSON, the one with least memory first.
+func (t *Table) WriteJSON(w io.Writer, u timeline.Units) error {
 	j := tableJSON{Schema: report.SchemaVersion, Outside: t.outside, Kind: "real"}
 	for i := range t.rows {
 		r := &t.rows[i]

@@ -23,13 +23,13 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 		fits, unseen bool
 		says, never  string
 	}{
-		{rowOf(0, false), false, true, "nothing says whether one fits", "that fits: "},
+		{rowOf(0, false), false, true, "there is no telling whether one fits", "that fits: "},
 		{rowOf(3, false), true, false, "the smallest card that fits: Tesla T4", "no step was seen"},
 		{rowOf(0, true), false, false, "it fits on none of these cards", "no step was seen"},
 	} {
 		all := Table{rows: []row{c.row}}
 		var b strings.Builder
-		if err := all.WriteCards(&b, Look{}); err != nil {
+		if err := all.writeCards(&b, Look{}); err != nil {
 			t.Fatal(err)
 		}
 		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
@@ -52,7 +52,7 @@ func TestSettingsSideBySide(t *testing.T) {
 		rowOf("expandable_segments:True", 4<<20, true, nil),
 		rowOf("max_split_size_mb:20", 2<<20, false, nil)}}
 	var b strings.Builder
-	if err := all.WriteSettings(&b, Look{}); err != nil {
+	if err := all.writeSettings(&b, Look{}); err != nil {
 		t.Fatal(err)
 	}
 	want := `least is reserved with expandable_segments:True
@@ -98,7 +98,7 @@ func TestTheSmallestCardIsFoundInFewRuns(t *testing.T) {
 			answer = "it fits on none of these cards\n"
 		}
 		var b strings.Builder
-		if err := errors.Join(err, all.WriteCards(&b, Look{})); err != nil || runs > 6 ||
+		if err := errors.Join(err, all.writeCards(&b, Look{})); err != nil || runs > 6 ||
 			!strings.HasPrefix(b.String(), answer) {
 			t.Errorf("%d runs, %v: no %q in\n%s", runs, err, answer, b.String())
 		}
@@ -136,7 +136,7 @@ func TestAnOlderCardSaysNothingAboutNewerOnes(t *testing.T) {
 			want = "the smallest card that fits: " + cards[smallest].Name + "\n"
 		}
 		var b strings.Builder
-		err = errors.Join(err, all.WriteCards(&b, Look{}))
+		err = errors.Join(err, all.writeCards(&b, Look{}))
 		if err != nil || !strings.HasPrefix(b.String(), want) {
 			t.Errorf("with %d needed, %v: no %q in\n%s", needs, err, want, b.String())
 		}
@@ -247,7 +247,7 @@ func TestTheTableOfCardsAsJSON(t *testing.T) {
 		return r, nil
 	})
 	var b strings.Builder
-	if err := errors.Join(err, all.WriteCardsJSON(&b, timeline.IEC)); err != nil {
+	if err := errors.Join(err, all.WriteJSON(&b, timeline.IEC)); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -310,7 +310,7 @@ func TestTheTableOfCardsFitsATerminal(t *testing.T) {
 		rowOf("NVIDIA GeForce RTX 4090", 24<<30, &estimate.Process{Steps: 3, Books: books}, nil),
 		{Name: "NVIDIA A100-SXM4-40GB", Memory: 40 << 30}}}
 	var b strings.Builder
-	if err := all.WriteCards(&b, Look{Width: 200}); err != nil {
+	if err := all.writeCards(&b, Look{Width: 200}); err != nil {
 		t.Fatal(err)
 	}
 	text, _, _ := strings.Cut(b.String(), "\n\nnote: ")

@@ -1,11 +1,15 @@
 package headless
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"sync"
 	"text/tabwriter"
 
+	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -64,16 +68,37 @@ func (c *CaptureTable) WriteText(out io.Writer, units timeline.Units) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(t, "rank\tnode\tsteps\tsize\ttrace\n")
 	for _, l := range c.Ranks {
-		steps, what := fmt.Sprintf("%d to %d", l.First, l.Last), l.Path
+		steps, what := fmt.Sprint(l.First), l.Path
+		if l.Last > l.First {
+			steps = fmt.Sprintf("%d to %d", l.First, l.Last)
+		}
 		size := units.Bytes(l.Bytes)
 		switch {
 		case l.Path == "":
 			steps, size, what = "-", "-", "not captured: "+l.Why
 		case l.Late:
-			what += fmt.Sprintf(" (late: it was asked for step %d)", c.First)
+			what += fmt.Sprintf(" (late: it was requested for step %d)", c.First)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s\t%s\n", l.Rank, report.Printable(l.Node), steps, size,
 			report.Printable(what))
 	}
 	return t.Flush()
+}
+
+// NodesOf returns the nodes of the run and which ranks are unlike the others.
+func NodesOf(ctx context.Context, conn *bus.Conn, run string) (nodes []string,
+	outliers []int64, err error) {
+	w := fleet.NewWatch(fleet.WatchOptions{})
+	reading, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { w.Run(reading, conn) })
+	defer func() {
+		stop()
+		work.Wait()
+		_ = w.Close()
+	}()
+	if err := w.CatchUp(ctx, run); err != nil {
+		return nil, nil, err
+	}
+	return w.Known(), feed.Outliers(w.Job()), nil
 }

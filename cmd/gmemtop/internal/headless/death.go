@@ -26,7 +26,7 @@ func Death(j *job.Job, units timeline.Units) []string {
 		if !end.OutOfMemory {
 			continue
 		}
-		cause, fix := "The process died of an out-of-memory.", ""
+		cause, fix := "The process died: out of memory.", ""
 		if m, ok := report.ParseMessage(end.Detail); ok {
 			cause, fix = m.Sentences(units)
 		}

@@ -7,7 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
-	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
 // Attaching says what attaching to a process would do. The error says why it is not possible.
@@ -65,22 +64,4 @@ func Trainings(ctx context.Context) (lines []string, err error) {
 		return []string{"no process here has torch loaded: gmemtop run -- python train.py starts one"}, nil
 	}
 	return append(lines, fmt.Sprintf("to watch one: gmemtop attach %d", list[0].PID)), nil
-}
-
-// Probing says where probes would be placed in a process.
-func Probing(pid int, kinds usdt.Probes) (lines []string, err error) {
-	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: kinds})
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range sites {
-		slow := ""
-		if !s.Emulated {
-			slow = ", stepped over"
-		}
-		lines = append(lines, fmt.Sprintf("would: put a probe on %s in %s at offset %#x%s", s.Name, s.Library,
-			s.Offset, slow))
-	}
-	_, unseen := usdt.Explain(sites)
-	return append(lines, "note: "+unseen), nil
 }

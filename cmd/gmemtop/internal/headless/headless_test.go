@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 )
@@ -46,4 +47,17 @@ func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestSealingNamesWhatIsMissing(t *testing.T) {
+	for want, s := range map[string]fleet.Sealed{
+		"40 steps of 1 process recorded; gmemtop view r1 shows them": {Files: []string{"a"}, Steps: 40},
+		"40 steps of 2 processes recorded; gmemtop view r1 shows them; 3 steps never reached the hub; " +
+			"the hub " +
+			"no longer had the first 7": {Files: []string{"a", "b"}, Steps: 40, Lost: 3, Gone: 7},
+	} {
+		if got := headless.Sealed(s, "r1"); got != want {
+			t.Errorf("%+v: %q, want %q", s, got, want)
+		}
+	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"syscall"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 )
@@ -48,5 +50,23 @@ func CopyOutput(ctx context.Context, w io.Writer, j *job.Job) {
 			return
 		}
 		_, _ = s.Wait(running, v.Version) // also returns when the command ends
+	}
+}
+
+// OncePerText returns a function that says something about a process of a job, each text once. It is safe for
+// concurrent use.
+func OncePerText(say func(text string)) func(t capture.Target, text string) {
+	said := map[string]bool{}
+	var mu sync.Mutex
+	return func(t capture.Target, text string) {
+		if t.IsRank() {
+			text = t.Name() + ": " + text
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if !said[text] {
+			said[text] = true
+			say(text)
+		}
 	}
 }

@@ -3,8 +3,10 @@ package headless
 import (
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -20,11 +22,12 @@ type RankTable struct {
 
 // rankLine is a rank.
 type rankLine struct {
-	Rank      maybe.Int `json:"rank"`
-	Node      string    `json:"node"`
-	PID       int       `json:"pid"`
-	Step      maybe.Int `json:"step"`
-	Time      maybe.Int `json:"step_time_ns"`
+	Rank maybe.Int `json:"rank"`
+	Node string    `json:"node"`
+	PID  int       `json:"pid"`
+	Step maybe.Int `json:"step"`
+	Time maybe.Int `json:"step_time_ns"`
+	// Allocated and Resident are the newest that were measured, which need not be those of the newest step.
 	Allocated maybe.Int `json:"allocated_bytes"`
 	Peak      maybe.Int `json:"peak_allocated_bytes"`
 	Resident  maybe.Int `json:"resident_bytes"`
@@ -41,7 +44,9 @@ func RanksOf(run string, j *job.Job) RankTable {
 		if n := len(v.Steps); n > 0 {
 			s := v.Steps[n-1]
 			l.Step, l.Time = maybe.Known(s.Index), maybe.Known(s.End-s.Start)
-			l.Allocated, l.Resident, l.Peak = s.Allocated, s.RSS, v.PeakAllocated()
+			l.Peak = v.PeakAllocated()
+			l.Allocated = newest(v.Steps, func(s *capture.Step) maybe.Int { return s.Allocated })
+			l.Resident = newest(v.Steps, func(s *capture.Step) maybe.Int { return s.RSS })
 		}
 		for _, x := range v.Losses {
 			if x.Name == "steps" {
@@ -49,6 +54,8 @@ func RanksOf(run string, j *job.Job) RankTable {
 			}
 		}
 		switch {
+		case v.Ended && v.End == (capture.End{Reason: capture.Exited}): // and nobody knows how
+			l.State = "ended"
 		case v.Ended:
 			l.State = "ended: " + feed.HowEnded(v.End)
 		case v.Severed != "":
@@ -59,10 +66,31 @@ func RanksOf(run string, j *job.Job) RankTable {
 	return RankTable{Run: run, Ranks: lines}
 }
 
+// newest returns a figure of the newest step that has it: some are measured only now and then.
+func newest(steps []capture.Step, figure func(s *capture.Step) maybe.Int) maybe.Int {
+	for i := range slices.Backward(steps) {
+		if v := figure(&steps[i]); v.IsKnown() {
+			return v
+		}
+	}
+	return maybe.Int{}
+}
+
+// memoryTitle names the column that shows what a rank's allocator has given out or, for ranks that have none,
+// the memory of their process.
+func (r *RankTable) memoryTitle() string {
+	for _, l := range r.Ranks {
+		if !l.Allocated.IsKnown() && l.Resident.IsKnown() {
+			return "memory"
+		}
+	}
+	return "allocated"
+}
+
 // WriteText writes a line for each rank.
 func (r *RankTable) WriteText(out io.Writer, units timeline.Units) error {
 	t := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(t, "rank\tnode\tstep\ttime\tallocated\tpeak\tlost\t  state\n")
+	fmt.Fprintf(t, "rank\tnode\tstep\ttime\t%s\tpeak\tlost\t  state\n", r.memoryTitle())
 	show := func(x maybe.Int, f func(int64) string) string {
 		if v, ok := x.Value(); ok {
 			return f(v)

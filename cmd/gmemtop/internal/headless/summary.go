@@ -7,8 +7,10 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -118,4 +120,21 @@ func few(list []string) string {
 		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(list, ", ")
+}
+
+// Sealed sums up what a hub wrote to a folder at the end of a run.
+func Sealed(s fleet.Sealed, dir string) string {
+	processes := "1 process"
+	if n := len(s.Files); n != 1 {
+		processes = fmt.Sprintf("%d processes", n)
+	}
+	text := fmt.Sprintf("%d steps of %s recorded; gmemtop view %s shows them", s.Steps, processes,
+		console.ShellWord(dir))
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %d steps never reached the hub", s.Lost)
+	}
+	if s.Gone > 0 {
+		text += fmt.Sprintf("; the hub no longer had the first %d", s.Gone)
+	}
+	return text
 }

@@ -1,7 +1,9 @@
 package help
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -83,7 +85,8 @@ var valueNames = map[string]string{
 	"alloc-conf": "SETTINGS", "allocator": "model|real", "budget": "SIZE", "capacity": "BYTES",
 	"align": "BYTES",
 	"color": "WHEN", "depth": "KIND", "device": "DEVICES", "device-margin": "SIZE", "emit": "FORMAT",
-	"format": "FORMAT", "from": "POSITION", "gpu-report": "FILE", "iteration": "N", "keep": "FOLDER",
+	"at": "MOMENT", "format": "FORMAT", "from": "POSITION", "gpu-report": "FILE", "iteration": "N",
+	"keep":    "FOLDER",
 	"manager": "NAME", "managers": "NAMES", "margin": "SIZE", "most-overhead": "SHARE", "output": "FILE",
 	"outside": "SIZE", "plan": "FILE", "probes": "KIND", "python": "PROGRAM", "results": "same|any",
 	"target": "TARGET",
@@ -121,4 +124,42 @@ func ValueName(f *pflag.Flag) string {
 		}
 		return kind
 	}
+}
+
+// ofEnvironment annotates a flag that was not typed but set by its environment variable.
+const ofEnvironment = "environment"
+
+// FromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and
+// its name in capitals.
+func FromEnvironment(c *cobra.Command, env func(string) string) error {
+	var first error
+	c.Flags().VisitAll(func(flag *pflag.Flag) {
+		name := "GMEMTOP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
+		v := env(name)
+		asks := strings.HasPrefix(flag.Name, "help") || flag.Name == "version"
+		if v == "" || flag.Changed || asks || first != nil {
+			return
+		}
+		if err := c.Flags().Set(flag.Name, v); err != nil {
+			first = fmt.Errorf("environment variable %s=%q: %w", name, v, errors.Unwrap(err))
+			if errors.Unwrap(err) == nil {
+				first = fmt.Errorf("environment variable %s=%q: %w", name, v, err)
+			}
+			return
+		}
+		_ = c.Flags().SetAnnotation(flag.Name, ofEnvironment, nil) // the flag exists
+	})
+	return first
+}
+
+// Besides returns the first of a command's own flags that was typed and is not in the list, "" if there is
+// none.
+func Besides(cmd *cobra.Command, known ...string) (name string) {
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		_, untyped := f.Annotations[ofEnvironment]
+		if name == "" && f.Changed && !untyped && !slices.Contains(known, f.Name) {
+			name = f.Name
+		}
+	})
+	return name
 }

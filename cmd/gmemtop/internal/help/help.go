@@ -1,4 +1,5 @@
-// Package help prints the help and the manual page of a command from its cobra.Command.
+// Package help prints the help and the manual page of a command from its cobra.Command, has the topics that
+// only explain, and explains words that are no command.
 package help
 
 import (

@@ -1,4 +1,5 @@
-// Package input loads saved traces for the screen: one, two to compare, or a run of many.
+// Package input loads saved traces for the screen: one, two to compare, or a run of many. It also reads
+// storage-allocation problems.
 package input
 
 import (
@@ -92,15 +93,15 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 	if err != nil {
 		return tui.Loaded{}, err
 	}
-	var members []runs.Member
+	var recordings []runs.Recording
 	var damaged error
 	for _, f := range found {
-		members = append(members, runs.Member(f))
+		recordings = append(recordings, runs.Recording(f))
 		if damaged == nil {
 			damaged = f.Err
 		}
 	}
-	run, err := runs.Together(ctx, members, stripColumns,
+	run, err := runs.Together(ctx, recordings, stripColumns,
 		func(done, total int64) { p("summing up the ranks", done, total) })
 	if err != nil {
 		return tui.Loaded{}, err

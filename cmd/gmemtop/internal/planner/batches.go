@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -124,7 +125,7 @@ func (t *Task) scaling(p *plan.Problem, r Recordings) (at scaled, inferred bool,
 	case errors.Is(err, batch.ErrShape):
 		return nil, false, fmt.Errorf("--max-batch: %w", err)
 	case err != nil:
-		return nil, false, mistake("--max-batch: %w", err)
+		return nil, false, exit.Mistakef("--max-batch: %w", err)
 	case len(t.Sequence) == 0 || len(points) == 1:
 		return model.Scaled, model.Inferred(), nil
 	}
@@ -141,17 +142,19 @@ func (t *Task) checkSizes(recordings int) error {
 	switch {
 	case len(t.Batch) != recordings:
 		example := strings.Join([]string{"32", "64", "32", "32"}[:recordings], ",")
-		return mistake("--max-batch needs the batch size that each file was recorded at: --batch %s", example)
+		return exit.Mistakef("--max-batch needs the batch size that each file was recorded at: --batch %s",
+			example)
 	case lengths == 0 && t.AtSequence != 0:
-		return mistake("--at-sequence needs the sequence length of each recording: --sequence 512,512,1024")
+		return exit.Mistakef("--at-sequence needs the sequence length of each recording: --sequence " +
+			"512,512,1024")
 	case lengths == 0 && recordings > 2:
-		return mistake("to separate batch from sequence length, give %d recordings with --sequence, one "+
-			"length per file; two are enough for the batch alone", recordings)
+		return exit.Mistakef("to separate batch from sequence length, give %d recordings with "+
+			"--sequence, one length per file; two are enough for the batch alone", recordings)
 	case t.AtSequence != 0 && recordings < 3 && t.AtSequence != t.Sequence[0]:
-		return mistake("--at-sequence needs three recordings or four, at two batch sizes and two sequence " +
-			"lengths, to know how sizes grow with each")
+		return exit.Mistakef("--at-sequence needs three recordings or four, at two batch sizes and two " +
+			"sequence lengths, to know how sizes grow with each")
 	case lengths != 0 && lengths != recordings:
-		return mistake("--sequence gives %d lengths for %d files: one a file, in their order", lengths,
+		return exit.Mistakef("--sequence gives %d lengths for %d files: one a file, in their order", lengths,
 			recordings)
 	}
 	return nil

@@ -2,12 +2,12 @@ package planner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
@@ -124,7 +124,7 @@ func TestSizesGoWithTheRecordings(t *testing.T) {
 		task := Task{Batch: c.batch, Sequence: c.sequence, AtSequence: c.at}
 		err := task.checkSizes(c.recordings)
 		if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(got, c.want) ||
-			err != nil && !errors.As(err, new(*Mistake)) {
+			err != nil && !exit.IsMistake(err) {
 			t.Errorf("%+v: %v, want %q", task, err, c.want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestSizesGoWithTheRecordings(t *testing.T) {
 
 func TestManagerTakesExactlyOneName(t *testing.T) {
 	for _, name := range []string{"none", "all", "joint,caching"} {
-		if _, err := Manager(name); !errors.As(err, new(*Mistake)) {
+		if _, err := Manager(name); !exit.IsMistake(err) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -23,10 +24,10 @@ import (
 func Manager(name string) (plan.Manager, error) {
 	list, err := managers.Select(name)
 	if err != nil {
-		return nil, &Mistake{err}
+		return nil, exit.AsMistake(err)
 	}
 	if len(list) != 1 {
-		return nil, mistake("--manager %s names %d managers: name one", name, len(list))
+		return nil, exit.Mistakef("--manager %s names %d managers: name one", name, len(list))
 	}
 	return list[0], nil
 }
@@ -62,7 +63,7 @@ func Managers(names, targets string) ([]plan.Manager, error) {
 	}
 	list, err := managers.Select(strings.Join(words, ","))
 	if err != nil {
-		return nil, &Mistake{err}
+		return nil, exit.AsMistake(err)
 	}
 	return append(list, there...), nil
 }
@@ -80,7 +81,7 @@ type Round struct {
 func Rounds(names string) ([]Round, error) {
 	list, err := managers.Select(names)
 	if err != nil {
-		return nil, &Mistake{err}
+		return nil, exit.AsMistake(err)
 	}
 	if names == "" || names == "all" {
 		return []Round{{Managers: list}}, nil
@@ -106,8 +107,8 @@ func Rounds(names string) ([]Round, error) {
 	return rounds, nil
 }
 
-// LiveOptions returns the options for comparing on a running training, the target, which has described p.
-func (t *Task) LiveOptions(p *plan.Problem, w *crew.Crew, target *crew.Target,
+// liveOptions returns the options for comparing on a running training, the target, which has described p.
+func (t *Task) liveOptions(p *plan.Problem, w *crew.Crew, target *crew.Target,
 	pooled bool) (replay.Options, error) {
 	opt, err := t.Options(p)
 	if err != nil {
@@ -135,7 +136,7 @@ func Results(word string) (live.Results, error) {
 	case "any":
 		return live.Any, nil
 	}
-	return 0, mistake("--results %q is unknown: write same, or any to allow ops that add in no fixed "+
+	return 0, exit.Mistakef("--results %q is unknown: write same, or any to allow ops that add in no fixed "+
 		"order", word)
 }
 
@@ -150,17 +151,17 @@ func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error)
 	return c, nil
 }
 
-// Replan makes a manager's plan for a problem on the task's terms.
-func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+// Replan makes a manager's plan for a problem on the task's terms, for spare bytes less than its budget.
+func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string, spare int64) (*plan.Plan, error) {
 	m, err := Manager(manager)
 	if err != nil {
 		return nil, err
 	}
 	x := Choose(m, func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
-		return t.BudgetFor(p)
+		return t.net(p)
 	})
 	x.Hardware = live.Hardware{Hardware: p.Hardware}
-	made, err := x.Plan(ctx, p, maybe.Int{}, 0)
+	made, err := x.Plan(ctx, p, maybe.Int{}, spare)
 	return made.Plan, err
 }
 
@@ -181,9 +182,9 @@ func Choose(m plan.Manager, budget BudgetFunc) *crew.Choice {
 // maxPlan limits the size of a plan's file: some hundred bytes for each of a million buffers.
 const maxPlan = 1 << 30
 
-// FromFile returns the choice of the plan in a file. Without the training, it can check only the file's
+// fromFile returns the choice of the plan in a file. Without the training, it can check only the file's
 // header.
-func FromFile(path string) (*crew.Choice, error) {
+func fromFile(path string) (*crew.Choice, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err

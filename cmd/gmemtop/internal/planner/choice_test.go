@@ -1,10 +1,10 @@
 package planner
 
 import (
-	"errors"
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
@@ -40,8 +40,7 @@ func TestATrainingComparesManagersInRounds(t *testing.T) {
 	if rounds, err := Rounds("all"); len(rounds) != 1 || rounds[0].Pooled || err != nil {
 		t.Errorf("all: %d rounds, %v", len(rounds), err)
 	}
-	var mistake *Mistake
-	if _, err := Rounds("nonsense"); !errors.As(err, &mistake) {
+	if _, err := Rounds("nonsense"); !exit.IsMistake(err) {
 		t.Errorf("%v is no mistake", err)
 	}
 }
@@ -67,9 +66,8 @@ func TestManagersOfAGPUComeWithATarget(t *testing.T) {
 	if err != nil || len(gpu) <= len(sim) {
 		t.Errorf("%d managers on the simulator, %d on a GPU, %v", len(sim), len(gpu), err)
 	}
-	var mistake *Mistake
 	for _, c := range [][2]string{{"async", "sim"}, {"joint", "tpu"}} {
-		if _, err := Managers(c[0], c[1]); !errors.As(err, &mistake) {
+		if _, err := Managers(c[0], c[1]); !exit.IsMistake(err) {
 			t.Errorf("%s: %v is no mistake", c, err)
 		}
 	}

@@ -2,7 +2,6 @@ package planner
 
 import (
 	"context"
-	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -17,8 +16,8 @@ import (
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// Fleet is the planner of a screen that watches the ranks of a training on several machines. It plans for the
-// rank in view, and simulates each plan for all ranks that captured the same steps.
+// Fleet is the planner of a screen that watches the ranks of a training on several machines. Whichever rank
+// is in view, it plans for all ranks that captured the same steps: see [Ranks].
 type Fleet struct {
 	*Planner
 	job *job.Job
@@ -41,15 +40,16 @@ var _ screen.Together = (*Fleet)(nil)
 // NewFleet returns the planner of a screen that watches a job.
 func NewFleet(j *job.Job) *Fleet { return &Fleet{Planner: New(), job: j} }
 
-// Problem implements screen.Planner. What the other ranks captured together with d counts, too, if it can be
-// planned for.
+// Problem implements screen.Planner. It returns the problem of the fullest of the ranks that captured the
+// same steps as d's, leaving out those that cannot be planned for.
 func (f *Fleet) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, error) {
 	p, err := f.Planner.Problem(ctx, d, h)
 	if err != nil {
 		return nil, err
 	}
-	list := []RankProblem{{Name: "in view", Problem: p}}
-	for _, w := range f.besides(d.Timeline().Trace) {
+	own, others := f.sameSteps(d.Timeline().Trace)
+	list := []RankProblem{{Name: own.name, Problem: p}}
+	for _, w := range others {
 		t, err := timeline.Build(ctx, w.Trace, nil)
 		if err != nil {
 			return nil, err // ctx is done
@@ -59,44 +59,49 @@ func (f *Fleet) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 			return nil, ctx.Err()
 		}
 		if err == nil {
-			name := fmt.Sprintf("rank %v", w.Trace.Process.Rank)
-			list = append(list, RankProblem{Name: name, Problem: other})
+			list = append(list, RankProblem{Name: w.name, Problem: other})
 		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := ranksLedBy(0, list, 1, 0)
+	r := NewRanks(list, 1, 0)
 	r.charts = true
+	p = r.Lead().Problem
 	f.known = append(f.known, together{p, r})
 	f.known = f.known[max(len(f.known)-keptTogether, 0):]
 	return p, nil
 }
 
-// besides returns the windows of the other ranks that have the same steps as a captured one.
-func (f *Fleet) besides(t *traces.Trace) (others []capture.Window) {
-	var own *capture.Window
-	var all [][]capture.Window // of the other ranks
+// rankWindow is what a rank has captured.
+type rankWindow struct {
+	capture.Window
+	name string // of the rank
+}
+
+// sameSteps returns the window of a captured trace, and those of the other ranks that have the same steps.
+func (f *Fleet) sameSteps(t *traces.Trace) (own rankWindow, others []rankWindow) {
+	var all []capture.View // of the other ranks
 	for _, p := range f.job.Processes() {
-		list := p.History.Snapshot().Windows
-		if i := slices.IndexFunc(list, func(w capture.Window) bool {
+		v := p.History.Snapshot()
+		if i := slices.IndexFunc(v.Windows, func(w capture.Window) bool {
 			return oneRecording(w.Trace, t)
 		}); i >= 0 {
-			own = &list[i]
+			own = rankWindow{v.Windows[i], v.Target.Name()}
 		} else {
-			all = append(all, list)
+			all = append(all, v)
 		}
 	}
-	if own == nil {
-		return nil
+	if own.Trace == nil {
+		return own, nil
 	}
-	for _, list := range all {
-		if i := slices.IndexFunc(list, func(w capture.Window) bool {
+	for _, v := range all {
+		if i := slices.IndexFunc(v.Windows, func(w capture.Window) bool {
 			return w.First == own.First && w.Last == own.Last && !w.Partial
 		}); i >= 0 {
-			others = append(others, list[i])
+			others = append(others, rankWindow{v.Windows[i], v.Target.Name()})
 		}
 	}
-	return others
+	return own, others
 }
 
 // oneRecording reports whether two traces are the same recording: the screen copies the head of a trace to
@@ -118,11 +123,11 @@ func (f *Fleet) of(p *plan.Problem) *Ranks {
 }
 
 // Ranks implements screen.Together.
-func (f *Fleet) Ranks(p *plan.Problem) int {
+func (f *Fleet) Ranks(p *plan.Problem) (n int, fullest string) {
 	if r := f.of(p); r != nil {
-		return r.Len()
+		return r.Len(), r.Lead().Name
 	}
-	return 1
+	return 1, ""
 }
 
 // Compare implements screen.Planner.

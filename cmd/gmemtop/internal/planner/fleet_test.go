@@ -24,9 +24,9 @@ func recorded(t *testing.T, name string) *traces.Trace {
 	return trace
 }
 
-// The screen plans for the rank in view, and its figures are those of all ranks that captured the same step:
-// the memory of the fullest and the step of the slowest. A rank with another step, and a device that nobody
-// captured, do not count.
+// Whichever rank is in view, the screen plans for the fullest of those that captured the same step, and its
+// figures are those of all of them: the memory of the fullest and the step of the slowest. A rank with
+// another step, and a device that nobody captured, do not count.
 func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 	ctx := t.Context()
 	first := job.NewWatch(job.Options{})
@@ -73,11 +73,21 @@ func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 	named := *large // as the screen shows it in Diff
 	named.Process.Rank = maybe.Known(int64(1))
 	p, q := problem(device(small)), problem(device(&named))
-	if f.Ranks(p) != 2 || f.Ranks(q) != 2 || f.Ranks(problem(device(other))) != 1 {
-		t.Errorf("they stand for %d, %d and %d ranks", f.Ranks(p), f.Ranks(q),
-			f.Ranks(problem(device(other))))
+	ranks := func(p *plan.Problem) int { n, _ := f.Ranks(p); return n }
+	if ranks(p) != 2 || ranks(q) != 2 || ranks(problem(device(other))) != 1 {
+		t.Errorf("they stand for %d, %d and %d ranks", ranks(p), ranks(q), ranks(problem(device(other))))
 	}
-	a, b := measured(alone.Compare(ctx, p, names, 0, quiet)), measured(alone.Compare(ctx, q, names, 0, quiet))
+	each := func(recording *traces.Trace) plan.Measurement {
+		p, err := alone.Problem(ctx, device(recording), h)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return measured(alone.Compare(ctx, p, names, 0, quiet))
+	}
+	a, b := each(small), each(large)
+	if _, fullest := f.Ranks(p); p.Hash() != q.Hash() || fullest != "rank 1" {
+		t.Errorf("from different ranks other plans are asked for, or the fullest is %q", fullest)
+	}
 	for name, of := range map[string]*plan.Problem{"small": p, "large": q} {
 		m := measured(f.Compare(ctx, of, names, 0, quiet))
 		if m.Footprint != max(a.Footprint, b.Footprint) || m.StepTime != max(a.StepTime, b.StepTime) ||
@@ -86,7 +96,7 @@ func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 				a.Footprint, a.StepTime, b.Footprint, b.StepTime)
 		}
 	}
-	if d := device(recorded(t, "resnet18-steps-cpu.gmt")); f.Ranks(problem(d)) != 1 {
+	if d := device(recorded(t, "resnet18-steps-cpu.gmt")); ranks(problem(d)) != 1 {
 		t.Error("a recording that is no rank's stands for several")
 	}
 }

@@ -3,9 +3,7 @@ package planner
 import (
 	"cmp"
 	"context"
-	"errors"
 
-	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -92,12 +90,12 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 		update(u)
 	}
 	say(names[0], "describe")
-	replan := func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+	replan := func(ctx context.Context, p *plan.Problem, manager string, spare int64) (*plan.Plan, error) {
 		x, err := choose(manager, h, of.Budget)
 		if err != nil {
 			return nil, err
 		}
-		m, err := x.Plan(ctx, p, maybe.Int{}, 0)
+		m, err := x.Plan(ctx, p, maybe.Int{}, spare)
 		return m.Plan, err
 	}
 	target := w.Target(false, live.Options{}, replan)
@@ -127,7 +125,7 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 	c.Results = runnable
 	done := u.Total - int64(len(runnable))
 	return c.Measure(ctx, replay.Device{Target: target, Eager: true}, func(x replay.Progress) {
-		x.Part, x.Total = x.Part+done, u.Total
+		x.Finished, x.Total = x.Finished+done, u.Total
 		for i := range x.Results {
 			if y := c.Simulated(&x.Results[i]); y != nil {
 				x.Results = append(x.Results, *y)
@@ -145,26 +143,4 @@ func eagerOf(results []replay.Result, name string) (found replay.Result) {
 		}
 	}
 	return found
-}
-
-// InTraining runs f on a running training once one of its steps has ended, and leaves its processes as they
-// were. waiting is called once it waits for that step.
-func InTraining(ctx context.Context, pid int, o job.Options, waiting func(),
-	f func(w *crew.Crew) error) error {
-	found, err := job.Attachable(pid)
-	if err != nil {
-		return err
-	}
-	w := job.NewWatch(o)
-	run, stop := context.WithCancel(context.Background())
-	defer stop()
-	w.Connect(run, pid, found.Started)
-	all := crew.OfWatch(w)
-	waiting()
-	if err = all.Lead.FirstStep(ctx); err == nil {
-		err = f(all)
-	}
-	left := w.LetGo()
-	stop()
-	return errors.Join(err, left, w.Close())
 }

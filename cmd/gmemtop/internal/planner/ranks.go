@@ -1,7 +1,9 @@
 package planner
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/managers"
@@ -9,6 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/sim"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // RankProblem is the iteration of one rank of a training.
@@ -36,12 +41,37 @@ func NewRanks(list []RankProblem, seed uint64, work int64) *Ranks {
 			fullest, most = i, peak
 		}
 	}
-	return ranksLedBy(fullest, list, seed, work)
+	return &Ranks{list: list, lead: fullest, request: plan.Request{Seed: seed, Work: work,
+		Evaluator: sim.Simulator{}}}
 }
 
-func ranksLedBy(lead int, list []RankProblem, seed uint64, work int64) *Ranks {
-	return &Ranks{list: list, lead: lead, request: plan.Request{Seed: seed, Work: work,
-		Evaluator: sim.Simulator{}}}
+// OfRun makes the problems of the ranks of one training, whose traces were found in a folder. build makes a
+// trace's timeline; of are the devices, as for [Task.OfTimeline]. damage is what was wrong with the first
+// damaged trace, whose sound part is used; err names a trace of which no problem can be made.
+func (t *Task) OfRun(ctx context.Context, found []load.Found, of report.Devices,
+	build func(ctx context.Context, t *traces.Trace) (*timeline.Timeline, error)) (_ *Ranks, damage,
+	err error) {
+	var list []RankProblem
+	for _, f := range found {
+		tl, err := build(ctx, f.Trace)
+		if err != nil {
+			return nil, nil, err
+		}
+		name := load.Name(f.Path)
+		if rank, ok := f.Rank.Value(); ok {
+			name = fmt.Sprintf("rank %d", rank)
+		}
+		p, err := t.OfTimeline(ctx, tl, of, name)
+		if errors.Is(err, ErrNoDevice) && f.Err != nil {
+			err = f.Err
+		}
+		if err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", f.Path, err)
+		}
+		list = append(list, RankProblem{Name: name, Problem: p})
+		damage = cmp.Or(damage, f.Err)
+	}
+	return NewRanks(list, t.Seed, t.Work), damage, nil
 }
 
 // Lead returns the rank that plans are made for.

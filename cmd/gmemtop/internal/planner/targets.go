@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
@@ -26,7 +27,7 @@ func Ordinals(targets string) ([]int, error) {
 		switch {
 		case name == "sim":
 		case strings.HasPrefix(name, "live"):
-			return nil, mistake("--target %q: write live:PID, and no other target beside it", targets)
+			return nil, exit.Mistakef("--target %q: write live:PID, and no other target beside it", targets)
 		case name == "cuda":
 			list = append(list, 0)
 		case name == "cuda:all":
@@ -34,8 +35,8 @@ func Ordinals(targets string) ([]int, error) {
 		default:
 			n, err := strconv.Atoi(number)
 			if !device || err != nil || n < 0 {
-				return nil, mistake("--target %q is unknown: write sim, cuda, cuda:1, cuda:all, or several "+
-					"separated by commas", name)
+				return nil, exit.Mistakef("--target %q is unknown: write sim, cuda, cuda:1, cuda:all, or "+
+					"several separated by commas", name)
 			}
 			list = append(list, n)
 		}
@@ -49,7 +50,8 @@ func LivePID(target string) (int, error) {
 	number, ok := strings.CutPrefix(target, live.Name+":")
 	pid, err := strconv.Atoi(number)
 	if !ok || err != nil || pid <= 0 {
-		return 0, mistake("--target %q names no process: write live:PID, with the number of one that trains",
+		return 0, exit.Mistakef("--target %q names no process: write live:PID, with the number of one "+
+			"that trains",
 			target)
 	}
 	return pid, nil

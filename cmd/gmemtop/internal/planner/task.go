@@ -7,24 +7,18 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
-
-// Mistake is the error for an unusable value: another value helps, trying again does not.
-type Mistake struct{ err error }
-
-func (m *Mistake) Error() string { return m.err.Error() }
-
-// Unwrap returns the cause.
-func (m *Mistake) Unwrap() error { return m.err }
-
-func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
 
 // Task is one iteration to plan and the terms to plan it on, as flags give them. Each field is the value of
 // the flag of its name.
@@ -38,8 +32,10 @@ type Task struct {
 	// Batch and Sequence are the sizes of the network, or of each recording.
 	Batch, Sequence []int
 	AtSequence      int
-	Seed            uint64
-	Work            int64
+	// InPlace is the network's [networks.Options.GradientsInPlace].
+	InPlace bool
+	Seed    uint64
+	Work    int64
 
 	// EagerOnly is [plan.BuildOptions]'s.
 	EagerOnly bool
@@ -54,7 +50,7 @@ func Bytes(flag, text string) (int64, error) {
 	}
 	n, err := timeline.ParseBytes(text)
 	if err != nil || n < 0 {
-		return 0, mistake("--%s %q is not a size: write 512MiB", flag, text)
+		return 0, exit.Mistakef("--%s %q is not a size: write 12GiB or 512MiB", flag, text)
 	}
 	return n, nil
 }
@@ -78,7 +74,7 @@ func (t *Task) ChosenHardware() (plan.Hardware, error) {
 	}
 	h, err := hardware.ByName(name)
 	if err != nil {
-		return h, &Mistake{err}
+		return h, exit.AsMistake(err)
 	}
 	return h, nil
 }
@@ -94,7 +90,7 @@ func (t *Task) LiveHardware() (live.Hardware, error) {
 func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
 	net, err := networks.ByName(t.Network)
 	if err != nil {
-		return nil, &Mistake{err}
+		return nil, exit.AsMistake(err)
 	}
 	hw, err := t.ChosenHardware()
 	if err != nil {
@@ -107,17 +103,17 @@ func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
 	default:
 		size = net.Batches[0]
 	}
-	o := networks.Options{Sequence: t.AtSequence}
+	o := networks.Options{Sequence: t.AtSequence, GradientsInPlace: t.InPlace}
 	switch len(t.Sequence) {
 	case 0:
 	case 1:
 		o.Sequence = t.Sequence[0]
 	default:
-		return nil, mistake("--network has one sequence length: --sequence 1024")
+		return nil, exit.Mistakef("--network has one sequence length: --sequence 1024")
 	}
 	p, err := net.Problem(size, hw, o)
 	if err != nil {
-		return nil, &Mistake{err}
+		return nil, exit.AsMistake(err)
 	}
 	return t.withOutside(p)
 }
@@ -132,36 +128,38 @@ func (t *Task) withOutside(p *plan.Problem) (*plan.Problem, error) {
 	return p, nil
 }
 
-// number parses the number of the iteration, -1 for none.
-func (t *Task) number() (int, error) {
+// number parses the number of the iteration, unknown for none.
+func (t *Task) number() (maybe.Int, error) {
 	if t.Iteration == "" {
-		return -1, nil
+		return maybe.Int{}, nil
 	}
 	n, err := strconv.Atoi(strings.TrimPrefix(t.Iteration, "it"))
 	if err != nil || n < 0 {
-		return 0, mistake("--iteration %q is not the number of an iteration: write 2, or it2", t.Iteration)
+		return maybe.Int{}, exit.Mistakef("--iteration %q is not the number of an iteration: write 2, or it2",
+			t.Iteration)
 	}
-	return n, nil
+	return maybe.Known(int64(n)), nil
 }
 
 // OfDevice makes the problem of an iteration of a device; name is the recording's name.
 func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*plan.Problem, error) {
-	o := plan.BuildOptions{Name: name, EagerOnly: t.EagerOnly}
+	o := plan.BuildOptions{Name: name, EagerOnly: t.EagerOnly, Iteration: plan.SteadyIteration}
 	var err error
 	if o.Hardware, err = t.ChosenHardware(); err != nil {
 		return nil, err
 	}
-	if o.Iteration, err = t.number(); err != nil {
+	number, err := t.number()
+	if err != nil {
 		return nil, err
 	}
-	if o.Iteration >= 0 {
+	if n, ok := number.Value(); ok {
 		it := steps.Of(d)
-		i, err := it.Find(strconv.Itoa(o.Iteration))
+		i, err := it.Find(strconv.FormatInt(n, 10))
 		if err == nil && i == len(it.List) {
-			err = fmt.Errorf("the last iteration is %d", o.Iteration-1)
+			err = fmt.Errorf("the last iteration is %d", n-1)
 		}
 		if err != nil {
-			return nil, mistake("--iteration %s: %w", t.Iteration, err)
+			return nil, exit.Mistakef("--iteration %s: %w", t.Iteration, err)
 		}
 		o.Iteration = i
 	}
@@ -173,6 +171,34 @@ func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*
 		return nil, err
 	}
 	return t.withOutside(p)
+}
+
+// ErrNoDevice is the error for a trace without a device.
+var ErrNoDevice = errors.New("this trace has no device whose memory could be planned")
+
+// OfTimeline makes the problem of an iteration of a recording: of the first of the chosen devices, by default
+// of the main one. The error wraps [traces.ErrFormat] if the recording is impossible: sizes beyond any
+// device, work without memory for it.
+func (t *Task) OfTimeline(ctx context.Context, tl *timeline.Timeline, of report.Devices,
+	name string) (*plan.Problem, error) {
+	d := tl.Main()
+	if !of.IsZero() {
+		devices, err := of.Of(tl)
+		if err != nil {
+			return nil, exit.AsMistake(err)
+		}
+		if len(devices) > 0 {
+			d = devices[0]
+		}
+	}
+	if d == nil {
+		return nil, ErrNoDevice
+	}
+	p, err := t.OfDevice(ctx, d, name)
+	if errors.Is(err, plan.ErrInvalid) {
+		return nil, fmt.Errorf("%s: %w: %w", name, traces.ErrFormat, err)
+	}
+	return p, err
 }
 
 // Described describes a training and makes the problem of the step that it runs, under a name.
@@ -212,13 +238,13 @@ func (t *Task) BudgetFor(p *plan.Problem) (int64, error) {
 	if !isShare {
 		n, err := Bytes("budget", text)
 		if err == nil && text != "" && n == 0 {
-			err = mistake("--budget 0 leaves no room for anything")
+			err = exit.Mistakef("--budget 0 leaves no room for anything")
 		}
 		return n, err
 	}
 	percent, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
 	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
-		return 0, mistake("--budget %q is not a share: write 50%%", text)
+		return 0, exit.Mistakef("--budget %q is not a share: write 50%%", text)
 	}
 	return int64(float64(p.Held()) * percent / 100), nil
 }
@@ -231,6 +257,34 @@ func (t *Task) Options(p *plan.Problem) (o replay.Options, err error) {
 	}
 	o.Margin, err = Bytes("margin", t.Margin)
 	return o, err
+}
+
+// Made returns the result of a comparison of one manager: of its plan, or if eager is set of the part of it
+// that eager PyTorch can run. With an error, which says why there is no such plan, it returns the result that
+// shows it.
+func Made(c *replay.Comparison, eager bool) (*replay.Result, error) {
+	r := &c.Results[0]
+	if eager {
+		r = &c.Results[len(c.Results)-1] // what eager PyTorch can run comes after the plan in theory
+	}
+	switch {
+	case !r.Available:
+		return r, fmt.Errorf("%s: %s", r.Info.Name, r.Reason)
+	case eager && r.Executor != plan.TorchEager && len(r.Plan.Absences) > 0:
+		return r, fmt.Errorf("%s: eager PyTorch cannot run any of this plan; leave out --eager to write it "+
+			"as it is", r.Info.Name)
+	}
+	return r, nil
+}
+
+// net returns how much of the budget for a problem is left for tensors, 0 if there is no budget.
+func (t *Task) net(p *plan.Problem) (int64, error) {
+	o, err := t.Options(p)
+	if err != nil || o.Budget == 0 {
+		return 0, err
+	}
+	outside, err := Bytes("outside", t.Outside)
+	return o.Budget - o.Margin - outside, err
 }
 
 // TooSmall explains in the user's units what a too small budget must hold; ok is false for any other error.

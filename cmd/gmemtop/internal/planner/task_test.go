@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
@@ -38,7 +39,7 @@ func TestBudgetIsASizeOrAShareOfThePeak(t *testing.T) {
 		switch {
 		case c.wrong == "" && (err != nil || got != c.want):
 			t.Errorf("--budget %q: %d, %v, want %d", c.budget, got, err, c.want)
-		case c.wrong != "" && (!errors.As(err, new(*Mistake)) || !strings.Contains(err.Error(), c.wrong)):
+		case c.wrong != "" && (!exit.IsMistake(err) || !strings.Contains(err.Error(), c.wrong)):
 			t.Errorf("--budget %q: %v", c.budget, err)
 		}
 	}
@@ -75,7 +76,7 @@ func TestAnIterationIsTakenByItsNumber(t *testing.T) {
 		task := Task{Iteration: c.iteration, Outside: c.outside, Hardware: "a100"}
 		p, err := task.OfDevice(context.Background(), d, "the script")
 		if err != nil {
-			if !errors.As(err, new(*Mistake)) || p != nil || !strings.Contains(err.Error(), c.want) {
+			if !exit.IsMistake(err) || p != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("--iteration %q: %v, %v, want %q", c.iteration, p, err, c.want)
 			}
 			continue
@@ -117,7 +118,7 @@ func TestHardwareIsNamedMeasuredOrDefault(t *testing.T) {
 	for _, name := range []string{"none", "none.json"} {
 		task := Task{Hardware: name}
 		_, err := task.ChosenHardware()
-		if wrong := name == "none"; err == nil || errors.As(err, new(*Mistake)) != wrong {
+		if wrong := name == "none"; err == nil || exit.IsMistake(err) != wrong {
 			t.Errorf("%s: %v", name, err)
 		}
 		if task.Check() == nil {
@@ -143,7 +144,7 @@ func TestNetworkIsPlannedAtTheGivenSizes(t *testing.T) {
 		got := "wrong"
 		if err == nil {
 			got = p.Name
-		} else if !errors.As(err, new(*Mistake)) || p != nil {
+		} else if !exit.IsMistake(err) || p != nil {
 			t.Errorf("%+v: %v, %v", c.task, p, err)
 		}
 		if !strings.Contains(got, c.want) {
@@ -165,7 +166,7 @@ func TestTargetsAreReadAsTheNumbersOfGPUs(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "gpu", "cuda:x", "cuda:-1", "3", "sim,live:1"} {
-		if _, err := Ordinals(bad); !errors.As(err, new(*Mistake)) {
+		if _, err := Ordinals(bad); !exit.IsMistake(err) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -173,7 +174,7 @@ func TestTargetsAreReadAsTheNumbersOfGPUs(t *testing.T) {
 		t.Errorf("live:42: %d, %v", pid, err)
 	}
 	for _, bad := range []string{"live", "live:", "live:x", "live:0", "42"} {
-		if _, err := LivePID(bad); !errors.As(err, new(*Mistake)) {
+		if _, err := LivePID(bad); !exit.IsMistake(err) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -210,6 +211,34 @@ func TestRunningOutOfMemoryIsNotAFailedMeasurement(t *testing.T) {
 	}
 }
 
+func TestOnePlanIsChosenOfAComparison(t *testing.T) {
+	info := plan.Info{Name: "joint"}
+	moves := &plan.Plan{Absences: make([]plan.Absence, 1)}
+	theory := replay.Result{Info: info, Available: true, Plan: moves}
+	eager := replay.Result{Info: info, Available: true, Plan: &plan.Plan{}, Executor: plan.TorchEager}
+	still := replay.Result{Info: info, Available: true, Plan: &plan.Plan{}}
+	for _, c := range []struct {
+		results []replay.Result
+		eager   bool
+		want    int // index
+		why     string
+	}{
+		{results: []replay.Result{theory, eager}, want: 0},
+		{results: []replay.Result{theory, eager}, eager: true, want: 1},
+		{results: []replay.Result{theory}, eager: true, want: 0, why: "eager PyTorch cannot run any"},
+		{results: []replay.Result{still}, eager: true, want: 0},
+		{results: []replay.Result{{Info: info, Reason: "no ops"}}, eager: true, want: 0,
+			why: "joint: no ops"},
+	} {
+		made := &replay.Comparison{Results: c.results}
+		r, err := Made(made, c.eager)
+		if r != &made.Results[c.want] || (err == nil) != (c.why == "") ||
+			err != nil && !strings.Contains(err.Error(), c.why) {
+			t.Errorf("%+v: %+v, %v", c, r, err)
+		}
+	}
+}
+
 func TestTooSmallUsesTheUsersUnits(t *testing.T) {
 	small := &plan.TooSmall{Held: "parameters", Need: 3 << 20, Budget: 2 << 20}
 	for _, c := range []struct {
@@ -238,7 +267,7 @@ func TestResultsAreTheSameOrAny(t *testing.T) {
 			t.Errorf("%s: %v, %v", word, got, err)
 		}
 	}
-	if _, err := Results("perhaps"); !errors.As(err, new(*Mistake)) {
+	if _, err := Results("perhaps"); !exit.IsMistake(err) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Package progress shows the progress of long work on one line of a terminal.
+// Package progress shows the progress of long work: on one line of a terminal, or now and then in a log.
 package progress
 
 import (
@@ -11,11 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Line is a line that appears late, is redrawn rarely and disappears when the work is done.
+// Line is a line that appears late, is redrawn rarely and disappears when the work is done. In a log it is
+// written anew every few seconds, and stays.
 type Line struct {
 	w     io.Writer // nil shows nothing
 	units timeline.Units
 	now   func() time.Time
+	log   bool // lines are not redrawn
 
 	mu          sync.Mutex
 	begun, last time.Time
@@ -25,11 +27,21 @@ type Line struct {
 const (
 	quietFor    = 100 * time.Millisecond
 	redrawEvery = 80 * time.Millisecond
+	logAfter    = 2 * time.Second
+	logEvery    = 5 * time.Second
 )
 
 // New returns a line on w. If w is nil it shows nothing.
 func New(w io.Writer, units timeline.Units) *Line {
 	return &Line{w: w, units: units, now: time.Now, begun: time.Now()}
+}
+
+// NewLog returns a line in a log on w, which is no terminal: work that takes longer than two seconds says how
+// far it is, every five seconds.
+func NewLog(w io.Writer, units timeline.Units) *Line {
+	l := New(w, units)
+	l.log = true
+	return l
 }
 
 // Tell shows how much of total a stage has done: a percentage, or bytes if total is 0.
@@ -93,11 +105,19 @@ func (l *Line) draw(line func() string) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.now()
-	if now.Sub(l.begun) < quietFor || now.Sub(l.last) < redrawEvery {
+	now, after, every := l.now(), quietFor, redrawEvery
+	if l.log {
+		after, every = logAfter, logEvery
+	}
+	if now.Sub(l.begun) < after || now.Sub(l.last) < every {
 		return
 	}
-	l.last, l.shown = now, true
+	l.last = now
+	if l.log {
+		fmt.Fprintln(l.w, "gmemtop: "+report.Printable(line()))
+		return
+	}
+	l.shown = true
 	fmt.Fprint(l.w, "\r\x1b[K"+report.Printable(line())) // it may name a file
 }
 

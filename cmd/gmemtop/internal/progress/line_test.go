@@ -51,3 +51,18 @@ func TestElapsedIsSaidFromASecondOn(t *testing.T) {
 		}
 	}
 }
+
+// A pipe or a log of CI gets whole lines, and few of them.
+func TestALogGetsALineEveryFewSeconds(t *testing.T) {
+	var b bytes.Buffer
+	l, move := clock(&b)
+	l.log = true
+	for range 9 { // seconds
+		l.Say("3 of 9 planned")
+		move(time.Second)
+	}
+	l.Done()
+	if want := "gmemtop: 3 of 9 planned\ngmemtop: 3 of 9 planned\n"; b.String() != want {
+		t.Errorf("got  %q\nwant %q", b.String(), want)
+	}
+}

@@ -20,6 +20,7 @@ type Planning struct {
 	done  int
 	under []replay.Progress // in progress, oldest first
 	on    replay.Progress   // the last news of a device, Target "" before any
+	halt  bool              // planning ends early
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
@@ -75,6 +76,19 @@ func (b *Planning) Update(u replay.Progress) {
 	b.show()
 }
 
+// Stopping says that planning ends early, with the best plans so far.
+func (b *Planning) Stopping() {
+	select {
+	case <-b.stop: // it has ended by itself
+		return
+	default:
+	}
+	b.mu.Lock()
+	b.halt = true
+	b.mu.Unlock()
+	b.show()
+}
+
 func (b *Planning) show() {
 	b.mu.Lock()
 	parts := []string{fmt.Sprintf("%d of %d planned", b.done, b.total)}
@@ -82,8 +96,11 @@ func (b *Planning) show() {
 		parts = append(parts, underWay(&b.under[i], b.line.now()))
 	}
 	if b.on.Target != "" {
-		parts = []string{fmt.Sprintf("%d of %d measured on %s", b.on.Part, b.on.Total, b.on.Target),
+		parts = []string{fmt.Sprintf("%d of %d measured on %s", b.on.Finished, b.on.Total, b.on.Target),
 			b.on.Manager, b.on.Doing}
+	}
+	if b.halt {
+		parts = []string{"stopping with the best plans so far: ctrl-c again ends at once"}
 	}
 	b.mu.Unlock()
 	b.line.Say(strings.Join(parts, " · "))
@@ -93,10 +110,10 @@ func (b *Planning) show() {
 func underWay(u *replay.Progress, now time.Time) string {
 	s := u.Manager
 	if u.Total > 0 {
-		s += fmt.Sprintf(" %d %%", min(100*u.Part/u.Total, 99))
+		s += fmt.Sprintf(" %d %%", min(100*u.Finished/u.Total, 99))
 	}
 	if u.Bounded {
-		s += fmt.Sprintf(", within %.2g %% of the bound", 100*u.Gap)
+		s += ", " + replay.Near(u.Gap)
 	}
 	if u.Began.IsZero() {
 		return s

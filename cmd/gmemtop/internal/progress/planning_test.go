@@ -11,9 +11,9 @@ func TestAManagersProgressSaysWhatIsKnown(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for want, u := range map[string]replay.Progress{
 		"joint":            {Manager: "joint", Began: now},
-		"joint 34 %, 12 s": {Manager: "joint", Part: 34, Total: 100, Began: now.Add(-12 * time.Second)},
+		"joint 34 %, 12 s": {Manager: "joint", Finished: 34, Total: 100, Began: now.Add(-12 * time.Second)},
 		"joint 34 %, within 4 % of the bound, 12 s": {
-			Manager: "joint", Part: 34, Total: 100, Gap: 0.04, Bounded: true,
+			Manager: "joint", Finished: 34, Total: 100, Gap: 0.04, Bounded: true,
 			Began: now.Add(-12 * time.Second),
 		},
 		"joint, within 0 % of the bound": {Manager: "joint", Bounded: true, Began: now},

@@ -147,7 +147,7 @@ func (j *Journal) put(d Done) error {
 	defer j.mu.Unlock()
 	if j.err == nil {
 		if j.err = j.append(d); j.err != nil {
-			j.err = fmt.Errorf("cannot keep a result: %w; the same command goes on from here", j.err)
+			j.err = fmt.Errorf("cannot keep a result: %w; the same command continues from here", j.err)
 		}
 	}
 	if j.err == nil {

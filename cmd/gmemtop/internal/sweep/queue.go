@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 )
 
 // On many machines, one gmemtop sweep hands out the units through a hub and keeps the results in its journal,
@@ -77,7 +78,8 @@ type hub interface {
 // about is what the hub of a sweep tells workers.
 func (s *Sweep) about() ([]byte, error) {
 	if t := s.options.Task; strings.HasSuffix(t.Hardware, ".json") {
-		return nil, mistake("--hardware %s: workers take no file, so name a GPU of gmemtop help hardware",
+		return nil, exit.Mistakef("--hardware %s: workers take no file, so name a GPU of gmemtop help "+
+			"hardware",
 			t.Hardware)
 	}
 	program, err := thisProgram()

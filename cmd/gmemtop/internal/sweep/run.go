@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -27,20 +28,9 @@ type Progress struct {
 func (p Progress) String() string {
 	left := ""
 	if p.Left > 0 {
-		left = ", about " + Roughly(p.Left) + " left"
+		left = ", about " + timeline.Roughly(p.Left.Nanoseconds()) + " left"
 	}
 	return fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager, p.Budget)
-}
-
-// Roughly is a time that is only estimated, in words.
-func Roughly(d time.Duration) string {
-	if d < time.Minute {
-		return fmt.Sprintf("%d s", int(d.Seconds())+1)
-	}
-	if d < 2*time.Hour {
-		return fmt.Sprintf("%d min", int(d.Minutes())+1)
-	}
-	return fmt.Sprintf("%d h", int(d.Hours())+1)
 }
 
 // RunOptions say how to run.

@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/batch"
@@ -89,13 +90,13 @@ func New(ctx context.Context, o Options) (*Sweep, error) {
 	}
 	list, err := managers.Select(o.Managers)
 	if err != nil {
-		return nil, mistake("%w", err)
+		return nil, exit.Mistakef("%w", err)
 	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
 	if n := len(o.Paths) * max(len(o.Batches), 1) * len(budgets) * len(list); n > mostUnits {
-		return nil, mistake("these are more than %d plans: ask for fewer budgets, batches or managers",
+		return nil, exit.Mistakef("these are more than %d plans: ask for fewer budgets, batches or managers",
 			mostUnits)
 	}
 	settings, err := o.settings()
@@ -153,21 +154,21 @@ func New(ctx context.Context, o Options) (*Sweep, error) {
 func (o *Options) check() error {
 	switch n := len(o.Recorded); {
 	case len(o.Paths) == 0:
-		return mistake("name the traces to plan for")
+		return exit.Mistakef("name the traces to plan for")
 	case slices.Contains(o.Paths, "-"):
-		return mistake("a sweep reads its traces more than once, so name files instead of -")
+		return exit.Mistakef("a sweep reads its traces more than once, so name files instead of -")
 	case len(o.Batches) > 0 && n == 0:
-		return mistake("--batch asks for other batch sizes than the recorded one: say which one that is, " +
-			"--recorded-batch 8, or one for each file")
+		return exit.Mistakef("--batch asks for other batch sizes than the recorded one: say which one " +
+			"that is, --recorded-batch 8, or one for each file")
 	case n > 1 && n != len(o.Paths):
-		return mistake("--recorded-batch gives %d sizes for %d files: one for all, or one for each, in "+
-			"their order", n, len(o.Paths))
+		return exit.Mistakef("--recorded-batch gives %d sizes for %d files: one for all, or one for "+
+			"each, in their order", n, len(o.Paths))
 	case o.Shards < 0 || o.Shards > mostUnits || o.Shards > 0 && (o.Shard < 1 || o.Shard > o.Shards):
-		return mistake("--shard %d/%d: shards are counted from 1, such as 3/64", o.Shard, o.Shards)
+		return exit.Mistakef("--shard %d/%d: shards are counted from 1, such as 3/64", o.Shard, o.Shards)
 	}
 	for _, size := range slices.Concat(o.Batches, o.Recorded) {
 		if size < 1 || size > batch.Limit {
-			return mistake("batch %d is not between 1 and %d", size, batch.Limit)
+			return exit.Mistakef("batch %d is not between 1 and %d", size, batch.Limit)
 		}
 	}
 	for _, text := range []struct{ flag, value string }{{"margin", o.Task.Margin}, {"outside",
@@ -230,7 +231,7 @@ func hashFile(ctx context.Context, path string) (string, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && !info.Mode().IsRegular() {
-		return "", mistake("%s is not a regular file: a sweep takes trace files", path)
+		return "", exit.Mistakef("%s is not a regular file: a sweep takes trace files", path)
 	}
 	h := sha256.New()
 	if _, err := io.Copy(h, reader{ctx, f}); err != nil {
@@ -252,24 +253,14 @@ func (r reader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// Mistake is the error for an unusable value.
-type Mistake struct{ err error }
-
-func (m *Mistake) Error() string { return m.err.Error() }
-
-// Unwrap returns the cause.
-func (m *Mistake) Unwrap() error { return m.err }
-
-func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
-
-// SetShard chooses one of several equal parts: 3/64 is the third of 64.
-func (o *Options) SetShard(text string) error {
+// setShard chooses one of several equal parts: 3/64 is the third of 64.
+func (o *Options) setShard(text string) error {
 	i, n, found := strings.Cut(text, "/")
 	var err1, err2 error
 	o.Shard, err1 = strconv.Atoi(i)
 	o.Shards, err2 = strconv.Atoi(n)
 	if !found || err1 != nil || err2 != nil || o.Shard < 1 || o.Shards < o.Shard {
-		return mistake("--shard %q is not a part: write 3/64 for the third of 64", text)
+		return exit.Mistakef("--shard %q is not a part: write 3/64 for the third of 64", text)
 	}
 	return nil
 }
@@ -301,10 +292,11 @@ func budgets(list string) ([]string, error) {
 		switch {
 		case !ok || n[1] < n[0] || n[1] > 1000:
 			return nil,
-				mistake("--budgets %q is not a range: write 20:80:4 for 20%%, 24%% and so on up to 80%%",
+				exit.Mistakef("--budgets %q is not a range: write 20:80:4 for 20%%, 24%% and so on up to "+
+					"80%%",
 					word)
 		case (n[1]-n[0])/n[2] >= mostBudgets:
-			return nil, mistake("--budgets %q has too many steps", word)
+			return nil, exit.Mistakef("--budgets %q has too many steps", word)
 		}
 		for percent := n[0]; percent <= n[1]; percent += n[2] {
 			all = append(all, strconv.Itoa(percent)+"%")
@@ -316,7 +308,7 @@ func budgets(list string) ([]string, error) {
 // checkBudget refuses words that are no budget for any problem.
 func checkBudget(word string) error {
 	if word == "" {
-		return mistake("--budgets lacks a budget: write 12GiB, 50%% or 20:80:4")
+		return exit.Mistakef("--budgets lacks a budget: write 12GiB, 50%% or 20:80:4")
 	}
 	_, err := (&planner.Task{Budget: word}).BudgetFor(&plan.Problem{})
 	return err

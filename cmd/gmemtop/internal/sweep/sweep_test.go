@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/hardware"
@@ -296,7 +297,7 @@ func TestAQuestionThatContradictsItselfIsRefused(t *testing.T) {
 		o := asked(paths)
 		change(&o)
 		if _, err := New(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) ||
-			!errors.As(err, new(*Mistake)) {
+			!exit.IsMistake(err) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
