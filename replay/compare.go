@@ -274,11 +274,12 @@ func (x *contest) run(ctx, finish context.Context, managers []plan.Manager) (all
 	for range min(workers, max(len(managers), 1)) {
 		wg.Go(func() {
 			for i := range next {
-				if Stopped(ctx) { // it waited for a worker meanwhile
+				switch { // ctx may have ended while i waited for this worker
+				case Stopped(ctx):
 					results[i] = x.notBegun(managers[i : i+1])
-					continue
+				case ctx.Err() == nil:
+					results[i] = x.tracked(ctx, finish, i, managers[i])
 				}
-				results[i] = x.tracked(ctx, finish, i, managers[i])
 			}
 		})
 	}
