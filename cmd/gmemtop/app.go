@@ -44,6 +44,13 @@ func newApp(in, out, err *os.File, environ []string) *app {
 // signals passes signals to f from now on, so that the command can finish before it ends.
 func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
 
+// untilSignal returns a context that the next signal ends instead of the program.
+func (a *app) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := context.WithCancel(ctx)
+	a.signals(func(os.Signal) { stop() })
+	return ctx, stop
+}
+
 // stoppable returns a context for planning. The first ctrl-c ends it with [replay.ErrStopped], so that the
 // command shows what there is; the second ends the program, as any other signal does.
 func (a *app) stoppable(ctx context.Context) (_ context.Context, release func()) {
@@ -76,20 +83,24 @@ const (
 )
 
 // complain reports a problem on standard error, even with --quiet.
-func (a *app) complain(format string, args ...any) {
-	a.Tell(report.Printable(fmt.Sprintf(format, args...)))
-}
+func (a *app) complain(text string) { a.Tell(report.Printable(text)) }
+
+func (a *app) complainf(format string, args ...any) { a.complain(fmt.Sprintf(format, args...)) }
 
 // note prints a message on standard error, unless --quiet is set.
-func (a *app) note(format string, args ...any) {
+func (a *app) note(text string) {
 	if !a.flags.quiet {
-		a.Tell(report.Printable(fmt.Sprintf(format, args...)))
+		a.Tell(report.Printable(text))
 	}
 }
 
-// line prints one line of the answer on standard output.
-func (a *app) line(format string, args ...any) {
-	fmt.Fprintln(a.Out, report.Printable(fmt.Sprintf(format, args...)))
+func (a *app) notef(format string, args ...any) { a.note(fmt.Sprintf(format, args...)) }
+
+// detailf prints a note that only --verbose shows.
+func (a *app) detailf(format string, args ...any) {
+	if a.flags.verbose {
+		a.notef(format, args...)
+	}
 }
 
 // newProgress returns a progress line on standard error. Where that is no terminal, long work writes a line

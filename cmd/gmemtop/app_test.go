@@ -88,7 +88,7 @@ func TestFileNamesCannotControlTheTerminal(t *testing.T) {
 	defer file.Close()
 	a := newApp(file, file, file, nil)
 	evil := "a\x1b[31m\nb\u202e"
-	a.note("%s is written", evil)
+	a.notef("%s is written", evil)
 	if code := a.execute(t.Context(), []string{"stats", evil}); code != exitFailure {
 		t.Errorf("a missing file: exit code %d", code)
 	}

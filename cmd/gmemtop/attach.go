@@ -24,6 +24,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -153,9 +154,8 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 		return headless.NothingToTakeOver(c.join, others)
 	}
 	outliveTerminal()
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := c.untilSignal(ctx)
 	defer stop()
-	c.signals(func(os.Signal) { stop() })
 	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
 	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)
 	if err != nil {
@@ -165,12 +165,12 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	failed := fleet.TakeOver(ctx, orphans, fleet.TakeOverOptions{
 		Hub: hub,
 		Node: fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join, Credentials: c.creds,
-			Tell: func(text string) { c.complain("%s", text) }},
+			Tell: c.complain},
 		Began: func(pid int, run string) {
-			c.note("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows "+
+			c.notef("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows "+
 				"it", run, pid, console.ShellWord(c.join))
 		},
-		Failed: func(err error) { c.complain("%v", err) },
+		Failed: func(err error) { c.complain(err.Error()) },
 	})
 	if failed > 0 {
 		return fmt.Errorf("%d of %d commands were not watched to the end: run the same command again to "+
@@ -202,7 +202,7 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	taken()
 	err = errors.Join(shown, a.Leave())
 	if end := a.History.Snapshot().End; err == nil && end.Reason == capture.Detached {
-		c.note("process %d: %s", pid, end.Sentence())
+		c.notef("process %d: %s", pid, end.Sentence())
 	}
 	return err
 }
@@ -249,7 +249,7 @@ func (c *attachCommand) listProcesses(ctx context.Context) error {
 // lines prints lines of an answer that ends with an error, if any.
 func (c *attachCommand) lines(list []string, err error) error {
 	for _, text := range list {
-		c.line("%s", text)
+		fmt.Fprintln(c.Out, report.Printable(text))
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -31,9 +30,8 @@ func attachNode(ctx context.Context, a *app, join string) error {
 	if id == "" || join == "" {
 		return exit.Mistakef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
 	}
-	ctx, stop := context.WithCancel(ctx)
+	ctx, stop := a.untilSignal(ctx)
 	defer stop()
-	a.signals(func(os.Signal) { stop() })
 	return slurm.AttachNode(ctx, slurm.NodeOptions{Job: id, JoinFile: join, Identity: fleet.Identify(a.Env),
-		Tell: func(text string) { a.note("%s", text) }})
+		Tell: a.note})
 }

@@ -121,7 +121,7 @@ func (c *captureCommand) run(ctx context.Context) error {
 			}
 			return fmt.Sprintf("%s-step%d", bus.Token(join.Run), first)
 		},
-		Tell: func(text string) { c.note("%s", text) },
+		Tell: c.note,
 	})
 	if err != nil {
 		return err
@@ -148,9 +148,9 @@ func (c *captureCommand) answer(ctx context.Context, done fleet.Captured) error 
 	case c.open:
 		err = (&replayCommand{app: c.app, paths: []string{done.Dir}}).run(ctx)
 	case len(paths) == 2:
-		c.note("gmemtop replay %s %s compares them", paths[0], paths[1])
+		c.notef("gmemtop replay %s %s compares them", paths[0], paths[1])
 	default:
-		c.note("gmemtop replay %s shows them", done.Dir)
+		c.notef("gmemtop replay %s shows them", done.Dir)
 	}
 	if err == nil && !table.Whole() {
 		return errFinding

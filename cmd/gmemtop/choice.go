@@ -45,7 +45,7 @@ func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 func (c *watcher) trainWith(ctx context.Context, all *crew.Crew, x *crew.Choice, aloud bool) {
 	var say func(string)
 	if aloud {
-		say = func(text string) { c.note("%s", text) }
+		say = c.note
 	}
 	all.TrainTold(ctx, x, c.flags.report.Units, say)
 }

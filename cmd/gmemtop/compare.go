@@ -151,7 +151,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 	for _, d := range devices {
 		opt.Devices = append(opt.Devices, d.Replay())
 		if opt.Budget > d.Info.Total {
-			c.note("the budget is above the %s of %s: larger plans are only simulated",
+			c.notef("the budget is above the %s of %s: larger plans are only simulated",
 				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
 	}
@@ -215,7 +215,7 @@ func (c *compareCommand) described(ctx context.Context) (ranks *planner.Ranks, p
 	fullest := ranks.Lead()
 	p = fullest.Problem
 	if n := ranks.Len(); n > 1 {
-		c.note("planning for %d ranks; %s holds most", n, fullest.Name)
+		c.notef("planning for %d ranks; %s holds most", n, fullest.Name)
 	}
 	return ranks, p, readErr, nil
 }
@@ -257,7 +257,7 @@ func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, li
 	case err != nil:
 		return err
 	case s == nil:
-		c.complain("found no budget that fits within %s: --limit 1m looks for longer", within)
+		c.complainf("found no budget that fits within %s: --limit 1m looks for longer", within)
 		return nil
 	}
 	for x := s; x != nil; x = x.Runnable {
@@ -269,7 +269,7 @@ func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, li
 		return nil
 	}
 	refused := &replay.Comparison{Problem: p, Budget: opt.Budget}
-	c.complain("%s", s.Sentence(refused, c.flags.report.Units))
+	c.complain(s.Sentence(refused, c.flags.report.Units))
 	for _, command := range s.Commands() {
 		fmt.Fprintf(c.Err, "  %s\n", command)
 	}
@@ -319,10 +319,10 @@ func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (pla
 	var unkept *planner.Unkept
 	switch {
 	case errors.As(err, &unkept):
-		c.note("the calibration of %s could not be saved: %v", d.Target.Name(), unkept)
+		c.notef("the calibration of %s could not be saved: %v", d.Target.Name(), unkept)
 		return h, nil
 	case err == nil && path != "":
-		c.note("measured the cost of copies, launches and allocations on %s (%s): saved in %s, and used in "+
+		c.notef("measured the cost of copies, launches and allocations on %s (%s): saved in %s, and used in "+
 			"simulations from now on", d.Target.Name(), d.Info.Name, path)
 	}
 	return h, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/signal"
 	"slices"
 	"syscall"
@@ -100,9 +99,10 @@ func (g *gpuReport) run(ctx context.Context) error {
 		}
 	}
 	// A signal stops the checks and everything they started before the program ends.
-	ctx, cancel := signal.NotifyContext(ctx, syscall.SIGHUP)
-	defer cancel()
-	g.signals(func(os.Signal) { cancel() })
+	ctx, release := signal.NotifyContext(ctx, syscall.SIGHUP)
+	defer release()
+	ctx, stop := g.untilSignal(ctx)
+	defer stop()
 
 	r, err := acceptance.Run(ctx, o)
 	if err := ctx.Err(); err != nil {

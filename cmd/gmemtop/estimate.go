@@ -112,7 +112,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	o := &x.Options
 	o.Env, o.Stdin = e.Environ, e.In
-	o.Tell = func(ran time.Duration, at []estimate.Place) { e.note("%s", fit.Progress(ran, at, o.Steps)) }
+	o.Tell = func(ran time.Duration, at []estimate.Place) { e.note(fit.Progress(ran, at, o.Steps)) }
 	if e.flags.verbose {
 		e.printed = fit.ShowPrinted(o, e.Err)
 	} else if e.printed, err = fit.KeepPrinted(o); err != nil {
@@ -129,7 +129,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 func (e *estimateCommand) report(ctx context.Context, x *fit.Prepared) error {
 	r, err := x.Report(ctx, func(size string) (done func()) {
 		if size != "" {
-			e.note("%s", size)
+			e.note(size)
 		}
 		return e.newProgress().Clock(cmp.Or(size, "estimating"))
 	})
@@ -149,7 +149,7 @@ func (e *estimateCommand) report(ctx context.Context, x *fit.Prepared) error {
 
 // table runs the command for each row of a table and writes that.
 func (e *estimateCommand) table(ctx context.Context, x *fit.Prepared) error {
-	t, err := x.Table(ctx, func(row string) { e.note("%s", row) })
+	t, err := x.Table(ctx, e.note)
 	if err != nil {
 		return e.explain(err)
 	}
@@ -188,7 +188,7 @@ func (e *estimateCommand) files(ctx context.Context, x *fit.Estimate) error {
 			return err
 		}
 		if note != "" {
-			e.note("%s", note)
+			e.note(note)
 		}
 	}
 	switch {
@@ -215,9 +215,9 @@ func (e *estimateCommand) explain(err error) error {
 	case errors.As(err, &failed):
 		said := e.printed.Explain(e.Err)
 		if hint := fit.Hint(said); e.ask.Allocator == fit.Own && hint != "" {
-			e.complain("%s", hint)
+			e.complain(hint)
 		}
-		e.complain("%s; its output is above", failed)
+		e.complainf("%s; its output is above", failed)
 		return childError{exitFailure}
 	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
 		errors.Is(err, standin.ErrPlatform):

@@ -89,7 +89,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		tr = traces.Redact(tr, nil)
 	}
 	if e.LeavesOut(tr) {
-		c.note("PyTorch's snapshots cannot hold ops, accesses and counters: those of %s are left out",
+		c.notef("PyTorch's snapshots cannot hold ops, accesses and counters: those of %s are left out",
 			load.Name(path))
 	}
 	if e.Trace != nil {
@@ -111,7 +111,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
 	main := chosen.Main()
 	if len(devices) > 1 && e.Device != nil {
-		c.note("%s holds one device: writing %s; --device chooses another", e.Name,
+		c.notef("%s holds one device: writing %s; --device chooses another", e.Name,
 			report.DeviceName(main.Info))
 	}
 	return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Write(ctx, w, &chosen, main, o) }),

@@ -70,13 +70,12 @@ func (c *hubCommand) serve() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := c.untilSignal(context.Background())
 	defer stop()
-	c.signals(func(os.Signal) { stop() })
 	// Headers of a collector are secret, so they come from the environment.
 	c.Headers = c.Env("OTEL_EXPORTER_OTLP_HEADERS")
-	c.Note = func(text string) { c.note("%s", text) }
-	c.Complain = func(text string) { c.complain("%s", text) }
+	c.Note = c.note
+	c.Complain = c.complain
 	h, err := hub.Open(c.Options)
 	if err != nil {
 		return err
@@ -84,7 +83,7 @@ func (c *hubCommand) serve() error {
 	defer h.Close()
 	c.tellWhere(h)
 	if c.Leaf != "" && h.Leaf(ctx) {
-		c.note("this hub is a leaf node of %s; gmemtop view --hub URL --creds FILE --run %s shows the run "+
+		c.notef("this hub is a leaf node of %s; gmemtop view --hub URL --creds FILE --run %s shows the run "+
 			"there", c.Leaf, console.ShellWord(c.Run))
 	}
 	<-ctx.Done()
@@ -120,12 +119,12 @@ func (c *hubCommand) tellWhere(h *hub.Hub) {
 	file := console.ShellWord(c.JoinFile)
 	switch {
 	case c.URL != "":
-		c.note("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL, file)
+		c.notef("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL, file)
 	case c.Listen != "":
-		c.note("run %s: listening at %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
+		c.notef("run %s: listening at %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
 			file)
 	default:
-		c.note("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.Run,
+		c.notef("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.Run,
 			file)
 	}
 }
@@ -135,13 +134,14 @@ const sealWait = 10 * time.Minute
 
 // write writes the recordings of all ranks. A second signal ends it.
 func (c *hubCommand) write(h *hub.Hub) error {
-	ctx, stop := context.WithTimeout(context.Background(), sealWait)
+	ctx, cancel := context.WithTimeout(context.Background(), sealWait)
+	defer cancel()
+	ctx, stop := c.untilSignal(ctx)
 	defer stop()
-	c.signals(func(os.Signal) { stop() })
 	s, err := h.Seal(ctx, c.seal)
 	if err != nil {
 		return err
 	}
-	c.note("%s", headless.Sealed(s, c.seal))
+	c.note(headless.Sealed(s, c.seal))
 	return nil
 }

@@ -89,7 +89,7 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 	p := c.newProgress()
 	err = whatif.Explain(ctx, t, r, o.Units, whatif.Listener{
 		Skipped: func(d *timeline.Device, why error) {
-			c.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
+			c.detailf("%s: allocator settings are not simulated: %v", d.Label(), why)
 		},
 		Trying: func(n, of int) { p.Say(fmt.Sprintf("trying %d of %d", n, of)) },
 	})

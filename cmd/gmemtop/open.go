@@ -23,7 +23,7 @@ func (a *app) loadOptions(p input.Progress) load.Options {
 
 // waiting tells the user why nothing happens.
 func (a *app) waiting(path string) {
-	a.note("waiting for a program to write to %s, which is a named pipe", load.Name(path))
+	a.notef("waiting for a program to write to %s, which is a named pipe", load.Name(path))
 }
 
 // trace reads the trace at path. With an error it may still return the sound part.
@@ -38,7 +38,7 @@ func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 	begun := time.Now()
 	t, err := load.Open(ctx, path, a.loadOptions(p.Tell))
 	if t != nil {
-		a.detail("read %s, %s events of %s in %s", load.Name(path), report.Grouped(t.Events.Len()),
+		a.detailf("read %s, %s events of %s in %s", load.Name(path), report.Grouped(t.Events.Len()),
 			t.Source.Format, since(begun))
 	}
 	return t, input.NoTrace(path, err)
@@ -58,20 +58,13 @@ func (a *app) build(ctx context.Context, tr *traces.Trace, readErr error) (*time
 	p := a.newProgress()
 	defer p.Done()
 	defer func(begun time.Time) {
-		a.detail("matched allocations with frees in %s", since(begun))
+		a.detailf("matched allocations with frees in %s", since(begun))
 	}(time.Now())
 	t, err := input.Timeline(ctx, tr, p.Tell)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tr.Source.Path, err)
 	}
 	return t, readErr
-}
-
-// detail prints more with -v.
-func (a *app) detail(format string, args ...any) {
-	if a.flags.verbose {
-		a.note(format, args...)
-	}
 }
 
 func since(t time.Time) string { return timeline.Duration(int64(time.Since(t))) }

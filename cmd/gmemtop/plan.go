@@ -172,13 +172,13 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	switch {
 	case err == nil:
 	case r.Stopped && !r.Available:
-		c.complain("%v", err)
+		c.complain(err.Error())
 		return ctx.Err()
 	default:
 		return exit.AsUnsupported(err)
 	}
 	u := c.flags.report.Units
-	c.note("%s", r.Headline(p, u))
+	c.note(r.Headline(p, u))
 	if c.emit != "" {
 		err = c.writePython(p, r)
 	} else {
@@ -188,7 +188,7 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 		return err
 	}
 	if !r.Fits && readErr == nil {
-		c.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint),
+		c.complainf("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint),
 			u.Bytes(made.Net))
 		return cmp.Or(interrupted(ctx), errFinding)
 	}
@@ -215,7 +215,7 @@ func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
 	switch {
 	case !rules:
 	case !c.intoFile():
-		c.note("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
+		c.notef("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
 	default:
 		if err := c.writeRuntime(); err != nil {
 			return err

@@ -120,7 +120,7 @@ func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Ma
 		return made, nil
 	}
 	if text, ok := planner.TooSmall(err, opt.Budget, c.flags.report.Units); ok {
-		c.complain("%s", text)
+		c.complain(text)
 		return nil, errFinding
 	}
 	return made, err
@@ -131,5 +131,5 @@ func (c *planning) training(target string) (*planner.Training, error) {
 	pid, err := planner.LivePID(target)
 	return &planner.Training{Task: &c.plan.Task, PID: pid,
 		Attach: job.Options{Unasked: true, Attached: feed.AttachedBy},
-		Note:   func(text string) { c.note("%s", text) }}, err
+		Note:   c.note}, err
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,9 +96,8 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	case err != nil:
 		return err
 	}
-	ctx, interrupted := context.WithCancel(ctx)
-	defer interrupted()
-	c.signals(func(os.Signal) { interrupted() })
+	ctx, interrupt := c.untilSignal(ctx)
+	defer interrupt()
 	w, err := c.watch()
 	if err != nil {
 		return err
@@ -109,7 +107,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Connect(run, pid, found.Started)
-	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	c.notef("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
 	if c.invited {
 		go invitation.Decline(run, w)
 	}
@@ -127,7 +125,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 			err = errors.Join(err, context.Canceled)
 		}
 		if !end || reason.Reason == capture.Exited {
-			c.complain("nothing was recorded: no training step of process %d was seen", pid)
+			c.complainf("nothing was recorded: no training step of process %d was seen", pid)
 		}
 	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
@@ -139,7 +137,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 // recording returns what follows the recording of a process.
 func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
 	return &headless.Recording{Watch: w, Progress: c.newTicker(), Steps: c.steps, Windows: c.live.every > 0,
-		Note: func(text string) { c.note("%s", text) }}
+		Note: c.note}
 }
 
 // recordProbes records what probes see of a process, until it ends or Ctrl-C.
@@ -153,9 +151,8 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	outliveTerminal()
-	ctx, interrupted := context.WithCancel(cmd.Context())
-	defer interrupted()
-	c.signals(func(os.Signal) { interrupted() })
+	ctx, interrupt := c.untilSignal(cmd.Context())
+	defer interrupt()
 	w, err := c.watch()
 	if err != nil {
 		return err
@@ -163,7 +160,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
 	w.Run(run, source)
-	c.note("recording process %d to %s; Ctrl-C ends it", p.PID, c.flags.output)
+	c.notef("recording process %d to %s; Ctrl-C ends it", p.PID, c.flags.output)
 	end, ended := c.recording(w).UntilProbesEnd(ctx)
 	stop()
 	err = w.Close()
@@ -172,11 +169,11 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	failed := ended && end.Reason == capture.Refused
 	switch {
 	case len(seen.Steps) > 0:
-		c.note("%s", headless.SummaryOfProbes(seen, files, c.flags.report.Units))
+		c.note(headless.SummaryOfProbes(seen, files, c.flags.report.Units))
 	case failed:
 		_ = w.Abandon()
 	default:
-		c.complain("nothing was seen of process %d, so nothing was recorded to %s", p.PID, c.flags.output)
+		c.complainf("nothing was seen of process %d, so nothing was recorded to %s", p.PID, c.flags.output)
 	}
 	if failed {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)

@@ -64,6 +64,6 @@ func repair(ctx context.Context, a *app, path string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	a.note("%s: %s", out, rep)
+	a.notef("%s: %s", out, rep)
 	return nil
 }

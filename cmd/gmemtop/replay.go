@@ -70,7 +70,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 	}
 	if !c.HasScreen() {
 		if notice != "" {
-			c.note("%s", notice)
+			c.note(notice)
 		}
 		return c.printOnce(ctx)
 	}
@@ -127,7 +127,7 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 		return err
 	}
 	if l.Notice != "" {
-		c.note("%s", l.Notice)
+		c.note(l.Notice)
 	}
 	return cmp.Or(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.reportOptions()) }),
 		err)

@@ -105,7 +105,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if err != nil {
 		_ = errors.Join(ranks.Close(), w.Abandon())
 		if code, why := headless.NotStarted(err); code != 0 {
-			fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(why))
+			c.Tell(oneLine(why))
 			return childError{code}
 		}
 		return err
@@ -123,7 +123,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if screen {
 		c.show(ctx, ranks, f)
 		if _, over := ranks.Over(); !over {
-			c.note("the command still runs, as process %d: Ctrl-C now ends it", command.PID())
+			c.notef("the command still runs, as process %d: Ctrl-C now ends it", command.PID())
 		}
 		headless.CopyOutput(run, c.Out, ranks)
 	}
@@ -131,7 +131,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	training.Wait()
 	leaveFleet()
 	if err := ranks.Close(); err != nil {
-		fmt.Fprintf(c.Err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
+		c.Tell("the recording is incomplete: " + oneLine(err))
 	}
 	f.Close()
 	c.summary(w.Process, f.First)
@@ -158,7 +158,7 @@ func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (comma
 	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
 	l.Reach = ranks.Injector()
 	if !screen {
-		l.Reach = headless.Reaching(l.Reach, func(text string) { c.complain("%s", text) })
+		l.Reach = headless.Reaching(l.Reach, c.complain)
 	}
 	started := make(chan struct{})
 	defer close(started)
@@ -178,7 +178,7 @@ func (c *runCommand) show(ctx context.Context, ranks *job.Job, f *feed.Job) {
 	o.Feed, o.Planner = f, live
 	leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
 	if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
-		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
+		c.Tell(oneLine(err))
 	}
 	leave()
 }
@@ -194,7 +194,7 @@ func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 		}})
 	return func() {
 		if lost := n.Close().Dropped; lost > 0 {
-			c.complain("%d messages of this machine did not reach the hub, which did not answer for too "+
+			c.complainf("%d messages of this machine did not reach the hub, which did not answer for too "+
 				"long", lost)
 		}
 	}
@@ -221,7 +221,7 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 
 // unmet returns a function that prints what a process cannot be asked for. With a screen it is not needed.
 func (c *runCommand) unmet() func(t capture.Target, text string) {
-	return headless.OncePerText(func(text string) { c.complain("%s", text) })
+	return headless.OncePerText(c.complain)
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.
@@ -241,10 +241,10 @@ func childResult(command *pytorch.Job) error {
 func (c *runCommand) summaryOfRanks(j *job.Job) {
 	r := headless.SummaryOfRanks(j, c.flags.output)
 	for _, text := range r.Unsaved {
-		c.complain("%s", text)
+		c.complain(text)
 	}
 	if r.Text != "" && (r.Recorded || console.IsTerminal(c.Err)) {
-		c.note("%s", r.Text)
+		c.note(r.Text)
 	}
 }
 
@@ -254,6 +254,6 @@ func (c *runCommand) tellDeath(j *job.Job) {
 		if i == 0 {
 			fmt.Fprintln(c.Err)
 		}
-		c.complain("%s", text)
+		c.complain(text)
 	}
 }

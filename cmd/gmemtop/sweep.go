@@ -123,7 +123,7 @@ func (c *sweepCommand) run(ctx context.Context) error {
 		return err
 	}
 	for _, text := range s.Same {
-		c.note("%s", text)
+		c.note(text)
 	}
 	j, err := sweep.OpenJournal(path, s)
 	if err != nil {
@@ -139,7 +139,7 @@ func (c *sweepCommand) run(ctx context.Context) error {
 		return err
 	}
 	if c.to.Parts != "" {
-		c.note("part %s is done; when all are: gmemtop sweep --merge %s -o sweep.parquet", c.to.Shard,
+		c.notef("part %s is done; when all are: gmemtop sweep --merge %s -o sweep.parquet", c.to.Shard,
 			c.to.Parts)
 		return nil
 	}
@@ -174,20 +174,20 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 		Open: func(ctx context.Context, path string) (*plan.Problem, error, error) {
 			return c.recorded(ctx, path)
 		},
-		Damaged: func(name string, err error) { c.complain("%s: %v", name, err) },
+		Damaged: func(name string, err error) { c.complainf("%s: %v", name, err) },
 		Tell: func(p sweep.Progress) {
 			last = p
 			bar.Say(p.String())
 			if p.Left > longSweep && !told && c.to.Shard == "" {
 				told = true
 				bar.Done()
-				c.note("this takes about %s more on this machine; --serve and --shard share it out",
+				c.notef("this takes about %s more on this machine; --serve and --shard share it out",
 					timeline.Roughly(p.Left.Nanoseconds()))
 			}
 		}})
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.note("%d of %d plans are done and kept in %s: the same command continues from there", last.Done,
+		c.notef("%d of %d plans are done and kept in %s: the same command continues from there", last.Done,
 			last.Total, path)
 	}
 	return err
@@ -199,14 +199,14 @@ func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 	defer bar.Done()
 	var last sweep.Progress
 	err := s.Serve(ctx, j, sweep.ServeOptions{Listen: c.listen, JoinFile: c.joinFile,
-		Ready: func() { c.note("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile) },
+		Ready: func() { c.notef("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile) },
 		Tell: func(p sweep.Progress) {
 			last = p
 			bar.Say(p.String())
 		}})
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.note("%d of %d plans are done and kept: the same command continues from there", last.Done,
+		c.notef("%d of %d plans are done and kept: the same command continues from there", last.Done,
 			last.Total)
 	}
 	return err
@@ -224,7 +224,7 @@ func (c *sweepCommand) join() error {
 	var short *sweep.Incomplete
 	switch {
 	case errors.As(err, &short) && c.incomplete:
-		c.complain("%v", err)
+		c.complain(err.Error())
 	case errors.As(err, &short):
 		return fmt.Errorf("%w; run those again, or add --incomplete to write what there is", err)
 	case err != nil:

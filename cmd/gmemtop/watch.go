@@ -100,9 +100,9 @@ func (c *watcher) watch() (*job.Watch, error) {
 }
 
 // tell shows a notice about a watched process: on the screen, or, without one, through say: note or complain.
-func (c *watcher) tell(say func(format string, args ...any), p *job.Process, n capture.Notice) {
+func (c *watcher) tell(say func(text string), p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.HasScreen() {
-		say("%s", n.Text)
+		say(n.Text)
 		return
 	}
 	p.Tell(n)
@@ -176,7 +176,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 		tell = c.complain
 	}
 	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
-		tell("%s", text)
+		tell(text)
 	}
 }
 

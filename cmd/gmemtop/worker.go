@@ -55,12 +55,12 @@ func (c *workerCommand) run(ctx context.Context, paths []string) error {
 	}
 	w, err := sweep.Await(ctx, sweep.WorkerOptions{JoinFile: c.join, Traces: paths, Jobs: c.jobs,
 		Wait: c.wait, Soon: c.soon, Open: c.opening, Waiting: func() {
-			c.note("waiting for a sweep: gmemtop sweep --serve --join-file %s writes that file", c.join)
+			c.notef("waiting for a sweep: gmemtop sweep --serve --join-file %s writes that file", c.join)
 		}})
 	if err != nil {
 		return err
 	}
-	defer func() { c.note("%d plans made", w.Made()) }()
+	defer func() { c.notef("%d plans made", w.Made()) }()
 	return w.Work(ctx)
 }
 
