@@ -3,24 +3,18 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 func newVersionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Print the version of this build",
 		RunE: func(*cobra.Command, []string) error {
-			return a.write(false, func(w io.Writer) error {
-				if a.flags.json {
-					return report.WriteJSON(w, build.This())
-				}
+			return a.answer(build.This(), func(w io.Writer) error {
 				_, err := fmt.Fprintln(w, build.This())
 				return err
 			})
@@ -37,9 +31,11 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells,
 		DisableFlagsInUseLine: true,
-		Args:                  cobra.MatchAll(help.ExactArgs("a shell's name"), oneOf(shells)),
-		Short:                 "Shell completion",
-		Long:                  "Prints a script that completes gmemtop's commands and flags in your shell.",
+		Args: cobra.MatchAll(help.ExactArgs("a shell's name"), func(_ *cobra.Command, args []string) error {
+			return oneOf("", args[0], shells)
+		}),
+		Short: "Shell completion",
+		Long:  "Prints a script that completes gmemtop's commands and flags in your shell.",
 		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > " +
 			"~/.config/fish/completions/gmemtop.fish",
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -55,15 +51,5 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 				return root.GenPowerShellCompletionWithDesc(w)
 			})
 		},
-	}
-}
-
-// oneOf wants the first argument to be one of some words.
-func oneOf(words []string) cobra.PositionalArgs {
-	return func(_ *cobra.Command, args []string) error {
-		if !slices.Contains(words, args[0]) {
-			return fmt.Errorf("%q is not one of %s", args[0], strings.Join(words, ", "))
-		}
-		return nil
 	}
 }

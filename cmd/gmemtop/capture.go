@@ -15,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // captureCommand captures the same steps of several ranks.
@@ -126,21 +125,17 @@ func (c *captureCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.answer(ctx, done)
+	return c.finish(ctx, done)
 }
 
-// answer prints what was captured, and shows it.
-func (c *captureCommand) answer(ctx context.Context, done fleet.Captured) error {
+// finish prints what was captured, and shows it if --open is given.
+func (c *captureCommand) finish(ctx context.Context, done fleet.Captured) error {
 	table := headless.CapturesOf(done)
-	err := c.write(false, func(out io.Writer) error {
-		if c.flags.json {
-			return report.WriteJSON(out, table)
-		}
-		return table.WriteText(out, c.flags.report.Units)
-	})
-	if err != nil {
+	text := func(w io.Writer) error { return table.WriteText(w, c.flags.report.Units) }
+	if err := c.answer(table, text); err != nil {
 		return err
 	}
+	var err error
 	paths := table.Paths()
 	switch {
 	case c.open && len(paths) == 2:

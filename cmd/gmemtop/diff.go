@@ -15,7 +15,6 @@ import (
 type diffCommand struct {
 	*app
 	failIf    []string
-	format    string
 	iteration string
 }
 
@@ -45,7 +44,7 @@ Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
 		"exit with 3 if this `condition` holds; may be given several times")
 	cmd.Flags().StringVar(&c.iteration, "iteration", "",
 		"compare the peaks of iteration `n[,m]`: n of A with m of B")
-	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
+	c.flags.formatted(cmd, "text, markdown or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
 	return cmd
@@ -55,9 +54,6 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	checks, err := report.ParseThresholds(c.failIf)
 	if err != nil {
 		return exit.AsMistake(err)
-	}
-	if err := c.flags.setFormat(c.format); err != nil {
-		return err
 	}
 	o := c.reportOptions()
 	if o.Iterations, err = report.ParseIterations(c.iteration); err != nil {
@@ -81,14 +77,8 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	if err != nil {
 		return selection(err)
 	}
-	switch {
-	case c.flags.json:
-		err = c.write(false, func(w io.Writer) error { return report.WriteJSON(w, d) })
-	case c.format == "markdown":
-		err = c.write(false, func(w io.Writer) error { return d.WriteMarkdown(w, o) })
-	default:
-		err = c.text(func(w io.Writer) error { return d.WriteText(w, o) })
-	}
+	err = c.printReport(d, func(w io.Writer) error { return d.WriteMarkdown(w, o) },
+		func(w io.Writer) error { return d.WriteText(w, o) })
 	if err = cmp.Or(err, errA, errB); err == nil && d.Failed {
 		return errFinding
 	}

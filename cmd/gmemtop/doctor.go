@@ -13,7 +13,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/doctor"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
-	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/spf13/cobra"
 )
 
@@ -38,15 +37,11 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 				Color: a.flags.color, Colored: a.colored(), Units: a.flags.report.Units, Environ: a.Environ,
 				Env: a.Env})
 			stop()
-			return a.write(false, func(w io.Writer) error {
-				if a.flags.json {
-					return report.WriteJSON(w, d)
-				}
-				if a.flags.quiet {
-					return d.WriteMissing(w)
-				}
-				return d.WriteText(w)
-			})
+			text := d.WriteText
+			if a.flags.quiet {
+				text = d.WriteMissing
+			}
+			return a.answer(d, text)
 		},
 	}
 	c.Flags().BoolVar(&a.flags.json, "json", false, "print JSON")

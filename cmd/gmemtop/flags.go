@@ -1,13 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -17,6 +17,7 @@ import (
 // flags are the values of the flags that commands share.
 type flags struct {
 	output, device, from, to, at, units, theme, color    string
+	format                                               string // text, markdown or json, "" for text
 	force, quiet, json, ascii, noMouse, noLinks, noCache bool
 	verbose, helpAll                                     bool
 	top                                                  int
@@ -60,16 +61,9 @@ func (f *flags) reporting(c *cobra.Command) {
 	f.writing(c, insteadOfStdout)
 }
 
-// setFormat takes the value of --format: text, markdown or json, which is --json.
-func (f *flags) setFormat(format string) error {
-	switch format {
-	case "text", "markdown":
-	case "json":
-		f.json = true
-	default:
-		return exit.Mistakef("--format %q is not one of text, markdown, json", format)
-	}
-	return nil
+// formatted adds --format to a command that prints a report.
+func (f *flags) formatted(c *cobra.Command, usage string) {
+	c.Flags().StringVar(&f.format, "format", "text", usage)
 }
 
 // insteadOfStdout describes -o of commands that print to standard output without it.
@@ -92,9 +86,24 @@ func (f *flags) screen(c *cobra.Command) {
 	help.Rare(p, "theme", "no-mouse", "no-links")
 }
 
+// The values of flags that name one of a few words.
+var (
+	unitNames = []string{"iec", "si", "bytes"}
+	colors    = []string{"auto", "always", "never"}
+	themes    = append([]string{"auto"}, theme.Names...)
+	formats   = []string{"text", "markdown", "json"} // of a report
+)
+
+// oneOf returns an error if a value is not one of some words. The error begins with what, such as "--color ".
+func oneOf(what, value string, words []string) error {
+	if slices.Contains(words, value) {
+		return nil
+	}
+	return fmt.Errorf("%s%q is not one of %s", what, value, strings.Join(words, ", "))
+}
+
 // check parses the flags that have their own syntax.
 func (f *flags) check() error {
-	var err error
 	o := report.Options{Top: f.top, ASCII: f.ascii}
 	switch strings.ToLower(f.units) {
 	case "iec":
@@ -104,16 +113,14 @@ func (f *flags) check() error {
 	case "bytes", "b":
 		o.Units = timeline.Raw
 	default:
-		return fmt.Errorf("--units %q is not one of iec, si, bytes", f.units)
+		return oneOf("--units ", f.units, unitNames)
 	}
-	switch f.color {
-	case "auto", "always", "never":
-	default:
-		return fmt.Errorf("--color %q is not one of auto, always, never", f.color)
+	err := cmp.Or(oneOf("--color ", f.color, colors),
+		oneOf("--theme ", cmp.Or(f.theme, "auto"), themes), oneOf("--format ", f.format, formats))
+	if err != nil {
+		return err
 	}
-	if f.theme != "" && f.theme != "auto" && !slices.Contains(theme.Names, f.theme) {
-		return fmt.Errorf("--theme %q is not one of auto, %s", f.theme, strings.Join(theme.Names, ", "))
-	}
+	f.json = f.json || f.format == "json"
 	if f.top < 0 {
 		return fmt.Errorf("--top %d is below 0", f.top)
 	}

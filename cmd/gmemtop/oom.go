@@ -19,13 +19,10 @@ import (
 )
 
 // oomCommand explains why a job ran out of memory.
-type oomCommand struct {
-	*app
-	format string
-}
+type oomCommand struct{ *app }
 
 func newOOMCommand(a *app) *cobra.Command {
-	c := oomCommand{app: a}
+	c := oomCommand{a}
 	cmd := &cobra.Command{
 		Use: "oom [FILE]", GroupID: groupReport, Args: c.fileOrPipe,
 		Short: "Why it ran out of memory, who held it, what would help",
@@ -47,7 +44,7 @@ Exits with 3 if the recording ran out of memory.`,
 			return c.run(cmd.Context(), path)
 		},
 	}
-	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown (for an issue report) or json")
+	c.flags.formatted(cmd, "text, markdown (for an issue report) or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
 	return cmd
@@ -63,9 +60,6 @@ func (c *oomCommand) fileOrPipe(cmd *cobra.Command, args []string) error {
 
 // run explains the out-of-memory in a trace, or the message in a log.
 func (c *oomCommand) run(ctx context.Context, path string) error {
-	if err := c.flags.setFormat(c.format); err != nil {
-		return err
-	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
@@ -97,7 +91,7 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	err = c.print(r, func(w io.Writer) error { return r.WriteMarkdown(w, o) },
+	err = c.printReport(r, func(w io.Writer) error { return r.WriteMarkdown(w, o) },
 		func(w io.Writer) error { return r.WriteText(w, o) })
 	if err == nil && readErr == nil && (r.Found || t.Trace.DiedOutOfMemory()) {
 		return errFinding
@@ -105,20 +99,9 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 	return cmp.Or(err, readErr)
 }
 
-// print writes a report in the wanted format; r is its form as JSON.
-func (c *oomCommand) print(r any, markdown, text func(w io.Writer) error) error {
-	switch {
-	case c.flags.json:
-		return c.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
-	case c.format == "markdown":
-		return c.write(false, markdown)
-	}
-	return c.text(text)
-}
-
 // message explains PyTorch's message alone.
 func (c *oomCommand) message(m *report.Message) error {
-	err := c.print(m, func(w io.Writer) error {
+	err := c.printReport(m, func(w io.Writer) error {
 		r := &report.OOM{Message: m}
 		return r.WriteMarkdown(w, c.flags.report)
 	}, func(w io.Writer) error { return m.WriteText(w, c.reportOptions()) })

@@ -66,6 +66,26 @@ func (a *app) text(body func(w io.Writer) error) error {
 	return a.writeRaw("", false, output.Emphasised(body, height, bold))
 }
 
+// answer writes v as JSON with --json, or else as text.
+func (a *app) answer(v any, text func(w io.Writer) error) error {
+	if a.flags.json {
+		text = func(w io.Writer) error { return report.WriteJSON(w, v) }
+	}
+	return a.write(false, text)
+}
+
+// printReport writes a report in the format that was asked for: v as JSON, Markdown, or text as [app.text]
+// does. markdown is nil for a report without --format.
+func (a *app) printReport(v any, markdown, text func(w io.Writer) error) error {
+	switch {
+	case a.flags.json:
+		return a.answer(v, nil)
+	case a.flags.format == "markdown":
+		return a.write(false, markdown)
+	}
+	return a.text(text)
+}
+
 // reportOptions says how a text report is printed where it goes.
 func (a *app) reportOptions() report.Options {
 	o := a.flags.report

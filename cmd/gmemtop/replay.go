@@ -116,7 +116,7 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 	folder := input.AnyFolder(c.paths)
 	switch {
 	case len(c.paths) == 2 && !folder:
-		return (&diffCommand{app: c.app, format: "text"}).run(ctx, c.paths[0], c.paths[1])
+		return (&diffCommand{app: c.app}).run(ctx, c.paths[0], c.paths[1])
 	case len(c.paths) == 1 && !folder:
 		return stats(ctx, c.app, c.paths[0])
 	}

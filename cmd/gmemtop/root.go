@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/traces/load"
-	"github.com/gmemtop/gmemtop/tui/theme"
 	"github.com/spf13/cobra"
 )
 
@@ -152,17 +151,13 @@ func start(ctx context.Context, a *app) error {
 // completions offers flag values to the shell.
 func completions(root *cobra.Command) error {
 	words := map[string][]string{
-		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"},
-		"theme": append([]string{"auto"}, theme.Names...),
-		"what":  {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
+		"units": unitNames, "color": colors, "theme": themes, "what": {"allocations", "events", "stacks"},
+		"device": {"cuda", "cpu", "host", "0"}, "format": formats,
 	}
 	for _, c := range append(root.Commands(), root) {
 		own := maps.Clone(words)
-		switch c.Name() {
-		case "export":
+		if c.Name() == "export" {
 			own["format"] = export.Names()
-		case "diff":
-			own["format"] = []string{"text", "markdown", "json"}
 		}
 		for name, values := range own {
 			if c.LocalFlags().Lookup(name) == nil {

@@ -47,8 +47,5 @@ func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
 	if err != nil {
 		return selection(err)
 	}
-	if a.flags.json {
-		return a.write(false, func(w io.Writer) error { return report.WriteJSON(w, s) })
-	}
-	return a.text(func(w io.Writer) error { return s.WriteText(w, o) })
+	return a.printReport(s, nil, func(w io.Writer) error { return s.WriteText(w, o) })
 }

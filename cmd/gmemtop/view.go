@@ -146,10 +146,5 @@ func (c *viewCommand) show(ctx context.Context, j *job.Job, waiting string, capt
 // print prints the ranks of a run as they are now.
 func (c *viewCommand) print(run string, j *job.Job) error {
 	table := headless.RanksOf(run, j)
-	return c.write(false, func(out io.Writer) error {
-		if c.flags.json {
-			return report.WriteJSON(out, table)
-		}
-		return table.WriteText(out, c.flags.report.Units)
-	})
+	return c.answer(table, func(w io.Writer) error { return table.WriteText(w, c.flags.report.Units) })
 }
