@@ -2,14 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
@@ -20,12 +17,8 @@ import (
 // captureCommand captures the same steps of several ranks.
 type captureCommand struct {
 	*app
-	where        reachFlags
-	ranks, depth string
-	dir          string
-	steps        int
-	wait         time.Duration
-	open         bool
+	headless.Capture
+	open bool
 }
 
 func newCaptureCommand(a *app) *cobra.Command {
@@ -51,20 +44,20 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 			if place != "" && !reach.IsPlace(place) {
 				return exit.Mistakef("%q: %w", place, reach.ErrPlace)
 			}
-			c.where.Place = place
+			c.Where.Place = place
 			return c.run(cmd.Context())
 		},
 	}
 	p := cmd.Flags()
-	c.where.add(cmd)
-	p.IntVar(&c.steps, "steps", 1, "how many steps to capture")
-	p.StringVar(&c.ranks, "ranks", "outliers,0", "which `ranks`: numbers, outliers, all")
-	p.StringVar(&c.depth, "depth", "", "capture by ops, history or profile (default what each machine's "+
+	addReachFlags(p, &c.Where)
+	p.IntVar(&c.Steps, "steps", 1, "how many steps to capture")
+	p.StringVar(&c.Ranks, "ranks", "outliers,0", "which `ranks`: numbers, outliers, all")
+	p.StringVar(&c.Depth, "depth", "", "capture by ops, history or profile (default what each machine's "+
 		"gmemtop run says)")
-	p.StringVarP(&c.dir, "output", "o", "", "write the traces to this new `folder` (default "+
+	p.StringVarP(&c.Dir, "output", "o", "", "write the traces to this new `folder` (default "+
 		"RUN-stepN)")
 	p.BoolVar(&c.open, "open", false, "open the traces afterwards: two of them side by side, more as a run")
-	p.DurationVar(&c.wait, "wait", fleet.CaptureWait,
+	p.DurationVar(&c.Wait, "wait", fleet.CaptureWait,
 		"how long to wait beyond the time that the steps should take")
 	p.BoolVar(&c.flags.json, "json", false, "print the answer as JSON")
 	c.flags.screen(cmd)
@@ -72,56 +65,14 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 	return cmd
 }
 
-// mostCaptured is how many steps can be captured; the agent has the same limit.
-const mostCaptured = 1000
-
 func (c *captureCommand) run(ctx context.Context) error {
-	if c.steps < 1 || c.steps > mostCaptured {
-		return exit.Mistakef("--steps %d: name 1 to %d", c.steps, mostCaptured)
-	}
-	if err := checkDepth(c.depth); err != nil {
+	if err := c.Check(); err != nil {
 		return err
-	}
-	choice, err := fleet.ParseRanks(c.ranks)
-	if err != nil {
-		return exit.AsMistake(err)
 	}
 	if c.open && !c.HasScreen() {
 		return exit.Mistakef("--open: %w", errNoScreen)
 	}
-	hub, leave, err := c.where.Open(ctx, "capture", bus.Operator)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	join, err := hub.Join(ctx)
-	if err != nil {
-		return err
-	}
-	if join.Seeds[bus.Operator] == "" {
-		return exit.AsUnsupported(fmt.Errorf("%s%s does not allow captures: use the join file that "+
-			"gmemtop hub wrote with --join-file", c.where.JoinFile, c.where.Place))
-	}
-	conn, join, err := hub.Dial(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	nodes, outliers, err := headless.NodesOf(ctx, conn, join.Run)
-	if err != nil {
-		return err
-	}
-	done, err := fleet.Capture(ctx, conn, fleet.CaptureOptions{
-		Nodes: nodes, Steps: c.steps, How: c.depth, Wait: c.wait,
-		Choose: func(running []int64) ([]int64, error) { return choice.Of(running, outliers) },
-		Dir: func(first int64) string {
-			if c.dir != "" {
-				return c.dir
-			}
-			return fmt.Sprintf("%s-step%d", bus.Token(join.Run), first)
-		},
-		Tell: c.note,
-	})
+	done, err := c.Capture.Run(ctx, c.note)
 	if err != nil {
 		return err
 	}

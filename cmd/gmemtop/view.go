@@ -24,7 +24,7 @@ import (
 // viewCommand shows a run of several machines.
 type viewCommand struct {
 	*app
-	where reachFlags
+	where reach.Where
 	text  bool
 }
 
@@ -60,7 +60,7 @@ gmemtop run -o or gmemtop record wrote there.
 		},
 	}
 	p := cmd.Flags()
-	c.where.add(cmd)
+	addReachFlags(p, &c.where)
 	p.StringVar(&c.where.Run, "run", "", "with --hub, the `name` of the run")
 	help.Rare(p, "run")
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"os/signal"
-	"slices"
 	"sync"
 	"syscall"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
@@ -66,18 +64,9 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	help.Rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
-// checkDepth checks the value of --depth; "" is the default.
-func checkDepth(depth string) error {
-	known := []string{capture.HowOps, capture.HowHistory, capture.HowProfile}
-	if depth != "" && !slices.Contains(known, depth) {
-		return exit.Mistakef("--depth %q: name ops, history or profile", depth)
-	}
-	return nil
-}
-
 // watch prepares to watch a job, and to record it if the command line asks for a file.
 func (c *watcher) watch() (*job.Watch, error) {
-	if err := checkDepth(c.live.depth); err != nil {
+	if err := headless.CheckDepth(c.live.depth); err != nil {
 		return nil, err
 	}
 	if c.flags.output != "" {

@@ -1,15 +1,11 @@
 package headless
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"sync"
 	"text/tabwriter"
 
-	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -83,22 +79,4 @@ func (c *CaptureTable) WriteText(out io.Writer, units timeline.Units) error {
 			report.Printable(what))
 	}
 	return t.Flush()
-}
-
-// NodesOf returns the nodes of the run and which ranks are unlike the others.
-func NodesOf(ctx context.Context, conn *bus.Conn, run string) (nodes []string,
-	outliers []int64, err error) {
-	w := fleet.NewWatch(fleet.WatchOptions{})
-	reading, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { w.Run(reading, conn) })
-	defer func() {
-		stop()
-		work.Wait()
-		_ = w.Close()
-	}()
-	if err := w.CatchUp(ctx, run); err != nil {
-		return nil, nil, err
-	}
-	return w.Known(), feed.Outliers(w.Job()), nil
 }
