@@ -3,10 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -82,39 +79,26 @@ func (c *planCommand) mayPlan() error {
 		return err
 	}
 	m, err := planner.Manager(c.manager)
-	if err != nil || c.emit == "" || !c.intoFile() {
+	if err != nil || c.emit == "" {
 		return err
 	}
-	if _, err := emit.Module(c.flags.output); err != nil {
-		return exit.AsMistake(err)
+	python := c.python()
+	if _, err := python.Module(); err != nil {
+		return err
 	}
 	if m.Info().Family == plan.Baseline { // its settings need no other file
 		return nil
 	}
-	return c.mayWriteRuntime()
+	beside, err := python.Runtime()
+	if err != nil {
+		return err
+	}
+	return c.mayWrite(beside)
 }
 
-// intoFile reports whether the output is a file, not standard output, a pipe or a device.
-func (c *planCommand) intoFile() bool {
-	out := c.flags.output
-	if out == "" || out == "-" {
-		return false
-	}
-	info, err := os.Stat(out)
-	return err != nil || info.Mode().IsRegular()
-}
-
-// mayWriteRuntime refuses to replace another version of the file of rules' code without -f.
-func (c *planCommand) mayWriteRuntime() error {
-	beside := emit.RuntimeBeside(c.flags.output)
-	if beside.Changed && !c.flags.force {
-		return fmt.Errorf("%s was written by another version of gmemtop, or changed since: replace it with "+
-			"-f, or name a file in another folder", beside.Path)
-	}
-	if beside.Current {
-		return nil
-	}
-	return c.mayWrite(beside.Path)
+// python says where a plan goes as Python.
+func (c *planCommand) python() *planner.Python {
+	return &planner.Python{Path: c.flags.output, Force: c.flags.force}
 }
 
 // run plans an iteration of a trace, or of a network.
@@ -195,45 +179,27 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	return cmp.Or(interrupted(ctx), readErr)
 }
 
-// writePython writes the plan as a Python file, and beside it the file that carries out its rules, if it has
-// some: that is the same for all plans.
+// writePython writes the plan as a Python file, and beside it the file that carries out the rules of any
+// plan, if this one has rules.
 func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
-	module := ""
-	if c.intoFile() {
-		var err error
-		if module, err = emit.Module(c.flags.output); err != nil {
-			return exit.AsMistake(err)
-		}
-	}
-	text, rules, err := emit.Python(p, r, module, c.flags.report.Units)
-	if errors.As(err, new(*emit.Refused)) {
-		return exit.AsUnsupported(err)
-	}
+	python := c.python()
+	text, rules, err := python.Text(p, r, c.flags.report.Units)
 	if err != nil {
 		return err
 	}
-	switch {
-	case !rules:
-	case !c.intoFile():
+	if rules && !python.IsFile() {
 		c.notef("this imports %s: with -o, gmemtop writes both files", emit.Runtime)
-	default:
-		if err := c.writeRuntime(); err != nil {
+	}
+	if rules {
+		beside, err := python.Runtime()
+		if err == nil && beside != "" {
+			err = c.writeTo(beside, false, content(emit.RuntimeSource()))
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return c.write(false, content(text))
-}
-
-// writeRuntime writes the file that carries out the rules of any plan, unless it is there already.
-func (c *planCommand) writeRuntime() error {
-	beside := emit.RuntimeBeside(c.flags.output)
-	if beside.Current {
-		return nil
-	}
-	if err := c.mayWriteRuntime(); err != nil {
-		return err
-	}
-	return c.writeTo(beside.Path, false, content(emit.RuntimeSource()))
 }
 
 // content writes a text.
