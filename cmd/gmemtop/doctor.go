@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os/signal"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/doctor"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 	"github.com/spf13/cobra"
 )
@@ -99,18 +97,9 @@ func (g *gpuReport) run(ctx context.Context) error {
 	ctx, stop := g.untilSignal(ctx)
 	defer stop()
 
-	r, err := acceptance.Run(ctx, o)
-	if err := ctx.Err(); err != nil {
-		if g.Keep != "" {
-			g.note("stopped; run the same command again to continue")
-		}
-		return err
-	}
-	if errors.Is(err, acceptance.ErrNoGPU) {
-		return exit.AsUnsupported(fmt.Errorf("%w; gmemtop doctor says more", err))
-	}
-	if errors.Is(err, acceptance.ErrNoCheck) {
-		return exit.AsMistake(err)
+	r, err := g.Run(ctx, o)
+	if ctx.Err() != nil && g.Keep != "" {
+		g.note("stopped; run the same command again to continue")
 	}
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -57,6 +58,20 @@ func (g *GPUReport) Options(ctx context.Context, environ []string) (acceptance.O
 		o.Folder, err = filepath.Abs(g.Keep)
 	}
 	return o, err
+}
+
+// Run runs the checks. The error is a mistake if a check is unknown, and unsupported if there is no GPU.
+func (g *GPUReport) Run(ctx context.Context, o acceptance.Options) (*acceptance.Report, error) {
+	r, err := acceptance.Run(ctx, o)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, acceptance.ErrNoGPU):
+		return nil, exit.AsUnsupported(fmt.Errorf("%w; gmemtop doctor says more", err))
+	case errors.Is(err, acceptance.ErrNoCheck):
+		return nil, exit.AsMistake(err)
+	}
+	return r, err
 }
 
 // WriteChecks lists the checks that there are.
