@@ -14,7 +14,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -130,12 +129,7 @@ func (c *sweepCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer j.Close()
-	if c.served {
-		err = c.serve(ctx, s, j)
-	} else {
-		err = c.plans(ctx, s, j, path)
-	}
-	if err != nil {
+	if err := c.plans(ctx, s, j, path); err != nil {
 		return err
 	}
 	if c.to.Parts != "" {
@@ -165,49 +159,35 @@ func (c *sweepCommand) journal() (string, error) {
 // longSweep is how long a sweep may take on one machine before more machines are suggested.
 const longSweep = 30 * time.Minute
 
-// plans plans what the journal lacks.
+// plans makes what the journal lacks: here, or with --serve by workers on other machines.
 func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journal, path string) error {
 	bar := c.newProgress()
 	var last sweep.Progress
-	told := false
-	err := s.Run(ctx, j, sweep.RunOptions{Jobs: c.jobs,
-		Open: func(ctx context.Context, path string) (*plan.Problem, error, error) {
-			return c.recorded(ctx, path)
-		},
-		Damaged: func(name string, err error) { c.complainf("%s: %v", name, err) },
-		Tell: func(p sweep.Progress) {
-			last = p
-			bar.Say(p.String())
-			if p.Left > longSweep && !told && c.to.Shard == "" {
-				told = true
-				bar.Done()
-				c.notef("this takes about %s more on this machine; --serve and --shard share it out",
-					timeline.Roughly(p.Left.Nanoseconds()))
-			}
-		}})
+	told := c.served || c.to.Shard != ""
+	tell := func(p sweep.Progress) {
+		last = p
+		bar.Say(p.String())
+		if p.Left > longSweep && !told {
+			told = true
+			bar.Done()
+			c.notef("this takes about %s more on this machine; --serve and --shard share it out",
+				timeline.Roughly(p.Left.Nanoseconds()))
+		}
+	}
+	var err error
+	if c.served {
+		err = s.Serve(ctx, j, sweep.ServeOptions{Listen: c.listen, JoinFile: c.joinFile, Tell: tell,
+			Ready: func() {
+				c.notef("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile)
+			}})
+	} else {
+		err = s.Run(ctx, j, sweep.RunOptions{Jobs: c.jobs, Open: c.recorded, Tell: tell,
+			Damaged: func(name string, err error) { c.complainf("%s: %v", name, err) }})
+	}
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
 		c.notef("%d of %d plans are done and kept in %s: the same command continues from there", last.Done,
 			last.Total, path)
-	}
-	return err
-}
-
-// serve hands out what the journal lacks to workers on other machines.
-func (c *sweepCommand) serve(ctx context.Context, s *sweep.Sweep, j *sweep.Journal) error {
-	bar := c.newProgress()
-	defer bar.Done()
-	var last sweep.Progress
-	err := s.Serve(ctx, j, sweep.ServeOptions{Listen: c.listen, JoinFile: c.joinFile,
-		Ready: func() { c.notef("waiting for workers: gmemtop worker --join-file %s TRACE ...", c.joinFile) },
-		Tell: func(p sweep.Progress) {
-			last = p
-			bar.Say(p.String())
-		}})
-	bar.Done()
-	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.notef("%d of %d plans are done and kept: the same command continues from there", last.Done,
-			last.Total)
 	}
 	return err
 }

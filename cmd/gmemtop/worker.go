@@ -68,7 +68,5 @@ func (c *workerCommand) run(ctx context.Context, paths []string) error {
 func (c *workerCommand) opening(device string, task planner.Task) func(ctx context.Context,
 	path string) (*plan.Problem, error, error) {
 	c.plan.Task, c.flags.device = task, device
-	return func(ctx context.Context, path string) (*plan.Problem, error, error) {
-		return c.recorded(ctx, path)
-	}
+	return c.recorded
 }
