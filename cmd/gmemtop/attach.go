@@ -193,12 +193,8 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if err != nil {
 		return err
 	}
-	o, live := c.screen(), planner.NewLive()
-	o.Feed, o.Planner = a.Feed, live
-	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(a.Watch) })
 	taken := c.trainMeanwhile(a.Context(), a.Watch, x)
-	shown := tui.Run(ctx, o)
-	leave()
+	shown := c.showTraining(ctx, a.Feed, func() *crew.Crew { return crew.OfWatch(a.Watch) })
 	taken()
 	err = errors.Join(shown, a.Leave())
 	if end := a.History.Snapshot().End; err == nil && end.Reason == capture.Detached {

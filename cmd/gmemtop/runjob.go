@@ -20,10 +20,8 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/gmemtop/gmemtop/tui"
 )
 
 // runCommand starts a command and watches it.
@@ -121,7 +119,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, !screen) })
 	}
 	if screen {
-		c.show(ctx, ranks, f)
+		err := c.showTraining(ctx, f, func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
+		if err != nil && ctx.Err() == nil {
+			c.Tell(oneLine(err))
+		}
 		if _, over := ranks.Over(); !over {
 			c.notef("the command still runs, as process %d: Ctrl-C now ends it", command.PID())
 		}
@@ -170,17 +171,6 @@ func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (comma
 		}
 	})
 	return pytorch.Start(l)
-}
-
-// show shows the job until the user leaves the screen.
-func (c *runCommand) show(ctx context.Context, ranks *job.Job, f *feed.Job) {
-	o, live := c.screen(), planner.NewLive()
-	o.Feed, o.Planner = f, live
-	leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
-	if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
-		c.Tell(oneLine(err))
-	}
-	leave()
 }
 
 // joinFleet sends the ranks' steps to the run's hub until leave is called, if there is one to be joined.
