@@ -72,14 +72,8 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	if e.Binary && c.flags.output == "" && console.IsTerminal(c.Out) {
 		return errTerminal
 	}
-	windowed := !c.flags.report.From.IsZero() || !c.flags.report.To.IsZero()
-	if e.Trace != nil && windowed {
-		return exit.Mistakef("--from and --to do not apply to %s, which holds the whole trace",
-			e.Name)
-	}
-	if !e.Moment && !c.flags.report.At.IsZero() {
-		return exit.Mistakef("--at draws one moment and does not apply to %s: choose svg, png or folded",
-			e.Name)
+	if err := e.Check(&c.flags.report); err != nil {
+		return err
 	}
 	tr, readErr := c.trace(ctx, path)
 	if tr == nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -118,6 +119,18 @@ func Choose(format, output, what string) (Format, error) {
 		return Format{}, fmt.Errorf("--what %q is not one of allocations, events, stacks", what)
 	}
 	return f, nil
+}
+
+// Check refuses a window and a moment that the format cannot show. The error is a mistake.
+func (f *Format) Check(o *report.Options) error {
+	switch {
+	case f.Trace != nil && (!o.From.IsZero() || !o.To.IsZero()):
+		return exit.Mistakef("--from and --to do not apply to %s, which holds the whole trace", f.Name)
+	case !f.Moment && !o.At.IsZero():
+		return exit.Mistakef("--at draws one moment and does not apply to %s: choose svg, png or folded",
+			f.Name)
+	}
+	return nil
 }
 
 // LeavesOut reports whether a trace has something that the format has no room for.
