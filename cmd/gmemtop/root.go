@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"strings"
 	"time"
@@ -152,19 +151,18 @@ func start(ctx context.Context, a *app) error {
 func completions(root *cobra.Command) error {
 	words := map[string][]string{
 		"units": unitNames, "color": colors, "theme": themes, "what": {"allocations", "events", "stacks"},
-		"device": {"cuda", "cpu", "host", "0"}, "format": formats,
+		"device": {"cuda", "cpu", "host", "0"}, "format": formats, "export format": export.Names(),
 	}
 	for _, c := range append(root.Commands(), root) {
-		own := maps.Clone(words)
-		if c.Name() == "export" {
-			own["format"] = export.Names()
-		}
-		for name, values := range own {
+		for name, values := range words {
+			if own, ok := words[c.Name()+" "+name]; ok {
+				values = own
+			}
 			if c.LocalFlags().Lookup(name) == nil {
 				continue
 			}
-			if err := c.RegisterFlagCompletionFunc(name,
-				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+			if err := c.RegisterFlagCompletionFunc(name, offer); err != nil {
 				return err
 			}
 		}
