@@ -224,13 +224,13 @@ func (j *Job) First() *Process { return j.main.Process }
 // Processes returns the processes that have stepped, by rank if they have one.
 func (j *Job) Processes() []*Process { return j.roster.training() }
 
-// Members returns the processes that train together with lead: all ranks if it is one, or if whole is set.
+// Candidates returns the processes that train together with lead: all ranks if it is one, or if whole is set.
 // More may come to the whole job for as long as the command runs.
-func (j *Job) Members(lead *Process, whole bool) (list []Member, more bool) {
+func (j *Job) Candidates(lead *Process, whole bool) (list []Candidate, more bool) {
 	ranks := whole || lead.Target().IsRank()
 	for _, p := range j.Processes() {
 		if t := p.Target(); !p.hasEnded() && (p == lead || ranks && t.IsRank()) {
-			list = append(list, Member{Process: p, PID: t.PID, Name: t.Name()})
+			list = append(list, Candidate{Process: p, PID: t.PID, Name: t.Name()})
 		}
 	}
 	_, over := j.Over()

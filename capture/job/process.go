@@ -21,8 +21,8 @@ type Process struct {
 	job *Job // nil unless it belongs to a command
 }
 
-// Member is a process of a training that takes orders, or says why it does not.
-type Member struct {
+// Candidate is a process of a training that may carry out plans: it takes orders, or says why it does not.
+type Candidate struct {
 	*Process // nil where Err is not
 	PID      int
 	Name     string
@@ -50,10 +50,10 @@ func (p *Process) Record(o capture.RecordOptions) error {
 	return p.recording.begin(o, p.Target())
 }
 
-// member returns the process as one that takes orders.
-func (p *Process) member() Member {
+// candidate returns the process as one that takes orders.
+func (p *Process) candidate() Candidate {
 	t := p.History.Snapshot().Target
-	return Member{Process: p, PID: t.PID, Name: t.Name()}
+	return Candidate{Process: p, PID: t.PID, Name: t.Name()}
 }
 
 // trains notes that the process steps.

@@ -45,7 +45,7 @@ const (
 )
 
 // look returns the other ranks of a process's training; ranks we cannot attach to carry the reason.
-func (k *siblings) look(ctx context.Context, of capture.Target) (list []Member) {
+func (k *siblings) look(ctx context.Context, of capture.Target) (list []Candidate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.looked) >= siblingsEvery {
@@ -53,8 +53,8 @@ func (k *siblings) look(ctx context.Context, of capture.Target) (list []Member) 
 		k.looked = time.Now()
 	}
 	for _, s := range k.known {
-		if m, ok := s.member(of); ok {
-			list = append(list, m)
+		if c, ok := s.candidate(of); ok {
+			list = append(list, c)
 		}
 	}
 	return list
@@ -108,27 +108,27 @@ func attachSibling(p *procs.Process) *sibling {
 	return s
 }
 
-// member returns the process as one of the training; ok is false if it is not one.
-func (s *sibling) member(of capture.Target) (m Member, ok bool) {
-	m = Member{PID: s.pid, Name: capture.Target{PID: s.pid}.Name(), Err: s.err}
+// candidate returns the process as one of the training; ok is false if it is not one.
+func (s *sibling) candidate(of capture.Target) (c Candidate, ok bool) {
+	c = Candidate{PID: s.pid, Name: capture.Target{PID: s.pid}.Name(), Err: s.err}
 	if s.watch == nil {
-		return m, true
+		return c, true
 	}
 	v := s.watch.History.Snapshot()
 	switch {
 	case v.Ended && v.End.Reason == capture.Refused && !v.Began:
-		m.Err = errors.New("cannot attach to it: " + v.End.Detail)
-		return m, true
+		c.Err = errors.New("cannot attach to it: " + v.End.Detail)
+		return c, true
 	case !v.Began || v.Ended || s.no:
-		return m, false
+		return c, false
 	case !v.Target.IsRank() && len(v.Steps) == 0: // it may not have joined the others yet
-		return m, false
+		return c, false
 	case !v.Target.IsRank() || v.Target.WorldSize != of.WorldSize || v.Target.Rank == of.Rank:
 		s.no = true
 		go s.leave()
-		return m, false
+		return c, false
 	}
-	return s.watch.member(), true
+	return s.watch.candidate(), true
 }
 
 // leave removes the agent from the process, once, and returns when it is out.

@@ -49,7 +49,7 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7",
 			"not permitted"},
 	} {
-		m, ok := c.of.member(of)
+		m, ok := c.of.candidate(of)
 		switch {
 		case ok != (c.name != "") || ok && m.Name != c.name:
 			t.Errorf("%s: %+v", c.what, m)
@@ -67,7 +67,7 @@ func TestTheAgentLeavesNonRanksBeforeGmemtopEnds(t *testing.T) {
 	s.watch.History.Begin(rankOf(101, 1, 2))
 	out := make(chan struct{})
 	s.watch.running.Go(func() { <-out })
-	if m, ok := s.member(rankOf(100, 0, 3)); ok {
+	if m, ok := s.candidate(rankOf(100, 0, 3)); ok {
 		t.Fatalf("a rank of another training is %+v", m)
 	}
 	k := siblings{known: map[int]*sibling{101: s}}

@@ -205,25 +205,25 @@ func (w *Watch) letGo() error {
 	return nil
 }
 
-// Members returns the ranks of the training, or only the process if it is not a rank. More is always false.
-func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
+// Candidates returns the ranks of the training, or only the process if it is not a rank. More is always false.
+func (w *Watch) Candidates(ctx context.Context) (list []Candidate, more bool) {
 	v := w.History.Snapshot()
 	if !v.Ended {
-		list = append(list, w.member())
+		list = append(list, w.candidate())
 	}
 	if v.Target.IsRank() {
 		list = append(list, w.kin.look(ctx, v.Target)...)
-		slices.SortStableFunc(list, func(a, b Member) int { return cmp.Compare(a.rank(), b.rank()) })
+		slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(a.rank(), b.rank()) })
 	}
 	return list, false
 }
 
 // rank is the process's rank, sorted last if unknown.
-func (m *Member) rank() int64 {
-	if m.Process == nil {
+func (c *Candidate) rank() int64 {
+	if c.Process == nil {
 		return math.MaxInt64
 	}
-	return m.History.Snapshot().Target.Rank.Or(math.MaxInt64)
+	return c.History.Snapshot().Target.Rank.Or(math.MaxInt64)
 }
 
 // Attachable says what prevents attaching to a process: nothing, if an agent is already there.

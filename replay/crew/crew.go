@@ -26,7 +26,7 @@ type Crew struct {
 // OfWatch returns the ranks of the watched training, or the process alone if it has none.
 func OfWatch(w *job.Watch) *Crew {
 	return newCrew(newMember(w.History, w.Process), func(ctx context.Context) ([]*Member, bool) {
-		list, more := w.Members(ctx)
+		list, more := w.Candidates(ctx)
 		return membersOf(list), more
 	})
 }
@@ -35,7 +35,7 @@ func OfWatch(w *job.Watch) *Crew {
 // train with the first one, for as long as the command runs.
 func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
 	return newCrew(newMember(lead.History, lead), func(context.Context) ([]*Member, bool) {
-		list, more := j.Members(lead, whole)
+		list, more := j.Candidates(lead, whole)
 		return membersOf(list), more
 	})
 }

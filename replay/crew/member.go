@@ -44,13 +44,13 @@ func newMember(s *capture.History, c capture.Controller) *Member {
 }
 
 // membersOf returns the processes of a job.
-func membersOf(list []job.Member) (members []*Member) {
-	for _, m := range list {
-		x := &Member{PID: m.PID, Name: m.Name, Err: m.Err}
-		if m.Process != nil {
-			x.History, x.Control = m.History, m.Process
+func membersOf(list []job.Candidate) (members []*Member) {
+	for _, c := range list {
+		m := &Member{PID: c.PID, Name: c.Name, Err: c.Err}
+		if c.Process != nil {
+			m.History, m.Control = c.History, c.Process
 		}
-		members = append(members, x)
+		members = append(members, m)
 	}
 	return members
 }
