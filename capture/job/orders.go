@@ -157,30 +157,34 @@ func (o *orders) ask(ctx context.Context) {
 }
 
 // askNow gives the orders and reports whether the process took all of them. Those it did not take are given
-// again, except for the first steps: people see why and ask again.
+// again, except for the first steps: people see why and ask again. An order counts as given before it is: a
+// process whose viewer has changed may be asked by two goroutines, and each order is for one of them.
 func (o *orders) askNow(ctx context.Context) bool {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	order := func(x capture.Order) bool {
-		o.mu.Unlock()
-		defer o.mu.Lock()
-		return o.Order(ctx, x) == nil
+	how, every := o.depth, o.every
+	if o.told {
+		every = 0
 	}
-	if how := o.depth; how != "" {
-		o.depth = ""
-		if !order(capture.Order{Do: capture.Depth, How: how}) {
-			o.depth = how
-		}
+	o.depth, o.told = "", o.told || every > 0
+	o.mu.Unlock()
+
+	tookDepth := how == "" || o.Order(ctx, capture.Order{Do: capture.Depth, How: how}) == nil
+	tookEvery := every == 0 || o.Order(ctx, capture.Order{Do: capture.Every, Steps: every}) == nil
+
+	o.mu.Lock()
+	if !tookDepth {
+		o.depth = how
 	}
-	if o.every > 0 && !o.told {
-		o.told = true
-		o.told = order(capture.Order{Do: capture.Every, Steps: o.every})
+	if !tookEvery {
+		o.told = false
 	}
-	if n := o.first; n > 0 {
-		o.first = 0
-		o.mu.Unlock()
-		_ = o.Capture(ctx, n)
-		o.mu.Lock()
+	first := o.first
+	o.first = 0
+	tookAll := o.depth == "" && (o.every == 0 || o.told)
+	o.mu.Unlock()
+
+	if first > 0 {
+		_ = o.Capture(ctx, first)
 	}
-	return o.depth == "" && (o.every == 0 || o.told)
+	return tookAll
 }
