@@ -30,7 +30,7 @@ type assembler struct {
 	pl *Plan
 
 	current   []InstanceID // the current instance of each buffer, none if it is not in memory
-	recompute []OpID       // for each dropped buffer, where to recompute it; -1 for others
+	recompute []OpID       // for each dropped buffer, where to recompute it; noOp for others
 
 	freeAt, allocAt [][]BufferID // by position; shared backing
 	// absences by when they release memory, are fetched, joined, and leave; and the reruns
@@ -39,15 +39,21 @@ type assembler struct {
 	ofLoad                                    []loadOf
 
 	outStep, inStep []int32 // of each absence
-	lastRun         []int32 // of each queue, the last step on it
+	lastRun         []int32 // of each queue, the last step on it, noStep for none
 	chainLast       []int32 // of each buffer that a chain touches, the last of its ops that does
-	// of each buffer that a chain makes for itself alone, its number among them; -1 for others
+	// of each buffer that a chain makes for itself alone, its number among them; noScratch for others
 	scratch []int32
 	loaded  []bool // of each buffer, whether it is in memory for a chain alone
 	over    []BufferID
 }
 
-const none InstanceID = -1
+// What stands for nothing in the assembler's lists.
+const (
+	none      InstanceID = -1
+	noOp      OpID       = -1
+	noStep    int32      = -1
+	noScratch int32      = -1
+)
 
 // due are ids in order of the positions that they are due at.
 type due struct {
@@ -146,10 +152,10 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	pl.Steps = make([]Step, 0, n+2*len(p.Buffers)+4*len(pl.Absences))
 	pl.Instances = make([]Instance, 0, len(p.Buffers)+len(pl.Absences))
 	for i := range a.current {
-		a.current[i], a.recompute[i], a.scratch[i] = none, -1, -1
+		a.current[i], a.recompute[i], a.scratch[i] = none, noOp, noScratch
 	}
 	for i := range a.lastRun {
-		a.lastRun[i] = -1
+		a.lastRun[i] = noStep
 	}
 	order := func(key func(x *Absence) OpID, keep func(x *Absence) bool) due {
 		ids := make([]int32, 0, len(pl.Absences))
@@ -268,20 +274,44 @@ func (a *assembler) waitAll(on int32, at OpID) {
 	}
 }
 
+// position writes all steps at a position, in the order that the comment at the top gives.
 func (a *assembler) position(i OpID) error {
-	p, pl := a.p, a.pl
+	if err := a.goAway(i); err != nil {
+		return err
+	}
+	for k, ok := a.loads.next(i); ok; k, ok = a.loads.next(i) {
+		if err := a.load(a.ofLoad[k]); err != nil {
+			return err
+		}
+	}
+	if err := a.comeBack(i); err != nil {
+		return err
+	}
+	for k, ok := a.reruns.next(i); ok; k, ok = a.reruns.next(i) {
+		if err := a.rerun(&a.pl.Reruns[k]); err != nil {
+			return err
+		}
+	}
+	if int(i) == len(a.p.Ops) {
+		return nil
+	}
+	return a.run(i)
+}
+
+// goAway frees the buffers that end at a position, and releases those that are absent from there on.
+func (a *assembler) goAway(i OpID) error {
 	for _, b := range a.freeAt[i] {
 		if a.current[b] == none {
 			return fmt.Errorf("%w plan: buffer %d (%s) is freed at op %d and is not in memory", ErrInvalid, b,
-				p.Buffers[b].Name, i)
+				a.p.Buffers[b].Name, i)
 		}
 		a.free(b, i)
 	}
 	for k, ok := a.releases.next(i); ok; k, ok = a.releases.next(i) {
-		x := &pl.Absences[k]
+		x := &a.pl.Absences[k]
 		if a.current[x.Buffer] == none {
 			return fmt.Errorf("%w plan: buffer %d (%s) is released at op %d and is not in memory",
-				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+				ErrInvalid, x.Buffer, a.p.Buffers[x.Buffer].Name, i)
 		}
 		if x.How == Swap && x.Blocking {
 			a.waitAll(a.outStep[k], i)
@@ -291,40 +321,39 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(x.Buffer, i)
 	}
-	for k, ok := a.loads.next(i); ok; k, ok = a.loads.next(i) {
-		if err := a.load(a.ofLoad[k]); err != nil {
-			return err
-		}
-	}
+	return nil
+}
+
+// comeBack fetches what is due at a position, and waits for what must be back there.
+func (a *assembler) comeBack(i OpID) error {
 	for k, ok := a.fetches.next(i); ok; k, ok = a.fetches.next(i) {
-		x := &pl.Absences[k]
+		x := &a.pl.Absences[k]
 		if a.current[x.Buffer] != none {
 			return fmt.Errorf("%w plan: buffer %d (%s) is fetched at op %d and is already in memory",
-				ErrInvalid, x.Buffer, p.Buffers[x.Buffer].Name, i)
+				ErrInvalid, x.Buffer, a.p.Buffers[x.Buffer].Name, i)
 		}
 		id := a.alloc(x.Buffer, i)
-		if x.How == Swap {
-			if x.Paced && i > 0 {
-				for q := range p.Streams {
-					if a.lastRun[q] >= 0 {
-						a.step(Step{Kind: Wait, Queue: p.InQueue(), Op: i, On: a.lastRun[q]})
-					}
+		if x.How != Swap {
+			continue
+		}
+		if x.Paced && i > 0 {
+			for q := range a.p.Streams {
+				if a.lastRun[q] != noStep {
+					a.step(Step{Kind: Wait, Queue: a.p.InQueue(), Op: i, On: a.lastRun[q]})
 				}
 			}
-			a.inStep[k] = a.step(Step{Kind: In, Queue: p.InQueue(), Op: i, Instance: id})
 		}
+		a.inStep[k] = a.step(Step{Kind: In, Queue: a.p.InQueue(), Op: i, Instance: id})
 	}
 	for k, ok := a.joins.next(i); ok; k, ok = a.joins.next(i) {
 		a.waitAll(a.inStep[k], i)
 	}
-	for k, ok := a.reruns.next(i); ok; k, ok = a.reruns.next(i) {
-		if err := a.rerun(&pl.Reruns[k]); err != nil {
-			return err
-		}
-	}
-	if int(i) == len(p.Ops) {
-		return nil
-	}
+	return nil
+}
+
+// run writes the op at a position, with the allocations that it needs and the evictions that follow it.
+func (a *assembler) run(i OpID) error {
+	p := a.p
 	for _, b := range a.allocAt[i] {
 		a.alloc(b, i)
 	}
@@ -336,7 +365,7 @@ func (a *assembler) position(i OpID) error {
 	}
 	a.lastRun[p.Ops[i].Stream] = a.step(Step{Kind: Run, Queue: p.Ops[i].Stream, Op: i})
 	for k, ok := a.leaving.next(i); ok; k, ok = a.leaving.next(i) {
-		b := pl.Absences[k].Buffer
+		b := a.pl.Absences[k].Buffer
 		if a.current[b] == none {
 			return fmt.Errorf("%w plan: buffer %d (%s) leaves after op %d and is not in memory",
 				ErrInvalid, b, p.Buffers[b].Name, i)
@@ -400,7 +429,7 @@ func (a *assembler) rerun(r *Rerun) error {
 			}
 			a.alloc(x.Buffer, r.Before)
 			if a.recompute[x.Buffer] == r.Before {
-				a.recompute[x.Buffer] = -1
+				a.recompute[x.Buffer] = noOp
 			} else {
 				a.scratch[x.Buffer], made = made, made+1
 			}
@@ -415,7 +444,7 @@ func (a *assembler) rerun(r *Rerun) error {
 		// What the chain no longer needs was last touched by this very op, or is its workspace.
 		a.over = a.over[:0]
 		gone := func(b BufferID) {
-			if a.scratch[b] >= 0 && int(a.chainLast[b]) <= k && !slices.Contains(a.over, b) {
+			if a.scratch[b] != noScratch && int(a.chainLast[b]) <= k && !slices.Contains(a.over, b) {
 				a.over = append(a.over, b)
 			}
 		}
@@ -428,7 +457,7 @@ func (a *assembler) rerun(r *Rerun) error {
 		slices.SortFunc(a.over, func(x, y BufferID) int { return cmp.Compare(a.scratch[x], a.scratch[y]) })
 		for _, b := range a.over {
 			a.free(b, r.Before)
-			a.scratch[b] = -1
+			a.scratch[b] = noScratch
 		}
 	}
 	return nil
