@@ -432,20 +432,20 @@ func (r *Result) carryOut(ctx context.Context, p *plan.Problem, t Target, o plan
 // Fastest returns the result with the shortest step time among those that fit, for one executor and target;
 // ties go to the smaller footprint. ok is false if none fits.
 func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
-	best := -1
+	var best *Result
 	for i := range c.Results {
 		r := &c.Results[i]
 		if !r.Available || !r.Fits || r.Executor != e || r.Target != target {
 			continue
 		}
-		if best < 0 || better(r, &c.Results[best]) {
-			best = i
+		if best == nil || better(r, best) {
+			best = r
 		}
 	}
-	if best < 0 {
+	if best == nil {
 		return Result{}, false
 	}
-	return c.Results[best], true
+	return *best, true
 }
 
 // Best returns the fastest result that fits on a target, for any executor: what eager PyTorch can run, others

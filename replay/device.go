@@ -276,7 +276,7 @@ func (c *Comparison) measuredOf(r *Result, device string) *Result {
 }
 
 func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
-	yes, no, none := marks(t.o)
+	none := t.none()
 	beside := func(f func(m, s *Result) string) func(*Result) string {
 		return func(m *Result) string {
 			if s := t.c.Simulated(m); s != nil {
@@ -285,18 +285,12 @@ func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
 			return none
 		}
 	}
-	tick := func(b bool) string {
-		if b {
-			return yes
-		}
-		return no
-	}
 	columns := []column{
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
 		{"runs", true, 2, func(r *Result) string { return r.Runs() }},
 	}
 	if t.c.Budget > 0 {
-		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})
+		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return t.tick(r.Fits) }})
 	}
 	columns = append(columns,
 		column{"footprint", false, 0, footprintCell(t.o, rows)},
@@ -330,10 +324,8 @@ func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
 	}
 	columns = append(columns,
 		column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
-	if slices.ContainsFunc(rows, func(r *Result) bool {
-		return r.Plan.Policy == nil &&
-			len(r.Plan.Absences) > 0
-	}) {
+	moves := func(r *Result) bool { return r.Plan.Policy == nil && len(r.Plan.Absences) > 0 }
+	if slices.ContainsFunc(rows, moves) {
 		columns = append(columns,
 			column{"stall", false, 4, func(r *Result) string {
 				return lengthCell(r.Measurement.Stall, none)

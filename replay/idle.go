@@ -125,19 +125,17 @@ func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		return ""
 	}
 	peak, at := pl.PeakLive()
-	most := plan.InstanceID(-1)
+	var most *plan.Instance
 	for i := range instancesAt(pl, at) {
 		x := &pl.Instances[i]
-		if most < 0 || cmp.Or(cmp.Compare(x.Size, pl.Instances[most].Size),
-			cmp.Compare(pl.Instances[most].Buffer, x.Buffer)) > 0 {
-			most = i
+		if most == nil || cmp.Or(cmp.Compare(x.Size, most.Size), cmp.Compare(most.Buffer, x.Buffer)) > 0 {
+			most = x
 		}
 	}
-	if most < 0 || float64(pl.Instances[most].Size) < leastShare*float64(peak) {
+	if most == nil || float64(most.Size) < leastShare*float64(peak) {
 		return ""
 	}
-	x := &pl.Instances[most]
-	return fmt.Sprintf(" (the largest: %s, %s)", madeBy(p, x.Buffer), u.Bytes(x.Size))
+	return fmt.Sprintf(" (the largest: %s, %s)", madeBy(p, most.Buffer), u.Bytes(most.Size))
 }
 
 // madeBy names a buffer by the op that first touches it, and the module of that.

@@ -175,10 +175,10 @@ func (c *Comparison) least(of func(r *Result) bool) *Result {
 }
 
 func (c *Comparison) firstTarget() string {
-	for i := range c.Results {
-		return c.Results[i].Target
+	if len(c.Results) == 0 {
+		return Simulated{}.Name()
 	}
-	return "sim"
+	return c.Results[0].Target
 }
 
 // leastAtACost names the plan that needs the least memory where every plan costs time.

@@ -95,9 +95,12 @@ func (t *text) wrap(head, s string) {
 func (t *textReport) writeProblem() {
 	p, u := t.c.Problem, t.o.Units
 	live, _ := p.PeakLive()
-	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p),
-		map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
-		timeline.Counted(len(p.Ops), "op"), timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
+	what := name(p)
+	if p.Iterations > 1 {
+		what += " (two iterations as one)"
+	}
+	t.line("problem", fmt.Sprintf("%s, %s, %s, %s", what, timeline.Counted(len(p.Ops), "op"),
+		timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
 	t.line("memory", fmt.Sprintf("%s alive at the peak; no plan can go below %s", u.Bytes(live),
 		u.Bytes(plan.LeastResident(p))))
 	switch {
@@ -109,16 +112,8 @@ func (t *textReport) writeProblem() {
 	default:
 		t.line("time", timeline.Duration(t.c.Baseline)+" an iteration with everything kept")
 	}
-	if h := p.Hardware; h.Name != "" && h.NoEngines {
-		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by the thread that "+
-			"computes; %s",
-			h.Name, rate(h.D2H), rate(h.H2D),
-			map[bool]string{true: "as measured there", false: "by what --notes says"}[h.Measured]))
-	} else if h.Name != "" {
-		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded",
-			h.Name, rate(h.D2H), rate(h.H2D),
-			map[bool]string{true: "as measured on it",
-				false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
+	if p.Hardware.Name != "" {
+		t.line("hardware", hardwareLine(&p.Hardware))
 	}
 	if t.c.Budget > 0 {
 		s := u.Bytes(t.c.Budget)
@@ -137,6 +132,24 @@ func (t *textReport) writeProblem() {
 		t.line("note", n)
 	}
 	t.b.WriteByte('\n')
+}
+
+// hardwareLine says how fast copies are, and how that is known.
+func hardwareLine(h *plan.Hardware) string {
+	if h.NoEngines {
+		source := "by what --notes says"
+		if h.Measured {
+			source = "as measured there"
+		}
+		return fmt.Sprintf("%s: copies %s out of memory and %s back, made by the thread that computes; %s",
+			h.Name, rate(h.D2H), rate(h.H2D), source)
+	}
+	source := "by data sheets and assumptions that --notes lists"
+	if h.Measured {
+		source = "as measured on it"
+	}
+	return fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded", h.Name,
+		rate(h.D2H), rate(h.H2D), source)
 }
 
 // notes returns what is known of the problem, and of the program's own checkpoints.
@@ -162,12 +175,25 @@ type column struct {
 	cell  func(r *Result) string
 }
 
-// marks are a table's signs for yes, no and nothing.
-func marks(o TextOptions) (yes, no, none string) {
-	if o.ASCII {
-		return "yes", "no", "-"
+// tick is a table's sign for yes or no.
+func (t *text) tick(yes bool) string {
+	switch {
+	case t.o.ASCII && yes:
+		return "yes"
+	case t.o.ASCII:
+		return "no"
+	case yes:
+		return "✓"
 	}
-	return "✓", "✗", "–"
+	return "✗"
+}
+
+// none is a table's sign for nothing.
+func (t *text) none() string {
+	if t.o.ASCII {
+		return "-"
+	}
+	return "–"
 }
 
 // footprintCell prints the footprints of rows in one common unit.
@@ -180,7 +206,7 @@ func footprintCell(o TextOptions, rows []*Result) func(*Result) string {
 	return func(r *Result) string { return print(r.Measurement.Footprint) + " " + unit }
 }
 
-// lengthCell prints nanoseconds, and none if there are none.
+// lengthCell prints a time in nanoseconds, or none for 0.
 func lengthCell(n int64, none string) string {
 	if n == 0 {
 		return none
@@ -190,7 +216,7 @@ func lengthCell(n int64, none string) string {
 
 // columns returns the table's columns, without empty ones.
 func (t *textReport) columns(rows []*Result) []column {
-	yes, no, none := marks(t.o)
+	none := t.none()
 	footprint := footprintCell(t.o, rows)
 	size := func(n int64) string {
 		if n == 0 {
@@ -217,7 +243,7 @@ func (t *textReport) columns(rows []*Result) []column {
 		}
 	}
 	add(t.c.Budget > 0, column{"fits", true, 0,
-		func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
+		func(r *Result) string { return t.tick(r.Fits) }})
 	add(true, column{"footprint", false, 0, footprint})
 	add(some(func(r *Result) int64 { return r.Plan.LowerBound }),
 		column{"above min", false, 5, func(r *Result) string {
@@ -252,7 +278,7 @@ func (t *textReport) columns(rows []*Result) []column {
 // The answers of [Result.Runs].
 const (
 	InPyTorch   = "in PyTorch"
-	InACompiler = "in a compiler"
+	inACompiler = "in a compiler"
 	InTheory    = "in theory"
 )
 
@@ -260,7 +286,7 @@ const (
 func (r *Result) Runs() string {
 	switch {
 	case r.Executor == plan.Reordering:
-		return InACompiler
+		return inACompiler
 	case r.runnable():
 		return InPyTorch
 	}
