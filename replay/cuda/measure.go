@@ -68,7 +68,7 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 		return fmt.Errorf("the plan needs %s and %s of the device may be used: %w", inUnits(need),
 			inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
-	if !r.opt.SkipVerification {
+	if !r.opt.skipVerification {
 		r.say("verify")
 		if err := r.session(p, pl, hold, (*execution).verify); err != nil {
 			return err

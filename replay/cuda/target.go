@@ -22,8 +22,8 @@ type Options struct {
 	Margin int64
 	// Iterations are timed, after WarmUp that are not; 0 for 20 and 3.
 	Iterations, WarmUp int
-	// SkipVerification leaves out the verification before a plan is timed.
-	SkipVerification bool
+	// skipVerification leaves out the verification before a plan is timed.
+	skipVerification bool
 	// Used, if not nil, is another counter of the device memory of this process, including its context, such
 	// as NVML's; known is false if it does not know. The notes list it next to what the executor holds.
 	Used func() (bytes int64, known bool)

@@ -151,7 +151,7 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 	for _, c := range []struct{ settings, call string }{{"", "cuMemFree_v2"},
 		{"expandable_segments:True", "cuMemUnmap"}} {
 		p, pl, want := pressed(t, plan.Policy{Name: "caching", Settings: c.settings})
-		target.opt.Iterations, target.opt.SkipVerification = 1, true
+		target.opt.Iterations, target.opt.skipVerification = 1, true
 		got, err := target.Run(context.Background(), p, pl, plan.RunOptions{Cap: want.Footprint})
 		if err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func (n *News) overhead() float64 {
 // Sentence returns the news as a sentence to follow the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
 	s := say.PlanDoes.Text(name, n.Stage)
-	if x := n.Aside(); x != "" {
+	if x := n.aside(); x != "" {
 		s += ": " + x
 	} else if n.Stage == Describing {
 		s += n.Capture()
@@ -119,7 +119,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 
 // Doing describes this stage, the longest text first: with progress, and without.
 func (n *News) Doing() []string {
-	if aside := n.Aside(); aside != "" {
+	if aside := n.aside(); aside != "" {
 		return []string{aside}
 	}
 	doing := n.Stage.Doing()
@@ -129,9 +129,9 @@ func (n *News) Doing() []string {
 	return []string{doing}
 }
 
-// Aside says what happens in steps that are not captured while the training is being described, and how long
+// aside says what happens in steps that are not captured while the training is being described, and how long
 // that will take; "" if nothing does.
-func (n *News) Aside() string {
+func (n *News) aside() string {
 	s, rest := "", 0
 	switch {
 	case n.Watch > 0:

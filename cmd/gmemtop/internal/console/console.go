@@ -90,14 +90,14 @@ func (c *Console) Tell(message string) {
 	message = "gmemtop: " + message
 	if IsTerminal(c.Err) {
 		if w, _, err := term.GetSize(c.Err.Fd()); err == nil && w > 0 {
-			message = Fold(message, w)
+			message = fold(message, w)
 		}
 	}
 	fmt.Fprintln(c.Err, message)
 }
 
-// Fold breaks the lines of a text that are wider than w cells between words.
-func Fold(text string, w int) string {
+// fold breaks the lines of a text that are wider than w cells between words.
+func fold(text string, w int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
 		if ansi.StringWidth(line) > w {

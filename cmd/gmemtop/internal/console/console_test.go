@@ -12,10 +12,10 @@ func TestMessagesBreakBetweenWords(t *testing.T) {
 		"gmemtop --help"
 	want := "gmemtop: notes.txt: it\nbegins with \"hello\": not a\ntrace that gmemtop knows\nsee gmemtop " +
 		"--help"
-	if got := Fold(long, 26); got != want {
+	if got := fold(long, 26); got != want {
 		t.Errorf("%q", got)
 	}
-	if got := Fold(long, 100); got != long {
+	if got := fold(long, 100); got != long {
 		t.Errorf("with room it is %q", got)
 	}
 }

@@ -239,8 +239,8 @@ func checkPython(ctx context.Context) Finding {
 	return f
 }
 
-// TrainingPython returns the Python to train with: the named one, or else python3 if it has torch, or "".
-func TrainingPython(ctx context.Context, named string) string {
+// trainingPython returns the Python to train with: the named one, or else python3 if it has torch, or "".
+func trainingPython(ctx context.Context, named string) string {
 	if named != "" {
 		path, err := filepath.Abs(named)
 		if err == nil && strings.ContainsRune(named, filepath.Separator) {

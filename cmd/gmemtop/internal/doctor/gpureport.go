@@ -49,7 +49,7 @@ func (g *GPUReport) Options(ctx context.Context, environ []string) (acceptance.O
 	}
 	b := build.This()
 	o := acceptance.Options{Program: program, Build: acceptance.Build{Version: b.Version,
-		Revision: b.Revision, Modified: b.Modified}, Python: TrainingPython(ctx, g.Python),
+		Revision: b.Revision, Modified: b.Modified}, Python: trainingPython(ctx, g.Python),
 		Device: g.Device, Environ: environ, Only: g.Checks, Tiny: g.Tiny}
 	if !g.All {
 		o.Limit = time.Duration(math.Round(g.Minutes * float64(time.Minute)))

@@ -151,8 +151,8 @@ func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error)
 	return c, nil
 }
 
-// Replan makes a manager's plan for a problem on the task's terms, for spare bytes less than its budget.
-func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string, spare int64) (*plan.Plan, error) {
+// replan makes a manager's plan for a problem on the task's terms, for spare bytes less than its budget.
+func (t *Task) replan(ctx context.Context, p *plan.Problem, manager string, spare int64) (*plan.Plan, error) {
 	m, err := Manager(manager)
 	if err != nil {
 		return nil, err
@@ -165,11 +165,11 @@ func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string, spar
 	return made.Plan, err
 }
 
-// A BudgetFunc returns the budget of a plan given the room on the device.
-type BudgetFunc func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
+// A budgetFunc returns the budget of a plan given the room on the device.
+type budgetFunc func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
 
 // Choose returns the choice of a manager's plan.
-func Choose(m plan.Manager, budget BudgetFunc) *crew.Choice {
+func Choose(m plan.Manager, budget budgetFunc) *crew.Choice {
 	c := terms(m.Info().Name)
 	c.Pools = m.Info().Family == plan.Pooling
 	c.Budget = budget

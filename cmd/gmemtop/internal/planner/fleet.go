@@ -64,7 +64,7 @@ func (f *Fleet) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	r := NewRanks(list, 1, 0)
+	r := newRanks(list, 1, 0)
 	r.charts = true
 	p = r.Lead().Problem
 	f.known = append(f.known, together{p, r})

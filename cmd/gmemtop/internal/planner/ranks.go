@@ -32,9 +32,9 @@ type Ranks struct {
 	request plan.Request // for plans of a rank's own; the budget comes with each plan
 }
 
-// NewRanks returns the target for some ranks, at least one. The rank that holds most leads: it runs out of
+// newRanks returns the target for some ranks, at least one. The rank that holds most leads: it runs out of
 // memory first.
-func NewRanks(list []RankProblem, seed uint64, work int64) *Ranks {
+func newRanks(list []RankProblem, seed uint64, work int64) *Ranks {
 	fullest, most := 0, int64(0)
 	for i := range list {
 		if peak, _ := list[i].Problem.PeakLive(); peak > most {
@@ -71,7 +71,7 @@ func (t *Task) OfRun(ctx context.Context, found []load.Found, of report.Devices,
 		list = append(list, RankProblem{Name: name, Problem: p})
 		damage = cmp.Or(damage, f.Err)
 	}
-	return NewRanks(list, t.Seed, t.Work), damage, nil
+	return newRanks(list, t.Seed, t.Work), damage, nil
 }
 
 // Lead returns the rank that plans are made for.

@@ -79,8 +79,8 @@ func (t *Task) ChosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// LiveHardware returns the hardware to plan a running training with.
-func (t *Task) LiveHardware() (live.Hardware, error) {
+// liveHardware returns the hardware to plan a running training with.
+func (t *Task) liveHardware() (live.Hardware, error) {
 	h, err := t.ChosenHardware()
 	return live.Hardware{Hardware: h, Chosen: t.Hardware != "", Of: hardwareOf}, err
 }
@@ -141,8 +141,8 @@ func (t *Task) number() (maybe.Int, error) {
 	return maybe.Known(int64(n)), nil
 }
 
-// OfDevice makes the problem of an iteration of a device; name is the recording's name.
-func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*plan.Problem, error) {
+// ofDevice makes the problem of an iteration of a device; name is the recording's name.
+func (t *Task) ofDevice(ctx context.Context, d *timeline.Device, name string) (*plan.Problem, error) {
 	o := plan.BuildOptions{Name: name, EagerOnly: t.EagerOnly, Iteration: plan.SteadyIteration}
 	var err error
 	if o.Hardware, err = t.ChosenHardware(); err != nil {
@@ -194,7 +194,7 @@ func (t *Task) OfTimeline(ctx context.Context, tl *timeline.Timeline, of report.
 	if d == nil {
 		return nil, ErrNoDevice
 	}
-	p, err := t.OfDevice(ctx, d, name)
+	p, err := t.ofDevice(ctx, d, name)
 	if errors.Is(err, plan.ErrInvalid) {
 		return nil, fmt.Errorf("%s: %w: %w", name, traces.ErrFormat, err)
 	}
@@ -202,8 +202,8 @@ func (t *Task) OfTimeline(ctx context.Context, tl *timeline.Timeline, of report.
 }
 
 // Described describes a training and makes the problem of the step that it runs, under a name.
-func (t *Task) Described(ctx context.Context, d Describer, name string) (*plan.Problem, error) {
-	h, err := t.LiveHardware()
+func (t *Task) Described(ctx context.Context, d describer, name string) (*plan.Problem, error) {
+	h, err := t.liveHardware()
 	if err != nil {
 		return nil, err
 	}
@@ -215,8 +215,8 @@ func (t *Task) Described(ctx context.Context, d Describer, name string) (*plan.P
 	return t.withOutside(p)
 }
 
-// Describer is a target that can describe what runs on it.
-type Describer interface {
+// describer is a target that can describe what runs on it.
+type describer interface {
 	Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error)
 }
 

@@ -74,7 +74,7 @@ func TestAnIterationIsTakenByItsNumber(t *testing.T) {
 		{"0", "all", "is not a size"},
 	} {
 		task := Task{Iteration: c.iteration, Outside: c.outside, Hardware: "a100"}
-		p, err := task.OfDevice(context.Background(), d, "the script")
+		p, err := task.ofDevice(context.Background(), d, "the script")
 		if err != nil {
 			if !exit.IsMistake(err) || p != nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("--iteration %q: %v, %v, want %q", c.iteration, p, err, c.want)
@@ -110,7 +110,7 @@ func TestHardwareIsNamedMeasuredOrDefault(t *testing.T) {
 		if err != nil || !strings.HasPrefix(h.Name, c.want) {
 			t.Errorf("%+v: %s, %v", c.task, h.Name, err)
 		}
-		l, err := c.task.LiveHardware()
+		l, err := c.task.liveHardware()
 		if err != nil || l.Chosen != (c.task.Hardware != "") {
 			t.Errorf("%+v: chosen %v, %v", c.task, l.Chosen, err)
 		}

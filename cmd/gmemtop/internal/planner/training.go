@@ -61,7 +61,7 @@ func (t *Training) Compare(ctx context.Context, rounds []Round, o live.Options,
 // round compares the managers of a round.
 func (t *Training) round(ctx context.Context, w *crew.Crew, r Round, o live.Options,
 	compare Compare) (*replay.Comparison, error) {
-	target := w.Target(r.Pooled, t.describing(o, w.Lead, r.Pooled), t.Task.Replan)
+	target := w.Target(r.Pooled, t.describing(o, w.Lead, r.Pooled), t.Task.replan)
 	p, err := t.described(ctx, target, w.Lead, r.Pooled)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (t *Training) describing(o live.Options, m *crew.Member, pooled bool) live.
 
 // described describes the training and returns the iteration that process m runs, or what it allocates if
 // pooled is set.
-func (t *Training) described(ctx context.Context, d Describer, m *crew.Member,
+func (t *Training) described(ctx context.Context, d describer, m *crew.Member,
 	pooled bool) (*plan.Problem, error) {
 	name := fmt.Sprintf("process %d", m.History.Snapshot().Target.PID)
 	if pooled {

@@ -58,7 +58,7 @@ func (w *Wanted) Choice() (*crew.Choice, error) {
 	if c.Results, err = Results(w.Results); err != nil {
 		return nil, err
 	}
-	c.Hardware, err = w.LiveHardware()
+	c.Hardware, err = w.liveHardware()
 	return c, err
 }
 

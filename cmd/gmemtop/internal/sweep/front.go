@@ -18,8 +18,8 @@ type Point struct {
 // Front is the plans for one trace that fit, and which of them no other beats.
 type Front struct {
 	Trace, Hash string
-	// PerSample says that times are per sample, Timed that there are any.
-	PerSample, Timed bool
+	// perSample says that times are per sample, Timed that there are any.
+	perSample, Timed bool
 	// Inferred says that some sizes were scaled by a rule.
 	Inferred bool
 	// All are the plans that fit. Best are the ones that no other plan beats: none is better in memory or
@@ -87,7 +87,7 @@ func (f *Front) add(r *Row) {
 			p.Time /= float64(size)
 		}
 	}
-	f.PerSample = f.PerSample || sized
+	f.perSample = f.perSample || sized
 	f.Inferred = f.Inferred || r.Inferred
 	f.All = append(f.All, p)
 }

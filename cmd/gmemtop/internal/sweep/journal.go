@@ -167,8 +167,8 @@ func (j *Journal) get(key string) (d Done, ok bool) {
 // Close releases the file.
 func (j *Journal) Close() error { return j.file.Close() }
 
-// JournalName is the name of a shard's journal.
-func JournalName(shard, shards int) string {
+// journalName is the name of a shard's journal.
+func journalName(shard, shards int) string {
 	return fmt.Sprintf("%0*d-of-%d.part", len(fmt.Sprint(shards)), shard, shards)
 }
 

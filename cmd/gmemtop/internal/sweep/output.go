@@ -40,7 +40,7 @@ func (x *Output) Journal(o *Options) (string, error) {
 	if err := os.MkdirAll(x.Parts, 0o777); err != nil {
 		return "", err
 	}
-	return filepath.Join(x.Parts, JournalName(o.Shard, o.Shards)), nil
+	return filepath.Join(x.Parts, journalName(o.Shard, o.Shards)), nil
 }
 
 // CheckMerge refuses an output that merged parts cannot be written to. The error is a mistake.

@@ -16,7 +16,7 @@ func TestRowsGoToAFileOrToTheFolderOfTheParts(t *testing.T) {
 		want, mistake string
 	}{
 		{to: Output{File: "x.parquet"}, want: "x.parquet.part"},
-		{to: Output{Shard: "2/3", Parts: parts}, want: filepath.Join(parts, JournalName(2, 3))},
+		{to: Output{Shard: "2/3", Parts: parts}, want: filepath.Join(parts, journalName(2, 3))},
 		{to: Output{}, mistake: "-o sweep.parquet"},
 		{to: Output{File: "x.parquet", Parts: parts}, mistake: "--parts is for --shard"},
 		{to: Output{Shard: "2/3"}, mistake: "name the folder"},

@@ -142,7 +142,7 @@ func TestHoweverASweepRunsItsTableIsTheSame(t *testing.T) {
 	}
 	o.Shards = 7
 	for o.Shard = 7; o.Shard > 0; o.Shard-- {
-		ran(t, o, filepath.Join(parts, JournalName(o.Shard, 7)), 0)
+		ran(t, o, filepath.Join(parts, journalName(o.Shard, 7)), 0)
 	}
 	merged, err := Merge(parts)
 	if err != nil || !bytes.Equal(table(t, merged), table(t, want)) {

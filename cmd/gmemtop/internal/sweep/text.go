@@ -59,11 +59,11 @@ func (f *Front) write(b *strings.Builder, o TextOptions) {
 		timeline.Counted(f.Rows, "plan"))
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	head := "memory"
-	if f.PerSample {
+	if f.perSample {
 		head += "\tbatch"
 	}
 	if f.Timed {
-		if f.PerSample {
+		if f.perSample {
 			head += "\ttime per sample"
 		}
 		head += "\tstep\tslower by"
@@ -75,11 +75,11 @@ func (f *Front) write(b *strings.Builder, o TextOptions) {
 		if r.Inferred {
 			row = "~" + row
 		}
-		if f.PerSample {
+		if f.perSample {
 			row += "\t" + r.Batch.String()
 		}
 		if f.Timed {
-			if f.PerSample {
+			if f.perSample {
 				row += "\t" + timeline.Duration(int64(p.Time))
 			}
 			slower := ""
@@ -144,7 +144,7 @@ func (f *Front) picture(b *strings.Builder, o TextOptions) {
 		fmt.Fprintf(b, "%*s │%s\n", wide, label, strings.TrimRight(string(row), " "))
 	}
 	what := "time of a step"
-	if f.PerSample {
+	if f.perSample {
 		what = "time per sample"
 	}
 	from, to := o.Units.Bytes(least.Memory), o.Units.Bytes(most.Memory)
