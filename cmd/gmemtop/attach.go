@@ -22,7 +22,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui"
@@ -117,31 +116,6 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	return c.run(ctx, pid, x)
 }
 
-// attachSlurm shows a running job of Slurm.
-func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
-	if !c.HasScreen() {
-		return exit.AsMistake(errNoScreen)
-	}
-	own, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	id := strings.TrimPrefix(place, "slurm:")
-	if !slurm.IsJob(id) {
-		return exit.Mistakef("%q: write slurm:JOB, such as slurm:4242", place)
-	}
-	s, err := slurm.Attach(id, own)
-	if err != nil {
-		return err
-	}
-	orders := func(ctx context.Context) (fleet.Reach, func(), error) {
-		return reach.Where{}.Orders(ctx, s.Reach())
-	}
-	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
-		feed.Capturing(s.Watch(), orders))
-	return errors.Join(shown, s.Leave())
-}
-
 // attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, and sends
 // it to the hub in the name of the same nodes. It ends when the commands have ended, or on a signal; then the
 // agents stay, as they did before.
@@ -178,6 +152,90 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 			failed, len(orphans))
 	}
 	return nil
+}
+
+// attachSlurm shows a running job of Slurm.
+func (c *attachCommand) attachSlurm(ctx context.Context, place string) error {
+	if !c.HasScreen() {
+		return exit.AsMistake(errNoScreen)
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	id := strings.TrimPrefix(place, "slurm:")
+	if !slurm.IsJob(id) {
+		return exit.Mistakef("%q: write slurm:JOB, such as slurm:4242", place)
+	}
+	s, err := slurm.Attach(id, own)
+	if err != nil {
+		return err
+	}
+	orders := func(ctx context.Context) (fleet.Reach, func(), error) {
+		return reach.Where{}.Orders(ctx, s.Reach())
+	}
+	shown := (&viewCommand{app: c.app}).show(ctx, s.Watch().Job(), "for the ranks of "+place,
+		feed.Capturing(s.Watch(), orders))
+	return errors.Join(shown, s.Leave())
+}
+
+// attachProbes watches a process with probes.
+func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
+	p, err := c.probesOf(cmd, args)
+	if err != nil {
+		return err
+	}
+	source, err := p.Source()
+	if err != nil {
+		return err
+	}
+	if c.dry {
+		return c.lines(p.Places())
+	}
+	if !c.HasScreen() {
+		return exit.AsMistake(errNoScreen)
+	}
+	w, err := c.watch()
+	if err != nil {
+		return err
+	}
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", p.PID))
+	defer f.Start()()
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.Run(run, source)
+	o := c.screen()
+	o.Feed = feed.NewProbes(f)
+	shown := tui.Run(cmd.Context(), o)
+	stop()
+	return errors.Join(shown, w.Close())
+}
+
+// listProcesses lists the processes that could be watched.
+func (c *attachCommand) listProcesses(ctx context.Context) error {
+	list, err := headless.Trainings(ctx)
+	if errors.Is(err, procs.ErrNotLinux) {
+		err = exit.AsUnsupported(err)
+	}
+	return c.lines(list, err)
+}
+
+// lines prints lines of an answer that ends with an error, if any.
+func (c *attachCommand) lines(list []string, err error) error {
+	for _, text := range list {
+		fmt.Fprintln(c.Out, report.Printable(text))
+	}
+	return err
+}
+
+// attachAny shows the machine so that the user can choose a process. Without a screen it lists them.
+func (c *attachCommand) attachAny(ctx context.Context) error {
+	if !c.HasScreen() {
+		return c.listProcesses(ctx)
+	}
+	f, closing := feed.OpenMachine()
+	defer closing()
+	return c.showMachine(ctx, f)
 }
 
 // run shows one process. With a choice, the process trains with that plan meanwhile.
@@ -221,75 +279,4 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 		stop()
 		work.Wait()
 	}
-}
-
-// attachAny shows the machine so that the user can choose a process. Without a screen it lists them.
-func (c *attachCommand) attachAny(ctx context.Context) error {
-	if !c.HasScreen() {
-		return c.listProcesses(ctx)
-	}
-	f, closing := feed.OpenMachine()
-	defer closing()
-	return c.showMachine(ctx, f)
-}
-
-// listProcesses lists the processes that could be watched.
-func (c *attachCommand) listProcesses(ctx context.Context) error {
-	list, err := headless.Trainings(ctx)
-	if errors.Is(err, procs.ErrNotLinux) {
-		err = exit.AsUnsupported(err)
-	}
-	return c.lines(list, err)
-}
-
-// lines prints lines of an answer that ends with an error, if any.
-func (c *attachCommand) lines(list []string, err error) error {
-	for _, text := range list {
-		fmt.Fprintln(c.Out, report.Printable(text))
-	}
-	return err
-}
-
-// showMachine shows the machine, and then the process chosen there.
-func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
-	run, stop := context.WithCancel(ctx)
-	defer stop()
-	var letting sync.WaitGroup
-	defer letting.Wait() // detach from a watched process before this one ends
-	go f.Run(run)
-	o, live := c.screen(), planner.NewLive()
-	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
-	return tui.Run(ctx, o)
-}
-
-// attachProbes watches a process with probes.
-func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
-	p, err := c.probesOf(cmd, args)
-	if err != nil {
-		return err
-	}
-	source, err := p.Source()
-	if err != nil {
-		return err
-	}
-	if c.dry {
-		return c.lines(p.Places())
-	}
-	if !c.HasScreen() {
-		return exit.AsMistake(errNoScreen)
-	}
-	w, err := c.watch()
-	if err != nil {
-		return err
-	}
-	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", p.PID))
-	defer f.Start()()
-	run, stop := context.WithCancel(context.Background())
-	defer stop()
-	w.Run(run, source)
-	o := c.screen()
-	o.Feed = feed.NewProbes(f)
-	shown := tui.Run(cmd.Context(), o)
-	stop()
-	return errors.Join(shown, w.Close())
 }

@@ -104,12 +104,6 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	return cmd
 }
 
-// asked returns what is asked for.
-func (c *compareCommand) asked() *planner.Comparing {
-	return &planner.Comparing{Task: &c.plan.Task, Paths: c.paths, Folder: input.AnyFolder(c.paths),
-		Target: c.devices.target, MaxBatch: c.maxBatch}
-}
-
 // run compares managers on a trace or a network, on the simulator and on the named GPUs.
 func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
@@ -171,34 +165,25 @@ func (c *compareCommand) run(ctx context.Context) error {
 		fits(made))
 }
 
-// beyondPlans adds to a comparison what takes further planning: the smallest budget if nothing fits, the
-// largest batches if they are asked for, and how faithful the emulation is. made is nil if the budget was
-// refused. ctrl-c ends whichever is running; an earlier one skips them.
-func (c *compareCommand) beyondPlans(ctx context.Context, p *plan.Problem, list []plan.Manager,
-	opt replay.Options, made *replay.Comparison) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
+// asked returns what is asked for.
+func (c *compareCommand) asked() *planner.Comparing {
+	return &planner.Comparing{Task: &c.plan.Task, Paths: c.paths, Folder: input.AnyFolder(c.paths),
+		Target: c.devices.target, MaxBatch: c.maxBatch}
+}
+
+// calibrated returns a GPU's figures and reports where they were measured and saved.
+func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
+	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
+	var unkept *planner.Unkept
+	switch {
+	case errors.As(err, &unkept):
+		c.notef("the calibration of %s could not be saved: %v", d.Target.Name(), unkept)
+		return h, nil
+	case err == nil && path != "":
+		c.notef("measured the cost of copies, launches and allocations on %s (%s): saved in %s, and used in "+
+			"simulations from now on", d.Target.Name(), d.Info.Name, path)
 	}
-	if !c.maxBatch && (made == nil || !made.AnyFits()) {
-		if err := c.smallestBudget(ctx, p, list, opt, made); err != nil {
-			return err
-		}
-	}
-	if made != nil && c.maxBatch {
-		if err := c.maxBatches(ctx, made, list, opt); err != nil {
-			return err
-		}
-	}
-	if made == nil || p.Source == nil {
-		return nil
-	}
-	stop := c.newProgress().Clock("checking the emulation against the recording")
-	defer stop()
-	fidelity, err := replay.Prove(ctx, p.Source)
-	if err == nil {
-		made.Fidelity = fidelity
-	}
-	return err
+	return h, err
 }
 
 // described returns the iteration to plan. For a folder that is the fullest rank's iteration, and ranks has
@@ -236,6 +221,36 @@ func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Rank
 		func(ctx context.Context, t *traces.Trace) (*timeline.Timeline, error) {
 			return c.build(ctx, t, nil)
 		})
+}
+
+// beyondPlans adds to a comparison what takes further planning: the smallest budget if nothing fits, the
+// largest batches if they are asked for, and how faithful the emulation is. made is nil if the budget was
+// refused. ctrl-c ends whichever is running; an earlier one skips them.
+func (c *compareCommand) beyondPlans(ctx context.Context, p *plan.Problem, list []plan.Manager,
+	opt replay.Options, made *replay.Comparison) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if !c.maxBatch && (made == nil || !made.AnyFits()) {
+		if err := c.smallestBudget(ctx, p, list, opt, made); err != nil {
+			return err
+		}
+	}
+	if made != nil && c.maxBatch {
+		if err := c.maxBatches(ctx, made, list, opt); err != nil {
+			return err
+		}
+	}
+	if made == nil || p.Source == nil {
+		return nil
+	}
+	stop := c.newProgress().Clock("checking the emulation against the recording")
+	defer stop()
+	fidelity, err := replay.Prove(ctx, p.Source)
+	if err == nil {
+		made.Fidelity = fidelity
+	}
+	return err
 }
 
 // searchTime bounds the search for a budget that fits, where --limit does not.
@@ -276,12 +291,17 @@ func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, li
 	return nil
 }
 
-// fits returns the finding that nothing fits in the budget.
-func fits(made *replay.Comparison) error {
-	if made.AnyFits() {
-		return nil
+// maxBatches finds the largest batch that fits the budget for each manager of a comparison.
+func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
+	opt replay.Options) error {
+	bar := c.newProgress()
+	defer bar.Done()
+	problem := func(i int) (*plan.Problem, error) {
+		p, readErr, err := c.recorded(ctx, c.paths[i])
+		return p, cmp.Or(err, readErr)
 	}
-	return errFinding
+	all := planner.Recordings{N: len(c.paths), Problem: problem}
+	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
 }
 
 // writeComparison writes comparisons one after another; with --json, only the first.
@@ -300,32 +320,12 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	})
 }
 
-// maxBatches finds the largest batch that fits the budget for each manager of a comparison.
-func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
-	opt replay.Options) error {
-	bar := c.newProgress()
-	defer bar.Done()
-	problem := func(i int) (*plan.Problem, error) {
-		p, readErr, err := c.recorded(ctx, c.paths[i])
-		return p, cmp.Or(err, readErr)
+// fits returns the finding that nothing fits in the budget.
+func fits(made *replay.Comparison) error {
+	if made.AnyFits() {
+		return nil
 	}
-	all := planner.Recordings{N: len(c.paths), Problem: problem}
-	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
-}
-
-// calibrated returns a GPU's figures and reports where they were measured and saved.
-func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
-	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
-	var unkept *planner.Unkept
-	switch {
-	case errors.As(err, &unkept):
-		c.notef("the calibration of %s could not be saved: %v", d.Target.Name(), unkept)
-		return h, nil
-	case err == nil && path != "":
-		c.notef("measured the cost of copies, launches and allocations on %s (%s): saved in %s, and used in "+
-			"simulations from now on", d.Target.Name(), d.Info.Name, path)
-	}
-	return h, err
+	return errFinding
 }
 
 // runLive carries plans out in a running training and leaves it as it was.

@@ -73,34 +73,6 @@ Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 	return cmd
 }
 
-// mayPlan refuses, before any work is done, an unknown manager and files that could not be written.
-func (c *planCommand) mayPlan() error {
-	if err := c.mayWrite(c.flags.output); err != nil {
-		return err
-	}
-	m, err := planner.Manager(c.manager)
-	if err != nil || c.emit == "" {
-		return err
-	}
-	python := c.python()
-	if _, err := python.Module(); err != nil {
-		return err
-	}
-	if m.Info().Family == plan.Baseline { // its settings need no other file
-		return nil
-	}
-	beside, err := python.Runtime()
-	if err != nil {
-		return err
-	}
-	return c.mayWrite(beside)
-}
-
-// python says where a plan goes as Python.
-func (c *planCommand) python() *planner.Python {
-	return &planner.Python{Path: c.flags.output, Force: c.flags.force}
-}
-
 // run plans an iteration of a trace, or of a network.
 func (c *planCommand) run(ctx context.Context, paths []string) error {
 	if err := c.mayPlan(); err != nil {
@@ -131,6 +103,34 @@ func (c *planCommand) runLive(ctx context.Context) error {
 		return err
 	}
 	return c.writePlan(ctx, p, nil)
+}
+
+// mayPlan refuses, before any work is done, an unknown manager and files that could not be written.
+func (c *planCommand) mayPlan() error {
+	if err := c.mayWrite(c.flags.output); err != nil {
+		return err
+	}
+	m, err := planner.Manager(c.manager)
+	if err != nil || c.emit == "" {
+		return err
+	}
+	python := c.python()
+	if _, err := python.Module(); err != nil {
+		return err
+	}
+	if m.Info().Family == plan.Baseline { // its settings need no other file
+		return nil
+	}
+	beside, err := python.Runtime()
+	if err != nil {
+		return err
+	}
+	return c.mayWrite(beside)
+}
+
+// python says where a plan goes as Python.
+func (c *planCommand) python() *planner.Python {
+	return &planner.Python{Path: c.flags.output, Force: c.flags.force}
 }
 
 // writePlan plans a problem with the named manager and writes the result.

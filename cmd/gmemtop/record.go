@@ -134,12 +134,6 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	return err
 }
 
-// recording returns what follows the recording of a process.
-func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
-	return &headless.Recording{Watch: w, Progress: c.newTicker(), Steps: c.steps, Windows: c.live.every > 0,
-		Note: c.note}
-}
-
 // recordProbes records what probes see of a process, until it ends or Ctrl-C.
 func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	p, err := c.probesOf(cmd, args)
@@ -179,4 +173,10 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)
 	}
 	return err
+}
+
+// recording returns what follows the recording of a process.
+func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
+	return &headless.Recording{Watch: w, Progress: c.newTicker(), Steps: c.steps, Windows: c.live.every > 0,
+		Note: c.note}
 }

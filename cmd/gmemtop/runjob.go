@@ -141,6 +141,30 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	return failed
 }
 
+// recordRank returns a function that records another process of the job beside the first one's file, so that
+// both open as one run. Without force it leaves an existing file alone.
+func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
+	files := headless.NewRankFiles(c.flags.output)
+	return func(p *job.Process) error {
+		who := p.Target()
+		path := files.Path(who)
+		o, err := c.recordOptions(path, force, who.Name(), p)
+		if err != nil {
+			return err
+		}
+		err = p.Record(o)
+		if errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("not written, since %s already exists: --force overwrites it", path)
+		}
+		return err
+	}
+}
+
+// unmet returns a function that prints what a process cannot be asked for. With a screen it is not needed.
+func (c *runCommand) unmet() func(t capture.Target, text string) {
+	return headless.OncePerText(c.complain)
+}
+
 // launch says how to start the command.
 func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch {
 	l := pytorch.Launch{Argv: argv, Env: c.Environ, Detached: screen, First: job.FirstSteps,
@@ -188,30 +212,6 @@ func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 				"long", lost)
 		}
 	}
-}
-
-// recordRank returns a function that records another process of the job beside the first one's file, so that
-// both open as one run. Without force it leaves an existing file alone.
-func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
-	files := headless.NewRankFiles(c.flags.output)
-	return func(p *job.Process) error {
-		who := p.Target()
-		path := files.Path(who)
-		o, err := c.recordOptions(path, force, who.Name(), p)
-		if err != nil {
-			return err
-		}
-		err = p.Record(o)
-		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("not written, since %s already exists: --force overwrites it", path)
-		}
-		return err
-	}
-}
-
-// unmet returns a function that prints what a process cannot be asked for. With a screen it is not needed.
-func (c *runCommand) unmet() func(t capture.Target, text string) {
-	return headless.OncePerText(c.complain)
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.

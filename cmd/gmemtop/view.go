@@ -69,35 +69,6 @@ gmemtop run -o or gmemtop record wrote there.
 	return cmd
 }
 
-// prints reports whether text is asked for, or an error if neither that nor the screen is possible.
-func (c *viewCommand) prints() (bool, error) {
-	text := c.text || c.flags.json
-	if !text && !c.HasScreen() {
-		return false, exit.Mistakef("%w; --text prints the ranks as they are now", errNoScreen)
-	}
-	return text, nil
-}
-
-// viewFolder shows the recordings in a folder.
-func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
-	if c.where.JoinFile != "" || c.where.URL != "" {
-		return exit.Mistakef("name either a folder, or --join-file or --hub")
-	}
-	text, err := c.prints()
-	if err != nil {
-		return err
-	}
-	j, err := fleet.Open(ctx, dir)
-	if err != nil {
-		return err
-	}
-	defer j.Close()
-	if text {
-		return c.print(filepath.Base(filepath.Clean(dir)), j)
-	}
-	return c.show(ctx, j, "", nil)
-}
-
 // view shows the run of the join file, or of a place.
 func (c *viewCommand) view(ctx context.Context) error {
 	text, err := c.prints()
@@ -132,6 +103,35 @@ func (c *viewCommand) view(ctx context.Context) error {
 		return err
 	}
 	return c.print(join.Run, w.Job())
+}
+
+// viewFolder shows the recordings in a folder.
+func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
+	if c.where.JoinFile != "" || c.where.URL != "" {
+		return exit.Mistakef("name either a folder, or --join-file or --hub")
+	}
+	text, err := c.prints()
+	if err != nil {
+		return err
+	}
+	j, err := fleet.Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	if text {
+		return c.print(filepath.Base(filepath.Clean(dir)), j)
+	}
+	return c.show(ctx, j, "", nil)
+}
+
+// prints reports whether text is asked for, or an error if neither that nor the screen is possible.
+func (c *viewCommand) prints() (bool, error) {
+	text := c.text || c.flags.json
+	if !text && !c.HasScreen() {
+		return false, exit.Mistakef("%w; --text prints the ranks as they are now", errNoScreen)
+	}
+	return text, nil
 }
 
 // show shows a job on the screen.

@@ -20,6 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/tui"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -105,6 +106,18 @@ func (c *watcher) attach(pid int, found inject.Findings) (*feed.Attached, error)
 		return nil, err
 	}
 	return feed.Attach(w, pid, found.Started), nil
+}
+
+// showMachine shows the machine, and then the process chosen there.
+func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	var letting sync.WaitGroup
+	defer letting.Wait() // detach from a watched process before this one ends
+	go f.Run(run)
+	o, plans := c.screen(), planner.NewLive()
+	o.Machine, o.Attach, o.Planner = f, c.attachFeed(plans, &letting), plans
+	return tui.Run(ctx, o)
 }
 
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
