@@ -5,7 +5,8 @@ package joint
 type cut struct {
 	margin     int64 // the current margin
 	tooLittle  int64 // the largest margin that was too little
-	sufficient int64 // the smallest margin that was enough, -1 if none has been yet
+	sufficient int64 // the smallest margin that was enough, once one has been
+	enough     bool  // one has been
 	seed       int64 // the margin that was enough at neighbouring limits, 0 if unknown
 	step       int64 // the most by which the margin grows at first
 	tolerance  int64 // tooLittle and sufficient need not come closer than this
@@ -40,8 +41,8 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 	near := c.margin-c.tooLittle <= c.tolerance
 	switch {
 	case miss <= 0: // perhaps less would have been enough
-		c.sufficient = c.margin
-	case c.sufficient >= 0:
+		c.sufficient, c.enough = c.margin, true
+	case c.enough:
 		c.tooLittle = c.margin
 	case c.last || known && over && near:
 		return stop
@@ -63,7 +64,7 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 		c.tooLittle = c.margin
 		c.margin += c.margin + min(miss/c.params.missShare, c.step)
 	}
-	if c.sufficient >= 0 {
+	if c.enough {
 		lastRound := c.greedy && round == c.rounds-2 && miss <= 0
 		if c.sufficient-c.tooLittle <= c.tolerance || lastRound && -miss <= c.params.leftOver*c.step {
 			return stop // too little to gain
@@ -74,7 +75,7 @@ func (c *cut) next(round int, miss int64, over, known, tightens bool) move {
 			c.margin = c.sufficient + miss
 		}
 	}
-	if c.last = c.last || !known && round == c.rounds-2; c.last && c.sufficient < 0 {
+	if c.last = c.last || !known && round == c.rounds-2; c.last && !c.enough {
 		c.margin = c.limit
 	}
 	return lower

@@ -9,7 +9,7 @@ func TestACutClosesInOnTheLeastMarginThatDoes(t *testing.T) {
 	par := defaults()
 	for need := int64(512); need < 500*512; need += 512 {
 		for _, seed := range []int64{0, 20 * 512, need, 400 * 512} {
-			c := cut{step: 16 * 512, tolerance: tolerance, sufficient: -1, seed: seed,
+			c := cut{step: 16 * 512, tolerance: tolerance, seed: seed,
 				limit: 1 << 30, rounds: 60, params: &par}
 			known, ended := false, false
 			for round := 0; round < 40 && !ended; round++ {

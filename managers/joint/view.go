@@ -130,7 +130,7 @@ func (v *view) planWithin(
 func (v *view) newCut(limit int64, seeds []*candidate) cut {
 	step := max(limit-v.m.persistent, 0) / v.finder.params.marginSteps
 	c := cut{
-		step: step, tolerance: step / v.finder.params.nearMargins, sufficient: -1, limit: limit,
+		step: step, tolerance: step / v.finder.params.nearMargins, limit: limit,
 		rounds: v.finder.ladder.rounds, params: &v.finder.params,
 	}
 	if c.seed, c.greedy = leastMargin(seeds); c.greedy {
