@@ -237,7 +237,7 @@ func (s *intervals) ascend(known, done float64, work int64) (float64, rates) {
 		old, both, newest := mean.dot(&mean), mean.dot(&s.slope), s.slope.dot(&s.slope)
 		part := share
 		if d := old - 2*both + newest; d > 0 {
-			part = min(max((old-both)/d, share/10), share)
+			part = min(max((old-both)/d, share/par.leastMixed), share)
 		}
 		mean.mix(&s.slope, part)
 		if v > best {

@@ -69,7 +69,7 @@ func (w *moves) random() {
 		return
 	}
 	mix := &par.mix
-	switch kind := v.rnd.IntN(16); {
+	switch kind := v.rnd.IntN(sixteenths); {
 	case len(list) == 0 || kind < mix.variant && len(w.slower) > 0:
 		w.variant()
 	case mix.variant <= kind && kind < mix.lead:

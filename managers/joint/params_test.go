@@ -146,16 +146,37 @@ func BenchmarkProof(b *testing.B) {
 		for _, p := range problems {
 			x := newBounder(compile(p, par))
 			limit := within(p, 25)
-			known := x.bound(limit, par.publicTurns) * 6 / 5
+			known := x.bound(limit, par.publicTurns)
+			known += known / par.proofAim
 			all = append(all, float64(x.prove(limit, par.publicTurns, known, work)))
 		}
 		return all
 	}
 	base := bounds(defaults())
+	compare := func(name string, factor float64, par params) {
+		var sum, least, most float64
+		for i, x := range bounds(par) {
+			d := math.Log(x / base[i])
+			sum, least, most = sum+d, min(least, d), max(most, d)
+		}
+		fmt.Printf("%-16s x %-3g mean %+.2f %%, from %+.1f to %+.1f %%\n", name, factor,
+			100*sum/float64(len(base)), 100*least, 100*most)
+	}
 	for b.Loop() {
+		for _, factor := range []float64{0.5, 2} {
+			par := defaults()
+			par.proofAim = int64(factor * float64(par.proofAim))
+			compare("proofAim", factor, par)
+			par = defaults()
+			par.proofGap *= factor
+			compare("proofGap", factor, par)
+		}
 		v := reflect.TypeFor[proving]()
 		for k := range v.NumField() {
 			for _, factor := range []float64{0.5, 2} {
+				if v.Field(k).Name == "refined" && factor < 1 {
+					continue // halved it is 1: no level would be finer than the one before
+				}
 				par := defaults()
 				f := reflect.NewAt(v.Field(k).Type,
 					reflect.ValueOf(&par.proof).Elem().Field(k).Addr().UnsafePointer()).Elem()
@@ -164,13 +185,7 @@ func BenchmarkProof(b *testing.B) {
 				} else {
 					f.SetFloat(factor * f.Float())
 				}
-				var sum, least, most float64
-				for i, x := range bounds(par) {
-					d := math.Log(x / base[i])
-					sum, least, most = sum+d, min(least, d), max(most, d)
-				}
-				fmt.Printf("%-16s x %-3g mean %+.2f %%, from %+.1f to %+.1f %%\n", v.Field(k).Name, factor,
-					100*sum/float64(len(base)), 100*least, 100*most)
+				compare(v.Field(k).Name, factor, par)
 			}
 		}
 	}

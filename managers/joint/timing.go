@@ -90,7 +90,7 @@ func (w *moves) retime() bool {
 		return w.runEarlier(g) && (v.rnd.IntN(2) == 0 || w.inputsStay(g))
 	}
 	mix := &par.retimings
-	switch kind := v.rnd.IntN(16); {
+	switch kind := v.rnd.IntN(sixteenths); {
 	case kind < mix.fromHost && !v.off.swap:
 		return w.fromHost(g)
 	case kind < mix.earlier:
