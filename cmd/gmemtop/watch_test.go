@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 )
 
 // -q leaves out what only says how it goes. What went wrong is said nevertheless: a recording that stopped, a
@@ -31,7 +32,7 @@ func TestQuietWatchersSayWhatWentWrong(t *testing.T) {
 	}
 	o.Fired(&capture.Trigger{}, capture.Step{}, "all is well")
 	o.Failed(errors.New("the disk is gone"))
-	c.unmet()(capture.Target{}, "no history here")
+	headless.OncePerText(c.complain)(capture.Target{}, "no history here")
 	text, err := os.ReadFile(said.Name())
 	if err != nil {
 		t.Fatal(err)

@@ -1,28 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 )
-
-func newVersionCommand(a *app) *cobra.Command {
-	c := &cobra.Command{
-		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Print the version of this build",
-		RunE: func(*cobra.Command, []string) error {
-			return a.answer(build.This(), func(w io.Writer) error {
-				_, err := fmt.Fprintln(w, build.This())
-				return err
-			})
-		},
-	}
-	c.Flags().BoolVar(&a.flags.json, "json", false, "print JSON")
-	return c
-}
 
 // newCompletionCommand prints completions. cobra's own command of that name has a much longer help text.
 func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {

@@ -95,9 +95,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		ranks.Record = c.recordRank(c.flags.force)
 		c.flags.force = false // from now on the file at -o is this recording
 	}
-	// plans ask for the windows they need and report them themselves
+	// a screen shows what a process cannot be asked for; plans report it themselves
 	if !screen && (x == nil || c.live.depth != "") {
-		ranks.Unmet = c.unmet()
+		ranks.Unmet = headless.OncePerText(c.complain)
 	}
 	command, err := c.start(ranks, c.launch(argv, offload, screen), screen)
 	if err != nil {
@@ -158,11 +158,6 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 		}
 		return err
 	}
-}
-
-// unmet returns a function that prints what a process cannot be asked for. With a screen it is not needed.
-func (c *runCommand) unmet() func(t capture.Target, text string) {
-	return headless.OncePerText(c.complain)
 }
 
 // launch says how to start the command.
