@@ -1,7 +1,10 @@
 package main
 
 import (
+	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +19,10 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells,
 		DisableFlagsInUseLine: true,
 		Args: cobra.MatchAll(help.ExactArgs("a shell's name"), func(_ *cobra.Command, args []string) error {
-			return oneOf("", args[0], shells)
+			if !slices.Contains(shells, args[0]) {
+				return fmt.Errorf("%q is not one of %s", args[0], strings.Join(shells, ", "))
+			}
+			return nil
 		}),
 		Short: "Shell completion",
 		Long:  "Prints a script that completes gmemtop's commands and flags in your shell.",

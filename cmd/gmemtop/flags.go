@@ -94,12 +94,12 @@ var (
 	formats   = []string{"text", "markdown", "json"} // of a report
 )
 
-// oneOf returns an error if a value is not one of some words. The error begins with what, such as "--color ".
-func oneOf(what, value string, words []string) error {
+// oneOf returns an error if a flag's value is not one of some words.
+func oneOf(flag, value string, words []string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	return fmt.Errorf("%s%q is not one of %s", what, value, strings.Join(words, ", "))
+	return fmt.Errorf("%s %q is not one of %s", flag, value, strings.Join(words, ", "))
 }
 
 // check parses the flags that have their own syntax.
@@ -113,10 +113,10 @@ func (f *flags) check() error {
 	case "bytes", "b":
 		o.Units = timeline.Raw
 	default:
-		return oneOf("--units ", f.units, unitNames)
+		return oneOf("--units", f.units, unitNames)
 	}
-	err := cmp.Or(oneOf("--color ", f.color, colors),
-		oneOf("--theme ", cmp.Or(f.theme, "auto"), themes), oneOf("--format ", f.format, formats))
+	err := cmp.Or(oneOf("--color", f.color, colors),
+		oneOf("--theme", cmp.Or(f.theme, "auto"), themes), oneOf("--format", f.format, formats))
 	if err != nil {
 		return err
 	}

@@ -119,7 +119,8 @@ func (c *hubCommand) tellWhere(h *hub.Hub) {
 	file := console.ShellWord(c.JoinFile)
 	switch {
 	case c.URL != "":
-		c.notef("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL, file)
+		c.notef("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL,
+			file)
 	case c.Listen != "":
 		c.notef("run %s: listening at %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
 			file)
