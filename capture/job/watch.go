@@ -205,7 +205,8 @@ func (w *Watch) letGo() error {
 	return nil
 }
 
-// Candidates returns the ranks of the training, or only the process if it is not a rank. More is always false.
+// Candidates returns the ranks of the training, or only the process if it is not a rank. More is always
+// false.
 func (w *Watch) Candidates(ctx context.Context) (list []Candidate, more bool) {
 	v := w.History.Snapshot()
 	if !v.Ended {

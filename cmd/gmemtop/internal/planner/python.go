@@ -57,7 +57,8 @@ func (x *Python) Runtime() (string, error) {
 }
 
 // Text returns a plan as Python, and whether that imports the file of [Python.Runtime].
-func (x *Python) Text(p *plan.Problem, r *replay.Result, u timeline.Units) (text string, rules bool, err error) {
+func (x *Python) Text(p *plan.Problem, r *replay.Result, u timeline.Units) (text string, rules bool,
+	err error) {
 	module, err := x.Module()
 	if err != nil {
 		return "", false, err
