@@ -22,7 +22,7 @@ const (
 
 // Bounds of what a process may say of its axes.
 const (
-	MaxAxes     = 8
+	maxAxes     = 8
 	maxAxisName = 24
 	maxAxis     = 1 << 20
 )
@@ -36,7 +36,7 @@ func (a Axis) Valid() bool {
 func SoundAxes(said []Axis) []Axis {
 	var list []Axis
 	for _, a := range said {
-		if a.Valid() && len(list) < MaxAxes {
+		if a.Valid() && len(list) < maxAxes {
 			list = append(list, a)
 		}
 	}

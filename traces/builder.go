@@ -1,10 +1,10 @@
 package traces
 
 import (
+	"cmp"
 	"encoding/binary"
 	"hash/maphash"
 	"slices"
-	"sort"
 	"strings"
 )
 
@@ -189,11 +189,12 @@ func (b *Builder) Finish() *Trace {
 		b.Lose("clock_steps_back", Info, steps,
 			"the source's clock steps back; events keep the order in which they were recorded")
 	}
-	sort.SliceStable(t.Marks, func(i, j int) bool { return markStart(t.Marks[i]) < markStart(t.Marks[j]) })
+	slices.SortStableFunc(t.Marks, func(a, b Mark) int { return cmp.Compare(markStart(a), markStart(b)) })
 	b.strings, b.frames, b.stacks, b.details, b.streams, b.devices = nil, nil, nil, nil, nil, nil
 	return t
 }
 
+// markStart is where a mark stands in their order: its end if the source lacks its start.
 func markStart(m Mark) int64 {
 	if m.Start == NoTime {
 		return m.End

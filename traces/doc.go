@@ -15,5 +15,5 @@
 // What a trace can answer is its [Kind]; nothing is ever invented beyond it.
 //
 // Sub-packages read and write one format each (traces/gmt is the native one); traces/load recognises them by
-// content. This package imports nothing of ours.
+// content. This package imports nothing of ours but traces/maybe.
 package traces

@@ -72,23 +72,19 @@ func (t *Trace) Missing() string {
 	return t.Kind().Missing()
 }
 
-// FormatDescribed is Source.Format of steps that the agent captured op by op.
-const FormatDescribed = "described"
-
-// FormatJAX is Source.Format of JAX's device memory profiles.
-const FormatJAX = "jax_memory_profile"
+// Formats that more than their reader must know, as [Source] names them.
+const (
+	FormatDescribed = "described"             // steps that the agent captured op by op
+	FormatJAX       = "jax_memory_profile"    // JAX's device memory profiles
+	FormatXLA       = "xla_buffer_assignment" // XLA's buffer assignments
+	FormatNsys      = "nsight_systems"        // exports of Nsight Systems
+)
 
 // OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. Only then do figures about
 // reserved memory, and advice about allocator settings, apply.
 func (t *Trace) OfPyTorch() bool {
 	return t.Source.Format != FormatJAX && t.Source.Format != FormatXLA && t.Source.Format != FormatNsys
 }
-
-// FormatXLA is Source.Format of XLA's buffer assignments.
-const FormatXLA = "xla_buffer_assignment"
-
-// FormatNsys is Source.Format of Nsight Systems' exports.
-const FormatNsys = "nsight_systems"
 
 // driverOnly says what an export of Nsight Systems cannot answer.
 const driverOnly = "Nsight Systems records what a process asks the driver for: of a caching allocator such " +
@@ -102,24 +98,20 @@ const assignmentOnly = "a buffer assignment says what one run of a compiled prog
 const profileOnly = "JAX records no events in a device memory profile: " +
 	"XLA_FLAGS=--xla_dump_to=FOLDER writes what each compiled step allocates"
 
-// Cut says that the file ended before its format does.
+// Cut reports whether the file ended before its format does.
 func (t *Trace) Cut() bool {
-	for _, l := range t.Losses {
-		if l.Name == LossTruncated {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.Losses, func(l Loss) bool { return l.Name == LossTruncated })
 }
 
-// LossTruncated is the loss of a file that ends early.
-const LossTruncated = "truncated"
-
-// LossOutOfMemory is the note in a recording that its process died of a failed allocation.
-const LossOutOfMemory = "out_of_memory"
-
-// LossBetweenWindows counts what a recording of several windows cannot know: what happened between them.
-const LossBetweenWindows = "between_windows"
+// Names of losses that more than their reader must know.
+const (
+	// LossTruncated is the loss of a file that ends early.
+	LossTruncated = "truncated"
+	// LossOutOfMemory is the note in a recording that its process died of a failed allocation.
+	LossOutOfMemory = "out_of_memory"
+	// LossBetweenWindows counts what a recording of several windows cannot know: what happened between them.
+	LossBetweenWindows = "between_windows"
+)
 
 // DiedOutOfMemory reports whether the recorded process died of a failed allocation, which the trace may or
 // may not hold.

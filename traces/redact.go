@@ -170,14 +170,16 @@ func publicFile(s string) (string, bool) {
 	return s, builtInFile.MatchString(s)
 }
 
+// publicExtensions say what language a file is in, which may be known.
+var publicExtensions = []string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so",
+	".ipynb", ".rs", ".go"}
+
 func (r *redactor) file(s string) string {
 	if p, ok := publicFile(s); ok {
 		return p
 	}
 	ext := path.Ext(strings.ReplaceAll(s, "\\", "/"))
-	if !slices.Contains([]string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so",
-		".ipynb", ".rs",
-		".go"}, ext) {
+	if !slices.Contains(publicExtensions, ext) {
 		ext = ""
 	}
 	return r.hash("file", s) + ext

@@ -49,7 +49,7 @@ func same(a, b *traces.Trace) bool {
 }
 
 func TestTheSecondOpenReadsTheCopy(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: filepath.Join(t.TempDir(), "deep", "cache")}
+	path, o := filepath.Join(t.TempDir(), "p"), Options{cacheDir: filepath.Join(t.TempDir(), "deep", "cache")}
 	large(t, path)
 	first, seen := stages(t, path, o)
 	if seen[StageCache] {
@@ -62,17 +62,17 @@ func TestTheSecondOpenReadsTheCopy(t *testing.T) {
 	if !same(first, second) {
 		t.Error("the copy differs from the trace")
 	}
-	if _, seen := stages(t, path, Options{CacheDir: o.CacheDir, NoCache: true}); seen[StageCache] {
+	if _, seen := stages(t, path, Options{cacheDir: o.cacheDir, NoCache: true}); seen[StageCache] {
 		t.Error("with NoCache the copy was read")
 	}
-	info, err := os.Stat(o.CacheDir)
+	info, err := os.Stat(o.cacheDir)
 	if err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("the folder of copies: %v, %v", info, err)
 	}
 }
 
 func TestAChangedFileIsReadAgain(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
+	path, o := filepath.Join(t.TempDir(), "p"), Options{cacheDir: t.TempDir()}
 	large(t, path)
 	stages(t, path, o)
 	later := time.Now().Add(time.Hour)
@@ -99,10 +99,10 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 }
 
 func TestADamagedCopyIsRemovedAndTheFileRead(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
+	path, o := filepath.Join(t.TempDir(), "p"), Options{cacheDir: t.TempDir()}
 	large(t, path)
 	first, _ := stages(t, path, o)
-	copies, err := filepath.Glob(filepath.Join(o.CacheDir, "*"+cacheSuffix))
+	copies, err := filepath.Glob(filepath.Join(o.cacheDir, "*"+cacheSuffix))
 	if err != nil || len(copies) != 1 {
 		t.Fatalf("copies %v: %v", copies, err)
 	}
@@ -121,7 +121,7 @@ func TestADamagedCopyIsRemovedAndTheFileRead(t *testing.T) {
 }
 
 func TestTornAndSmallInputIsNotCached(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
+	path, o := filepath.Join(t.TempDir(), "p"), Options{cacheDir: t.TempDir()}
 	large(t, path)
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
@@ -139,7 +139,7 @@ func TestTornAndSmallInputIsNotCached(t *testing.T) {
 		t.Fatal(err)
 	}
 	stages(t, small, o)
-	entries, err := os.ReadDir(o.CacheDir)
+	entries, err := os.ReadDir(o.cacheDir)
 	if err != nil || len(entries) != 0 {
 		t.Errorf("the cache holds %v: %v", entries, err)
 	}
@@ -148,7 +148,7 @@ func TestTornAndSmallInputIsNotCached(t *testing.T) {
 func TestAnUnwritableCacheIsNotAnError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	large(t, file)
-	stages(t, file, Options{CacheDir: filepath.Join(file, "below a file")})
+	stages(t, file, Options{cacheDir: filepath.Join(file, "below a file")})
 }
 
 func TestEvictionKeepsTheMostRecentlyUsed(t *testing.T) {
@@ -180,11 +180,11 @@ func TestEvictionKeepsTheMostRecentlyUsed(t *testing.T) {
 
 // TestOpeningAFileSweepsTheLeftoversOfKilledWriters: that does not need a new copy.
 func TestOpeningAFileSweepsTheLeftoversOfKilledWriters(t *testing.T) {
-	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
+	path, o := filepath.Join(t.TempDir(), "p"), Options{cacheDir: t.TempDir()}
 	large(t, path)
 	stages(t, path, o)
-	old, fresh := filepath.Join(o.CacheDir, partialPrefix+"old"),
-		filepath.Join(o.CacheDir, partialPrefix+"new")
+	old, fresh := filepath.Join(o.cacheDir, partialPrefix+"old"),
+		filepath.Join(o.cacheDir, partialPrefix+"new")
 	for _, p := range []string{old, fresh} {
 		if err := os.WriteFile(p, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
@@ -242,7 +242,7 @@ func TestRankOfName(t *testing.T) {
 }
 
 func BenchmarkOpenCopy(b *testing.B) {
-	path, o := filepath.Join(b.TempDir(), "p"), Options{CacheDir: b.TempDir()}
+	path, o := filepath.Join(b.TempDir(), "p"), Options{cacheDir: b.TempDir()}
 	large(b, path)
 	if _, err := Open(b.Context(), path, o); err != nil {
 		b.Fatal(err)

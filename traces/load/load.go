@@ -29,8 +29,8 @@ type Options struct {
 	Progress func(stage string, done, total int64)
 	// NoCache neither uses nor writes decoded copies.
 	NoCache bool
-	// CacheDir holds the decoded copies; "" is gmemtop in os.UserCacheDir.
-	CacheDir string
+	// cacheDir holds the decoded copies; "" is gmemtop in os.UserCacheDir.
+	cacheDir string
 	// MaxBytes is how much a compressed file may unpack to. 0 is the value of GMEMTOP_MAX_BYTES or, without
 	// it, 64 GiB and 256 times the file's size.
 	MaxBytes int64
@@ -94,7 +94,7 @@ func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	regular := info.Mode().IsRegular()
 	c := noCache
 	if regular && !o.NoCache {
-		c = openCache(o.CacheDir, f, info)
+		c = openCache(o.cacheDir, f, info)
 	}
 	if t := c.get(ctx, o.Progress); t != nil {
 		return located(t, path, info.Size()), nil

@@ -9,8 +9,8 @@ const (
 	MinBlock      = 512      // kMinBlockSize: the smallest block, and what all blocks are multiples of
 	SmallSize     = 1 << 20  // kSmallSize: the largest block of the small pool
 	SmallBuffer   = 2 << 20  // kSmallBuffer: a segment of the small pool, or its page in an expandable one
-	MinLargeAlloc = 10 << 20 // kMinLargeAlloc: the smallest block with a segment of its own
-	RoundLarge    = 2 << 20  // kRoundLarge: such a segment is a multiple of it
+	minLargeAlloc = 10 << 20 // kMinLargeAlloc: the smallest block with a segment of its own
+	roundLarge    = 2 << 20  // kRoundLarge: such a segment is a multiple of it
 	LargeBuffer   = 20 << 20 // kLargeBuffer: other segments of the large pool (large_segment_size_mb)
 )
 
@@ -25,10 +25,10 @@ func Segment(rounded, large int64) (size int64, small bool) {
 	switch {
 	case rounded <= SmallSize:
 		return SmallBuffer, true
-	case rounded < MinLargeAlloc:
-		return max(large, roundUp(rounded, RoundLarge)), false
+	case rounded < minLargeAlloc:
+		return max(large, roundUp(rounded, roundLarge)), false
 	}
-	return roundUp(rounded, RoundLarge), false
+	return roundUp(rounded, roundLarge), false
 }
 
 // Splits reports whether the rest of a hole is split off the block that takes the hole (should_split).
