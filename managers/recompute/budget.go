@@ -33,9 +33,6 @@ import (
 // the saved bytes, which is what joint does.
 type torchBudget struct{}
 
-// TorchBudget returns the manager "torch-budget": PyTorch's activation_memory_budget.
-func TorchBudget() plan.Manager { return torchBudget{} }
-
 // Info implements [plan.Manager].
 func (torchBudget) Info() plan.Info {
 	return plan.Info{

@@ -149,7 +149,7 @@ func TestPyTorchsPlannersMeetBudgets(t *testing.T) {
 	t.Parallel()
 	l := plantest.EvenLayers(20)
 	p := l.Problem()
-	for _, m := range []plan.Manager{TorchBudget(), SAC()} {
+	for _, m := range []plan.Manager{torchBudget{}, sac{}} {
 		for _, slots := range []int64{12, 16, 20} {
 			least, got := l.Least(slots<<20), again(t, m, l, p, slots<<20)
 			if got == plantest.Never || got < least {

@@ -49,9 +49,6 @@ import (
 // in place of b, which hides where along the way the link is short.
 type pofo struct{}
 
-// POFO returns the manager "pofo": rotor with results that may go to the host.
-func POFO() plan.Manager { return pofo{} }
-
 // Info implements [plan.Manager].
 func (pofo) Info() plan.Info {
 	return plan.Info{Name: "pofo", After: "Beaumont 2021", Family: plan.Combining, Needs: traces.Dataflow,

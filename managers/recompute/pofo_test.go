@@ -18,7 +18,7 @@ func TestPofoUsesTheLink(t *testing.T) {
 		floor := p.MustReside().Total()
 		for share := int64(1); share <= 9; share++ {
 			budget := floor + (peak-floor)*share/10
-			mine, rotors := stepOf(t, POFO(), p, budget), stepOf(t, Rotor(), p, budget)
+			mine, rotors := stepOf(t, pofo{}, p, budget), stepOf(t, Rotor(), p, budget)
 			if mine > rotors {
 				t.Errorf("ops of %d ns, %d0 %%: pofo takes %d ns, rotor %d", opTime, share, mine, rotors)
 			}
@@ -40,7 +40,7 @@ func TestPofoOverASlowLinkIsRotor(t *testing.T) {
 		peak, _ := p.PeakLive()
 		for share := int64(30); share <= 90; share += 20 {
 			budget := peak * share / 100
-			if mine, rotors := stepOf(t, POFO(), p, budget), stepOf(t, Rotor(), p, budget); mine > rotors {
+			if mine, rotors := stepOf(t, pofo{}, p, budget), stepOf(t, Rotor(), p, budget); mine > rotors {
 				t.Errorf("seed %d, %d %%: pofo takes %d ns, rotor %d", seed, share, mine, rotors)
 			}
 		}
@@ -57,7 +57,7 @@ func TestPofoKeepsToTheHostsMemory(t *testing.T) {
 		p := plantest.Chain(20, 1<<20, 1_000_000)
 		p.Hardware.PinnedBytes, p.Hardware.NoEngines = c.pinned, c.none
 		peak, _ := p.PeakLive()
-		pl, err := POFO().Plan(t.Context(), p, plan.Request{Budget: peak * 4 / 10})
+		pl, err := pofo{}.Plan(t.Context(), p, plan.Request{Budget: peak * 4 / 10})
 		if err != nil {
 			t.Fatal(err)
 		}

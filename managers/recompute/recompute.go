@@ -26,8 +26,8 @@ import (
 
 // All returns the package's managers, simplest first.
 func All() []plan.Manager {
-	return []plan.Manager{Sqrt(), Rotor(), Rockmate(), TorchBudget(), SAC(), DTR(), CheckmateLP(),
-		Checkmate(), POFO()}
+	return []plan.Manager{Sqrt(), Rotor(), rockmate{}, torchBudget{}, sac{}, DTR(), CheckmateLP(),
+		Checkmate(), pofo{}}
 }
 
 // activation is a gap between the forward and the backward pass: what recomputing is about.

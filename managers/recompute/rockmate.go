@@ -40,9 +40,6 @@ import (
 // than trying all sets of a block.
 type rockmate struct{}
 
-// Rockmate returns the manager "rockmate": rotor with blocks that are solved by themselves.
-func Rockmate() plan.Manager { return rockmate{} }
-
 // Info implements [plan.Manager].
 func (rockmate) Info() plan.Info {
 	return plan.Info{Name: "rockmate", After: "Zhao 2023", Family: plan.Recomputing, Needs: traces.Dataflow,

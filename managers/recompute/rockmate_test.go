@@ -72,7 +72,7 @@ func TestABlockIsHeldInPart(t *testing.T) {
 		keep += p.Ops[i].Duration
 	}
 	const budget = (2*blocks + 2 + 6 + 1) << 20 // inputs and dear ones; gradients; one cheap one
-	if got := stepOf(t, Rockmate(), p, budget); got != keep+(blocks-1)*500_000 {
+	if got := stepOf(t, rockmate{}, p, budget); got != keep+(blocks-1)*500_000 {
 		t.Errorf("%d ns are added, and %d blocks make a mask again", got-keep, blocks-1)
 	}
 	if got := stepOf(t, Rotor(), p, budget); got < keep+(blocks-1)*2_000_000 {
@@ -91,7 +91,7 @@ func TestRockmateIsNoSlowerThanRotor(t *testing.T) {
 		floor := p.MustReside().Total()
 		for share := int64(1); share <= 9; share += 2 {
 			budget := floor + (peak-floor)*share/10
-			mine, rotors := stepOf(t, Rockmate(), p, budget), stepOf(t, Rotor(), p, budget)
+			mine, rotors := stepOf(t, rockmate{}, p, budget), stepOf(t, Rotor(), p, budget)
 			t.Logf("%s, %d0 %%: %d and %d", name, share, mine, rotors)
 			if float64(mine) > float64(rotors)*1.001 {
 				t.Errorf("%s at %d0 %%: rockmate takes %d ns, rotor %d", name, share, mine, rotors)

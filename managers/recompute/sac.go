@@ -41,9 +41,6 @@ import (
 // Rejected: the solver (seconds in place of microseconds for the same optimum).
 type sac struct{}
 
-// SAC returns the manager "sac-ilp": PyTorch's selective activation checkpointing.
-func SAC() plan.Manager { return sac{} }
-
 // Info implements [plan.Manager].
 func (sac) Info() plan.Info {
 	return plan.Info{
