@@ -5,8 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/timeline/figure"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -29,6 +31,38 @@ func TestAFormatIsChosenByNameOrByTheFile(t *testing.T) {
 			t.Errorf("%+v: %s, %v", c, f.Name, err)
 		case c.mistake != "" && (err == nil || !strings.Contains(err.Error(), c.mistake)):
 			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+func TestAFormatRefusesAWindowAndAMomentThatItCannotShow(t *testing.T) {
+	from, err := report.ParsePosition("it2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, err := report.ParseMoment("peak")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		format  string
+		o       report.Options
+		mistake string
+	}{
+		{"svg", report.Options{From: from, At: at}, ""},
+		{"gmt", report.Options{}, ""},
+		{"gmt", report.Options{From: from}, "--from and --to do not apply to gmt"},
+		{"gmt", report.Options{To: from}, "--from and --to do not apply to gmt"},
+		{"csv", report.Options{At: at}, "--at draws one moment and does not apply to csv"},
+	} {
+		f, err := export.Choose(c.format, "", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = f.Check(&c.o)
+		if c.mistake == "" && err != nil || c.mistake != "" && (!exit.IsMistake(err) ||
+			!strings.Contains(err.Error(), c.mistake)) {
+			t.Errorf("%s: %v, want %q", c.format, err, c.mistake)
 		}
 	}
 }

@@ -74,3 +74,21 @@ func TestNoticesOfARecordingNameTheProcess(t *testing.T) {
 		}
 	}
 }
+
+func TestACaptureIsCheckedBeforeItAsksTheHub(t *testing.T) {
+	for want, change := range map[string]func(c *Capture){
+		"":               func(*Capture) {},
+		"--steps 0":      func(c *Capture) { c.Steps = 0 },
+		"--steps 1001":   func(c *Capture) { c.Steps = 1001 },
+		`--depth "deep"`: func(c *Capture) { c.Depth = "deep" },
+		"x":              func(c *Capture) { c.Ranks = "x" },
+	} {
+		c := Capture{Ranks: "outliers,0", Steps: 1}
+		change(&c)
+		err := c.Check()
+		if want == "" && err != nil || want != "" && (!exit.IsMistake(err) ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("%+v: %v, want a mistake with %q", c, err, want)
+		}
+	}
+}
