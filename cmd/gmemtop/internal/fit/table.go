@@ -39,7 +39,7 @@ type row struct {
 // *estimate.NoKernels only if all cards give it.
 func (t *Table) find(run func(i int) (*Report, error)) error {
 	turn := 1
-	for i := t.next(); i >= 0; i = t.next() {
+	for i, ok := t.next(); ok; i, ok = t.next() {
 		row, began := &t.rows[i], time.Now()
 		row.Report, row.Why = run(i)
 		row.Turn, row.Took = turn, time.Since(began)
@@ -52,15 +52,15 @@ func (t *Table) find(run func(i int) (*Report, error)) error {
 	return t.unanswered()
 }
 
-// next returns the card to run next, -1 once the smallest that fits is known. Whatever the order, a card is
-// ruled out only by a run; the order tries to get by with few. It begins with the middle. A run that fits
-// shows what the training takes where there is enough: the smallest card that fits probably has at least as
-// much memory as was allocated, and no more than was reserved. If a run shows otherwise, as with scripts that
-// look at the card's memory, it is the middle again.
-func (t *Table) next() int {
+// next returns the card to run next; ok is false once the smallest that fits is known. Whatever the order, a
+// card is ruled out only by a run; the order tries to get by with few. It begins with the middle. A run that
+// fits shows what the training takes where there is enough: the smallest card that fits probably has at
+// least as much memory as was allocated, and no more than was reserved. If a run shows otherwise, as with
+// scripts that look at the card's memory, it is the middle again.
+func (t *Table) next() (card int, ok bool) {
 	open := t.open()
 	if len(open) == 0 {
-		return -1
+		return 0, false
 	}
 	var most *Estimate // on the largest card that it fits on
 	for i := range t.rows {
@@ -71,7 +71,7 @@ func (t *Table) next() int {
 	if most == nil || slices.ContainsFunc(t.rows, func(r row) bool {
 		return r.full() && r.Memory-t.outside >= most.Reserved
 	}) {
-		return open[len(open)/2]
+		return open[len(open)/2], true
 	}
 	holds := func(bytes int64) int {
 		i := slices.IndexFunc(open, func(i int) bool { return t.rows[i].Memory-t.outside >= bytes })
@@ -91,7 +91,7 @@ func (t *Table) next() int {
 	for k < last && t.rows[open[k+1]].Capability[0] > t.rows[open[k]].Capability[0] {
 		k++ // on the newer card, a run that does not fit rules out the older one too
 	}
-	return open[k]
+	return open[k], true
 }
 
 // served notes which cards the torch of a run has no kernels for: they need no run.

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,17 +56,12 @@ func (b *Planning) Update(u replay.Progress) {
 		b.show()
 		return
 	}
-	at := -1
-	for i := range b.under {
-		if b.under[i].Manager == u.Manager {
-			at = i
-		}
-	}
+	at := slices.IndexFunc(b.under, func(x replay.Progress) bool { return x.Manager == u.Manager })
 	switch {
 	case u.Done:
 		b.done++
 		if at >= 0 {
-			b.under = append(b.under[:at], b.under[at+1:]...)
+			b.under = slices.Delete(b.under, at, at+1)
 		}
 	case at >= 0:
 		b.under[at] = u
