@@ -307,7 +307,7 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 // writeComparison writes comparisons one after another; with --json, only the first.
 func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	if c.flags.json {
-		return c.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, c.flags.report.Units) })
+		return c.write(func(w io.Writer) error { return list[0].WriteJSON(w, c.flags.report.Units) })
 	}
 	return c.text(func(w io.Writer) error {
 		for _, made := range list {

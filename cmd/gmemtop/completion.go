@@ -29,7 +29,7 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > " +
 			"~/.config/fish/completions/gmemtop.fish",
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.write(false, func(w io.Writer) error {
+			return a.write(func(w io.Writer) error {
 				switch args[0] {
 				case "bash":
 					return root.GenBashCompletionV2(w, true)

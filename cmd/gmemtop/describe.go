@@ -18,7 +18,7 @@ and how long it takes. Plans that swap or recompute need such a recording. The f
 the file say how to use it.`,
 		Example: "  gmemtop describe -o describe.py\n  gmemtop compare step.jsonl --budget 12GiB",
 		RunE: func(*cobra.Command, []string) error {
-			return a.write(false, func(w io.Writer) error {
+			return a.write(func(w io.Writer) error {
 				_, err := w.Write(described.Recorder)
 				return err
 			})

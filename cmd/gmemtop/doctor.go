@@ -71,7 +71,7 @@ func (g *gpuReport) addFlags(c *cobra.Command) {
 
 func (g *gpuReport) run(ctx context.Context) error {
 	if slices.Equal(g.Checks, []string{"list"}) {
-		return g.write(false, doctor.WriteChecks)
+		return g.write(doctor.WriteChecks)
 	}
 	if err := g.Check(); err != nil {
 		return err
@@ -104,11 +104,11 @@ func (g *gpuReport) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := g.writeTo(g.File, false, r.Write); err != nil {
+	if err := g.writeTo(g.File, r.Write); err != nil {
 		return err
 	}
 	summary := func(w io.Writer) error { return doctor.WriteSummary(w, g.File, r) }
-	if err := g.write(false, summary); err != nil {
+	if err := g.write(summary); err != nil {
 		return err
 	}
 	if r.Failed() > 0 {

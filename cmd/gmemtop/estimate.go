@@ -139,7 +139,7 @@ func (e *estimateCommand) report(ctx context.Context, x *fit.Prepared) error {
 	if err := errors.Join(r.Explain(ctx, e.look()), e.files(ctx, r.Estimates[0])); err != nil {
 		return err
 	}
-	return cmp.Or(e.writeTo("", false, func(w io.Writer) error {
+	return cmp.Or(e.writeTo("", func(w io.Writer) error {
 		if e.flags.json {
 			return r.WriteJSON(w)
 		}
@@ -153,7 +153,7 @@ func (e *estimateCommand) table(ctx context.Context, x *fit.Prepared) error {
 	if err != nil {
 		return e.explain(err)
 	}
-	return cmp.Or(e.writeTo("", false, func(w io.Writer) error {
+	return cmp.Or(e.writeTo("", func(w io.Writer) error {
 		if e.flags.json {
 			return t.WriteJSON(w, e.flags.report.Units)
 		}
@@ -184,7 +184,8 @@ func (e *estimateCommand) look() fit.Look {
 func (e *estimateCommand) files(ctx context.Context, x *fit.Estimate) error {
 	if e.flags.output != "" {
 		trace, note := x.Recording()
-		if err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, trace) }); err != nil {
+		err := e.writeBinary(e.flags.output, func(w io.Writer) error { return gmt.Write(ctx, w, trace) })
+		if err != nil {
 			return err
 		}
 		if note != "" {
@@ -198,7 +199,7 @@ func (e *estimateCommand) files(ctx context.Context, x *fit.Estimate) error {
 		e.note("no snapshot was written: PyTorch's allocator was emulated")
 		return nil
 	}
-	return e.writeTo(e.ask.Snapshot, true, func(w io.Writer) error {
+	return e.writeBinary(e.ask.Snapshot, func(w io.Writer) error {
 		_, err := w.Write(x.Process.Snapshot)
 		return err
 	})

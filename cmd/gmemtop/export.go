@@ -87,7 +87,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 			load.Name(path))
 	}
 	if e.Trace != nil {
-		return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Trace(ctx, w, tr) }), readErr)
+		return cmp.Or(c.writeAs(&e, func(w io.Writer) error { return e.Trace(ctx, w, tr) }), readErr)
 	}
 	t, readErr := c.build(ctx, tr, readErr)
 	if t == nil {
@@ -108,6 +108,14 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		c.notef("%s holds one device: writing %s; --device chooses another", e.Name,
 			report.DeviceName(main.Info))
 	}
-	return cmp.Or(c.write(e.Binary, func(w io.Writer) error { return e.Write(ctx, w, &chosen, main, o) }),
+	return cmp.Or(c.writeAs(&e, func(w io.Writer) error { return e.Write(ctx, w, &chosen, main, o) }),
 		readErr)
+}
+
+// writeAs writes the output in a format.
+func (c *exportCommand) writeAs(e *export.Format, body func(w io.Writer) error) error {
+	if e.Binary {
+		return c.writeBinary(c.flags.output, body)
+	}
+	return c.write(body)
 }

@@ -44,7 +44,7 @@ func (c *manCommand) run(args []string) error {
 	if err != nil || len(rest) > 0 {
 		return exit.Mistakef("no manual page for %q: gmemtop --help lists the commands", args[0])
 	}
-	return c.write(false, func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) })
+	return c.write(func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) })
 }
 
 func (c *manCommand) writeAll() error {
@@ -54,7 +54,7 @@ func (c *manCommand) writeAll() error {
 		}
 		name := strings.ReplaceAll(page.CommandPath(), " ", "-") + ".1"
 		body := func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) }
-		if err := c.writeTo(filepath.Join(c.dir, name), false, body); err != nil {
+		if err := c.writeTo(filepath.Join(c.dir, name), body); err != nil {
 			return err
 		}
 	}

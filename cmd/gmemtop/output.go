@@ -10,38 +10,42 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// write calls body with a writer to the file that -o names, or to standard output. binary means that the
-// bytes are no use on a terminal; text is stripped of terminal control sequences.
-func (a *app) write(binary bool, body func(w io.Writer) error) error {
-	return a.writeTo(a.flags.output, binary, body)
+// write calls body with a writer to the file that -o names, or to standard output. Text is stripped of
+// terminal control sequences.
+func (a *app) write(body func(w io.Writer) error) error { return a.writeTo(a.flags.output, body) }
+
+// writeTo is write to another path, "" or - for standard output.
+func (a *app) writeTo(path string, body func(w io.Writer) error) error {
+	return a.writeRaw(path, output.Clean(body))
 }
 
-func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) error {
-	if !binary {
-		body = output.Clean(body)
-	}
-	return a.writeRaw(path, binary, body)
-}
-
-func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) error {
-	if path != "" && path != "-" {
-		if err := a.mayWrite(path); err != nil {
-			return err
-		}
-		return a.files.Write(path, body)
-	}
-	if binary && console.IsTerminal(a.Out) {
+// writeBinary writes what is no use on a terminal, as it is.
+func (a *app) writeBinary(path string, body func(w io.Writer) error) error {
+	if isStdout(path) && console.IsTerminal(a.Out) {
 		return errTerminal
 	}
-	return output.Stream(a.Out, body)
+	return a.writeRaw(path, body)
 }
+
+func (a *app) writeRaw(path string, body func(w io.Writer) error) error {
+	if isStdout(path) {
+		return output.Stream(a.Out, body)
+	}
+	if err := a.mayWrite(path); err != nil {
+		return err
+	}
+	return a.files.Write(path, body)
+}
+
+// isStdout reports whether a path stands for standard output.
+func isStdout(path string) bool { return path == "" || path == "-" }
 
 // errTerminal is returned when binary output would go to a terminal.
 var errTerminal = exit.Mistakef("this format is not text: name a file with -o")
 
 // mayWrite refuses to overwrite a file without -f, before any work is done.
 func (a *app) mayWrite(path string) error {
-	if path == "" || path == "-" {
+	if isStdout(path) {
 		return nil
 	}
 	a.files.Force = a.flags.force
@@ -59,11 +63,11 @@ func (a *app) text(body func(w io.Writer) error) error {
 	height, bold := a.Height(), a.colored()
 	switch {
 	case a.flags.quiet && a.flags.output == "":
-		return a.writeRaw("", false, output.Answer(body))
+		return a.writeRaw("", output.Answer(body))
 	case a.flags.output != "" || !bold && height == 0:
-		return a.write(false, body)
+		return a.write(body)
 	}
-	return a.writeRaw("", false, output.Emphasised(body, height, bold))
+	return a.writeRaw("", output.Emphasised(body, height, bold))
 }
 
 // answer writes v as JSON with --json, or else as text.
@@ -71,7 +75,7 @@ func (a *app) answer(v any, text func(w io.Writer) error) error {
 	if a.flags.json {
 		text = func(w io.Writer) error { return report.WriteJSON(w, v) }
 	}
-	return a.write(false, text)
+	return a.write(text)
 }
 
 // printReport writes a report in the format that was asked for: v as JSON, Markdown, or text as [app.text]
@@ -81,7 +85,7 @@ func (a *app) printReport(v any, markdown, text func(w io.Writer) error) error {
 	case a.flags.json:
 		return a.answer(v, nil)
 	case a.flags.format == "markdown":
-		return a.write(false, markdown)
+		return a.write(markdown)
 	}
 	return a.text(text)
 }

@@ -85,11 +85,11 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	for i, id := range t.IDs {
 		t.IDs[i] = report.Cell(id)
 	}
-	if err := c.write(false, func(w io.Writer) error { return pack.WriteCSV(w, t) }); err != nil {
+	if err := c.write(func(w io.Writer) error { return pack.WriteCSV(w, t) }); err != nil {
 		return err
 	}
-	switch piped := c.flags.output == "" || c.flags.output == "-"; {
-	case !piped:
+	switch {
+	case !isStdout(c.flags.output):
 		c.verdict(c.Out, res)
 	case !c.flags.quiet: // standard output has the rows
 		c.verdict(c.Err, res)

@@ -166,7 +166,7 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	if c.emit != "" {
 		err = c.writePython(p, r)
 	} else {
-		err = c.write(false, func(w io.Writer) error { return r.Plan.WriteJSON(w, p) })
+		err = c.write(func(w io.Writer) error { return r.Plan.WriteJSON(w, p) })
 	}
 	if err != nil {
 		return err
@@ -193,13 +193,13 @@ func (c *planCommand) writePython(p *plan.Problem, r *replay.Result) error {
 	if rules {
 		beside, err := python.Runtime()
 		if err == nil && beside != "" {
-			err = c.writeTo(beside, false, content(emit.RuntimeSource()))
+			err = c.writeTo(beside, content(emit.RuntimeSource()))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return c.write(false, content(text))
+	return c.write(content(text))
 }
 
 // content writes a text.

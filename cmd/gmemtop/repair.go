@@ -51,7 +51,7 @@ func repair(ctx context.Context, a *app, path string) error {
 	}
 	defer f.Close()
 	var rep gmt.Report
-	err = a.writeTo(out, true, func(w io.Writer) error {
+	err = a.writeBinary(out, func(w io.Writer) error {
 		rep, err = gmt.Repair(ctx, f, info.Size(), w)
 		return err
 	})
