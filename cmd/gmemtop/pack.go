@@ -77,7 +77,10 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		return err
 	}
 	t.Problem.Align = c.align
-	res, err := c.solve(ctx, &t.Problem)
+	bar = c.newProgress()
+	c.search.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
+	res, err := input.Pack(ctx, &t.Problem, c.search, c.limit)
+	bar.Done()
 	if err != nil {
 		return fmt.Errorf("pack %s: %w", load.Name(path), err)
 	}
@@ -98,28 +101,6 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		return errFinding
 	}
 	return nil
-}
-
-// solve looks for a packing, as long as --limit allows.
-func (c *packCommand) solve(ctx context.Context, p *pack.Problem) (pack.Result, error) {
-	bar := c.newProgress()
-	defer bar.Done()
-	o := c.search
-	o.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
-	limited := ctx
-	if c.limit > 0 {
-		var stop context.CancelFunc
-		limited, stop = context.WithTimeout(ctx, c.limit)
-		defer stop()
-	}
-	res, err := pack.Exact(limited, p, o)
-	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(p.Items)) {
-		return res, err
-	}
-	if err := pack.Validate(p, res.Offsets); err != nil {
-		return res, fmt.Errorf("the packing is wrong, which is a bug in gmemtop: %w", err)
-	}
-	return res, nil
 }
 
 // verdict says how good a packing is.

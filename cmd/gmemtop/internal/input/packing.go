@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/traces"
@@ -27,4 +28,23 @@ func Packing(ctx context.Context, path string, o load.Options) (*pack.Table, err
 		return nil, err
 	}
 	return t, nil
+}
+
+// Pack solves a problem. If limit is above 0, it stops after that time with the best packing that it has
+// found.
+func Pack(ctx context.Context, p *pack.Problem, o pack.Options, limit time.Duration) (pack.Result, error) {
+	limited := ctx
+	if limit > 0 {
+		var stop context.CancelFunc
+		limited, stop = context.WithTimeout(ctx, limit)
+		defer stop()
+	}
+	res, err := pack.Exact(limited, p, o)
+	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(p.Items)) {
+		return res, err
+	}
+	if err := pack.Validate(p, res.Offsets); err != nil {
+		return res, fmt.Errorf("the packing is wrong, which is a bug in gmemtop: %w", err)
+	}
+	return res, nil
 }
