@@ -139,12 +139,7 @@ func (e *estimateCommand) report(ctx context.Context, x *fit.Prepared) error {
 	if err := errors.Join(r.Explain(ctx, e.look()), e.files(ctx, r.Estimates[0])); err != nil {
 		return err
 	}
-	return cmp.Or(e.writeTo("", func(w io.Writer) error {
-		if e.flags.json {
-			return r.WriteJSON(w)
-		}
-		return r.WriteText(w, e.look())
-	}), verdict(r))
+	return e.answer(r, r.WriteJSON)
 }
 
 // table runs the command for each row of a table and writes that.
@@ -153,20 +148,27 @@ func (e *estimateCommand) table(ctx context.Context, x *fit.Prepared) error {
 	if err != nil {
 		return e.explain(err)
 	}
-	return cmp.Or(e.writeTo("", func(w io.Writer) error {
-		if e.flags.json {
-			return t.WriteJSON(w, e.flags.report.Units)
-		}
-		return t.WriteText(w, e.look())
-	}), verdict(t))
+	return e.answer(t, func(w io.Writer) error { return t.WriteJSON(w, e.flags.report.Units) })
 }
 
-// verdict returns the error whose exit code is the answer, nil for a training that fits.
-func verdict(x interface {
+// estimated is a report or a table.
+type estimated interface {
+	WriteText(w io.Writer, l fit.Look) error
 	Unseen() bool
 	Fits() bool
-}) error {
+}
+
+// answer prints an estimate; json writes it as JSON. The error's exit code is the answer, too: nil for a
+// training that fits.
+func (e *estimateCommand) answer(x estimated, json func(w io.Writer) error) error {
+	text := func(w io.Writer) error { return x.WriteText(w, e.look()) }
+	if e.flags.json {
+		text = json
+	}
+	err := e.writeTo("", text) // -o names the recording
 	switch {
+	case err != nil:
+		return err
 	case x.Unseen():
 		return errNoStep
 	case !x.Fits():
