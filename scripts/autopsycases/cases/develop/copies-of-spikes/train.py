@@ -28,6 +28,6 @@ def kmeans_plusplus(xg, clusters):
     return chosen
 
 
-features = torch.empty(SPIKES, FEATURES).cuda()
+features = torch.randn(SPIKES, FEATURES, device="cuda")
 labels = kmeans_plusplus(features, CLUSTERS)
 print(labels.shape)
