@@ -5,7 +5,7 @@ type detector func(*evidence) (fault, bool)
 
 // detectors are all that look for a fault which holds memory.
 var detectors = []detector{
-	contextFault, growthFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
+	contextFault, growthFault, chainedFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
 	concatenatedFault, windowsFault, heldFault, idleFault,
 	cacheFault, poolFault,
 	prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,

@@ -21,6 +21,9 @@ import (
 var differentiates = regexp.MustCompile(`\.\w*backward\(|\b(?:value_and_grad|vjp|jacobian|hessian)\(|` +
 	`\bautograd\.grad\(|(?:^|[^.\w])grad\(`)
 
+// callsBackward matches a call that adds to the gradients of weights.
+var callsBackward = regexp.MustCompile(`\.\w*backward\(`)
+
 // mayTrain matches anything related to training: a framework's call, or an optimizer.
 var mayTrain = regexp.MustCompile(`(?i)optim|\.(?:fit\w*|learn|train_batch)\(|trainer\w*\.train\(`)
 
