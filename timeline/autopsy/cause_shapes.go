@@ -71,7 +71,14 @@ func (m *lineHistory) outgrew(now lineBytes) (usual float64, grew bool) {
 		float64(now.bytes) > grownBy*float64(slices.Max(m.bytes))
 }
 
-func shapesFault(c *evidence) (fault, bool) { return largestBatch(c, false) }
+// shapesFault leaves calls that train nothing, beside a training, to inferenceFault: their batches can be
+// split, which changes no result, and a cap would.
+func shapesFault(c *evidence) (fault, bool) {
+	if _, ok := inferenceFault(c); ok && c.lastOf(traces.PhaseBackward) >= 0 {
+		return fault{}, false
+	}
+	return largestBatch(c, false)
+}
 
 // outlierFault finds one batch that is far larger than all earlier ones, which were alike. If something else
 // is wrong, a training that fails with a large batch fails because of that.
