@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -128,7 +130,11 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	if most > 0 && smallest >= farTimes*most {
 		share = farShare
 	}
-	if len(ids) == 0 && inside || float64(bytes+asked) < share*float64(c.total+asked) ||
+	of, original := traces.NoStack, int64(0)
+	if len(ids) == 0 {
+		of, original = c.originalOf()
+	}
+	if len(ids) == 0 && inside || float64(bytes+original+asked) < share*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
 		return fault{}, false
 	}
@@ -140,8 +146,13 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		c.u.Bytes(bytes), nBlocks(len(ids)), c.u.Bytes(most))}}
 	if len(ids) == 0 {
 		holds, more = "", " in one block"
-		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s, while a call of the model makes "+
-			"at most %s at once", fn, file, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(most))
+		f.Bytes, f.Text = c.a.Asked, fmt.Sprintf("%s of %s asked for %s", fn, file, c.u.Bytes(asked))
+		if most > 0 {
+			f.Text += fmt.Sprintf(", while a call of the model makes at most %s at once", c.u.Bytes(most))
+		}
+	}
+	if original > 0 {
+		more += ", as large as the tensor from " + sites.Name(c.d, of)
 	}
 	f.said = fmt.Sprintf("%s works on too much at once: its function %sasked for %s%s.", line, holds,
 		c.u.Bytes(c.a.Asked.Or(0)), more)
@@ -174,6 +185,21 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		movedWhole(c, &f, line)
 	}
 	return f, true
+}
+
+// originalOf returns where the largest part of what is allocated was made and its bytes, if the request that
+// failed is as large: a function that copies all of its input asks for it. Weights are copied as weights.
+func (c *evidence) originalOf() (of traces.StackID, bytes int64) {
+	const weights = frames.KindModel | frames.KindBackwardPass | frames.KindStep | frames.KindOptimizer |
+		frames.KindModuleInit | frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		if 2*c.d.Allocs.Rounded[id] >= c.total && c.asLarge(id) && s >= 0 && !c.kinds.Of(s).Has(weights) &&
+			c.d.Allocs.Category[id] != timeline.Parameter {
+			return s, c.d.Allocs.Rounded[id]
+		}
+	}
+	return traces.NoStack, 0
 }
 
 // partOf returns how many of some bytes are held while one of an input's partsOfInput parts is processed. If

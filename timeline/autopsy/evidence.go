@@ -130,8 +130,15 @@ func (c *evidence) likeLargeBlock() bool {
 	return c.a.Asked.Or(0) >= least && slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
 		f, in := c.userFunction(c.d.Origin(id))
 		return c.d.Allocs.Rounded[id] >= least &&
-			(c.d.Allocs.Rounded[id] == c.a.Asked.Or(0) || fn != "" && f == fn && in == file)
+			(c.asLarge(id) || fn != "" && f == fn && in == file)
 	})
+}
+
+// asLarge reports whether a block was requested with the size of the request that failed. What it occupies may
+// be more, where the rest of its segment was too small to be split off.
+func (c *evidence) asLarge(id timeline.AllocID) bool {
+	asked := c.a.Asked.Or(0)
+	return c.d.Allocs.Rounded[id] == asked || c.d.Allocs.Size[id] == asked
 }
 
 // needsMore reports whether the request plus what is allocated is more than the run needed before the current
