@@ -23,8 +23,11 @@ const leastHeldRounds = 2
 func heldFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	n := len(all) - 1 // the one under way
-	if n < leastHeldRounds || c.a.State == nil {
+	if c.a.State == nil {
 		return fault{}, false
+	}
+	if n < leastHeldRounds {
+		return heldOnce(c, all)
 	}
 	a := &c.d.Allocs
 	of := map[traces.StackID]bool{} // stacks that may hold results
@@ -82,5 +85,61 @@ func heldFault(c *evidence) (fault, bool) {
 		"return numbers only."
 	out.sure(Certain, "each step's blocks outlive the step and are freed in the next one")
 	out.lever = remedy{name: "del_outputs", command: at("del outputs", line), changes: changes}
+	return out, true
+}
+
+// heldOnce finds the same in the second step, before any habit shows: a call of the model without a graph left
+// its outputs beyond the optimizer's step, and the next call is making them again. Look-alikes: a graph, which
+// something else keeps; what is computed once and used in every step, which is not made again; outputs that
+// are collected, of which the next steps would keep theirs, too.
+func heldOnce(c *evidence, all []round) (fault, bool) {
+	if len(all) != leastHeldRounds || !all[0].stepped {
+		return fault{}, false
+	}
+	type kind struct {
+		stack traces.StackID
+		size  int64
+	}
+	a, again := &c.d.Allocs, map[kind]bool{}
+	first, end := c.d.AllocsIn(all[1].first, c.a.At)
+	for id := first; id < end; id++ {
+		again[kind{a.Stack[id], a.Size[id]}] = true
+	}
+	var ids []timeline.AllocID
+	from := map[traces.StackID]int{}
+	first, end = c.d.AllocsIn(all[0].first, all[0].end)
+	for id := first; id < end; id++ {
+		s := a.Stack[id]
+		if a.Requested[id] > c.a.At && c.inModel(s) && c.graphless(id) >= 0 && again[kind{s, a.Size[id]}] {
+			ids = append(ids, id)
+			from[s]++
+		}
+	}
+	bytes := c.bytesOf(ids)
+	f := factsOf(c.d, c.a, c.u)
+	if len(ids) == 0 || !f.known || !f.enough(bytes) {
+		return fault{}, false
+	}
+	line, most := c.topName(c.sitesOf(ids)), 0
+	for _, n := range from {
+		most = max(most, n)
+	}
+	out := fault{Cause: Cause{Kind: "outputs_held", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s in %s of the first step are still there, most from %s, and this step is making them again",
+		c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
+	out.said = fmt.Sprintf("The loop still holds what the model returned in the first step while the next "+
+		"step makes it again: %s in %s, most of it from %s.", c.u.Bytes(bytes), nBlocks(len(ids)), line)
+	out.fix = "Delete it at the end of each step (del outputs)."
+	if most >= leastLayers {
+		out.fix = "Delete it at the end of each step (del outputs), and let the model return only those of " +
+			"its layers' outputs that are used."
+	}
+	out.sure(Likely, "a call without a graph left it beyond the optimizer's step; outputs that are collected "+
+		"would look the same")
+	out.lever = remedy{name: "del_outputs", command: at("del outputs", line),
+		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return all[1].first })}
+	out.elseFix = "if they are collected, keep them on the CPU"
+	out.instead = remedy{name: "move_outputs_to_cpu", command: at("kept.append(output.cpu())", line),
+		changes: out.lever.changes}
 	return out, true
 }
