@@ -88,6 +88,9 @@ func flatGradientsFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
+// parallelFile is where DistributedDataParallel is.
+const parallelFile = "torch/nn/parallel/distributed.py"
+
 // bucketMakers are the functions of DistributedDataParallel that make buckets.
 var bucketMakers = []string{"_ddp_init_helper", "_pre_forward", "_rebuild_buckets"}
 
@@ -102,7 +105,7 @@ func bucketsFault(c *evidence) (fault, bool) {
 			if top := p.Stacks.At(s); len(top) > 0 {
 				fn, file, _ := p.FrameText(top[0])
 				is = slices.Contains(bucketMakers, fn) &&
-					strings.HasSuffix(file, "torch/nn/parallel/distributed.py")
+					strings.HasSuffix(file, parallelFile)
 			}
 			made[s] = is
 		}

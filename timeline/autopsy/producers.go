@@ -96,7 +96,8 @@ func (c *code) ofData(s traces.StackID) bool {
 	return s >= 0 && !c.kinds.Of(s).Has(frames.KindLoss) && c.ofFunction(s)
 }
 
-// ofFunction is the same of what a function of the user's computes, losses included.
+// ofFunction is the same of what a function of the user's computes, losses included. The buckets that
+// DistributedDataParallel makes for gradients are its own.
 func (c *code) ofFunction(s traces.StackID) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
 		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
@@ -107,6 +108,9 @@ func (c *code) ofFunction(s traces.StackID) bool {
 		k := c.kinds.Frames[id]
 		if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindNoise) {
 			return !k.Has(frames.KindPackage)
+		}
+		if _, file, _ := c.places.FrameText(id); strings.HasSuffix(file, parallelFile) {
+			return false
 		}
 	}
 	return false
