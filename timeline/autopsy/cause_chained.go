@@ -14,24 +14,25 @@ import (
 
 // A few calls whose graphs are chained: an estimate that each iteration computes from gradients and from the
 // estimate before it, such as an inverse Hessian times a vector. Each derivative then goes through all graphs
-// before it, so the memory runs out after two or three iterations, too few to call it growth. The pattern: the
-// last finished calls of the model from one line kept their graphs, although torch.autograd.grad went through
-// each of them, and the code on the way to them can be read and has neither a backward() nor an optimizer that
-// would need these graphs later. Look-alikes: the inner loop of a meta-learner, which needs them and makes new
-// weights in each iteration; the first step of a training with several terms, whose code has an optimizer.
+// before it, so the memory runs out after two or three iterations, too few to call it growth. The pattern:
+// the last finished calls of the model from one line kept their graphs, although torch.autograd.grad went
+// through each of them, and the code on the way to them can be read and has neither a backward() nor an
+// optimizer that would need these graphs later. Look-alikes: the inner loop of a meta-learner, which needs
+// them and makes new weights in each iteration; the first step of a training with several terms, whose code
+// has an optimizer.
 
-// leastChained is how many finished calls must have kept their graphs.
+// leastChained is how many finished calls must have kept their graphs; from leastSteps on they are growth.
 const leastChained = 2
 
 func chainedFault(c *evidence) (fault, bool) {
 	ids, in, call := chained(c)
-	if in < leastChained || innerLoop(c, ids[0], in) {
+	if in < leastChained || in >= leastSteps || innerLoop(c, ids[0], in) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(call.Caller)
 	f := fault{Cause: Cause{Kind: "kept_graph", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%s in %s of the last %s of the model at %s are still there, and nothing runs backward() through them",
-		c.u.Bytes(bytes), nBlocks(len(ids)), nCalls(in), line)}}
+		"%s in %s of the last %s of the model at %s are still there, and nothing runs backward() through "+
+			"them", c.u.Bytes(bytes), nBlocks(len(ids)), nCalls(in), line)}}
 	f.said = fmt.Sprintf("The graphs of the last %s of the model at %s stay after torch.autograd.grad has "+
 		"gone through them: %s.", nCalls(in), line, c.u.Bytes(bytes))
 	f.seek = "Find what one iteration hands to the next, such as an estimate that is computed from gradients"

@@ -88,10 +88,10 @@ func heldFault(c *evidence) (fault, bool) {
 	return out, true
 }
 
-// heldOnce finds the same in the second step, before any habit shows: a call of the model without a graph left
-// its outputs beyond the optimizer's step, and the next call is making them again. Look-alikes: a graph, which
-// something else keeps; what is computed once and used in every step, which is not made again; outputs that
-// are collected, of which the next steps would keep theirs, too.
+// heldOnce finds the same in the second step, before any habit shows: a call of the model without a graph
+// left its outputs beyond the optimizer's step, and the next call is making them again. Look-alikes: a graph,
+// which something else keeps; what is computed once and used in every step, which is not made again; outputs
+// that are collected, of which the next steps would keep theirs, too.
 func heldOnce(c *evidence, all []round) (fault, bool) {
 	if len(all) != leastHeldRounds || !all[0].stepped {
 		return fault{}, false
@@ -134,8 +134,8 @@ func heldOnce(c *evidence, all []round) (fault, bool) {
 		out.fix = "Delete it at the end of each step (del outputs), and let the model return only those of " +
 			"its layers' outputs that are used."
 	}
-	out.sure(Likely, "a call without a graph left it beyond the optimizer's step; outputs that are collected "+
-		"would look the same")
+	out.sure(Likely, "a call without a graph left it beyond the optimizer's step; outputs that are "+
+		"collected would look the same")
 	out.lever = remedy{name: "del_outputs", command: at("del outputs", line),
 		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return all[1].first })}
 	out.elseFix = "if they are collected, keep them on the CPU"

@@ -5,8 +5,8 @@ type detector func(*evidence) (fault, bool)
 
 // detectors are all that look for a fault which holds memory.
 var detectors = []detector{
-	contextFault, growthFault, chainedFault, growingModelFault, retainedFault, openForwardsFault, resultsFault,
-	concatenatedFault, windowsFault, heldFault, idleFault,
+	contextFault, growthFault, chainedFault, growingModelFault, retainedFault, openForwardsFault,
+	resultsFault, concatenatedFault, windowsFault, heldFault, idleFault,
 	cacheFault, poolFault,
 	prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
 	keptGradientsFault, castsFault, copiesFault, loadedTwiceFault, stateGatherFault, unitGatherFault,

@@ -134,8 +134,8 @@ func (c *evidence) likeLargeBlock() bool {
 	})
 }
 
-// asLarge reports whether a block was requested with the size of the request that failed. What it occupies may
-// be more, where the rest of its segment was too small to be split off.
+// asLarge reports whether a block was requested with the size of the request that failed. What it occupies
+// may be more, where the rest of its segment was too small to be split off.
 func (c *evidence) asLarge(id timeline.AllocID) bool {
 	asked := c.a.Asked.Or(0)
 	return c.d.Allocs.Rounded[id] == asked || c.d.Allocs.Size[id] == asked
