@@ -1,4 +1,4 @@
-"""Goes on with a language model on three GPUs; every process loads the checkpoint that the first has saved."""
+"""Goes on with a language model on two GPUs; each process loads the checkpoint that one has saved."""
 
 import os
 import sys
