@@ -70,6 +70,8 @@ type sentRank struct {
 	next    int64     // the index of the first step that was not
 	dropped int64     // how many steps did not stay in the ring
 	lost    []span    // which ones
+	ended   bool
+	unsent  int64 // how many steps the process probably took with it
 }
 
 // How often a node collects, so that many steps make one message, says hello when nothing changes, and looks
@@ -144,6 +146,9 @@ func (n *Node) collect(now time.Time) {
 		v := p.History.Snapshot()
 		v.Target = p.Target() // known before the process has reported it itself
 		s := n.of(p, &v)
+		if v.Ended && !s.ended {
+			s.ended, s.unsent = true, unsent(&v, now)
+		}
 		fresh := newer(v.Steps, s.next)
 		if len(fresh) > 0 && !s.first.IsKnown() {
 			s.first = maybe.Known(fresh[0].Index)

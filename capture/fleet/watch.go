@@ -72,6 +72,7 @@ type member struct {
 	dropped []span    // what the node says it dropped
 	before  int64     // how many of these came before the first step that was seen
 	after   int64     // how many steps at the end are counted as lost
+	counted bool      // what the process had not sent is counted
 }
 
 const (
@@ -311,6 +312,11 @@ func (w *Watch) finish(m *member) {
 		return
 	}
 	m.countLast()
+	if n := m.end.Unsent; n > 0 && !m.counted {
+		m.counted = true
+		m.process.Lose("unsent_steps", n, "about as many were lost with the process, judged by how long its "+
+			"steps took: it was killed before it sent them")
+	}
 	m.process.End(capture.End{Reason: m.end.Reason, Code: m.end.Code, Detail: m.end.Detail,
 		OutOfMemory: m.end.OutOfMemory})
 }

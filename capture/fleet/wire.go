@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -103,6 +106,8 @@ type end struct {
 	Code        maybe.Int `json:"code,omitzero"`
 	Detail      string    `json:"detail,omitempty"`
 	OutOfMemory bool      `json:"out_of_memory,omitempty"`
+	// Unsent is how many steps a process that was killed had probably not sent.
+	Unsent int64 `json:"unsent,omitempty"`
 }
 
 // Limits of what a hello repeats.
@@ -142,9 +147,39 @@ func rankOf(s *sentRank, v *capture.View) rank {
 	r.First = s.first
 	if v.Ended {
 		r.End = &end{Reason: v.End.Reason, Code: v.End.Code, Detail: cut(v.End.Detail, maxDetail),
-			OutOfMemory: v.End.OutOfMemory}
+			OutOfMemory: v.End.OutOfMemory, Unsent: s.unsent}
 	}
 	return r
+}
+
+const (
+	// sentWithin is how long a step may wait in its process: an agent sends every half second, or up to every
+	// two where sending is slow.
+	sentWithin = 2500 * time.Millisecond
+	// pacedBy is how many steps tell how long one takes.
+	pacedBy = 16
+)
+
+// unsent infers how many steps a process that ended now had not sent, from how long its steps took. A process
+// that says goodbye has sent all. So has one that has not stepped for longer than it keeps steps: it hung.
+func unsent(v *capture.View, now time.Time) int64 {
+	const signal = 128 // an exit code above this is of a signal
+	killed := v.End.Detail == say.Vanished.Text() || v.End.Code.Or(0) > signal
+	if v.End.Reason != capture.Exited || !killed || len(v.Steps) < 2 {
+		return 0
+	}
+	steps := v.Steps[max(len(v.Steps)-pacedBy-1, 0):]
+	var took []int64
+	for i := range steps[1:] {
+		took = append(took, (steps[i+1].End-steps[i].End)/max(steps[i+1].Index-steps[i].Index, 1))
+	}
+	slices.Sort(took)
+	pace := took[len(took)/2]
+	since := now.UnixNano() - steps[len(steps)-1].End
+	if pace <= 0 || since < 0 || since > int64(sentWithin)+2*pace {
+		return 0
+	}
+	return since / pace
 }
 
 // target returns the process as the viewer sees it.
@@ -162,7 +197,7 @@ func (r *rank) target(host string) capture.Target {
 // check reports an error for steps that no node counts.
 func (r *rank) check() error {
 	end := int64(-1)
-	if r.Dropped < 0 {
+	if r.Dropped < 0 || r.End != nil && r.End.Unsent < 0 {
 		return fmt.Errorf("%w: damaged counts of lost steps", errWire)
 	}
 	for _, s := range r.Lost {
