@@ -149,7 +149,7 @@ func openFile(ctx context.Context, path string, waiting func(string)) (*os.File,
 	case errors.Is(err, fs.ErrPermission):
 		return nil, nil, fmt.Errorf("%w: run as its owner, or chmod a+r it", plain(err))
 	case err != nil:
-		return nil, nil, plain(err)
+		return nil, nil, suggest(plain(err), path)
 	}
 	info, err := f.Stat()
 	if err != nil {

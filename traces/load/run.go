@@ -79,7 +79,8 @@ func listRun(paths []string) ([]runFile, error) {
 		}
 		info, err := os.Stat(p)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", p, errors.Unwrap(err)) // without the name of the system call
+			// without the name of the system call
+			return nil, suggest(fmt.Errorf("%s: %w", p, errors.Unwrap(err)), p)
 		}
 		if !info.IsDir() {
 			files = append(files, runFile{p, true})

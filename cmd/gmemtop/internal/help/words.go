@@ -26,11 +26,14 @@ func FileArgs(cmd *cobra.Command, args []string) error {
 			"process", args[0], args[0])
 	}
 	if strings.ContainsAny(args[0], "./") {
-		return fmt.Errorf("%s: no such file or directory", args[0])
+		return load.Missing(args[0])
 	}
 	err := unknown(cmd, args[0])
 	if meant[strings.ToLower(args[0])] == "" && len(cmd.SuggestionsFor(args[0])) == 0 {
 		err = fmt.Errorf("%w, and there is no file of that name", err)
+		if near := load.Near(args[0]); near != "" {
+			err = fmt.Errorf("%w: did you mean %s?", err, near)
+		}
 	}
 	return err
 }
