@@ -2,11 +2,13 @@ package tui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +211,39 @@ func TestExportAsksBeforeReplacingAFile(t *testing.T) {
 	if len(left) != 2 || len(hidden) != 0 {
 		t.Errorf("the folder contains %v and %v", left, hidden)
 	}
+}
+
+func TestExportAsksForTheMoment(t *testing.T) {
+	t.Chdir(t.TempDir())
+	png := Exporter{Name: "PNG: as pixels", Extension: ".png",
+		Moment: func(_ *timeline.Device, at string) (func(context.Context, io.Writer) error, error) {
+			if at == "noon" {
+				return nil, errors.New("noon is no moment")
+			}
+			return write("the picture of " + at), nil
+		}}
+	d := start(t, Options{Loader: loaderOf(training(t, "train.gmt", 0)), Exporters: []Exporter{png}}, 80, 24)
+	choose := func(at string) {
+		d.press("e")
+		d.typeText("one moment")
+		d.press("enter")
+		d.typeText(at)
+		d.press("enter")
+	}
+	for at, file := range map[string]string{"": "train.peak.png", "IT 3": "train.it3.png"} {
+		choose(at)
+		d.wants("wrote " + file)
+		want := "the picture of " + cmp.Or(at, "peak")
+		if got, err := os.ReadFile(file); string(got) != want {
+			t.Errorf("%s contains %q, want %q, %v", file, got, want, err)
+		}
+	}
+	choose("noon")
+	d.wants("noon is no moment")
+	d.press("esc", "2", "right") // off the peak
+	at := strconv.Itoa(int(d.m.state.Cursor))
+	choose("")
+	d.wants("wrote train." + at + ".png")
 }
 
 func TestCopyCopiesTheBlockAndItsStack(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	tea "charm.land/bubbletea/v2"
@@ -119,7 +120,44 @@ func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
 			return e.Write(ctx, w, t, d)
 		}))
 	}
+	if d == nil {
+		return entries
+	}
+	proposed := momentInView(s)
+	for _, e := range x.exporters {
+		if e.Moment == nil {
+			continue
+		}
+		name, _, _ := strings.Cut(e.Name, ":")
+		entries = append(entries, dialog.Entry{
+			Group: "One moment", Title: name + ": what is allocated then",
+			Detail: "." + proposed + e.Extension, Msg: openMsg{askMoment(base, proposed, name, e, d)},
+		})
+	}
 	return entries
+}
+
+// momentInView is the moment under the cursor, in the words of export --at.
+func momentInView(s *leaf.State) string {
+	if s.Cursor == s.Device.Totals.PeakAt {
+		return "peak"
+	}
+	return strconv.Itoa(max(int(s.Cursor), 0))
+}
+
+// askMoment asks which moment to write, and proposes one.
+func askMoment(base, proposed, name string, e Exporter, d *timeline.Device) *dialog.Question {
+	return dialog.Ask(leaf.AskMsg{
+		Title: "moment", Text: proposed, Hint: "or peak, end, a time (1.5s), a step (it3), an event (1200)",
+		Answer: func(at string) (tea.Msg, error) {
+			write, err := e.Moment(d, at)
+			if err != nil {
+				return nil, err
+			}
+			path := base + "." + strings.ToLower(strings.ReplaceAll(at, " ", "")) + e.Extension
+			return saveMsg{exportJob{name: name, path: path, write: write}}, nil
+		},
+	})
 }
 
 // exportBase is the source's name without its extensions, and without the colon of an embedded sample, since

@@ -48,6 +48,9 @@ type Exporter struct {
 	// Extension is the file name's, with its dot: ".json".
 	Extension string
 	Write     func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error
+	// Moment returns what writes the moment of d that the user names, or says why there is none of that name.
+	// It is nil for formats without a picture of one moment.
+	Moment func(d *timeline.Device, at string) (func(ctx context.Context, w io.Writer) error, error)
 }
 
 // Options are what a session starts with. The zero value opens nothing in an automatic theme.

@@ -31,7 +31,7 @@ func TestMomentsAreFoundByTheirNames(t *testing.T) {
 		{at: "peak", want: 2}, {at: "", want: 2}, {at: "end", want: 7}, {at: "5", want: 5},
 		{at: "2500ns", want: 2}, {at: "0s", want: 0}, {at: "7us", want: 7},
 		{at: "peak", from: "4", want: 4}, {at: "end", to: "3", want: 2}, {at: "8us", wrong: "outside of"},
-		{at: "8", wrong: "leave 8 events in 7.00"}, {at: "1", from: "3", wrong: "outside of"},
+		{at: "8", wrong: "has 8 events in 7.00"}, {at: "1", from: "3", wrong: "outside of"},
 		{at: "it1", wrong: "no iteration"}, {at: "noon", wrong: "is not peak, end, a time"},
 	} {
 		at, err := ParseMoment(c.at)

@@ -100,8 +100,10 @@ func (p Position) In(d *timeline.Device, s Span) (timeline.Moment, error) {
 		if d.Timeline().Trace.Clock.HasTime {
 			drawn += " in " + timeline.Duration(d.Time(last)-d.Time(s.First))
 		}
-		err = fmt.Errorf("%s is outside of the recording or of --from and --to, which leave %s", p.text,
-			drawn)
+		if s.Whole {
+			return m, fmt.Errorf("%s is outside of the recording, which has %s", p.text, drawn)
+		}
+		err = fmt.Errorf("%s is outside of --from and --to, which leave %s", p.text, drawn)
 	}
 	return m, err
 }

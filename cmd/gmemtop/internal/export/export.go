@@ -158,10 +158,34 @@ func ForScreen(units timeline.Units) []tui.Exporter {
 	o := figure.Options{Options: report.Options{Units: units}}
 	var out []tui.Exporter
 	for _, f := range Formats {
-		out = append(out, tui.Exporter{Name: f.Title + ": " + f.About, Extension: f.Extension,
+		e := tui.Exporter{Name: f.Title + ": " + f.About, Extension: f.Extension,
 			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
 				return f.Write(ctx, w, t, d, o)
-			}})
+			}}
+		if f.Moment {
+			e.Moment = f.atMoment(o)
+		}
+		out = append(out, e)
 	}
 	return out
+}
+
+// atMoment returns what checks the name of a moment, as in --at, and writes it.
+func (f *Format) atMoment(o figure.Options) func(*timeline.Device, string) (
+	func(context.Context, io.Writer) error, error) {
+	return func(d *timeline.Device, at string) (func(context.Context, io.Writer) error, error) {
+		o := o // each name has its own
+		var err error
+		if o.At, err = report.ParseMoment(at); err != nil || o.At.IsZero() {
+			return nil, errors.New("name a moment: peak, end, 1.5s, it3 or 1200")
+		}
+		whole, err := report.Resolve(d, report.Position{}, report.Position{})
+		if err != nil {
+			return nil, err
+		}
+		if _, err := o.At.In(d, whole); err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, w io.Writer) error { return f.Device(ctx, w, d, o) }, nil
+	}
 }

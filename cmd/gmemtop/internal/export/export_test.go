@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
@@ -88,5 +89,39 @@ func TestOnlySnapshotsLeaveSomethingOut(t *testing.T) {
 		if f.LeavesOut(plain) || f.LeavesOut(rich) != (f.Name == "snapshot") {
 			t.Errorf("%s leaves out: %v %v", f.Name, f.LeavesOut(plain), f.LeavesOut(rich))
 		}
+	}
+}
+
+func TestTheScreenNamesOneMoment(t *testing.T) {
+	d := timelinetest.Built(t, timelinetest.Sample(t))
+	with := 0
+	for _, e := range export.ForScreen(timeline.IEC) {
+		if e.Moment == nil {
+			continue
+		}
+		with++
+		for _, bad := range []string{"", "noon", "it900", "1h", "99999999"} {
+			if _, err := e.Moment(d, bad); err == nil {
+				t.Errorf("%s: %q is taken for a moment", e.Name, bad)
+			}
+		}
+		written := map[string]string{}
+		for _, at := range []string{"peak", "end", "0"} {
+			write, err := e.Moment(d, at)
+			if err != nil {
+				t.Fatalf("%s at %s: %v", e.Name, at, err)
+			}
+			var out bytes.Buffer
+			if err := write(t.Context(), &out); err != nil {
+				t.Fatalf("%s at %s: %v", e.Name, at, err)
+			}
+			written[out.String()] = at
+		}
+		if len(written) != 3 {
+			t.Errorf("%s is the same at the peak, the end and the first event", e.Name)
+		}
+	}
+	if with != 3 {
+		t.Errorf("%d formats show one moment, want svg, png and folded", with)
 	}
 }
