@@ -158,6 +158,19 @@ func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
 	}
 }
 
+// A recording of one moment has no time to go to: enter shows the block's segment, and the cursor stays.
+func TestEnterOnABlockOfOneMomentStaysThere(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(moment(t)), View: leaf.Allocations}, 80, 24)
+	before := d.m.state.Cursor
+	d.wants("enter show its segment")
+	d.press("enter")
+	if d.m.state.Cursor != before || d.m.state.Selected == timeline.NoAlloc {
+		t.Errorf("the cursor is at %d, was at %d; block %d is selected", d.m.state.Cursor, before,
+			d.m.state.Selected)
+	}
+	d.wants("reserved in 1 segment", "0x1000  1.00 MiB")
+}
+
 func TestExportAsksBeforeReplacingAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	csv := Exporter{Name: "CSV", Extension: ".csv",

@@ -195,11 +195,7 @@ func deviceEntries(s *leaf.State) []dialog.Entry {
 
 // deviceName names a device for people: GPU 0, with its model if known.
 func deviceName(d traces.Device) string {
-	name := map[traces.DeviceKind]string{traces.DeviceGPU: "GPU"}[d.Kind]
-	if name == "" {
-		name = d.Kind.String()
-	}
-	name = fmt.Sprintf("%s %d", name, d.Ordinal)
+	name := fmt.Sprintf("%s %d", leaf.KindName(d.Kind), d.Ordinal)
 	if d.Name != "" {
 		name += " " + d.Name
 	}

@@ -148,7 +148,7 @@ func momentInView(s *leaf.State) string {
 // askMoment asks which moment to write, and proposes one.
 func askMoment(base, proposed, name string, e Exporter, d *timeline.Device) *dialog.Question {
 	return dialog.Ask(leaf.AskMsg{
-		Title: "moment", Text: proposed, Hint: "or peak, end, a time (1.5s), a step (it3), an event (1200)",
+		Title: "moment", Text: proposed, Hint: "peak, end, a time (1.5s), a step (it3), an event (1200)",
 		Answer: func(at string) (tea.Msg, error) {
 			write, err := e.Moment(d, at)
 			if err != nil {

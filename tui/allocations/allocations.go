@@ -215,13 +215,20 @@ func (v *view) choose(row int) tea.Cmd {
 	return leaf.Send(leaf.SelectMsg{Alloc: v.followed})
 }
 
-// open goes to the timeline at the block's start.
+// open goes to the timeline at the block's start. One moment has no time; there it goes to the block's
+// segment, if that is known.
 func (v *view) open(s *leaf.State, row int) tea.Cmd {
 	if v.shown == nil || row < 0 || row >= len(v.shown.ids) {
 		return nil
 	}
 	a := v.shown.ids[row]
 	v.followed = a
+	if s.Device.Len() < 2 {
+		if s.Device.Totals.Segments == 0 {
+			return nil
+		}
+		return tea.Batch(leaf.Send(leaf.SelectMsg{Alloc: a}), leaf.Send(leaf.ShowMsg{View: leaf.Segments}))
+	}
 	return tea.Batch(
 		leaf.Send(leaf.CursorMsg{To: s.Device.Allocs.Start[a]}),
 		leaf.Send(leaf.SelectMsg{Alloc: a}),
@@ -238,11 +245,17 @@ func (v *view) current() timeline.AllocID {
 }
 
 // Bindings implements leaf.View.
-func (v *view) Bindings(*leaf.State) []key.Binding {
+func (v *view) Bindings(s *leaf.State) []key.Binding {
 	if v.shown == nil || len(v.shown.ids) == 0 {
 		return nil
 	}
-	return v.table.Bindings("go to its start")
+	switch {
+	case s.Device.Len() > 1:
+		return v.table.Bindings("go to its start")
+	case s.Device.Totals.Segments > 0:
+		return v.table.Bindings("show its segment")
+	}
+	return v.table.Bindings("")
 }
 
 // Status implements leaf.View.

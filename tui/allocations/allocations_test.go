@@ -41,6 +41,27 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
+// A column that says the same in every row is left out: the stream where there is one, and requested sizes
+// where none was rounded.
+func TestColumnsWithoutContentAreLeftOut(t *testing.T) {
+	sc, _ := open(t, viewtest.Training{Iterations: 2})
+	head := func() string {
+		_, rest, _ := strings.Cut(sc.Text(200, 56), "size▼")
+		line, _, _ := strings.Cut(rest, "\n")
+		return line
+	}
+	if text := head(); strings.Contains(text, "stream") || !strings.Contains(text, "requested") {
+		t.Errorf("one stream and rounded blocks: %s", text)
+	}
+	d := sc.State.Device
+	copy(d.Allocs.Size, d.Allocs.Rounded)
+	d.Allocs.Stream[0]++
+	sc.Send(leaf.QueryMsg{Text: "size>=1KiB"})
+	if text := head(); !strings.Contains(text, "stream") || strings.Contains(text, "requested") {
+		t.Errorf("two streams and no rounded block: %s", text)
+	}
+}
+
 func TestRowsMatchTheSearch(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6})
 	for _, filter := range []string{"", "forward", "size>=4MiB", "leaked", "cat:optimizer_state"} {

@@ -36,6 +36,9 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 			leaf.Count(int64(s.Device.Allocs.Len()))+" allocations. Change it with /, drop it with esc.", "")
 		return
 	}
+	// columns that would say the same in every row
+	v.table.Columns[colRequested].Hidden = !v.shown.padded
+	v.table.Columns[colStream].Hidden = !v.shown.streams
 	body := c.Bounds()
 	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s)))
 	if h := c.Height(); h >= 18 {

@@ -16,6 +16,8 @@ type result struct {
 	leaked  int
 	sizes   histogram
 	lives   histogram
+	// padded means that a block of the device was rounded up, streams that its blocks are on several streams.
+	padded, streams bool
 }
 
 const buckets = 48
@@ -78,6 +80,10 @@ func search(ctx context.Context, d *timeline.Device, q sites.Query) (*result, er
 	r := &result{ids: ids, largest: timeline.NoAlloc}
 	r.sizes.first, r.lives.first, r.sizes.last, r.lives.last = buckets, buckets, -1, -1
 	al := &d.Allocs
+	for i := range al.Len() {
+		r.padded = r.padded || al.Rounded[i] != al.Size[i]
+		r.streams = r.streams || al.Stream[i] != al.Stream[0]
+	}
 	for i, a := range ids {
 		if i&0xffff == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()

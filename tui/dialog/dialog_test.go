@@ -59,6 +59,19 @@ func colours() *Stack {
 	return s
 }
 
+// A list is as wide as its longest row needs, if the terminal has the room.
+func TestALongRowWidensAList(t *testing.T) {
+	about := strings.Repeat("about it ", 6) + "end"
+	s := &Stack{}
+	s.Open(NewList("Long", "", []Entry{{Group: "group", Title: "title", Key: "k", Detail: about}}))
+	for w, whole := range map[int]bool{80: false, 120: true, 200: true} {
+		text := ansi.Strip(draw(s, theme.Dark(), canvas.TrueColor, w, 30).String())
+		if strings.Contains(text, about) != whole {
+			t.Errorf("at %d columns:\n%s", w, text)
+		}
+	}
+}
+
 func TestAListReturnsTheChosenRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string

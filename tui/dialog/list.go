@@ -170,7 +170,8 @@ func (l *List) choose() (done bool, msg tea.Msg) {
 }
 
 const (
-	usual       = 72 // cells of a list's width
+	usual       = 72 // cells of a list's width, and of one with long rows at most widest
+	widest      = 96
 	tallest     = 36 // rows of its height
 	leastBeside = 12 // the least width at which anything beside a dialog is readable
 )
@@ -178,7 +179,9 @@ const (
 // frame returns where the list lies on a canvas: in the middle, a little above the centre.
 func (l *List) frame(c *canvas.Canvas) canvas.Rect {
 	w, h := usual, len(l.entries)+6
+	left := l.groupWidth()
 	for i, e := range l.entries {
+		w = min(max(w, left+e.width()+4), widest, max(usual, c.Width()-2*leastBeside))
 		if i > 0 && e.Group != l.entries[i-1].Group {
 			h++
 		}
@@ -260,6 +263,18 @@ func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas, left int) {
 		c.Print(left, y, e.view(look, l.top+y == l.at, w-left))
 		c.Zone(canvas.Rect{X: left, Y: y, W: w - left, H: 1}, RowMsg{l.top + y})
 	}
+}
+
+// width is the cells that the row needs to be whole.
+func (e *Entry) width() int {
+	n := 1 + canvas.Width(e.Title) + 1
+	if e.Key != "" {
+		n += max(8, canvas.Width(e.Key)+1)
+	}
+	if e.Detail != "" {
+		n += canvas.Width(e.Detail) + 3
+	}
+	return n
 }
 
 // view returns the row in w cells: the key, the title, and the detail at the right where it has room.

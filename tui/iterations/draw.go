@@ -99,6 +99,8 @@ func sentence(s *leaf.State, st *found) string {
 	case it.Steady < n:
 		text += fmt.Sprintf(": steady from the %s on, peak %s", ordinal(it.Steady+1),
 			s.Units.Bytes(it.List[it.Steady].PeakAllocated))
+	case n < 3:
+		text += ": too few to tell what is usual"
 	default:
 		text += ": none is steady yet"
 	}
@@ -271,7 +273,7 @@ func (v *view) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 func (v *view) whyCell(s *leaf.State, st *found, i int) table.Cell {
 	x := &st.it.List[i]
 	switch {
-	case i < st.it.Steady && x.Why(s.Units) == "" && len(st.it.List) > 1:
+	case i < st.it.Steady && st.it.Steady < len(st.it.List) && x.Why(s.Units) == "":
 		return table.Cell{Text: "warm-up", Style: s.Theme.Dim}
 	case i < st.it.Steady:
 		return table.Cell{Text: x.Why(s.Units), Style: s.Theme.Dim}

@@ -47,11 +47,7 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	if h < 3 || text == "" {
 		return 0
 	}
-	lines := Wrap(canvas.Plain(text), w-2)
-	if most := sentenceRows(h); len(lines) > most {
-		lines[most-1] = canvas.Truncate(strings.Join(lines[most-1:], " "), w-2)
-		lines = lines[:most]
-	}
+	lines := fit(canvas.Plain(text), w-2, sentenceRows(h))
 	strong, plain := c.Gloss(s.Theme.Strong), c.Gloss(s.Theme.Text)
 	answer := true
 	for i, line := range lines {
@@ -67,6 +63,31 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 		rows++
 	}
 	return rows
+}
+
+// fit wraps text into at most so many rows. If it is longer, it ends after a sentence or a clause where one
+// ends in the last row, since half of one says little.
+func fit(text string, w, rows int) []string {
+	lines := Wrap(text, w)
+	if len(lines) <= rows {
+		return lines
+	}
+	for whole := text; ; {
+		end := max(strings.LastIndex(whole, ". "), strings.LastIndex(whole, "; "))
+		if end < 0 {
+			break
+		}
+		whole = whole[:end+1]
+		short := Wrap(whole+" …", w)
+		if len(short) == rows {
+			return short
+		}
+		if len(short) < rows {
+			break
+		}
+	}
+	lines[rows-1] = canvas.Truncate(strings.Join(lines[rows-1:], " "), w)
+	return lines[:rows]
 }
 
 // cutAnswer splits a line after the colon that ends the answer; goesOn is true if there is none.
@@ -136,6 +157,9 @@ func Lines(s *State) string {
 
 // NoSegments says that a recording has no segments, and what has them.
 func NoSegments(s *State) string {
+	if s.Device != nil && s.Device.Info.Kind == traces.DeviceCPU {
+		return "PyTorch keeps segments of a GPU's memory, and none of a CPU's."
+	}
 	if s.Timeline == nil || s.Timeline.Trace.OfPyTorch() {
 		return noSegments + "; a snapshot does: `" + dumpSnapshot + "`"
 	}

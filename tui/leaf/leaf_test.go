@@ -201,3 +201,18 @@ func TestATitleKeepsTheCaseOfCode(t *testing.T) {
 		}
 	}
 }
+
+// An answer that is too long ends after a sentence or a clause, if one ends in its last row.
+func TestALongAnswerEndsAfterASentence(t *testing.T) {
+	for text, want := range map[string]string{
+		"One two. Three four five.":             "One two.\nThree four\nfive.",
+		"One two three. Four five six. Seven.":  "One two\nthree. Four\nfive six. …",
+		"One two three; four five six; seven x": "One two\nthree; four\nfive six; …",
+		"One two three. Four five six seven.":   "One two\nthree. Four\nfive six se…",
+		"One. Two three four five six seven x.": "One. Two\nthree four\nfive six se…",
+	} {
+		if got := strings.Join(fit(text, 12, 3), "\n"); got != want {
+			t.Errorf("%q becomes\n%s\nwant\n%s", text, got, want)
+		}
+	}
+}

@@ -50,6 +50,15 @@ func AtPeak(d *timeline.Device) string {
 	return "at the peak"
 }
 
+// KindName is how people write a kind of device.
+func KindName(k traces.DeviceKind) string {
+	switch k {
+	case traces.DeviceGPU, traces.DeviceCPU:
+		return strings.ToUpper(k.String())
+	}
+	return k.String()
+}
+
 // Title begins a sentence with a phrase. Names of code keep their case.
 func Title(phrase string) string {
 	word, _, _ := strings.Cut(phrase, " ")

@@ -240,15 +240,17 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 		tab.SetHelp("tab", "what would help")
 		list = v.holders.Bindings("show it at that moment")
 	}
-	if full := v.full; v.whole || v.cut {
-		if v.whole {
-			full.SetHelp("W", "in short")
-		}
+	full := v.full
+	if v.cut && !v.whole {
 		list = slices.Insert(list, min(2, len(list)), full)
 	}
 	if v.levers.Rows() > 0 && v.holders.Rows() > 0 {
 		// where the holders have no room, nothing else says that they are there
 		list = slices.Insert(list, min(2, len(list)), tab)
+	}
+	if v.whole { // the way back comes first
+		full.SetHelp("W", "in short")
+		list = slices.Insert(list, min(2, len(list)), full)
 	}
 	return list
 }

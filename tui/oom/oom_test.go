@@ -115,6 +115,9 @@ func TestWShowsTheCausesInFullWhereTheyAreCut(t *testing.T) {
 	if !shows(80, 20) {
 		t.Errorf("W does not show the causes in full:\n%s", sc.Text(80, 20))
 	}
+	if b := v.Bindings(sc.State); b[2].Help().Key != "W" {
+		t.Errorf("the way back comes after %q, where 80 columns have no room for it", b[2].Help().Key)
+	}
 	sc.Press("W")
 	if shows(80, 20) {
 		t.Error("W again does not show them in short")

@@ -41,6 +41,18 @@ func TestTablesLeaveNoBlankRows(t *testing.T) {
 	}
 }
 
+// One iteration has nothing to be compared with, so the room is for the call sites that hold the memory.
+func TestOneIterationLeavesRoomForTheHolders(t *testing.T) {
+	for n, want := range map[int]string{1: "Largest holders", 3: "Across iterations"} {
+		sc := viewtest.Open(t, overview.New(), viewtest.Training{Iterations: n}.Timeline(t))
+		sc.State.Analysed = true
+		text := sc.Text(80, 20)
+		if !strings.Contains(text, want) {
+			t.Errorf("%d iterations: no %q in\n%s", n, want, text)
+		}
+	}
+}
+
 // A size is next to its unit, however narrow the view is.
 func TestSizesByCategoryHaveTheirUnit(t *testing.T) {
 	for _, w := range []int{78, 80, 90, 120, 200} {

@@ -16,10 +16,10 @@ import (
 // columns are the widths of the tables side by side, 0 for a table that is not shown.
 type columns struct{ categories, holders, iterations int }
 
-// divide gives the tables their columns. From 150 columns on, or without iterations, the holders stand beside
-// the other tables; otherwise below them, if there are rows left.
+// divide gives the tables their columns. From 150 columns on, or without iterations to compare, the holders
+// stand beside the other tables; otherwise below them, if there are rows left.
 func divide(s *leaf.State, w int) columns {
-	iterations := s.Analysed && len(steps.Of(s.Device).List) > 0
+	iterations := s.Analysed && len(steps.Of(s.Device).List) > 1
 	switch {
 	case w >= 150 && iterations:
 		left, right := min(w*3/10, 60), min(w*3/10, 62)

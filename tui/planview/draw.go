@@ -96,7 +96,13 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	if name, rest, ok := strings.Cut(painter{v}.headline(s), ": "); ok && v.h >= 6 {
 		x := 1 + c.Text(1, 0, s.Theme.Strong, name+":")
-		c.TextMax(x+1, 0, c.Width()-x-2, s.Theme.Text, rest)
+		room := c.Width() - x - 2
+		if canvas.Width(rest) > room { // the last things that the plan does are left out whole
+			if end := strings.LastIndex(canvas.Truncate(rest, room-2), ", "); end > 0 {
+				rest = rest[:end] + ", …"
+			}
+		}
+		c.TextMax(x+1, 0, room, s.Theme.Text, rest)
 	}
 	if v.h >= 12 {
 		c.TextMax(1, 1, c.Width()-2, s.Theme.Dim, painter{v}.atCursor(s))

@@ -66,6 +66,9 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Group != nil {
 		return true, ""
 	}
+	if s.Step != "" && (s.Run == nil || len(s.Run.Ranks) == 0) {
+		return false, "This job trains in one process. Ranks compares those of a job that has several."
+	}
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
 		return false, "Only one recording is open. To compare ranks, open a folder with a recording of " +
 			"each: `gmemtop replay DIR`"

@@ -178,6 +178,10 @@ func TestOneRecordingIsNotARun(t *testing.T) {
 	if ok, why := New().Available(&leaf.State{}); ok || !strings.Contains(why, "gmemtop replay DIR") {
 		t.Errorf("one recording: available %v, %q", ok, why)
 	}
+	live := leaf.State{Open: leaf.Open{Step: "step 3"}}
+	if ok, why := New().Available(&live); ok || strings.Contains(why, "recording") {
+		t.Errorf("a job of one process: available %v, %q", ok, why)
+	}
 }
 
 func BenchmarkDraw(b *testing.B) {

@@ -89,6 +89,9 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 		where = leaf.AtPeak(s.Device)
 	}
 	held, other := s.Device.Allocated.At(s.Cursor), s.Device.Totals.Unattributed
+	if held-other <= 0 { // the bands of the cursor's column are of later events
+		bands = nil
+	}
 	var count int64
 	var largest timeline.Band
 	for _, b := range bands {
@@ -101,6 +104,9 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 		}
 	}
 	if largest.Count == 0 {
+		if held <= 0 {
+			return "Nothing is allocated " + where + "."
+		}
 		return fmt.Sprintf("%s are allocated %s.", s.Units.Bytes(held), where)
 	}
 	a := largest.Alloc

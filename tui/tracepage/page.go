@@ -226,7 +226,8 @@ func losses(s *leaf.State) []line {
 	return lines
 }
 
-func deviceName(d traces.Device) string { return fmt.Sprintf("%s %d", d.Kind, d.Ordinal) }
+// deviceName is the name that the other views have for a device.
+func deviceName(d traces.Device) string { return leaf.KindName(d.Kind) + " " + strconv.Itoa(d.Ordinal) }
 
 func devices(s *leaf.State) []line {
 	var lines []line
