@@ -69,6 +69,7 @@ C = [
     "torch._C._current_autograd_node",
     "torch._C._autograd._push_saved_tensors_default_hooks",
     "torch._C._autograd._pop_saved_tensors_default_hooks",
+    "torch._C._autograd._top_saved_tensors_default_hooks",
     "torch._C._autograd._saved_tensors_hooks_disable",
     "torch._C._autograd._saved_tensors_hooks_enable",
     "torch._C._autograd._saved_tensors_hooks_get_disabled_error_message",
@@ -83,6 +84,7 @@ C = [
     "torch._C._storage_Use_Count",
 ]
 OPTIONAL = {
+    "torch._C._autograd._top_saved_tensors_default_hooks": "what is saved outside of modules stays",
     "TorchDispatchMode._should_skip_dynamo": "older torch does not ask",
     "torch._C._storage_Use_Count": "only the inputs of modules count as held by the program",
 }

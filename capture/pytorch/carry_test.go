@@ -62,6 +62,15 @@ func TestAttentionWithoutDropoutIsRecomputed(t *testing.T) {
 	}
 }
 
+// Losses in the training loop, a forward() that is called directly, a class with a __call__ of its own; and
+// hooks, transformations and children of the program's own meanwhile.
+func TestAPlanMovesWhatIsSavedOutsideOfModules(t *testing.T) {
+	t.Parallel()
+	if out, err := carrying(t, "outside.py"); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 func TestTrainingSurvivesAnyFailureOfAPlan(t *testing.T) {
 	t.Parallel()
 	out, err := carrying(t, "failing.py")

@@ -3,10 +3,10 @@
 A plan is about the tensors that autograd saves in the forward pass for the backward pass: some wait on the
 host (swap), some are dropped and recomputed by rerunning ops (drop). Hooks on saved tensors see each tensor
 when it is saved and when it is needed. A dispatch mode, used only if something is dropped, notes how it was
-made. Both are active from the entry of the outermost module to its exit, only on the training thread.
+made. Both act only on the training thread (see Region).
 
 Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
-name. Both counts start at a step's end and cover the forward pass of modules. If the steps of a program run
+name in the forward pass of modules. Both counts start at a step's end. If the steps of a program run
 different ops, their places give the numbers (see Places). A tensor that is smaller or
 larger than in the plan leaves as planned, since batches differ in shape. A tensor that cannot be recomputed
 stays in memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time
@@ -29,7 +29,6 @@ program's own hooks.
 
 from __future__ import annotations
 
-import functools
 import threading
 import time
 import weakref
@@ -46,7 +45,7 @@ from .says import Says
 from .sizes import Sizes
 from .spare import Spares
 from .streams import Streams, capturing
-from .values import Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
+from .values import UNCOUNTED, Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
 
 if TYPE_CHECKING:
     from .kinds import DType, Entry, Module, Moved, Plan, Tensor, UntypedStorage
@@ -180,6 +179,7 @@ class Carrier:
         alike = self._alike(was)
         if was.resized and not alike:
             was.why = was.why or Says("other_saves", was.saved, self.plan["saves"])
+        self.region.extend()
         self.sizes.next(alike)
         if was.larger and not self.sizes.known:  # the plan is for one shape
             was.why = was.why or was.resized
@@ -223,9 +223,20 @@ class Carrier:
         if capturing(self.torch):
             self.end(self.now, CAPTURES)
             return None
+        self.stand_on()
+        return self.hooks()
+
+    def hooks(self) -> tuple[Callable[[Tensor], Any], Callable[[Any], Tensor]]:
+        """The hooks for saved tensors. They stay over many iterations."""
+        return self._packs, unpack
+
+    def _packs(self, t: Tensor) -> Kept | Handle:
+        return pack(self, self.now, t)
+
+    def stand_on(self) -> None:
+        """The plan applies to the stream on which the first module runs or the first tensor is saved."""
         if self.streams.main is None and self.plan.get("device", "cpu") != "cpu":
             self.streams.main = self.torch.cuda.current_stream(self.plan["device"])
-        return functools.partial(pack, self, self.now), unpack
 
     def _evaluates(self) -> bool:
         """Whether an evaluation begins that the plan does not know: a pass without gradients, though no
@@ -394,23 +405,10 @@ class Carrier:
     # -- what is needed --------------------------------------------------------------------------------------
 
     def _load(self, it: Iteration, packed: Kept | Handle) -> Tensor:
+        counted = packed.save != UNCOUNTED
         with it.lock:
-            n, it.loaded = it.loaded, it.loaded + 1
-            if self.places.known:
-                n = self.places.load(it.counts, packed.save)
-            for value in it.leaving:
-                self.streams.release(value)
-            it.leaving = []
-            for entry in self.fetches.get(n, ()):
-                there = self.owners.get(entry["slot"])
-                owner = None if there is None else there()
-                if owner is not None and owner.base is None and owner.entry is entry:
-                    try:
-                        self.fetch(it, owner, self.torch.uint8)
-                    except self.torch.cuda.OutOfMemoryError:
-                        it.missed += 1  # it will be fetched when it is needed
-                    except Exception as e:
-                        self.broke(it, e)
+            if counted:
+                self._reached(it, packed)
             if isinstance(packed, Kept) and type(packed.tensor) is not Handle:
                 t = packed.tensor
                 expect_unchanged(t, packed.version, t.shape)
@@ -418,9 +416,28 @@ class Carrier:
                 handle = packed.tensor if isinstance(packed, Kept) else packed
                 expect_unchanged(handle.witness, handle.version, handle.size)
                 t = self._tensor(it, handle, {})
-        if self.watch is not None:
+        if self.watch is not None and counted:
             self.watch.loaded(t)
         return t
+
+    def _reached(self, it: Iteration, packed: Kept | Handle) -> None:
+        """The next load is reached: what was to leave by then leaves, and what was to be back returns."""
+        n, it.loaded = it.loaded, it.loaded + 1
+        if self.places.known:
+            n = self.places.load(it.counts, packed.save)
+        for value in it.leaving:
+            self.streams.release(value)
+        it.leaving = []
+        for entry in self.fetches.get(n, ()):
+            there = self.owners.get(entry["slot"])
+            owner = None if there is None else there()
+            if owner is not None and owner.base is None and owner.entry is entry:
+                try:
+                    self.fetch(it, owner, self.torch.uint8)
+                except self.torch.cuda.OutOfMemoryError:
+                    it.missed += 1  # it will be fetched when it is needed
+                except Exception as e:
+                    self.broke(it, e)
 
     def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor:
         base = env.get(h.value)
@@ -489,12 +506,20 @@ def _stays() -> bool:
 
 
 def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:
+    region = carrier.region
     if carrier.graph_task() != -1:
-        return Kept(it, t)
+        return Kept(it, t, UNCOUNTED if region.lasts and region.outside else NOWHERE)
+    if region.gone or region.lasts and region.outside and region.forked():
+        region.pop()  # the program's hooks lay on ours when the plan ended
+        return Kept(it, t, UNCOUNTED)
+    if region.lasts and region.outside and t.numel() <= 1:
+        # Loops add up losses and compute what they print, some of it only now and then.
+        return Kept(it, t, UNCOUNTED)
     if capturing(carrier.torch):  # the capture began inside a module
         carrier.end(it, CAPTURES)
         return Kept(it, t)
     try:
+        carrier.stand_on()
         packed = carrier._save(it, t)
     except Exception as e:
         carrier.broke(it, e)

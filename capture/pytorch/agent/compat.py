@@ -151,6 +151,12 @@ def pop_saved_hooks(torch: Any) -> None:
     torch._C._autograd._pop_saved_tensors_default_hooks()
 
 
+def top_saved_hooks(torch: Any) -> Callable[[bool], Any] | None:
+    """A function that returns the innermost pair of hooks, or None if there is none. It is told whether to
+    ignore that torch traces. Torch before 2.8 has no such function."""
+    return getattr(saved_hooks(torch), "_top_saved_tensors_default_hooks", None)
+
+
 def saved_hooks_disabled(torch: Any) -> str | None:
     """Why no hooks may be pushed, None if they may."""
     why: str | None = torch._C._autograd._saved_tensors_hooks_get_disabled_error_message()

@@ -1,12 +1,19 @@
-"""The region where a plan sees what is saved: from the entry of the outermost module to its exit.
+"""The region where a plan sees what is saved, only on the training thread.
 
-There we push hooks on saved tensors, and a dispatch mode if the plan must see ops too, only on the training
-thread.
+Hooks on saved tensors stay from one step's end to the next, so that what is saved outside of modules counts
+too: a loss that the training loop computes, a model whose forward() is called directly, modules of a class
+with a __call__ of its own. A program may push hooks of its own meanwhile. They then replace ours, and ours
+may only be popped while they are the innermost. A torch that does not tell which hooks are (before 2.8) gets
+ours from the entry of the outermost module to its exit.
+
+A dispatch mode, if the plan must see ops too, is entered with the outermost module and left with it: outside
+of modules, it would also see what loads data and evaluates.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import threading
 from typing import TYPE_CHECKING, Any, Callable
 
@@ -19,13 +26,14 @@ from .compat import (
     push_saved_hooks,
     saved_hooks,
     saved_hooks_disabled,
+    top_saved_hooks,
 )
 from .patch import Patches
 from .says import Says
 
 if TYPE_CHECKING:
     from .carry import Carrier
-    from .kinds import Module
+    from .kinds import Module, Tensor
 
 
 COMPILED = Says("compiled_plan")
@@ -43,9 +51,26 @@ class Region:
         self.mode: Any = None  # the dispatch mode to enter with the region, if any
         self.thread = 0  # 0 until a thread enters a module
         self.depth = 0
-        self.pushed = False
+        self.ours: Any = None  # the hook that packs, while our hooks are pushed
         self.entered = False
         self.gone = False
+        self.top = top_saved_hooks(self.torch)
+        self.lasts = False  # our hooks stay when the outermost module is left
+        self.pid = os.getpid()
+
+    @property
+    def pushed(self) -> bool:
+        return self.ours is not None
+
+    @property
+    def outside(self) -> bool:
+        """Whether what is saved now is saved outside of modules."""
+        return self.depth == 0
+
+    def forked(self) -> bool:
+        """Whether this is a child of the process that trains, such as a loader's, which has inherited our
+        hooks."""
+        return os.getpid() != self.pid
 
     def stand(self) -> None:
         """Install the hooks on modules. Raises if torch refuses one; remove() then undoes what was done."""
@@ -59,9 +84,24 @@ class Region:
             hooks.register_module_forward_pre_hook(self.enter),
             hooks.register_module_forward_hook(self._leave, always_call=True),
         ]
+        self.lasts = self.top is not None
+        self.extend()
+
+    def extend(self) -> None:
+        """A step begins: push the hooks if they should be there between modules too. If something has
+        forbidden or pushed hooks, modules try again."""
+        try:
+            if not self.lasts or self.pushed or self.thread != threading.get_ident():
+                return
+            if saved_hooks_disabled(self.torch) is None and not self._others():
+                self._push(*self.carrier.hooks())
+        except Exception as e:
+            self.carrier.broke(self.carrier.now, e)
 
     def remove(self) -> None:
         self.gone = True
+        if self.thread == threading.get_ident():
+            self.pop()
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -75,7 +115,7 @@ class Region:
         if (self.depth or self.entered) and threading.get_ident() == self.thread:
             self.depth = 0
             self.carrier.places.running.clear()
-            self.pop()
+            self._close()
 
     def enter(self, module: Module, inputs: Any) -> None:
         """A module is entered."""
@@ -111,18 +151,19 @@ class Region:
         if self.carrier.places.known:
             self.carrier.places.leave()
         if self.depth == 0:
-            self.pop()
+            self._close()
             self.carrier.left()
 
     def push(self, module: Module | None = None) -> None:
         hooks = self.carrier.entering(module)
         if hooks is None:
             return
-        if self._others():  # training needs what they make of a tensor, and ours would replace them
+        # training needs what the program's own hooks make of a tensor, and ours would replace them
+        if self.covered() if self.pushed else self._others():
             return self.carrier.skip(Says("hooks_of_its_own"))
         try:
-            push_saved_hooks(self.torch, *hooks)
-            self.pushed = True
+            if not self.pushed:
+                self._push(*hooks)
         except RuntimeError:
             self.carrier.why = self.carrier.why or Says("hooks_forbidden")
             return
@@ -130,11 +171,31 @@ class Region:
             self.mode.__enter__()
             self.entered = True
 
+    def _push(self, packs: Callable[[Tensor], Any], unpacks: Callable[[Any], Tensor]) -> None:
+        push_saved_hooks(self.torch, packs, unpacks)
+        self.ours = packs
+
     def pop(self) -> None:
+        """Remove the mode and the hooks. Hooks below others stay, and keep what is saved (see pack)."""
         self._quit()
-        if self.pushed:
+        if self.pushed and not self.covered():
             pop_saved_hooks(self.torch)
-            self.pushed = False
+            self.ours = None
+
+    def covered(self) -> bool:
+        """Whether the program has pushed hooks since ours. Where torch does not tell, ours are there only
+        while a module runs, and modules push and pop theirs in turn."""
+        if self.top is None:
+            return False
+        there = self.top(False)
+        return there is None or there[0] is not self.ours
+
+    def _close(self) -> None:
+        """The outermost module is left, or the step has ended in it."""
+        if self.lasts:
+            self._quit()
+        else:
+            self.pop()
 
     def _quit(self) -> None:
         if self.entered and is_innermost(self.torch, self.mode):
@@ -161,11 +222,12 @@ class Region:
 
         @functools.wraps(original)
         def disable(*args: Any, **kwargs: Any) -> Any:
-            if region.pushed and threading.get_ident() == region.thread:
+            if region.pushed and threading.get_ident() == region.thread and not region.covered():
                 pop_saved_hooks(region.torch)
-                region.pushed = False
-                now = region.carrier.now
-                now.why = now.why or Says("func_inside")
+                region.ours = None
+                if not region.outside:
+                    now = region.carrier.now
+                    now.why = now.why or Says("func_inside")
             return original(*args, **kwargs)
 
         return disable

@@ -18,6 +18,9 @@ CHANGED = (
 )
 
 
+UNCOUNTED = -2  # in the place of a saved tensor's number: it does not count among those of the step
+
+
 def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
     """Raise the error that autograd raises without hooks if a saved tensor was changed."""
     if version >= 0 and version_of(witness) != version:
@@ -56,9 +59,9 @@ class Kept:
 
     __slots__ = ("iteration", "save", "tensor", "version")
 
-    def __init__(self, iteration: Iteration, tensor: Tensor) -> None:
+    def __init__(self, iteration: Iteration, tensor: Tensor, save: int = -1) -> None:
         self.iteration = iteration
-        self.save = -1  # its number in the planned step, if places give it
+        self.save = save  # its number in the planned step, if places give it; UNCOUNTED if it has none
         if type(tensor) in iteration.carrier.plain:
             with without_dispatch(iteration.carrier.torch):
                 self.tensor = tensor.detach()

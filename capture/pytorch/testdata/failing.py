@@ -15,8 +15,9 @@ with open(sys.argv[1]) as f:
 Carrier = carry["Carrier"]
 
 # Calls that may always fail once: what brings a tensor back that is needed is tried again.
-ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note"]
-ANY += ["rerun._held", "rerun._made", "rerun._run", "rerun._given", "rerun.again", "spares.spare", "fetch"]
+ANY = ["region.push", "region._others", "hooks", "_save", "now.known", "now.value", "_out", "same.sum"]
+ANY += ["same.compare", "rerun._note", "rerun._held", "rerun._made", "rerun._run", "rerun._given"]
+ANY += ["rerun.again", "spares.spare", "fetch"]
 
 
 class Net(torch.nn.Module):

@@ -366,6 +366,7 @@ class Torch:
             _autograd=SimpleNamespace(
                 _push_saved_tensors_default_hooks=lambda *hooks: self.pushed.append(hooks),
                 _pop_saved_tensors_default_hooks=lambda: self.pushed.pop(),
+                _top_saved_tensors_default_hooks=lambda traces: self.pushed[-1] if self.pushed else None,
                 _saved_tensors_hooks_get_disabled_error_message=lambda: self.why,
                 _saved_tensors_hooks_disable=self.disable,
                 _saved_tensors_hooks_enable=lambda: None,
@@ -389,13 +390,16 @@ class Carrier:
 
     def __init__(self):
         self.torch, self.why, self.now = Torch(), "", SimpleNamespace(why="")
-        self.entered, self.lefts, self.ends, self.hooks = [], 0, [], ("pack", "unpack")
+        self.entered, self.lefts, self.ends = [], 0, []
         self.places = SimpleNamespace(known=False, running=[])
         self.region = Region(self)
 
     def entering(self, module):
         self.entered.append(module)
-        return self.hooks
+        return self.hooks()
+
+    def hooks(self):
+        return "pack", "unpack"
 
     def left(self):
         self.lefts += 1
@@ -447,6 +451,41 @@ def test_what_was_left_without_a_word_is_taken_down_at_the_steps_end(carrier):
     carrier.region.enter("module", ())
     carrier.region.unwind()
     assert (carrier.torch.pushed, carrier.region.depth, carrier.region.pushed) == ([], 0, False)
+
+
+def test_hooks_stay_from_step_to_step_where_torch_tells_which_are_innermost(carrier):
+    region, torch = carrier.region, carrier.torch
+    ours, theirs = ("pack", "unpack"), ("their pack", "their unpack")
+    region.lasts = True
+    region.extend()
+    region.extend()
+    assert torch.pushed == [ours]
+    region.enter("module", ())
+    region._leave("module", (), ())
+    region.unwind()
+    assert (torch.pushed, carrier.lefts, carrier.now.why) == ([ours], 1, "")
+    torch.pushed.append(theirs)
+    region.enter("module", ())
+    region._leave("module", (), ())
+    assert (torch.pushed, "hooks of its own" in carrier.now.why) == ([ours, theirs], True)
+    region.remove()
+    assert torch.pushed == [ours, theirs]  # theirs would be popped instead
+    torch.pushed.pop()
+    region.pop()
+    assert torch.pushed == []
+
+
+def test_hooks_are_not_pushed_between_modules_on_another_thread_or_inside_of_others(carrier):
+    region, torch = carrier.region, carrier.torch
+    region.lasts, region.thread = True, threading.get_ident() + 1
+    region.extend()
+    region.thread, torch.why = threading.get_ident(), "forbidden for a while"
+    region.extend()
+    assert torch.pushed == []
+    torch.why = None
+    torch.pushed.append("the program's")
+    region.extend()
+    assert torch.pushed == ["the program's"]
 
 
 def test_nothing_is_pushed_inside_of_others_hooks(carrier):
