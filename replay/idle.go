@@ -25,6 +25,9 @@ func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 	if len(pl.Absences) > 0 {
 		return "PyTorch cannot carry out any part of its plan: " + obstacles(p, pl)
 	}
+	if op := oneOp(p); op != "" {
+		return op
+	}
 	why := "nothing leaves memory under its plan"
 	if there, where := Remains(p, pl, timeline.IEC); where != "" {
 		why += fmt.Sprintf("; at the step's peak, %s, there are %s%s: make the largest of these smaller",
@@ -35,6 +38,23 @@ func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 		why += "." + strings.TrimSuffix(advice, ".")
 	}
 	return why
+}
+
+// oneOpShare is the share of a step's peak from which on one op is called the reason for it.
+const oneOpShare = 0.95
+
+// oneOp says that one op and what stays between steps make up nearly all of a step's peak, so that it hardly
+// matters what leaves; "" if they do not.
+func oneOp(p *plan.Problem) string {
+	m := p.MustReside()
+	peak, _ := p.PeakLive()
+	if m.Operands == 0 || float64(m.Total()) < oneOpShare*float64(peak) {
+		return ""
+	}
+	u := timeline.IEC
+	return fmt.Sprintf("no plan can lower the peak by much: what %s needs at once, and what stays between "+
+		"steps, are %s of the %s that a step holds: train on smaller batches or shorter sequences",
+		report.Printable(p.Ops[m.Op].Name), u.Bytes(min(m.Total(), peak)), u.Bytes(peak))
 }
 
 // obstacles names the reason for which most bytes stay, the largest tensor among them, and what to change.

@@ -101,6 +101,45 @@ func TestAPlanThatPyTorchCannotCarryOutSaysWhatStaysAndWhatToChange(t *testing.T
 	}
 }
 
+// TestAStepThatIsOneOpSaysSo: where one op needs nearly all that a step holds, another manager is no advice.
+func TestAStepThatIsOneOpSaysSo(t *testing.T) {
+	nothing := func(_ context.Context, _ *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
+		of := *pl
+		of.Absences, of.Reruns, of.Executor = nil, nil, plan.TorchEager
+		return &of, nil
+	}
+	for layers, want := range map[int]string{
+		1: "no plan can lower the peak by much: what backward0 needs at once",
+		6: "nothing leaves memory under its plan; at the step's peak, ",
+	} {
+		p := plantest.Chain(layers, 8<<20, 1_000_000)
+		c, err := replay.Compare(t.Context(), p, []plan.Manager{decided{}}, replay.Options{Parallel: 1,
+			Eager: nothing, Devices: []replay.Device{{Target: refusing{}, Eager: true}}})
+		if err != nil || len(c.Measured) != 1 {
+			t.Fatalf("%v, %v", c, err)
+		}
+		if got := c.Measured[0].Reason; !strings.HasPrefix(got, want) {
+			t.Errorf("%d layers: it says %q, without %q", layers, got, want)
+		}
+	}
+}
+
+// TestWhatIsThereBeforeAStepMayBeItsPeak: all of it stays, and there is advice about none of it.
+func TestWhatIsThereBeforeAStepMayBeItsPeak(t *testing.T) {
+	p := plantest.Chain(2, 8<<20, 1_000_000)
+	p.SavesKnown = true
+	for i := range p.Buffers {
+		p.Buffers[i].Life = plan.Persistent
+	}
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := replay.Advice(p, pl, timeline.IEC); got != "" {
+		t.Errorf("it says %q", got)
+	}
+}
+
 // refusing is a training that carries no plan out.
 type refusing struct{ replay.Simulated }
 

@@ -99,6 +99,7 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 // and programs collect layers' outputs in lists.
 func referredTo(p *plan.Problem, pl *plan.Plan, at int, there map[plan.InstanceID]bool, peak int64,
 	u timeline.Units) string {
+	at = max(at, 0) // the peak may be what is there before the first step
 	next := slices.IndexFunc(pl.Steps[at:], func(s plan.Step) bool { return s.Kind == plan.Run })
 	if !p.SavesKnown || next < 0 {
 		return ""
