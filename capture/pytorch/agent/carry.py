@@ -508,11 +508,8 @@ def _stays() -> bool:
 def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:
     region = carrier.region
     if carrier.graph_task() != -1:
-        return Kept(it, t, UNCOUNTED if region.lasts and region.outside else NOWHERE)
-    if region.gone or region.lasts and region.outside and region.forked():
-        region.pop()  # the program's hooks lay on ours when the plan ended
-        return Kept(it, t, UNCOUNTED)
-    if region.lasts and region.outside and t.numel() <= 1:
+        return Kept(it, t, UNCOUNTED if region.outside else NOWHERE)
+    if region.stray() or region.outside and t.numel() <= 1:
         # Loops add up losses and compute what they print, some of it only now and then.
         return Kept(it, t, UNCOUNTED)
     if capturing(carrier.torch):  # the capture began inside a module

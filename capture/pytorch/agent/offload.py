@@ -78,6 +78,7 @@ class Offload(Carrier):
 
     def begin(self) -> None:
         Carrier.begin(self)
+        self.region.pop()
         self.region.thread = 0  # the first to enter a module; the thread that imported torch need not be it
 
     def next(self) -> Moved:

@@ -51,7 +51,8 @@ class Region:
         self.mode: Any = None  # the dispatch mode to enter with the region, if any
         self.thread = 0  # 0 until a thread enters a module
         self.depth = 0
-        self.ours: Any = None  # the hook that packs, while our hooks are pushed
+        self.ours: Any = None  # the hook that packs, while our hooks are pushed, and on which thread
+        self.on = 0
         self.entered = False
         self.gone = False
         self.top = top_saved_hooks(self.torch)
@@ -60,17 +61,25 @@ class Region:
 
     @property
     def pushed(self) -> bool:
-        return self.ours is not None
+        """Whether our hooks are pushed on this thread."""
+        return self.ours is not None and self.on == threading.get_ident()
 
     @property
     def outside(self) -> bool:
-        """Whether what is saved now is saved outside of modules."""
-        return self.depth == 0
+        """Whether what is saved now is saved outside of modules, by hooks that stay there."""
+        return self.lasts and self.depth == 0
 
-    def forked(self) -> bool:
-        """Whether this is a child of the process that trains, such as a loader's, which has inherited our
-        hooks."""
-        return os.getpid() != self.pid
+    def stray(self) -> bool:
+        """Whether our hooks are called where they no longer act: after the end of the plan, on a thread that
+        the training has left, in a forked child such as a loader's. There they are popped if they can be."""
+        stray = self.gone or (
+            self.lasts and (threading.get_ident() != self.thread or self.outside and os.getpid() != self.pid)
+        )
+        if stray and self.top is not None:
+            there = self.top(False)
+            if there is not None and getattr(there[0], "__self__", None) is self.carrier:
+                pop_saved_hooks(self.torch)
+        return stray
 
     def stand(self) -> None:
         """Install the hooks on modules. Raises if torch refuses one; remove() then undoes what was done."""
@@ -100,8 +109,7 @@ class Region:
 
     def remove(self) -> None:
         self.gone = True
-        if self.thread == threading.get_ident():
-            self.pop()
+        self.pop()
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
@@ -173,10 +181,10 @@ class Region:
 
     def _push(self, packs: Callable[[Tensor], Any], unpacks: Callable[[Any], Tensor]) -> None:
         push_saved_hooks(self.torch, packs, unpacks)
-        self.ours = packs
+        self.ours, self.on = packs, threading.get_ident()
 
     def pop(self) -> None:
-        """Remove the mode and the hooks. Hooks below others stay, and keep what is saved (see pack)."""
+        """Remove the mode and the hooks. Hooks below others stay, without effect (see stray)."""
         self._quit()
         if self.pushed and not self.covered():
             pop_saved_hooks(self.torch)
@@ -222,7 +230,7 @@ class Region:
 
         @functools.wraps(original)
         def disable(*args: Any, **kwargs: Any) -> Any:
-            if region.pushed and threading.get_ident() == region.thread and not region.covered():
+            if region.pushed and not region.covered():
                 pop_saved_hooks(region.torch)
                 region.ours = None
                 if not region.outside:

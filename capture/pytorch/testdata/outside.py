@@ -6,6 +6,7 @@ usage: outside.py CARRY.PY
 import contextlib
 import os
 import sys
+import threading
 
 import torch
 
@@ -84,6 +85,17 @@ def forks(model, x, step):
     plain(model, x, step)
 
 
+def moves(model, x, step):
+    """The training moves to another thread after a few steps, and its old thread saves something, too."""
+    if step < 3:
+        return plain(model, x, step)
+    w = torch.ones(256, 256, requires_grad=True)
+    w.sigmoid().sum().backward()
+    thread = threading.Thread(target=plain, args=(model, x, step))
+    thread.start()
+    thread.join()
+
+
 def prints(model, x, step):
     """What is printed in some steps is computed with gradients on."""
     loss = loss_of(model(x))
@@ -141,7 +153,8 @@ PLAN = {"version": 1, "device": "cpu", "slab": 16 * SIZE, "values": [rule(n, n) 
         "groups": []}
 for kind, step, moves in ((Direct, plain, True), (Direct, direct, lasts), (Own, plain, lasts),
                           (Direct, hooked, None), (Direct, transformed, True), (Direct, twice, None),
-                          (Direct, forks, True), (Direct, prints, True), (Direct, fails, None)):
+                          (Direct, forks, True), (Direct, prints, True), (Direct, moves, None),
+                          (Direct, fails, None)):
     want, _, _ = learn(kind, step, None)
     for toggles in (False, True):
         got, moved, why = learn(kind, step, PLAN, toggles)

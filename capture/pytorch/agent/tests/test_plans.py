@@ -399,7 +399,10 @@ class Carrier:
         return self.hooks()
 
     def hooks(self):
-        return "pack", "unpack"
+        return self.packs, "unpack"
+
+    def packs(self, t):
+        """Would pack a tensor."""
 
     def left(self):
         self.lefts += 1
@@ -425,7 +428,7 @@ def test_a_region_is_the_outermost_module(carrier):
     region, torch = carrier.region, carrier.torch
     region.enter("outer", ())
     region.enter("inner", ())
-    assert torch.pushed == [("pack", "unpack")]
+    assert torch.pushed == [(carrier.packs, "unpack")]
     region._leave("inner", (), ())
     assert carrier.lefts == 0
     region._leave("outer", (), ())
@@ -455,10 +458,11 @@ def test_what_was_left_without_a_word_is_taken_down_at_the_steps_end(carrier):
 
 def test_hooks_stay_from_step_to_step_where_torch_tells_which_are_innermost(carrier):
     region, torch = carrier.region, carrier.torch
-    ours, theirs = ("pack", "unpack"), ("their pack", "their unpack")
+    theirs = ("their pack", "their unpack")
     region.lasts = True
     region.extend()
     region.extend()
+    ours = torch.pushed[0]
     assert torch.pushed == [ours]
     region.enter("module", ())
     region._leave("module", (), ())
@@ -468,11 +472,25 @@ def test_hooks_stay_from_step_to_step_where_torch_tells_which_are_innermost(carr
     region.enter("module", ())
     region._leave("module", (), ())
     assert (torch.pushed, "hooks of its own" in carrier.now.why) == ([ours, theirs], True)
+    assert not region.stray()
     region.remove()
+    assert region.stray()
     assert torch.pushed == [ours, theirs]  # theirs would be popped instead
     torch.pushed.pop()
-    region.pop()
+    assert region.stray()
     assert torch.pushed == []
+
+
+def test_hooks_that_a_thread_or_a_child_inherits_are_popped_where_they_are_called(carrier):
+    region, torch = carrier.region, carrier.torch
+    region.lasts = True
+    for there in ("thread", "pid"):
+        region.extend()
+        assert (len(torch.pushed), region.stray()) == (1, False)
+        setattr(region, there, getattr(region, there) + 1)
+        assert (region.stray(), torch.pushed) == (True, [])
+        setattr(region, there, getattr(region, there) - 1)
+        region.ours = None
 
 
 def test_hooks_are_not_pushed_between_modules_on_another_thread_or_inside_of_others(carrier):
