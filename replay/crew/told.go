@@ -16,22 +16,17 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	if inform == nil {
 		inform = func(string) {}
 	}
-	ever, stage, ended := false, live.Waiting, ""
+	var so far
 	err := c.Train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.Name, u)
 		c.tell(ctx, text)
-		if n.Stage == live.On && stage != live.On {
-			inform(text)
+		for _, news := range so.hears(n, x.Name, text) {
+			inform(news)
 		}
-		if n.Ended != "" && (n.Ended != ended || stage == live.On && n.Stage != live.On) {
-			inform(say.PlanEnded.Text(x.Name, n.Ended))
-		}
-		ended, stage = n.Ended, n.Stage
-		ever = ever || stage == live.On
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
-		if !ever { // otherwise the user would believe that the training ran under the plan
-			inform(say.PlanNeverOn.Text(x.Name, c.doing(stage)))
+		if !so.ever { // otherwise the user would believe that the training ran under the plan
+			inform(say.PlanNeverOn.Text(x.Name, c.doing(so.stage)))
 		}
 		return
 	}
@@ -42,6 +37,29 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	text := say.PlanFailed.Text(x.Name, whyGivenUp(err), rest.Text())
 	c.tell(ctx, text)
 	inform(text)
+}
+
+// far is how far a plan has come.
+type far struct {
+	ever  bool       // it was on
+	stage live.Stage // the last one before the training's end
+	ended string     // why the plan was ended last
+}
+
+// hears returns what a user without a screen should know of the news, whose whole sentence is text.
+func (f *far) hears(n live.News, name, text string) (list []string) {
+	if n.Stage == live.On && f.stage != live.On {
+		list = append(list, text)
+	}
+	if n.Ended != "" && (n.Ended != f.ended || f.stage == live.On && n.Stage != live.On) {
+		list = append(list, say.PlanEnded.Text(name, n.Ended))
+	}
+	f.ended = n.Ended
+	if n.Stage != live.Over {
+		f.stage = n.Stage
+	}
+	f.ever = f.ever || f.stage == live.On
+	return list
 }
 
 // doing completes "gmemtop was ...".
