@@ -140,6 +140,29 @@ func TestWhatIsThereBeforeAStepMayBeItsPeak(t *testing.T) {
 	}
 }
 
+// TestWhatOneBackwardPassMakesForAnotherIsNamed: a loss with derivatives in it takes most of its memory there.
+func TestWhatOneBackwardPassMakesForAnotherIsNamed(t *testing.T) {
+	const want = " 40.0 MiB of that a backward pass made for a later one (create_graph=True), and plans move " +
+		"only what forward passes save: compute derivatives of derivatives on fewer samples at a time."
+	for goesOn, want := range map[bool]string{false: "", true: want} {
+		p := plantest.Chain(6, 8<<20, 1_000_000)
+		p.SavesKnown = true
+		for i := range p.Ops {
+			p.Ops[i].Module = "net"
+			if p.Ops[i].Phase == traces.PhaseForward && (i < 5 || !goesOn) {
+				p.Ops[i].Phase = traces.PhaseBackward
+			}
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.Advice(p, pl, timeline.IEC); got != want {
+			t.Errorf("where the program goes on between them (%v): it says %q, not %q", goesOn, got, want)
+		}
+	}
+}
+
 // refusing is a training that carries no plan out.
 type refusing struct{ replay.Simulated }
 

@@ -91,7 +91,7 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		before[i] = true
 	}
 	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u) +
-		referredTo(p, pl, at, there, peak, u)
+		twiceDerived(p, pl, there, peak, u) + referredTo(p, pl, at, there, peak, u)
 }
 
 // referredTo says how much of what is there autograd saved in modules but cannot leave, since something in
@@ -199,6 +199,44 @@ func outside(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, pea
 	return fmt.Sprintf(" %s of that were computed outside of modules and are kept for the backward pass, "+
 		"where no plan can move them: compute them in a module's forward, and call model(x) instead of "+
 		"model.forward(x).", u.Bytes(bytes))
+}
+
+// twiceDerived says how much of what is there a backward pass made for a later one: a network that solves an
+// equation has derivatives in its loss. It is "" if that is little. Between the two passes the program goes
+// on with a forward pass, at least with its loss.
+func twiceDerived(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	if !p.SavesKnown {
+		return ""
+	}
+	var forward []plan.OpID
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		if op.Phase == traces.PhaseForward && op.Name != plan.HostOp && op.Name != plan.SaveOp {
+			forward = append(forward, plan.OpID(i))
+		}
+	}
+	var bytes int64
+	for i := range there {
+		id := pl.Instances[i].Buffer
+		b, touches := &p.Buffers[id], p.TouchesOf(id)
+		if b.Life != plan.Inside || b.Saved || b.Category == timeline.Gradient || len(touches) == 0 {
+			continue
+		}
+		first, last := touches[0].Op, touches[len(touches)-1].Op
+		if p.Ops[first].Phase != traces.PhaseBackward || p.Ops[last].Phase != traces.PhaseBackward {
+			continue
+		}
+		if k, _ := slices.BinarySearch(forward, first); k < len(forward) && forward[k] < last {
+			bytes += pl.Instances[i].Size
+		}
+	}
+	if float64(bytes) < outsideShare*float64(peak) {
+		return ""
+	}
+	return fmt.Sprintf(" %s of that a backward pass made for a later one (create_graph=True), and plans move "+
+		"only what forward passes save: compute derivatives of derivatives on fewer samples at a time.",
+		u.Bytes(bytes))
 }
 
 // savedOutside reports whether an op outside of modules makes a buffer in the forward pass that the backward
