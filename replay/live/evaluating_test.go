@@ -94,3 +94,47 @@ func TestAnEvaluationIsNotTakenForAStepUnderThePlan(t *testing.T) {
 		cancel()
 	}
 }
+
+// dropping is a training that drops a layer in so many recordings under a plan: it saves fewer tensors, and
+// holds half as much.
+type dropping struct {
+	drifting
+	times int
+}
+
+func (e *dropping) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
+	e.heavy = number != 0 && e.times <= 0
+	tr, err := e.drifting.Describe(ctx, number)
+	if err != nil || number == 0 || e.heavy {
+		return tr, err
+	}
+	e.times--
+	with := *tr
+	with.Ops = slices.DeleteFunc(slices.Clone(tr.Ops), func(op traces.Op) bool {
+		return tr.Text(op.Name) == plan.SaveOp
+	})
+	return &with, nil
+}
+
+// A step that drops a layer is no measurement of a plan for a step with all of them.
+func TestAStepThatSavesLessIsNotTakenForThePlannedOne(t *testing.T) {
+	for times, describes := range []int{1, 2, 3, 3} {
+		e := &dropping{drifting{tr: recording(t, triedCosts)}, times}
+		p, pl := swapsAll(t, e.tr)
+		m, err := NewTarget(e, Options{}).Run(t.Context(), p, pl, plan.RunOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		described := 0
+		for _, a := range e.asked {
+			if a == "describe" {
+				described++
+			}
+		}
+		held, _ := p.PeakLive()
+		if described != describes || (m.Footprint == held) != (times < peakTries) {
+			t.Errorf("%d steps that drop a layer: described %d times, %d bytes of %d", times, described,
+				m.Footprint, held)
+		}
+	}
+}

@@ -382,18 +382,20 @@ func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]
 }
 
 // peakTries bounds how often the steps under a plan are described: until the program does not evaluate
-// meanwhile.
+// meanwhile, and a step saves as many tensors as a planned one.
 const peakTries = 3
 
 // peak returns the peak under the plan of that number, which is on now, in bytes. If the program evaluates
 // between the described steps, and did not between the planned ones, they say nothing about the plan: then
-// others are described, and evaluated is what the most of them held.
+// others are described, and evaluated is what the most of them held. If all of them save fewer tensors than a
+// planned step, as where layers are dropped at random, others are described, too, and the highest peak counts.
 func (t *Target) peak(
 	ctx context.Context, number int64, p *plan.Problem, pl *plan.Plan,
 ) (peak, evaluated int64, err error) {
 	if t.pool != nil {
 		return pl.Footprint, 0, nil
 	}
+	planned := p.Source.Timeline().Trace
 	for try := 1; ; try++ {
 		tr, err := t.member.Describe(ctx, number)
 		if err != nil {
@@ -403,12 +405,30 @@ func (t *Target) peak(
 		if err != nil {
 			return 0, 0, err
 		}
-		peak = d.Totals.PeakAllocated
-		if try == peakTries || !evaluates(tr) || evaluates(p.Source.Timeline().Trace) {
+		held := d.Totals.PeakAllocated
+		if try < peakTries && evaluates(tr) && !evaluates(planned) {
+			evaluated = max(evaluated, held)
+			continue
+		}
+		peak = max(peak, held)
+		if try == peakTries || len(p.Varied) > 0 || mostSaves(tr) >= mostSaves(planned) {
 			return peak, evaluated, nil
 		}
-		evaluated = max(evaluated, peak)
 	}
+}
+
+// mostSaves returns the most tensors that a step of a recording saves.
+func mostSaves(tr *traces.Trace) (most int) {
+	for m := range stepMarks(tr) {
+		saves := 0
+		for i := range tr.Ops {
+			if op := &tr.Ops[i]; m.Start <= op.Start && op.Start < m.End && tr.Text(op.Name) == plan.SaveOp {
+				saves++
+			}
+		}
+		most = max(most, saves)
+	}
+	return most
 }
 
 // evaluates reports whether a module ran without gradients within a recording's steps.
