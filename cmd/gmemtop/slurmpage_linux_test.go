@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,6 +86,9 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 	if found, _ := filepath.Glob(filepath.Join(dir, "traces/*.gmt")); err != nil || len(found) != 2 {
 		t.Errorf("capture: %v %s", err, out)
 	}
+	// Slurm no longer knows the ranks then, so they end by themselves, also if the test fails.
+	t.Cleanup(func() { _ = os.WriteFile(stop, nil, 0o600) })
+	takeOverInSlurm(t, filepath.Join(dir, "job/4242.join"))
 	if err := os.WriteFile(stop, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -95,4 +99,48 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 	if err != nil || strings.Count(string(sealed), "ended") != 2 {
 		t.Errorf("sealed: %v %s", err, sealed)
 	}
+}
+
+// takeOverInSlurm kills the gmemtop that Slurm started on the node, and types what the page says to type
+// then.
+func takeOverInSlurm(t *testing.T, join string) {
+	t.Helper()
+	kill := fmt.Sprintf("kill -9 $(ps -eo pid,comm,args | awk '$2 == \"gmemtop\" && / run --headless / && "+
+		"index($0, \"%s\") {print $1}')", join)
+	if out, err := exec.Command("bash", "-c", kill).CombinedOutput(); err != nil {
+		t.Fatalf("killing the gmemtop of the node: %v %s", err, out)
+	}
+	prefix := regexp.MustCompile("put `(srun [^`]*)`").FindStringSubmatch(fleetPage(t))
+	host, err := os.Hostname()
+	if prefix == nil || err != nil {
+		t.Fatalf("the page says no more what to put before the command on a node of Slurm, or %v", err)
+	}
+	host, _, _ = strings.Cut(host, ".")
+	command := strings.ReplaceAll(prefix[1], "node2", host) + " " +
+		strings.ReplaceAll(attachBlock(t), "/shared/r1.join", join)
+	newest := func() (steps []int) {
+		out, _ := exec.Command("gmemtop", "view", "slurm:4242", "--json").Output()
+		for _, found := range regexp.MustCompile(`"step": (\d+)`).FindAllSubmatch(out, -1) {
+			n, _ := strconv.Atoi(string(found[1]))
+			steps = append(steps, n)
+		}
+		return steps
+	}
+	before := newest()
+	t.Log(command)
+	attach := exec.Command("bash", "--norc", "-c", command)
+	var said words
+	attach.Stdout, attach.Stderr = &said, &said
+	if err := attach.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = attach.Process.Kill()
+		_ = attach.Wait()
+		t.Log(said.String())
+	})
+	await.Until(t, "the steps of both ranks go on", func() bool {
+		now := newest()
+		return len(before) == 2 && len(now) == 2 && min(now[0], now[1]) > max(before[0], before[1])+5
+	})
 }
