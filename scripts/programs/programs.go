@@ -33,6 +33,10 @@ func more(name, what, args, needs string) program {
 	return program{name, what, needs, append([]string{cases + "/more.py"}, strings.Fields(args)...)}
 }
 
+func science(name, what, args, needs string) program {
+	return program{name, what, needs, append([]string{cases + "/science.py"}, strings.Fields(args)...)}
+}
+
 func theirs(name, what, args string, needs ...string) program {
 	fields := strings.Fields(args)
 	return program{name, what, strings.Join(append(needs, fields[0]), " "),
@@ -99,6 +103,17 @@ var programs = []program{
 	theirs("examples-forward-forward", "PyTorch's examples, mnist_forward_forward: a backward in each layer",
 		"SOURCES/examples/mnist_forward_forward/main.py --no_accel --train_size 500 --epochs 100000",
 		"torchvision"),
+	theirs("examples-gat", "PyTorch's examples, gat: attention on a graph as a dense matrix",
+		"SOURCES/examples/gat/main.py --no-accel --num-heads 2 --hidden-dim 16 --epochs 100000", "requests"),
+	theirs("examples-super-resolution", "PyTorch's examples, super_resolution: a new evaluation each epoch",
+		"SOURCES/examples/super_resolution/main.py --upscale_factor 4 --batchSize 2 --threads 0 "+
+			"--nEpochs 100000", "torchvision six"),
+	theirs("examples-mnist-rnn", "PyTorch's examples, mnist_rnn: an LSTM",
+		"SOURCES/examples/mnist_rnn/main.py --batch-size 512", "torchvision"),
+	theirs("examples-style", "PyTorch's examples, fast_neural_style: a frozen VGG-16 in the loss",
+		"SOURCES/examples/fast_neural_style/neural_style/neural_style.py train --dataset pictures "+
+			"--style-image style.png --save-model-dir out --image-size 64 --style-size 64 --batch-size 2 "+
+			"--epochs 100000", "torchvision"),
 	theirs("mingpt", "minGPT's chargpt.py, 4 layers, its loader's four processes",
 		"SOURCES/minGPT/projects/chargpt/chargpt.py --model.model_type=gpt-micro --trainer.batch_size=16"),
 	theirs("makemore", "makemore.py, a transformer of 12 layers on names",
@@ -141,6 +156,20 @@ var programs = []program{
 	more("pytorch-forecasting", "pytorch-forecasting, its temporal fusion transformer, by Lightning",
 		"forecasting", "pytorch_forecasting lightning"),
 	more("lightly", "lightly, MoCo on a narrow ResNet, with its queue", "contrast", "lightly torchvision"),
+	science("vit-pytorch", "vit-pytorch, CaiT of 8 layers, some dropped at random", "patches", "vit_pytorch"),
+	science("snntorch", "snnTorch's tutorial, leaky neurons over 25 time steps, a loss for each", "spikes",
+		"snntorch"),
+	science("neuraloperator", "neuraloperator, an FNO of 4 layers, complex tensors", "operator", "neuralop"),
+	science("deepxde", "DeepXDE, a network that solves an equation, second derivatives in its loss",
+		"equation", "deepxde"),
+	science("zuko", "zuko, a normalising flow of splines", "flow", "zuko"),
+	science("mamba", "mamba.py, 6 layers, its own autograd function, clipping", "scan", "mambapy"),
+	science("open-clip", "open_clip, two towers of 6 layers and its loss", "pairs", "open_clip"),
+	science("kornia", "Kornia, its augmentations, convolutions, its focal loss", "augmented", "kornia"),
+	science("catalyst", "Catalyst's runner, convolutions", "catalyst", "catalyst"),
+	science("perceiver", "perceiver-pytorch, latents that attend to pixels, 4 layers", "latents",
+		"perceiver_pytorch"),
+	science("torchrl", "TorchRL's loss of PPO, two networks in one module", "policy", "torchrl tensordict"),
 	loop("x-transformers", "x-transformers, a decoder of 12 layers with rotary positions", "x_transformers",
 		"x_transformers"),
 	loop("esm", "fair-esm, ESM-2 of 12 layers on masked residues", "esm", "esm"),
@@ -165,13 +194,15 @@ var tried = map[string]string{
 	"opacus": "Opacus's hooks keep what goes into each layer until its gradients are made, for which " +
 		"convolutions are unfolded in the backward pass. With 8 examples a batch instead of 16 a step " +
 		"holds 41.6 MiB",
-	"gpytorch": "GPyTorch's modules replace torch's own __call__, so no hook sees them run. With " +
-		"-marginal(model(x), y) in the forward of a torch.nn.Module, joint kept a budget of 36.0 MiB with " +
-		"34.4. The rest of the peak is four matrices of points by points that the backward pass of one of " +
-		"its functions holds at once. With 1,200 points instead of 1,500 a step holds 27.5 MiB",
-	"examples-forward-forward": "the program calls forward() itself, so that a plan sees only what its " +
-		"ReLU saves. With self(x_pos) and self(x_neg) in place of self.forward(x_pos) and " +
-		"self.forward(x_neg) in Layer.train, joint kept a budget of 12.0 MiB",
+	"gpytorch": "joint kept a budget of 36.0 MiB with 34.4. The rest of the peak is four matrices of points by " +
+		"points that the backward pass of one of its functions holds at once. With 1,200 points instead of " +
+		"1,500 a step holds 27.5 MiB",
+	"examples-forward-forward": "no budget below 12.0 MiB can be met: one op needs that much beside " +
+		"parameters and optimizer state. joint kept a budget of 12.1 MiB with 12.0",
+	"deepxde": "nearly all of a step's memory is made in a backward pass whose result is differentiated " +
+		"again. With 1,500 points instead of 3,000 a step holds 31.9 MiB",
+	"examples-mnist-rnn": "the peak is one op, the backward pass of the LSTM. With batches of 256 instead of " +
+		"512 that op, parameters and optimizer state need 79.0 MiB",
 	"examples-vae": "the variable recon_batch keeps the last batch's pictures while the next ones are " +
 		"made. With del recon_batch, mu, logvar as the last line of the loop, joint kept the budget with " +
 		"100.5 MiB",

@@ -40,6 +40,23 @@ def fake_mnist():
     datasets.MNIST = Images
 
 
+def old_names():
+    """Names that scripts use and newer Pillow lacks."""
+    from PIL import Image
+
+    Image.ANTIALIAS = Image.LANCZOS
+
+
+def without_weights():
+    """torchvision's VGG-16 starts from random weights, whatever weights the script asks for."""
+    try:
+        from torchvision import models
+    except ImportError:
+        return
+    make = models.vgg16
+    models.vgg16 = lambda weights=None: make(weights=None)
+
+
 class Nothing:
     """Replaces a logger of another library: any call does nothing."""
 
@@ -71,8 +88,21 @@ def paint(folder, n):
         image.save(f"{folder}/{i % 2}/{i}.png")
 
 
+def graph(folder, n, edges):
+    """A random graph in the files of the Cora data set: features and a class of each node, and citations."""
+    r = random.Random(0)
+    os.makedirs(folder)
+    with open(f"{folder}/cora.content", "w") as f:
+        for i in range(n):
+            f.write(" ".join([str(i), *(str(int(r.random() < 0.1)) for _ in range(50)), f"class{i % 7}\n"]))
+    with open(f"{folder}/cora.cites", "w") as f:
+        for i in r.sample(range(n * n), edges):
+            f.write(f"{i // n} {i % n}\n")
+
+
 def lay_out(script):
-    """Makes the files that scripts read: words, tokens, waves, pictures, and the files beside them."""
+    """Makes the files that scripts read: words, tokens, waves, pictures, a graph, and the files beside
+    them."""
     import numpy as np
     import torch
 
@@ -93,6 +123,15 @@ def lay_out(script):
     if "pictures" in sys.argv:
         paint("pictures/train", 128)
         paint("pictures/val", 8)
+    if "super_resolution" in script:
+        paint("dataset/BSDS300/images", 32)
+        for name, i in (("train", 0), ("test", 1)):
+            os.rename(f"dataset/BSDS300/images/{i}", f"dataset/BSDS300/images/{name}")
+    if "neural_style" in script:
+        paint("pictures", 32)
+        os.link("pictures/0/0.png", "style.png")
+    if "/gat/" in script:
+        graph("cora", 2000, 4000)
     x = np.arange(100)[None] + np.random.default_rng(2).integers(-80, 80, (100, 1))
     waves = np.sin(x / 20.0)
     torch.save(waves, "traindata.pt")
@@ -131,6 +170,9 @@ with tempfile.TemporaryDirectory() as folder:
     os.chdir(folder)
     lay_out(script)
     fake_mnist()
+    without_weights()
+    if "neural_style" in script:
+        old_names()
     fake_tensorboard()
     seed()
     runpy.run_path(script, run_name="__main__")
