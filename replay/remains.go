@@ -234,8 +234,8 @@ func twiceDerived(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool
 	if float64(bytes) < outsideShare*float64(peak) {
 		return ""
 	}
-	return fmt.Sprintf(" %s of that a backward pass made for a later one (create_graph=True), and plans move "+
-		"only what forward passes save: compute derivatives of derivatives on fewer samples at a time.",
+	return fmt.Sprintf(" %s of that a backward pass made for a later one (create_graph=True), and plans "+
+		"move only what forward passes save: compute derivatives of derivatives on fewer samples at a time.",
 		u.Bytes(bytes))
 }
 

@@ -194,16 +194,16 @@ var tried = map[string]string{
 	"opacus": "Opacus's hooks keep what goes into each layer until its gradients are made, for which " +
 		"convolutions are unfolded in the backward pass. With 8 examples a batch instead of 16 a step " +
 		"holds 41.6 MiB",
-	"gpytorch": "joint kept a budget of 36.0 MiB with 34.4. The rest of the peak is four matrices of points " +
-		"by points that the backward pass of one of its functions holds at once. With 1,200 points instead " +
+	"gpytorch": "joint kept a budget of 36.0 MiB with 34.4. The rest of the peak is four matrices of " +
+		"points by points that the backward pass of one of its functions holds at once. With 1,200 points instead " +
 		"of 1,500 a step holds 27.5 MiB",
 	"examples-forward-forward": "no budget below 12.0 MiB can be met: one op needs that much beside " +
 		"parameters and optimizer state. joint kept a budget of 12.1 MiB with 12.0",
 	"examples-gat": "joint kept a budget of 172 MiB with 169.2",
 	"deepxde": "nearly all of a step's memory is made in a backward pass whose result is differentiated " +
 		"again. With 1,500 points instead of 3,000 a step holds 31.9 MiB",
-	"examples-mnist-rnn": "the peak is one op, the backward pass of the LSTM. With batches of 256 instead of " +
-		"512 that op, parameters and optimizer state need 79.0 MiB",
+	"examples-mnist-rnn": "the peak is one op, the backward pass of the LSTM. With batches of 256 instead " +
+		"of 512 that op, parameters and optimizer state need 79.0 MiB",
 	"examples-vae": "the variable recon_batch keeps the last batch's pictures while the next ones are " +
 		"made. With del recon_batch, mu, logvar as the last line of the loop, joint kept the budget with " +
 		"100.5 MiB",
