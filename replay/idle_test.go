@@ -140,10 +140,11 @@ func TestWhatIsThereBeforeAStepMayBeItsPeak(t *testing.T) {
 	}
 }
 
-// TestWhatOneBackwardPassMakesForAnotherIsNamed: a loss with derivatives in it takes most of its memory there.
+// TestWhatOneBackwardPassMakesForAnotherIsNamed: a loss with derivatives in it takes most of its memory
+// there.
 func TestWhatOneBackwardPassMakesForAnotherIsNamed(t *testing.T) {
-	const want = " 40.0 MiB of that a backward pass made for a later one (create_graph=True), and plans move " +
-		"only what forward passes save: compute derivatives of derivatives on fewer samples at a time."
+	const want = " 40.0 MiB of that a backward pass made for a later one (create_graph=True), and plans " +
+		"move only what forward passes save: compute derivatives of derivatives on fewer samples at a time."
 	for goesOn, want := range map[bool]string{false: "", true: want} {
 		p := plantest.Chain(6, 8<<20, 1_000_000)
 		p.SavesKnown = true

@@ -20,7 +20,8 @@ func TestWhatWasDoneLastIsKnownAfterTheEnd(t *testing.T) {
 		{"is on", []live.News{{Stage: live.On}, {Stage: live.On}, {Stage: live.Over}}, []string{"on"}, true,
 			live.On},
 		{"gives up", []live.News{{Stage: live.On}, {Stage: live.Describing, Ended: "stale"},
-			{Stage: live.Planning, Ended: "stale"}}, []string{"on", "joint ended: stale"}, true, live.Planning},
+			{Stage: live.Planning, Ended: "stale"}}, []string{"on", "joint ended: stale"}, true,
+			live.Planning},
 	} {
 		var so far
 		var said []string

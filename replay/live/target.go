@@ -388,7 +388,8 @@ const peakTries = 3
 // peak returns the peak under the plan of that number, which is on now, in bytes. If the program evaluates
 // between the described steps, and did not between the planned ones, they say nothing about the plan: then
 // others are described, and evaluated is what the most of them held. If all of them save fewer tensors than a
-// planned step, as where layers are dropped at random, others are described, too, and the highest peak counts.
+// planned step, as where layers are dropped at random, others are described, too, and the highest peak
+// counts.
 func (t *Target) peak(
 	ctx context.Context, number int64, p *plan.Problem, pl *plan.Plan,
 ) (peak, evaluated int64, err error) {
@@ -422,7 +423,8 @@ func mostSaves(tr *traces.Trace) (most int) {
 	for m := range stepMarks(tr) {
 		saves := 0
 		for i := range tr.Ops {
-			if op := &tr.Ops[i]; m.Start <= op.Start && op.Start < m.End && tr.Text(op.Name) == plan.SaveOp {
+			op := &tr.Ops[i]
+			if m.Start <= op.Start && op.Start < m.End && tr.Text(op.Name) == plan.SaveOp {
 				saves++
 			}
 		}

@@ -195,8 +195,8 @@ var tried = map[string]string{
 		"convolutions are unfolded in the backward pass. With 8 examples a batch instead of 16 a step " +
 		"holds 41.6 MiB",
 	"gpytorch": "joint kept a budget of 36.0 MiB with 34.4. The rest of the peak is four matrices of " +
-		"points by points that the backward pass of one of its functions holds at once. With 1,200 points instead " +
-		"of 1,500 a step holds 27.5 MiB",
+		"points by points that the backward pass of one of its functions holds at once. With 1,200 points " +
+		"instead of 1,500 a step holds 27.5 MiB",
 	"examples-forward-forward": "no budget below 12.0 MiB can be met: one op needs that much beside " +
 		"parameters and optimizer state. joint kept a budget of 12.1 MiB with 12.0",
 	"examples-gat": "joint kept a budget of 172 MiB with 169.2",
