@@ -17,7 +17,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
-	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -239,68 +238,4 @@ func BenchmarkReadingARunOf1024Ranks(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-}
-
-// BenchmarkDelay is two ranks on two nodes that take ten steps a second. It prints the median and the longest
-// time from the moment when a node's gmemtop has a step to its arrival at a viewer. What the agent adds
-// before that is not in it.
-func BenchmarkDelay(b *testing.B) {
-	keys, err := bus.NewKeys(time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
-	h, err := bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
-	path := filepath.Join(b.TempDir(), "r.join")
-	if err := h.Join(h.Address()).Write(path); err != nil {
-		b.Fatal(err)
-	}
-	var list []*job.Process
-	for i := range int64(2) {
-		w := job.NewWatch(job.Options{})
-		j := job.New(w)
-		defer j.Close()
-		w.Process.Begin(capture.Target{PID: 1, Rank: maybe.Known(i), WorldSize: maybe.Known(int64(2))})
-		defer StartNode(j, NodeOptions{Identity: Identity{Node: fmt.Sprint("n", i)}, Join: path}).Close()
-		list = append(list, w.Process)
-	}
-	viewer, err := bus.Dial(b.Context(), bus.Access{Join: h.Join(h.Address()), Role: bus.Viewer})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer viewer.Close()
-	delays := make([]time.Duration, b.N+1)
-	arrived := make(chan int64, 2*(b.N+1))
-	go viewer.Read(b.Context(), func(m bus.Message) {
-		_ = readBatches(m.Data, func(x batch) {
-			for _, s := range x.steps {
-				delays[s.Index] = max(delays[s.Index], time.Since(time.Unix(0, s.End)))
-				arrived <- s.Index
-			}
-		})
-	}, nil, bus.Step)
-	step := func(i int) {
-		for _, p := range list {
-			now := time.Now().UnixNano()
-			p.Step(capture.Step{Index: int64(i), Start: now - 1, End: now})
-		}
-	}
-	step(0) // by then all are connected
-	<-arrived
-	<-arrived
-	delays[0] = 0
-	b.ResetTimer()
-	for i := range b.N {
-		step(i + 1)
-		time.Sleep(100 * time.Millisecond) // the pace of a step
-	}
-	for range 2 * b.N {
-		<-arrived
-	}
-	b.StopTimer()
-	b.ReportMetric(float64(slices.Max(delays).Microseconds())/1000, "ms-worst")
-	b.ReportMetric(float64(median(delays).Microseconds())/1000, "ms-median")
 }

@@ -61,9 +61,6 @@ type Node struct {
 	newID     int
 	said      []byte // the newest hello, without its counts
 	saidAt    time.Time
-	gap       time.Duration // the least time between two collections
-	watched   map[*job.Process]bool
-	news      chan struct{} // receives when a process has a new step or has ended
 }
 
 type sentRank struct {
@@ -79,16 +76,10 @@ type sentRank struct {
 
 // How often a node collects, so that many steps make one message, says hello when nothing changes, and looks
 // at the join file: another machine may have written it, and a network file system tells nobody.
-//
-// Steps are collected as they come, but not more often than a run of this size allows: the messages of all
-// nodes cost the hub and the viewer more than the steps in them. From collectedRanks on, every node collects
-// every collectEvery.
 const (
-	collectEvery   = 200 * time.Millisecond
-	collectSoonest = 10 * time.Millisecond
-	collectedRanks = 512
-	helloEvery     = 2 * time.Second
-	joinEvery      = time.Second
+	collectEvery = 200 * time.Millisecond
+	helloEvery   = 2 * time.Second
+	joinEvery    = time.Second
 	// lastWords is how long the end of a node may wait for the hub.
 	lastWords = 2 * time.Second
 	// batchBytes is where a message ends and the next begins.
@@ -101,8 +92,7 @@ func newNode(j *job.Job, o NodeOptions) *Node {
 	name := cmp.Or(o.Name, o.Identity.NodeName())
 	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
 		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
-		byID: map[int]*sentRank{}, attempts: map[int64]int{}, watched: map[*job.Process]bool{},
-		news: make(chan struct{}, 1)}
+		byID: map[int]*sentRank{}, attempts: map[int64]int{}}
 	if o.Past != nil {
 		n.inherit(o.Past)
 	}
@@ -127,58 +117,18 @@ func (n *Node) Close() bus.Counts {
 }
 
 func (n *Node) collectUntil(ctx context.Context) {
-	var work sync.WaitGroup
-	defer work.Wait()
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
 	for {
 		n.collect(time.Now())
-		for _, p := range n.job.Processes() {
-			if !n.watched[p] {
-				n.watched[p] = true
-				work.Go(func() { n.notice(ctx, p) })
-			}
-		}
-		next := time.NewTimer(n.gap)
 		select {
 		case <-ctx.Done():
-		case <-next.C:
-			next.Reset(collectEvery - n.gap)
-			select {
-			case <-ctx.Done():
-			case <-next.C:
-			case <-n.news:
-			}
-		}
-		next.Stop()
-		if ctx.Err() != nil {
 			n.collect(time.Now())
 			close(n.collected)
 			return
+		case <-tick.C:
 		}
 	}
-}
-
-// notice tells the collecting goroutine when a process has a new step, and when it ends.
-func (n *Node) notice(ctx context.Context, p *job.Process) {
-	last := int64(-1)
-	_ = p.History.Until(ctx, func(v *capture.View) (done bool, err error) {
-		newest := int64(-1)
-		if k := len(v.Steps); k > 0 {
-			newest = v.Steps[k-1].Index
-		}
-		if newest != last || v.Ended {
-			last = newest
-			select {
-			case n.news <- struct{}{}:
-			default:
-			}
-		}
-		return v.Ended, nil
-	})
-}
-
-// gapOf returns the least time between two collections in a run of so many ranks.
-func gapOf(world int64) time.Duration {
-	return max(collectEvery*time.Duration(min(world, collectedRanks))/collectedRanks, collectSoonest)
 }
 
 // collect puts the steps that are new in the ring, and a hello if one is due.
@@ -192,12 +142,9 @@ func (n *Node) collect(now time.Time) {
 	}
 	h := hello{Version: wireVersion, Host: n.options.Identity.Node}
 	var own []rank
-	processes := n.job.Processes()
-	world := int64(len(processes))
-	for _, p := range processes {
+	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
 		v.Target = p.Target() // known before the process has reported it itself
-		world = max(world, v.Target.WorldSize.Or(0))
 		s := n.of(p, &v)
 		if v.Ended && !s.ended {
 			s.ended, s.unsent = true, unsent(&v, now)
@@ -218,7 +165,6 @@ func (n *Node) collect(now time.Time) {
 		own = append(own, rankOf(s, &v))
 	}
 	flush()
-	n.gap = gapOf(world)
 	for i := range own { // the last message may have pushed out some more
 		s := n.byID[own[i].ID]
 		own[i].Dropped, own[i].Lost = s.dropped, slices.Clone(s.lost)

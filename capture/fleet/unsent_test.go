@@ -91,31 +91,3 @@ func TestStepsOfAKilledProcessAreShown(t *testing.T) {
 		t.Errorf("%d steps, ended: %t", len(v.Steps), v.Ended)
 	}
 }
-
-// The fewer ranks there are, the sooner a node collects; all nodes of a large run are no busier than before.
-func TestAStepOfASmallRunIsCollectedAtOnce(t *testing.T) {
-	before := time.Duration(0)
-	for _, world := range []int64{0, 1, 8, 64, 256, 512, 1024, 1 << 40} {
-		gap := gapOf(world)
-		if gap < before || gap < collectSoonest || gap > collectEvery {
-			t.Errorf("%d ranks are collected every %s", world, gap)
-		}
-		before = gap
-	}
-	if gapOf(8) != collectSoonest || gapOf(1024) != collectEvery {
-		t.Errorf("8 ranks are collected every %s, 1,024 every %s", gapOf(8), gapOf(1024))
-	}
-	j, ranks := ranksOf(t, 2, 0)
-	n := newNode(j, NodeOptions{Identity: Identity{Node: "host"}})
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	done := make(chan struct{})
-	go func() { n.notice(ctx, ranks[0]); close(done) }()
-	for i := range int64(3) {
-		ranks[0].Step(aStep(i))
-		<-n.news
-	}
-	ranks[0].End(capture.End{Reason: capture.Exited})
-	<-n.news
-	<-done
-}
