@@ -41,17 +41,13 @@ func (h *Hub) watch(ctx context.Context) {
 		}
 		o := Outage{Store: h.store, Why: why, Begun: time.Now()}
 		tell(o)
-		confirmed := h.newest()
-		for h.again() != nil {
+		confirmed, _ := newest(h.server) // if it cannot say, nothing is known to be lost
+		count := func(kept map[string]uint64) { o.Lost = max(o.Lost, lost(confirmed, kept)) }
+		for h.again(count) != nil {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
-			}
-		}
-		for stream, had := range confirmed {
-			if has := h.newest()[stream]; has < had {
-				o.Lost += int64(had - has)
 			}
 		}
 		o.Ended = time.Now()
@@ -76,8 +72,9 @@ func (h *Hub) ailing() error {
 	return nil
 }
 
-// again replaces the server by one that can store, if there is room.
-func (h *Hub) again() error {
+// again replaces the server by one that can store, if there is room. It passes on what newest says before
+// anybody can store more: new messages take the numbers of those that are lost.
+func (h *Hub) again(tell func(kept map[string]uint64)) error {
 	free, err := h.options.free(h.store)
 	if err != nil {
 		return err
@@ -92,14 +89,45 @@ func (h *Hub) again() error {
 	if s != nil {
 		shutDown(s)
 	}
+	kept, err := h.kept()
+	if err != nil {
+		return err
+	}
+	tell(kept)
 	return h.start(free)
 }
 
-// newest returns the number of the newest message of each stream.
-func (h *Hub) newest() map[string]uint64 {
-	z, err := h.server.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+// kept reads the store with a server that nobody can reach.
+func (h *Hub) kept() (map[string]uint64, error) {
+	options := h.config.Clone()
+	options.DontListen, options.LeafNode = true, server.LeafNodeOpts{}
+	s, err := server.NewServer(options)
 	if err != nil {
-		return nil
+		return nil, err
+	}
+	s.Start()
+	defer shutDown(s)
+	if !s.ReadyForConnections(hubStarts) {
+		return nil, fmt.Errorf("the store was not read within %s", hubStarts)
+	}
+	return newest(s)
+}
+
+// lost counts the messages that were confirmed and are not kept.
+func lost(confirmed, kept map[string]uint64) (n int64) {
+	for stream, had := range confirmed {
+		if has := kept[stream]; has < had {
+			n += int64(had - has)
+		}
+	}
+	return n
+}
+
+// newest returns the number of the newest message of each stream.
+func newest(s *server.Server) (map[string]uint64, error) {
+	z, err := s.Jsz(&server.JSzOptions{Accounts: true, Streams: true})
+	if err != nil {
+		return nil, fmt.Errorf("ask for the state of the store: %w", err)
 	}
 	all := map[string]uint64{}
 	for _, a := range z.AccountDetails {
@@ -107,5 +135,5 @@ func (h *Hub) newest() map[string]uint64 {
 			all[s.Name] = s.State.LastSeq
 		}
 	}
-	return all
+	return all, nil
 }
