@@ -314,8 +314,8 @@ func (w *Watch) finish(m *member) {
 	m.countLast()
 	if n := m.end.Unsent; n > 0 && !m.counted {
 		m.counted = true
-		m.process.Lose("unsent_steps", n, "about as many were lost with the process, judged by how long its "+
-			"steps took: it was killed before it sent them")
+		m.process.Lose("unsent_steps", n, "an estimate from the pace of its steps: the process "+
+			"was killed before it sent them")
 	}
 	m.process.End(capture.End{Reason: m.end.Reason, Code: m.end.Code, Detail: m.end.Detail,
 		OutOfMemory: m.end.OutOfMemory})

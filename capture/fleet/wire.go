@@ -156,12 +156,12 @@ const (
 	// sentWithin is how long a step may wait in its process: an agent sends every half second, or up to every
 	// two where sending is slow.
 	sentWithin = 2500 * time.Millisecond
-	// pacedBy is how many steps tell how long one takes.
+	// pacedBy is how many of the newest steps the pace is taken from.
 	pacedBy = 16
 )
 
 // unsent infers how many steps a process that ended now had not sent, from how long its steps took. A process
-// that says goodbye has sent all. So has one that has not stepped for longer than it keeps steps: it hung.
+// that says goodbye has sent all. So has one whose last step was too long ago to be still unsent: it hung.
 func unsent(v *capture.View, now time.Time) int64 {
 	const signal = 128 // an exit code above this is of a signal
 	killed := v.End.Detail == say.Vanished.Text() || v.End.Code.Or(0) > signal

@@ -157,8 +157,8 @@ func (o *orders) ask(ctx context.Context) {
 }
 
 // askNow gives the orders and reports whether the process took all of them. Those it did not take are given
-// again, except for the first steps: people see why and ask again. An order counts as given before it is: a
-// process whose viewer has changed may be asked by two goroutines, and each order is for one of them.
+// again, except for the first steps: people see why and ask again. An order is marked as given first: while
+// the viewer of a process changes, two goroutines may get here, and each order must be given once.
 func (o *orders) askNow(ctx context.Context) bool {
 	o.mu.Lock()
 	how, every := o.depth, o.every
