@@ -14,8 +14,8 @@ class Guard:
 
     def caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether the error is the program's own and must be raised again."""
-        self.dead = True
         self.why = self.why or why_of(error)
+        self.dead = True  # only now: the agent's thread says why as soon as it sees this
         return not isinstance(error, Exception) or _raised_by_a_handler(error)
 
     def broke(self, error: BaseException) -> None:

@@ -36,7 +36,13 @@ class Refused(Exception):
 
 def why_of(error: BaseException) -> str:
     """Describe an error to people: our sentence if it is a Refused, else its type and message."""
-    return error.why if isinstance(error, Refused) else "%s: %s" % (type(error).__name__, error)
+    if isinstance(error, Refused):
+        return error.why
+    name = type(error).__name__
+    try:
+        return "%s: %s" % (name, error)
+    except Exception:  # from the error's own __str__; whoever asks is about to clean up
+        return name
 
 
 def told(text: str) -> dict[str, Any]:

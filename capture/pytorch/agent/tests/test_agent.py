@@ -313,6 +313,25 @@ def test_an_error_of_a_signals_handler_is_the_programs():
     assert guard.why == "ValueError: the program's own"
 
 
+def test_the_reason_is_known_once_the_agent_is_disarmed() -> None:
+    guard, dead = Guard(), []
+
+    class Slow(ValueError):
+        def __str__(self) -> str:
+            dead.append(guard.dead)
+            return "slow"
+
+    class Wordless(ValueError):
+        def __str__(self) -> str:
+            raise ValueError("no words")
+
+    assert not guard.caught(Slow())
+    assert dead == [False] and guard.dead and guard.why == "Slow: slow"
+    guard = Guard()
+    assert not guard.caught(Wordless())
+    assert guard.dead and guard.why == "Wordless"
+
+
 def test_an_error_of_ours_is_kept_and_the_first_one_is_named():
     guard = Guard()
     guard.broke(KeyError("ours"))
