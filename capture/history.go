@@ -29,6 +29,8 @@ type Limits struct {
 	Steps       int
 	WindowBytes int64
 	Output      int
+	// Spans is how many spans sum up the steps before.
+	Spans int
 }
 
 // Most is how many steps are kept one by one at most, before those beyond Steps are rolled up.
@@ -73,7 +75,7 @@ type History struct {
 	limits  Limits
 	view    View
 	bytes   int64
-	wide    int           // steps of the next span
+	spans   Spans         // what the view's Rolled shares
 	changed chan struct{} // closed at the next change; nil while nothing waits
 }
 
@@ -88,7 +90,7 @@ func NewHistory(l Limits) *History {
 	if l.Output <= 0 {
 		l.Output = maxOutput
 	}
-	return &History{limits: l, wide: spanSteps}
+	return &History{limits: l, spans: NewSpans(l.Spans)}
 }
 
 // Limits are what bounds the history.
@@ -99,7 +101,8 @@ func (s *History) Snapshot() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.view
-	v.Steps, v.Windows, v.Notices = slices.Clip(v.Steps), slices.Clip(v.Windows), slices.Clip(v.Notices)
+	v.Steps, v.Rolled = slices.Clip(v.Steps), slices.Clip(v.Rolled)
+	v.Windows, v.Notices = slices.Clip(v.Windows), slices.Clip(v.Notices)
 	v.Answers = slices.Clip(v.Answers[max(len(v.Answers)-maxAnswers, 0):])
 	v.Losses, v.Output = slices.Clip(v.Losses), slices.Clip(v.Output)
 	return v
@@ -168,10 +171,29 @@ func (s *History) Step(x Step) {
 	s.change(func(v *View) {
 		if most := s.limits.Most(); len(v.Steps) >= most {
 			old := len(v.Steps) - s.limits.Steps
-			v.Rolled, s.wide = rolled(v.Rolled, v.Steps[:old], s.wide)
+			s.spans.List = slices.Clone(s.spans.List) // views share it
+			for i := range v.Steps[:old] {
+				p := SpanOf(&v.Steps[i])
+				s.spans.Add(&p)
+			}
+			v.Rolled = s.spans.List
 			v.Steps = append(make([]Step, 0, most), v.Steps[old:]...)
 		}
 		v.Steps = append(v.Steps, x)
+	})
+}
+
+// Precede adds spans of steps that came before all others.
+func (s *History) Precede(list []Span) {
+	s.change(func(v *View) {
+		all := NewSpans(s.limits.Spans)
+		for i := range list {
+			all.Add(&list[i])
+		}
+		for i := range v.Rolled {
+			all.Add(&v.Rolled[i])
+		}
+		s.spans, v.Rolled = all, all.List
 	})
 }
 

@@ -304,17 +304,32 @@ func (r *Recorder) samples(s Step) {
 		{"step.cost", maybe.Known(int64(s.Cost))}, {"step.retries", s.Retries}, {"step.ooms", s.OOMs},
 		{"step.skipped", maybe.Known(skipped)},
 	} {
-		value, ok := c.value.Value()
-		if !ok {
-			continue
+		if value, ok := c.value.Value(); ok {
+			r.sample(c.name, device, end, value)
 		}
-		n, ok := r.counters[c.name]
-		if !ok {
-			n = r.w.Counter(r.w.String(c.name), device)
-			r.counters[c.name] = n
-		}
-		r.w.Sample(n, end, value)
 	}
+}
+
+func (r *Recorder) sample(counter string, d traces.DeviceID, at, value int64) {
+	n, ok := r.counters[counter]
+	if !ok {
+		n = r.w.Counter(r.w.String(counter), d)
+		r.counters[counter] = n
+	}
+	r.w.Sample(n, at, value)
+}
+
+// Precede writes spans of steps that came before all others, as counters at the time each span ended.
+func (r *Recorder) Precede(list []Span) {
+	r.do(func() {
+		device, names := r.w.Device(r.device()), SpanCounters()
+		for i := range list {
+			row := list[i].Row()
+			for k, name := range names {
+				r.sample(name, device, list[i].End-r.began.UnixNano(), row[k])
+			}
+		}
+	})
 }
 
 func deviceOf(name string) traces.Device {

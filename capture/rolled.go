@@ -1,6 +1,9 @@
 package capture
 
 import (
+	"errors"
+	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -17,7 +20,7 @@ import (
 const (
 	// spanSteps is how many steps a span has at first.
 	spanSteps = 64
-	// maxSpans bounds their number, and so their memory: about half a MiB.
+	// maxSpans bounds their number unless [Limits] say so, and so their memory: about 0.7 MiB.
 	maxSpans = 2048
 )
 
@@ -82,72 +85,146 @@ type Span struct {
 	Skipped, Planned, Missed, Differ int64
 }
 
-func (p *Span) add(s *Step) {
-	q := Span{First: s.Index, Last: s.Index, Steps: 1, Start: s.Start, End: s.End, Cost: s.Cost,
+// SpanOf returns the span of a single step.
+func SpanOf(s *Step) Span {
+	p := Span{First: s.Index, Last: s.Index, Steps: 1, Start: s.Start, End: s.End, Cost: s.Cost,
 		Retries: s.Retries, OOMs: s.OOMs, Missed: s.Carried.Missed, Differ: s.Carried.Differ}
 	held, _ := s.Held()
-	q.Time.add(maybe.Known(s.End - s.Start))
-	q.Forward.add(s.Forward)
-	q.Backward.add(s.Backward)
-	q.Optimizer.add(s.Optimizer)
-	q.Held.add(held)
-	q.PeakAllocated.add(s.PeakAllocated)
-	q.RSS.add(s.RSS)
+	p.Time.add(maybe.Known(s.End - s.Start))
+	p.Forward.add(s.Forward)
+	p.Backward.add(s.Backward)
+	p.Optimizer.add(s.Optimizer)
+	p.Held.add(held)
+	p.PeakAllocated.add(s.PeakAllocated)
+	p.RSS.add(s.RSS)
 	if s.Skipped {
-		q.Skipped = 1
+		p.Skipped = 1
 	}
 	if s.Carried.Plan != 0 {
-		q.Planned = 1
+		p.Planned = 1
 	}
-	p.merge(&q)
+	return p
 }
 
-// merge adds the span that follows.
-func (p *Span) merge(q *Span) {
+// Merge adds the span that follows. The zero Span is empty.
+func (p *Span) Merge(q *Span) {
 	if p.Steps == 0 {
 		*p = *q
 		return
 	}
 	p.Last, p.End, p.Steps, p.Cost = q.Last, q.End, p.Steps+q.Steps, p.Cost+q.Cost
-	for _, r := range []struct{ to, of *Range }{
-		{&p.Time, &q.Time}, {&p.Forward, &q.Forward}, {&p.Backward, &q.Backward},
-		{&p.Optimizer, &q.Optimizer}, {&p.Held, &q.Held}, {&p.PeakAllocated, &q.PeakAllocated},
-		{&p.RSS, &q.RSS},
-	} {
-		r.to.merge(*r.of)
+	more := q.ranges()
+	for i, r := range p.ranges() {
+		r.merge(*more[i])
 	}
 	p.Retries, p.OOMs = maybe.First(q.Retries, p.Retries), maybe.First(q.OOMs, p.OOMs)
 	p.Skipped, p.Planned = p.Skipped+q.Skipped, p.Planned+q.Planned
 	p.Missed, p.Differ = p.Missed+q.Missed, p.Differ+q.Differ
 }
 
-// rolled returns spans with steps added behind them, in a slice of its own, of at most maxSpans spans. wide
-// is how many steps a span has; the result says how many it has from now on.
-func rolled(spans []Span, steps []Step, wide int) ([]Span, int) {
-	spans = slices.Clone(spans)
-	for i := range steps {
-		if n := len(spans); n == 0 || spans[n-1].Steps >= int64(wide) {
-			if n == maxSpans {
-				spans, wide = halved(spans), 2*wide
-			}
-			spans = append(spans, Span{})
-		}
-		spans[len(spans)-1].add(&steps[i])
+// spanFigures names the figures of a span in the order of its row, as a wire or a file has them.
+var spanFigures = []string{"first", "last", "steps", "start", "end", "cost", "retries", "ooms", "skipped",
+	"planned", "missed", "differ"}
+
+// spanRanges names the ranges that follow in a row. Each has its least, most, sum and known.
+var spanRanges = []string{"time", "forward", "backward", "optimizer", "held", "peak_allocated", "rss"}
+
+// SpanColumns is how many figures a span's row has.
+const SpanColumns = 12 + 4*7
+
+// Row returns the figures of the span in a fixed order: -1 where one is unknown.
+func (p *Span) Row() [SpanColumns]int64 {
+	row := [SpanColumns]int64{p.First, p.Last, p.Steps, p.Start, p.End, int64(p.Cost), p.Retries.Or(-1),
+		p.OOMs.Or(-1), p.Skipped, p.Planned, p.Missed, p.Differ}
+	for i, r := range p.ranges() {
+		copy(row[len(spanFigures)+4*i:], []int64{r.Least, r.Most, r.Sum, r.Known})
 	}
-	return spans, wide
+	return row
 }
 
-// halved makes one span of each two.
-func halved(spans []Span) []Span {
-	out := make([]Span, 0, maxSpans)
-	for pair := range slices.Chunk(spans, 2) {
+func (p *Span) ranges() [7]*Range {
+	return [...]*Range{&p.Time, &p.Forward, &p.Backward, &p.Optimizer, &p.Held, &p.PeakAllocated, &p.RSS}
+}
+
+// SpanOfRow is the inverse of Row. Further figures of a longer row are skipped; a shorter one and figures
+// that no span has are errors.
+func SpanOfRow(row []int64) (p Span, err error) {
+	if len(row) < SpanColumns {
+		return p, fmt.Errorf("a span of steps with %d figures of %d", len(row), SpanColumns)
+	}
+	p = Span{First: row[0], Last: row[1], Steps: row[2], Start: row[3], End: row[4],
+		Cost: time.Duration(row[5]), Retries: maybe.NonNegative(row[6]), OOMs: maybe.NonNegative(row[7]),
+		Skipped: row[8], Planned: row[9], Missed: row[10], Differ: row[11]}
+	// The sums of the longest run are far from the end of an int64; those of a damaged row may not be.
+	const most = 1 << 60
+	ok := p.First >= 0 && p.Last >= p.First && p.Last < most && p.Steps > 0 &&
+		p.Steps <= p.Last-p.First+1 && p.Start >= 0 && p.End >= p.Start && p.End < math.MaxInt64
+	for _, v := range row[5:12] {
+		ok = ok && v >= -1 && v < most
+	}
+	for i, r := range p.ranges() {
+		x := row[len(spanFigures)+4*i:]
+		*r = Range{Least: x[0], Most: x[1], Sum: x[2], Known: x[3]}
+		ok = ok && r.Known >= 0 && r.Known <= p.Steps && -most < r.Least && r.Least <= r.Most &&
+			r.Most < most && -most < r.Sum && r.Sum < most
+	}
+	if !ok {
+		return Span{}, errors.New("a span of steps whose figures contradict each other")
+	}
+	return p, nil
+}
+
+// SpanCounters are the names of the counters that a recording has for spans, in the order of their rows.
+func SpanCounters() []string {
+	var names []string
+	for _, n := range spanFigures {
+		names = append(names, "span."+n)
+	}
+	for _, n := range spanRanges {
+		for _, of := range []string{"least", "most", "sum", "known"} {
+			names = append(names, "span."+n+"."+of)
+		}
+	}
+	return names
+}
+
+// Spans is a list of spans in the order of their steps, of bounded length.
+type Spans struct {
+	List []Span
+	most int // how many there are at most
+	wide int // how many steps a span has at least, but for the last
+}
+
+// NewSpans returns an empty list of at most most spans, 2,048 for 0.
+func NewSpans(most int) Spans {
+	if most <= 0 {
+		most = maxSpans
+	}
+	return Spans{most: max(most, 2), wide: spanSteps}
+}
+
+// Add adds a span of steps that come after all others, to the last span if that has room.
+func (s *Spans) Add(p *Span) {
+	if n := len(s.List); n == 0 || s.List[n-1].Steps >= int64(s.wide) {
+		if n >= s.most {
+			s.halve()
+		}
+		s.List = append(s.List, Span{})
+	}
+	s.List[len(s.List)-1].Merge(p)
+}
+
+// halve makes one span of each two, in the same slice.
+func (s *Spans) halve() {
+	kept := s.List[:0]
+	for pair := range slices.Chunk(s.List, 2) {
 		p := pair[0]
 		for i := range pair[1:] {
-			p.merge(&pair[1+i])
+			p.Merge(&pair[1+i])
 		}
-		out = append(out, p)
+		kept = append(kept, p)
 	}
-	return out
+	s.List, s.wide = kept, 2*s.wide
 }
 
 // Seen returns how many steps were seen in all.

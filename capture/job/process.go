@@ -75,6 +75,12 @@ func (p *Process) Step(s capture.Step) {
 	p.sink().Step(s)
 }
 
+// Precede adds spans of steps that came before all that were seen one by one.
+func (p *Process) Precede(list []capture.Span) {
+	p.History.Precede(list)
+	p.recording.precede(list)
+}
+
 // Window implements capture.Sink.
 func (p *Process) Window(w capture.Window) {
 	p.trains()

@@ -65,6 +65,14 @@ func (r *recording) sink() capture.Sink {
 	return capture.Tee(r.relay, r.recorder)
 }
 
+func (r *recording) precede(list []capture.Span) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.recorder != nil {
+		r.recorder.Precede(list)
+	}
+}
+
 // close tells other viewers how the process ended, hangs up on them, and ends the recording.
 func (r *recording) close() error {
 	r.relay.Close()
