@@ -30,12 +30,14 @@ const (
 	Hello Kind = "hello"
 	// Step is a batch of steps of a node's ranks.
 	Step Kind = "step"
+	// Roll sums up the steps of a node's ranks, a minute of each.
+	Roll Kind = "roll"
 	// Trace is a part of a captured trace, on its way to the operator who asked for it.
 	Trace Kind = "trace"
 )
 
 // kinds are all kinds.
-var kinds = []Kind{Hello, Step, Trace}
+var kinds = []Kind{Hello, Step, Roll, Trace}
 
 // maxMessage is the largest message that a hub takes.
 const maxMessage = 256 << 10
@@ -54,6 +56,7 @@ type limits struct {
 var streamLimits = map[Kind]limits{
 	Hello: {bytes: 16 << 20, each: 1},
 	Step:  {bytes: 256 << 20},
+	Roll:  {bytes: 256 << 20, part: 2},
 	// Its reader takes the parts of a trace while they arrive.
 	Trace: {bytes: 512 << 20, age: 10 * time.Minute, part: 4},
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -61,17 +62,20 @@ type Node struct {
 	newID     int
 	said      []byte // the newest hello, without its counts
 	saidAt    time.Time
+	rolledAt  time.Time
 }
 
 type sentRank struct {
 	id      int // by which viewers know the process
 	attempt int
+	head    head      // as its steps were sent
 	first   maybe.Int // the index of the first step that was put in the ring
 	next    int64     // the index of the first step that was not
 	dropped int64     // how many steps did not stay in the ring
 	lost    []span    // which ones
 	ended   bool
-	unsent  int64 // how many steps the process probably took with it
+	rolling capture.Span // of the steps since the last roll-up
+	unsent  int64        // how many steps the process probably took with it
 }
 
 // How often a node collects, so that many steps make one message, says hello when nothing changes, and looks
@@ -86,13 +90,16 @@ const (
 	batchBytes = 128 << 10
 	// batchSteps is how many steps of a process go into one message: rows are at most batchBytes.
 	batchSteps = 256
+	// rollEvery is how often the steps since the last time are summed up: the hub keeps these for long after
+	// the steps themselves made room.
+	rollEvery = time.Minute
 )
 
 func newNode(j *job.Job, o NodeOptions) *Node {
 	name := cmp.Or(o.Name, o.Identity.NodeName())
 	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
 		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
-		byID: map[int]*sentRank{}, attempts: map[int64]int{}}
+		byID: map[int]*sentRank{}, attempts: map[int64]int{}, rolledAt: time.Now()}
 	if o.Past != nil {
 		n.inherit(o.Past)
 	}
@@ -124,6 +131,7 @@ func (n *Node) collectUntil(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			n.collect(time.Now())
+			n.rollUp(true)
 			close(n.collected)
 			return
 		case <-tick.C:
@@ -155,8 +163,12 @@ func (n *Node) collect(now time.Time) {
 		}
 		for len(fresh) > 0 {
 			k := min(len(fresh), batchSteps)
-			message = appendBatch(message, batch{head{s.id, s.attempt, v.Target.PID, v.Target.Rank,
-				v.Target.WorldSize}, fresh[:k]})
+			s.head = head{s.id, s.attempt, v.Target.PID, v.Target.Rank, v.Target.WorldSize}
+			message = appendBatch(message, batch{s.head, fresh[:k]})
+			for i := range fresh[:k] {
+				p := capture.SpanOf(&fresh[i])
+				s.rolling.Merge(&p)
+			}
 			s.next, fresh = fresh[k-1].Index+1, fresh[k:]
 			if len(message) >= batchBytes {
 				flush()
@@ -165,6 +177,11 @@ func (n *Node) collect(now time.Time) {
 		own = append(own, rankOf(s, &v))
 	}
 	flush()
+	due := now.Sub(n.rolledAt) >= rollEvery
+	if due {
+		n.rolledAt = now
+	}
+	n.rollUp(due)
 	for i := range own { // the last message may have pushed out some more
 		s := n.byID[own[i].ID]
 		own[i].Dropped, own[i].Lost = s.dropped, slices.Clone(s.lost)
@@ -190,6 +207,27 @@ func (n *Node) collect(now time.Time) {
 	h.Counts = n.counts()
 	if text, err = json.Marshal(h); err == nil {
 		n.put(bus.Hello, text)
+	}
+}
+
+// rollUp puts what sums up the steps since the last time in the ring: of all ranks, or of those that have
+// ended.
+func (n *Node) rollUp(all bool) {
+	var message []byte
+	for _, id := range slices.Sorted(maps.Keys(n.byID)) {
+		s := n.byID[id]
+		if s.rolling.Steps == 0 || !all && !s.ended {
+			continue
+		}
+		message = appendRolled(message, rolled{s.head, s.rolling})
+		s.rolling = capture.Span{}
+		if len(message) >= batchBytes {
+			n.put(bus.Roll, message)
+			message = nil
+		}
+	}
+	if len(message) > 0 {
+		n.put(bus.Roll, message)
 	}
 }
 

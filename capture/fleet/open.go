@@ -32,8 +32,8 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 	j := job.New(main)
 	begun := false
 	for _, f := range found {
-		steps := stepsOf(f.Trace)
-		if len(steps) == 0 {
+		steps, spans := stepsOf(f.Trace), spansOf(f.Trace)
+		if len(steps)+len(spans) == 0 {
 			continue
 		}
 		t := targetOf(f.Trace)
@@ -44,6 +44,7 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 		}
 		begun = true
 		p.Begin(t)
+		p.Precede(spans)
 		for i, s := range steps {
 			if gap := s.Index - steps[max(i-1, 0)].Index - 1; gap > 0 {
 				p.Lose("steps", gap, "they are not in the recording")
@@ -86,19 +87,45 @@ func targetOf(t *traces.Trace) capture.Target {
 	return x
 }
 
+// counter returns a recording's counter of a name, nil if there is none.
+func counter(t *traces.Trace, name string) *traces.Counter {
+	i := slices.IndexFunc(t.Counters, func(c traces.Counter) bool { return t.Strings[c.Name] == name })
+	if i < 0 {
+		return nil
+	}
+	return &t.Counters[i]
+}
+
+// spansOf reads the spans of a recording back from its counters, each of which has a sample for each span.
+// Those that contradict each other are left out.
+func spansOf(t *traces.Trace) (list []capture.Span) {
+	var columns []*traces.Counter
+	for _, name := range capture.SpanCounters() {
+		c := counter(t, name)
+		if c == nil || len(columns) > 0 && len(c.Value) != len(columns[0].Value) {
+			return nil
+		}
+		columns = append(columns, c)
+	}
+	row := make([]int64, len(columns))
+	for i := range columns[0].Value {
+		for k, c := range columns {
+			row[k] = c.Value[i]
+		}
+		p, err := capture.SpanOfRow(row)
+		if n := len(list); err == nil && (n == 0 || list[n-1].Last < p.First) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
 // stepsOf reads the steps of a recording back from its counters (see capture.Recorder). Those of one step
 // have the time at which it ended.
 func stepsOf(t *traces.Trace) []capture.Step {
 	at := map[int64]int{} // by time: which step
 	var steps []capture.Step
-	find := func(name string) *traces.Counter {
-		i := slices.IndexFunc(t.Counters, func(c traces.Counter) bool { return t.Strings[c.Name] == name })
-		if i < 0 {
-			return nil
-		}
-		return &t.Counters[i]
-	}
-	index := find("step.index")
+	index := counter(t, "step.index")
 	if index == nil {
 		return nil
 	}
@@ -127,7 +154,7 @@ func stepsOf(t *traces.Trace) []capture.Step {
 		"step.ooms":            func(s *capture.Step, v int64) { s.OOMs = maybe.Known(v) },
 		"step.skipped":         func(s *capture.Step, v int64) { s.Skipped = v != 0 },
 	} {
-		c := find(name)
+		c := counter(t, name)
 		if c == nil {
 			continue
 		}

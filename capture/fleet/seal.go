@@ -17,9 +17,9 @@ import (
 type Sealed struct {
 	// Files are the recordings, one for each process.
 	Files []string
-	// Steps is how many steps they hold. Lost is how many the nodes could not send, Gone how many the hub no
-	// longer had.
-	Steps, Lost, Gone int64
+	// Steps is how many steps they hold, Summed how many more are only part of a minute's sums. Lost is how
+	// many the nodes could not send, Gone how many the hub no longer had.
+	Steps, Summed, Lost, Gone int64
 }
 
 // Seal writes everything that the hub has of a run to a new folder: a recording for each process, which opens
@@ -49,7 +49,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	var work sync.WaitGroup
 	work.Go(func() { w.Run(reading, c) })
 	select {
-	case <-w.caught:
+	case <-w.summed:
 	case <-ctx.Done():
 	}
 	stop()
@@ -67,7 +67,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	err = w.unsealed
 	for _, n := range w.nodes {
 		for _, m := range n.ranks {
-			s.Steps, s.Gone = s.Steps+m.taken, s.Gone+m.gone()
+			s.Steps, s.Summed, s.Gone = s.Steps+m.taken, s.Summed+m.summed, s.Gone+m.gone()
 		}
 	}
 	w.mu.Unlock()

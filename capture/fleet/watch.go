@@ -17,8 +17,9 @@ import (
 type Watch struct {
 	options WatchOptions
 
-	// caught is closed when everything that the hub had at the beginning was read.
-	caught chan struct{}
+	// caught is closed when all steps that the hub had at the beginning were read, summed when the roll-ups of
+	// those before them were, too.
+	caught, summed chan struct{}
 
 	mu      sync.Mutex
 	job     *job.Job
@@ -67,6 +68,8 @@ type member struct {
 	end     *end  // how it ended, once its last step is here
 	last    int64 // the index of the newest step that its node speaks of
 	ended   time.Time
+	early   capture.Spans // of steps that the hub no longer has
+	summed  int64         // how many steps these are
 
 	origin  maybe.Int // the index of the first step that the node had
 	dropped []span    // what the node says it dropped
@@ -78,6 +81,11 @@ type member struct {
 const (
 	// keptSteps is how many steps of all ranks together are kept.
 	keptSteps = 1 << 18
+	// keptSpans is how many spans of all ranks together sum up the steps before.
+	keptSpans = 1 << 14
+	// sumWait is how long the hub may take to begin with its roll-ups. A gmemtop from before there were any
+	// has none.
+	sumWait = 10 * time.Second
 	// lateAfter is how long a node may be silent before it is called late, lostAfter before it is called
 	// lost. Nodes say hello every two seconds.
 	lateAfter = 3 * helloEvery
@@ -94,9 +102,11 @@ func NewWatch(o WatchOptions) *Watch {
 		o.now = time.Now
 	}
 	keep := min(max(keptSteps/max(o.Ranks, 8), 256), 50_000)
-	main := job.NewWatch(job.Options{Keep: capture.Limits{Steps: keep, WindowBytes: 64 << 20}})
+	main := job.NewWatch(job.Options{Keep: capture.Limits{Steps: keep, WindowBytes: 64 << 20,
+		Spans: max(keptSpans/max(o.Ranks, 8), 128)}})
 	return &Watch{options: o, main: main, job: job.New(main), nodes: map[string]*node{},
-		behind: map[bus.Kind]bool{bus.Hello: true, bus.Step: true}, caught: make(chan struct{})}
+		behind: map[bus.Kind]bool{bus.Hello: true, bus.Step: true}, caught: make(chan struct{}),
+		summed: make(chan struct{})}
 }
 
 // Job is the run as a job.
@@ -133,8 +143,59 @@ func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
 			}
 		}
 	})
+	work.Go(func() { w.sum(ctx, c) })
 	c.Read(ctx, w.take, w.caughtUp, bus.Hello, bus.Step)
 	work.Wait()
+}
+
+// sum reads the roll-ups of the steps that the hub no longer has. Which those are is known once all that it
+// has were read.
+func (w *Watch) sum(ctx context.Context, c *bus.Conn) {
+	select {
+	case <-w.summed: // by a hub before this one
+		return
+	default:
+	}
+	select {
+	case <-w.caught:
+	case <-ctx.Done():
+		return
+	}
+	reading, stop := context.WithCancel(ctx)
+	defer stop()
+	late := time.AfterFunc(sumWait, stop)
+	defer late.Stop()
+	all := false
+	c.Read(reading, func(m bus.Message) { late.Reset(sumWait); w.take(m) },
+		func(bus.Kind) { all = true; stop() }, bus.Roll)
+	if ctx.Err() == nil || all {
+		w.precede()
+		close(w.summed)
+	}
+}
+
+// precede shows what was read of steps before those that the hub still had.
+func (w *Watch) precede() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.nodes {
+		for _, m := range n.ranks {
+			if len(m.early.List) > 0 {
+				m.process.Precede(m.early.List)
+			}
+		}
+	}
+}
+
+// roll takes what sums up steps of a process that ended before the first one that is here.
+func (w *Watch) roll(n *node, x rolled) {
+	m := w.member(n, &rank{ID: x.id, Attempt: x.attempt, PID: x.pid, Rank: x.rank, WorldSize: x.worldSize})
+	k := len(m.early.List)
+	if m.taken > 0 && x.span.Last >= m.first || k > 0 && x.span.First <= m.early.List[k-1].Last {
+		return
+	}
+	m.early.Add(&x.span)
+	m.summed += x.span.Steps
 }
 
 // Close ends the job, once Run has returned.
@@ -155,7 +216,7 @@ func (w *Watch) take(m bus.Message) {
 	if n.silence != "" && m.Age < lateAfter {
 		w.silent(n, "", false)
 	}
-	if len(w.behind) == 0 {
+	if len(w.behind) == 0 && m.Kind != bus.Roll { // roll-ups are read late and old
 		w.readAt, w.lag = w.options.now(), m.Age
 	}
 	var err error
@@ -167,6 +228,8 @@ func (w *Watch) take(m bus.Message) {
 		}
 	case bus.Step:
 		err = readBatches(m.Data, func(b batch) { w.steps(n, b) })
+	case bus.Roll:
+		err = readRolled(m.Data, func(x rolled) { w.roll(n, x) })
 	}
 	if err != nil {
 		w.damaged++
@@ -194,7 +257,7 @@ func (w *Watch) member(n *node, r *rank) *member {
 	if m != nil {
 		return m
 	}
-	m = &member{attempt: r.Attempt}
+	m = &member{attempt: r.Attempt, early: capture.NewSpans(w.main.History.Limits().Spans)}
 	t := r.target(n.host)
 	if !w.begun {
 		w.begun = true
@@ -267,12 +330,12 @@ func (m *member) countLast() {
 	}
 }
 
-// gone is how many steps the hub no longer had.
+// gone is how many steps the hub no longer had, one by one or summed up.
 func (m *member) gone() int64 {
 	if m.taken == 0 {
 		return 0
 	}
-	return max(m.first-m.origin.Or(0)-m.before, 0)
+	return max(m.first-m.origin.Or(0)-m.before-m.summed, 0)
 }
 
 // greet takes a hello.

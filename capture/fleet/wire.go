@@ -23,6 +23,8 @@ const wireVersion = 1
 // errWire is wrapped by every error about a message.
 var errWire = errors.New("not a message of a gmemtop node")
 
+var errVersion = fmt.Errorf("%w: another version: use the same gmemtop on all nodes", errWire)
+
 // hello says what a node is and how its ranks are. A node sends it regularly and whenever something changes;
 // the hub keeps the newest of each node.
 type hello struct {
@@ -240,6 +242,10 @@ type head struct {
 	rank, worldSize  maybe.Int
 }
 
+func (h head) row() []int64 {
+	return []int64{int64(h.id), int64(h.attempt), int64(h.pid), h.rank.Or(-1), h.worldSize.Or(-1)}
+}
+
 const (
 	headColumns = 5
 	maxColumns  = 256
@@ -263,13 +269,55 @@ func appendBatch(b []byte, x batch) []byte {
 	if len(b) == 0 {
 		b = append(b, wireVersion)
 	}
-	b = appendRow(b, []int64{int64(x.id), int64(x.attempt), int64(x.pid), x.rank.Or(-1), x.worldSize.Or(-1)})
+	b = appendRow(b, x.head.row())
 	b = binary.AppendUvarint(b, uint64(len(x.steps)))
 	for _, s := range x.steps {
 		row := pytorch.RowOf(s)
 		b = appendRow(b, row[:])
 	}
 	return b
+}
+
+// A roll-up is a batch with the row of a span in place of steps, one for each process: see
+// [capture.Span.Row].
+
+type rolled struct {
+	head
+	span capture.Span
+}
+
+// appendRolled appends one process with its span.
+func appendRolled(b []byte, x rolled) []byte {
+	if len(b) == 0 {
+		b = append(b, wireVersion)
+	}
+	b = appendRow(b, x.head.row())
+	row := x.span.Row()
+	return appendRow(b, row[:])
+}
+
+// readRolled calls f for each process in a message of roll-ups, up to a damaged part.
+func readRolled(data []byte, f func(rolled)) error {
+	if len(data) == 0 || data[0] != wireVersion {
+		return errVersion
+	}
+	c := cursor{data[1:]}
+	var row []int64
+	for len(c.rest) > 0 {
+		var x rolled
+		var err error
+		if x.head, row, err = c.head(row); err != nil {
+			return err
+		}
+		if row, err = c.row(row); err != nil {
+			return err
+		}
+		if x.span, err = capture.SpanOfRow(row); err != nil {
+			return fmt.Errorf("%w: %w", errWire, err)
+		}
+		f(x)
+	}
+	return nil
 }
 
 // cursor reads numbers from a message.
@@ -302,23 +350,33 @@ func (c *cursor) row(buffer []int64) ([]int64, error) {
 	return buffer, nil
 }
 
+// head reads a head, with a buffer as row does.
+func (c *cursor) head(buffer []int64) (head, []int64, error) {
+	row, err := c.row(buffer)
+	if err == nil && (len(row) < headColumns || row[0] < 0 || row[0] > 1<<31 || row[1] < 0 ||
+		row[1] > 1<<31) {
+		err = fmt.Errorf("%w: a damaged head", errWire)
+	}
+	if err != nil {
+		return head{}, nil, err
+	}
+	return head{int(row[0]), int(row[1]), int(row[2]), maybe.NonNegative(row[3]), maybe.NonNegative(row[4])},
+		row, nil
+}
+
 // readBatches calls f for each process in a message, up to a damaged part.
 func readBatches(data []byte, f func(batch)) error {
 	if len(data) == 0 || data[0] != wireVersion {
-		return fmt.Errorf("%w: another version: use the same gmemtop on all nodes", errWire)
+		return errVersion
 	}
 	c := cursor{data[1:]}
 	var row []int64
 	for len(c.rest) > 0 {
+		var x batch
 		var err error
-		if row, err = c.row(row); err != nil {
+		if x.head, row, err = c.head(row); err != nil {
 			return err
 		}
-		if len(row) < headColumns || row[0] < 0 || row[0] > 1<<31 || row[1] < 0 || row[1] > 1<<31 {
-			return fmt.Errorf("%w: a damaged head", errWire)
-		}
-		x := batch{head: head{int(row[0]), int(row[1]), int(row[2]), maybe.NonNegative(row[3]),
-			maybe.NonNegative(row[4])}}
 		n, err := c.count(uint64(len(c.rest))) // a step takes more than a byte
 		if err != nil {
 			return err

@@ -128,8 +128,11 @@ func Sealed(s fleet.Sealed, dir string) string {
 	if n := len(s.Files); n != 1 {
 		processes = fmt.Sprintf("%d processes", n)
 	}
-	text := fmt.Sprintf("%d steps of %s recorded; gmemtop view %s shows them", s.Steps, processes,
-		console.ShellWord(dir))
+	text := fmt.Sprintf("%d steps of %s recorded", s.Steps, processes)
+	if s.Summed > 0 {
+		text += fmt.Sprintf(", and %d before them summed up by the minute", s.Summed)
+	}
+	text += fmt.Sprintf("; gmemtop view %s shows them", console.ShellWord(dir))
 	if s.Lost > 0 {
 		text += fmt.Sprintf("; %d steps never reached the hub", s.Lost)
 	}
