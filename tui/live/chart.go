@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -12,7 +13,7 @@ import (
 
 // chart is a column for each step.
 type chart struct {
-	whole bool // show all steps, not only the last ones
+	whole bool // show all steps, including those that are only summed up, and not only the last ones
 }
 
 // columnMsg is a click on a step's column.
@@ -32,12 +33,18 @@ const recent = 400
 
 // columns is what a chart draws: its steps, from left to right.
 type columns struct {
+	spans []Span
+	ends  []int // of each span, how many steps it and those before it have
 	steps []Step
+	all   int // how many steps these are
 	area  canvas.Rect
 	top   int64 // bytes at the upper end of the scale
 	wide  int   // cells per step, if each has room
 	count int   // columns in use
 }
+
+// early is how many steps are in spans.
+func (p *columns) early() int { return p.all - len(p.steps) }
 
 // column summarises the steps under one cell of the width.
 type column struct {
@@ -54,28 +61,39 @@ type column struct {
 // draw draws the steps' bytes, each column the maximum of its steps, and marks below them which steps were
 // captured whole.
 func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected int64) {
-	steps := l.Steps
-	if !x.whole && len(steps) > recent {
-		steps = steps[len(steps)-recent:]
-	}
 	w, h := c.Size()
 	area := canvas.Rect{X: scale, Y: 1, W: w - scale - 1, H: h - 3}
 	if area.W < 8 || area.H < 2 {
 		return
 	}
-	var top int64
-	for i := range steps {
-		top = max(top, steps[i].Bytes.Or(0), steps[i].Reserved.Or(0))
-	}
-	if top <= 0 {
+	p := x.columns(l, area)
+	if p.top <= 0 {
 		leaf.Working(s, c, "no memory figures yet")
 		return
 	}
-	p := &columns{steps: steps, area: area, top: top, wide: min(max(area.W/len(steps), 1), 4)}
-	p.count = min(area.W, len(steps)*p.wide)
 	p.drawScale(s, c, l)
 	p.drawColumns(s, c, l, shown, selected)
 	p.drawSteps(s, c, l)
+}
+
+// columns lays out the steps in an area.
+func (x *chart) columns(l *Look, area canvas.Rect) *columns {
+	p := &columns{steps: l.Steps, spans: l.Rolled, area: area}
+	if !x.whole {
+		p.steps, p.spans = p.steps[max(len(p.steps)-recent, 0):], nil
+	}
+	for i := range p.spans {
+		p.all += int(p.spans[i].Steps)
+		p.ends = append(p.ends, p.all)
+		p.top = max(p.top, p.spans[i].Bytes.Or(0))
+	}
+	p.all += len(p.steps)
+	for i := range p.steps {
+		p.top = max(p.top, p.steps[i].Bytes.Or(0), p.steps[i].Reserved.Or(0))
+	}
+	p.wide = min(max(area.W/p.all, 1), 4)
+	p.count = min(area.W, p.all*p.wide)
+	return p
 }
 
 // drawScale draws the title, the scale of bytes and its lines across the chart.
@@ -93,8 +111,8 @@ func (p *columns) drawScale(s *leaf.State, c *canvas.Canvas, l *Look) {
 	case known(func(st *Step) maybe.Int { return st.Reserved }):
 		title += fmt.Sprintf("; %c reserved", beyond)
 	}
-	if len(p.steps) < len(l.Steps) {
-		title += ", the last " + leaf.Count(int64(len(p.steps))) + " of " + leaf.Count(int64(len(l.Steps)))
+	if all := l.seen(); int64(p.all) < all {
+		title += ", the last " + leaf.Count(int64(p.all)) + " of " + leaf.Count(all)
 	}
 	c.TextMax(scale, 0, area.W, th.Dim, title)
 	marks := []int64{p.top, p.top / 2, 0}
@@ -176,10 +194,20 @@ func (p *columns) eighths(bytes int64) int {
 // at summarises the steps under the i-th column.
 func (p *columns) at(i int, l *Look, spikes map[int64]bool, selected int64) column {
 	from, to := p.stepsOf(i)
-	full := highest(p.steps, from, to)
-	k := column{bytes: max(p.steps[full].Bytes.Or(0), 0), above: p.steps[full].Reserved.Or(0),
-		fullest: p.steps[full].Index, captured: -1}
-	k.solid = min(p.steps[full].Tensors.Or(k.bytes), k.bytes)
+	k := column{fullest: -1, captured: -1}
+	for j := sort.SearchInts(p.ends, from+1); j < len(p.spans) && p.ends[j]-int(p.spans[j].Steps) < to; j++ {
+		if b := p.spans[j].Bytes.Or(0); b > k.bytes {
+			k.bytes, k.solid = b, min(p.spans[j].Tensors.Or(b), b)
+		}
+	}
+	from, to = max(from-p.early(), 0), to-p.early()
+	if from >= to {
+		return k
+	}
+	if full := &p.steps[highest(p.steps, from, to)]; full.Bytes.Or(0) >= k.bytes {
+		k.bytes, k.above, k.fullest = max(full.Bytes.Or(0), 0), full.Reserved.Or(0), full.Index
+		k.solid = min(full.Tensors.Or(k.bytes), k.bytes)
+	}
 	for j := from; j < to; j++ {
 		step := &p.steps[j]
 		k.odd = k.odd || spikes[step.Index] || step.OOMs > 0
@@ -191,18 +219,22 @@ func (p *columns) at(i int, l *Look, spikes map[int64]bool, selected int64) colu
 	return k
 }
 
-// stepsOf returns which steps [from, to) are under the i-th column: at least one.
+// stepsOf returns which steps [from, to) are under the i-th column, counted from the first span on: at least
+// one.
 func (p *columns) stepsOf(i int) (from, to int) {
-	if len(p.steps) <= p.area.W {
+	if p.all <= p.area.W {
 		return i / p.wide, i/p.wide + 1
 	}
-	return i * len(p.steps) / p.area.W, (i + 1) * len(p.steps) / p.area.W
+	return i * p.all / p.area.W, (i + 1) * p.all / p.area.W
 }
 
 // drawSteps writes the first and the last step's number below the chart.
 func (p *columns) drawSteps(s *leaf.State, c *canvas.Canvas, l *Look) {
 	th, area := s.Theme, p.area
 	first, last := p.steps[0].Index, p.steps[len(p.steps)-1].Index
+	if len(p.spans) > 0 {
+		first = p.spans[0].First
+	}
 	y := area.Y + area.H + 1
 	c.Text(area.X, y, th.Dim, l.rowName()+" "+leaf.Count(first))
 	end := area.X + p.count

@@ -64,8 +64,10 @@ type Look struct {
 	Row string
 	// Figure names what a Step's Bytes are: "peak allocated", "resident memory".
 	Figure string
-	// Steps are in order; Dropped steps were lost on the way, between them or before them.
+	// Steps are in order; Dropped steps were lost on the way, between them or before them. Rolled sums up the
+	// steps before them, in order.
 	Steps   []Step
+	Rolled  []Span
 	Dropped int64
 	// Report is about Steps; Alerts are what is wrong with them, worst first.
 	Report steps.Report
@@ -173,6 +175,14 @@ type Step struct {
 	// UnderPlan means that a plan was carried out in the step. Trial means that one was only tried, to learn
 	// what a plan would cost.
 	UnderPlan, Trial bool
+}
+
+// Span sums up steps that are not kept one by one any more.
+type Span struct {
+	// First is the index of the first step, and Steps how many there are.
+	First, Steps int64
+	// Bytes and Tensors are the most of any of the steps.
+	Bytes, Tensors maybe.Int
 }
 
 // Window is a stretch captured whole: the steps First to Last.

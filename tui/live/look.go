@@ -60,6 +60,15 @@ func (l *Look) usual(like *Step) int64 {
 	return stats.Median(times)
 }
 
+// seen returns how many steps were seen, including those that are only summed up.
+func (l *Look) seen() int64 {
+	n := int64(len(l.Steps))
+	for i := range l.Rolled {
+		n += l.Rolled[i].Steps
+	}
+	return n
+}
+
 // step returns the step in a row; the newest is first.
 func (l *Look) step(row int) (Step, bool) {
 	n := len(l.Steps)

@@ -1,10 +1,13 @@
 package live
 
 import (
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
 // stepsTo returns a look at steps 0 to last.
@@ -70,5 +73,47 @@ func TestOrdersNameTheProcess(t *testing.T) {
 	}
 	if l.of() != " of rank 1" || (&Look{}).of() != "" {
 		t.Errorf("orders go to %q", l.of())
+	}
+}
+
+// The chart of all steps covers each of them once, whether it is kept by itself or only summed up, and each
+// column is as high as the fullest step under it.
+func TestTheChartOfAllStepsCoversThoseThatAreSummedUp(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		l := &Look{}
+		var held []int64 // of each step, in order
+		for range random.IntN(20) {
+			p := Span{First: int64(len(held)), Steps: 1 + random.Int64N(200),
+				Bytes: maybe.Known(random.Int64N(99))}
+			l.Rolled = append(l.Rolled, p)
+			held = append(held, slices.Repeat([]int64{p.Bytes.Or(0)}, int(p.Steps))...)
+		}
+		early := len(held)
+		for range 1 + random.IntN(600) {
+			b := random.Int64N(99)
+			l.Steps = append(l.Steps, Step{Index: int64(len(held)), Bytes: maybe.Known(b)})
+			held = append(held, b)
+		}
+		x := chart{whole: true}
+		p := x.columns(l, canvas.Rect{W: 1 + random.IntN(150), H: 5})
+		next := 0
+		for i := range p.count {
+			from, to := p.stepsOf(i)
+			if i%p.wide > 0 {
+				continue // more cells of the same step
+			}
+			if from != next || to <= from {
+				t.Fatalf("column %d is of the steps %d to %d, and %d is next", i, from, to, next)
+			}
+			next = to
+			if k := p.at(i, l, nil, -1); k.bytes != slices.Max(held[from:to]) {
+				t.Fatalf("column %d, of the steps %d to %d with %d in spans, is %d high and the fullest "+
+					"step %d", i, from, to, early, k.bytes, slices.Max(held[from:to]))
+			}
+		}
+		if next != len(held) || l.seen() != int64(len(held)) {
+			t.Fatalf("%d of %d steps are shown, and %d said to have been seen", next, len(held), l.seen())
+		}
 	}
 }

@@ -288,6 +288,38 @@ func TestRisingCountsBecomeCountsPerStep(t *testing.T) {
 	}
 }
 
+// Steps that are not kept one by one any more stay on the screen, summed up.
+func TestStepsThatAreNotKeptAreSummedUp(t *testing.T) {
+	for _, allocator := range []bool{false, true} {
+		w := job.NewWatch(job.Options{Keep: capture.Limits{Steps: 100}})
+		t.Cleanup(func() { w.Wait() })
+		f := NewProcess(w.Process, "")
+		t.Cleanup(f.Start())
+		bytes, tensors := maybe.Known(2<<30), maybe.Known(4<<20)
+		for i := range int64(1000) {
+			x := stepOf(i)
+			if allocator {
+				x.Allocated, bytes, tensors = maybe.Known(3<<30), maybe.Known(3<<30), maybe.Int{}
+			}
+			w.Process.Step(x)
+		}
+		l := until(t, f, "all steps", func(l live.Look) bool {
+			n := len(l.Steps)
+			return n > 0 && l.Steps[n-1].Index == 999
+		})
+		next := int64(0)
+		for _, p := range l.Rolled {
+			if p.First != next || p.Bytes != bytes || p.Tensors != tensors {
+				t.Errorf("%+v, where step %d is next", p, next)
+			}
+			next = p.First + p.Steps
+		}
+		if next != l.Steps[0].Index || next < 800 {
+			t.Errorf("spans up to step %d, and steps from %d on", next, l.Steps[0].Index)
+		}
+	}
+}
+
 // A look says from when steps are counted, and tells a job that ended from one that was detached from.
 func TestALookSaysFromWhenStepsAreCountedAndWhoEnded(t *testing.T) {
 	for reason, detached := range map[string]bool{capture.Detached: true, capture.Exited: false} {

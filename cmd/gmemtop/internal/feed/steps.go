@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -23,9 +24,12 @@ func (f *Process) addSteps(v capture.View) {
 		f.seen = s.Index
 		f.allocator = f.allocator || s.Allocated.IsKnown()
 	}
-	if keep := f.process.History.Limits(); len(l.Steps) > keep.Most() {
-		l.Steps = slices.Clone(l.Steps[len(l.Steps)-keep.Steps:])
+	if len(v.Steps) > 0 && l.Steps[0].Index < v.Steps[0].Index { // what the history sums up from now on
+		gone, _ := slices.BinarySearchFunc(l.Steps, v.Steps[0].Index,
+			func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		l.Steps = slices.Clone(l.Steps[gone:])
 	}
+	l.Rolled = f.rolled(v)
 	// Not every step has totals, least of all the last one; steps that have them determine which figure to
 	// show.
 	l.Figure = "resident memory"
@@ -71,6 +75,27 @@ func (f *Process) addSteps(v capture.View) {
 	if time > 0 {
 		l.Capture.Share = float64(cost) / float64(time)
 	}
+}
+
+// rolled converts the spans of the steps before those on the screen.
+func (f *Process) rolled(v capture.View) []live.Span {
+	n := len(v.Rolled)
+	if len(f.look.Steps) > 0 {
+		n = sort.Search(n, func(i int) bool { return v.Rolled[i].Last >= f.look.Steps[0].Index })
+	}
+	if n == len(f.look.Rolled) && (n == 0 || v.Rolled[n-1].First == f.look.Rolled[n-1].First &&
+		v.Rolled[n-1].Steps == f.look.Rolled[n-1].Steps) {
+		return f.look.Rolled
+	}
+	list := make([]live.Span, n)
+	for i := range list {
+		p := &v.Rolled[i]
+		list[i] = live.Span{First: p.First, Steps: p.Steps, Bytes: p.Held.Top()}
+		if !f.allocator {
+			list[i].Bytes, list[i].Tensors = p.RSS.Top(), p.Held.Top()
+		}
+	}
+	return list
 }
 
 // amongTheirKind takes steps out of a report that stand out only because a plan came or went: those without
