@@ -17,8 +17,8 @@ import (
 type Watch struct {
 	options WatchOptions
 
-	// caught is closed when all steps that the hub had at the beginning were read, summed when the roll-ups of
-	// those before them were, too.
+	// caught is closed when all steps that the hub had at the beginning were read, and summed when the
+	// roll-ups of those before them were, too.
 	caught, summed chan struct{}
 
 	mu      sync.Mutex
