@@ -44,7 +44,9 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 		}
 		begun = true
 		p.Begin(t)
-		p.Precede(spans)
+		if len(spans) > 0 {
+			p.Precede(spans)
+		}
 		for i, s := range steps {
 			if gap := s.Index - steps[max(i-1, 0)].Index - 1; gap > 0 {
 				p.Lose("steps", gap, "they are not in the recording")

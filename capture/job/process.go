@@ -77,6 +77,7 @@ func (p *Process) Step(s capture.Step) {
 
 // Precede adds spans of steps that came before all that were seen one by one.
 func (p *Process) Precede(list []capture.Span) {
+	p.trains()
 	p.History.Precede(list)
 	p.recording.precede(list)
 }

@@ -131,13 +131,21 @@ func (l *Look) silent() string {
 func (l *Look) sentence(u timeline.Units) string {
 	name := cmp.Or(l.Title, "the job")
 	if l.State == Waiting || len(l.Steps) == 0 {
-		return l.noSteps(name)
+		return l.noSteps(name, u)
 	}
 	return l.lastStep(name) + l.memory(u) + l.health(u) + "."
 }
 
-// noSteps is the sentence of a job before its first step.
-func (l *Look) noSteps(name string) string {
+// noSteps is the sentence of a job before its first step, or when all its steps are only summed up.
+func (l *Look) noSteps(name string, u timeline.Units) string {
+	if seen := l.seen(); l.State == Ended && seen > 0 {
+		var most int64
+		for i := range l.Rolled {
+			most = max(most, l.Rolled[i].Bytes.Or(0))
+		}
+		return fmt.Sprintf("%s ended: %s. It took %s steps, so long ago that only their sums are left: they "+
+			"held at most %s.", name, l.Word, leaf.Count(seen), u.Bytes(most))
+	}
 	switch {
 	case l.Detached:
 		return fmt.Sprintf("%s is no longer watched, and still runs. No training step was seen.", name)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
@@ -115,5 +116,16 @@ func TestTheChartOfAllStepsCoversThoseThatAreSummedUp(t *testing.T) {
 		if next != len(held) || l.seen() != int64(len(held)) {
 			t.Fatalf("%d of %d steps are shown, and %d said to have been seen", next, len(held), l.seen())
 		}
+	}
+}
+
+func TestARankWhoseStepsAreAllSummedUpHasTrained(t *testing.T) {
+	l := &Look{State: Ended, Word: "it has exited", Title: "train.py", Rolled: []Span{
+		{First: 0, Steps: 1000, Bytes: maybe.Known(3 << 30)},
+		{First: 1000, Steps: 200, Bytes: maybe.Known(5 << 30)}}}
+	const want = "train.py ended: it has exited. It took 1,200 steps, so long ago that only their sums are " +
+		"left: they held at most 5.00 GiB."
+	if got := l.sentence(timeline.IEC); got != want {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
