@@ -38,7 +38,7 @@ type Source interface {
 // source.
 type Sink interface {
 	// Begin says which process is watched. It is called again when more is known.
-	Begin(Target)
+	Begin(Info)
 	// Step reports a step that ended.
 	Step(Step)
 	// Window delivers a stretch that was captured whole.
@@ -65,8 +65,8 @@ type Controller interface {
 	Detach(ctx context.Context) error
 }
 
-// Target is a watched process. Texts are empty where unknown.
-type Target struct {
+// Info is what is known about a watched process. Texts are empty where unknown.
+type Info struct {
 	// PID is the process's number as this machine's own tools show it, 0 before there is a process.
 	PID int
 	// Started is the kernel's start time of the process in clock ticks since boot: together with PID it names
@@ -100,10 +100,10 @@ type Target struct {
 }
 
 // Command returns the command line as one line of text.
-func (t Target) Command() string { return strings.Join(t.Argv, " ") }
+func (t Info) Command() string { return strings.Join(t.Argv, " ") }
 
 // Name names one process of several.
-func (t Target) Name() string {
+func (t Info) Name() string {
 	if t.Rank.IsKnown() {
 		return fmt.Sprintf("rank %v", t.Rank)
 	}
@@ -111,7 +111,7 @@ func (t Target) Name() string {
 }
 
 // IsRank reports whether the process trains with others.
-func (t Target) IsRank() bool { return t.Rank.IsKnown() && t.WorldSize.Or(1) > 1 }
+func (t Info) IsRank() bool { return t.Rank.IsKnown() && t.WorldSize.Or(1) > 1 }
 
 // Step is one training step. Times are nanoseconds; sizes are bytes; a figure that the source did not or
 // cannot take is unknown.
@@ -185,7 +185,7 @@ func (s Step) Held() (bytes maybe.Int, exact bool) {
 	return maybe.Int{}, false
 }
 
-// CapabilityPlans among a Target's capabilities says that the process can carry out plans: the action
+// CapabilityPlans among a process's capabilities says that the process can carry out plans: the action
 // [Carry].
 const CapabilityPlans = "plans"
 
@@ -269,7 +269,7 @@ func Tee(sinks ...Sink) Sink { return tee(sinks) }
 
 type tee []Sink
 
-func (t tee) Begin(x Target) {
+func (t tee) Begin(x Info) {
 	for _, s := range t {
 		s.Begin(x)
 	}

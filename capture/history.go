@@ -44,8 +44,8 @@ type Lost struct {
 
 // View is the content of a History at one moment. Its slices are shared and must not be written to.
 type View struct {
-	Target Target
-	Began  bool
+	Info  Info
+	Began bool
 	// Steps are the newest steps, oldest first: all of them, or at least as many as the limit. Rolled sums up
 	// those before, oldest first.
 	Steps  []Step
@@ -156,8 +156,8 @@ func (s *History) change(f func(v *View)) {
 }
 
 // Begin implements Sink.
-func (s *History) Begin(t Target) {
-	s.change(func(v *View) { v.Target, v.Began, v.Severed, v.Missing = t, true, "", false })
+func (s *History) Begin(t Info) {
+	s.change(func(v *View) { v.Info, v.Began, v.Severed, v.Missing = t, true, "", false })
 }
 
 // Sever says why nothing comes from the source any more, until the source begins again. missing is

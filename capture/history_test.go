@@ -88,7 +88,7 @@ func TestAHistoryIsSafeToReadWhileItIsFed(t *testing.T) {
 	var work sync.WaitGroup
 	work.Go(func() {
 		for i := range int64(2000) {
-			s.Begin(capture.Target{PID: int(i)})
+			s.Begin(capture.Info{PID: int(i)})
 			s.Step(capture.Step{Index: i})
 			s.Output([]byte("hello"))
 			s.Window(capture.Window{First: i, Bytes: 30})

@@ -55,7 +55,7 @@ type RecordOptions struct {
 type Recorder struct {
 	mu       sync.Mutex
 	opt      RecordOptions
-	target   Target
+	info     Info
 	file     *os.File
 	count    *counted
 	w        *gmt.Writer
@@ -150,14 +150,14 @@ func (r *Recorder) open() error {
 
 func (r *Recorder) source() traces.Source {
 	tool := "gmemtop"
-	if r.target.Torch != "" {
-		tool = "torch " + r.target.Torch
+	if r.info.Torch != "" {
+		tool = "torch " + r.info.Torch
 	}
 	return traces.Source{Format: "capture", Tool: tool, SyntheticAddresses: true}
 }
 
 func (r *Recorder) process() traces.Process {
-	t := &r.target
+	t := &r.info
 	p := traces.Process{Host: t.Host, Rank: t.Rank, WorldSize: t.WorldSize}
 	if t.PID != 0 {
 		p.PID = maybe.Known(int64(t.PID))
@@ -250,9 +250,9 @@ func (r *Recorder) Close() error {
 }
 
 // Begin implements Sink.
-func (r *Recorder) Begin(t Target) {
+func (r *Recorder) Begin(t Info) {
 	r.do(func() {
-		r.target = t
+		r.info = t
 		r.w.Describe(r.source(), r.process(),
 			traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
 	})
@@ -273,11 +273,11 @@ func (r *Recorder) Step(s Step) {
 
 // device returns where the process trains, with its name if known.
 func (r *Recorder) device() traces.Device {
-	d := deviceOf(r.target.Device)
-	if k := slices.IndexFunc(r.target.GPUs, func(x traces.Device) bool {
+	d := deviceOf(r.info.Device)
+	if k := slices.IndexFunc(r.info.GPUs, func(x traces.Device) bool {
 		return x.Kind == d.Kind && x.Ordinal == d.Ordinal
 	}); k >= 0 {
-		return r.target.GPUs[k]
+		return r.info.GPUs[k]
 	}
 	return d
 }

@@ -46,7 +46,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Begin(capture.Target{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: maybe.Known(1),
+	r.Begin(capture.Info{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: maybe.Known(1),
 		WorldSize: maybe.Known(2)})
 	now := time.Now().UnixNano()
 	windows := two(t)
@@ -104,12 +104,12 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 
 func TestARecordingKeepsWhatIsUnknownOfAProcess(t *testing.T) {
 	for _, c := range []struct {
-		begin []capture.Target
+		begin []capture.Info
 		want  traces.Process
 	}{
 		{nil, traces.Process{}},
-		{[]capture.Target{{PID: 7}}, traces.Process{PID: maybe.Known(7)}},
-		{[]capture.Target{{PID: 7, Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
+		{[]capture.Info{{PID: 7}}, traces.Process{PID: maybe.Known(7)}},
+		{[]capture.Info{{PID: 7, Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
 			traces.Process{PID: maybe.Known(7), Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
 	} {
 		path := filepath.Join(t.TempDir(), "run.gmt")
@@ -117,8 +117,8 @@ func TestARecordingKeepsWhatIsUnknownOfAProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, target := range c.begin {
-			r.Begin(target)
+		for _, info := range c.begin {
+			r.Begin(info)
 		}
 		if err := r.Close(); err != nil {
 			t.Fatal(err)

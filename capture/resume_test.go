@@ -25,7 +25,7 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 		}
 		s.Lose("windows", 2, "before")
 		again := Resume(s, s)
-		again.Begin(Target{PID: 7})
+		again.Begin(Info{PID: 7})
 		for _, i := range c.second {
 			again.Step(Step{Index: i})
 			again.Window(Window{First: i, Last: i})
@@ -46,7 +46,7 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 			want = append(want, Lost{Name: "steps", Count: c.lost,
 				Detail: "they ended while this viewer switched from one source to another"})
 		}
-		if !slices.Equal(steps, c.want) || !slices.Equal(windows, c.want) || v.Target.PID != 7 || !v.Ended ||
+		if !slices.Equal(steps, c.want) || !slices.Equal(windows, c.want) || v.Info.PID != 7 || !v.Ended ||
 			fmt.Sprint(v.Losses) != fmt.Sprint(want) {
 			t.Errorf("%s: steps %v and windows %v, not %v; losses %v, not %v", c.name, steps, windows, c.want,
 				v.Losses, want)

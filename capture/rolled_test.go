@@ -45,7 +45,7 @@ func TestADayOfStepsIsReadableAndBounded(t *testing.T) {
 		return m.HeapAlloc
 	}
 	before, most := live(), uint64(0)
-	both.Begin(capture.Target{PID: 7, Device: "cuda:0"})
+	both.Begin(capture.Info{PID: 7, Device: "cuda:0"})
 	var slow capture.View
 	for i := range int64(aDay) {
 		both.Step(stepOf(i))

@@ -54,10 +54,10 @@ type Entry struct {
 
 // Books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
 type Books struct {
-	target func() capture.Target
-	open   func() (nvml.Source, error)
-	root   string // of the proc file system
-	now    func() time.Time
+	info func() capture.Info
+	open func() (nvml.Source, error)
+	root string // of the proc file system
+	now  func() time.Time
 
 	mu       sync.Mutex
 	reading  bool // one is under way
@@ -83,7 +83,7 @@ type account struct {
 // empty.
 func New(s *capture.History) *Books {
 	return &Books{
-		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
+		info: func() capture.Info { return s.Snapshot().Info }, root: "/proc", now: time.Now,
 		readings: map[int]*nvml.Reading{}, own: map[int]*account{},
 		open: func() (nvml.Source, error) {
 			l, err := nvml.Open(nvml.Options{}) // for as long as this program runs
@@ -237,7 +237,7 @@ func (b *Books) deviceOf(pid int) (index maybe.Int, certain bool) {
 	if len(listed) == 1 {
 		return maybe.Known(int64(listed[0])), true
 	}
-	t := b.target()
+	t := b.info()
 	kind, text, _ := strings.Cut(t.Device, ":")
 	ordinal, err := strconv.Atoi(text)
 	if text == "" {

@@ -28,7 +28,7 @@ type on = map[int][]nvmltest.Holder
 func booksOf(t *testing.T, device string, of on) *Books {
 	t.Helper()
 	s := capture.NewHistory(capture.Limits{})
-	s.Begin(capture.Target{PID: 10, Device: device})
+	s.Begin(capture.Info{PID: 10, Device: device})
 	b := New(s)
 	b.root = t.TempDir()
 	library := nvmltest.Mocked(t, of)

@@ -105,9 +105,9 @@ func trainOn(t *testing.T, node, join string, ranks map[int64]*trainee) *Node {
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	for r, x := range ranks {
-		target := capture.Target{PID: 5000 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(8))}
-		x.process = j.Add(target, x)
-		x.process.Begin(target)
+		info := capture.Info{PID: 5000 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(8))}
+		x.process = j.Add(info, x)
+		x.process.Begin(info)
 		work.Go(func() { x.train(ctx) })
 	}
 	n := StartNode(j, NodeOptions{Identity: Identity{Node: node}, Join: join})
@@ -264,7 +264,7 @@ func TestACaptureNeedsTheOperatorsKey(t *testing.T) {
 
 // What is lost or damaged on the way is an error, and what comes twice is not.
 func TestATraceIsWholeOrAnError(t *testing.T) {
-	list, err := partsOf(t.Context(), aTrace(), "a", capture.Target{PID: 1})
+	list, err := partsOf(t.Context(), aTrace(), "a", capture.Info{PID: 1})
 	if err != nil || len(list) < 3 {
 		t.Fatalf("%d parts: %v", len(list), err)
 	}

@@ -46,15 +46,15 @@ func ranksOf(t *testing.T, world int64, numbers ...int64) (*job.Job, []*job.Proc
 	t.Cleanup(func() { _ = j.Close() })
 	var list []*job.Process
 	for i, r := range numbers {
-		target := capture.Target{PID: 4000 + int(r), Started: 1, Rank: maybe.Known(r),
+		info := capture.Info{PID: 4000 + int(r), Started: 1, Rank: maybe.Known(r),
 			WorldSize: maybe.Known(world), Axes: []traces.Axis{{Name: traces.Data, At: r, Of: world}},
 			Argv: []string{"python", "train.py"}, Device: "cuda:0", Torch: "2.9",
 			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "GPU", TotalBytes: 80 << 30}}}
 		p := first.Process
 		if i > 0 {
-			p = j.Add(target, nil)
+			p = j.Add(info, nil)
 		}
-		p.Begin(target)
+		p.Begin(info)
 		list = append(list, p)
 	}
 	return j, list
@@ -106,7 +106,7 @@ func seen(w *Watch) map[int64][]int64 {
 		for _, s := range v.Steps {
 			list = append(list, s.Index)
 		}
-		all[v.Target.Rank.Or(-1)] = list
+		all[v.Info.Rank.Or(-1)] = list
 	}
 	return all
 }
@@ -155,8 +155,8 @@ func TestAViewerSeesTheRanksOfAllNodes(t *testing.T) {
 	}
 	for i, p := range w.Job().Processes() {
 		got, want := p.History.Snapshot(), ranks[i].History.Snapshot()
-		want.Target.Host, want.Target.Remote, want.Target.Started = []string{"a", "b.c"}[i/2], true, 0
-		if !reflect.DeepEqual(got.Target, want.Target) || !reflect.DeepEqual(got.Steps, want.Steps) ||
+		want.Info.Host, want.Info.Remote, want.Info.Started = []string{"a", "b.c"}[i/2], true, 0
+		if !reflect.DeepEqual(got.Info, want.Info) || !reflect.DeepEqual(got.Steps, want.Steps) ||
 			got.End != want.End || len(got.Losses) > 0 || len(got.Notices) > 0 {
 			t.Errorf("rank %d:\n%+v\nwant\n%+v", i, got, want)
 		}
@@ -209,12 +209,12 @@ func TestARankThatStartsAgainIsAnotherAttempt(t *testing.T) {
 		p.Step(aStep(0))
 	}
 	n.collect(time.Now())
-	again := j.Add(capture.Target{PID: 9, Rank: maybe.Known(int64(1))}, nil)
+	again := j.Add(capture.Info{PID: 9, Rank: maybe.Known(int64(1))}, nil)
 	again.Step(aStep(0))
 	n.collect(time.Now())
 	for p, want := range map[*job.Process]int{ranks[0]: 3, ranks[1]: 3, again: 4} {
 		if got := n.sent[p].attempt; got != want {
-			t.Errorf("process %d: attempt %d, not %d", p.Target().PID, got, want)
+			t.Errorf("process %d: attempt %d, not %d", p.Info().PID, got, want)
 		}
 	}
 	// What was sent is not sent again, and a node without news says nothing.

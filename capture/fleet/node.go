@@ -152,7 +152,7 @@ func (n *Node) collect(now time.Time) {
 	var own []rank
 	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
-		v.Target = p.Target() // known before the process has reported it itself
+		v.Info = p.Info() // known before the process has reported it itself
 		s := n.of(p, &v)
 		if v.Ended && !s.ended {
 			s.ended, s.unsent = true, unsent(&v, now)
@@ -163,7 +163,7 @@ func (n *Node) collect(now time.Time) {
 		}
 		for len(fresh) > 0 {
 			k := min(len(fresh), batchSteps)
-			s.head = head{s.id, s.attempt, v.Target.PID, v.Target.Rank, v.Target.WorldSize}
+			s.head = head{s.id, s.attempt, v.Info.PID, v.Info.Rank, v.Info.WorldSize}
 			message = appendBatch(message, batch{s.head, fresh[:k]})
 			for i := range fresh[:k] {
 				p := capture.SpanOf(&fresh[i])
@@ -253,7 +253,7 @@ func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 	defer n.sending.Unlock()
 	s := n.sent[p]
 	if s == nil {
-		s = n.begins(v.Target, p.ID)
+		s = n.begins(v.Info, p.ID)
 		n.sent[p], n.byID[s.id] = s, s
 	}
 	return s

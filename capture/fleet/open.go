@@ -36,7 +36,7 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 		if len(steps)+len(spans) == 0 {
 			continue
 		}
-		t := targetOf(f.Trace)
+		t := infoOf(f.Trace)
 		t.Rank = f.Rank // which the file's name may tell
 		p := main.Process
 		if begun {
@@ -76,9 +76,9 @@ func OnlySteps(ctx context.Context, dir string) bool {
 	return len(list) > 0
 }
 
-// targetOf returns the process that a recording is of.
-func targetOf(t *traces.Trace) capture.Target {
-	x := capture.Target{PID: int(t.Process.PID.Or(0)), Host: t.Process.Host, Remote: true,
+// infoOf returns the process that a recording is of.
+func infoOf(t *traces.Trace) capture.Info {
+	x := capture.Info{PID: int(t.Process.PID.Or(0)), Host: t.Process.Host, Remote: true,
 		WorldSize: t.Process.WorldSize}
 	for _, d := range t.Devices {
 		if d.Kind == traces.DeviceGPU {

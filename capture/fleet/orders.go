@@ -239,7 +239,7 @@ func (n *Node) ready() ready {
 			continue
 		}
 		v := p.History.Snapshot()
-		t := p.Target()
+		t := p.Info()
 		x := readyRank{ID: id, Attempt: attempt, PID: t.PID, Rank: t.Rank, Step: -1}
 		if k := len(v.Steps); k > 0 {
 			x.Step = v.Steps[k-1].Index
@@ -369,12 +369,12 @@ func (n *Node) fetch(ctx context.Context, c *bus.Conn, o fetchOrder) fetched {
 	if !ok {
 		return fetched{Why: "it no longer has that trace"}
 	}
-	go n.sendTrace(ctx, c, o, w, r.process.Target())
+	go n.sendTrace(ctx, c, o, w, r.process.Info())
 	return fetched{Sends: true}
 }
 
 // sendTrace sends a trace in parts, or why it cannot.
-func (n *Node) sendTrace(ctx context.Context, c *bus.Conn, o fetchOrder, w capture.Window, t capture.Target) {
+func (n *Node) sendTrace(ctx context.Context, c *bus.Conn, o fetchOrder, w capture.Window, t capture.Info) {
 	send := func(p part) error {
 		p.ID, p.Rank = o.ID, o.Rank
 		message, err := p.encode()
@@ -397,7 +397,7 @@ func (n *Node) sendTrace(ctx context.Context, c *bus.Conn, o fetchOrder, w captu
 }
 
 // partsOf encodes a trace of a process.
-func partsOf(ctx context.Context, tr *traces.Trace, host string, t capture.Target) ([]part, error) {
+func partsOf(ctx context.Context, tr *traces.Trace, host string, t capture.Info) ([]part, error) {
 	named := *tr // which viewers on this machine share
 	named.Process.Host, named.Process.Rank, named.Process.WorldSize = host, t.Rank, t.WorldSize
 	named.Process.PID = maybe.Known(int64(t.PID))

@@ -93,7 +93,7 @@ func (o *TakeOverOptions) takeOver(ctx context.Context, x pytorch.Orphan) error 
 	}
 	ranks := job.New(job.NewWatch(job.Options{}))
 	command, err := x.Resume(pytorch.Launch{Reach: ranks.Injector(),
-		Each: func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }})
+		Each: func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Info(), s) }})
 	if err != nil {
 		return errors.Join(err, ranks.Close())
 	}

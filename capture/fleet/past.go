@@ -45,7 +45,7 @@ func running(pid int, started int64) bool {
 }
 
 // rank returns what was known about a process when the node ended, nil if it is not one of its ranks.
-func (p *Past) rank(t capture.Target) *rank {
+func (p *Past) rank(t capture.Info) *rank {
 	if p == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (n *Node) inherit(p *Past) {
 
 // begins returns what is known about a process before this node sends its first step. own is the number of
 // the process in its job.
-func (n *Node) begins(t capture.Target, own int) *sentRank {
+func (n *Node) begins(t capture.Info, own int) *sentRank {
 	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
 	if r := n.options.Past.rank(t); r != nil {
 		s.id, s.attempt, s.first, s.dropped, s.lost = r.ID, r.Attempt, r.First, r.Dropped, r.Lost

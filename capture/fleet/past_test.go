@@ -71,7 +71,7 @@ func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
 	options.Past.hello.Counts.Dropped = 5
 	options.Past.hello.Ranks[1].Dropped, options.Past.hello.Ranks[1].Lost = 1, []span{{1, 1}}
 	after, back := ranksOf(t, 4, 1, 0)
-	again := after.Add(capture.Target{PID: 9, Rank: maybe.Known(int64(2))}, nil)
+	again := after.Add(capture.Info{PID: 9, Rank: maybe.Known(int64(2))}, nil)
 	n = StartNode(after, options)
 	defer n.Close()
 	for i, p := range append(back, again) {
@@ -116,9 +116,9 @@ func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
 		t.Errorf("viewers do not know %+v yet", known)
 	}
 	n.collect(time.Now())
-	target := ranks[0].Target()
-	target.PID = 4001
-	ranks[0].Begin(target)
+	info := ranks[0].Info()
+	info.PID = 4001
+	ranks[0].Begin(info)
 	if list := n.ready().Ranks; len(list) != 1 || list[0].ID != 5 || list[0].Attempt != 2 {
 		t.Errorf("it was sent as attempt 2 of number 5, and is %+v", list)
 	}

@@ -35,12 +35,12 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	defer os.RemoveAll(scratch)
 	var names []string
 	w := NewWatch(WatchOptions{Record: func(p *job.Process, attempt int) error {
-		name := nameOf(p.Target(), attempt)
+		name := nameOf(p.Info(), attempt)
 		for k := 2; ; k++ {
 			if _, err := os.Lstat(filepath.Join(scratch, name+".gmt")); err != nil {
 				break
 			}
-			name = fmt.Sprintf("%s-%d", nameOf(p.Target(), attempt), k)
+			name = fmt.Sprintf("%s-%d", nameOf(p.Info(), attempt), k)
 		}
 		names = append(names, name+".gmt")
 		return p.Record(capture.RecordOptions{Path: filepath.Join(scratch, name+".gmt")})
@@ -87,7 +87,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 }
 
 // nameOf names the recording of a process, so that names sort by rank.
-func nameOf(t capture.Target, attempt int) string {
+func nameOf(t capture.Info, attempt int) string {
 	name := fmt.Sprintf("%s-pid%d", bus.Token(t.Host), t.PID)
 	if r, ok := t.Rank.Value(); ok {
 		name = fmt.Sprintf("rank%04d", r)

@@ -62,7 +62,7 @@ func TestASealedRunOpensAsItWas(t *testing.T) {
 		if !reflect.DeepEqual(v.Steps, want[r]) {
 			t.Errorf("the steps of rank %d changed: %d of %d", r, len(v.Steps), len(want[r]))
 		}
-		if x := v.Target; x.Rank != maybe.Known(int64(r)) || x.Host != fmt.Sprint("n", r/2) ||
+		if x := v.Info; x.Rank != maybe.Known(int64(r)) || x.Host != fmt.Sprint("n", r/2) ||
 			x.PID != 4000+r ||
 			x.Device != "cuda:0" || x.WorldSize != maybe.Known(int64(4)) {
 			t.Errorf("rank %d: %+v", r, x)

@@ -258,7 +258,7 @@ func (w *Watch) member(n *node, r *rank) *member {
 		return m
 	}
 	m = &member{attempt: r.Attempt, early: capture.NewSpans(w.main.History.Limits().Spans)}
-	t := r.target(n.host)
+	t := r.info(n.host)
 	if !w.begun {
 		w.begun = true
 		m.process = w.main.Process
@@ -344,7 +344,7 @@ func (w *Watch) greet(n *node, h hello) {
 	for i := range h.Ranks {
 		r := &h.Ranks[i]
 		m := w.member(n, r)
-		m.process.Begin(r.target(h.Host))
+		m.process.Begin(r.info(h.Host))
 		m.origin, m.dropped, m.last = r.First, r.Lost, r.Step
 		m.countFirst()
 		if r.End != nil && m.end == nil {

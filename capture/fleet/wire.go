@@ -130,7 +130,7 @@ func cut(text string, most int) string {
 
 // rankOf describes a process.
 func rankOf(s *sentRank, v *capture.View) rank {
-	t := v.Target
+	t := v.Info
 	r := rank{ID: s.id, Attempt: s.attempt, PID: t.PID, Started: t.Started, Rank: t.Rank,
 		LocalRank: t.LocalRank, WorldSize: t.WorldSize, Axes: t.Axes,
 		Python: cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
@@ -184,9 +184,9 @@ func unsent(v *capture.View, now time.Time) int64 {
 	return since / pace
 }
 
-// target returns the process as the viewer sees it.
-func (r *rank) target(host string) capture.Target {
-	t := capture.Target{PID: r.PID, Host: host, Remote: true, Rank: r.Rank, LocalRank: r.LocalRank,
+// info returns the process as the viewer sees it.
+func (r *rank) info(host string) capture.Info {
+	t := capture.Info{PID: r.PID, Host: host, Remote: true, Rank: r.Rank, LocalRank: r.LocalRank,
 		WorldSize: r.WorldSize, Axes: traces.SoundAxes(r.Axes), Argv: r.Argv,
 		Python: r.Python, Torch: r.Torch, Device: r.Device}
 	for _, g := range r.GPUs {

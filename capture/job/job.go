@@ -29,7 +29,7 @@ type Job struct {
 	// Record, unless nil, records a process other than the first to its own file.
 	Record func(p *Process) error
 	// Unmet, unless nil, is told why a process's steps are not captured as requested, or lack figures.
-	Unmet func(t capture.Target, why string)
+	Unmet func(t capture.Info, why string)
 
 	main *Watch
 	ctx  context.Context
@@ -90,7 +90,7 @@ func (j *Job) watch() {
 		case <-tick.C:
 		}
 		p, several := j.roster.sending(), len(j.roster.all()) > 1
-		t := p.Target()
+		t := p.Info()
 		if !several || !p.hasStepped() || p.hasEnded() || t.Started == 0 {
 			continue
 		}
@@ -102,7 +102,7 @@ func (j *Job) watch() {
 }
 
 // Add adds a process other than the first, which takes orders through c.
-func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
+func (j *Job) Add(t capture.Info, c capture.Controller) *Process {
 	keep := j.main.options.Keep
 	if keep == (capture.Limits{}) {
 		keep = capture.Limits{Steps: memberSteps, WindowBytes: memberWindow}
@@ -129,7 +129,7 @@ func (j *Job) admit(p *Process) {
 		share := j.share
 		j.mu.Unlock()
 		if share != nil {
-			share(p.Target().PID, p.relay)
+			share(p.Info().PID, p.relay)
 		}
 		j.work.Go(func() { p.ask(j.ctx) })
 	}
@@ -138,9 +138,9 @@ func (j *Job) admit(p *Process) {
 
 // Ended implements pytorch.Family. If there is only one process, its end is left to the job's end, which has
 // an exit code.
-func (j *Job) Ended(t capture.Target, e capture.End) {
+func (j *Job) Ended(t capture.Info, e capture.End) {
 	p := j.roster.sending()
-	if !same(p.Target(), t) {
+	if !same(p.Info(), t) {
 		return
 	}
 	if e.Reason != capture.Exited {
@@ -155,7 +155,7 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 }
 
 // Severed implements pytorch.Family.
-func (j *Job) Severed(t capture.Target, err error) {
+func (j *Job) Severed(t capture.Info, err error) {
 	if p := j.roster.find(t); p != nil {
 		p.History.Sever(err.Error(), false)
 	}
@@ -163,10 +163,10 @@ func (j *Job) Severed(t capture.Target, err error) {
 
 // Begin implements capture.Sink: what follows comes from t. Until a process has stepped, another may take its
 // place.
-func (j *Job) Begin(t capture.Target) {
+func (j *Job) Begin(t capture.Info) {
 	now := j.roster.sending()
 	next := now
-	if now.hasStepped() && !same(now.Target(), t) {
+	if now.hasStepped() && !same(now.Info(), t) {
 		if next = j.roster.find(t); next == nil {
 			next = j.Add(t, j.main.connected())
 		}
@@ -227,9 +227,9 @@ func (j *Job) Processes() []*Process { return j.roster.training() }
 // Candidates returns the processes that train together with lead: all ranks if it is one, or if whole is set.
 // More may come to the whole job for as long as the command runs.
 func (j *Job) Candidates(lead *Process, whole bool) (list []Candidate, more bool) {
-	ranks := whole || lead.Target().IsRank()
+	ranks := whole || lead.Info().IsRank()
 	for _, p := range j.Processes() {
-		if t := p.Target(); !p.hasEnded() && (p == lead || ranks && t.IsRank()) {
+		if t := p.Info(); !p.hasEnded() && (p == lead || ranks && t.IsRank()) {
 			list = append(list, Candidate{Process: p, PID: t.PID, Name: t.Name()})
 		}
 	}

@@ -11,24 +11,24 @@ type life struct {
 	count func() int // numbers the first steps and the ends of all processes of a job; nil without others
 
 	mu      sync.Mutex
-	target  capture.Target
+	info    capture.Info
 	stepped int    // the number of its first step, 0 if it has not stepped
 	ended   int    // the number of its end, 0 if it has not ended
 	left    string // why the agent left it before it ended, "" while the agent is in it
 }
 
-// Target returns what is known about the process.
-func (l *life) Target() capture.Target {
+// Info returns what is known about the process.
+func (l *life) Info() capture.Info {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.target
+	return l.info
 }
 
 // is says who the process is.
-func (l *life) is(t capture.Target) {
+func (l *life) is(t capture.Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.target = t
+	l.info = t
 }
 
 // When returns when the process took its first step and when it ended, numbered from 1 among those of all

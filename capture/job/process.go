@@ -34,7 +34,7 @@ func newProcess(l capture.Limits) *Process {
 	p := &Process{History: capture.NewHistory(l)}
 	p.orders.session = p.History
 	p.recording.relay = pytorch.NewRelay(p.History, &p.orders)
-	p.is(capture.Target{})
+	p.is(capture.Info{})
 	return p
 }
 
@@ -47,12 +47,12 @@ func (p *Process) Tell(n capture.Notice) { p.relay.Notice(n) }
 // Record writes the process to a file from now on.
 func (p *Process) Record(o capture.RecordOptions) error {
 	o.Control = &p.orders
-	return p.recording.begin(o, p.Target())
+	return p.recording.begin(o, p.Info())
 }
 
 // candidate returns the process as one that takes orders.
 func (p *Process) candidate() Candidate {
-	t := p.History.Snapshot().Target
+	t := p.History.Snapshot().Info
 	return Candidate{Process: p, PID: t.PID, Name: t.Name()}
 }
 
@@ -64,7 +64,7 @@ func (p *Process) trains() {
 }
 
 // Begin implements capture.Sink.
-func (p *Process) Begin(t capture.Target) {
+func (p *Process) Begin(t capture.Info) {
 	p.is(t)
 	p.sink().Begin(t)
 }
@@ -91,7 +91,7 @@ func (p *Process) Window(w capture.Window) {
 // Notice implements capture.Sink.
 func (p *Process) Notice(n capture.Notice) {
 	if n.Unmet && p.job != nil && p.job.Unmet != nil {
-		p.job.Unmet(p.Target(), n.Text)
+		p.job.Unmet(p.Info(), n.Text)
 	}
 	p.sink().Notice(n)
 }

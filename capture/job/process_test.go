@@ -41,8 +41,8 @@ func TestOrdersWaitForTheFirstStep(t *testing.T) {
 func TestAJobLearnsWhatItsProcessesCannotCapture(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	var told []string
-	j.Unmet = func(t capture.Target, why string) { told = append(told, t.Name()+": "+why) }
-	j.Begin(capture.Target{PID: 7, Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
+	j.Unmet = func(t capture.Info, why string) { told = append(told, t.Name()+": "+why) }
+	j.Begin(capture.Info{PID: 7, Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
 	j.Notice(capture.Notice{Key: "attached", Text: "by ptrace"})
 	j.Notice(capture.Notice{Key: capture.HowOps, Text: "torch.compile is in use", Unmet: true})
 	if want := []string{"rank 1: torch.compile is in use"}; !slices.Equal(told, want) {
@@ -75,7 +75,7 @@ func TestRequestedStepsArePendingUntilTheyArrive(t *testing.T) {
 
 // rank is a process of a job that has taken a step.
 func rank(j *Job, n int) *Process {
-	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: maybe.Known(int64(n)),
+	t := capture.Info{PID: 100 + n, Started: int64(n + 1), Rank: maybe.Known(int64(n)),
 		WorldSize: maybe.Known(3)}
 	p := j.First()
 	if n > 0 {
@@ -90,12 +90,12 @@ func TestALostConnectionIsShownUntilItIsBack(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	first, second := rank(j, 0), rank(j, 1)
 	lost := errors.New("the connection was lost")
-	j.Severed(second.Target(), lost)
+	j.Severed(second.Info(), lost)
 	if a, b := first.History.Snapshot().Severed, second.History.Snapshot().Severed; a != "" ||
 		b != lost.Error() {
 		t.Errorf("first process: %q, second: %q", a, b)
 	}
-	second.Begin(second.Target())
+	second.Begin(second.Info())
 	if why := second.History.Snapshot().Severed; why != "" {
 		t.Errorf("it is back but still shown as lost: %s", why)
 	}
@@ -108,9 +108,9 @@ func TestAProcessThatTheAgentLeftHasNotExited(t *testing.T) {
 	for _, how := range []string{capture.Exited, capture.Detached} {
 		j := New(NewWatch(Options{}))
 		first := rank(j, 0)
-		j.Ended(capture.Target{PID: 999}, capture.End{Reason: capture.Detached}) // another
-		j.Ended(first.Target(), capture.End{Reason: how})
-		j.Begin(capture.Target{PID: 300}) // messages are from this process from now on
+		j.Ended(capture.Info{PID: 999}, capture.End{Reason: capture.Detached}) // another
+		j.Ended(first.Info(), capture.End{Reason: how})
+		j.Begin(capture.Info{PID: 300}) // messages are from this process from now on
 		if v := first.History.Snapshot(); !v.Ended || v.End.Reason != how {
 			t.Errorf("%s: it ended %+v", how, v.End)
 		}

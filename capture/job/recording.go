@@ -17,7 +17,7 @@ type recording struct {
 }
 
 // begin writes the process to a file from now on.
-func (r *recording) begin(o capture.RecordOptions, t capture.Target) error {
+func (r *recording) begin(o capture.RecordOptions, t capture.Info) error {
 	recorder, err := capture.NewRecorder(o)
 	if err == nil && t.PID != 0 {
 		recorder.Begin(t)

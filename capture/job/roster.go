@@ -35,18 +35,18 @@ func (r *roster) all() []*Process {
 	return slices.Clone(r.list)
 }
 
-// find returns the process of a target, or nil.
-func (r *roster) find(t capture.Target) *Process {
+// find returns the process with this description, or nil.
+func (r *roster) find(t capture.Info) *Process {
 	for _, p := range slices.Backward(r.all()) {
-		if same(p.Target(), t) {
+		if same(p.Info(), t) {
 			return p
 		}
 	}
 	return nil
 }
 
-// same reports whether two targets are one process.
-func same(a, b capture.Target) bool {
+// same reports whether two descriptions are of one process.
+func same(a, b capture.Info) bool {
 	return a.PID == b.PID && (a.Started == b.Started || a.Started == 0 || b.Started == 0)
 }
 
@@ -77,7 +77,7 @@ func (r *roster) training() []*Process {
 	list := slices.DeleteFunc(r.all(), func(p *Process) bool { return !p.hasStepped() })
 	rank := map[*Process]int64{}
 	for _, p := range list {
-		rank[p] = p.Target().Rank.Or(math.MaxInt64)
+		rank[p] = p.Info().Rank.Or(math.MaxInt64)
 	}
 	slices.SortStableFunc(list, func(a, b *Process) int { return cmp.Compare(rank[a], rank[b]) })
 	return list

@@ -45,7 +45,7 @@ const (
 )
 
 // look returns the other ranks of a process's training; ranks we cannot attach to carry the reason.
-func (k *siblings) look(ctx context.Context, of capture.Target) (list []Candidate) {
+func (k *siblings) look(ctx context.Context, of capture.Info) (list []Candidate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if time.Since(k.looked) >= siblingsEvery {
@@ -61,7 +61,7 @@ func (k *siblings) look(ctx context.Context, of capture.Target) (list []Candidat
 }
 
 // find attaches to processes that are new, and waits until they have answered.
-func (k *siblings) find(ctx context.Context, of capture.Target) {
+func (k *siblings) find(ctx context.Context, of capture.Info) {
 	self, err := k.lister.Look(of.PID)
 	if err != nil || self.Parent <= 1 { // init adopts orphans, which are not related
 		return
@@ -109,8 +109,8 @@ func attachSibling(p *procs.Process) *sibling {
 }
 
 // candidate returns the process as one of the training; ok is false if it is not one.
-func (s *sibling) candidate(of capture.Target) (c Candidate, ok bool) {
-	c = Candidate{PID: s.pid, Name: capture.Target{PID: s.pid}.Name(), Err: s.err}
+func (s *sibling) candidate(of capture.Info) (c Candidate, ok bool) {
+	c = Candidate{PID: s.pid, Name: capture.Info{PID: s.pid}.Name(), Err: s.err}
 	if s.watch == nil {
 		return c, true
 	}
@@ -121,9 +121,9 @@ func (s *sibling) candidate(of capture.Target) (c Candidate, ok bool) {
 		return c, true
 	case !v.Began || v.Ended || s.no:
 		return c, false
-	case !v.Target.IsRank() && len(v.Steps) == 0: // it may not have joined the others yet
+	case !v.Info.IsRank() && len(v.Steps) == 0: // it may not have joined the others yet
 		return c, false
-	case !v.Target.IsRank() || v.Target.WorldSize != of.WorldSize || v.Target.Rank == of.Rank:
+	case !v.Info.IsRank() || v.Info.WorldSize != of.WorldSize || v.Info.Rank == of.Rank:
 		s.no = true
 		go s.leave()
 		return c, false

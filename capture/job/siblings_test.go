@@ -10,16 +10,16 @@ import (
 )
 
 // rankOf is a process that trains with others.
-func rankOf(pid int, rank, world int64) capture.Target {
-	return capture.Target{PID: pid, Rank: maybe.Known(rank), WorldSize: maybe.Known(world)}
+func rankOf(pid int, rank, world int64) capture.Info {
+	return capture.Info{PID: pid, Rank: maybe.Known(rank), WorldSize: maybe.Known(world)}
 }
 
 func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 	of := rankOf(100, 0, 3)
-	with := func(target capture.Target, steps int, end *capture.End) *sibling {
-		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}
-		if target.PID != 0 {
-			s.watch.History.Begin(target)
+	with := func(info capture.Info, steps int, end *capture.End) *sibling {
+		s := &sibling{pid: info.PID, watch: NewWatch(Options{}), stop: func() {}}
+		if info.PID != 0 {
+			s.watch.History.Begin(info)
 		}
 		for i := range steps {
 			s.watch.History.Step(capture.Step{Index: int64(i)})
@@ -36,14 +36,14 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 		err  string
 	}{
 		{"another rank", with(rankOf(101, 1, 3), 1, nil), "rank 1", ""},
-		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
-		{"one that has not joined the others yet", with(capture.Target{PID: 101}, 0, nil), "", ""},
-		{"one that trains alone", with(capture.Target{PID: 101}, 1, nil), "", ""},
+		{"one that has not answered", with(capture.Info{}, 0, nil), "", ""},
+		{"one that has not joined the others yet", with(capture.Info{PID: 101}, 0, nil), "", ""},
+		{"one that trains alone", with(capture.Info{PID: 101}, 1, nil), "", ""},
 		{"a rank of another training", with(rankOf(101, 1, 2), 1, nil), "", ""},
 		{"the same rank of another training", with(rankOf(101, 0, 3), 1, nil),
 			"", ""},
 		{"one that has ended", with(rankOf(101, 1, 3), 1, &capture.End{Reason: capture.Exited}), "", ""},
-		{"one that does not take the agent in", with(capture.Target{}, 0,
+		{"one that does not take the agent in", with(capture.Info{}, 0,
 			&capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0",
 			"cannot attach to it: traced by another"},
 		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7",

@@ -60,15 +60,15 @@ func inStep(t *testing.T, behind ...int64) (*Job, []*Process, []*capturing) {
 	var list []*Process
 	var all []*capturing
 	for k, late := range behind {
-		target := capture.Target{PID: 10 + k, Started: int64(k + 1), Rank: maybe.Known(int64(k))}
+		info := capture.Info{PID: 10 + k, Started: int64(k + 1), Rank: maybe.Known(int64(k))}
 		c := &capturing{}
 		p := w.Process
 		if k > 0 {
-			p = j.Add(target, nil)
+			p = j.Add(info, nil)
 		}
 		c.p = p
 		p.connect(c)
-		p.Begin(target)
+		p.Begin(info)
 		for i := range 100 - late {
 			end := begun + (i+late+1)*pace + int64(k)*1e6
 			p.Step(capture.Step{Index: i, Start: end - pace, End: end})

@@ -154,7 +154,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 		w.has(ctx, s)
 		err = s.Run(ctx, w.Process)
 		for s.Host() != 0 && errors.Is(err, pytorch.ErrLost) && ctx.Err() == nil {
-			next, lost := pytorch.Connect(ctx, s.Target().PID)
+			next, lost := pytorch.Connect(ctx, s.Info().PID)
 			if lost != nil {
 				break
 			}
@@ -200,7 +200,7 @@ func (w *Watch) letGo() error {
 	if err := s.Detach(ctx); err != nil {
 		return fmt.Errorf("the agent did not answer within %s and stays in process %d until it does; "+
 			"it costs next to nothing, and `gmemtop attach %d` finds it: %w", limit.Round(time.Second),
-			v.Target.PID, v.Target.PID, err)
+			v.Info.PID, v.Info.PID, err)
 	}
 	return nil
 }
@@ -212,8 +212,8 @@ func (w *Watch) Candidates(ctx context.Context) (list []Candidate, more bool) {
 	if !v.Ended {
 		list = append(list, w.candidate())
 	}
-	if v.Target.IsRank() {
-		list = append(list, w.kin.look(ctx, v.Target)...)
+	if v.Info.IsRank() {
+		list = append(list, w.kin.look(ctx, v.Info)...)
 		slices.SortStableFunc(list, func(a, b Candidate) int { return cmp.Compare(a.rank(), b.rank()) })
 	}
 	return list, false
@@ -224,7 +224,7 @@ func (c *Candidate) rank() int64 {
 	if c.Process == nil {
 		return math.MaxInt64
 	}
-	return c.History.Snapshot().Target.Rank.Or(math.MaxInt64)
+	return c.History.Snapshot().Info.Rank.Or(math.MaxInt64)
 }
 
 // Attachable says what prevents attaching to a process: nothing, if an agent is already there.

@@ -61,7 +61,7 @@ var figures = []figure{
 	gauge("reserved_bytes", "What the allocator held from the driver at the end of the newest step.", 1,
 		func(_ *capture.View, s *capture.Step) maybe.Int { return s.Reserved }),
 	gauge("device_bytes", "How much memory the rank's GPU has.", 1,
-		func(v *capture.View, _ *capture.Step) maybe.Int { return deviceBytes(&v.Target) }),
+		func(v *capture.View, _ *capture.Step) maybe.Int { return deviceBytes(&v.Info) }),
 	gauge("resident_bytes", "The process's resident memory on the host.", 1,
 		func(_ *capture.View, s *capture.Step) maybe.Int { return s.RSS }),
 	counter("allocator_retries_total", "How often the allocator released its cache and retried.",
@@ -81,7 +81,7 @@ var figures = []figure{
 }
 
 // deviceBytes is the memory of the GPU that a process trains on.
-func deviceBytes(t *capture.Target) maybe.Int {
+func deviceBytes(t *capture.Info) maybe.Int {
 	for _, g := range t.GPUs {
 		if g.TotalBytes > 0 && t.Device == fmt.Sprintf("cuda:%d", g.Ordinal) {
 			return maybe.Known(g.TotalBytes)
@@ -118,12 +118,12 @@ func ranksOf(j *job.Job) map[place]capture.View {
 	newest := map[place]capture.View{}
 	for _, p := range j.Processes() {
 		v := p.History.Snapshot()
-		v.Target = p.Target() // known before the process has reported it itself
-		if v.Target.PID == 0 && !v.Target.Rank.IsKnown() {
+		v.Info = p.Info() // known before the process has reported it itself
+		if v.Info.PID == 0 && !v.Info.Rank.IsKnown() {
 			continue // there is no process yet
 		}
-		at := place{node: valid(v.Target.Host)}
-		if r, ok := v.Target.Rank.Value(); ok {
+		at := place{node: valid(v.Info.Host)}
+		if r, ok := v.Info.Rank.Value(); ok {
 			at.rank = strconv.FormatInt(r, 10)
 		}
 		newest[at] = v

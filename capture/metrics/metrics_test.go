@@ -31,8 +31,8 @@ func ranks(t *testing.T) *job.Job {
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
 	t.Cleanup(func() { _ = j.Close() })
-	at := func(rank maybe.Int, host string) capture.Target {
-		t := capture.Target{PID: 1, Rank: rank, Host: host, Remote: true, Device: "cpu",
+	at := func(rank maybe.Int, host string) capture.Info {
+		t := capture.Info{PID: 1, Rank: rank, Host: host, Remote: true, Device: "cpu",
 			GPUs: []traces.Device{{Ordinal: 0, TotalBytes: 24}, {Ordinal: 1, TotalBytes: 80}}}
 		if rank == maybe.Known(0) {
 			t.Device = "cuda:1"

@@ -187,7 +187,7 @@ func acceptAgent(ctx context.Context, pid int, at place, name string, begin,
 		case err != nil:
 			_ = l.Close()
 			return nil, err
-		case s.target.PID == pid:
+		case s.info.PID == pid:
 			s.listener = l
 			go l.refuse()
 			return s, nil

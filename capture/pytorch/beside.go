@@ -68,7 +68,7 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 	if s.host = peer(conn); s.host <= 0 {
 		s.host = max(h.Viewer, 1)
 	}
-	s.asked, s.target.PID = pid, h.PID
+	s.asked, s.info.PID = pid, h.PID
 	_ = conn.SetDeadline(time.Time{})
 	return s, nil
 }
@@ -82,8 +82,8 @@ func (s *Session) lookingAlong(sink capture.Sink) {
 	if s.host == 0 {
 		return
 	}
-	if s.target.PID != s.asked {
-		sink.Notice(capture.Say(say.BesideOther, s.host, s.target.PID, s.asked))
+	if s.info.PID != s.asked {
+		sink.Notice(capture.Say(say.BesideOther, s.host, s.info.PID, s.asked))
 		return
 	}
 	sink.Notice(capture.Say(say.Beside, s.host))

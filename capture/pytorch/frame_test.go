@@ -51,7 +51,7 @@ func run(t testing.TB, stream []byte) (capture.View, error) {
 		_, _ = there.Write(stream)
 		_ = there.Close()
 	}()
-	s := &Session{conn: here, target: capture.Target{PID: os.Getpid()}, ended: make(chan struct{}),
+	s := &Session{conn: here, info: capture.Info{PID: os.Getpid()}, ended: make(chan struct{}),
 		gone: make(chan struct{})}
 	seen := capture.NewHistory(capture.Limits{})
 	err := s.Run(context.Background(), seen)

@@ -202,9 +202,9 @@ func (g *guest) begin(v capture.View, all told) {
 	g.output = v.OutputCut
 }
 
-// words returns frames with the target, notices and losses, nil if the guest knows them.
+// words returns frames with the process, notices and losses, nil if the guest knows them.
 func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) {
-	t := v.Target
+	t := v.Info
 	h := hello{
 		Version: protocolVersion, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv,
 		Python: t.Python, Torch: t.Torch, Device: t.Device,

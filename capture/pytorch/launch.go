@@ -264,7 +264,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &mux{job: j, sink: sink}
-	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv})
+	sink.Begin(capture.Info{PID: j.PID(), Argv: j.launch.Argv})
 	m.notice(capture.Say(say.WaitsForTorch))
 	var work sync.WaitGroup
 	work.Go(func() { m.accept(ctx, &work) })

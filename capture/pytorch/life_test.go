@@ -80,8 +80,8 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 			checkSharded(t, windows[1].Trace, truths["fsdp-0"])
 		}
 	}
-	if !v.Target.Rank.IsKnown() || v.Target.WorldSize != maybe.Known(2) {
-		t.Errorf("rank %v of %v", v.Target.Rank, v.Target.WorldSize)
+	if !v.Info.Rank.IsKnown() || v.Info.WorldSize != maybe.Known(2) {
+		t.Errorf("rank %v of %v", v.Info.Rank, v.Info.WorldSize)
 	}
 }
 
@@ -207,8 +207,8 @@ func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 		means = append(means, capture.HowProfile)
 	}
 	v := w.end()
-	if v.Target.Depth != capture.HowProfile {
-		t.Errorf("captured with %q", v.Target.Depth)
+	if v.Info.Depth != capture.HowProfile {
+		t.Errorf("captured with %q", v.Info.Depth)
 	}
 	with, _ := learnt(t, v.Output)
 	if !slices.Equal(with, without) {

@@ -82,8 +82,8 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 		string(payload) != `{"version":2}` {
 		t.Errorf("%d %s %v", k, payload, err)
 	}
-	if peer(conn) > 0 && s.Target().PID != os.Getpid() {
-		t.Errorf("the agent's number %d overrides the kernel's", s.Target().PID)
+	if peer(conn) > 0 && s.Info().PID != os.Getpid() {
+		t.Errorf("the agent's number %d overrides the kernel's", s.Info().PID)
 	}
 	for want, o := range map[string]capture.Order{
 		`{"id":8,"do":"describe","steps":3,"saves":true}`: {ID: 8, Do: capture.Describe, Steps: 3,

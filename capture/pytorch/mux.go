@@ -49,13 +49,13 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		}
 		m.mu.Lock()
 		m.open++
-		m.met = cmp.Or(m.met, s.Target().PID)
+		m.met = cmp.Or(m.met, s.Info().PID)
 		m.mu.Unlock()
 		work.Go(func() {
 			p := &process{mux: m, session: s}
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
 				m.notice(capture.Say(say.ConnectionFailed, err))
-				m.tell(func(f Family) { f.Severed(s.Target(), err) })
+				m.tell(func(f Family) { f.Severed(s.Info(), err) })
 			}
 			m.job.hungUp(s)
 			m.mu.Lock()
@@ -146,7 +146,7 @@ func (m *mux) keepRoom(read int64) {
 type process struct {
 	mux     *mux
 	session *Session
-	target  capture.Target
+	info    capture.Info
 	own     capture.Sink
 	asked   bool
 	stepped bool
@@ -160,12 +160,12 @@ func (p *process) elect(stepping bool) (shown, now bool) {
 	was := j.shown
 	switch {
 	case was == p.session:
-	case was == nil, stepping && !j.began, !j.began && !stepping && lower(p.target.Rank, j.rank):
+	case was == nil, stepping && !j.began, !j.began && !stepping && lower(p.info.Rank, j.rank):
 		j.shown = p.session
 	}
 	shown = j.shown == p.session
 	if shown {
-		j.rank = p.target.Rank
+		j.rank = p.info.Rank
 	}
 	j.began = j.began || shown && stepping
 	return shown, shown && was != p.session
@@ -197,7 +197,7 @@ func (p *process) to(stepping bool, f func(capture.Sink)) {
 		p.mux.mu.Lock()
 		defer p.mux.mu.Unlock()
 		if now {
-			p.mux.sink.Begin(p.target)
+			p.mux.sink.Begin(p.info)
 		}
 		f(p.mux.sink)
 		return
@@ -206,7 +206,7 @@ func (p *process) to(stepping bool, f func(capture.Sink)) {
 	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) {
 		p.asked = true
 		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
-			p.own.Begin(p.target)
+			p.own.Begin(p.info)
 		}
 	}
 	if p.own != nil {
@@ -214,8 +214,8 @@ func (p *process) to(stepping bool, f func(capture.Sink)) {
 	}
 }
 
-func (p *process) Begin(t capture.Target) {
-	p.target = t
+func (p *process) Begin(t capture.Info) {
+	p.info = t
 	p.to(false, func(s capture.Sink) { s.Begin(t) })
 }
 func (p *process) Step(x capture.Step) {
@@ -234,9 +234,9 @@ func (p *process) Lose(n string, k int64, d string) {
 type Family interface {
 	// Ended says how the process that is shown ended, or how the agent left it. The job's own end comes to
 	// the sink.
-	Ended(capture.Target, capture.End)
+	Ended(capture.Info, capture.End)
 	// Severed says that the connection to a process is lost although the process goes on.
-	Severed(capture.Target, error)
+	Severed(capture.Info, error)
 }
 
 // End keeps how the process that is shown ended, for the job's end, which comes when the command has ended. A
@@ -253,7 +253,7 @@ func (p *process) End(e capture.End) {
 	}
 	j.mu.Unlock()
 	if shown {
-		p.mux.tell(func(f Family) { f.Ended(p.target, e) })
+		p.mux.tell(func(f Family) { f.Ended(p.info, e) })
 		if e.Reason != capture.Exited {
 			n := capture.Say(say.AgentGone, e.Reason)
 			if e.Detail != "" {

@@ -60,8 +60,8 @@ func TestACommandWithoutItsViewerIsResumed(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	if v := history.Snapshot(); !v.Ended || v.Target.Argv[0] != "sleep" || v.End.Code.IsKnown() {
-		t.Errorf("%+v ended so: %+v", v.Target, v.End)
+	if v := history.Snapshot(); !v.Ended || v.Info.Argv[0] != "sleep" || v.End.Code.IsKnown() {
+		t.Errorf("%+v ended so: %+v", v.Info, v.End)
 	}
 	if _, err := os.Stat(found.folder); err == nil {
 		t.Error("the run's folder is left behind")

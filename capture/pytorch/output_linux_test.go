@@ -85,7 +85,7 @@ func TestACommandIsNotStartedWithoutDiskSpaceToPrint(t *testing.T) {
 // printed is a sink that only takes a command's output.
 type printed struct{ to *bytes.Buffer }
 
-func (p *printed) Begin(capture.Target)       {}
+func (p *printed) Begin(capture.Info)         {}
 func (p *printed) Step(capture.Step)          {}
 func (p *printed) Window(capture.Window)      {}
 func (p *printed) Notice(capture.Notice)      {}

@@ -108,7 +108,7 @@ func TestAgentsOfOtherUsersAndInContainersConnect(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			if session, err := l.Accept(ctx); err != nil || session.Target().PID != s.pid {
+			if session, err := l.Accept(ctx); err != nil || session.Info().PID != s.pid {
 				t.Errorf("%v, %v", session, err)
 			}
 			info, err := os.Lstat(filepath.Join(at.here, "x.sock"))

@@ -121,8 +121,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 				t.Errorf("%+v, %d steps, %d windows, %+v", v.End, len(v.Steps), len(v.Windows), v.Notices)
 			}
 			pids := r.reached()
-			if slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Target.PID }) {
-				t.Errorf("attached to %v, and only %d trains", pids, v.Target.PID)
+			if slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Info.PID }) {
+				t.Errorf("attached to %v, and only %d trains", pids, v.Info.PID)
 			}
 			said := ""
 			for _, n := range v.Notices {
@@ -130,7 +130,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 					said = n.Text
 				}
 			}
-			if !strings.HasPrefix(said, "process "+strconv.Itoa(v.Target.PID)+" (") ||
+			if !strings.HasPrefix(said, "process "+strconv.Itoa(v.Info.PID)+" (") ||
 				!strings.Contains(said, "did not get gmemtop's environment") {
 				t.Errorf("it reports %q", said)
 			}
@@ -156,10 +156,10 @@ func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	}
 	v := seen.Snapshot()
 	pids := r.reached()
-	worker := slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Target.PID })
+	worker := slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Info.PID })
 	tooEarly := len(pids) > 0 && r.first.Sub(began) < 30*time.Second
 	if worker || tooEarly {
-		t.Errorf("attached to %v, first after %v; %d trains", pids, r.first.Sub(began), v.Target.PID)
+		t.Errorf("attached to %v, first after %v; %d trains", pids, r.first.Sub(began), v.Info.PID)
 	}
 	if v.End.Code != maybe.Known(0) || len(v.Steps) == 0 {
 		t.Errorf("%+v, %d steps", v.End, len(v.Steps))
@@ -301,8 +301,8 @@ if __name__ == "__main__":
 		t.Fatal(err)
 	}
 	v := seen.Snapshot()
-	if tried != 1 || v.End.Code != maybe.Known(0) || v.Target.Torch != "" ||
+	if tried != 1 || v.End.Code != maybe.Known(0) || v.Info.Torch != "" ||
 		!bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
-		t.Errorf("%d attempts, %+v, %+v\n%s", tried, v.End, v.Target, v.Output)
+		t.Errorf("%d attempts, %+v, %+v\n%s", tried, v.End, v.Info, v.Output)
 	}
 }

@@ -71,7 +71,7 @@ func NewRelay(h *capture.History, control capture.Controller) *Relay {
 }
 
 // Begin implements capture.Sink.
-func (r *Relay) Begin(t capture.Target) { r.history.Begin(t) }
+func (r *Relay) Begin(t capture.Info) { r.history.Begin(t) }
 
 // Step implements capture.Sink.
 func (r *Relay) Step(s capture.Step) {

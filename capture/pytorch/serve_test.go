@@ -56,8 +56,8 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 		if !reflect.DeepEqual(want, got) || got.Cost != 5 || !got.Partial {
 			t.Errorf("%+v becomes %+v", want, got)
 		}
-		if !reflect.DeepEqual(v.Target, first.Target) {
-			t.Errorf("%+v becomes %+v", first.Target, v.Target)
+		if !reflect.DeepEqual(v.Info, first.Info) {
+			t.Errorf("%+v becomes %+v", first.Info, v.Info)
 		}
 		if !reflect.DeepEqual(v.Losses, first.Losses) {
 			t.Errorf("%v becomes %v", first.Losses, v.Losses)
@@ -333,8 +333,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	v := guest.until(t, "the first word for the guest", func(v capture.View) bool {
 		return string(v.Output) == "before\n"
 	})
-	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
-		t.Errorf("%+v", v.Target)
+	if v.Info.PID != job.PID() || v.Info.Argv[0] != "sh" {
+		t.Errorf("%+v", v.Info)
 	}
 	err = s.Order(context.Background(), capture.Order{ID: 6, Do: capture.Describe, Steps: 1})
 	if err != nil {
@@ -398,13 +398,13 @@ func TestAHelloRoundTrips(t *testing.T) {
 		{maybe.Known(0), maybe.Known(0), maybe.Known(4), maybe.Known(1 << 30),
 			`"rank":0,"local_rank":0,"world_size":4`},
 	} {
-		want := capture.Target{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"},
+		want := capture.Info{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"},
 			Python: "3.12", Torch: "2.9", Device: "cuda:0",
 			Rank: c.rank, LocalRank: c.local, WorldSize: c.world, Agent: protocolVersion,
 			Axes:         []traces.Axis{{Name: traces.Pipeline, At: 1, Of: 2}},
 			Capabilities: []string{"steps"}, Depth: capture.HowOps, Offloads: true, Room: c.room,
 			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "a GPU", TotalBytes: 2 << 30}}}
-		b, err := new(guest).words(capture.View{Target: want}, nil)
+		b, err := new(guest).words(capture.View{Info: want}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -414,7 +414,7 @@ func TestAHelloRoundTrips(t *testing.T) {
 		}
 		h, err := read[hello](payload)
 		here, _ := net.Pipe()
-		if got := target(here, h); err != nil || !reflect.DeepEqual(got, want) {
+		if got := info(here, h); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("%+v becomes %+v, %v", want, got, err)
 		}
 	}

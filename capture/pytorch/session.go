@@ -20,16 +20,16 @@ import (
 // Session is one connected agent, or one that another viewer relays. It is a capture.Source, to be run once,
 // and a capture.Controller.
 type Session struct {
-	conn   net.Conn
-	host   int        // the viewer that relays the agent's messages, 0 for a direct connection to the agent
-	asked  int        // the process that we asked host for
-	mu     sync.Mutex // guards target
-	target capture.Target
-	hello  hello
-	write  sync.Mutex
-	ended  chan struct{} // closed when Run has returned
-	gone   chan struct{} // closed when the agent said goodbye
-	once   sync.Once
+	conn  net.Conn
+	host  int        // the viewer that relays the agent's messages, 0 for a direct connection to the agent
+	asked int        // the process that we asked host for
+	mu    sync.Mutex // guards info
+	info  capture.Info
+	hello hello
+	write sync.Mutex
+	ended chan struct{} // closed when Run has returned
+	gone  chan struct{} // closed when the agent said goodbye
+	once  sync.Once
 	// listener, unless nil, answers other viewers while the session runs.
 	listener *Listener
 }
@@ -41,7 +41,7 @@ var (
 
 // newSession returns a session over conn with an agent that said h.
 func newSession(conn net.Conn, h hello) *Session {
-	return &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}),
+	return &Session{conn: conn, hello: h, info: info(conn, h), ended: make(chan struct{}),
 		gone: make(chan struct{})}
 }
 
@@ -84,8 +84,8 @@ func otherVersion(pid, version int) error {
 		pid, ErrVersion, version, protocolVersion)
 }
 
-// target says which process connected, by its number here: in a container the agent sees another number.
-func target(conn net.Conn, h hello) capture.Target {
+// info says which process connected, by its number here: in a container the agent sees another number.
+func info(conn net.Conn, h hello) capture.Info {
 	pid := h.PID
 	if seen := peer(conn); seen > 0 {
 		pid = seen
@@ -94,7 +94,7 @@ func target(conn net.Conn, h hello) capture.Target {
 	if h.Room > 0 {
 		room = maybe.Known(h.Room)
 	}
-	return capture.Target{
+	return capture.Info{
 		PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv,
 		Python: h.Python, Torch: h.Torch, Device: h.Device,
 		Rank: maybe.NonNegative(h.Rank), LocalRank: maybe.NonNegative(h.LocalRank),
@@ -122,11 +122,11 @@ func gpus(list []gpu) (out []traces.Device) {
 	return out
 }
 
-// Target returns the process that is watched.
-func (s *Session) Target() capture.Target {
+// Info returns the process that is watched.
+func (s *Session) Info() capture.Info {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.target
+	return s.info
 }
 
 // Run implements capture.Source. When ctx is done the agent stays and waits for the next viewer; Detach
@@ -136,7 +136,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer s.Close()
 	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
-	sink.Begin(s.target)
+	sink.Begin(s.info)
 	s.waiting(sink)
 	s.lookingAlong(sink)
 	r := receiver{s: s, sink: sink}
@@ -201,12 +201,12 @@ func (r *receiver) hello(payload []byte) error {
 	}
 	s := r.s
 	s.mu.Lock()
-	s.hello, s.target = h, target(s.conn, h)
+	s.hello, s.info = h, info(s.conn, h)
 	if s.host != 0 {
-		s.target.PID = h.PID
+		s.info.PID = h.PID
 	}
 	s.mu.Unlock()
-	r.sink.Begin(s.target)
+	r.sink.Begin(s.info)
 	s.waiting(r.sink)
 	return nil
 }
@@ -228,7 +228,7 @@ func (r *receiver) window(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	r.building = &assembly{head: h, devices: r.s.target.GPUs}
+	r.building = &assembly{head: h, devices: r.s.info.GPUs}
 	return nil
 }
 
@@ -358,9 +358,9 @@ const dying = 1500 * time.Millisecond
 // over ends a session whose connection ended without a bye.
 func (s *Session) over(sink capture.Sink, err error) error {
 	if errors.Is(err, errProtocol) {
-		return fmt.Errorf("process %d: %w", s.target.PID, err)
+		return fmt.Errorf("process %d: %w", s.info.PID, err)
 	}
-	if awaitEnd(s.target.PID, s.target.Started, dying) {
+	if awaitEnd(s.info.PID, s.info.Started, dying) {
 		sink.End(capture.End{Reason: capture.Exited,
 			Detail: say.Vanished.Text()})
 		return nil
@@ -368,10 +368,10 @@ func (s *Session) over(sink capture.Sink, err error) error {
 	if s.host != 0 {
 		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d "+
 			"continues",
-			s.target.PID, ErrLost, s.host, s.target.PID)
+			s.info.PID, ErrLost, s.host, s.info.PID)
 	}
-	return fmt.Errorf("process %d: %w (%w); it goes on, gmemtop attach %d continues", s.target.PID, ErrLost,
-		err, s.target.PID)
+	return fmt.Errorf("process %d: %w (%w); it goes on, gmemtop attach %d continues", s.info.PID, ErrLost,
+		err, s.info.PID)
 }
 
 func (s *Session) send(k kind, v any) error {
@@ -383,7 +383,7 @@ func (s *Session) send(k kind, v any) error {
 	defer s.write.Unlock()
 	_ = s.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	if _, err := s.conn.Write(b); err != nil {
-		return fmt.Errorf("process %d: %w: %w", s.Target().PID, ErrLost, err)
+		return fmt.Errorf("process %d: %w: %w", s.Info().PID, ErrLost, err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (o Options) withDefaults() Options {
 // target's capabilities have [intervals], so that no viewer calls an interval a step.
 type Source struct{ o Options }
 
-// intervals, as one of a Target's capabilities, says that its Steps are intervals of time and not training
+// intervals, as one of a process's capabilities, says that its Steps are intervals of time and not training
 // steps.
 const intervals = "intervals"
 
@@ -141,11 +141,11 @@ func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
 	if err := Check(); err != nil {
 		return err
 	}
-	target, err := s.target()
+	info, err := s.target()
 	if err != nil {
 		return err
 	}
-	sink.Begin(target)
+	sink.Begin(info)
 	sites, err := s.wait(ctx, sink)
 	if err != nil {
 		return err
@@ -155,21 +155,21 @@ func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
 		return err
 	}
 	defer t.close()
-	if again, err := s.target(); err != nil || again.Started != target.Started {
+	if again, err := s.target(); err != nil || again.Started != info.Started {
 		return fmt.Errorf("%w: %d ended while attaching the probes", ErrNoProcess, s.o.PID)
 	}
-	return s.watch(ctx, sink, t, sites, target)
+	return s.watch(ctx, sink, t, sites, info)
 }
 
-func (s *Source) target() (capture.Target, error) {
+func (s *Source) target() (capture.Info, error) {
 	lister := procs.Lister{Root: s.o.root}
 	p, err := lister.Look(s.o.PID)
 	if err != nil {
-		return capture.Target{}, fmt.Errorf(
+		return capture.Info{}, fmt.Errorf(
 			"%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, s.o.PID)
 	}
 	host, _ := os.Hostname()
-	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv,
+	return capture.Info{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv,
 		Capabilities: []string{"windows", intervals}}, nil
 }
 
@@ -200,7 +200,7 @@ const (
 
 // watch reads events into windows until the end.
 func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site,
-	target capture.Target) error {
+	info capture.Info) error {
 	// Read the clocks before announcing the probes: whatever happens from then on comes later.
 	now, clock := time.Now().UnixNano(), monotonic()
 	what, unseen := Explain(sites)
@@ -209,7 +209,7 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 	sink.Notice(capture.Notice{Key: noticeIntervals, Text: say.ProbesRows.Text(lasting(s.o.Window))})
 	w := newWindower(now-clock, watches(sites, blockAlloc))
 	w.driverToo = watches(sites, driverAlloc)
-	w.process = traces.Process{Host: target.Host, PID: maybe.Known(int64(target.PID))}
+	w.process = traces.Process{Host: info.Host, PID: maybe.Known(int64(info.PID))}
 	w.settings = settings(sites)
 	w.resolve = t.resolver()
 	var lost [lossKinds]int64

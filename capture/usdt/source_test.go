@@ -26,7 +26,7 @@ import (
 // sink keeps what a source sends.
 type sink struct {
 	mu      sync.Mutex
-	targets []capture.Target
+	targets []capture.Info
 	steps   []capture.Step
 	windows []capture.Window
 	notices map[string]string
@@ -39,8 +39,8 @@ func newSink() *sink {
 	return &sink{notices: map[string]string{}, lost: map[string]int64{}, began: make(chan struct{})}
 }
 
-func (s *sink) Begin(t capture.Target) { s.locked(func() { s.targets = append(s.targets, t) }) }
-func (s *sink) Step(x capture.Step)    { s.locked(func() { s.steps = append(s.steps, x) }) }
+func (s *sink) Begin(t capture.Info) { s.locked(func() { s.targets = append(s.targets, t) }) }
+func (s *sink) Step(x capture.Step)  { s.locked(func() { s.steps = append(s.steps, x) }) }
 func (s *sink) Window(w capture.Window) {
 	s.locked(func() { s.windows = append(s.windows, w) })
 }

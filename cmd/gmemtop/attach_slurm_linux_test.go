@@ -68,7 +68,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 	until("the steps of both ranks arrive", func() bool {
 		ranks := 0
 		for _, p := range s.Watch().Job().Processes() {
-			if v := p.History.Snapshot(); len(v.Steps) > 3 && v.Target.IsRank() {
+			if v := p.History.Snapshot(); len(v.Steps) > 3 && v.Info.IsRank() {
 				ranks++
 			}
 		}
@@ -87,7 +87,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 	}
 	for _, p := range s.Watch().Job().Processes() {
 		if v := p.History.Snapshot(); v.End.Reason != "detached" {
-			t.Errorf("%s ended: %+v", v.Target.Name(), v.End)
+			t.Errorf("%s ended: %+v", v.Info.Name(), v.End)
 		}
 	}
 	before := progress()

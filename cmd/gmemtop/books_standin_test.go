@@ -64,7 +64,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	go command.Run(watching, session)
 	await.Until(t, "there are three steps", func() bool { return len(session.Snapshot().Steps) >= 3 })
 	v := session.Snapshot()
-	pid := v.Target.PID
+	pid := v.Info.PID
 
 	// The split of the watched job's GPU.
 	b := books.New(session)

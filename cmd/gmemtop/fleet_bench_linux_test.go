@@ -73,7 +73,7 @@ func fillNode(b *testing.B, join string, n, nodes, each, steps int) (end func())
 	j := job.New(first)
 	now := time.Now().Add(-time.Minute).UnixNano()
 	for k := range each {
-		t := capture.Target{PID: 100 + k, Started: 1, Rank: maybe.Known(int64(n*each + k)),
+		t := capture.Info{PID: 100 + k, Started: 1, Rank: maybe.Known(int64(n*each + k)),
 			WorldSize: maybe.Known(int64(nodes * each)), Host: fmt.Sprintf("n%d", n), Device: "cuda:0"}
 		p := first.Process
 		if k > 0 {

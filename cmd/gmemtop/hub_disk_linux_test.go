@@ -56,7 +56,7 @@ func TestAHubWhoseDiskWasFullGoesOnByItself(t *testing.T) {
 	}()
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
-	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(0), WorldSize: maybe.Known(1)})
+	first.Process.Begin(capture.Info{PID: 7, Started: 1, Rank: maybe.Known(0), WorldSize: maybe.Known(1)})
 	steps := int64(0)
 	// hear waits until the hub says something, while the training goes on.
 	hear := func(text string) string {

@@ -66,7 +66,7 @@ func TestAHubOffersMetrics(t *testing.T) {
 	go func() { _, _ = io.Copy(io.Discard, said) }()
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
-	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4),
+	first.Process.Begin(capture.Info{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4),
 		Device: "cuda:0", GPUs: []traces.Device{{Kind: traces.DeviceGPU, TotalBytes: 80 << 30}}})
 	for i := range int64(5) {
 		first.Process.Step(capture.Step{Index: i, Start: i, End: i + 1, Allocated: maybe.Known(100 + i)})

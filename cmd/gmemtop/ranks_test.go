@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-func rankOf(n int) capture.Target {
-	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
+func rankOf(n int) capture.Info {
+	return capture.Info{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
 		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
@@ -28,7 +28,7 @@ func (deaf) Detach(context.Context) error               { return nil }
 
 // train makes n ranks take steps.
 func train(j *job.Job, n int, steps int64) []*job.Process {
-	j.Begin(capture.Target{PID: 99}) // torchrun itself
+	j.Begin(capture.Info{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))
 	list := []*job.Process{j.First()}
 	for r := 1; r < n; r++ {

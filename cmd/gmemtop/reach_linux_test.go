@@ -77,7 +77,7 @@ func (h *farHub) start(t *testing.T, cmd *exec.Cmd) {
 	})
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
-	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4)})
+	first.Process.Begin(capture.Info{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4)})
 	for i := range int64(5) {
 		first.Process.Step(capture.Step{Index: i, Start: i, End: i + 1, Allocated: maybe.Known(100 + i)})
 	}

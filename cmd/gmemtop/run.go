@@ -146,7 +146,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	files := headless.NewRankFiles(c.flags.output)
 	return func(p *job.Process) error {
-		who := p.Target()
+		who := p.Info()
 		path := files.Path(who)
 		o, err := c.recordOptions(path, force, who.Name(), p)
 		if err != nil {
@@ -175,7 +175,7 @@ func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch 
 
 // start starts the command, whose processes become those of a job, and passes signals on to it.
 func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (command *pytorch.Job, err error) {
-	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
+	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Info(), s) }
 	l.Reach = ranks.Injector()
 	if !screen {
 		l.Reach = headless.Reaching(l.Reach, c.complain)

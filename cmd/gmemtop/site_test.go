@@ -54,7 +54,7 @@ func TestASitesOwnServersCarryARun(t *testing.T) {
 	first := job.NewWatch(job.Options{})
 	j := job.New(first)
 	defer j.Close()
-	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4)})
+	first.Process.Begin(capture.Info{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4)})
 	for i := range int64(5) {
 		x := capture.Step{Index: i, Start: i, End: i + 1}
 		if i < 4 { // in the newest step nobody looked

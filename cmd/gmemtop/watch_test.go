@@ -32,7 +32,7 @@ func TestQuietWatchersSayWhatWentWrong(t *testing.T) {
 	}
 	o.Fired(&capture.Trigger{}, capture.Step{}, "all is well")
 	o.Failed(errors.New("the disk is gone"))
-	headless.OncePerText(c.complain)(capture.Target{}, "no history here")
+	headless.OncePerText(c.complain)(capture.Info{}, "no history here")
 	text, err := os.ReadFile(said.Name())
 	if err != nil {
 		t.Fatal(err)

@@ -312,7 +312,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		NeverWithout: m.offloads(), Stays: c.Stays}
 	var tries tries
 	o.Again = func(ctx context.Context, p *plan.Problem) (live.Made, error) {
-		return c.Plan(ctx, p, m.History.Snapshot().Target.Room, tries.spare)
+		return c.Plan(ctx, p, m.History.Snapshot().Info.Room, tries.spare)
 	}
 	o.Describing = func(n live.News) {
 		n.Usual = m.Usual()
@@ -333,7 +333,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		if err != nil {
 			return err
 		}
-		room := m.History.Snapshot().Target.Room
+		room := m.History.Snapshot().Info.Room
 		if o.NeverWithout && !c.Offload {
 			fits, err := c.fits(ctx, p, room)
 			if err != nil {

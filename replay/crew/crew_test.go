@@ -18,7 +18,7 @@ import (
 
 // rankedJob is a rank that has taken a step and accepts orders but carries none out.
 func rankedJob(rank int) *Member {
-	t := capture.Target{PID: 100 + rank, Rank: maybe.Known(int64(rank)), WorldSize: maybe.Known(3)}
+	t := capture.Info{PID: 100 + rank, Rank: maybe.Known(int64(rank)), WorldSize: maybe.Known(3)}
 	return stepped(t, 0, deaf{})
 }
 

@@ -35,11 +35,11 @@ type Member struct {
 	orders map[int64]capture.OrderID // the orders that began plans, by the plan's number
 }
 
-var _ live.PoolMember = (*Member)(nil)
+var _ live.PoolCarrier = (*Member)(nil)
 
 // newMember returns a process that records its history and takes orders.
 func newMember(s *capture.History, c capture.Controller) *Member {
-	t := s.Snapshot().Target
+	t := s.Snapshot().Info
 	return &Member{History: s, Control: c, PID: t.PID, Name: t.Name()}
 }
 
@@ -120,14 +120,14 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 }
 
 // offloads reports whether the training keeps saved tensors on the host while there is no plan.
-func (m *Member) offloads() bool { return m.History.Snapshot().Target.Offloads }
+func (m *Member) offloads() bool { return m.History.Snapshot().Info.Offloads }
 
 // keep makes saved tensors stay on the device while there is no plan, and waits until they do.
 func (m *Member) keep(ctx context.Context) error {
 	return m.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Keep})
 }
 
-// Describe implements live.Member.
+// Describe implements live.Carrier.
 func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
 	w, err := m.describe(ctx, capture.Order{Do: capture.Describe, Steps: live.DescribedSteps,
 		How: capture.HowOps, Saves: true})
@@ -178,7 +178,7 @@ func (m *Member) Usual() int64 {
 // usualOf is the number of steps in that median.
 const usualOf = 9
 
-// Carry implements live.Member.
+// Carry implements live.Carrier.
 func (m *Member) Carry(ctx context.Context, of live.Order) error {
 	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: of.Number, Plan: of.Plan,
 		Stays: of.Stays}
@@ -199,7 +199,7 @@ func liveStep(s *capture.Step) live.Step {
 		Reserved: s.Reserved, Resident: s.RSS}
 }
 
-// Steps implements live.Member.
+// Steps implements live.Carrier.
 func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
 	from := int64(-1)
 	if v := m.History.Snapshot(); len(v.Steps) > 0 {
@@ -226,7 +226,7 @@ func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, e
 	return steps, err
 }
 
-// Larger implements live.Member.
+// Larger implements live.Carrier.
 func (m *Member) Larger(number int64) (sizes []int64, steps int64) {
 	m.mu.Lock()
 	order := m.orders[number]
@@ -276,7 +276,7 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 // counted adds to the options how to read the process's memory: from the driver if it trains on a GPU, and
 // otherwise from the kernel if it runs on this machine.
 func (m *Member) counted(o live.Options) live.Options {
-	switch who := m.History.Snapshot().Target; {
+	switch who := m.History.Snapshot().Info; {
 	case strings.HasPrefix(who.Device, "cuda"):
 		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
 	case who.PID != 0 && !who.Remote:
@@ -285,14 +285,14 @@ func (m *Member) counted(o live.Options) live.Options {
 	return o
 }
 
-// DescribeEvents implements live.PoolMember. For a GPU torch records the memory itself.
+// DescribeEvents implements live.PoolCarrier. For a GPU torch records the memory itself.
 func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
 	v := m.History.Snapshot()
-	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
+	if !slices.Contains(v.Info.Capabilities, capture.HowEvents) {
 		return nil, errors.New(say.AgentKnowsNoPool.Text())
 	}
 	o := capture.Order{Do: capture.Describe, Steps: RecordedSteps, How: capture.HowEvents, Library: library}
-	if strings.HasPrefix(v.Target.Device, "cuda") {
+	if strings.HasPrefix(v.Info.Device, "cuda") {
 		o.How, o.Library = capture.HowHistory, ""
 	}
 	w, err := m.describe(ctx, o)

@@ -49,7 +49,7 @@ func startRanksIn(t *testing.T, env []string, ranks int, argv ...string) *liveRa
 	j, hold := job.New(job.NewWatch(job.Options{})), newHold(t)
 	command, err := pytorch.Start(pytorch.Launch{Argv: argv,
 		Env:  slices.Concat(env, []string{"PYTHONDONTWRITEBYTECODE=1", "PACE=0.02", hold.environ()}),
-		Each: func(s *pytorch.Session) capture.Sink { return j.Add(s.Target(), s) }})
+		Each: func(s *pytorch.Session) capture.Sink { return j.Add(s.Info(), s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -275,14 +275,14 @@ func (l *liveRanks) killSecond() {
 	l.t.Helper()
 	list := l.Processes()
 	i := slices.IndexFunc(list, func(p *job.Process) bool {
-		return p.Target().Rank == maybe.Known(1) &&
-			p.Target().PID > 0
+		return p.Info().Rank == maybe.Known(1) &&
+			p.Info().PID > 0
 	})
 	if i < 0 {
 		l.t.Errorf("there is no second rank among %d", len(list))
 		return
 	}
-	if err := syscall.Kill(list[i].Target().PID, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(list[i].Info().PID, syscall.SIGKILL); err != nil {
 		l.t.Error(err)
 	}
 }

@@ -59,7 +59,7 @@ func (w *watched) training() *Crew {
 	}
 	c := w.shown()
 	v := c.Lead.History.Snapshot()
-	if !v.Began || v.Ended || !slices.Contains(v.Target.Capabilities, capture.CapabilityPlans) {
+	if !v.Began || v.Ended || !slices.Contains(v.Info.Capabilities, capture.CapabilityPlans) {
 		return nil
 	}
 	return c
@@ -73,7 +73,7 @@ func (t *Turns) Training() string {
 	if c == nil {
 		return ""
 	}
-	who := c.Lead.History.Snapshot().Target
+	who := c.Lead.History.Snapshot().Info
 	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
 }
 

@@ -26,7 +26,7 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 }
 
 // stepped is a process that has taken a step under the plan with this number.
-func stepped(t capture.Target, under int64, source capture.Controller) *Member {
+func stepped(t capture.Info, under int64, source capture.Controller) *Member {
 	m := &Member{History: capture.NewHistory(capture.Limits{}), Control: source, PID: t.PID, Name: t.Name()}
 	m.History.Begin(t)
 	m.History.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
@@ -35,7 +35,7 @@ func stepped(t capture.Target, under int64, source capture.Controller) *Member {
 
 // watchedJob is a job whose steps run under the plan with this number.
 func watchedJob(under int64, source capture.Controller) *Member {
-	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
+	t := capture.Info{PID: 4242, Argv: []string{"python", "train.py"}}
 	if source != nil {
 		t.Capabilities = []string{capture.CapabilityPlans}
 	}
@@ -111,7 +111,7 @@ func TestALostConnectionEndsAPlanWithTheReason(t *testing.T) {
 	w := watchedJob(0, deaf{})
 	defer p.Watch(w.alone)()
 	w.History.Sever("an earlier one was lost", false)
-	w.History.Begin(w.History.Snapshot().Target)
+	w.History.Begin(w.History.Snapshot().Info)
 	over := make(chan error, 1)
 	go func() {
 		over <- anyTrain(t.Context(), p, func(live.News) {

@@ -188,12 +188,12 @@ func left(plans [kinds][]byte, k, turns int) (steps int) {
 func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
 	number := int64(0)
 	if words == nil {
-		err = t.member.Carry(ctx, Order{})
+		err = t.carrier.Carry(ctx, Order{})
 	} else {
 		number, err = t.tryOut(ctx, words)
 	}
 	if err == nil {
-		steps, err = t.member.Steps(ctx, number, 1+trialSteps)
+		steps, err = t.carrier.Steps(ctx, number, 1+trialSteps)
 	}
 	if err != nil {
 		return nil, err

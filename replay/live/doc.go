@@ -8,5 +8,5 @@
 //   - [Target] makes the process a target of package replay. [Target.Run] times a plan between two stretches
 //     without one; [Target.Hold] keeps a plan on until it is told to stop.
 //
-// Package crew implements [Member], through which this package reaches the process.
+// Package crew implements [Carrier], through which this package reaches the process.
 package live

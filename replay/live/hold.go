@@ -225,7 +225,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		if first || again {
 			count += t.opt.Warm
 		}
-		steps, err := t.member.Steps(ctx, on.number, count)
+		steps, err := t.carrier.Steps(ctx, on.number, count)
 		if err != nil {
 			t.ended = ctx.Err() == nil
 			return ended(ctx, err)
@@ -282,7 +282,7 @@ func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned 
 	if n.Peak, _, err = t.peak(ctx, on.number, on.p, on.made.Plan); err != nil {
 		return false, err
 	}
-	if _, steps := t.member.Larger(on.number); steps > 0 {
+	if _, steps := t.carrier.Larger(on.number); steps > 0 {
 		return false, nil
 	}
 	return true, fits(n.Peak, on.made.Budget, true)

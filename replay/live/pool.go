@@ -95,9 +95,9 @@ func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) 
 	return json.Marshal(encodedPool{Version: 1, Device: deviceName(p.Source.Info), Pool: t, Library: library})
 }
 
-// PoolMember is a member whose allocator can be recorded.
-type PoolMember interface {
-	Member
+// PoolCarrier is a process whose allocator can be recorded.
+type PoolCarrier interface {
+	Carrier
 	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where
 	// they end. The pool's library at that path records them.
 	DescribeEvents(ctx context.Context, library string) (*traces.Trace, error)
@@ -106,7 +106,7 @@ type PoolMember interface {
 // NewPoolTarget returns a Target for plans that only choose addresses, see [EncodePool]. Their footprint is
 // the arena that the process takes for them. What torch serves besides, in steps that differ from the
 // recorded ones, is counted but not measured.
-func NewPoolTarget(t PoolMember, library string, o Options) *Target {
+func NewPoolTarget(t PoolCarrier, library string, o Options) *Target {
 	x := NewTarget(t, o)
 	x.pool, x.library = t, library
 	return x

@@ -146,7 +146,7 @@ func TestAPoolThatTakesMoreThanPyTorchsAllocatorIsRefused(t *testing.T) {
 	far := make([]int64, len(pl.Instances))
 	far[0] = 16 << 20
 	pl.Place(far)
-	target := NewPoolTarget(struct{ PoolMember }{}, "", Options{})
+	target := NewPoolTarget(struct{ PoolCarrier }{}, "", Options{})
 	_, err = target.encode(t.Context(), p, pl)
 	if !errors.Is(err, ErrNoGain) || !strings.HasSuffix(err.Error(),
 		"its arena takes 20.0 MiB, while PyTorch's allocator needs 20.0 MiB; try another manager that "+

@@ -51,7 +51,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 			break
 		}
 		describing(News{Stage: Describing, Try: try, Tries: describeTries})
-		tr, err := t.member.Describe(ctx, 0)
+		tr, err := t.carrier.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +71,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 			}
 			met[err.Error()] = true
 			if errors.Is(err, errSettling) && try < describeTries && !t.opt.NeverWithout {
-				if _, err := t.member.Steps(ctx, 0, settlingSteps); err != nil {
+				if _, err := t.carrier.Steps(ctx, 0, settlingSteps); err != nil {
 					return nil, err
 				}
 			}

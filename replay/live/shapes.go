@@ -40,14 +40,14 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 		for watched < watchedSteps && err == nil {
 			describing(News{Stage: Describing, Watched: watched, Watch: watchedSteps})
 			var steps []Step
-			steps, err = t.member.Steps(ctx, number, watchedAtOnce)
+			steps, err = t.carrier.Steps(ctx, number, watchedAtOnce)
 			watched += len(steps)
 		}
 		t.takeOff(ctx, &err)
 		if err != nil {
 			return nil, err
 		}
-		sizes, _ := t.member.Larger(number)
+		sizes, _ := t.carrier.Larger(number)
 		switch {
 		case len(p.Varied) > 0:
 			p, err = withRoom(p, sizes)
@@ -117,7 +117,7 @@ type larger struct {
 // heard checks whether steps were larger than planned for, reports that in the news, and plans again if so.
 // It reports whether another plan is carried out now.
 func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
-	sizes, steps := l.t.member.Larger(l.number)
+	sizes, steps := l.t.carrier.Larger(l.number)
 	if steps <= l.steps || sizes == nil {
 		return false, nil
 	}

@@ -26,8 +26,8 @@ import (
 // same processors); the allocator's own peak counters (they belong to the program, and a CPU has none); only
 // one stretch without the plan (drift would look like overhead).
 
-// Member is one process of a running training, as far as plans need it.
-type Member interface {
+// Carrier is one process of a running training, as far as plans need it.
+type Carrier interface {
 	// Describe captures some of the next steps, with autograd's saves and loads. They must run under the plan
 	// of that number; 0 takes steps as they come.
 	Describe(ctx context.Context, number int64) (*traces.Trace, error)
@@ -105,8 +105,8 @@ type Options struct {
 
 // Target is a running training as a target of plans. It is not safe for concurrent use.
 type Target struct {
-	member  Member
-	pool    PoolMember // nil for plans for what autograd saves
+	carrier Carrier
+	pool    PoolCarrier // nil for plans for what autograd saves
 	library string
 	opt     Options
 	next    int64 // the number of the next plan; no other viewer has used it in this process
@@ -114,14 +114,14 @@ type Target struct {
 }
 
 // NewTarget returns a Target.
-func NewTarget(t Member, o Options) *Target {
+func NewTarget(t Carrier, o Options) *Target {
 	if o.Warm <= 0 {
 		o.Warm = 3
 	}
 	if o.Steps <= 0 {
 		o.Steps = 20
 	}
-	return &Target{member: t, opt: o, next: time.Now().UnixMilli()}
+	return &Target{carrier: t, opt: o, next: time.Now().UnixMilli()}
 }
 
 // Name is the name of a running training as a target.
@@ -184,7 +184,7 @@ func (t *Target) Run(
 		return m, err
 	}
 	tell("without")
-	if err := t.member.Carry(ctx, Order{}); err != nil {
+	if err := t.carrier.Carry(ctx, Order{}); err != nil {
 		return m, err
 	}
 	after, err := t.timed(ctx, 0)
@@ -202,7 +202,7 @@ func (t *Target) Run(
 func (t *Target) measure(
 	ctx context.Context, m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64,
 ) error {
-	steps, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	steps, err := t.carrier.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func moved(m *plan.Measurement, steps []Step) {
 // countLarger makes steps that were larger than planned for count: a budget is for all steps, not just for
 // the described one.
 func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64) error {
-	sizes, steps := t.member.Larger(number)
+	sizes, steps := t.carrier.Larger(number)
 	if steps == 0 {
 		return nil
 	}
@@ -315,7 +315,7 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 			return 0
 		}
 		var err error
-		if steps, err = t.member.Steps(ctx, number, t.opt.Steps); err != nil {
+		if steps, err = t.carrier.Steps(ctx, number, t.opt.Steps); err != nil {
 			return 0
 		}
 	}
@@ -328,7 +328,7 @@ func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind 
 func (t *Target) carry(ctx context.Context, words []byte, stays bool) (int64, error) {
 	number := t.next
 	t.next++
-	return number, t.member.Carry(ctx, Order{Number: number, Plan: words, Stays: stays})
+	return number, t.carrier.Carry(ctx, Order{Number: number, Plan: words, Stays: stays})
 }
 
 // tryOut turns a plan on from the next step, only to measure it, and returns its number. That is negative, so
@@ -336,7 +336,7 @@ func (t *Target) carry(ctx context.Context, words []byte, stays bool) (int64, er
 func (t *Target) tryOut(ctx context.Context, words []byte) (int64, error) {
 	number := -t.next
 	t.next++
-	return number, t.member.Carry(ctx, Order{Number: number, Plan: words})
+	return number, t.carrier.Carry(ctx, Order{Number: number, Plan: words})
 }
 
 // offWithin is how long we wait for a plan to be off.
@@ -352,7 +352,7 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
 	defer cancel()
-	if e := t.member.Carry(ctx, Order{}); *err == nil {
+	if e := t.carrier.Carry(ctx, Order{}); *err == nil {
 		*err = e
 	}
 }
@@ -398,7 +398,7 @@ func (t *Target) peak(
 	}
 	planned := p.Source.Timeline().Trace
 	for try := 1; ; try++ {
-		tr, err := t.member.Describe(ctx, number)
+		tr, err := t.carrier.Describe(ctx, number)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -446,7 +446,7 @@ func (t *Target) missed() string {
 
 // timed lets the first steps after a change pass and returns those that count.
 func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
-	steps, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	steps, err := t.carrier.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {
 		return nil, err
 	}

@@ -85,7 +85,7 @@ func captureRanks(ctx context.Context, orders OrdersTo, o fleet.CaptureOptions) 
 // knownRanks returns the ranks of processes, as far as they are known.
 func knownRanks(list []*job.Process) (ranks []int64) {
 	for _, p := range list {
-		if r, ok := p.Target().Rank.Value(); ok {
+		if r, ok := p.Info().Rank.Value(); ok {
 			ranks = append(ranks, r)
 		}
 	}
@@ -94,7 +94,7 @@ func knownRanks(list []*job.Process) (ranks []int64) {
 
 // windowOf reads what a process has captured.
 func windowOf(ctx context.Context, done fleet.Captured, p *job.Process) (capture.Window, error) {
-	rank := p.Target().Rank
+	rank := p.Info().Rank
 	k := slices.IndexFunc(done.Ranks, func(r fleet.CapturedRank) bool { return maybe.Known(r.Rank) == rank })
 	if k < 0 {
 		return capture.Window{}, errors.New("its rank is not known, and a capture needs it")

@@ -138,7 +138,7 @@ func samplesOf(steps []capture.Step, time bool) []runs.Sample {
 
 // groupRank returns a process as a rank of a group.
 func groupRank(r *live.Rank, v *capture.View) runs.GroupRank {
-	t := &v.Target
+	t := &v.Info
 	m := runs.GroupRank{ID: r.ID, Rank: t.Rank, PID: t.PID, Host: report.Printable(t.Host), Axes: axesOf(t),
 		Step: r.Step, Usual: r.Typical, Room: roomOf(t), Lost: r.Lost, Captured: r.Captured}
 	switch {
@@ -167,7 +167,7 @@ func groupRank(r *live.Rank, v *capture.View) runs.GroupRank {
 }
 
 // axesOf returns where a process stands, with names that may be printed.
-func axesOf(t *capture.Target) []traces.Axis {
+func axesOf(t *capture.Info) []traces.Axis {
 	list := slices.Clone(t.Axes)
 	for i := range list {
 		list[i].Name = report.Printable(list[i].Name)
@@ -176,7 +176,7 @@ func axesOf(t *capture.Target) []traces.Axis {
 }
 
 // roomOf is how much memory a process may have: what its first step found, or else the memory of its GPU.
-func roomOf(t *capture.Target) maybe.Int {
+func roomOf(t *capture.Info) maybe.Int {
 	number, ok := strings.CutPrefix(t.Device, "cuda:")
 	if t.Room.IsKnown() || !ok {
 		return t.Room

@@ -30,12 +30,12 @@ func TestTheRanksOfAJobAreCompared(t *testing.T) {
 	f.job.Begin(rankOf(0))
 	list := []*job.Process{f.job.First()}
 	for r := 1; r < 5; r++ {
-		target := rankOf(r)
-		target.Device, target.Remote, target.Host = "cuda:1", true, "node1"
-		target.GPUs = []traces.Device{{Kind: traces.DeviceGPU, Ordinal: 1, TotalBytes: 80 << 30}}
-		target.Axes = []traces.Axis{{Name: traces.Data, At: int64(r), Of: 5}}
-		p := f.job.Add(target, nil)
-		p.Begin(target)
+		info := rankOf(r)
+		info.Device, info.Remote, info.Host = "cuda:1", true, "node1"
+		info.GPUs = []traces.Device{{Kind: traces.DeviceGPU, Ordinal: 1, TotalBytes: 80 << 30}}
+		info.Axes = []traces.Axis{{Name: traces.Data, At: int64(r), Of: 5}}
+		p := f.job.Add(info, nil)
+		p.Begin(info)
 		list = append(list, p)
 	}
 	for i := range int64(60) {
@@ -78,7 +78,7 @@ func TestAJumpIsNoGrowth(t *testing.T) {
 	} {
 		w := job.NewWatch(job.Options{})
 		f := NewProcess(w.Process, "")
-		w.Begin(capture.Target{Device: "cuda:0"})
+		w.Begin(capture.Info{Device: "cuda:0"})
 		for i := range int64(200) {
 			s := stepOf(i)
 			s.Allocated = maybe.Known(c.bytes(i))
@@ -97,7 +97,7 @@ func capturer(ranks map[int64]*traces.Trace) Capturer {
 		tell("capturing")
 		for _, p := range list {
 			x := job.Taken{Process: p, Err: errors.New("no memory")}
-			if tr := ranks[p.Target().Rank.Or(-1)]; tr != nil {
+			if tr := ranks[p.Info().Rank.Or(-1)]; tr != nil {
 				x.Window, x.Err = capture.Window{Trace: tr, First: 7, Last: 7, How: capture.HowOps}, nil
 			}
 			out = append(out, x)

@@ -153,7 +153,7 @@ func (f *Job) Look() live.Look {
 		}
 	}
 	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.process.ID
-	if t := shown.process.Target(); t.IsRank() {
+	if t := shown.process.Info(); t.IsRank() {
 		l.World = t.WorldSize
 	}
 	l.Group = f.ranks.now()

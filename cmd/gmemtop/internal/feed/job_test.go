@@ -35,14 +35,14 @@ func startJob(t *testing.T) *Job {
 	return f
 }
 
-func rankOf(n int) capture.Target {
-	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
+func rankOf(n int) capture.Info {
+	return capture.Info{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
 		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
 // train makes n ranks take steps. orders[i] holds what rank i was asked.
 func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
-	j.Begin(capture.Target{PID: 99}) // torchrun itself
+	j.Begin(capture.Info{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))
 	list, asked := []*job.Process{j.First()}, []*orders{nil}
 	for r := 1; r < n; r++ {
@@ -79,7 +79,7 @@ func TestACommandThatWasDetachedFromIsShownAsDetachedUntilItEnds(t *testing.T) {
 	for _, steps := range []int64{0, 20} {
 		f := startJob(t)
 		list, _ := train(f.job, 1, steps)
-		f.job.Ended(list[0].Target(), capture.End{Reason: capture.Detached})
+		f.job.Ended(list[0].Info(), capture.End{Reason: capture.Detached})
 		l := until(t, f, "detached", func(l live.Look) bool { return l.Detached })
 		if l.State == live.Ended || l.Capture.Connected {
 			t.Errorf("after %d steps: the command has not ended, and takes no orders: %+v", steps, l.Capture)
@@ -196,7 +196,7 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 	f := startJob(t)
 	train(f.job, 1, 20)
-	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}}
+	second := capture.Info{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}}
 	f.job.Begin(second)
 	f.job.Step(stepOf(0))
 	l := until(t, f, "the second script", func(l live.Look) bool {

@@ -18,7 +18,7 @@ func Outliers(j *job.Job) []int64 {
 	var ranks []int64
 	for _, p := range j.Processes() {
 		v := p.History.Snapshot()
-		rank, known := v.Target.Rank.Value()
+		rank, known := v.Info.Rank.Value()
 		if v.Ended || !known {
 			continue
 		}

@@ -13,9 +13,9 @@ func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 	j := job.New(job.NewWatch(job.Options{}))
 	defer j.Close()
 	for r := range int64(8) {
-		target := capture.Target{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(8))}
-		p := j.Add(target, nil)
-		p.Begin(target)
+		info := capture.Info{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(8))}
+		p := j.Add(info, nil)
+		p.Begin(info)
 		for i := range int64(20) {
 			s := capture.Step{Index: i, Start: i * 100e6, End: (i + 1) * 100e6,
 				Forward: maybe.Known(int64(30e6)), Backward: maybe.Known(int64(60e6)),
@@ -41,9 +41,9 @@ func TestOutliersOnCPUsHoldMoreResidentMemory(t *testing.T) {
 	j := job.New(job.NewWatch(job.Options{}))
 	defer j.Close()
 	for r := range int64(4) {
-		target := capture.Target{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(4))}
-		p := j.Add(target, nil)
-		p.Begin(target)
+		info := capture.Info{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(4))}
+		p := j.Add(info, nil)
+		p.Begin(info)
 		for i := range int64(20) {
 			s := capture.Step{Index: i, Start: i * 100e6, End: (i + 1) * 100e6,
 				Parameters: maybe.Known(int64(1 << 20)), Gradients: maybe.Known(int64(1 << 20)),

@@ -38,7 +38,7 @@ type Process struct {
 	mu      sync.Mutex
 	back    bool // another process of the job is shown; make no timelines
 	look    live.Look
-	target  capture.Target
+	info    capture.Info
 	recent  runs.Peer
 	severed string // why nothing comes from the process, "" while it is connected
 	held    int    // windows that the session holds
@@ -162,7 +162,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	f.target, f.severed, f.held = v.Target, v.Severed, len(v.Windows)
+	f.info, f.severed, f.held = v.Info, v.Severed, len(v.Windows)
 	if !back {
 		l.Windows, l.Forgotten = windows, l.Forgotten+lost
 		l.Output = Tail(v)
@@ -195,11 +195,11 @@ func (f *Process) take(ctx context.Context) capture.View {
 	l.Silence = ""
 	if n := len(v.Steps); n > 0 && !v.Ended {
 		state := procs.State
-		if v.Target.Remote {
+		if v.Info.Remote {
 			state = func(int) byte { return 0 } // a process of that number here is another one
 		}
 		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End),
-			time.Duration(f.recent.Duration.Or(0)), v.Target.PID, state)
+			time.Duration(f.recent.Duration.Or(0)), v.Info.PID, state)
 	}
 	switch {
 	case v.Ended:
@@ -261,7 +261,7 @@ func (f *Process) describe(v capture.View) {
 	if !v.Began {
 		return
 	}
-	t := v.Target
+	t := v.Info
 	l.Facts = nil
 	fact := func(name, value string) {
 		if value != "" {
@@ -298,7 +298,7 @@ func (f *Process) describe(v capture.View) {
 	}
 	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
 	l.Capture.Lean = ""
-	if n := len(v.Steps); v.Target.Offloads {
+	if n := len(v.Steps); v.Info.Offloads {
 		l.Capture.Lean = "what it saves on the host"
 	} else if n > 0 && v.Steps[n-1].Carried.Plan > 0 {
 		l.Capture.Lean = "a plan"
@@ -351,14 +351,14 @@ func (f *Process) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
-		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
+	r := live.Rank{ID: f.process.ID, Rank: f.info.Rank, PID: f.info.PID, Title: l.Title,
+		Device: report.Printable(f.info.Device), State: l.State, Word: l.Word, Failed: l.Failed,
 		Typical: f.recent, Captured: f.held, Lost: l.Dropped, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {
 		r.Step = maybe.Known(l.Steps[n-1].Index)
 	}
-	if f.target.Remote {
-		r.Host, r.Silent = report.Printable(f.target.Host), report.Printable(f.severed)
+	if f.info.Remote {
+		r.Host, r.Silent = report.Printable(f.info.Host), report.Printable(f.severed)
 	}
 	if r.Word == say.Exited.Text() {
 		r.Word = ""

@@ -90,7 +90,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 		return l.State == live.Waiting &&
 			l.Word == "for the first training step"
 	})
-	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1"})
+	s.Begin(capture.Info{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1"})
 	for i := range int64(20) {
 		s.Step(stepOf(i))
 	}
@@ -126,7 +126,7 @@ func TestARankIsSaidAsFarAsItIsKnown(t *testing.T) {
 		{maybe.Known(3), maybe.Known(8), []live.Fact{{Name: "rank", Value: "3 of 8"}}},
 	} {
 		f, s := follow(t, nil)
-		s.Begin(capture.Target{PID: 7, Rank: c.rank, WorldSize: c.world})
+		s.Begin(capture.Info{PID: 7, Rank: c.rank, WorldSize: c.world})
 		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
 		l.Facts = slices.DeleteFunc(l.Facts, func(x live.Fact) bool { return x.Name != "rank" })
 		if !slices.Equal(l.Facts, c.want) {
@@ -138,7 +138,7 @@ func TestARankIsSaidAsFarAsItIsKnown(t *testing.T) {
 // Totals are taken as often as they are cheap: the last step of a job may have none.
 func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 	f, s := follow(t, nil)
-	s.Begin(capture.Target{PID: 7, Device: "cuda:0"})
+	s.Begin(capture.Info{PID: 7, Device: "cuda:0"})
 	for i := range int64(5) {
 		step := stepOf(i)
 		step.RSS = maybe.Int{}
@@ -156,7 +156,7 @@ func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 
 func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	f, s := follow(t, &orders{})
-	s.Begin(capture.Target{PID: 7})
+	s.Begin(capture.Info{PID: 7})
 	s.Step(stepOf(0))
 	s.Window(capture.Window{Trace: timelinetest.Sample(t), First: 0, Last: 0, How: capture.HowOps})
 	first := until(t, f, "a window", func(l live.Look) bool { return len(l.Windows) == 1 }).Windows[0]
@@ -172,7 +172,7 @@ func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 
 func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 	f, s := follow(t, nil)
-	s.Begin(capture.Target{PID: 7})
+	s.Begin(capture.Info{PID: 7})
 	under := func(i int64) capture.Step {
 		x := stepOf(i)
 		x.Carried.Plan = 3
@@ -212,11 +212,11 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 		t.Errorf("a step in which a plan is only tried is %+v, and detaching warns of %q", x.Steps[5],
 			x.Capture.Lean)
 	}
-	s.Begin(capture.Target{PID: 7, Offloads: true})
+	s.Begin(capture.Info{PID: 7, Offloads: true})
 	s.Step(stepOf(6))
 	until(t, f, "that saved tensors wait on the host",
 		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
-	s.Begin(capture.Target{PID: 7})
+	s.Begin(capture.Info{PID: 7})
 	s.Step(stepOf(7))
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }
@@ -224,7 +224,7 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 	o := &orders{}
 	f, s := follow(t, o)
-	s.Begin(capture.Target{PID: 7})
+	s.Begin(capture.Info{PID: 7})
 	for _, kind := range []live.OrderKind{live.Describe, live.Every, live.Detach} {
 		if err := f.Order(t.Context(), live.Order{Kind: kind, Steps: 10}); err != nil {
 			t.Error(err)
@@ -247,7 +247,7 @@ func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 // A depth's cost is how much longer its last window took, per step; depths that the agent does not have are
 // not offered.
 func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
-	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps,
+	v := capture.View{Info: capture.Info{Capabilities: []string{"steps", capture.HowOps,
 		capture.HowProfile}}, Windows: []capture.Window{
 		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond},
 		{First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},
@@ -325,7 +325,7 @@ func TestALookSaysFromWhenStepsAreCountedAndWhoEnded(t *testing.T) {
 	for reason, detached := range map[string]bool{capture.Detached: true, capture.Exited: false} {
 		f, s := follow(t, nil)
 		f.countsFrom("since attach")
-		s.Begin(capture.Target{PID: 7, Capabilities: []string{"steps"}})
+		s.Begin(capture.Info{PID: 7, Capabilities: []string{"steps"}})
 		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
 		want := live.Fact{Name: "steps", Value: "counted from 0, like enumerate(), since attach"}
 		if l.Since != "since attach" || !slices.Contains(l.Facts, want) {

@@ -86,7 +86,7 @@ func (f *Job) taken(list []job.Taken) (done live.Together) {
 	var sides []side
 	for _, x := range list {
 		m := f.of(x.Process)
-		r, t := m.rank(), x.Process.Target()
+		r, t := m.rank(), x.Process.Info()
 		r.Rank, r.PID = t.Rank, t.PID // its feed may not have come to it yet
 		fail := func(err error) {
 			if done.Failed != "" {

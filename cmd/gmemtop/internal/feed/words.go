@@ -17,7 +17,7 @@ import (
 func depths(v capture.View) []live.Depth {
 	var list []live.Depth
 	for _, x := range capture.Depths {
-		if x.Shows == "" || !slices.Contains(v.Target.Capabilities, x.How) {
+		if x.Shows == "" || !slices.Contains(v.Info.Capabilities, x.How) {
 			continue
 		}
 		d := live.Depth{How: x.How, Name: x.Name, Shows: x.Shows}

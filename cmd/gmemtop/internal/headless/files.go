@@ -23,7 +23,7 @@ func NewRankFiles(first string) *RankFiles { return &RankFiles{first: first, tak
 
 // Path returns the path for a process. It has the process's number if the rank is unknown or was there
 // before, as when a launcher has started it again.
-func (f *RankFiles) Path(who capture.Target) string {
+func (f *RankFiles) Path(who capture.Info) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ext := filepath.Ext(f.first)

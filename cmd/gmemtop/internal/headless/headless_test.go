@@ -15,7 +15,7 @@ import (
 func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := job.New(job.NewWatch(job.Options{}))
-		j.Begin(capture.Target{PID: 1})
+		j.Begin(capture.Info{PID: 1})
 		j.Output([]byte("on the screen\n"))
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {

@@ -55,10 +55,10 @@ func CopyOutput(ctx context.Context, w io.Writer, j *job.Job) {
 
 // OncePerText returns a function that says something about a process of a job, each text once. It is safe for
 // concurrent use.
-func OncePerText(say func(text string)) func(t capture.Target, text string) {
+func OncePerText(say func(text string)) func(t capture.Info, text string) {
 	said := map[string]bool{}
 	var mu sync.Mutex
-	return func(t capture.Target, text string) {
+	return func(t capture.Info, text string) {
 		if t.IsRank() {
 			text = t.Name() + ": " + text
 		}

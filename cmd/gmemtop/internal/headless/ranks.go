@@ -40,7 +40,7 @@ func RanksOf(run string, j *job.Job) RankTable {
 	lines := []rankLine{}
 	for _, p := range j.Processes() {
 		v := p.History.Snapshot()
-		l := rankLine{Rank: v.Target.Rank, Node: v.Target.Host, PID: v.Target.PID, State: "runs"}
+		l := rankLine{Rank: v.Info.Rank, Node: v.Info.Host, PID: v.Info.PID, State: "runs"}
 		if n := len(v.Steps); n > 0 {
 			s := v.Steps[n-1]
 			l.Step, l.Time = maybe.Known(s.Index), maybe.Known(s.End-s.Start)

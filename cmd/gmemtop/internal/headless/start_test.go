@@ -38,8 +38,8 @@ func TestACommandThatIsNotStartedHasTheExitCodeOfAShell(t *testing.T) {
 func TestATextIsSaidOnceForEachRank(t *testing.T) {
 	var said []string
 	say := OncePerText(func(text string) { said = append(said, text) })
-	rank1 := capture.Target{Rank: maybe.Known(int64(1)), WorldSize: maybe.Known(int64(2))}
-	for _, who := range []capture.Target{{}, rank1, {}, rank1} {
+	rank1 := capture.Info{Rank: maybe.Known(int64(1)), WorldSize: maybe.Known(int64(2))}
+	for _, who := range []capture.Info{{}, rank1, {}, rank1} {
 		say(who, "no history here")
 	}
 	if got := strings.Join(said, "; "); got != "no history here; "+rank1.Name()+": no history here" {

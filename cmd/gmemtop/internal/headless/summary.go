@@ -23,7 +23,7 @@ func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 	if n == 0 {
 		why := ""
 		switch {
-		case v.Target.Torch != "":
+		case v.Info.Torch != "":
 			why = ": no optimizer of torch stepped in the command"
 		case len(l.Notices) == 0:
 			why = ": the command did not load torch, or ended before the agent could report"
@@ -87,7 +87,7 @@ func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
 	}
 	var files, steps []string
 	for _, p := range list {
-		name := p.Target().Name()
+		name := p.Info().Name()
 		v := p.History.Snapshot()
 		steps = append(steps, fmt.Sprintf("%s %d", name, v.Seen()))
 		own, unsaved := p.Files()

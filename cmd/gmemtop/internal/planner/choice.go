@@ -114,7 +114,7 @@ func (t *Task) liveOptions(p *plan.Problem, w *crew.Crew, target *crew.Target,
 	if err != nil {
 		return opt, err
 	}
-	about := w.Lead.History.Snapshot().Target.Command()
+	about := w.Lead.History.Snapshot().Info.Command()
 	if n := target.Ranks(); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}

@@ -86,7 +86,7 @@ func (f *Fleet) sameSteps(t *traces.Trace) (own rankWindow, others []rankWindow)
 		if i := slices.IndexFunc(v.Windows, func(w capture.Window) bool {
 			return oneRecording(w.Trace, t)
 		}); i >= 0 {
-			own = rankWindow{v.Windows[i], v.Target.Name()}
+			own = rankWindow{v.Windows[i], v.Info.Name()}
 		} else {
 			all = append(all, v)
 		}
@@ -98,7 +98,7 @@ func (f *Fleet) sameSteps(t *traces.Trace) (own rankWindow, others []rankWindow)
 		if i := slices.IndexFunc(v.Windows, func(w capture.Window) bool {
 			return w.First == own.First && w.Last == own.Last && !w.Partial
 		}); i >= 0 {
-			others = append(others, rankWindow{v.Windows[i], v.Target.Name()})
+			others = append(others, rankWindow{v.Windows[i], v.Info.Name()})
 		}
 	}
 	return own, others

@@ -36,12 +36,12 @@ func TestAFleetPlansForAllRanksThatCapturedTheStep(t *testing.T) {
 		recorded(t, "gpt-steps-cpu.gmt")
 	for i, w := range []capture.Window{{Trace: small, First: 5, Last: 6}, {Trace: large, First: 5, Last: 6},
 		{Trace: other, First: 7, Last: 8}} {
-		p, target := first.Process, capture.Target{PID: 10 + i, Rank: maybe.Known(int64(i)),
+		p, info := first.Process, capture.Info{PID: 10 + i, Rank: maybe.Known(int64(i)),
 			WorldSize: maybe.Known(int64(3))}
 		if i > 0 {
-			p = j.Add(target, nil)
+			p = j.Add(info, nil)
 		}
-		p.Begin(target)
+		p.Begin(info)
 		p.Step(capture.Step{Index: 8, Start: 1, End: 2})
 		p.History.Window(w)
 	}

@@ -109,7 +109,7 @@ func (t *Training) describing(o live.Options, m *crew.Member, pooled bool) live.
 // pooled is set.
 func (t *Training) described(ctx context.Context, d describer, m *crew.Member,
 	pooled bool) (*plan.Problem, error) {
-	name := fmt.Sprintf("process %d", m.History.Snapshot().Target.PID)
+	name := fmt.Sprintf("process %d", m.History.Snapshot().Info.PID)
 	if pooled {
 		name = "what " + name + " allocates"
 		t.Note(fmt.Sprintf("recording the allocations of %d of its steps", crew.RecordedSteps))
