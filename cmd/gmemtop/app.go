@@ -6,11 +6,11 @@ import (
 	"io"
 	"os"
 	"strings"
-	"sync/atomic"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/signals"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -28,39 +28,22 @@ import (
 // app is one invocation: its streams and environment, and the flags that many commands share.
 type app struct {
 	console.Console
+	signals.Handler
 	piped     io.Reader // what "-" reads: standard input, including what was peeked at
 	flags     flags
 	started   bool // a command's own work began; errors before it are mistakes in the command line
 	files     output.Files
-	notHelped error                           // why -h printed no help: the word beside it is no command
-	onSignal  atomic.Pointer[func(os.Signal)] // what a signal does; nil ends the program
-	onCtrlC   atomic.Pointer[func()]          // what the first ctrl-c does instead, nil for nothing
+	notHelped error // why -h printed no help: the word beside it is no command
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {
 	return &app{Console: console.Console{In: in, Out: out, Err: err, Environ: environ}}
 }
 
-// signals passes signals to f from now on, so that the command can finish before it ends.
-func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
-
-// untilSignal returns a context that the next signal ends instead of the program.
-func (a *app) untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := context.WithCancel(ctx)
-	a.signals(func(os.Signal) { stop() })
-	return ctx, stop
-}
-
 // stoppable returns a context for planning. The first ctrl-c ends it with [replay.ErrStopped], so that the
-// command shows what there is; the second ends the program, as any other signal does.
+// command shows what there is.
 func (a *app) stoppable(ctx context.Context) (_ context.Context, release func()) {
-	ctx, stop := context.WithCancelCause(ctx)
-	f := func() { stop(replay.ErrStopped) }
-	a.onCtrlC.Store(&f)
-	return ctx, func() {
-		a.onCtrlC.Store(nil)
-		stop(nil)
-	}
+	return a.Stoppable(ctx, replay.ErrStopped)
 }
 
 // interrupted returns a context's error if ctrl-c ended it, nil if it did not.

@@ -22,6 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/signals"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui"
@@ -127,8 +128,8 @@ func (c *attachCommand) attachOrphans(ctx context.Context) error {
 	if len(orphans) == 0 {
 		return headless.NothingToTakeOver(c.join, others)
 	}
-	outliveTerminal()
-	ctx, stop := c.untilSignal(ctx)
+	signals.OutliveTerminal()
+	ctx, stop := c.UntilSignal(ctx)
 	defer stop()
 	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
 	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)

@@ -30,7 +30,7 @@ func attachNode(ctx context.Context, a *app, join string) error {
 	if id == "" || join == "" {
 		return exit.Mistakef("this is a part of gmemtop attach slurm:JOB, which starts it by srun")
 	}
-	ctx, stop := a.untilSignal(ctx)
+	ctx, stop := a.UntilSignal(ctx)
 	defer stop()
 	return slurm.AttachNode(ctx, slurm.NodeOptions{Job: id, JoinFile: join, Identity: fleet.Identify(a.Env),
 		Tell: a.note})

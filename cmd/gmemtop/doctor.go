@@ -94,7 +94,7 @@ func (g *gpuReport) run(ctx context.Context) error {
 	// A signal stops the checks and everything they started before the program ends.
 	ctx, release := signal.NotifyContext(ctx, syscall.SIGHUP)
 	defer release()
-	ctx, stop := g.untilSignal(ctx)
+	ctx, stop := g.UntilSignal(ctx)
 	defer stop()
 
 	r, err := g.Run(ctx, o)

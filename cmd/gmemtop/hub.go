@@ -70,7 +70,7 @@ func (c *hubCommand) serve() error {
 	if err := c.check(); err != nil {
 		return err
 	}
-	ctx, stop := c.untilSignal(context.Background())
+	ctx, stop := c.UntilSignal(context.Background())
 	defer stop()
 	// Headers of a collector are secret, so they come from the environment.
 	c.Headers = c.Env("OTEL_EXPORTER_OTLP_HEADERS")
@@ -137,7 +137,7 @@ const sealWait = 10 * time.Minute
 func (c *hubCommand) write(h *hub.Hub) error {
 	ctx, cancel := context.WithTimeout(context.Background(), sealWait)
 	defer cancel()
-	ctx, stop := c.untilSignal(ctx)
+	ctx, stop := c.UntilSignal(ctx)
 	defer stop()
 	s, err := h.Seal(ctx, c.seal)
 	if err != nil {

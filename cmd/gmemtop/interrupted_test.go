@@ -26,12 +26,9 @@ func TestCtrlCWhilePlanningShowsWhatThereIs(t *testing.T) {
 		a := newApp(file, file, file, nil)
 		ended := make(chan int)
 		go func() { ended <- a.execute(t.Context(), args) }()
-		for stop := a.onCtrlC.Swap(nil); ; stop = a.onCtrlC.Swap(nil) {
-			if stop != nil {
-				(*stop)()
-				break
-			}
-			time.Sleep(time.Millisecond)
+		for held := false; !held; time.Sleep(time.Millisecond) {
+			held = true
+			a.Handle(os.Interrupt, func() { held = false })
 		}
 		if code := <-ended; code != exitInterrupted {
 			t.Errorf("%s: exit code %d", args[0], code)
@@ -44,7 +41,8 @@ func TestCtrlCWhilePlanningShowsWhatThereIs(t *testing.T) {
 			!bytes.Contains(text, []byte("was stopped before")) {
 			t.Errorf("%s printed %q", args[0], text)
 		}
-		if a.onCtrlC.Load() != nil {
+		over := false
+		if a.Handle(os.Interrupt, func() { over = true }); !over {
 			t.Errorf("%s: a further ctrl-c is held back", args[0])
 		}
 	}

@@ -7,8 +7,6 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
-	"syscall"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
@@ -30,26 +28,13 @@ func run(args []string) int {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-	go func() {
-		for s := range signals {
-			if f := a.onCtrlC.Swap(nil); f != nil && s == os.Interrupt {
-				(*f)()
-				continue
-			}
-			if f := a.onSignal.Load(); f != nil {
-				(*f)(s)
-				continue
-			}
-			cancel()
-			time.Sleep(graceAfterSignal)
-			a.files.RemoveUnfinished()
-			load.Abandon()
-			inject.Quiesce()
-			os.Exit(exitInterrupted)
-		}
-	}()
+	defer a.Listen(func() {
+		cancel()
+		time.Sleep(graceAfterSignal)
+		a.files.RemoveUnfinished()
+		load.Abandon()
+		inject.Quiesce()
+		os.Exit(exitInterrupted)
+	})()
 	return a.execute(ctx, args)
 }

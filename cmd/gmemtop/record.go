@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/signals"
 )
 
 // recordEvery is the default of --every: one step in this many is recorded whole.
@@ -60,7 +61,7 @@ gmemtop attach PID shows what is being recorded.`,
 				c.live.every, c.live.unasked = recordEvery, true
 			}
 			c.live.outlives = true
-			outliveTerminal()
+			signals.OutliveTerminal()
 			if cmd.ArgsLenAtDash() == 0 {
 				c.live.headless = true
 				return (&runCommand{watcher: c.watcher}).run(cmd.Context(), args, nil, nil)
@@ -96,7 +97,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	case err != nil:
 		return err
 	}
-	ctx, interrupt := c.untilSignal(ctx)
+	ctx, interrupt := c.UntilSignal(ctx)
 	defer interrupt()
 	w, err := c.watch()
 	if err != nil {
@@ -144,8 +145,8 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	outliveTerminal()
-	ctx, interrupt := c.untilSignal(cmd.Context())
+	signals.OutliveTerminal()
+	ctx, interrupt := c.UntilSignal(cmd.Context())
 	defer interrupt()
 	w, err := c.watch()
 	if err != nil {

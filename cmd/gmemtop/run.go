@@ -182,7 +182,7 @@ func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (comma
 	}
 	started := make(chan struct{})
 	defer close(started)
-	c.signals(func(s os.Signal) {
+	c.OnSignal(func(s os.Signal) {
 		<-started // a signal that arrives earlier is for the command too
 		// A command that shares the terminal gets typed signals from the terminal itself.
 		if command != nil && (screen || s != os.Interrupt) {

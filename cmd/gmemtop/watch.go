@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/signal"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -180,11 +178,4 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
 		tell(text)
 	}
-}
-
-// outliveTerminal keeps a recording going when the terminal closes: neither the hangup signal nor a broken
-// pipe ends it. Commands started from now on ignore the signal too, as with nohup.
-func outliveTerminal() {
-	signal.Ignore(syscall.SIGHUP)
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
