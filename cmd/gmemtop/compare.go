@@ -20,7 +20,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // compareCommand compares managers on one iteration.
@@ -211,15 +210,13 @@ func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Rank
 	if err := c.plan.Check(); err != nil {
 		return nil, nil, err
 	}
-	bar := c.newProgress()
-	found, err := load.OpenRun(ctx, []string{dir}, c.loadOptions(bar.Tell))
-	bar.Done()
+	found, err := c.reader().Ranks(ctx, dir)
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.plan.OfRun(ctx, found, c.flags.report.Devices,
 		func(ctx context.Context, t *traces.Trace) (*timeline.Timeline, error) {
-			return c.build(ctx, t, nil)
+			return c.reader().Build(ctx, t, nil)
 		})
 }
 

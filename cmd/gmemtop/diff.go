@@ -65,11 +65,11 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	if pathA == "-" && pathB == "-" {
 		return exit.Mistakef("only one of the two traces can be standard input")
 	}
-	ta, errA := c.timeline(ctx, pathA)
+	ta, errA := c.reader().Timeline(ctx, pathA)
 	if ta == nil {
 		return errA
 	}
-	tb, errB := c.timeline(ctx, pathB)
+	tb, errB := c.reader().Timeline(ctx, pathB)
 	if tb == nil {
 		return errB
 	}

@@ -75,7 +75,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	if err := e.Check(&c.flags.report); err != nil {
 		return err
 	}
-	tr, readErr := c.trace(ctx, path)
+	tr, readErr := c.reader().Trace(ctx, path)
 	if tr == nil {
 		return readErr
 	}
@@ -89,7 +89,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	if e.Trace != nil {
 		return cmp.Or(c.writeAs(&e, func(w io.Writer) error { return e.Trace(ctx, w, tr) }), readErr)
 	}
-	t, readErr := c.build(ctx, tr, readErr)
+	t, readErr := c.reader().Build(ctx, tr, readErr)
 	if t == nil {
 		return readErr
 	}

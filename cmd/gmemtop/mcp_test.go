@@ -147,7 +147,7 @@ func TestARecordingForAnAssistantBringsNoFilesOfTheProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer quiet.Close()
-	recorded, err := newApp(nil, quiet, quiet, nil).timeline(t.Context(), path)
+	recorded, err := newApp(nil, quiet, quiet, nil).reader().Timeline(t.Context(), path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func (c *oomCommand) run(ctx context.Context, path string) error {
 		}
 		c.piped = whole
 	}
-	t, readErr := c.timeline(ctx, path)
+	t, readErr := c.reader().Timeline(ctx, path)
 	if t == nil {
 		return c.logOr(path, readErr)
 	}

@@ -70,14 +70,12 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	bar := c.newProgress()
-	t, err := input.Packing(ctx, path, c.loadOptions(bar.Tell))
-	bar.Done()
+	t, err := c.reader().Packing(ctx, path)
 	if err != nil {
 		return err
 	}
 	t.Problem.Align = c.align
-	bar = c.newProgress()
+	bar := c.newProgress()
 	c.search.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
 	res, err := input.Pack(ctx, &t.Problem, c.search, c.limit)
 	bar.Done()

@@ -92,7 +92,7 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if err := c.plan.Check(); err != nil {
 		return nil, nil, err
 	}
-	t, readErr := c.timeline(ctx, path)
+	t, readErr := c.reader().Timeline(ctx, path)
 	if t == nil {
 		return nil, nil, readErr
 	}

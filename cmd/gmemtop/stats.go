@@ -34,7 +34,7 @@ func stats(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
-	t, readErr := a.timeline(ctx, path)
+	t, readErr := a.reader().Timeline(ctx, path)
 	if t == nil {
 		return readErr
 	}

@@ -1,5 +1,5 @@
-// Package input loads saved traces for the screen: one, two to compare, or a run of many. It also reads
-// storage-allocation problems.
+// Package input reads what a command line names: saved traces, for a report or for the screen (one, two to
+// compare, or a run of many), logs with PyTorch's message, and storage-allocation problems.
 package input
 
 import (

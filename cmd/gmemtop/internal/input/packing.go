@@ -12,9 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// Packing reads a storage-allocation problem from a file, plain or compressed. The error of a file that has
+// packing reads a storage-allocation problem from a file, plain or compressed. The error of a file that has
 // none wraps [traces.ErrFormat] and names the line.
-func Packing(ctx context.Context, path string, o load.Options) (*pack.Table, error) {
+func packing(ctx context.Context, path string, o load.Options) (*pack.Table, error) {
 	var t *pack.Table
 	err := load.Plain(ctx, path, o, func(r io.Reader) error {
 		var err error

@@ -10,11 +10,13 @@ import (
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 func TestAPackingProblemIsReadFromAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "problem.csv")
+	reader := input.Reader{Bar: func() (input.Progress, func()) {
+		return func(string, int64, int64) {}, func() {}
+	}}
 	for text, want := range map[string]string{
 		"id,lower,upper,size\na,0,3,4\nb,3,9,4\n":                                    "",
 		"id,lower,upper,size\na,0,3,4\nb,0,x,4\n":                                    "line 3",
@@ -24,7 +26,7 @@ func TestAPackingProblemIsReadFromAFile(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p, err := input.Packing(t.Context(), path, load.Options{})
+		p, err := reader.Packing(t.Context(), path)
 		switch {
 		case want == "" && (err != nil || len(p.Problem.Items) != 2):
 			t.Errorf("%.60q: %+v, %v", text, p, err)
@@ -32,7 +34,7 @@ func TestAPackingProblemIsReadFromAFile(t *testing.T) {
 			t.Errorf("%.60q: %v", text, err)
 		}
 	}
-	_, err := input.Packing(t.Context(), path+".gone", load.Options{})
+	_, err := reader.Packing(t.Context(), path+".gone")
 	if !errors.Is(err, fs.ErrNotExist) || errors.Is(err, traces.ErrFormat) {
 		t.Errorf("no file: %v", err)
 	}
