@@ -17,7 +17,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -40,7 +39,7 @@ func newCompareCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "compare FILE [FILE ...] | compare FOLDER", GroupID: groupReport,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if c.devices.live() {
+			if c.devices.Live() {
 				return cobra.NoArgs(cmd, args)
 			}
 			return c.plan.tracesOrNetwork(4)(cmd, args)
@@ -76,7 +75,7 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 \\\n" +
 			"      --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if c.devices.live() {
+			if c.devices.Live() {
 				return c.runLive(cmd.Context())
 			}
 			c.paths, c.typed = args, cmd
@@ -108,14 +107,14 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	list, err := planner.Managers(c.names, c.devices.target)
+	list, err := planner.Managers(c.names, c.devices.Target)
 	if err != nil {
 		return err
 	}
 	if err := c.asked().Check(); err != nil {
 		return err
 	}
-	devices, deviceErr := c.devices.devices(ctx)
+	devices, deviceErr := c.devices.Devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
 		return deviceErr
 	}
@@ -167,12 +166,12 @@ func (c *compareCommand) run(ctx context.Context) error {
 // asked returns what is asked for.
 func (c *compareCommand) asked() *planner.Comparing {
 	return &planner.Comparing{Task: &c.plan.Task, Paths: c.paths, Folder: input.AnyFolder(c.paths),
-		Target: c.devices.target, MaxBatch: c.maxBatch}
+		Target: c.devices.Target, MaxBatch: c.maxBatch}
 }
 
 // calibrated returns a GPU's figures and reports where they were measured and saved.
 func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
-	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
+	h, path, err := d.Calibrate(ctx, c.devices.Calibrate)
 	var unkept *planner.Unkept
 	switch {
 	case errors.As(err, &unkept):
@@ -330,18 +329,15 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	t, err := c.training(c.devices.target)
+	t, err := c.training(c.devices.Target)
 	if err != nil {
 		return err
 	}
 	if err := c.asked().CheckLive(); err != nil {
 		return err
 	}
-	if err := c.devices.check(); err != nil {
-		return err
-	}
-	o := live.Options{Steps: c.devices.iterations}
-	if o.Results, err = planner.Results(c.devices.results); err != nil {
+	o, err := c.devices.LiveOptions()
+	if err != nil {
 		return err
 	}
 	rounds, err := planner.Rounds(c.names)

@@ -41,7 +41,7 @@ func Pools(name string) bool {
 // Managers returns the named managers. With a GPU among the targets, the default includes those that only a
 // GPU can carry out.
 func Managers(names, targets string) ([]plan.Manager, error) {
-	ordinals, err := Ordinals(targets)
+	ordinals, err := gpusOf(targets)
 	if err != nil {
 		return nil, err
 	}
@@ -128,8 +128,8 @@ func (t *Task) liveOptions(p *plan.Problem, w *crew.Crew, target *crew.Target,
 // SameResults is the default of --results.
 const SameResults = "same"
 
-// Results reads --results.
-func Results(word string) (live.Results, error) {
+// resultsOf reads --results.
+func resultsOf(word string) (live.Results, error) {
 	switch word {
 	case SameResults:
 		return live.Same, nil

@@ -15,12 +15,66 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
+// Measuring says where the plans of a comparison are carried out, besides the simulator, and how they are
+// measured there, as flags give it.
+type Measuring struct {
+	// Target is the value of --target, Results that of --results, and Margin that of --device-margin.
+	Target, Results, Margin string
+	// Iterations is how many iterations are timed.
+	Iterations int
+	// Calibrate says that a GPU's costs are measured again.
+	Calibrate bool
+}
+
+// Live reports whether the target is a running training.
+func (m *Measuring) Live() bool {
+	return strings.HasPrefix(m.Target, "live") && !strings.Contains(m.Target, ",")
+}
+
+func (m *Measuring) check() error {
+	if m.Iterations < 1 || m.Iterations > 10_000 {
+		return exit.Mistakef("--iterations %d: time between 1 and 10000 of them", m.Iterations)
+	}
+	return nil
+}
+
+// LiveOptions returns how to measure in a running training. The error is a mistake.
+func (m *Measuring) LiveOptions() (o live.Options, err error) {
+	if err := m.check(); err != nil {
+		return o, err
+	}
+	o.Steps = m.Iterations
+	o.Results, err = resultsOf(m.Results)
+	return o, err
+}
+
+// Devices opens the GPUs that the target names. It returns the usable ones together with the error of the
+// others.
+func (m *Measuring) Devices(ctx context.Context) ([]*Device, error) {
+	list, err := gpusOf(m.Target)
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	if err := m.check(); err != nil {
+		return nil, err
+	}
+	margin, err := Bytes("device-margin", m.Margin)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := openAll(ctx, list, cuda.Options{Iterations: m.Iterations, Margin: margin})
+	if unusable(err) {
+		err = exit.AsUnsupported(err)
+	}
+	return devices, err
+}
+
 // allDevices stands for every GPU of this machine.
 const allDevices = -1
 
-// Ordinals parses the targets to measure a comparison on and returns the numbers of the GPUs among them, none
+// gpusOf parses the targets to measure a comparison on and returns the numbers of the GPUs among them, none
 // for the simulator alone.
-func Ordinals(targets string) ([]int, error) {
+func gpusOf(targets string) ([]int, error) {
 	var list []int
 	for _, name := range strings.Split(targets, ",") {
 		number, device := strings.CutPrefix(name, "cuda:")
@@ -57,9 +111,9 @@ func LivePID(target string) (int, error) {
 	return pid, nil
 }
 
-// OpenAll opens GPUs one after another. It returns the usable ones, together with the error of the others.
+// openAll opens GPUs one after another. It returns the usable ones, together with the error of the others.
 // The given ordinals replace the one in o.
-func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
+func openAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
 	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")
 		if err != nil {
@@ -84,8 +138,8 @@ func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, er
 	return list, failed
 }
 
-// Unusable reports whether an error says that this machine has no such GPU, or none that can be used.
-func Unusable(err error) bool {
+// unusable reports whether an error says that this machine has no such GPU, or none that can be used.
+func unusable(err error) bool {
 	return slices.ContainsFunc([]error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice,
 		driver.ErrTooOld, driver.ErrBusy}, func(why error) bool { return errors.Is(err, why) })
 }

@@ -161,12 +161,12 @@ func TestTargetsAreReadAsTheNumbersOfGPUs(t *testing.T) {
 		{"sim", nil}, {"cuda", []int{0}}, {"cuda:2,cuda:1,sim,cuda:2", []int{1, 2}},
 		{"cuda:1,cuda:all", []int{allDevices, 1}},
 	} {
-		if got, err := Ordinals(c.text); err != nil || !slices.Equal(got, c.want) {
+		if got, err := gpusOf(c.text); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v", c.text, got, err)
 		}
 	}
 	for _, bad := range []string{"", "gpu", "cuda:x", "cuda:-1", "3", "sim,live:1"} {
-		if _, err := Ordinals(bad); !exit.IsMistake(err) {
+		if _, err := gpusOf(bad); !exit.IsMistake(err) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
@@ -202,11 +202,11 @@ func TestRunningOutOfMemoryIsNotAFailedMeasurement(t *testing.T) {
 		}
 	}
 	for _, why := range []error{driver.ErrNoDriver, driver.ErrBusy} {
-		if !Unusable(fmt.Errorf("cuda:0: %w", why)) {
+		if !unusable(fmt.Errorf("cuda:0: %w", why)) {
 			t.Errorf("%v is no reason", why)
 		}
 	}
-	if Unusable(broken) || Unusable(nil) {
+	if unusable(broken) || unusable(nil) {
 		t.Error("a GPU that fails, or none, is called unusable")
 	}
 }
@@ -263,11 +263,11 @@ func TestTooSmallUsesTheUsersUnits(t *testing.T) {
 
 func TestResultsAreTheSameOrAny(t *testing.T) {
 	for word, want := range map[string]live.Results{"same": live.Same, "any": live.Any} {
-		if got, err := Results(word); got != want || err != nil {
+		if got, err := resultsOf(word); got != want || err != nil {
 			t.Errorf("%s: %v, %v", word, got, err)
 		}
 	}
-	if _, err := Results("perhaps"); !exit.IsMistake(err) {
+	if _, err := resultsOf("perhaps"); !exit.IsMistake(err) {
 		t.Errorf("%v", err)
 	}
 }

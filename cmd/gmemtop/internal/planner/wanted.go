@@ -55,7 +55,7 @@ func (w *Wanted) Choice() (*crew.Choice, error) {
 		return nil, err
 	}
 	c.MostOverhead, c.Offload = most/100, w.UntilPlanned == unplannedOffload
-	if c.Results, err = Results(w.Results); err != nil {
+	if c.Results, err = resultsOf(w.Results); err != nil {
 		return nil, err
 	}
 	c.Hardware, err = w.liveHardware()
