@@ -29,6 +29,18 @@ func (r Reach) Dial(ctx context.Context) (*bus.Conn, bus.Join, error) {
 	return c, join, err
 }
 
+// Reading runs read, which is Run or Follow, until leave is called. That closes the watch.
+func (w *Watch) Reading(ctx context.Context, read func(ctx context.Context)) (leave func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { read(ctx) })
+	return func() {
+		stop()
+		work.Wait()
+		_ = w.Close()
+	}
+}
+
 // Follow is like Run, but lasts until ctx is done, whatever happens to the hub: if another hub takes its
 // place, Follow reads it from its first message on and skips what is already known. It closes c.
 func (w *Watch) Follow(ctx context.Context, c *bus.Conn, join bus.Join, r Reach) {

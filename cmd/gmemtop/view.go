@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"path/filepath"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -85,14 +84,7 @@ func (c *viewCommand) view(ctx context.Context) error {
 		return err
 	}
 	w := fleet.NewWatch(fleet.WatchOptions{})
-	reading, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { w.Follow(reading, conn, join, hub) })
-	defer func() {
-		stop()
-		work.Wait()
-		_ = w.Close()
-	}()
+	defer w.Reading(ctx, func(ctx context.Context) { w.Follow(ctx, conn, join, hub) })()
 	if !text {
 		return c.show(ctx, w.Job(), "for the nodes of run "+report.Printable(join.Run),
 			feed.Capturing(w, func(ctx context.Context) (fleet.Reach, func(), error) {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
@@ -92,14 +91,7 @@ func (c *Capture) Run(ctx context.Context, tell func(text string)) (fleet.Captur
 func nodesOf(ctx context.Context, conn *bus.Conn, run string) (nodes []string,
 	outliers []int64, err error) {
 	w := fleet.NewWatch(fleet.WatchOptions{})
-	reading, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() { w.Run(reading, conn) })
-	defer func() {
-		stop()
-		work.Wait()
-		_ = w.Close()
-	}()
+	defer w.Reading(ctx, func(ctx context.Context) { w.Run(ctx, conn) })()
 	if err := w.CatchUp(ctx, run); err != nil {
 		return nil, nil, err
 	}
