@@ -2,19 +2,13 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
-	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 )
 
 func newRepairCommand(a *app) *cobra.Command {
@@ -38,31 +32,11 @@ func repair(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(out); err != nil {
 		return err
 	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, output.Reason(err))
-	}
-	if !info.Mode().IsRegular() { // opening a named pipe would wait for a writer
-		return exit.Mistakef("%s is not a file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, output.Reason(err))
-	}
-	defer f.Close()
-	var rep gmt.Report
-	err = a.writeBinary(out, func(w io.Writer) error {
-		rep, err = gmt.Repair(ctx, f, info.Size(), w)
-		return err
+	rep, err := input.Repair(ctx, path, func(body func(w io.Writer) error) error {
+		return a.writeBinary(out, body)
 	})
-	head := make([]byte, 64)
-	if n, _ := f.ReadAt(head, 0); errors.Is(err, traces.ErrFormat) && !gmt.Sniff(head[:n]) {
-		return fmt.Errorf("%s: %w: this is not a gmemtop recording (.gmt); files of other formats need no "+
-			"repair: gmemtop replay shows the intact part",
-			path, traces.ErrFormat)
-	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return err
 	}
 	a.notef("%s: %s", out, rep)
 	return nil
