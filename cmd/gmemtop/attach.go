@@ -67,8 +67,7 @@ again, and its steps go to the hub.`,
 	c.probing(cmd)
 	cmd.Flags().StringVar(&c.join, "join-file", "", "take over a command whose gmemtop run was "+
 		"killed; send its steps to the hub that wrote this `file`")
-	cmd.Flags().StringVar(&c.creds, "creds", "", credsUsage)
-	help.Rare(cmd.Flags(), "creds")
+	addCredsFlag(cmd.Flags(), &c.creds)
 	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+
 		"without PID, list the processes that could be watched")
 	return cmd

@@ -83,8 +83,7 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&c.names, "managers", "",
-		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
+	addManagersFlag(p, &c.names)
 	c.plan.add(cmd)
 	c.devices.add(cmd)
 	p.DurationVar(&c.limit, "limit", 0,

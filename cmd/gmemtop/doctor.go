@@ -66,7 +66,7 @@ func (g *gpuReport) addFlags(c *cobra.Command) {
 	p.StringVar(&g.Keep, "keep", "", "keep recordings and logs in this folder, and resume from it")
 	p.IntVar(&g.Device, "device", 0, "the GPU to check, by CUDA's number")
 	p.BoolVar(&g.Tiny, "tiny", false, "train tiny networks only")
-	p.BoolVarP(&g.flags.force, "force", "f", false, "overwrite an existing file")
+	g.flags.overwriting(c)
 }
 
 func (g *gpuReport) run(ctx context.Context) error {

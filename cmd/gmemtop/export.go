@@ -56,7 +56,7 @@ func newExportCommand(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&c.flags.at, "at", "",
 		"svg, png and folded: show one moment: peak, end, a time (1.5s), the start of an iteration (it3) "+
 			"or an event index")
-	cmd.Flags().IntVar(&c.flags.top, "top", 0, "how many call sites, modules and sizes to list")
+	c.flags.listing(cmd)
 	c.flags.writing(cmd, insteadOfStdout)
 	return cmd
 }

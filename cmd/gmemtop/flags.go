@@ -3,11 +3,11 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -56,9 +56,14 @@ func (f *flags) reporting(c *cobra.Command) {
 	p := c.Flags()
 	p.BoolVar(&f.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
-	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
+	f.listing(c)
 	help.Rare(p, "top")
 	f.writing(c, insteadOfStdout)
+}
+
+// listing adds --top to a command whose output has lists.
+func (f *flags) listing(c *cobra.Command) {
+	c.Flags().IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
 }
 
 // formatted adds --format to a command that prints a report.
@@ -71,9 +76,13 @@ const insteadOfStdout = "write to this file instead of standard output"
 
 // writing adds the flags of commands that write a file; what says what goes to it.
 func (f *flags) writing(c *cobra.Command, what string) {
-	p := c.Flags()
-	p.StringVarP(&f.output, "output", "o", "", what)
-	p.BoolVarP(&f.force, "force", "f", false, "overwrite an existing file")
+	c.Flags().StringVarP(&f.output, "output", "o", "", what)
+	f.overwriting(c)
+}
+
+// overwriting adds --force.
+func (f *flags) overwriting(c *cobra.Command) {
+	c.Flags().BoolVarP(&f.force, "force", "f", false, "overwrite an existing file")
 }
 
 // screen adds the flags of commands that open the screen.
@@ -94,12 +103,10 @@ var (
 	formats   = []string{"text", "markdown", "json"} // of a report
 )
 
-// oneOf returns an error if a flag's value is not one of some words.
-func oneOf(flag, value string, words []string) error {
-	if slices.Contains(words, value) {
-		return nil
-	}
-	return fmt.Errorf("%s %q is not one of %s", flag, value, strings.Join(words, ", "))
+// flagValues are what the shell completes flags with.
+var flagValues = map[string][]string{
+	"units": unitNames, "color": colors, "theme": themes, "what": {"allocations", "events", "stacks"},
+	"device": {"cuda", "cpu", "host", "0"}, "format": formats, "export format": export.Names(),
 }
 
 // check parses the flags that have their own syntax.
@@ -113,10 +120,10 @@ func (f *flags) check() error {
 	case "bytes", "b":
 		o.Units = timeline.Raw
 	default:
-		return oneOf("--units", f.units, unitNames)
+		return help.OneOf("--units", f.units, unitNames)
 	}
-	err := cmp.Or(oneOf("--color", f.color, colors),
-		oneOf("--theme", cmp.Or(f.theme, "auto"), themes), oneOf("--format", f.format, formats))
+	err := cmp.Or(help.OneOf("--color", f.color, colors),
+		help.OneOf("--theme", cmp.Or(f.theme, "auto"), themes), help.OneOf("--format", f.format, formats))
 	if err != nil {
 		return err
 	}

@@ -60,8 +60,8 @@ follow later.`,
 		"tls://nats.site:4222, instead of a server of gmemtop's own")
 	p.StringVar(&c.Leaf, "leaf", "", "also become a leaf node of the site's own NATS servers at this `URL`, "+
 		"so that the site's users can watch the run from there")
-	p.StringVar(&c.Credentials, "creds", "", credsUsage)
-	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "leaf", "creds")
+	addCredsFlag(p, &c.Credentials)
+	help.Rare(p, "view-file", "store", "valid", "metrics", "otlp", "hub", "leaf")
 	return cmd
 }
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -51,6 +53,24 @@ func addTaskFlags(p *pflag.FlagSet, t *planner.Task) {
 	p.Int64Var(&t.Work, "work", 0,
 		"how much each manager may search, in its own counted units (default its own)")
 	help.Rare(p, "margin", "outside", "iteration", "seed", "work")
+}
+
+// addManagersFlag adds --managers.
+func addManagersFlag(p *pflag.FlagSet, names *string) {
+	p.StringVar(names, "managers", "",
+		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
+}
+
+// addJobsFlag adds --jobs, which checkJobs checks.
+func addJobsFlag(p *pflag.FlagSet, n *int) {
+	p.IntVar(n, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
+}
+
+func checkJobs(n int) error {
+	if n < 1 {
+		return exit.Mistakef("--jobs %d: make at least one plan at once", n)
+	}
+	return nil
 }
 
 // tracesOrNetwork takes at most `most` files, and none if --network is given.

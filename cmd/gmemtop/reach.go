@@ -7,8 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 )
 
-// credsUsage explains --creds.
-const credsUsage = "the `file` with your credentials for the site's own NATS servers, if those carry the run"
+// addCredsFlag adds --creds.
+func addCredsFlag(p *pflag.FlagSet, file *string) {
+	p.StringVar(file, "creds", "", "the `file` with your credentials for the site's own NATS servers, if "+
+		"those carry the run")
+	help.Rare(p, "creds")
+}
 
 // addReachFlags adds the flags that say where the hub of a run is.
 func addReachFlags(p *pflag.FlagSet, w *reach.Where) {
@@ -17,6 +21,6 @@ func addReachFlags(p *pflag.FlagSet, w *reach.Where) {
 		"the far end, if gmemtop is not on the PATH there")
 	p.StringVar(&w.URL, "hub", "", "reach the run through a site's own NATS servers at this `URL`, such as "+
 		"tls://nats.site:4222")
-	p.StringVar(&w.Credentials, "creds", "", credsUsage)
-	help.Rare(p, "far-gmemtop", "hub", "creds")
+	addCredsFlag(p, &w.Credentials)
+	help.Rare(p, "far-gmemtop", "hub")
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -128,7 +127,7 @@ func newRootCommand(a *app) *cobra.Command {
 		c.Args = help.TopicArgs
 	}
 	helpTexts(a, root)
-	if err := completions(root); err != nil {
+	if err := help.Offer(root, flagValues); err != nil {
 		panic(err) // a flag is defined twice: a bug that every run shows
 	}
 	return root
@@ -145,27 +144,4 @@ func start(ctx context.Context, a *app) error {
 		}
 	}
 	return (&replayCommand{app: a}).run(ctx)
-}
-
-// completions offers flag values to the shell.
-func completions(root *cobra.Command) error {
-	words := map[string][]string{
-		"units": unitNames, "color": colors, "theme": themes, "what": {"allocations", "events", "stacks"},
-		"device": {"cuda", "cpu", "host", "0"}, "format": formats, "export format": export.Names(),
-	}
-	for _, c := range append(root.Commands(), root) {
-		for name, values := range words {
-			if own, ok := words[c.Name()+" "+name]; ok {
-				values = own
-			}
-			if c.LocalFlags().Lookup(name) == nil {
-				continue
-			}
-			offer := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-			if err := c.RegisterFlagCompletionFunc(name, offer); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -74,8 +73,7 @@ fit before. Its results stay bit-identical.`,
 	c.flags.screen(cmd)
 	cmd.Flags().StringVar(&c.join, "join-file", "", "send the steps of this machine's ranks to the gmemtop "+
 		"hub that wrote this `file`")
-	cmd.Flags().StringVar(&c.creds, "creds", "", credsUsage)
-	help.Rare(cmd.Flags(), "creds")
+	addCredsFlag(cmd.Flags(), &c.creds)
 	cmd.Flags().BoolVar(&c.live.headless, "headless", false, "show no screen: the command keeps the terminal")
 	cmd.Flags().SetInterspersed(false)
 	return cmd

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -75,9 +75,8 @@ Exits with 3 if nothing fits any budget.`,
 	}
 	p := cmd.Flags()
 	p.StringVarP(&c.to.File, "output", "o", "", "write the rows to this Parquet `file`")
-	p.BoolVarP(&c.flags.force, "force", "f", false, "overwrite an existing file")
-	p.StringVar(&c.ask.Managers, "managers", "",
-		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
+	c.flags.overwriting(cmd)
+	addManagersFlag(p, &c.ask.Managers)
 	p.StringVar(&c.ask.Budgets, "budgets", "40:100:10",
 		"`sizes`, shares of what a step holds at its peak today, and ranges of shares with their step, "+
 			"separated by commas: 12GiB,50%,20:80:4")
@@ -93,7 +92,7 @@ Exits with 3 if nothing fits any budget.`,
 	p.StringVar(&c.to.Parts, "parts", "", "the `folder` that shards write their parts to")
 	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
 	p.BoolVar(&c.incomplete, "incomplete", false, "with --merge, write what there is if parts are missing")
-	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
+	addJobsFlag(p, &c.jobs)
 	addTaskFlags(p, &c.ask.Task)
 	c.flags.reading(cmd)
 	help.Rare(p, "incomplete", "jobs")
@@ -103,12 +102,10 @@ Exits with 3 if nothing fits any budget.`,
 // run plans the missing units of a sweep, or of a shard of it.
 func (c *sweepCommand) run(ctx context.Context) error {
 	path, err := c.journal()
-	if err != nil {
+	if err = cmp.Or(err, checkJobs(c.jobs)); err != nil {
 		return err
 	}
 	switch {
-	case c.jobs < 1:
-		return exit.Mistakef("--jobs %d: make at least one plan at once", c.jobs)
 	case c.served && c.to.Shard != "":
 		return exit.Mistakef("--serve hands out all plans: leave out --shard")
 	case c.served != (c.joinFile != ""), c.listen != "" && !c.served:

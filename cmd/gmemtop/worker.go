@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"runtime"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,7 +38,7 @@ Name the traces of the sweep. Their paths may differ here: gmemtop recognises th
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.join, "join-file", "", "the `file` that gmemtop sweep --serve wrote")
-	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
+	addJobsFlag(p, &c.jobs)
 	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait for a sweep that no longer answers; if "+
 		"given, also how long to wait for it to start, which is otherwise unlimited")
 	return cmd
@@ -47,11 +46,11 @@ Name the traces of the sweep. Their paths may differ here: gmemtop recognises th
 
 // run waits for the sweep and makes plans until it has all.
 func (c *workerCommand) run(ctx context.Context, paths []string) error {
-	switch {
-	case c.join == "":
+	if c.join == "" {
 		return exit.Mistakef("name the file that gmemtop sweep --serve wrote: --join-file /shared/s1.join")
-	case c.jobs < 1:
-		return exit.Mistakef("--jobs %d: make at least one plan at once", c.jobs)
+	}
+	if err := checkJobs(c.jobs); err != nil {
+		return err
 	}
 	w, err := sweep.Await(ctx, sweep.WorkerOptions{JoinFile: c.join, Traces: paths, Jobs: c.jobs,
 		Wait: c.wait, Soon: c.soon, Open: c.opening, Waiting: func() {
