@@ -13,9 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
-	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -94,21 +92,17 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		return readErr
 	}
 	o := figure.Options{Options: c.flags.report}
-	devices, err := o.Devices.Of(t)
-	if err != nil {
+	chosen, note, err := e.Of(t, o.Devices)
+	switch {
+	case err != nil:
 		return selection(err)
-	}
-	if len(devices) == 0 {
+	case len(chosen.Devices) == 0:
 		return cmp.Or(readErr,
 			fmt.Errorf("%s holds no memory of any device: %w", load.Name(path), traces.ErrUnsupported))
+	case note != "":
+		c.note(note)
 	}
-	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
-	main := chosen.Main()
-	if len(devices) > 1 && e.Device != nil {
-		c.notef("%s holds one device: writing %s; --device chooses another", e.Name,
-			report.DeviceName(main.Info))
-	}
-	return cmp.Or(c.writeAs(&e, func(w io.Writer) error { return e.Write(ctx, w, &chosen, main, o) }),
+	return cmp.Or(c.writeAs(&e, func(w io.Writer) error { return e.Write(ctx, w, chosen, chosen.Main(), o) }),
 		readErr)
 }
 

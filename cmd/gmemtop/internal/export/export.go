@@ -138,6 +138,21 @@ func (f *Format) LeavesOut(t *traces.Trace) bool {
 	return f.Name == "snapshot" && len(t.Ops)+len(t.Accesses)+len(t.Counters) > 0
 }
 
+// Of returns the chosen devices of a timeline. If the format holds fewer of them, the note says which it is.
+func (f *Format) Of(t *timeline.Timeline, devices report.Devices) (chosen *timeline.Timeline, note string,
+	err error) {
+	list, err := devices.Of(t)
+	if err != nil {
+		return nil, "", err
+	}
+	chosen = &timeline.Timeline{Trace: t.Trace, Devices: list}
+	if len(list) > 1 && f.Device != nil {
+		note = fmt.Sprintf("%s holds one device: writing %s; --device chooses another", f.Name,
+			report.DeviceName(chosen.Main().Info))
+	}
+	return chosen, note, nil
+}
+
 // Write writes what the format holds of a timeline: its whole trace, all of its devices, or d alone, which is
 // nil if there is no device. Errors are the writer's, or say that the format needs a device.
 func (f *Format) Write(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device,
