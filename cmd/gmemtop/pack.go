@@ -89,25 +89,13 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	if err := c.write(func(w io.Writer) error { return pack.WriteCSV(w, t) }); err != nil {
 		return err
 	}
-	switch {
-	case !isStdout(c.flags.output):
-		c.verdict(c.Out, res)
-	case !c.flags.quiet: // standard output has the rows
-		c.verdict(c.Err, res)
+	if verdict := input.Verdict(res, c.search.Capacity, c.flags.report.Units); !isStdout(c.flags.output) {
+		fmt.Fprint(c.Out, verdict)
+	} else if !c.flags.quiet { // standard output has the rows
+		fmt.Fprint(c.Err, verdict)
 	}
 	if c.search.Capacity > 0 && res.Top > c.search.Capacity {
 		return errFinding
 	}
 	return nil
-}
-
-// verdict says how good a packing is.
-func (c *packCommand) verdict(w io.Writer, res pack.Result) {
-	u := c.flags.report.Units
-	if c.search.Capacity > 0 {
-		fmt.Fprintf(w, "capacity     %d\n", c.search.Capacity)
-	}
-	fmt.Fprintf(w, "peak         %d  (%s)\n", res.Top, u.Bytes(res.Top))
-	fmt.Fprintf(w, "lower_bound  %d  (%s)\n", res.LowerBound, u.Bytes(res.LowerBound))
-	fmt.Fprintf(w, "%s\n", res.Status)
 }

@@ -50,19 +50,10 @@ Samples that any command takes as a file: ` + strings.Join(load.Samples(), ", ")
 // run shows the traces on the screen, or prints their report where there is no screen.
 func (c *replayCommand) run(ctx context.Context) error {
 	notice := ""
-	if len(c.paths) == 0 && console.IsFile(c.In) {
-		c.paths = []string{"-"}
-	}
 	if len(c.paths) == 0 {
-		samples := load.Samples()
-		if len(samples) == 0 {
-			return exit.Mistakef("this build has no embedded sample: name a file")
-		}
-		c.paths = samples[:1]
-		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
-			"; gmemtop FILE opens your own trace"
-		if console.IsPiped(c.In) {
-			notice += ", gmemtop - the one that is piped in"
+		var err error
+		if c.paths, notice, err = input.Unnamed(c.In); err != nil {
+			return err
 		}
 	}
 	if len(c.paths) == 1 && fleet.OnlySteps(ctx, c.paths[0]) {

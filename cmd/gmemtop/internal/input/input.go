@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -44,6 +46,24 @@ func AnyFolder(paths []string) bool {
 		info, err := os.Stat(p)
 		return err == nil && info.IsDir()
 	})
+}
+
+// Unnamed returns what to read where no file is named: a file on standard input, or else the embedded sample,
+// which the notice names.
+func Unnamed(in *os.File) (paths []string, notice string, err error) {
+	if console.IsFile(in) {
+		return []string{"-"}, "", nil
+	}
+	samples := load.Samples()
+	if len(samples) == 0 {
+		return nil, "", exit.Mistakef("this build has no embedded sample: name a file")
+	}
+	notice = "this is the embedded sample " + strings.TrimPrefix(samples[0], "sample:") +
+		"; gmemtop FILE opens your own trace"
+	if console.IsPiped(in) {
+		notice += ", gmemtop - the one that is piped in"
+	}
+	return samples[:1], notice, nil
 }
 
 // Load reads one or two files as timelines, and folders and longer lists as a run. With an error it may still

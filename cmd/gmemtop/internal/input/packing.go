@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/pack"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -47,4 +48,14 @@ func Pack(ctx context.Context, p *pack.Problem, o pack.Options, limit time.Durat
 		return res, fmt.Errorf("the packing is wrong, which is a bug in gmemtop: %w", err)
 	}
 	return res, nil
+}
+
+// Verdict says in a few lines how good a packing is. capacity is 0 if none was asked for.
+func Verdict(res pack.Result, capacity int64, u timeline.Units) string {
+	text := ""
+	if capacity > 0 {
+		text = fmt.Sprintf("capacity     %d\n", capacity)
+	}
+	return text + fmt.Sprintf("peak         %d  (%s)\nlower_bound  %d  (%s)\n%s\n", res.Top, u.Bytes(res.Top),
+		res.LowerBound, u.Bytes(res.LowerBound), res.Status)
 }
