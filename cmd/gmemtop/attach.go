@@ -14,7 +14,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/slurm"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
@@ -213,11 +212,7 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 
 // listProcesses lists the processes that could be watched.
 func (c *attachCommand) listProcesses(ctx context.Context) error {
-	list, err := headless.Trainings(ctx)
-	if errors.Is(err, procs.ErrNotLinux) {
-		err = exit.AsUnsupported(err)
-	}
-	return c.lines(list, err)
+	return c.lines(headless.Trainings(ctx))
 }
 
 // lines prints lines of an answer that ends with an error, if any.

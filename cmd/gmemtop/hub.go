@@ -81,7 +81,7 @@ func (c *hubCommand) serve() error {
 		return err
 	}
 	defer h.Close()
-	c.tellWhere(h)
+	c.note(headless.Where(&c.Options, h.Join()))
 	if c.Leaf != "" && h.Leaf(ctx) {
 		c.notef("this hub is a leaf node of %s; gmemtop view --hub URL --creds FILE --run %s shows the run "+
 			"there", c.Leaf, console.ShellWord(c.Run))
@@ -112,22 +112,6 @@ func (c *hubCommand) check() error {
 		return exit.Mistakef("-o %s exists already: name a new folder", c.seal)
 	}
 	return nil
-}
-
-// tellWhere says who can connect, and the command that shows the run.
-func (c *hubCommand) tellWhere(h *hub.Hub) {
-	file := console.ShellWord(c.JoinFile)
-	switch {
-	case c.URL != "":
-		c.notef("run %s: %s carries it; gmemtop view --join-file %s --creds FILE shows it", c.Run, c.URL,
-			file)
-	case c.Listen != "":
-		c.notef("run %s: listening at %s; gmemtop view --join-file %s shows it", c.Run, h.Join().Addresses[0],
-			file)
-	default:
-		c.notef("run %s: listening for programs on this machine; gmemtop view --join-file %s shows it", c.Run,
-			file)
-	}
 }
 
 // sealWait is how long writing the recordings may take.

@@ -112,25 +112,18 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	if c.invited {
 		go invitation.Decline(run, w)
 	}
-	end, reason := c.recording(w).Until(ctx, f)
+	rec := c.recording(w)
+	ended, end := rec.Until(ctx, f)
 	left := w.LetGo()
 	stop()
 	w.Wait()
 	stopFeed()
-	if v := w.History.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
-		err = errors.Join(left, w.Close())
-		c.summary(w.Process, f)
-	} else { // an empty file would only block the next recording
-		err = errors.Join(left, w.Abandon())
-		if !end {
-			err = errors.Join(err, context.Canceled)
-		}
-		if !end || reason.Reason == capture.Exited {
-			c.complainf("nothing was recorded: no training step of process %d was seen", pid)
-		}
-	}
-	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
-		err = errors.Join(errors.New(feed.HowEnded(reason)), err)
+	recorded, err := rec.Finish(ended, end, left)
+	switch {
+	case recorded:
+		c.teller().Process(w.Process, f)
+	case !ended || end.Reason == capture.Exited:
+		c.complainf("nothing was recorded: no training step of process %d was seen", pid)
 	}
 	return err
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/say"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -133,9 +132,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		c.Tell("the recording is incomplete: " + oneLine(err))
 	}
 	f.Close()
-	c.summary(w.Process, f.First)
-	c.summaryOfRanks(ranks)
-	c.tellDeath(ranks)
+	said := c.teller()
+	said.Process(w.Process, f.First)
+	said.Ranks(ranks, c.flags.output)
+	said.Death(c.Err, ranks)
 	return failed
 }
 
@@ -217,26 +217,4 @@ func childResult(command *pytorch.Job) error {
 		return nil
 	}
 	return childError{code}
-}
-
-// summaryOfRanks sums up a job of several processes. It reports a process that could not be recorded even
-// with --quiet.
-func (c *runCommand) summaryOfRanks(j *job.Job) {
-	r := headless.SummaryOfRanks(j, c.flags.output)
-	for _, text := range r.Unsaved {
-		c.complain(text)
-	}
-	if r.Text != "" && (r.Recorded || console.IsTerminal(c.Err)) {
-		c.note(r.Text)
-	}
-}
-
-// tellDeath explains below the traceback why a job ran out of memory.
-func (c *runCommand) tellDeath(j *job.Job) {
-	for i, text := range headless.Death(j, c.flags.report.Units) {
-		if i == 0 {
-			fmt.Fprintln(c.Err)
-		}
-		c.complain(text)
-	}
 }

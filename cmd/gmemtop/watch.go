@@ -165,17 +165,8 @@ func (c *watcher) recordOptions(
 	return o, nil
 }
 
-// summary sums up in one line what was seen, on a terminal or if a file was written. It
-// says that a file holds no step even with --quiet.
-func (c *watcher) summary(p *job.Process, f *feed.Process) {
-	if !p.Recorded() && !console.IsTerminal(c.Err) {
-		return
-	}
-	tell := c.note
-	if v := p.History.Snapshot(); p.Recorded() && v.Seen() == 0 {
-		tell = c.complain
-	}
-	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
-		tell(text)
-	}
+// teller says at the end what was watched.
+func (c *watcher) teller() *headless.Teller {
+	return &headless.Teller{Note: c.note, Complain: c.complain, Units: c.flags.report.Units,
+		Terminal: console.IsTerminal(c.Err)}
 }

@@ -18,9 +18,9 @@ const (
 	autopsyBytes = 1 << 30          // largest recording that is analysed for it
 )
 
-// Death explains in a few lines why a job ran out of memory, what would help and where to find more. It
+// death explains in a few lines why a job ran out of memory, what would help and where to find more. It
 // returns nil if the job did not run out of memory.
-func Death(j *job.Job, units timeline.Units) []string {
+func death(j *job.Job, units timeline.Units) []string {
 	for _, p := range j.Processes() {
 		end := p.History.Snapshot().End
 		if !end.OutOfMemory {

@@ -2,11 +2,13 @@ package headless
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 )
 
 // Attaching says what attaching to a process would do. The error says why it is not possible.
@@ -49,6 +51,9 @@ func Attaching(pid int) (lines []string, err error) {
 func Trainings(ctx context.Context) (lines []string, err error) {
 	var l procs.Lister
 	list, err := l.Torch(ctx)
+	if errors.Is(err, procs.ErrNotLinux) {
+		err = exit.AsUnsupported(err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package headless
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -84,6 +85,22 @@ func (r *Recording) Until(ctx context.Context, f *feed.Process) (ended bool, end
 			return false, capture.End{}
 		}
 	}
+}
+
+// Finish closes the file once the agent was let go, with the error left. A file without a step or a window
+// would only block the next recording, so it is removed, and recorded is false. The error says what went
+// wrong, or that nothing was recorded before the recording was ended.
+func (r *Recording) Finish(ended bool, end capture.End, left error) (recorded bool, err error) {
+	v := r.Watch.History.Snapshot()
+	if recorded = len(v.Steps)+len(v.Windows) > 0; recorded {
+		err = errors.Join(left, r.Watch.Close())
+	} else if err = errors.Join(left, r.Watch.Abandon()); !ended {
+		err = errors.Join(err, context.Canceled)
+	}
+	if ended && end.Reason != capture.Exited && end.Reason != capture.Detached {
+		err = errors.Join(errors.New(feed.HowEnded(end)), err)
+	}
+	return recorded, err
 }
 
 // UntilProbesEnd follows a process that is watched by probes until its source ends, which it returns, or ctx

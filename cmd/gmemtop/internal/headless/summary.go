@@ -7,7 +7,9 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/hub"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
@@ -16,8 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Summary sums up in one line what was seen of a process, or says in several lines why nothing was seen.
-func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
+// summary sums up in one line what was seen of a process, or says in several lines why nothing was seen.
+func summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 	l, v := f.Look(), p.History.Snapshot()
 	n := v.Seen()
 	if n == 0 {
@@ -69,18 +71,15 @@ func replayed(files []string) (text string) {
 	return text
 }
 
-// Ranks is what became of a job's processes.
-type Ranks struct {
-	// Text sums all processes up in one line, "" if the job had only one.
-	Text string
-	// Unsaved has a line for each process that could not be recorded.
-	Unsaved []string
-	// Recorded says that at least one was recorded.
-	Recorded bool
+// ranks is what became of a job's processes.
+type ranks struct {
+	text     string   // sums all processes up in one line, "" if the job had only one
+	unsaved  []string // a line for each process that could not be recorded
+	recorded bool     // at least one was
 }
 
-// SummaryOfRanks sums up a job of several processes. output is the path to which the first one was recorded.
-func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
+// summaryOfRanks sums up a job of several processes. output is the path to which the first one was recorded.
+func summaryOfRanks(j *job.Job, output string) (r ranks) {
 	list := j.Processes()
 	if len(list) < 2 {
 		return r
@@ -93,7 +92,7 @@ func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
 		own, unsaved := p.Files()
 		switch {
 		case unsaved != nil:
-			r.Unsaved = append(r.Unsaved, name+" was not recorded: "+
+			r.unsaved = append(r.unsaved, name+" was not recorded: "+
 				report.Printable(strings.TrimSpace(unsaved.Error())))
 		case p.ID == 0 && len(own) > 0:
 			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(own, ", "), name)}, files...)
@@ -101,14 +100,14 @@ func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
 			files = append(files, own...)
 		}
 	}
-	r.Recorded = len(files) > 0
-	r.Text = fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
+	r.recorded = len(files) > 0
+	r.text = fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
 	if len(files) > 1 {
 		run := filepath.Dir(output)
 		if ext := filepath.Ext(output); len(files) > 2 {
 			run = output + " " + strings.TrimSuffix(output, ext) + "-*" + ext
 		}
-		r.Text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), run)
+		r.text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), run)
 	}
 	return r
 }
@@ -120,6 +119,18 @@ func few(list []string) string {
 		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", n)
 	}
 	return strings.Join(list, ", ")
+}
+
+// Where says who can connect to a hub, and the command that shows its run.
+func Where(o *hub.Options, join bus.Join) string {
+	shows := "gmemtop view --join-file " + console.ShellWord(o.JoinFile)
+	switch {
+	case o.URL != "":
+		return fmt.Sprintf("run %s: %s carries it; %s --creds FILE shows it", o.Run, o.URL, shows)
+	case o.Listen != "":
+		return fmt.Sprintf("run %s: listening at %s; %s shows it", o.Run, join.Addresses[0], shows)
+	}
+	return fmt.Sprintf("run %s: listening for programs on this machine; %s shows it", o.Run, shows)
 }
 
 // Sealed sums up what a hub wrote to a folder at the end of a run.
