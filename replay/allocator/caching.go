@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
@@ -32,12 +31,15 @@ import (
 //   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request
 //     gets one only if the block is less than 20 MiB (max_non_split_rounding_mb) larger.
 //   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go.
-//     Private pools and graph captures: see caching_pools.go.
+//   - A private pool, of a CUDA graph or a torch.cuda.MemPool, has segments of its own, which serve nothing
+//     else and are not given back while the pool is in use. A recording names the pool of each request. It
+//     says neither when a graph is captured nor when a pool ends, so a pool here has no end, and what
+//     PyTorch does otherwise during a capture (it queries no events and does not give back the cache) is not
+//     emulated.
 //
 // Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer
 // ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb). Not emulated:
-// free-memory callbacks, pools that may be used on out-of-memory, reuse within a graph capture by the graph's
-// order (graph_capture_record_stream_reuse), cudaMallocAsync.
+// free-memory callbacks, pools that may be used on out-of-memory, cudaMallocAsync.
 //
 // O(log n) for each request and free, n free blocks of the pool; giving back the cache is linear in n.
 //
@@ -48,9 +50,8 @@ import (
 // manages the memory itself.
 type Caching struct {
 	heap
-	privatePools
-	deferred []ref // freed during a capture, to get their events after it
-	delayed  delayed
+	private map[traces.Pool]int32 // the index of each private pool's small pool; the large one follows
+	delayed delayed
 }
 
 // heap holds the segments, their blocks, and the pools of free blocks.
@@ -94,8 +95,8 @@ func NewCaching(c Config) (*Caching, error) {
 		return nil, fmt.Errorf("allocator: backend:%.40s is not emulated: use backend:native", b)
 	}
 	a := &Caching{
-		heap:         heap{c: c, set: c.Settings, stats: new(Stats)},
-		privatePools: privatePools{private: map[traces.Pool]*privatePool{}},
+		heap:    heap{c: c, set: c.Settings, stats: new(Stats)},
+		private: map[traces.Pool]int32{},
 	}
 	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {
 		a.SetMemoryFraction(f)
@@ -142,43 +143,39 @@ func (a *heap) addPools(id traces.Pool) int32 {
 	return int32(len(a.pools) - 2)
 }
 
-// poolFor returns the index of the pool that a request of a rounded size goes to.
-func (p *privatePools) poolFor(id traces.Pool, rounded int64) (int32, error) {
+// poolFor returns the index of the pool that a request of a rounded size goes to. The first request from a
+// private pool makes it.
+func (a *Caching) poolFor(id traces.Pool, rounded int64) int32 {
 	first := int32(smallPool)
 	if id != (traces.Pool{}) {
-		own := p.private[id]
-		if own == nil {
-			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture",
-				id.First, id.Second)
+		known := false
+		if first, known = a.private[id]; !known {
+			first = a.addPools(id)
+			a.private[id] = first
 		}
-		first = own.pools
 	}
 	if rounded <= torchalloc.SmallSize {
-		return first, nil
+		return first
 	}
-	return first + 1, nil
+	return first + 1
 }
 
-// Malloc implements Allocator. During a capture, requests of the captured streams go to the capture's pool.
+// Malloc implements Allocator.
 func (a *Caching) Malloc(size int64, stream Stream) (Block, error) {
-	return a.MallocFrom(a.captured(stream), size, stream)
+	return a.MallocFrom(traces.Pool{}, size, stream)
 }
 
-// MallocFrom is Malloc from a private pool, which UsePool or beginCapture made, or from the default pool.
+// MallocFrom is Malloc from a private pool or, for the zero Pool, from the default one.
 func (a *Caching) MallocFrom(id traces.Pool, size int64, stream Stream) (Block, error) {
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
-	if !a.capturing() {
-		a.ProcessEvents()
-	}
+	a.ProcessEvents()
 	rounded := a.set.Round(size)
-	pool, err := a.poolFor(id, rounded)
-	if err != nil {
-		return Block{}, err
-	}
+	pool := a.poolFor(id, rounded)
 	r := a.takeFree(pool, rounded, stream)
 	if r == 0 {
+		var err error
 		if r, err = a.obtain(pool, rounded, stream); err != nil {
 			return Block{}, err
 		}
@@ -198,18 +195,16 @@ func (a *Caching) MallocFrom(id traces.Pool, size int64, stream Stream) (Block, 
 // Cached reports whether a request would be served without the driver.
 func (a *Caching) Cached(id traces.Pool, size int64, stream Stream) bool {
 	rounded := a.set.Round(size)
-	pool, err := a.poolFor(id, rounded)
-	return err == nil && a.findFree(pool, rounded, stream) != 0
+	return a.findFree(a.poolFor(id, rounded), rounded, stream) != 0
 }
 
 // Garbage returns how many segments garbage collection would release for a request.
 func (a *Caching) Garbage(id traces.Pool, size int64, stream Stream) int {
-	pool, err := a.poolFor(id, a.set.Round(size))
-	if err != nil || !a.collects() || a.Cached(id, size, stream) {
+	if !a.collects() || a.Cached(id, size, stream) {
 		return 0
 	}
 	searches := int64(0)
-	if pool == largePool {
+	if a.poolFor(id, a.set.Round(size)) == largePool {
 		searches = 1 // its own
 	}
 	return len(a.garbage(searches))
@@ -286,14 +281,12 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 			return r, err
 		}
 	}
-	if !a.capturing() {
-		if e := a.releaseCached(); e != nil {
-			return 0, e
-		}
-		a.stats.Retries++
-		if r, err = a.grow(pool, rounded, stream); !errors.Is(err, ErrOutOfMemory) {
-			return r, err
-		}
+	if e := a.releaseCached(); e != nil {
+		return 0, e
+	}
+	a.stats.Retries++
+	if r, err = a.grow(pool, rounded, stream); !errors.Is(err, ErrOutOfMemory) {
+		return r, err
 	}
 	a.stats.OOMs++
 	return 0, fmt.Errorf("allocator: %d bytes wanted with %d allocated of %d reserved: %w",
@@ -340,10 +333,7 @@ func (a *Caching) Free(h Block) error {
 	b.state = PendingFree
 	a.stats.Frees++
 	a.stats.Allocated -= b.size
-	switch {
-	case b.used && a.capturing():
-		a.deferred = append(a.deferred, r) // events cannot be queried during a capture
-	case !a.delayed.free(&a.slab, r):
+	if !a.delayed.free(&a.slab, r) {
 		a.freed(r)
 	}
 	return nil
@@ -355,17 +345,12 @@ func (a *Caching) RecordStream(h Block, stream Stream) error {
 	if r == 0 {
 		return blockError("record a stream of", h)
 	}
-	if a.capturing() {
-		a.delayed.noteInside(&a.slab, r, stream)
-	} else {
-		a.delayed.note(&a.slab, r, stream)
-	}
+	a.delayed.note(&a.slab, r, stream)
 	return nil
 }
 
 // ProcessEvents implements Allocator.
 func (a *Caching) ProcessEvents() {
-	a.insertDeferred()
 	if a.delayed.n == 0 {
 		return
 	}
@@ -373,18 +358,6 @@ func (a *Caching) ProcessEvents() {
 	for _, r := range a.scratch {
 		a.freed(r)
 	}
-}
-
-// insertDeferred records, once no capture is under way, the events of blocks freed during a capture, for
-// their uses before it (insert_events_deferred_until_no_capture).
-func (a *Caching) insertDeferred() {
-	for _, r := range a.deferred {
-		a.delayed.forgetInside(r)
-		if !a.delayed.free(&a.slab, r) {
-			a.freed(r)
-		}
-	}
-	a.deferred = a.deferred[:0]
 }
 
 // freed puts a block whose use has ended back into its pool, merged with its neighbours (free_block).
@@ -428,19 +401,8 @@ func (a *heap) merge(r, n ref) {
 	s.remove(n)
 }
 
-// EmptyCache implements Allocator. Within a user's pool, releases of PyTorch that treat it as a capture give
-// back less.
-func (a *Caching) EmptyCache() error {
-	switch {
-	case slices.ContainsFunc(a.captures, func(c capture) bool { return !c.all }):
-		return errors.New("allocator: the cache cannot be emptied during a capture: end it first")
-	case !a.capturing():
-		return a.releaseCached()
-	case a.set.follows(scopeEmptiesDropped):
-		return a.releasePrivate()
-	}
-	return nil
-}
+// EmptyCache implements Allocator.
+func (a *Caching) EmptyCache() error { return a.releaseCached() }
 
 // Stats implements Allocator.
 func (a *Caching) Stats() Stats { return *a.stats }

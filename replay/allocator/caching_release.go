@@ -22,10 +22,9 @@ func (a *heap) releaseBlock(r ref) error {
 	return nil
 }
 
-// releaseCached waits for all events and releases all wholly unused memory of the default pool and of the
-// private pools that nothing will use again (release_cached_blocks).
+// releaseCached waits for all events and releases all wholly unused memory of the default pool
+// (release_cached_blocks).
 func (a *Caching) releaseCached() error {
-	a.insertDeferred()
 	a.stats.Synchronisations++
 	a.scratch = a.delayed.poll(&a.slab, a.scratch[:0], true)
 	for _, r := range a.scratch {
@@ -34,10 +33,7 @@ func (a *Caching) releaseCached() error {
 	if err := a.releasePool(largePool); err != nil {
 		return err
 	}
-	if err := a.releasePool(smallPool); err != nil {
-		return err
-	}
-	return a.releasePrivate()
+	return a.releasePool(smallPool)
 }
 
 // releasePool gives back the wholly unused of one pool, in order of the set (release_blocks).

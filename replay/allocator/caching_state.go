@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Segments implements Allocator. A mapped run of an expandable segment is a segment, as in PyTorch's
@@ -59,13 +59,7 @@ func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 		if err := checkSegment(segments, i); err != nil {
 			return nil, err
 		}
-		if seg.Pool != (traces.Pool{}) && !a.HasPool(seg.Pool) {
-			a.UsePool(seg.Pool)
-		}
-		pool := int32(smallPool)
-		if seg.Pool != (traces.Pool{}) {
-			pool = a.private[seg.Pool].pools
-		}
+		pool := a.poolFor(seg.Pool, torchalloc.SmallSize)
 		if !seg.Small {
 			pool++
 		}

@@ -64,9 +64,8 @@ func (m *ManualEvents) Last() Event { return Event(len(m.done)) }
 type delayed struct {
 	events Events
 	uses   map[ref][]Stream
-	inside map[ref][]Stream // streams of uses noted during a capture
-	queues []queue          // by stream
-	n      int              // events outstanding
+	queues []queue // by stream
+	n      int     // events outstanding
 }
 
 type queue struct {
@@ -95,22 +94,6 @@ func (d *delayed) note(s *slab, r ref, stream Stream) {
 	}
 }
 
-// noteInside is note during a capture.
-func (d *delayed) noteInside(s *slab, r ref, stream Stream) {
-	d.note(s, r, stream)
-	if d.inside == nil {
-		d.inside = map[ref][]Stream{}
-	}
-	d.inside[r] = append(d.inside[r], stream)
-}
-
-// forgetInside drops the uses of a block noted during a capture: all captured work has joined the block's own
-// stream by its end.
-func (d *delayed) forgetInside(r ref) {
-	d.uses[r] = slices.DeleteFunc(d.uses[r], func(s Stream) bool { return slices.Contains(d.inside[r], s) })
-	delete(d.inside, r)
-}
-
 // free records the events of a block being freed, and reports whether there are any.
 func (d *delayed) free(s *slab, r ref) bool {
 	b := s.at(r)
@@ -129,7 +112,6 @@ func (d *delayed) free(s *slab, r ref) bool {
 		d.n++
 	}
 	delete(d.uses, r)
-	delete(d.inside, r)
 	return b.events > 0
 }
 
@@ -160,29 +142,6 @@ func (d *delayed) poll(s *slab, dst []ref, wait bool) []ref {
 		} else if q.head > 64 && q.head*2 > len(q.items) {
 			q.items, q.head = append(q.items[:0], q.items[q.head:]...), 0
 		}
-	}
-	return dst
-}
-
-// waitFor waits for the events of some blocks and appends them to dst. Events of other blocks stay in their
-// queues.
-func (d *delayed) waitFor(s *slab, dst []ref, those func(b *block) bool) []ref {
-	for i := range d.queues {
-		q := &d.queues[i]
-		kept := q.items[:0]
-		for _, item := range q.items[q.head:] {
-			b := s.at(item.block)
-			if !those(b) {
-				kept = append(kept, item)
-				continue
-			}
-			d.events.Wait(item.event)
-			d.n--
-			if b.events--; b.events == 0 {
-				dst = append(dst, item.block)
-			}
-		}
-		q.items, q.head = kept, 0
 	}
 	return dst
 }

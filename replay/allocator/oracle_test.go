@@ -176,23 +176,6 @@ func shrink(lines []string, fails func(lines []string) bool) []string {
 	}
 }
 
-// shrinkPairs also removes pairs of statements that make no sense alone, such as entering and leaving a pool.
-func shrinkPairs(lines []string, fails func(lines []string) bool) []string {
-	for i := len(lines) - 1; i > 0; i-- {
-		pool, entered := strings.CutPrefix(lines[i], "enter ")
-		if !entered {
-			continue
-		}
-		if k := slices.Index(lines[i:], "leave "+pool); k > 0 {
-			smaller := slices.Concat(lines[:i], lines[i+1:i+k], lines[i+k+1:])
-			if fails(smaller) {
-				lines = smaller
-			}
-		}
-	}
-	return lines
-}
-
 // oracleSetting is a configuration to generate programs for.
 type oracleSetting struct {
 	conf     string
@@ -238,19 +221,13 @@ func (o oracleSetting) String() string {
 
 // writer writes a random program.
 type writer struct {
-	rng    *rand.Rand
-	lines  []string
-	live   []string
-	bytes  map[string]int64
-	held   int64
-	sizes  []int64
-	pools  []int // that exist
-	made   int   // pools made so far
-	inside int   // the entered pool, 0 for none
-	// tied are blocks that were recorded within a pool. They are also freed within one: releases before 2.13
-	// keep a pointer to such a block that dangles once it is freed outside, and their behaviour then depends
-	// on the heap.
-	tied map[string]bool
+	rng   *rand.Rand
+	lines []string
+	live  []string
+	bytes map[string]int64
+	held  int64
+	sizes []int64
+	pools int // made so far
 }
 
 func (w *writer) add(format string, args ...any) {
@@ -261,7 +238,7 @@ func (w *writer) add(format string, args ...any) {
 // device and more than all of it; most sizes come from a few that repeat, as in training, so that holes of
 // equal size are common.
 func generate(o oracleSetting, seed uint64, n int) []string {
-	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}, tied: map[string]bool{}}
+	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}}
 	first := "allocator caching memory=" + o.memory
 	if o.conf != "" {
 		first += " conf=" + o.conf
@@ -284,9 +261,6 @@ func generate(o oracleSetting, seed uint64, n int) []string {
 			target = int64((0.2 + 1.1*w.rng.Float64()) * float64(memory))
 		}
 		w.step(o, memory, target)
-	}
-	if w.inside > 0 {
-		w.add("leave 0,%d", w.inside)
 	}
 	return w.lines
 }
@@ -319,14 +293,13 @@ func (w *writer) step(o oracleSetting, memory, target int64) {
 		w.add("empty_cache")
 	case k < 84 && o.fraction != "":
 		w.add("fraction %.2f", min(1, 0.3+0.9*w.rng.Float64()))
-	case k < 110 && o.pools:
-		w.pool()
+	case k < 86 && o.pools:
+		w.pools++
+		w.add("use_pool 0,%d", w.pools)
 	case k < 112:
 		w.malloc(memory + w.rng.Int64N(memory)) // never fits
 	case k < 180 && len(w.live) > 0:
-		name := w.live[w.rng.IntN(len(w.live))]
-		w.add("record %s %d", name, w.rng.IntN(4))
-		w.tied[name] = w.tied[name] || w.inside > 0
+		w.add("record %s %d", w.live[w.rng.IntN(len(w.live))], w.rng.IntN(4))
 	case len(w.live) > 0 && (w.held > target || w.rng.IntN(3) == 0):
 		w.free()
 	case w.rng.IntN(5) == 0:
@@ -338,7 +311,11 @@ func (w *writer) step(o oracleSetting, memory, target int64) {
 
 func (w *writer) malloc(n int64) {
 	name := "b" + strconv.Itoa(len(w.lines))
-	w.add("malloc %s %s stream=%d", name, size(n), w.rng.IntN(2)*w.rng.IntN(4))
+	line := fmt.Sprintf("malloc %s %s stream=%d", name, size(n), w.rng.IntN(2)*w.rng.IntN(4))
+	if w.pools > 0 && w.rng.IntN(2) == 0 {
+		line += fmt.Sprintf(" pool=0,%d", 1+w.rng.IntN(w.pools))
+	}
+	w.lines = append(w.lines, line)
 	w.live = append(w.live, name)
 	w.bytes[name] = n
 	w.held += n
@@ -349,69 +326,24 @@ func (w *writer) free() {
 	if w.rng.IntN(4) == 0 {
 		i = len(w.live) - 1
 	}
-	if w.tied[w.live[i]] && w.inside == 0 {
-		return
-	}
 	w.add("free %s", w.live[i])
 	w.held -= w.bytes[w.live[i]]
 	w.live = slices.Delete(w.live, i, i+1)
 }
 
-func (w *writer) pool() {
-	switch k := w.rng.IntN(10); {
-	case w.inside > 0:
-		w.add("leave 0,%d", w.inside)
-		w.inside = 0
-	case k < 2 || len(w.pools) == 0:
-		w.made++
-		w.pools = append(w.pools, w.made)
-		w.add("use_pool 0,%d", w.made)
-	case k < 3:
-		i := w.rng.IntN(len(w.pools))
-		w.add("drop_pool 0,%d", w.pools[i])
-		w.pools = slices.Delete(w.pools, i, i+1)
-	default:
-		w.inside = w.pools[w.rng.IntN(len(w.pools))]
-		w.add("enter 0,%d", w.inside)
-	}
-}
-
-// valid reports whether pools are made in the order of their numbers, entered while they exist, and left, and
-// tied blocks are freed within one.
+// valid reports whether pools are made in the order of their numbers, before they are used.
 func valid(lines []string) bool {
-	made, inside := 0, ""
-	exists, tied := map[string]bool{}, map[string]bool{}
+	made := 0
 	for _, line := range lines[1:] {
-		op, name, _ := strings.Cut(line, " ")
-		switch op {
-		case "record":
-			name, _, _ = strings.Cut(name, " ")
-			tied[name] = tied[name] || inside != ""
-		case "free":
-			if tied[name] && inside == "" {
+		if _, pool, ok := strings.Cut(line, " pool=0,"); ok {
+			if n, err := strconv.Atoi(pool); err != nil || n > made {
 				return false
 			}
-		case "use_pool":
-			made++
-			exists[name] = true
-			if name != fmt.Sprintf("0,%d", made) {
+		}
+		if pool, ok := strings.CutPrefix(line, "use_pool 0,"); ok {
+			if made++; pool != strconv.Itoa(made) {
 				return false
 			}
-		case "enter":
-			if inside != "" || !exists[name] {
-				return false
-			}
-			inside = name
-		case "leave":
-			if inside != name {
-				return false
-			}
-			inside = ""
-		case "drop_pool":
-			if inside == name || !exists[name] {
-				return false
-			}
-			delete(exists, name)
 		}
 	}
 	return true

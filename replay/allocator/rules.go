@@ -65,12 +65,6 @@ const (
 	// noRangeInVain: a request larger than a whole range of addresses fails before a range is reserved for
 	// it. Before, the range was reserved and stayed, with nothing mapped.
 	noRangeInVain
-	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a failing request is retried
-	// after releasing the cache. Before, it counted as the capture of a graph, where neither happens.
-	poolIsNoCapture
-	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool releases the unused memory of pools
-	// that have ended. Before, it releases nothing.
-	scopeEmptiesDropped
 	// fractionOfOneIsNone: a memory fraction of 1 removes the cap. Before, the cap is the whole device, and
 	// garbage collection's threshold is a share of that.
 	fractionOfOneIsNone
@@ -89,10 +83,8 @@ var since = [ruleCount]Version{
 	olderSegmentFirst:   {2, 13},
 	noRangeInVain:       {2, 15},
 	roundedFraction:     {2, 13},
-	poolIsNoCapture:     {2, 13},
 	fractionOfOneIsNone: {2, 10},
 	laterDivisions:      {2, 10},
-	scopeEmptiesDropped: {2, 8},
 }
 
 // follows reports whether the settings' release follows a rule.

@@ -171,36 +171,7 @@ func (s *script) run(line string) error {
 		s.alloc.ProcessEvents()
 	case "empty_cache":
 		return s.alloc.EmptyCache()
-	case "use_pool", "release_pool", "drop_pool", "capture", "end_capture":
-		p, err := poolOf(words[0])
-		if err != nil {
-			return err
-		}
-		switch f[0] {
-		case "use_pool":
-			caching.UsePool(p)
-		case "release_pool":
-			return caching.dropUser(p)
-		case "drop_pool":
-			return caching.dropPool(p)
-		case "end_capture":
-			return caching.endCapture(p)
-		default:
-			n, err := strconv.Atoi(words[1])
-			if err != nil {
-				return err
-			}
-			return caching.beginCapture(p, Stream(n))
-		}
-	case "enter", "leave":
-		p, err := poolOf(words[0])
-		if err != nil {
-			return err
-		}
-		if f[0] == "enter" {
-			return caching.enterPool(p)
-		}
-		return caching.leavePool(p)
+	case "use_pool": // the first request makes it
 	case "fraction":
 		share, err := strconv.ParseFloat(words[0], 64)
 		if err != nil {

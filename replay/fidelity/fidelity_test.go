@@ -35,9 +35,6 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 			if seed%3 == 1 {
 				r.pools = []traces.Pool{{First: 1}, {Second: 2}}
 				r.named = true
-				for _, p := range r.pools {
-					r.alloc.UsePool(p)
-				}
 			}
 			r.program(3000)
 			d := r.device(0)

@@ -380,9 +380,6 @@ func givenBack(events []allocator.SegmentEvent) int {
 // malloc replays a request and compares the result.
 func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	pool, stream := r.poolOf(e), r.rank[e.Stream]
-	if !r.alloc.HasPool(pool) {
-		r.alloc.UsePool(pool)
-	}
 	back := givenBack(r.recorded)
 	if back > 0 && r.report.Settings.GarbageCollectionThreshold > 0 && len(r.completed) > 0 {
 		r.complete() // PyTorch polls before it collects garbage
@@ -442,9 +439,6 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 // outOfMemory replays a request that failed: the driver refuses, however much is returned.
 func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 	pool := r.poolOf(e)
-	if !r.alloc.HasPool(pool) {
-		r.alloc.UsePool(pool)
-	}
 	stream := r.rank[e.Stream]
 	r.program.note(Step{Kind: Fail, Size: e.Size, Stream: stream, Pool: r.program.poolIndex(pool), At: m})
 	r.driver.expect(nil, false)

@@ -180,11 +180,7 @@ func (p *player) ask(a *allocator.Caching, s *fidelity.Step) (bool, error) {
 }
 
 func (p *player) malloc(a *allocator.Caching, s *fidelity.Step) (allocator.Block, error) {
-	pool := p.program.Pools[s.Pool]
-	if !a.HasPool(pool) {
-		a.UsePool(pool)
-	}
-	return a.MallocFrom(pool, s.Size, s.Stream)
+	return a.MallocFrom(p.program.Pools[s.Pool], s.Size, s.Stream)
 }
 
 func (p *player) step(a *allocator.Caching, events *allocator.ManualEvents, s *fidelity.Step,

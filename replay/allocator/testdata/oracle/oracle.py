@@ -5,8 +5,8 @@ package's scripts. The first line has the settings,
 
     allocator caching [conf=SETTINGS] [fraction=SHARE] [memory=BYTES]
 
-and the others are malloc NAME SIZE [stream=N], free NAME, record NAME STREAM, sync STREAM, empty_cache,
-fraction SHARE, use_pool A,B, drop_pool A,B, enter A,B and leave A,B.
+and the others are malloc NAME SIZE [stream=N] [pool=A,B], free NAME, record NAME STREAM, sync STREAM,
+empty_cache, fraction SHARE and use_pool A,B, which makes a pool.
 
 It writes a line with the version of torch, then one line for each program: the device's free and total bytes
 at the start; for each statement its segment events, the block's place, and the totals after it; and at the
@@ -21,6 +21,7 @@ Streams are numbered in the order of their handles; 0 is the default stream. An 
 that never run out.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -57,11 +58,12 @@ class Runner:
         self.numbers = {s.cuda_stream: i for i, s in enumerate(self.streams)}
         if fraction:
             self.fraction(fraction)
-        self.tensors, self.pools, self.scopes = {}, {}, []
+        self.tensors, self.pools = {}, {}
         torch.cuda.memory._record_memory_history(context=None, max_entries=1 << 30)
 
-    def malloc(self, name, size, stream="0"):
-        with torch.cuda.stream(self.streams[int(stream)]):
+    def malloc(self, name, size, stream="0", pool=""):
+        scope = torch.cuda.use_mem_pool(self.pools[pool]) if pool else contextlib.nullcontext()
+        with torch.cuda.stream(self.streams[int(stream)]), scope:
             self.tensors[name] = torch.empty(size_of(size), dtype=torch.uint8, device="cuda")
 
     def free(self, name):
@@ -85,16 +87,6 @@ class Runner:
         if "%d,%d" % self.pools[name].id != name:
             raise ValueError(f"pool {name} is {self.pools[name].id}")
 
-    def drop_pool(self, name):
-        del self.pools[name]
-
-    def enter(self, name):
-        self.scopes.append(torch.cuda.use_mem_pool(self.pools[name]))
-        self.scopes[-1].__enter__()
-
-    def leave(self, name):
-        self.scopes.pop().__exit__(None, None, None)
-
     def run(self, lines):
         totals, stopped = [], ""
         statements = [parse(line) for line in lines]
@@ -111,8 +103,6 @@ class Runner:
                        for key in ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes")]
             driver = s["num_device_alloc"] + s["num_device_free"]
             totals.append((driver, [*current, s["num_alloc_retries"], s["num_ooms"]]))
-        for scope in reversed(self.scopes):
-            scope.__exit__(None, None, None)
         snapshot = torch.cuda.memory._snapshot()
         trace = iter([e for e in snapshot["device_traces"][0]
                       if e["action"] in (*SEGMENT_ACTIONS, "alloc", "oom")])
