@@ -26,10 +26,9 @@ type NodeOptions struct {
 	Join string
 	// Credentials is the file with the key for a site's own servers, where those carry the run.
 	Credentials string
-	// Name is what viewers call the node, "" for Identity.NodeName. Past, unless nil, is what is known about
-	// the node that had this name before.
+	// Name is what viewers call the node, "" for Identity.NodeName.
 	Name string
-	Past *Past
+	past *past // what is known about the node that had this name before, nil for nothing
 	// Tell is called with messages for people, once for each problem. The training goes on in any case.
 	Tell func(text string)
 
@@ -100,8 +99,8 @@ func newNode(j *job.Job, o NodeOptions) *Node {
 	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
 		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
 		byID: map[int]*sentRank{}, attempts: map[int64]int{}, rolledAt: time.Now()}
-	if o.Past != nil {
-		n.inherit(o.Past)
+	if o.past != nil {
+		n.inherit(o.past)
 	}
 	return n
 }

@@ -15,27 +15,27 @@ import (
 // number them as before. The hub still has the last hello of that node, so another gmemtop on the same
 // machine can go on in its name: viewers see the same ranks send again, and no step is counted twice.
 
-// Past is a node whose gmemtop has ended without a word, as its last hello describes it.
-type Past struct{ hello hello }
+// past is a node whose gmemtop has ended without a word, as its last hello describes it.
+type past struct{ hello hello }
 
 // lookWait is how long the hub may take to send the newest hello of each node.
 const lookWait = 10 * time.Second
 
-// LastWords returns what the hub knows about a node, nil if it does not know the node.
-func LastWords(ctx context.Context, c *bus.Conn, node string) (past *Past, err error) {
+// lastHello returns what the hub knows about a node, nil if it does not know the node.
+func lastHello(ctx context.Context, c *bus.Conn, node string) (was *past, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, lookWait, fmt.Errorf("the hub did not say within %s which "+
 		"nodes it knows: check that gmemtop hub still runs, then try again", lookWait))
 	defer stop()
 	all := false
 	c.Read(ctx, func(m bus.Message) {
 		if h, err := readHello(m.Data); err == nil && m.Node == node {
-			past = &Past{h}
+			was = &past{h}
 		}
 	}, func(bus.Kind) { all = true; stop() }, bus.Hello)
 	if !all {
 		return nil, context.Cause(ctx)
 	}
-	return past, nil
+	return was, nil
 }
 
 // running reports whether a process of this machine runs. A started of 0 is not compared.
@@ -45,7 +45,7 @@ func running(pid int, started int64) bool {
 }
 
 // rank returns what was known about a process when the node ended, nil if it is not one of its ranks.
-func (p *Past) rank(t capture.Info) *rank {
+func (p *past) rank(t capture.Info) *rank {
 	if p == nil {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (p *Past) rank(t capture.Info) *rank {
 }
 
 // inherit takes over the ranks of the node before this one.
-func (n *Node) inherit(p *Past) {
+func (n *Node) inherit(p *past) {
 	for _, r := range p.hello.Ranks {
 		n.newID = max(n.newID, r.ID+1)
 		if number, ok := r.Rank.Value(); ok {
@@ -73,7 +73,7 @@ func (n *Node) inherit(p *Past) {
 // the process in its job.
 func (n *Node) begins(t capture.Info, own int) *sentRank {
 	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
-	if r := n.options.Past.rank(t); r != nil {
+	if r := n.options.past.rank(t); r != nil {
 		s.id, s.attempt, s.first, s.dropped, s.lost = r.ID, r.Attempt, r.First, r.Dropped, r.Lost
 	} else if number, ok := t.Rank.Value(); ok {
 		s.attempt += n.attempts[number]
@@ -96,7 +96,7 @@ func (n *Node) unheard() []rank {
 // counts are those of the ring, and of the past node's.
 func (n *Node) counts() bus.Counts {
 	c := n.ring.Counts()
-	if p := n.options.Past; p != nil {
+	if p := n.options.past; p != nil {
 		past := p.hello.Counts
 		c.Put, c.Sent = c.Put+past.Put, c.Sent+past.Sent
 		c.Again, c.Dropped = c.Again+past.Again, c.Dropped+past.Dropped

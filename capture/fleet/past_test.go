@@ -62,14 +62,14 @@ func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if nobody, err := LastWords(t.Context(), c, "a:8"); nobody != nil || err != nil {
+	if nobody, err := lastHello(t.Context(), c, "a:8"); nobody != nil || err != nil {
 		t.Errorf("of a node that never was: %v, %v", nobody, err)
 	}
-	if options.Past, err = LastWords(t.Context(), c, "a:7"); err != nil {
+	if options.past, err = lastHello(t.Context(), c, "a:7"); err != nil {
 		t.Fatal(err)
 	}
-	options.Past.hello.Counts.Dropped = 5
-	options.Past.hello.Ranks[1].Dropped, options.Past.hello.Ranks[1].Lost = 1, []span{{1, 1}}
+	options.past.hello.Counts.Dropped = 5
+	options.past.hello.Ranks[1].Dropped, options.past.hello.Ranks[1].Lost = 1, []span{{1, 1}}
 	after, back := ranksOf(t, 4, 1, 0)
 	again := after.Add(capture.Info{PID: 9, Rank: maybe.Known(int64(2))}, nil)
 	n = StartNode(after, options)
@@ -78,7 +78,7 @@ func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
 		p.Step(aStep(int64(2 - i)))
 	}
 	known := func() (list []rank) {
-		past, err := LastWords(t.Context(), c, "a:7")
+		past, err := lastHello(t.Context(), c, "a:7")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,10 +107,10 @@ func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
 // The number by which viewers know a process stays, whatever its target becomes: the command's first process
 // may later stand for another rank that the node before knew.
 func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
-	past := &Past{hello{Ranks: []rank{{ID: 5, Attempt: 2, PID: 4000, Started: 1},
+	past := &past{hello{Ranks: []rank{{ID: 5, Attempt: 2, PID: 4000, Started: 1},
 		{ID: 6, Attempt: 7, PID: 4001, Started: 1}}}}
 	j, ranks := ranksOf(t, 2, 0)
-	n := newNode(j, NodeOptions{Identity: Identity{Node: "a"}, Past: past})
+	n := newNode(j, NodeOptions{Identity: Identity{Node: "a"}, past: past})
 	ranks[0].Step(aStep(0))
 	if known := n.ready().Ranks; len(known) != 0 {
 		t.Errorf("viewers do not know %+v yet", known)
@@ -145,7 +145,7 @@ func TestARankThatNeverComesBackEnds(t *testing.T) {
 		t.Skip("needs Linux: it looks at processes")
 	}
 	j, _ := ranksOf(t, 1, 0)
-	n := newNode(j, NodeOptions{Past: &Past{hello{Ranks: []rank{{ID: 3, PID: left.Process.Pid}}}}})
+	n := newNode(j, NodeOptions{past: &past{hello{Ranks: []rank{{ID: 3, PID: left.Process.Pid}}}}})
 	ended := func() bool {
 		list := n.unheard()
 		return len(list) != 1 || list[0].End != nil

@@ -16,8 +16,8 @@ import (
 // A hub notes in a folder of its user where its join file is, so that gmemtop finds it there by the name of
 // the run. Where machines share home folders, all of them find it. The notes hold no keys.
 
-// ErrNoRun means that no hub of a run is known here.
-var ErrNoRun = errors.New("no hub is known here")
+// errNoRun means that no hub of a run is known here.
+var errNoRun = errors.New("no hub is known here")
 
 // Places is the folder of the notes, which only its user can enter. It is made if it is missing.
 func Places() (string, error) {
@@ -107,12 +107,12 @@ func Find(run string) (join string, err error) {
 	host, _ := os.Hostname()
 	if len(found) == 0 {
 		return "", fmt.Errorf("%w: %s found no gmemtop hub of yours; start one, or name its "+
-			"--join-file", ErrNoRun, host)
+			"--join-file", errNoRun, host)
 	}
 	names := make([]string, 0, len(found))
 	for name := range found {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	return "", fmt.Errorf("%w for run %q; %s knows %s", ErrNoRun, run, host, strings.Join(names, ", "))
+	return "", fmt.Errorf("%w for run %q; %s knows %s", errNoRun, run, host, strings.Join(names, ", "))
 }

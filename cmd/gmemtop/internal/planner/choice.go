@@ -146,7 +146,7 @@ func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error)
 	if err != nil {
 		return nil, err
 	}
-	c := Choose(m, func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return budget, nil })
+	c := choiceOf(m, func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return budget, nil })
 	c.Hardware = h
 	return c, nil
 }
@@ -157,7 +157,7 @@ func (t *Task) replan(ctx context.Context, p *plan.Problem, manager string, spar
 	if err != nil {
 		return nil, err
 	}
-	x := Choose(m, func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
+	x := choiceOf(m, func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
 		return t.net(p)
 	})
 	x.Hardware = live.Hardware{Hardware: p.Hardware}
@@ -168,8 +168,8 @@ func (t *Task) replan(ctx context.Context, p *plan.Problem, manager string, spar
 // A budgetFunc returns the budget of a plan given the room on the device.
 type budgetFunc func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
 
-// Choose returns the choice of a manager's plan.
-func Choose(m plan.Manager, budget budgetFunc) *crew.Choice {
+// choiceOf returns the choice of a manager's plan.
+func choiceOf(m plan.Manager, budget budgetFunc) *crew.Choice {
 	c := terms(m.Info().Name)
 	c.Pools = m.Info().Family == plan.Pooling
 	c.Budget = budget

@@ -71,7 +71,7 @@ func (w *Wanted) planned() (*crew.Choice, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Choose(m, w.fitInto), nil
+	return choiceOf(m, w.fitInto), nil
 }
 
 // fitInto returns the budget of a manager's plan, given the room on the device.
