@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // liveFootprint and liveStep are how far a plan in a running training may be from the prediction: shares of
@@ -200,10 +201,13 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 	}
 }
 
-// ranOut reports whether an error comes from a training that ran out of memory, by its message.
+// ranOut reports whether an error comes from a training that ran out of memory, by PyTorch's message.
 func (t *trial) ranOut(err error, from int64) bool {
-	return err != nil && !errors.Is(err, errNoTime) &&
-		strings.Contains(strings.ToLower(t.said(from)), "out of memory")
+	if err == nil || errors.Is(err, errNoTime) {
+		return false
+	}
+	_, ok, _ := report.ReadMessage(strings.NewReader(t.said(from)))
+	return ok
 }
 
 // largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by
