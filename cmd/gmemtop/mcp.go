@@ -42,7 +42,8 @@ func serveMCP(ctx context.Context, a *app, paths []string) error {
 		return err
 	}
 	s := assistant.NewServer(assistant.Options{Files: files, Version: build.This().Version,
-		Open: a.reader().Timeline, Report: report.Options{Units: a.flags.report.Units, Devices: a.flags.report.Devices}})
+		Open:   a.reader().Timeline,
+		Report: report.Options{Units: a.flags.report.Units, Devices: a.flags.report.Devices}})
 	err = s.Run(ctx, &mcp.IOTransport{Reader: a.In, Writer: a.Out})
 	if errors.Is(err, io.EOF) { // the assistant has left
 		return nil
