@@ -18,9 +18,7 @@
 package books
 
 import (
-	"bytes"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -30,6 +28,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -246,7 +245,7 @@ func (b *Books) deviceOf(pid int) (index maybe.Int, certain bool) {
 	if t.PID != pid || kind != "cuda" || err != nil || ordinal < 0 {
 		return maybe.Int{}, false
 	}
-	index = visibleDevice(b.devices, ordinal, environOf(b.root, pid))
+	index = visibleDevice(b.devices, ordinal, procs.Variables(filepath.Join(b.root, strconv.Itoa(pid))))
 	for _, i := range listed {
 		if index == maybe.Known(int64(i)) {
 			return index, true
@@ -293,21 +292,6 @@ func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) ma
 		}
 	}
 	return maybe.Int{}
-}
-
-// environOf returns the environment that a process was started with, nil if it cannot be read.
-func environOf(root string, pid int) map[string]string {
-	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return nil
-	}
-	env := map[string]string{}
-	for _, line := range bytes.Split(text, []byte{0}) {
-		if name, value, ok := strings.Cut(string(line), "="); ok {
-			env[name] = value
-		}
-	}
-	return env
 }
 
 // namedParts gives the split the words of the live view, with the known kinds of tensors as separate parts;

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/nvml/nvmltest"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -323,7 +324,7 @@ func TestCUDADeviceNumbersAreTranslatedOnlyIfCertain(t *testing.T) {
 			os.WriteFile(filepath.Join(root, "10", "environ"), []byte(env), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		got := visibleDevice(c.devices, c.ordinal, environOf(root, 10))
+		got := visibleDevice(c.devices, c.ordinal, procs.Variables(filepath.Join(root, "10")))
 		if got != maybe.NonNegative(int64(c.want)) { // -1 in a case stands for an unknown device
 			t.Errorf("cuda:%d of %d devices with %q in order %q is %v, want %d", c.ordinal, len(c.devices),
 				c.visible, c.order, got, c.want)

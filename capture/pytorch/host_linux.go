@@ -72,8 +72,8 @@ func everyone() map[int]procs.Stat {
 // environOf returns the environment that a process was started with, as "name=value"; ok is false if it
 // cannot be read.
 func environOf(pid int) (env []string, ok bool) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return strings.Split(string(b), "\x00"), err == nil
+	env, err := procs.ReadEnviron(fmt.Sprintf("/proc/%d", pid))
+	return env, err == nil
 }
 
 // awaitEnd waits up to limit until process pid has ended, and reports whether it has. A start time other than

@@ -3,10 +3,8 @@ package slurm
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,7 +54,7 @@ func AttachNode(ctx context.Context, o NodeOptions) error {
 		if err != nil {
 			break
 		}
-		for _, p := range ranksOf(list, o.Job, environment) {
+		for _, p := range ranksOf(list, o.Job, environmentOf) {
 			if leaves[p.PID] != nil {
 				continue
 			}
@@ -85,25 +83,7 @@ func AttachNode(ctx context.Context, o NodeOptions) error {
 	return nil
 }
 
-// mostEnvironment is how much of a process's environment is read.
-const mostEnvironment = 1 << 20
-
-// environment returns the environment that a process was started with.
-func environment(pid int) map[string]string {
-	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/environ")
-	if err != nil {
-		return nil
-	}
-	defer f.Close()
-	text, _ := io.ReadAll(io.LimitReader(f, mostEnvironment))
-	env := map[string]string{}
-	for entry := range strings.SplitSeq(string(text), "\x00") {
-		if k, v, ok := strings.Cut(entry, "="); ok {
-			env[k] = v
-		}
-	}
-	return env
-}
+func environmentOf(pid int) map[string]string { return procs.Variables("/proc/" + strconv.Itoa(pid)) }
 
 // ranksOf returns the processes of list that train in a job of Slurm. It leaves out launchers, and data
 // loader workers, which have the environment of their rank.

@@ -156,7 +156,7 @@ func uses(d *timeline.Device, a timeline.AllocID) string {
 			longest = max(longest, x.Time-acc[i-1].Time)
 		}
 	}
-	text := counted(reads, "read") + ", " + counted(writes, "write")
+	text := timeline.Counted(reads, "read") + ", " + timeline.Counted(writes, "write")
 	if longest > 0 {
 		text += ", longest pause " + timeline.Duration(longest)
 	}
@@ -208,22 +208,22 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		for _, f := range frames[:h-3] {
 			add(f)
 		}
-		say(s.Theme.Dim, fmt.Sprintf("… %s between", counted(at-(h-3), "frame")))
+		say(s.Theme.Dim, fmt.Sprintf("… %s between", timeline.Counted(at-(h-3), "frame")))
 		add(frames[at])
 		if rest := len(frames) - at - 1; rest > 0 {
-			say(s.Theme.Dim, fmt.Sprintf("… %s", counted(rest, "more caller")))
+			say(s.Theme.Dim, fmt.Sprintf("… %s", timeline.Counted(rest, "more caller")))
 		}
 	case len(frames) > h:
 		for _, f := range frames[:h-1] {
 			add(f)
 		}
-		say(s.Theme.Dim, fmt.Sprintf("… %s", counted(len(frames)-(h-1), "more caller")))
+		say(s.Theme.Dim, fmt.Sprintf("… %s", timeline.Counted(len(frames)-(h-1), "more caller")))
 	default:
 		for _, f := range frames {
 			add(f)
 		}
 		if left > 0 && len(frames) < h {
-			say(s.Theme.Faint, counted(left, "frame")+" of native code and wrappers left out")
+			say(s.Theme.Faint, timeline.Counted(left, "frame")+" of native code and wrappers left out")
 		}
 	}
 	c.Print(0, 0, strings.Join(rows, "\n"))
@@ -302,11 +302,4 @@ func (f frame) row(s *leaf.State, c *canvas.Canvas, style canvas.Style) string {
 		row += " " + c.Gloss(s.Theme.Dim).Render(canvas.Truncate(place, room))
 	}
 	return row
-}
-
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return leaf.Count(int64(n)) + " " + what
 }

@@ -102,9 +102,9 @@ func sentence(s *leaf.State) string {
 	case t.OneMoment() && len(t.Devices) > 0:
 		text += ": one moment of " + devices + ", without events"
 	case len(t.Devices) > 0:
-		text += ": " + counted(t.Events.Len(), "event") + " on " + devices
+		text += ": " + timeline.Counted(t.Events.Len(), "event") + " on " + devices
 	default:
-		text += ": " + counted(t.Events.Len(), "event")
+		text += ": " + timeline.Counted(t.Events.Len(), "event")
 	}
 	lost := int64(0)
 	for _, l := range allLosses(s.Timeline) {
@@ -241,12 +241,12 @@ func devices(s *leaf.State) []line {
 			parts = append(parts, s.Units.Bytes(d.Info.TotalBytes))
 		}
 		if s.Timeline.Trace.OneMoment() {
-			parts = append(parts, counted(d.Allocs.Len(), "block"))
+			parts = append(parts, timeline.Counted(d.Allocs.Len(), "block"))
 		} else {
-			parts = append(parts, counted(tot.Events, "event"), counted(tot.Allocations, "allocation"))
+			parts = append(parts, timeline.Counted(tot.Events, "event"), timeline.Counted(tot.Allocations, "allocation"))
 		}
 		if tot.Segments > 0 {
-			parts = append(parts, counted(tot.Segments, "segment"))
+			parts = append(parts, timeline.Counted(tot.Segments, "segment"))
 		}
 		if tot.PeakAllocated > 0 {
 			most := "peak "
@@ -378,12 +378,4 @@ func settings(list []traces.Setting) []line {
 		lines = append(lines, line{x.Key, value, plain})
 	}
 	return lines
-}
-
-// counted returns a number of things: 1 event, 2,304 events.
-func counted(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return leaf.Count(int64(n)) + " " + what
 }
