@@ -152,8 +152,16 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if err != nil && !errors.Is(err, errFinding) {
 		return err
 	}
-	if more := c.beyondPlans(ctx, p, list, opt, made); more != nil && interrupted(ctx) == nil {
+	smallest, more := c.beyond(ctx, p, list, opt).Add(ctx, made)
+	if more != nil && interrupted(ctx) == nil {
 		return more
+	}
+	if smallest != nil {
+		c.complain(smallest.Sentence(&replay.Comparison{Problem: p, Budget: opt.Budget},
+			c.flags.report.Units))
+		for _, command := range smallest.Commands() {
+			fmt.Fprintf(c.Err, "  %s\n", command)
+		}
 	}
 	if made == nil {
 		return cmp.Or(interrupted(ctx), err)
@@ -218,85 +226,26 @@ func (c *compareCommand) ranks(ctx context.Context, dir string) (_ *planner.Rank
 		})
 }
 
-// beyondPlans adds to a comparison what takes further planning: the smallest budget if nothing fits, the
-// largest batches if they are asked for, and how faithful the emulation is. made is nil if the budget was
-// refused. ctrl-c ends whichever is running; an earlier one skips them.
-func (c *compareCommand) beyondPlans(ctx context.Context, p *plan.Problem, list []plan.Manager,
-	opt replay.Options, made *replay.Comparison) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	if !c.maxBatch && (made == nil || !made.AnyFits()) {
-		if err := c.smallestBudget(ctx, p, list, opt, made); err != nil {
-			return err
-		}
-	}
-	if made != nil && c.maxBatch {
-		if err := c.maxBatches(ctx, made, list, opt); err != nil {
-			return err
-		}
-	}
-	if made == nil || p.Source == nil {
-		return nil
-	}
-	stop := c.newProgress().Clock("checking the emulation against the recording")
-	defer stop()
-	fidelity, err := replay.Prove(ctx, p.Source)
-	if err == nil {
-		made.Fidelity = fidelity
-	}
-	return err
-}
-
-// searchTime bounds the search for a budget that fits, where --limit does not.
-const searchTime = 10 * time.Second
-
-// smallestBudget looks for the smallest budget that fits, after one that did not, and gives the command line
-// for it: in the comparison's report, or as a note if the budget was refused and there is no report.
-func (c *compareCommand) smallestBudget(ctx context.Context, p *plan.Problem, list []plan.Manager,
-	opt replay.Options, made *replay.Comparison) error {
-	within := searchTime
-	if c.limit > 0 {
-		within = c.limit
-	}
-	opt.Update = nil
-	stop := c.newProgress().Clock("nothing fits: looking for the smallest budget that does")
-	s, err := replay.SmallestBudget(ctx, p, list, opt, made, within)
-	stop()
-	switch {
-	case err != nil:
-		return err
-	case s == nil:
-		c.complainf("found no budget that fits within %s: --limit 1m looks for longer", within)
-		return nil
-	}
-	for x := s; x != nil; x = x.Runnable {
-		x.Command = help.Again(c.typed, c.paths, map[string]string{"budget": x.Text},
-			"output", "force", "quiet")
-	}
-	if made != nil {
-		made.Smallest = s
-		return nil
-	}
-	refused := &replay.Comparison{Problem: p, Budget: opt.Budget}
-	c.complain(s.Sentence(refused, c.flags.report.Units))
-	for _, command := range s.Commands() {
-		fmt.Fprintf(c.Err, "  %s\n", command)
-	}
-	return nil
-}
-
-// maxBatches finds the largest batch that fits the budget for each manager of a comparison.
-func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
-	opt replay.Options) error {
-	bar := c.newProgress()
-	defer bar.Done()
-	problem := func(i int) (*plan.Problem, error) {
-		p, readErr, err := c.recorded(ctx, c.paths[i])
-		return p, cmp.Or(err, readErr)
-	}
-	all := planner.Recordings{N: len(c.paths), Problem: problem}
-	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
+// beyond says how to add to a comparison what takes further planning.
+func (c *compareCommand) beyond(ctx context.Context, p *plan.Problem, list []plan.Manager,
+	opt replay.Options) *planner.Beyond {
+	return &planner.Beyond{Comparing: c.asked(), Problem: p, Managers: list, Options: opt, Limit: c.limit,
+		Clock: func(doing string) (stop func()) { return c.newProgress().Clock(doing) },
+		Bar: func() (say func(string), done func()) {
+			bar := c.newProgress()
+			return bar.Say, bar.Done
+		},
+		Recording: func(i int) (*plan.Problem, error) {
+			p, readErr, err := c.recorded(ctx, c.paths[i])
+			return p, cmp.Or(err, readErr)
+		},
+		Again: func(budget string) string {
+			return help.Again(c.typed, c.paths, map[string]string{"budget": budget}, "output", "force",
+				"quiet")
+		},
+		NoneFound: func(within time.Duration) {
+			c.complainf("found no budget that fits within %s: --limit 1m looks for longer", within)
+		}}
 }
 
 // writeComparison writes comparisons one after another; with --json, only the first.
