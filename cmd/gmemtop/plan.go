@@ -114,14 +114,7 @@ func (c *planCommand) mayPlan() error {
 	if err != nil || c.emit == "" {
 		return err
 	}
-	python := c.python()
-	if _, err := python.Module(); err != nil {
-		return err
-	}
-	if m.Info().Family == plan.Baseline { // its settings need no other file
-		return nil
-	}
-	beside, err := python.Runtime()
+	beside, err := c.python().Beside(m)
 	if err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ func (x *Python) IsFile() bool {
 	return err != nil || info.Mode().IsRegular()
 }
 
-// Module returns the name that Python imports the file by, "" for a stream. The error is a mistake.
-func (x *Python) Module() (string, error) {
+// module returns the name that Python imports the file by, "" for a stream. The error is a mistake.
+func (x *Python) module() (string, error) {
 	if !x.IsFile() {
 		return "", nil
 	}
@@ -56,10 +56,22 @@ func (x *Python) Runtime() (string, error) {
 	return beside.Path, nil
 }
 
+// Beside returns the path of the file that has to be written beside a manager's plan, "" for none. The error
+// says why the plan could not be written.
+func (x *Python) Beside(m plan.Manager) (path string, err error) {
+	if _, err := x.module(); err != nil {
+		return "", err
+	}
+	if m.Info().Family == plan.Baseline { // its settings need no other file
+		return "", nil
+	}
+	return x.Runtime()
+}
+
 // Text returns a plan as Python, and whether that imports the file of [Python.Runtime].
 func (x *Python) Text(p *plan.Problem, r *replay.Result, u timeline.Units) (text string, rules bool,
 	err error) {
-	module, err := x.Module()
+	module, err := x.module()
 	if err != nil {
 		return "", false, err
 	}

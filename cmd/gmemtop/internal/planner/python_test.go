@@ -13,7 +13,7 @@ import (
 func TestAPlanOnAStreamNeedsNoFileBesideIt(t *testing.T) {
 	for _, path := range []string{"", "-", os.DevNull} {
 		x := Python{Path: path}
-		module, err := x.Module()
+		module, err := x.module()
 		beside, wrong := x.Runtime()
 		if x.IsFile() || module != "" || err != nil || beside != "" || wrong != nil {
 			t.Errorf("%q: module %q (%v), beside it %q (%v)", path, module, err, beside, wrong)
@@ -24,11 +24,11 @@ func TestAPlanOnAStreamNeedsNoFileBesideIt(t *testing.T) {
 func TestTheFileOfRulesIsWrittenUnlessItIsThere(t *testing.T) {
 	dir := t.TempDir()
 	x := Python{Path: filepath.Join(dir, "less_memory.py")}
-	if module, err := x.Module(); module != "less_memory" || err != nil {
+	if module, err := x.module(); module != "less_memory" || err != nil {
 		t.Errorf("module %q, %v", module, err)
 	}
 	bad := Python{Path: filepath.Join(dir, "less-memory.py")}
-	if _, err := bad.Module(); !exit.IsMistake(err) {
+	if _, err := bad.module(); !exit.IsMistake(err) {
 		t.Errorf("%s: %v, want a mistake", bad.Path, err)
 	}
 	rules := filepath.Join(dir, emit.Runtime)
