@@ -4,20 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
-	"github.com/gmemtop/gmemtop/capture/standin"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
@@ -170,7 +165,7 @@ func (e *estimateCommand) answer(x estimated, json func(w io.Writer) error) erro
 	case err != nil:
 		return err
 	case x.Unseen():
-		return errNoStep
+		return fit.ErrNoStep
 	case !x.Fits():
 		return errFinding
 	}
@@ -207,29 +202,16 @@ func (e *estimateCommand) files(ctx context.Context, x *fit.Estimate) error {
 	})
 }
 
-// errNoStep is the error for a script that ended before its first step.
-var errNoStep = exit.AsUnsupported(errors.New("the script ended before its first step, so there is no " +
-	"telling whether a step fits: it may have been told to train for 0 steps, or to stop"))
-
 // explain turns an error into a message for the user and an exit code.
 func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
-	switch {
-	case errors.As(err, &failed):
-		said := e.printed.Explain(e.Err)
-		if hint := fit.Hint(said); e.ask.Allocator == fit.Own && hint != "" {
-			e.complain(hint)
-		}
-		e.complainf("%s; its output is above", failed)
-		return childError{exitFailure}
-	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
-		errors.Is(err, standin.ErrPlatform):
-		return exit.AsUnsupported(fmt.Errorf("%w; leave out --allocator real to do without it", err))
-	case errors.Is(err, estimate.ErrUnsupported), errors.As(err, new(*plan.Unavailable)):
-		return exit.AsUnsupported(err)
+	if !errors.As(err, &failed) {
+		return fit.Refusal(err)
 	}
-	if _, why := headless.NotStarted(err); why != nil {
-		return why
+	said := e.printed.Explain(e.Err)
+	if hint := fit.Hint(said); e.ask.Allocator == fit.Own && hint != "" {
+		e.complain(hint)
 	}
-	return err
+	e.complainf("%s; its output is above", failed)
+	return childError{exitFailure}
 }
