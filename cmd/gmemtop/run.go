@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -96,7 +95,8 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	if !screen && (x == nil || c.live.depth != "") {
 		ranks.Unmet = headless.OncePerText(c.complain)
 	}
-	command, err := c.start(ranks, c.launch(argv, offload, screen), screen)
+	starting := headless.Starting{Screen: screen, OnSignal: c.OnSignal, Complain: c.complain}
+	command, err := starting.Start(ranks, c.launch(argv, offload, screen))
 	if err != nil {
 		_ = errors.Join(ranks.Close(), w.Abandon())
 		if code, why := headless.NotStarted(err); code != 0 {
@@ -169,25 +169,6 @@ func (c *runCommand) launch(argv, offload []string, screen bool) pytorch.Launch 
 		headless.Streams(&l, &c.Console, c.live.outlives)
 	}
 	return l
-}
-
-// start starts the command, whose processes become those of a job, and passes signals on to it.
-func (c *runCommand) start(ranks *job.Job, l pytorch.Launch, screen bool) (command *pytorch.Job, err error) {
-	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Info(), s) }
-	l.Reach = ranks.Injector()
-	if !screen {
-		l.Reach = headless.Reaching(l.Reach, c.complain)
-	}
-	started := make(chan struct{})
-	defer close(started)
-	c.OnSignal(func(s os.Signal) {
-		<-started // a signal that arrives earlier is for the command too
-		// A command that shares the terminal gets typed signals from the terminal itself.
-		if command != nil && (screen || s != os.Interrupt) {
-			_ = command.Signal(s)
-		}
-	})
-	return pytorch.Start(l)
 }
 
 // joinFleet sends the ranks' steps to the run's hub until leave is called, if there is one to be joined.

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
@@ -65,9 +67,38 @@ func Streams(l *pytorch.Launch, c *console.Console, outlives bool) {
 	}
 }
 
-// Reaching returns an injector that does as bring, and has complain say why a process could not be reached,
+// Starting says how to start a command.
+type Starting struct {
+	// Screen says that there is one: then the command has no terminal.
+	Screen bool
+	// OnSignal passes the signals of this process to a function from now on.
+	OnSignal func(func(os.Signal))
+	// Complain says why a process of the command is not watched.
+	Complain func(text string)
+}
+
+// Start starts the command, whose processes become those of a job, and passes signals on to it.
+func (x *Starting) Start(ranks *job.Job, l pytorch.Launch) (command *pytorch.Job, err error) {
+	l.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Info(), s) }
+	l.Reach = ranks.Injector()
+	if !x.Screen {
+		l.Reach = reaching(l.Reach, x.Complain)
+	}
+	started := make(chan struct{})
+	defer close(started)
+	x.OnSignal(func(s os.Signal) {
+		<-started // a signal that arrives earlier is for the command too
+		// A command that shares the terminal gets typed signals from the terminal itself.
+		if command != nil && (x.Screen || s != os.Interrupt) {
+			_ = command.Signal(s)
+		}
+	})
+	return pytorch.Start(l)
+}
+
+// reaching returns an injector that does as bring, and has complain say why a process could not be reached,
 // unless it has ended by itself or the context has.
-func Reaching(bring pytorch.Injector, complain func(text string)) pytorch.Injector {
+func reaching(bring pytorch.Injector, complain func(text string)) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {

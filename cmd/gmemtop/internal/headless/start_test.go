@@ -62,7 +62,7 @@ func TestWhatCouldNotBeReachedIsSaidUnlessItIsGone(t *testing.T) {
 	} {
 		said := ""
 		bring := func(context.Context, int, string) error { return c.err }
-		err := Reaching(bring, func(text string) { said = text })(c.ctx, 1, "")
+		err := reaching(bring, func(text string) { said = text })(c.ctx, 1, "")
 		if err != c.err || (said == "") != (c.want == "") || !strings.HasSuffix(said, c.want) {
 			t.Errorf("%v: %q, %v", c.err, said, err)
 		}
