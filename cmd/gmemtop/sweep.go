@@ -224,10 +224,8 @@ func (c *sweepCommand) report(list []sweep.Done) error {
 	if err := c.text(func(w io.Writer) error { return sweep.WriteText(w, list, o) }); err != nil {
 		return err
 	}
-	for _, f := range sweep.Fronts(list) {
-		if len(f.All) > 0 {
-			return nil
-		}
+	if sweep.NoneFits(list) {
+		return errFinding
 	}
-	return errFinding
+	return nil
 }

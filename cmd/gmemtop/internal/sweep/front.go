@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Point is a plan that fits, with its costs.
-type Point struct {
+// point is a plan that fits, with its costs.
+type point struct {
 	Row *Row
 	// Memory is what the plan takes of a device, in bytes.
 	Memory int64
@@ -15,8 +15,8 @@ type Point struct {
 	Time float64
 }
 
-// Front is the plans for one trace that fit, and which of them no other beats.
-type Front struct {
+// front is the plans for one trace that fit, and which of them no other beats.
+type front struct {
 	Trace, Hash string
 	// perSample says that times are per sample, Timed that there are any.
 	perSample, Timed bool
@@ -25,7 +25,7 @@ type Front struct {
 	// All are the plans that fit. Best are the ones that no other plan beats: none is better in memory or
 	// time and at least equal in the other. Without a clock, the larger batch counts instead of the time.
 	// They are ordered by memory.
-	All, Best []Point
+	All, Best []point
 	// Rows counts the rows of the trace.
 	Rows int
 	// Smallest is the plan that takes the least memory of those that exceed their budgets, nil for none.
@@ -40,9 +40,9 @@ type Unplanned struct {
 	Rows   int
 }
 
-// Fronts returns the fronts of all traces, in the order of the list.
-func Fronts(list []Done) []Front {
-	var all []Front
+// fronts returns the fronts of all traces, in the order of the list.
+func fronts(list []Done) []front {
+	var all []front
 	at := map[string]int{}
 	for _, d := range list {
 		for i := range d.Rows {
@@ -51,7 +51,7 @@ func Fronts(list []Done) []Front {
 			if !ok {
 				k = len(all)
 				at[r.Hash] = k
-				all = append(all, Front{Trace: r.Trace, Hash: r.Hash})
+				all = append(all, front{Trace: r.Trace, Hash: r.Hash})
 			}
 			f := &all[k]
 			f.Rows++
@@ -64,7 +64,12 @@ func Fronts(list []Done) []Front {
 	return all
 }
 
-func (f *Front) add(r *Row) {
+// NoneFits reports whether no plan fits any budget.
+func NoneFits(list []Done) bool {
+	return !slices.ContainsFunc(fronts(list), func(f front) bool { return len(f.All) > 0 })
+}
+
+func (f *front) add(r *Row) {
 	total, ok := r.total()
 	if r.Status != fits {
 		known := ok && r.Status == tooLarge
@@ -79,7 +84,7 @@ func (f *Front) add(r *Row) {
 	if !ok {
 		return
 	}
-	p := Point{Row: r, Memory: total}
+	p := point{Row: r, Memory: total}
 	size, sized := r.Batch.Value()
 	if step, ok := r.Step.Value(); ok {
 		p.Time, f.Timed = float64(step), true
@@ -92,7 +97,7 @@ func (f *Front) add(r *Row) {
 	f.All = append(f.All, p)
 }
 
-func (f *Front) unplanned(reason string) {
+func (f *front) unplanned(reason string) {
 	i := slices.IndexFunc(f.Unplanned, func(u Unplanned) bool { return u.Reason == reason })
 	if i < 0 {
 		i = len(f.Unplanned)
@@ -102,7 +107,7 @@ func (f *Front) unplanned(reason string) {
 }
 
 // cost is what a point costs besides memory: less is better.
-func (f *Front) cost(p Point) float64 {
+func (f *front) cost(p point) float64 {
 	if !f.Timed {
 		return -float64(p.Row.Batch.Or(0))
 	}
@@ -111,9 +116,9 @@ func (f *Front) cost(p Point) float64 {
 
 // best finds the points that no other beats. Of several with the same memory and cost the first asked for is
 // taken.
-func (f *Front) best() {
+func (f *front) best() {
 	sorted := slices.Clone(f.All)
-	slices.SortStableFunc(sorted, func(a, b Point) int {
+	slices.SortStableFunc(sorted, func(a, b point) int {
 		return cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(f.cost(a), f.cost(b)))
 	})
 	for _, p := range sorted {

@@ -344,7 +344,7 @@ func TestAFrontIsWhatNoOtherBeats(t *testing.T) {
 			}
 		}
 		got := map[[2]float64]bool{}
-		for _, f := range Fronts([]Done{{"k", rows}}) {
+		for _, f := range fronts([]Done{{"k", rows}}) {
 			for _, p := range f.Best {
 				got[[2]float64{float64(p.Memory), f.cost(p)}] = true
 			}

@@ -19,7 +19,7 @@ type TextOptions struct {
 // WriteText writes for each trace which plans no other beats, as a table and as a picture.
 func WriteText(w io.Writer, list []Done, o TextOptions) error {
 	var b strings.Builder
-	for i, f := range Fronts(list) {
+	for i, f := range fronts(list) {
 		if i > 0 {
 			b.WriteByte('\n')
 		}
@@ -34,7 +34,7 @@ func WriteText(w io.Writer, list []Done, o TextOptions) error {
 }
 
 // nothing says that no plan fits, which needs the least, and why there is no plan in other rows.
-func (f *Front) nothing(b *strings.Builder, o TextOptions) {
+func (f *front) nothing(b *strings.Builder, o TextOptions) {
 	if f.Rows == 1 {
 		fmt.Fprintf(b, "%s: the only plan does not fit", f.Trace)
 	} else {
@@ -50,7 +50,7 @@ func (f *Front) nothing(b *strings.Builder, o TextOptions) {
 	}
 }
 
-func (f *Front) write(b *strings.Builder, o TextOptions) {
+func (f *front) write(b *strings.Builder, o TextOptions) {
 	if len(f.All) == 0 {
 		f.nothing(b, o)
 		return
@@ -107,7 +107,7 @@ const (
 )
 
 // picture draws time over memory: a dot for each plan that fits, a disc for those that no other beats.
-func (f *Front) picture(b *strings.Builder, o TextOptions) {
+func (f *front) picture(b *strings.Builder, o TextOptions) {
 	least, most := f.All[0], f.All[0]
 	for _, p := range f.All {
 		least.Memory, most.Memory = min(least.Memory, p.Memory), max(most.Memory, p.Memory)
@@ -120,7 +120,7 @@ func (f *Front) picture(b *strings.Builder, o TextOptions) {
 	for i := range grid {
 		grid[i] = []rune(strings.Repeat(" ", pictureWidth))
 	}
-	draw := func(points []Point, mark rune) {
+	draw := func(points []point, mark rune) {
 		for _, p := range points {
 			right := float64(p.Memory-least.Memory) / float64(most.Memory-least.Memory)
 			x := int((pictureWidth - 1) * right)
