@@ -11,12 +11,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/slurm"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
@@ -115,42 +113,17 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 	return c.run(ctx, pid, x)
 }
 
-// attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, and sends
-// it to the hub in the name of the same nodes. It ends when the commands have ended, or on a signal; then the
-// agents stay, as they did before.
+// attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, until the
+// commands have ended or a signal arrives.
 func (c *attachCommand) attachOrphans(ctx context.Context) error {
-	orphans, others, err := fleet.Orphans(c.join)
+	t, err := headless.NewTakeOver(reach.Where{JoinFile: c.join, Credentials: c.creds})
 	if err != nil {
 		return err
-	}
-	if len(orphans) == 0 {
-		return headless.NothingToTakeOver(c.join, others)
 	}
 	signals.OutliveTerminal()
 	ctx, stop := c.UntilSignal(ctx)
 	defer stop()
-	where := reach.Where{JoinFile: c.join, Credentials: c.creds}
-	hub, leave, err := where.Open(ctx, "attach", bus.Viewer)
-	if err != nil {
-		return err
-	}
-	defer leave()
-	failed := fleet.TakeOver(ctx, orphans, fleet.TakeOverOptions{
-		Hub: hub,
-		Node: fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join, Credentials: c.creds,
-			Tell: c.complain},
-		Began: func(pid int, run string) {
-			c.notef("run %s: watching process %d again; Ctrl-C ends that; gmemtop view --join-file %s shows "+
-				"it", run, pid, console.ShellWord(c.join))
-		},
-		Failed: func(err error) { c.complain(err.Error()) },
-	})
-	if failed > 0 {
-		return fmt.Errorf("%d of %d commands were not watched to the end: run the same command again to "+
-			"continue",
-			failed, len(orphans))
-	}
-	return nil
+	return t.Run(ctx, fleet.Identify(c.Env), c.note, c.complain)
 }
 
 // attachSlurm shows a running job of Slurm.

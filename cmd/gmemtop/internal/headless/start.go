@@ -108,17 +108,3 @@ func reaching(bring pytorch.Injector, complain func(text string)) pytorch.Inject
 		return err
 	}
 }
-
-// NothingToTakeOver says that no command is left for a join file, and for which other ones some are.
-func NothingToTakeOver(join string, others []string) error {
-	host, _ := os.Hostname()
-	text := fmt.Sprintf("nothing to take over on %s: no command of a killed gmemtop run --join-file %s is "+
-		"left", host, console.ShellWord(join))
-	for i, path := range others {
-		others[i] = console.ShellWord(path)
-	}
-	if len(others) > 0 {
-		text += "; commands are left with --join-file " + strings.Join(others, ", ")
-	}
-	return errors.New(text)
-}
