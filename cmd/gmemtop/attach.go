@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -219,7 +218,10 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if err != nil {
 		return err
 	}
-	taken := c.trainMeanwhile(a.Context(), a.Watch, x)
+	taken := func() {}
+	if x != nil {
+		taken = crew.OfWatch(a.Watch).TrainMeanwhile(a.Context(), x, c.flags.report.Units)
+	}
 	shown := c.showTraining(ctx, a.Feed, func() *crew.Crew { return crew.OfWatch(a.Watch) })
 	taken()
 	err = errors.Join(shown, a.Leave())
@@ -227,24 +229,4 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 		c.notef("process %d: %s", pid, end.Sentence())
 	}
 	return err
-}
-
-// trainMeanwhile carries a choice out in the watched training until taken is called. Without a choice it does
-// nothing.
-func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *crew.Choice) (taken func()) {
-	if x == nil {
-		return func() {}
-	}
-	ctx, stop := context.WithCancel(ctx)
-	var work sync.WaitGroup
-	work.Go(func() {
-		all := crew.OfWatch(w)
-		if err := all.Lead.FirstStep(ctx); err == nil {
-			c.trainWith(ctx, all, x, false)
-		}
-	})
-	return func() {
-		stop()
-		work.Wait()
-	}
 }

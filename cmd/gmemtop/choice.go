@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
-
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/replay/crew"
 )
 
 // choiceFlags choose the plan that a command trains with.
@@ -38,14 +35,4 @@ func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 			"not fit runs (offload), leave it on the device (keep), or offload on GPUs only, and only "+
 			"as long as needed (auto)")
 	help.Rare(c.Flags(), "until-planned")
-}
-
-// trainWith carries a choice out in all processes of a training until ctx is done. It reports progress to all
-// viewers and, if aloud is set, on standard error.
-func (c *watcher) trainWith(ctx context.Context, all *crew.Crew, x *crew.Choice, aloud bool) {
-	var say func(string)
-	if aloud {
-		say = c.note
-	}
-	all.TrainTold(ctx, x, c.flags.report.Units, say)
 }

@@ -113,7 +113,13 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
-		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, !screen) })
+		inform := c.note
+		if screen {
+			inform = nil
+		}
+		training.Go(func() {
+			crew.OfJob(ranks, ranks.First(), true).TrainTold(run, x, c.flags.report.Units, inform)
+		})
 	}
 	if screen {
 		err := c.showTraining(ctx, f, func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })

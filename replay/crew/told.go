@@ -4,11 +4,27 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 )
+
+// TrainMeanwhile is TrainTold from the first step on, for a user who looks at a screen, until taken is called.
+func (c *Crew) TrainMeanwhile(ctx context.Context, x *Choice, u timeline.Units) (taken func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := c.Lead.FirstStep(ctx); err == nil {
+			c.TrainTold(ctx, x, u, nil)
+		}
+	})
+	return func() {
+		stop()
+		work.Wait()
+	}
+}
 
 // TrainTold carries a choice out as [Crew.Train] does, until ctx is done, and reports progress. All viewers
 // get it as a notice; inform, if not nil, gets what matters to a user without a screen.
