@@ -11,7 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// TrainMeanwhile is TrainTold from the first step on, for a user who looks at a screen, until taken is called.
+// TrainMeanwhile is TrainTold from the first step on, for a user who looks at a screen, until taken is
+// called.
 func (c *Crew) TrainMeanwhile(ctx context.Context, x *Choice, u timeline.Units) (taken func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup

@@ -243,7 +243,8 @@ func devices(s *leaf.State) []line {
 		if s.Timeline.Trace.OneMoment() {
 			parts = append(parts, timeline.Counted(d.Allocs.Len(), "block"))
 		} else {
-			parts = append(parts, timeline.Counted(tot.Events, "event"), timeline.Counted(tot.Allocations, "allocation"))
+			parts = append(parts, timeline.Counted(tot.Events, "event"),
+				timeline.Counted(tot.Allocations, "allocation"))
 		}
 		if tot.Segments > 0 {
 			parts = append(parts, timeline.Counted(tot.Segments, "segment"))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -50,6 +51,6 @@ func OneOf(flag, value string, words []string) error {
 	if slices.Contains(words, value) {
 		return nil
 	}
-	return fmt.Errorf("%s is not one of %s", strings.TrimSpace(fmt.Sprintf("%s %q", flag, value)),
-		strings.Join(words, ", "))
+	what := strings.TrimSpace(flag + " " + strconv.Quote(value))
+	return fmt.Errorf("%s is not one of %s", what, strings.Join(words, ", "))
 }
