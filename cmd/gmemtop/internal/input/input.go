@@ -25,8 +25,8 @@ var stages = map[string]string{load.StageRead: "reading", load.StageCache: "read
 // Progress is called with the progress of work: total is 0 if it is unknown.
 type Progress func(stage string, done, total int64)
 
-// Options returns load options that report progress to p in words.
-func Options(o load.Options, p Progress) load.Options {
+// withProgress returns load options that report progress to p in words.
+func withProgress(o load.Options, p Progress) load.Options {
 	o.Progress = func(stage string, done, total int64) { p(stages[stage], done, total) }
 	if o.Waiting == nil {
 		o.Waiting = func(string) { p("waiting for a program to write to the pipe", 0, 0) }
@@ -34,8 +34,8 @@ func Options(o load.Options, p Progress) load.Options {
 	return o
 }
 
-// Timeline builds the timeline of a trace and reports its progress to p.
-func Timeline(ctx context.Context, t *traces.Trace, p Progress) (*timeline.Timeline, error) {
+// timelineOf builds the timeline of a trace and reports its progress to p.
+func timelineOf(ctx context.Context, t *traces.Trace, p Progress) (*timeline.Timeline, error) {
 	return timeline.Build(ctx, t,
 		func(done, total int64) { p("matching allocations with frees", done, total) })
 }
@@ -87,14 +87,14 @@ func Load(ctx context.Context, paths []string, o load.Options, p Progress) (tui.
 }
 
 func loadTimeline(ctx context.Context, path string, o load.Options, p Progress) (*timeline.Timeline, error) {
-	tr, err := load.Open(ctx, path, Options(o, func(stage string, done, total int64) {
+	tr, err := load.Open(ctx, path, withProgress(o, func(stage string, done, total int64) {
 		p(stage+" "+load.Name(path), done, total)
 	}))
 	if tr == nil {
-		return nil, NoTrace(path, err)
+		return nil, noTrace(path, err)
 	}
 	load.AttachCode(tr)
-	t, buildErr := Timeline(ctx, tr, p)
+	t, buildErr := timelineOf(ctx, tr, p)
 	if buildErr != nil {
 		return t, buildErr
 	}

@@ -32,8 +32,8 @@ func Message(path string) (m report.Message, ok bool) {
 	return m, ok && err == nil
 }
 
-// NoTrace explains the error of reading a trace from path, if the file is a log with PyTorch's message.
-func NoTrace(path string, err error) error {
+// noTrace explains the error of reading a trace from path, if the file is a log with PyTorch's message.
+func noTrace(path string, err error) error {
 	if !load.IsNoTrace(err) {
 		return err
 	}

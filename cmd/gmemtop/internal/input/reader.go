@@ -31,12 +31,12 @@ func (r *Reader) Trace(ctx context.Context, path string) (*traces.Trace, error) 
 	p, done := r.Bar()
 	defer done()
 	begun := time.Now()
-	t, err := load.Open(ctx, path, Options(r.Options, p))
+	t, err := load.Open(ctx, path, withProgress(r.Options, p))
 	if t != nil {
 		r.Detail("read %s, %s events of %s in %s", load.Name(path), report.Grouped(t.Events.Len()),
 			t.Source.Format, since(begun))
 	}
-	return t, NoTrace(path, err)
+	return t, noTrace(path, err)
 }
 
 // Timeline reads the trace at path and builds its timeline. With an error it may still return the sound part.
@@ -54,7 +54,7 @@ func (r *Reader) Build(ctx context.Context, tr *traces.Trace, readErr error) (*t
 	defer done()
 	begun := time.Now()
 	defer func() { r.Detail("matched allocations with frees in %s", since(begun)) }()
-	t, err := Timeline(ctx, tr, p)
+	t, err := timelineOf(ctx, tr, p)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tr.Source.Path, err)
 	}
@@ -65,7 +65,7 @@ func (r *Reader) Build(ctx context.Context, tr *traces.Trace, readErr error) (*t
 func (r *Reader) Ranks(ctx context.Context, dir string) ([]load.Found, error) {
 	p, done := r.Bar()
 	defer done()
-	return load.OpenRun(ctx, []string{dir}, Options(r.Options, p))
+	return load.OpenRun(ctx, []string{dir}, withProgress(r.Options, p))
 }
 
 // Packing reads a storage-allocation problem from a file, plain or compressed. The error of a file that has
@@ -73,7 +73,7 @@ func (r *Reader) Ranks(ctx context.Context, dir string) ([]load.Found, error) {
 func (r *Reader) Packing(ctx context.Context, path string) (*pack.Table, error) {
 	p, done := r.Bar()
 	defer done()
-	return packing(ctx, path, Options(r.Options, p))
+	return packing(ctx, path, withProgress(r.Options, p))
 }
 
 func since(t time.Time) string { return timeline.Duration(int64(time.Since(t))) }

@@ -35,17 +35,17 @@ func largestBatch(ctx context.Context, m plan.Manager, at scaled, opt replay.Opt
 	})
 }
 
-// Recordings show how sizes grow.
-type Recordings struct {
+// recordings show how sizes grow.
+type recordings struct {
 	N int
 	// Problem makes the problem of recording i, counted from 0. The first one's is already known.
 	Problem func(i int) (*plan.Problem, error)
 }
 
-// LargestBatches finds, for every manager of a comparison of this task, the largest batch whose plan fits the
+// largestBatches finds, for every manager of a comparison of this task, the largest batch whose plan fits the
 // budget. It calls tell with its progress.
-func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager,
-	opt replay.Options, r Recordings, tell func(string)) error {
+func (t *Task) largestBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager,
+	opt replay.Options, r recordings, tell func(string)) error {
 	at, inferred, err := t.scaling(c.Problem, r)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (t *Task) batchNotes(p *plan.Problem, at scaled, largest int) ([]string, er
 
 // scaling returns a function that makes the problem at any batch size, from the network's layers or from a
 // model fitted to recordings, the first of which has the problem p.
-func (t *Task) scaling(p *plan.Problem, r Recordings) (at scaled, inferred bool, err error) {
+func (t *Task) scaling(p *plan.Problem, r recordings) (at scaled, inferred bool, err error) {
 	if t.Network != "" {
 		return t.OfNetwork, false, nil
 	}
@@ -161,7 +161,7 @@ func (t *Task) checkSizes(recordings int) error {
 }
 
 // points returns the recordings with their sizes.
-func (t *Task) points(p *plan.Problem, r Recordings) ([]batch.Point, error) {
+func (t *Task) points(p *plan.Problem, r recordings) ([]batch.Point, error) {
 	points := make([]batch.Point, r.N)
 	for i := range points {
 		points[i] = batch.Point{Batch: t.Batch[i], Problem: p}

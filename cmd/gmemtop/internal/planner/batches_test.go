@@ -80,10 +80,10 @@ func TestComparisonGetsLargestBatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := Recordings{1 + len(c.more),
+		all := recordings{1 + len(c.more),
 			func(i int) (*plan.Problem, error) { return at(t, c.more[i-1]), nil }}
 		var told []string
-		if err := c.task.LargestBatches(ctx, made, []plan.Manager{m}, opt, all,
+		if err := c.task.largestBatches(ctx, made, []plan.Manager{m}, opt, all,
 			func(s string) { told = append(told, s) }); err != nil {
 			t.Fatal(err)
 		}

@@ -48,7 +48,7 @@ func (b *Beyond) Add(ctx context.Context, made *replay.Comparison) (*replay.Smal
 		return nil, nil
 	}
 	if b.MaxBatch {
-		if err := b.largestBatches(ctx, made); err != nil {
+		if err := b.batches(ctx, made); err != nil {
 			return nil, err
 		}
 	}
@@ -84,10 +84,10 @@ func (b *Beyond) smallestBudget(ctx context.Context, made *replay.Comparison) (*
 	return s, err
 }
 
-// largestBatches finds the largest batch that fits the budget for each manager of a comparison.
-func (b *Beyond) largestBatches(ctx context.Context, made *replay.Comparison) error {
+// batches finds the largest batch that fits the budget for each manager of a comparison.
+func (b *Beyond) batches(ctx context.Context, made *replay.Comparison) error {
 	say, done := b.Bar()
 	defer done()
-	all := Recordings{N: len(b.Paths), Problem: b.Recording}
-	return b.LargestBatches(ctx, made, b.Managers, b.Options, all, say)
+	all := recordings{N: len(b.Paths), Problem: b.Recording}
+	return b.Task.largestBatches(ctx, made, b.Managers, b.Options, all, say)
 }
