@@ -12,7 +12,7 @@ func TestATrainingRanOutIfPyTorchSaysSoInItsLog(t *testing.T) {
 	for text, want := range map[string]bool{
 		"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total ": true,
 		"RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 8.00 GiB total capac": true,
-		"FileNotFoundError: no such file: out of memory.py": false,
+		"FileNotFoundError: no such file: out of memory.py":                                          false,
 	} {
 		if err := os.WriteFile(x.path(".log"), []byte("Traceback:\n"+text+"\n"), 0o600); err != nil {
 			t.Fatal(err)
