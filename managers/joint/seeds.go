@@ -94,7 +94,7 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 	for range min(runtime.GOMAXPROCS(0), len(managers)) {
 		wg.Go(func() {
 			for k := next.Add(1) - 1; int(k) < len(managers) && f.ctx.Err() == nil; k = next.Add(1) - 1 {
-				got[k] = f.ask(managers[k])
+				got[k] = f.ask(managers[k], f.best != nil)
 			}
 		})
 	}
@@ -161,7 +161,7 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 		if f.ctx.Err() != nil {
 			return
 		}
-		x := f.ask(seed)
+		x := f.ask(seed, false)
 		if x == nil {
 			continue
 		}
@@ -174,10 +174,11 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 	}
 }
 
-// ask returns a manager's plan, nil if it cannot serve the problem or only a target knows its footprint.
-func (f *finder) ask(m plan.Manager) *outcome {
+// ask returns a manager's plan, nil if it cannot serve the problem or only a target knows its footprint. If
+// the plan must fit it may also be nil where it does not.
+func (f *finder) ask(m plan.Manager, mustFit bool) *outcome {
 	r := f.request
-	r.Work, r.Progress, r.Near = 0, nil, nil
+	r.Work, r.Progress, r.Near, r.MustFit = 0, nil, nil, mustFit
 	// Where schedules are quick, much slower plans are useful too, as a start for a search.
 	if f.best != nil && f.request.Evaluator != nil && !f.enough(f.params.deepTries) {
 		r.Beat = f.best.time + f.best.time/f.params.luck

@@ -244,6 +244,39 @@ func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
 	}
 }
 
+// Decisions that must fit and hold more bytes than the budget get no places: none make them fit.
+func TestWhatHoldsTooMuchIsNotPlaced(t *testing.T) {
+	p := plantest.Random(14, 40)
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, _ := pl.PeakLive()
+	within := func(budget, most int64, mustFit bool) error {
+		r := plan.Request{Budget: budget, MustFit: mustFit}
+		_, err := place.Within(t.Context(), p, r, place.Options{Rule: place.BestFit, MostLive: most},
+			func(int64) (plan.Decisions, error) { return plan.Decisions{}, nil })
+		return err
+	}
+	for _, budget := range []int64{0, live, live + 1} {
+		if err := within(budget, 0, true); err != nil {
+			t.Errorf("%d bytes alive within %d: %v", live, budget, err)
+		}
+	}
+	if err := within(live-1, 0, false); err != nil {
+		t.Errorf("it need not fit, but: %v", err)
+	}
+	if err := within(live-1, 0, true); !errors.Is(err, plan.ErrBeaten) {
+		t.Errorf("%d bytes alive within one less: %v", live, err)
+	}
+	if err := within(0, live, true); err != nil { // decisions that do not depend on the budget
+		t.Errorf("%d bytes alive, and as many are allowed: %v", live, err)
+	}
+	if err := within(0, live-1, true); !errors.Is(err, plan.ErrBeaten) {
+		t.Errorf("%d bytes alive, and one less is allowed: %v", live, err)
+	}
+}
+
 // A time to beat loses no plan that is as fast and within the budget, even if the first decisions are too
 // slow: they may take too much memory, too, and those for a lower limit may be faster.
 func TestATimeToBeatLosesNothing(t *testing.T) {

@@ -41,6 +41,9 @@ type Options struct {
 	Rule Rule
 	// Capacity, if not 0, is a footprint below which the search may stop.
 	Capacity int64
+	// MostLive is for [Within]: it gives up decisions that have more bytes alive. 0 means the budget of a
+	// request whose plan must fit, otherwise no limit.
+	MostLive int64
 	Seed     uint64
 	// Work bounds the search in counted steps; 0 is the packer's default.
 	Work int64

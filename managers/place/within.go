@@ -21,13 +21,17 @@ const workPerRound = 100_000
 // The result is the first plan within the budget, else the one with the smallest footprint. If the context is
 // cancelled Within returns the best plan so far; if decide then returned its first decisions, they get
 // addresses by one greedy pass. The error is the context's only if decide returned nothing. It is
-// [plan.ErrBeaten] if the result would take longer than the request's Beat by its decisions alone. That is
-// known without a search for places if a greedy pass is within the budget: no tighter limit would be tried.
+// [plan.ErrBeaten] if the result would take longer than the request's Beat by its decisions alone, or must
+// fit and has more bytes alive than the budget. The former is known without a search for places if a greedy
+// pass is within the budget: no tighter limit would be tried.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options,
 	decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
 	opt.Capacity, opt.Seed = r.Budget, r.Seed
+	if r.MustFit && opt.MostLive == 0 {
+		opt.MostLive = r.Budget
+	}
 	if opt.Work == 0 {
 		opt.Work = workPerRound
 	}
@@ -60,8 +64,9 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options,
 }
 
 // once makes a plan of the decisions for one limit. The first is placed even if the context has ended
-// meanwhile: the decisions are worth a greedy pass. A plan that takes longer than the request's Beat gets no
-// search for places if a greedy pass shows that this would be the last round.
+// meanwhile: the decisions are worth a greedy pass. A plan that must fit gets no places if none can bring it
+// within the budget. A plan that takes longer than the request's Beat gets no search for places if a greedy
+// pass shows that this would be the last round.
 func once(
 	ctx context.Context,
 	p *plan.Problem,
@@ -78,6 +83,11 @@ func once(
 	pl, err := Assemble(p, d)
 	if err != nil {
 		return nil, err
+	}
+	if opt.MostLive > 0 {
+		if live, _ := pl.PeakLive(); live > opt.MostLive {
+			return nil, plan.ErrBeaten
+		}
 	}
 	if r.Beat > 0 && pl.Busy(p) > r.Beat {
 		if over, err := overGreedily(ctx, p, pl, r.Budget, opt); err != nil || !over {

@@ -76,6 +76,9 @@ type Request struct {
 	// [ErrBeaten] once it is clear that the decisions of its plan alone take longer, by their [Plan.Busy]. A
 	// plan that is as fast and fits is never lost to it.
 	Beat int64
+	// MustFit says that a plan above the budget is of no use, because the caller has one that fits. A manager
+	// may fail with [ErrBeaten] once it is clear that its plan would be.
+	MustFit bool
 	// Known are plans of the problem that the caller has already, such as those for smaller budgets. Our own
 	// managers return one of them if they find nothing better that fits.
 	Known []*Plan
@@ -86,8 +89,8 @@ type Request struct {
 	Near func(gap float64)
 }
 
-// ErrBeaten says that a manager's decisions take longer than the request's Beat.
-var ErrBeaten = errors.New("the caller has a faster plan already; without a time to beat there is one")
+// ErrBeaten says that a manager's decisions take longer than the request's Beat, or must fit and do not.
+var ErrBeaten = errors.New("the caller has a better plan already; without a time to beat there is one")
 
 // Report calls Progress if there is one.
 func (r *Request) Report(done, total int64) {

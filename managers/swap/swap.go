@@ -49,7 +49,9 @@ func made(pl *plan.Plan, i plan.Info, r plan.Request, began time.Time) *plan.Pla
 func placed(ctx context.Context, p *plan.Problem, r plan.Request, d plan.Decisions) (*plan.Plan, error) {
 	once := r
 	once.Budget = 0 // a tighter limit would not change the decisions, so one round is enough
-	return place.Within(ctx, p, once, place.Options{Work: placeWork}, func(int64) (plan.Decisions, error) {
-		return d, nil
-	})
+	opt := place.Options{Work: placeWork}
+	if r.MustFit {
+		opt.MostLive = r.Budget
+	}
+	return place.Within(ctx, p, once, opt, func(int64) (plan.Decisions, error) { return d, nil })
 }

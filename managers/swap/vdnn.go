@@ -99,7 +99,7 @@ func (v vdnn) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	var pl *plan.Plan
 	var err error
 	if v.policy == dynamic {
-		r.Beat = 0 // what one setting takes says nothing about the next
+		r.Beat, r.MustFit = 0, false // what one setting takes says nothing about the next
 		pl, err = v.profile(ctx, n, r)
 	} else {
 		var d plan.Decisions

@@ -1,6 +1,7 @@
 package swap
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -90,6 +91,23 @@ func TestDynIsFasterThanTheStaticSettingThatFits(t *testing.T) {
 	if dyn.Footprint > pl.Footprint || dyn.StepTime >= all.StepTime {
 		t.Errorf("vdnn-dyn takes %d bytes and %d ns, vdnn-all %d and %d", dyn.Footprint, dyn.StepTime,
 			pl.Footprint, all.StepTime)
+	}
+}
+
+func TestAStaticSettingThatMustFitIsGivenUp(t *testing.T) {
+	p := convnet(t)
+	pl, _ := run(t, vdnn{policy: offloadAll}, p, plan.Request{})
+	live, _ := pl.PeakLive()
+	ask := func(budget int64, mustFit bool) error {
+		r := plan.Request{Budget: budget, MustFit: mustFit}
+		_, err := vdnn{policy: offloadAll}.Plan(t.Context(), p, r)
+		return err
+	}
+	if err := ask(live-1, true); !errors.Is(err, plan.ErrBeaten) {
+		t.Errorf("%d bytes alive within one less: %v", live, err)
+	}
+	if err := errors.Join(ask(live, true), ask(live-1, false)); err != nil {
+		t.Error(err)
 	}
 }
 
