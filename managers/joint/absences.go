@@ -17,11 +17,11 @@ type absences struct {
 // served reports whether a value is back for good in time for a rerun that would load it.
 func (a *absences) served(l *loading) bool { return a.fetch[l.gap] <= l.at }
 
-// present reports whether buffer b holds memory at position at. It also returns the gap that covers at, or -1
-// where there is none or b is not alive.
+// present reports whether buffer b holds memory at position at. It also returns the gap that covers at, none
+// if there is no such gap or b is not alive.
 func (a *absences) present(b plan.BufferID, at plan.OpID) (bool, int32) {
 	if !a.m.alive(b, at) {
-		return false, -1
+		return false, none
 	}
 	g := a.m.gapOf(b, at)
 	there := g < 0

@@ -63,7 +63,7 @@ type bounder struct {
 	shareOf []float64     // one by the number of buffers that it writes
 	readers jagged[int32] // the ops on other streams that read what it makes
 
-	writerOf []int32     // the op that wrote what each access reads, if on another stream; -1 otherwise
+	writerOf []int32     // the op that wrote what each access reads, if on another stream; none otherwise
 	ready    []int64     // when the next op of each stream can begin
 	base     int64       // no plan has a step time below this, at any limit
 	moments  []plan.OpID // the moments to look at, the fullest first
@@ -144,14 +144,14 @@ func (b *bounder) link() {
 	m, p := b.m, b.m.p
 	wrote := make([]int32, len(p.Buffers))
 	for i := range wrote {
-		wrote[i] = -1
+		wrote[i] = none
 	}
 	b.writerOf, b.ready = make([]int32, len(p.Accesses)), make([]int64, m.k)
 	for i := range m.n {
 		writes := 0
 		for k := p.Ops[i].First; k < p.Ops[i].End; k++ {
 			a := p.Accesses[k]
-			b.writerOf[k] = -1
+			b.writerOf[k] = none
 			if w := wrote[a.Buffer]; a.Mode.Reads() && w >= 0 && p.Ops[w].Stream != p.Ops[i].Stream {
 				b.writerOf[k] = w
 			}
@@ -284,7 +284,7 @@ func (b *bounder) pickMoments() {
 		quarters = 1
 	}
 	for q := range quarters {
-		best := -1
+		best := none
 		for i := n * q / quarters; i < n*(q+1)/quarters; i++ {
 			if best < 0 || b.tight[i] > b.tight[best] {
 				best = i

@@ -32,7 +32,7 @@ import (
 // decision is what a branch has decided for a span, as indices of its makings.
 type decision struct {
 	until int // it is not recomputed in this one or a later one
-	since int // it is recomputed at least once in this one or a later one; -1 if undecided
+	since int // it is recomputed at least once in this one or a later one; none if undecided
 }
 
 // branch is a case of the bound.
@@ -40,7 +40,7 @@ type branch struct {
 	decided []decision
 	value   float64
 	rates   rates
-	next    int // the next span to decide on, -1 for none
+	next    int // the next span to decide on, or none
 	at      int // the index of the making to split it at
 }
 
@@ -123,7 +123,7 @@ func (s *intervals) branch(d []decision, from rates, known, done float64, work i
 		x.reran, x.unpaid, x.latest = 0, 0, 0
 	}
 	s.rates.copy(&from)
-	x := branch{decided: d, next: -1}
+	x := branch{decided: d, next: none}
 	x.value, x.rates = s.ascend(known, done, s.work+work)
 	x.next, x.at = s.split()
 	return x
@@ -133,7 +133,7 @@ func (s *intervals) branch(d []decision, from rates, known, done float64, work i
 // recomputed although nothing decides that they are; then spans recomputed in makings that cost more than the
 // least.
 func (s *intervals) split() (span, at int) {
-	span = -1
+	span = none
 	var most float64
 	for k := range s.spans {
 		if y := &s.spans[k]; y.decided.since < 0 && y.reran*y.size > most {
@@ -158,7 +158,7 @@ func (s *intervals) split() (span, at int) {
 // splitSharer picks a span that pays for a part of what a branch has decided to rerun for another, because it
 // may use the same run, and the making from which on it may. If it does not, the other one pays more.
 func (s *intervals) splitSharer() (span, at int) {
-	span = -1
+	span = none
 	var most float64
 	pays := make([]float64, s.m.n) // of each op of the rerun, its time
 	for k := range s.spans {

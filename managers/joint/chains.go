@@ -210,7 +210,7 @@ func (c *chains) collectAll(at plan.OpID, from int32) {
 func (c *chains) pullEarly(at plan.OpID) {
 	for k, g := range c.early {
 		if c.absences.due[g] <= at {
-			c.early[k] = -1 // in the list twice
+			c.early[k] = none // in the list twice
 			continue
 		}
 		c.memory.holdThroughout(c.m.gaps[g].size, at, c.absences.due[g])
@@ -374,14 +374,14 @@ func (c *chains) bring(g int32, at plan.OpID) bool {
 	return true
 }
 
-// load returns the index of a rerun's load of the value of gap g, -1 if there is none.
+// load returns the index of a rerun's load of the value of gap g, or none.
 func (c *chains) load(r *rerun, g int32) int32 {
 	for k := r.loadFrom; k < r.loadTo; k++ {
 		if c.loads[k].gap == g {
 			return k
 		}
 	}
-	return -1
+	return none
 }
 
 // retain decides which of a chain's results stay for their own later use: those that were dropped, now have

@@ -22,13 +22,16 @@ import (
 // Complexity: O(gaps log gaps) for a cover: a sort, and a segment tree (plan/curve) for the load. Rejected:
 // one price for all problems (only a schedule shows what a copy costs); an exact cover (see joint.go).
 
+// forbidden is the price of what may not be done. Any negative price means the same.
+const forbidden = -1
+
 // prices are the costs of candidates while gaps are chosen. Time on a copy engine is worth a share of the
 // same time on the compute stream: nothing while the engine is idle, all of it when the step waits for the
 // engine. Only a schedule shows which share it is, so several are tried.
 type prices struct {
-	// the price of a nanosecond of copying in nanoseconds of compute; negative forbids swapping
+	// the price of a nanosecond of copying in nanoseconds of compute; forbidden for no swaps
 	copy      float64
-	recompute float64 // the price of a nanosecond of recomputation; negative forbids recomputing
+	recompute float64 // the price of a nanosecond of recomputation; forbidden for no reruns
 	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
 	byExcess bool
 	// dual, if not nil, prices copies and reruns by the dual of the bound's linear program; copy then scales

@@ -175,7 +175,7 @@ func (f *finder) first() (*outcome, error) {
 	v.cover.costs.forget()
 	pr := prices{copy: 1, recompute: 1}
 	if v.off.recompute {
-		pr.recompute = -1
+		pr.recompute = forbidden
 	}
 	v.cover.choose(pr, nil)
 	v.schedule.run()

@@ -124,10 +124,10 @@ func (g *grid) at(bytes int64) int {
 	return lo
 }
 
-// below returns the next lower rung that is known when rung at is, -1 if there is none.
+// below returns the next lower rung that is known when rung at is, or none.
 func (g *grid) below(at int) int {
 	if at == 0 {
-		return -1
+		return none
 	}
 	return at - at&-at
 }

@@ -9,15 +9,15 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // planning time for 100,000 buffers. A list per position takes O(positions + gaps), which the schedule takes
 // anyway.
 type lists struct {
-	first []int32     // the first gap of each position, -1 if there is none
-	next  []int32     // the gap after each gap, -1 after the last
+	first []int32     // the first gap of each position, or none
+	next  []int32     // the gap after each gap, none after the last
 	used  []plan.OpID // the positions that have gaps
 }
 
 func newLists(positions, gaps int) lists {
 	l := lists{first: make([]int32, positions+1), next: make([]int32, gaps)}
 	for i := range l.first {
-		l.first[i] = -1
+		l.first[i] = none
 	}
 	return l
 }
@@ -25,7 +25,7 @@ func newLists(positions, gaps int) lists {
 // sort rebuilds the lists from the given gaps.
 func (l *lists) sort(gaps []int32, at func(g int32) plan.OpID) {
 	for _, p := range l.used {
-		l.first[p] = -1
+		l.first[p] = none
 	}
 	l.used = l.used[:0]
 	for k := len(gaps) - 1; k >= 0; k-- {

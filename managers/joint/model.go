@@ -27,11 +27,14 @@ const (
 	discard // its contents are not needed again; fixed from the start
 )
 
+// none stands for no op, gap, span or other thing in what holds indices of them.
+const none = -1
+
 // gap is an idle interval of a buffer with the costs of moving it.
 type gap struct {
 	buffer        plan.BufferID
 	after, before plan.OpID
-	// the op that last wrote its contents, -1 if no op of the iteration did; a copy out need not wait for
+	// the op that last wrote its contents, none if no op of the iteration did; a copy out need not wait for
 	// later readers
 	writer                  plan.OpID
 	size                    int64
@@ -288,7 +291,7 @@ func (m *model) producersRerun(b plan.BufferID, at plan.OpID) bool {
 
 // writer returns the last op up to and including after that wrote buffer b. A buffer that is allocated in the
 // iteration and only read, such as a batch that the host filled, counts as written by the first op that
-// touches it, as in [plan.Plan.Order]. -1 means that the value was there before the iteration.
+// touches it, as in [plan.Plan.Order]. none means that the value was there before the iteration.
 func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	touches := m.p.TouchesOf(b)
 	for k := plan.FirstTouch(touches, after+1) - 1; k >= 0; k-- {
@@ -299,7 +302,7 @@ func (m *model) writer(b plan.BufferID, after plan.OpID) plan.OpID {
 	if m.p.Buffers[b].Life == plan.Inside && len(touches) > 0 {
 		return touches[0].Op
 	}
-	return -1
+	return none
 }
 
 // findProducers lists the ops that made the contents of each gap, and adds up the time to rerun them.
@@ -416,13 +419,13 @@ func (m *model) crossing() {
 	m.behind = newJagged[int32](m.n)
 	for _, s := range [][]int32{wrote, read, known} {
 		for i := range s {
-			s[i] = -1
+			s[i] = none
 		}
 	}
 	for i := range m.n {
 		q := int(p.Ops[i].Stream)
 		for r := range before {
-			before[r] = -1
+			before[r] = none
 		}
 		for _, a := range p.AccessesOf(plan.OpID(i)) {
 			if w := wrote[a.Buffer]; w >= 0 {
@@ -451,7 +454,7 @@ func (m *model) crossing() {
 	}
 }
 
-// gapOf returns the gap of buffer b that covers position at (after < at <= before), or -1.
+// gapOf returns the gap of buffer b that covers position at (after < at <= before), or none.
 func (m *model) gapOf(b plan.BufferID, at plan.OpID) int32 {
 	lo, hi := m.first[b], m.first[b+1]
 	for lo < hi {
@@ -465,7 +468,7 @@ func (m *model) gapOf(b plan.BufferID, at plan.OpID) int32 {
 	if lo < m.first[b+1] && m.gaps[lo].after < at {
 		return lo
 	}
-	return -1
+	return none
 }
 
 // alive reports whether buffer b holds memory at position at, before the op there takes its own.

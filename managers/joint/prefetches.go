@@ -115,7 +115,7 @@ func (ps *prefetches) issueAll() {
 // copyBack is a copy back: of a swap for good, or for a rerun alone.
 type copyBack struct {
 	gap    int32
-	load   int32     // its index among the chains' loads, -1 if it is for good
+	load   int32     // its index among the chains' loads, none if it is for good
 	due    plan.OpID // the position by which it must be back
 	from   plan.OpID // the first position at which it can be issued
 	wanted int64     // when it should begin
@@ -132,7 +132,7 @@ func (ps *prefetches) merge() {
 		for ; next < len(loads) && loads[next].at <= due; next++ {
 			ps.copies = append(ps.copies, ps.forRerun(next))
 		}
-		ps.copies = append(ps.copies, copyBack{gap: g, load: -1, due: due, from: ps.chains.backAfter(g)})
+		ps.copies = append(ps.copies, copyBack{gap: g, load: none, due: due, from: ps.chains.backAfter(g)})
 	}
 	for ; next < len(loads); next++ {
 		ps.copies = append(ps.copies, ps.forRerun(next))

@@ -35,7 +35,7 @@ func (s *intervals) findReruns(ids []int32) {
 			s.spans[k].own = m.producers.of(g)
 			s.spans[k].makings = makings(chains, x, s.spans[k].own, &m.params.proof)
 		}
-		s.spans[k].decided = decision{until: len(s.spans[k].makings), since: -1}
+		s.spans[k].decided = decision{until: len(s.spans[k].makings), since: none}
 	}
 	s.share()
 }

@@ -168,7 +168,7 @@ func (t *trials) sweep() {
 	par, dual := &t.finder.params, &t.finder.bounder.dual
 	recompute := 1.0
 	if t.off.recompute {
-		recompute = -1
+		recompute = forbidden
 	}
 	if t.dual() {
 		for _, share := range par.fillShares {
@@ -189,10 +189,10 @@ func (t *trials) sweep() {
 			t.try(prices{copy: share, recompute: recompute, byExcess: byExcess})
 		}
 		if !t.off.recompute {
-			t.try(prices{copy: -1, recompute: 1, byExcess: byExcess})
+			t.try(prices{copy: forbidden, recompute: 1, byExcess: byExcess})
 		}
 		if !t.off.swap {
-			t.try(prices{copy: 1, recompute: -1, byExcess: byExcess})
+			t.try(prices{copy: 1, recompute: forbidden, byExcess: byExcess})
 		}
 	}
 }
@@ -208,7 +208,7 @@ func (t *trials) learn() {
 		{copy: 1, recompute: pr.recompute, dual: &t.finder.bounder.dual},
 	} {
 		if pr.copy < 0 || t.off.swap {
-			pr.copy = -1
+			pr.copy = forbidden
 		}
 		if t.over() {
 			return
