@@ -82,6 +82,33 @@ func backwardKept(c *evidence) (sum int64) {
 	return sum
 }
 
+// resultsOfGradients reports whether torch.autograd.grad makes all gradients and the program trains nothing,
+// as where a model of energies predicts forces. A graph that it retains ends with what the call returned, so
+// that earlier ones are there because their results are kept.
+func resultsOfGradients(c *evidence) bool {
+	if !gradOnly(c) || c.lastOf(traces.PhaseOptimizer) >= 0 {
+		return false
+	}
+	last := c.lastOf(traces.PhaseForward)
+	return last >= 0 && c.parts[last].Caller >= 0 && c.codeTrainsNothing(&c.parts[last])
+}
+
+// keptResults turns the fault into that of results which keep their graphs.
+func (f *fault) keptResults(c *evidence, bytes int64, in int, line string) {
+	f.Kind, f.as = "kept_graph", f.Kind
+	f.Text = fmt.Sprintf("%s from %s are still there although torch.autograd.grad has gone through them, "+
+		"most from %s", c.u.Bytes(bytes), timeline.Counted(in, "earlier call"), line)
+	f.said = fmt.Sprintf("What %s returned is kept with its graph: %s, most from %s.",
+		timeline.Counted(in, "earlier call"), c.u.Bytes(bytes), line)
+	f.fix = "Detach each result before it is kept: energy.detach().cpu()."
+	f.sure(Likely, "the program trains nothing; a graph that is retained ends with what the call returned")
+	f.lever.name, f.lever.command = "detach_metric", "value = value.detach()"
+	f.elseFix = "if one call continues what another began, drop retain_graph=True and detach what is " +
+		"handed on"
+	f.instead = f.lever
+	f.instead.name, f.instead.command = "drop_retain_graph", "torch.autograd.grad(energy, positions)"
+}
+
 func retainedFault(c *evidence) (fault, bool) {
 	ids, beside, in := retained(c)
 	bytes := c.bytesOf(ids)
@@ -100,5 +127,8 @@ func retainedFault(c *evidence) (fault, bool) {
 	end := func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) }
 	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()",
 		changes: endingAt(c, append(beside, ids...), end)}
+	if resultsOfGradients(c) {
+		f.keptResults(c, bytes, in, line)
+	}
 	return f, true
 }

@@ -21,6 +21,8 @@ type fault struct {
 	// are their inputs.
 	from    lineCalls
 	batches bool
+	// as is the kind of fault that was found, if it is told as another kind: it explains what that explains.
+	as string
 	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
 	news bool
 }
@@ -70,6 +72,8 @@ type remedy struct {
 	beside int64
 	// unsure says that it depends on what the recording does not show.
 	unsure bool
+	// partly says that the fix asks for more than its changes do.
+	partly bool
 }
 
 // microBatch is the name of the lever that makes batches smaller.

@@ -36,7 +36,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		return slices.ContainsFunc(found, func(x fault) bool {
 			// A copy explains its own gradients, but not a larger graph beside them.
 			graph := f.Kind == "frozen_gradients" && f.Bytes.Or(0) > x.Bytes.Or(0)
-			return slices.Contains(explains[x.Kind], f.Kind) && !graph
+			return f.as == "" && slices.Contains(explains[cmp.Or(x.as, x.Kind)], f.Kind) && !graph
 		})
 	})
 	withBatches(c, found)
