@@ -136,6 +136,9 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			if l.Holds {
 				holds = " holds"
 			}
+			if l.Partly {
+				holds = " in part"
+			}
 			fmt.Fprintf(&w, "lever %s saves %d%s %v fits %d: %s\n", l.Name, l.Saves.Or(-1), holds,
 				l.Exactness, l.Fits-autopsy.DoesNotFit, l.Text)
 		}

@@ -137,7 +137,8 @@ func heldOnce(c *evidence, all []round) (fault, bool) {
 	out.sure(Likely, "a call without a graph left it beyond the optimizer's step; outputs that are "+
 		"collected would look the same")
 	out.lever = remedy{name: "del_outputs", command: at("del outputs", line),
-		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return all[1].first })}
+		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return all[1].first }),
+		partly:  most >= leastLayers}
 	out.elseFix = "if they are collected, keep them on the CPU"
 	out.instead = remedy{name: "move_outputs_to_cpu", command: at("kept.append(output.cpu())", line),
 		changes: out.lever.changes}

@@ -11,13 +11,13 @@ import (
 // a lever has the name of a fault's and no remedy of its own is tried, it moves to the front.
 func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	var out []Lever
-	add := func(f *fault, r *remedy, text string) {
+	add := func(f *fault, r *remedy, text string, alternative bool) {
 		named := func(l Lever) bool { return l.Name == r.name }
 		if r.name == "" || slices.ContainsFunc(out, named) {
 			return
 		}
 		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
-			all[k].Mends = f.Main
+			all[k].Mends, all[k].Alternative = f.Main, alternative
 			all[k].Text = clause(text) + "; " + all[k].Text
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
@@ -25,7 +25,8 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 		all = slices.DeleteFunc(all, named)
 		l := Lever{Name: r.name, Command: r.command,
-			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main, Unsure: r.unsure}
+			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main, Unsure: r.unsure,
+			Alternative: alternative, Partly: r.partly}
 		if n, _ := c.saves(r.changes); n+r.request > 0 {
 			l.Saves, l.Fits = maybe.Known(n+r.request), c.serves(c.f.asked-r.request, n)
 		}
@@ -36,12 +37,12 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		out = append(out, l)
 	}
 	for i := range found {
-		add(&found[i], &found[i].lever, found[i].advice())
-		add(&found[i], &found[i].instead, found[i].elseFix)
+		add(&found[i], &found[i].lever, found[i].advice(), false)
+		add(&found[i], &found[i].instead, found[i].elseFix, true)
 	}
 	if len(found) > 0 { // the main one's, where no fault has a remedy of the same name
 		for _, w := range found[0].otherwise() {
-			add(&found[0], &w.remedy, w.when)
+			add(&found[0], &w.remedy, w.when, true)
 		}
 	}
 	return append(out, all...)

@@ -63,11 +63,21 @@ func (c *evidence) holds(l *Lever) bool {
 	return float64(more) <= restShare*float64(saves)
 }
 
-// beenHere reports whether the process finished a part like the one under way: a call of the model from the
-// same line, a backward or an optimizer's step.
+// beenHere reports whether the process got past this point before: it finished a part like the one under way,
+// which is a call of the model from the same line, a backward or an optimizer's step. It did not if such
+// parts allocate more often each time, as a backward does that goes through all graphs before it.
 func (c *evidence) beenHere() bool {
 	last := &c.parts[len(c.parts)-1]
-	return slices.ContainsFunc(c.parts[:len(c.parts)-1], func(p steps.Part) bool {
-		return p.Phase == last.Phase && p.Caller == last.Caller
-	})
+	var lengths []int
+	for _, p := range c.parts[:len(c.parts)-1] {
+		if p.Phase == last.Phase && p.Caller == last.Caller {
+			first, end := c.d.AllocsIn(p.First, p.End)
+			lengths = append(lengths, int(end-first))
+		}
+	}
+	longer := len(lengths) > 1
+	for i := 1; i < len(lengths); i++ {
+		longer = longer && lengths[i] > lengths[i-1]
+	}
+	return len(lengths) > 0 && !longer
 }

@@ -63,6 +63,10 @@ type Lever struct {
 	Holds bool
 	// Mends says that it removes the main cause, if that is a fault of the training.
 	Mends bool
+	// Alternative says that it mends the main cause only if the training is not what it seems to be.
+	Alternative bool
+	// Partly says that the fix asks for more than could be tried, so that it saves more than Saves.
+	Partly bool
 	// Elsewhere says that it needs more devices than the run has.
 	Elsewhere bool
 	// Unsure says that it depends on something that the recording does not show, so others come first.

@@ -130,6 +130,9 @@ type Lever struct {
 	// frees is what it frees by the failed request, if anything.
 	frees int64
 	holds bool // Saves is known though the rest of the step is not
+	// alternative says that it mends the cause only if the training is not what it seems to be.
+	alternative bool
+	partly      bool // it saves more than Saves, which is therefore not shown
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -196,7 +199,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
 			Exactness: l.Exactness.String(),
 			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees,
-			holds: l.Holds}
+			holds: l.Holds, alternative: l.Alternative, partly: l.Partly}
 		if l.Fits != autopsy.FitNotShown {
 			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits

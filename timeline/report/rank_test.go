@@ -103,3 +103,31 @@ func TestASavingThatTheRestOfTheStepCannotChangeIsClaimed(t *testing.T) {
 		t.Errorf("saves %v, frees %v", l.Saves, l.Frees)
 	}
 }
+
+// A lever that is right only if the training is not what it seems comes after the lever of what it seems to
+// be, though it costs less or saves more, unless it helps more.
+func TestTheLeverOfTheCauseComesBeforeThatOfALookAlike(t *testing.T) {
+	for _, c := range []struct{ other, first string }{
+		{ServesRequest, "smaller_kv_cache"}, {Finishes, "offload_unused"},
+	} {
+		d := OOMDevice{Levers: []Lever{
+			{Name: "offload_unused", Mends: true, alternative: true, Saves: known(8),
+				Tried: &Tried{Outcome: c.other}},
+			{Name: "smaller_kv_cache", Mends: true, Saves: known(4), Tried: &Tried{Outcome: ServesRequest}},
+		}}
+		d.Rank()
+		if got := d.Levers[0].Name; got != c.first {
+			t.Errorf("where the look-alike's lever %s: %s comes first, want %s", c.other, got, c.first)
+		}
+	}
+}
+
+// Where the fix asks for more than could be tried, what was tried says nothing about what it saves.
+func TestNoSavingIsClaimedOfAFixThatWasTriedInPart(t *testing.T) {
+	d := OOMDevice{Levers: []Lever{
+		{Name: "del_outputs", Saves: known(1), frees: 7, partly: true, Tried: &Tried{Outcome: Postpones}}}}
+	d.Rank()
+	if l := d.Levers[0]; l.Saves != nil || l.Frees == nil || *l.Frees != 7 {
+		t.Errorf("saves %v, frees %v", l.Saves, l.Frees)
+	}
+}

@@ -139,7 +139,7 @@ var costOf = map[string]int{
 	"freeze_gradients_off": 0, "copy_to_cpu": 0, "state_dict_to_cpu": 0, "prefetch_less": 0,
 	"drop_exception": 0, "load_each_batch": 0, "drop_references": 0, "free_outside": 0,
 	"use_cache_off": 0, "autocast_cache_off": 0, "offload_unused": 0, "save_for_backward": 0,
-	"offload_optimizer":   0,
+	"offload_optimizer": 0, "smaller_kv_cache": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1, "smaller_workspaces": 1,
 	"checkpoint": 3, "weights_on_host": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4,
@@ -185,12 +185,13 @@ func (d *OOMDevice) Rank() {
 	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
 		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(level(&x), level(&y)),
-			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
+			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.second(), y.second()),
+			cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))
 	})
 	for i := range d.Levers {
 		l := &d.Levers[i]
-		if l.Tried.Outcome == ServesRequest && l.Simulated == nil && !l.holds {
+		if l.partly || l.Tried.Outcome == ServesRequest && l.Simulated == nil && !l.holds {
 			l.Saves = nil
 			if frees := l.frees; frees > 0 {
 				l.Frees = &frees
@@ -206,6 +207,15 @@ func (l *Lever) turn() int {
 		return 0
 	}
 	return 1
+}
+
+// second is 1 for a lever that mends the cause only if the training is not what it seems to be: the lever of
+// what it seems to be comes first if it helps as much.
+func (l *Lever) second() int {
+	if l.alternative {
+		return 1
+	}
+	return 0
 }
 
 // mostPairs is how many pairs are tried.
