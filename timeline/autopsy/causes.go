@@ -258,10 +258,11 @@ func (f *facts) poolCause() (Cause, bool) {
 }
 
 // outOfReach reports whether the request failed because idle bytes are where it cannot use them: they would
-// have served it, and nothing else that is free is contiguous or is as much of what is reserved.
+// have served it, they are a real share of what is reserved, and nothing else that is free is contiguous or
+// as much.
 func (f *facts) outOfReach(n int64) bool {
 	return f.oom && f.asked <= f.free()+n && !f.liesTogether() && n >= f.asked &&
-		(f.short() > 0 || n > f.stranded+f.cached && float64(n) >= idleShare*float64(f.reserved))
+		float64(n) >= idleShare*float64(f.reserved) && (f.short() > 0 || n > f.stranded+f.cached)
 }
 
 func (f *facts) pendingCause() (Cause, bool) {
@@ -299,7 +300,8 @@ func (f *facts) roundingCause() (Cause, bool) {
 		return Cause{}, false
 	}
 	return Cause{Kind: "rounding", Bytes: maybe.Known(f.internal),
-			Main: f.short() > 0 && f.enough(f.internal),
+			Main: f.short() > 0 && f.enough(f.internal) &&
+				float64(f.internal) >= idleShare*float64(f.reserved),
 			Text: fmt.Sprintf(
 				"rounding block sizes up takes %s",
 				f.units.Bytes(f.internal))},

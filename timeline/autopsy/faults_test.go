@@ -75,3 +75,15 @@ func TestResultsAreToldWithTheBatchesOfTheSameCalls(t *testing.T) {
 		}
 	}
 }
+
+// On a device that is nearly full, a little that rounding costs would have served the request, and is no
+// cause, as small holes are none.
+func TestRoundingIsACauseOnlyIfItIsARealShare(t *testing.T) {
+	for internal, main := range map[int64]bool{44 << 20: false, 500 << 20: true} {
+		f := &facts{units: timeline.IEC, known: true, oom: true, asked: 40 << 20, reserved: 4 << 30,
+			internal: internal}
+		if c, ok := f.roundingCause(); !ok && main || c.Main != main {
+			t.Errorf("rounding of %d bytes is the main cause: %v, want %v", internal, c.Main, main)
+		}
+	}
+}
