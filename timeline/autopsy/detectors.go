@@ -6,7 +6,7 @@ type detector func(*evidence) (fault, bool)
 // detectors are all that look for a fault which holds memory.
 var detectors = []detector{
 	contextFault, growthFault, chainedFault, growingModelFault, retainedFault, openForwardsFault,
-	resultsFault, concatenatedFault, windowsFault, heldFault, idleFault,
+	resultsFault, concatenatedFault, windowsFault, heldFault, layersFault, idleFault,
 	cacheFault, poolFault,
 	prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
 	keptGradientsFault, castsFault, copiesFault, loadedTwiceFault, stateGatherFault, unitGatherFault,
