@@ -42,6 +42,7 @@ func requestFault(c *evidence) (fault, bool) {
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
+	c.askedLess(&f)
 	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s, true) {
 		f.lever.request = c.a.Asked.Or(0)
 		wholeData(c, &f, c.userLine(s))
@@ -52,6 +53,29 @@ func requestFault(c *evidence) (fault, bool) {
 		movedWhole(c, &f, c.userLine(s))
 	}
 	return f, true
+}
+
+// askedLess adds to a fault what shows that the batch of a call is what is too large: the line is one of the
+// model's, and asked for far less in earlier calls. Look-alike: a line that trains.
+func (c *evidence) askedLess(f *fault) {
+	s := c.d.Event(c.a.At).Stack
+	if s < 0 || !c.inModel(s) {
+		return
+	}
+	caller, same, before := c.modelCaller(s), c.sameLine(s), int64(0)
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if same(c.d.Allocs.Stack[id]) {
+			before = max(before, c.d.Allocs.Size[id])
+		}
+	}
+	if caller < 0 || c.trainedLines[caller] || before == 0 || c.a.Asked.Or(0) < requestTimesMore*before {
+		return
+	}
+	line := c.frameText(caller)
+	f.said += fmt.Sprintf(" Earlier calls of the model asked for at most %s there.", c.u.Bytes(before))
+	f.fix = fmt.Sprintf("Call the model at %s on a part of its batch at a time, for part in batch.split(n), "+
+		"and move each result to the CPU.", line)
+	f.lever.command = at("for part in batch.split(n):", line)
 }
 
 // wholeData turns a fault into that of data which a line puts on the GPU although the model runs on parts of

@@ -22,7 +22,7 @@ var detectors = []detector{
 // trainings.
 var lastDetectors = []detector{
 	outlierFault, vectorisedFault, copiedNetworkFault, comparedFault, wideLayerFault, madeWeightsFault,
-	requestFault, functionFault, inferenceFault, moduleFault, loopFault,
+	requestFault, beginsFault, functionFault, inferenceFault, moduleFault, loopFault,
 }
 
 // explains lists, for a fault, others that find the same blocks but explain them less well.
