@@ -10,7 +10,7 @@ var detectors = []detector{
 	cacheFault, poolFault,
 	prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault, adaptersFault,
 	keptGradientsFault, castsFault, copiesFault, loadedTwiceFault, stateGatherFault, unitGatherFault,
-	flatGradientsFault, bucketsFault,
+	flatGradientsFault, bucketsFault, unreducedFault,
 	scoresFault,
 	logitsFault, logitsRowsFault, outputLayerFault, shapesFault, tablesFault, pendingStateFault,
 	firstDeviceFault, blasWorkspacesFault, convolutionFault,

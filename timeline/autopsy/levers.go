@@ -453,6 +453,8 @@ var leverWords = map[string]string{
 	raiseLimit:                  "a higher limit for PyTorch",
 	"smaller_buffers":           "buffers for some gradients at a time",
 	"gradient_as_bucket_view":   "gradient_as_bucket_view=True",
+	"sync_each_batch":           "reducing gradients in each micro-batch",
+	"norm_of_shards":            "working on the shards of gradients",
 }
 
 // savesText is the saving, with a sign for how far it can be trusted, and what it is saved from.
