@@ -12,7 +12,7 @@ import (
 // A call of the model that fails as it begins, because it gets all of the data at once: the values of a whole
 // rollout, the features of a whole set. The pattern: in a process that trains, the first request of a call
 // from a line that trains nothing is most of the memory, and many times what the same line of the model asked
-// for in any training call. inferenceFault knows such calls by what they hold, and this one holds nothing yet.
+// for in any training call. inferenceFault knows such calls by what they hold; this one holds nothing yet.
 // Look-alikes: a validation with a batch of the usual size, beside what the training left; a training step
 // with a larger batch, whose line trains.
 
