@@ -51,7 +51,6 @@ type view struct {
 	until    int64 // the counted work at which the search for the current limit ends
 	target   int64 // a step time below which no plan can get or needs to get
 	greedy   bool  // the last plan has too many instances for a search for places
-	waste    int64 // how far searches from plans lower their limits, for what addresses waste
 	off      mechanisms
 }
 
