@@ -30,8 +30,10 @@ func newOOMCommand(a *app) *cobra.Command {
 each lever, gmemtop replays the recorded run with it on an emulated allocator,
 as far as the recording goes.
 
-If FILE is a log with PyTorch's message, each figure of the message is explained. Without FILE,
-oom reads what is piped into it.
+If FILE is a log with PyTorch's message, oom explains each of its figures. Of
+other messages (CUDA error: out of memory, Killed, a bus error of a DataLoader
+worker, JAX's) it says whose memory ran out and what to do. Without FILE, oom
+reads what is piped into it.
 
 Exits with 3 if the recording ran out of memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +

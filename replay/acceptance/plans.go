@@ -206,8 +206,8 @@ func (t *trial) ranOut(err error, from int64) bool {
 	if err == nil || errors.Is(err, errNoTime) {
 		return false
 	}
-	_, ok, _ := report.ReadMessage(strings.NewReader(t.said(from)))
-	return ok
+	m, ok, _ := report.ReadMessage(strings.NewReader(t.said(from)))
+	return ok && m.OnGPU()
 }
 
 // largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by

@@ -14,10 +14,13 @@ import (
 )
 
 // Message holds the figures of PyTorch's out-of-memory message, in the wording of any release since 1.0. In
-// bytes; nil if this release does not print the figure.
+// bytes; nil if this release does not print the figure. Other messages of memory that ran out have hardly
+// any figures.
 type Message struct {
 	SchemaVersion int  `json:"schema_version"`
 	Found         bool `json:"found"`
+	// Kind says whose message it is: "pytorch", or one that names other memory, such as "host" or "driver".
+	Kind string `json:"kind"`
 	// Device is the GPU's number as the process counts, unknown if the message has none.
 	Device DeviceNumber `json:"device"`
 	Tried  *int64       `json:"tried_bytes"`
@@ -39,6 +42,8 @@ type Message struct {
 	RaisedCode string `json:"raised_code"`
 
 	old bool // of torch 2.0 or older, which has no expandable segments
+	// elsewhere is what the message is if it is not PyTorch's own.
+	elsewhere *elsewhere
 }
 
 // DeviceNumber is the number of a device, which may be unknown. JSON has -1 then.
@@ -93,7 +98,8 @@ var (
 // bytesOf returns the bytes of a matched amount.
 func bytesOf(number, unit string) int64 {
 	n, err := strconv.ParseFloat(number, 64)
-	shift := map[string]float64{"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+	shift := map[string]float64{"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+		"KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30} // as MPS's allocator counted before it wrote GiB
 	if n *= shift[unit]; err != nil || n > 1<<60 {
 		return 1 << 60
 	}
@@ -106,7 +112,7 @@ func ParseMessage(line string) (m Message, ok bool) {
 	if at == nil {
 		return m, false
 	}
-	m = Message{SchemaVersion: SchemaVersion, Found: true}
+	m = Message{SchemaVersion: SchemaVersion, Found: true, Kind: "pytorch"}
 	line = line[at[0]:]
 	for _, p := range messageParts {
 		if f := p.find.FindStringSubmatch(line); f != nil && *p.into(&m) == nil {
@@ -161,8 +167,9 @@ func (m *Message) count(processes []int64) {
 // longestLine is how much of a log line is read.
 const longestLine = 64 << 10
 
-// ReadMessage returns the last of PyTorch's out-of-memory messages in a log; ok is false if there is none or
-// the input is not text. The error is the reader's.
+// ReadMessage returns the last of PyTorch's out-of-memory messages in a log, or if there is none the last one
+// of memory that ran out elsewhere; ok is false if there is neither or the input is not text. The error is
+// the reader's.
 func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 	b := bufio.NewReaderSize(r, longestLine)
 	var traces tracebacks
@@ -171,7 +178,12 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 		if !utf8.Valid(line) && strings.ContainsRune(string(line), 0) {
 			return m, ok, nil
 		}
-		if found, is := ParseMessage(string(line)); is {
+		found, is := ParseMessage(string(line))
+		if !is && (!ok || m.elsewhere != nil) {
+			found, is = parseElsewhere(string(line))
+			is = is && !(ok && found.Kind == "killed") // which launchers do to the other ranks
+		}
+		if is {
 			m, ok = found, true
 			raised := traces.end(string(line))
 			m.RaisedAt, m.RaisedCode = raised.place, raised.code
@@ -189,6 +201,9 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 
 // Sentences return the cause, as far as the message shows it, and what to do.
 func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
+	if m.elsewhere != nil {
+		return m.elsewhere.sentences(m, u)
+	}
 	cause = "Out of memory"
 	if m.RaisedAt != "" {
 		cause += " in " + m.RaisedAt
@@ -270,6 +285,10 @@ func (m *Message) WriteText(w io.Writer, o Options) error {
 }
 
 func (m *Message) print(p *printer, o Options) {
+	if m.elsewhere != nil {
+		m.elsewhere.print(m, p, o)
+		return
+	}
 	cause, fix := m.Sentences(o.Units)
 	p.line("%s %s", cause, fix)
 	p.line("")

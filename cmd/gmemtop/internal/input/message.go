@@ -15,7 +15,7 @@ import (
 // pipedLog is how much of standard input is searched for a message before it is read as a trace.
 const pipedLog = 4 << 20
 
-// Message returns PyTorch's out-of-memory message from a log, which is not a trace.
+// Message returns the out-of-memory message from a log, which is not a trace.
 func Message(path string) (m report.Message, ok bool) {
 	if path == "-" {
 		return m, false
@@ -32,7 +32,7 @@ func Message(path string) (m report.Message, ok bool) {
 	return m, ok && err == nil
 }
 
-// noTrace explains the error of reading a trace from path, if the file is a log with PyTorch's message.
+// noTrace explains the error of reading a trace from path, if the file is a log with a message.
 func noTrace(path string, err error) error {
 	if !load.IsNoTrace(err) {
 		return err
@@ -41,7 +41,7 @@ func noTrace(path string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", load.Name(path), &traces.FormatError{Offset: -1,
-		Reason: "this is a log with PyTorch's out-of-memory message, not a trace",
+		Reason: "this is a log with an out-of-memory message, not a trace",
 		Advice: "gmemtop oom " + path + " explains the message"})
 }
 
