@@ -159,6 +159,12 @@ func parseElsewhere(line string) (m Message, ok bool) {
 	return m, false
 }
 
+// Killed returns the message of a job that SIGKILL ended.
+func Killed() Message {
+	m, _ := parseElsewhere("Killed")
+	return m
+}
+
 // OnGPU reports whether it was a GPU's memory that ran out.
 func (m *Message) OnGPU() bool { return m.elsewhere == nil || m.elsewhere.gpu }
 
