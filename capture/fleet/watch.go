@@ -303,7 +303,8 @@ func (w *Watch) steps(n *node, b batch) {
 }
 
 func (m *member) lose(steps int64) {
-	m.process.Lose("steps", steps, "they never reached the hub")
+	m.process.Lose("steps", steps,
+		"they never reached the hub, or it no longer had them when this viewer was back")
 }
 
 // countFirst counts the steps that the node dropped before the first one here. Nothing else shows that they
