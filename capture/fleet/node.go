@@ -74,6 +74,7 @@ type sentRank struct {
 	lost    []span    // which ones
 	ended   bool
 	rolling capture.Span // of the steps since the last roll-up
+	closed  bool         // it has ended, and its steps were summed up at once
 	unsent  int64        // how many steps the process probably took with it
 }
 
@@ -215,9 +216,10 @@ func (n *Node) rollUp(all bool) {
 	var message []byte
 	for _, id := range slices.Sorted(maps.Keys(n.byID)) {
 		s := n.byID[id]
-		if s.rolling.Steps == 0 || !all && !s.ended {
+		if s.rolling.Steps == 0 || !all && (!s.ended || s.closed) {
 			continue
 		}
+		s.closed = s.ended
 		message = appendRolled(message, rolled{s.head, s.rolling})
 		s.rolling = capture.Span{}
 		if len(message) >= batchBytes {
