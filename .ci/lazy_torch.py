@@ -16,11 +16,13 @@ does nothing unless the variable below is set. `make standin` and `scripts/test.
 there use an unmodified torch.
 """
 
+import atexit
 import gc
 import importlib
 import importlib.util
 import os
 import sys
+import time
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
@@ -192,7 +194,17 @@ class Finder(MetaPathFinder):
         pass
 
 
+def let_autograd_rest():
+    """Waits a moment before Python ends, if a GPU was used. The engine's thread for that GPU may still
+    want the lock of an interpreter that is gone, and then ends the process with SIGABRT. A program with
+    all of torch takes long enough to end; one without these parts does not."""
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    if cuda is not None and cuda.is_initialized():
+        time.sleep(0.25)
+
+
 seen = set()  # modules that a stub stood for once
 finder = Finder()
 if os.environ.get("GMEMTOP_TEST_LAZY_TORCH"):
     sys.meta_path.insert(0, finder)
+    atexit.register(let_autograd_rest)
