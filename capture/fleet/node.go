@@ -90,8 +90,8 @@ const (
 	batchBytes = 128 << 10
 	// batchSteps is how many steps of a process go into one message: rows are at most batchBytes.
 	batchSteps = 256
-	// rollEvery is how often the steps since the last time are summed up: the hub keeps these for long after
-	// the steps themselves made room.
+	// rollEvery is how often a node sums up its steps. The hub keeps these sums long after it has dropped the
+	// steps.
 	rollEvery = time.Minute
 )
 
@@ -210,8 +210,8 @@ func (n *Node) collect(now time.Time) {
 	}
 }
 
-// rollUp puts what sums up the steps since the last time in the ring: of all ranks, or of those that have
-// ended.
+// rollUp puts a span of each rank's steps since the last time in the ring: for all ranks, or only for those
+// that have ended.
 func (n *Node) rollUp(all bool) {
 	var message []byte
 	for _, id := range slices.Sorted(maps.Keys(n.byID)) {

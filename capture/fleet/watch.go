@@ -148,8 +148,8 @@ func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
 	work.Wait()
 }
 
-// sum reads the roll-ups of the steps that the hub no longer has. Which those are is known once all that it
-// has were read.
+// sum reads the roll-ups of the steps that the hub no longer has. It knows which these are once it has read
+// all steps that the hub has.
 func (w *Watch) sum(ctx context.Context, c *bus.Conn) {
 	select {
 	case <-w.summed: // by a hub before this one
@@ -174,7 +174,7 @@ func (w *Watch) sum(ctx context.Context, c *bus.Conn) {
 	}
 }
 
-// precede shows what was read of steps before those that the hub still had.
+// precede adds the spans that were read before the steps that the hub still had.
 func (w *Watch) precede() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -187,7 +187,7 @@ func (w *Watch) precede() {
 	}
 }
 
-// roll takes what sums up steps of a process that ended before the first one that is here.
+// roll takes a span of a process's steps, if it ends before the first step that is here.
 func (w *Watch) roll(n *node, x rolled) {
 	m := w.member(n, &rank{ID: x.id, Attempt: x.attempt, PID: x.pid, Rank: x.rank, WorldSize: x.worldSize})
 	k := len(m.early.List)

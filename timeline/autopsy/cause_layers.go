@@ -67,7 +67,7 @@ func layersFault(c *evidence) (fault, bool) {
 }
 
 // layersBlocks returns what the lines of the model made in a call under way, of those that made several
-// blocks, all of which are there: all but the last had time to end.
+// blocks, if all of these are still alive. The last may be in use; the others could have ended.
 func layersBlocks(c *evidence, p *steps.Part) map[traces.StackID][]timeline.AllocID {
 	lines := map[traces.StackID][]timeline.AllocID{}
 	ended := map[traces.StackID]bool{}

@@ -26,7 +26,7 @@ var gradientReductions = []string{"foreach_reduce", "_reduce_grad", "_reduce_gra
 // shardedRanks is how many ranks share a gradient if the recording does not say: at least two do.
 const shardedRanks = 2
 
-// leastGathered is how many units a backward under way must have gathered, one of which is ahead.
+// leastGathered is how many units an unfinished backward must have gathered. It gathers one in advance.
 const leastGathered = 4
 
 func unreducedFault(c *evidence) (fault, bool) {

@@ -21,7 +21,8 @@ type fault struct {
 	// are their inputs.
 	from    lineCalls
 	batches bool
-	// as is the kind of fault that was found, if it is told as another kind: it explains what that explains.
+	// as is the kind of fault whose pattern was found, if the report names another one. It counts as an
+	// explanation of what that kind explains.
 	as string
 	// news says that it distinguishes the failed step from earlier ones, which had everything else, too.
 	news bool

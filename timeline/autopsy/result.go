@@ -65,7 +65,7 @@ type Lever struct {
 	Mends bool
 	// Alternative says that it mends the main cause only if the training is not what it seems to be.
 	Alternative bool
-	// Partly says that the fix asks for more than could be tried, so that it saves more than Saves.
+	// Partly says that only a part of the fix could be tried: the whole saves more than Saves.
 	Partly bool
 	// Elsewhere says that it needs more devices than the run has.
 	Elsewhere bool

@@ -100,7 +100,7 @@ var allElsewhere = []elsewhere{
 			`workers are out of shared memory|insufficient shared memory \(shm\)`),
 		cause: "The host's shared memory ran out: DataLoader workers hand over their batches in /dev/shm.",
 		fix: "Give the container more: docker run --shm-size=16g, or --ipc=host. In Kubernetes, mount an " +
-			"emptyDir with medium: Memory at /dev/shm. With num_workers=0 there is no need for it."},
+			"emptyDir with medium: Memory at /dev/shm. num_workers=0 does not use it."},
 	{kind: "jax", words: []string{"xhausted", "EXHAUSTED"},
 		gpu: true, find: regexp.MustCompile(
 			`(?i:resource.exhausted): (?:Out of memory (?:while trying to allocate|allocating)|` +

@@ -122,7 +122,7 @@ func TestTheLeverOfTheCauseComesBeforeThatOfALookAlike(t *testing.T) {
 	}
 }
 
-// Where the fix asks for more than could be tried, what was tried says nothing about what it saves.
+// Where only a part of the fix could be tried, the trial says nothing about what the whole saves.
 func TestNoSavingIsClaimedOfAFixThatWasTriedInPart(t *testing.T) {
 	d := OOMDevice{Levers: []Lever{
 		{Name: "del_outputs", Saves: known(1), frees: 7, partly: true, Tried: &Tried{Outcome: Postpones}}}}

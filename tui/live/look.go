@@ -143,7 +143,7 @@ func (l *Look) noSteps(name string, u timeline.Units) string {
 		for i := range l.Rolled {
 			most = max(most, l.Rolled[i].Bytes.Or(0))
 		}
-		return fmt.Sprintf("%s ended: %s. It took %s steps, so long ago that only their sums are left: they "+
+		return fmt.Sprintf("%s ended: %s. It took %s steps, which are too old to be kept one by one; they "+
 			"held at most %s.", name, l.Word, leaf.Count(seen), u.Bytes(most))
 	}
 	switch {

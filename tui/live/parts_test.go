@@ -123,8 +123,8 @@ func TestARankWhoseStepsAreAllSummedUpHasTrained(t *testing.T) {
 	l := &Look{State: Ended, Word: "it has exited", Title: "train.py", Rolled: []Span{
 		{First: 0, Steps: 1000, Bytes: maybe.Known(3 << 30)},
 		{First: 1000, Steps: 200, Bytes: maybe.Known(5 << 30)}}}
-	const want = "train.py ended: it has exited. It took 1,200 steps, so long ago that only their sums are " +
-		"left: they held at most 5.00 GiB."
+	const want = "train.py ended: it has exited. It took 1,200 steps, which are too old to be kept one " +
+		"by one; they held at most 5.00 GiB."
 	if got := l.sentence(timeline.IEC); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}

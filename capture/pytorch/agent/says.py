@@ -41,7 +41,7 @@ def why_of(error: BaseException) -> str:
     name = type(error).__name__
     try:
         return "%s: %s" % (name, error)
-    except Exception:  # from the error's own __str__; whoever asks is about to clean up
+    except Exception:  # from the error's own __str__; the caller still has to clean up
         return name
 
 

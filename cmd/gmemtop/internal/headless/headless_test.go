@@ -52,7 +52,7 @@ func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 func TestSealingNamesWhatIsMissing(t *testing.T) {
 	for want, s := range map[string]fleet.Sealed{
 		"40 steps of 1 process recorded; gmemtop view r1 shows them": {Files: []string{"a"}, Steps: 40},
-		"40 steps of 1 process recorded, and 900 before them summed up by the minute; gmemtop view r1 " +
+		"40 steps of 1 process recorded, and 900 older ones as one sum a minute; gmemtop view r1 " +
 			"shows them": {Files: []string{"a"}, Steps: 40, Summed: 900},
 		"40 steps of 2 processes recorded; gmemtop view r1 shows them; 3 steps never reached the hub; " +
 			"the hub " +

@@ -87,9 +87,9 @@ func (r *Recording) Until(ctx context.Context, f *feed.Process) (ended bool, end
 	}
 }
 
-// Finish closes the file once the agent was let go, with the error left. A file without a step or a window
-// would only block the next recording, so it is removed, and recorded is false. The error says what went
-// wrong, or that nothing was recorded before the recording was ended.
+// Finish closes the file once gmemtop has detached; left is the error of detaching. A file without a step
+// or a window would only block the next recording, so it is removed, and recorded is false. The error says
+// what went wrong, or that nothing was recorded before the recording was ended.
 func (r *Recording) Finish(ended bool, end capture.End, left error) (recorded bool, err error) {
 	v := r.Watch.History.Snapshot()
 	if recorded = len(v.Steps)+len(v.Windows) > 0; recorded {

@@ -141,7 +141,7 @@ func Sealed(s fleet.Sealed, dir string) string {
 	}
 	text := fmt.Sprintf("%d steps of %s recorded", s.Steps, processes)
 	if s.Summed > 0 {
-		text += fmt.Sprintf(", and %d before them summed up by the minute", s.Summed)
+		text += fmt.Sprintf(", and %d older ones as one sum a minute", s.Summed)
 	}
 	text += fmt.Sprintf("; gmemtop view %s shows them", console.ShellWord(dir))
 	if s.Lost > 0 {

@@ -14,7 +14,7 @@ type Teller struct {
 	// Note says something unless the user wants to hear less, Complain says it anyway.
 	Note, Complain func(text string)
 	Units          timeline.Units
-	// Terminal says that somebody reads along: a summary is told there even if no file was written.
+	// Terminal says that the output goes to a terminal: a summary is printed even if no file was written.
 	Terminal bool
 }
 

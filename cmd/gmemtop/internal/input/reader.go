@@ -17,7 +17,7 @@ type Reader struct {
 	load.Options
 	// Bar begins to show the progress of work that takes a while.
 	Bar func() (p Progress, done func())
-	// Detail is told what took how long.
+	// Detail is called with how long each stage took.
 	Detail func(format string, args ...any)
 }
 
