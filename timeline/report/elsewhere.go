@@ -12,14 +12,14 @@ import (
 
 // Memory also runs out where PyTorch's allocator does not see it: in the driver, in a library, on the host,
 // in another framework. Those messages have few figures or none, and people take them for PyTorch's: they
-// make the batch smaller when DataLoader workers have filled the host. So each is told by whose memory it
-// was, what usually takes it, and what to do. Where a log has several, the last one counts, but PyTorch's
-// own counts before all of these, because it has figures.
+// make the batch smaller when DataLoader workers have filled the host. So for each, the report says whose
+// memory it was, what usually takes it, and what to do. If a log has several, the last one counts; but
+// PyTorch's own comes before all of these, because it has figures.
 //
 // Rejected: guessing from exit codes alone, which logs rarely have; reading all of XLA's buffer assignment,
 // for which there is a reader of its own (traces/xla).
 //
-// Sources: the wordings stand in PyTorch's c10/core/impl/alloc_cpu.cpp, aten/src/ATen/cuda/Exceptions.h,
+// Sources: the wordings are in PyTorch's c10/core/impl/alloc_cpu.cpp, aten/src/ATen/cuda/Exceptions.h,
 // aten/src/ATen/mps/MPSAllocator.mm and torch/utils/data/_utils/signal_handling.py, in NCCL's checks of CUDA
 // calls, XLA's BFC allocator, Triton's launcher and vLLM's start; the default sizes in NCCL's environment
 // variables and in JAX's page on GPU memory.
@@ -30,7 +30,7 @@ type elsewhere struct {
 	// words are what lines are searched for first, ten times faster: each line that find matches has one.
 	words []string
 	find  *regexp.Regexp // its first groups are an amount, if it has any: bytes, or a number and a unit
-	// cause has a verb for the amount if find has groups; fix is what to do.
+	// cause has a %s for the amount if find has groups; fix is what to do.
 	cause, fix string
 	// gpu says that it was a GPU's memory; watch, that gmemtop run shows what takes it.
 	gpu, watch bool

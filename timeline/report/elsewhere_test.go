@@ -62,3 +62,16 @@ func TestTheMessageThatSaysMostCounts(t *testing.T) {
 		}
 	}
 }
+
+// CUDA's message has several lines, of which the first ends the traceback.
+func TestTheLineOfCodeOfAMessageOfSeveralLinesStays(t *testing.T) {
+	const log = "Traceback (most recent call last):\n" +
+		"  File \"/home/me/train.py\", line 9, in <module>\n    x = x.cuda()\n" +
+		"torch.AcceleratorError: CUDA error: out of memory\n" +
+		"Search for `cudaErrorMemoryAllocation' in https://docs.nvidia.com/cuda for more information.\n"
+	m, ok, err := ReadMessage(strings.NewReader(log))
+	if !ok || err != nil || m.Kind != "driver" || m.RaisedAt != "<module> train.py:9" ||
+		m.RaisedCode != "x = x.cuda()" {
+		t.Errorf("%+v, %t, %v", m, ok, err)
+	}
+}

@@ -184,9 +184,11 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 			is = is && !(ok && found.Kind == "killed") // which launchers do to the other ranks
 		}
 		if is {
-			m, ok = found, true
 			raised := traces.end(string(line))
-			m.RaisedAt, m.RaisedCode = raised.place, raised.code
+			found.RaisedAt, found.RaisedCode = raised.place, raised.code
+			if again := ok && found.elsewhere != nil && found.Kind == m.Kind; !again || raised.place != "" {
+				m, ok = found, true // a second line of one message has no traceback before it
+			}
 		} else {
 			traces.line(string(line))
 		}
