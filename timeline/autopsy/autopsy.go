@@ -230,7 +230,11 @@ func (w wording) savings(a *Result) (list []Saving) {
 		case l.Saves.Or(0) <= 0, l.Unsure, a.OOM && l.ofReserved():
 			// no saving, or not for the request that failed
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
-			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
+			// The table begins with what takes more of them.
+			most = " Biggest saving on one GPU: "
+			if w.Info.Kind == traces.DeviceCPU {
+				most = " Biggest saving with one process: "
+			}
 		default:
 			head := most
 			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves.Or(0) > l.Saves.Or(0) }

@@ -451,7 +451,7 @@ func (s IterationSource) String() string {
 
 // Words says how iterations were found, to follow "3 iterations".
 func (s IterationSource) Words() string {
-	return [...]string{"", " as annotated", ", split at optimizer steps",
+	return [...]string{"", " from annotations", ", split at optimizer steps",
 		", found by their repeating pattern"}[min(s, FromPeriodicity)]
 }
 
