@@ -145,8 +145,32 @@ func growthOf(c *evidence, ids []timeline.AllocID, in int) *growth {
 	return g
 }
 
+// grownSinceStep returns what grown does, of the calls of the model since the last step of an optimizer: an
+// evaluation that differentiates something itself, such as the forces of each structure or the steps that
+// adapt to each task. Its backward passes make it look like steps, too few to be all over the recording.
+// Look-alike: what a training adds up before its next step, whose calls come a way that was trained before.
+func grownSinceStep(c *evidence) (ids []timeline.AllocID, in int) {
+	last := c.lastOf(traces.PhaseOptimizer)
+	if last < 0 {
+		return nil, 0
+	}
+	for i := range c.parts[last:] {
+		if p := &c.parts[last+i]; p.Phase == traces.PhaseForward && c.trainedFrom(p) {
+			return nil, 0
+		}
+	}
+	all := ticks(c)
+	first, _ := slices.BinarySearch(all, c.parts[last].End)
+	return leftSince(c, all[first:], c.live)
+}
+
 func growthFault(c *evidence) (fault, bool) {
 	ids, in := grown(c)
+	since := ""
+	if len(ids) == 0 {
+		ids, in = grownSinceStep(c)
+		since = " since the optimizer's last step"
+	}
 	if len(ids) == 0 {
 		return fault{}, false
 	}
@@ -162,8 +186,8 @@ func growthFault(c *evidence) (fault, bool) {
 		f.elseFix, f.instead = kind.elseFix, growthRemedy(c, "leak", ids, line)
 	}
 	f.lever = growthRemedy(c, kind.cause, ids, line)
-	f.said = fmt.Sprintf("Memory grew by %s a step in %s, to %s, most of it from %s: %s.",
-		c.u.Bytes(each), nSteps(in), c.u.Bytes(g.bytes), line, kind.why)
+	f.said = fmt.Sprintf("Memory grew by %s a step in %s%s, to %s, most of it from %s: %s.",
+		c.u.Bytes(each), nSteps(in), since, c.u.Bytes(g.bytes), line, kind.why)
 	f.Text = fmt.Sprintf("%s in %s of %s are still there, %s a step, most from %s",
 		c.u.Bytes(g.bytes), nBlocks(len(ids)), nSteps(in), c.u.Bytes(each), line)
 	return f, true
