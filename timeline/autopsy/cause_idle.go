@@ -15,8 +15,9 @@ import (
 
 // Networks that are no longer used: a text encoder and an autoencoder whose outputs were stored before the
 // training, or a model that made the labels. The pattern: calls without a graph from some lines came before
-// the first backward and never again, through modules that no call of the training runs; and there are sets
-// of weights for whose sizes there were never gradients. Look-alikes: a frozen base below adapters, which the
+// the first backward and never again, of modules that no call of the training runs, though their layers may
+// be of one library; and there are sets of weights for whose sizes there were never gradients. If the first
+// call that trains fails, these are the sets that were there by the last such call, and others came later. Look-alikes: a frozen base below adapters, which the
 // training's calls run, too, and whose weights have no gradients either. The recording does not show which
 // set of weights a call runs, so as many sets as there are such networks count, the smallest first. A
 // function that runs several networks in turn calls each from one line; they differ in how much their calls
@@ -26,6 +27,9 @@ import (
 
 func idleFault(c *evidence) (fault, bool) {
 	first := slices.IndexFunc(c.parts, func(p steps.Part) bool { return p.Phase == traces.PhaseBackward })
+	if first < 0 && beginsTraining(c) {
+		first = len(c.parts)
+	}
 	if first < 1 {
 		return fault{}, false
 	}
@@ -44,7 +48,7 @@ func idleFault(c *evidence) (fault, bool) {
 			return fault{}, false
 		}
 	}
-	idle, networks := traces.FrameID(-1), map[string][]int{}
+	idle, networks, until := traces.FrameID(-1), map[string][]int{}, timeline.Start
 	var run networkRun
 	loop, file, _ := c.d.Timeline().Places().FrameText(max(c.parts[first-1].Caller, 0))
 	for i := range c.parts[:first] {
@@ -63,12 +67,13 @@ func idleFault(c *evidence) (fault, bool) {
 			run.add(c, p, name, networks)
 		}
 		own, other := 0, 0
-		for id := range modulesOf(c, p) {
+		for id := range outermostOf(c, p) {
 			if own++; ran[id] {
 				other++
 			}
 		}
 		if own > 0 && other == 0 {
+			until = p.End
 			if lines[p.Caller]++; lines[p.Caller] > lines[idle] {
 				idle = p.Caller
 			}
@@ -82,6 +87,9 @@ func idleFault(c *evidence) (fault, bool) {
 		n += networksOf(made)
 	}
 	ids := neverTrained(c, began, n)
+	if first == len(c.parts) {
+		ids = madeBy(c, until, n)
+	}
 	if len(ids) == 0 {
 		return fault{}, false
 	}
@@ -155,6 +163,61 @@ func modulesOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
 	return out
 }
 
+// outermostOf returns the frames of a call's outermost module: the model's own lines, not those of its layers.
+func outermostOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
+	out, seen := map[traces.FrameID]bool{}, map[traces.StackID]bool{}
+	first, end := c.d.AllocsIn(p.First, p.End)
+	for id := first; id < end; id++ {
+		s := c.d.Allocs.Stack[id]
+		if s < 0 || seen[s] || !c.inModel(s) {
+			continue
+		}
+		seen[s] = true
+		outermost := traces.FrameID(-1)
+		for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
+			if fr == p.Caller {
+				break
+			}
+			if c.ofUser(fr) {
+				outermost = fr
+			}
+		}
+		if outermost >= 0 {
+			out[outermost] = true
+		}
+	}
+	return out
+}
+
+// beginsTraining reports whether a call of the model is under way whose code trains.
+func beginsTraining(c *evidence) bool {
+	n := len(c.parts)
+	return n > 0 && c.parts[n-1].Phase == traces.PhaseForward && purpose(c, &c.parts[n-1]) == modeTraining
+}
+
+// madeWeights is what makes weights: a module's constructor or move, or a load.
+const madeWeights = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
+
+// madeBy returns the blocks of the sets of weights that were there by a moment, if these are at most n and
+// others came later: what is trained, before any gradients show it.
+func madeBy(c *evidence, moment timeline.Moment, n int) (ids []timeline.AllocID) {
+	later := false
+	for _, x := range weightSets(c) {
+		switch {
+		case !c.kinds.Of(x.stack).Has(madeWeights):
+		case c.d.Allocs.Start[x.ids[0]] >= moment:
+			later = true
+		default:
+			n--
+			ids = append(ids, x.ids...)
+		}
+	}
+	if n < 0 || !later {
+		return nil
+	}
+	return ids
+}
+
 // neverTrained returns the blocks of at most n sets of weights whose sizes no gradient had, the smallest sets
 // first, of those that were there before a moment.
 func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.AllocID) {
@@ -179,8 +242,7 @@ func neverTrained(c *evidence, before timeline.Moment, n int) (ids []timeline.Al
 	most, trained := 0, -1 // of a first backward that is not over: the weights with gradients so far
 	whole := false         // whether a network has them all
 	for _, x := range weightSets(c) {
-		const makes = frames.KindModuleMove | frames.KindModuleInit | frames.KindLoad
-		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(makes) {
+		if c.d.Allocs.Start[x.ids[0]] >= before || !c.kinds.Of(x.stack).Has(madeWeights) {
 			continue
 		}
 		if covers(gradients, x.sizes) {
