@@ -16,8 +16,9 @@ import (
 // Attention scores: several equal blocks from the function that calls softmax inside the model, which grow
 // with the square of the sequence length. The softmax may be the user's own, written out in a function of
 // that name, whose caller then is the attention. Look-alikes: a softmax over classes at the end of the model,
-// of which there is one; a gate of a mixture of experts, which is small. They may be the cause of an
-// out-of-memory error; for a peak they are a lever.
+// of which there is one; a gate of a mixture of experts, which is small. They are the cause of an
+// out-of-memory error if they are a good part of the memory. Short sequences have scores, too, beside more of
+// everything else: then, and for a peak, they are a lever.
 
 // leastScores is how many blocks of their size there must be, and leastScoresOfModule how many are enough in
 // PyTorch's own module for attention.
@@ -25,6 +26,10 @@ const (
 	leastScores         = 3
 	leastScoresOfModule = 2
 )
+
+// scoresShare is the share of allocated and requested memory from which scores are the cause. Those of short
+// sequences have less beside what the other layers keep.
+const scoresShare = 0.4
 
 // softmaxOf reports whether a stack is inside a softmax that is not a loss's.
 func softmaxOf(c *evidence, s traces.StackID) bool {
@@ -161,9 +166,26 @@ func withoutStoring(c *evidence, s traces.StackID) (fix, command string) {
 		"store the scores.", "F.scaled_dot_product_attention(q, k, v)"
 }
 
+// request returns how much of the failed request the scores' is.
+func (x *attentionScores) request(c *evidence) int64 {
+	if x.has(c, c.d.Event(c.a.At).Stack, c.a.Asked.Or(0)) {
+		return c.a.Asked.Or(0)
+	}
+	return 0
+}
+
+// large reports whether the scores and the request, if it is for them, are a good part of the memory.
+func (x *attentionScores) large(c *evidence) bool {
+	asked, total := c.a.Asked.Or(0), int64(0)
+	for _, id := range c.live {
+		total += c.d.Allocs.Rounded[id]
+	}
+	return float64(c.bytesOf(x.ids)+x.request(c)) >= scoresShare*float64(total+asked)
+}
+
 func scoresFault(c *evidence) (fault, bool) {
 	x, ok := scores(c)
-	if !ok {
+	if !ok || !x.large(c) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(x.ids), sites.Name(c.d, x.at)
@@ -177,21 +199,19 @@ func scoresFault(c *evidence) (fault, bool) {
 	f.fix = fix
 	f.lever = remedy{name: "sdpa", command: at(command, line),
 		changes: withoutScores(c, &x)}
-	if x.has(c, c.d.Event(c.a.At).Stack, c.a.Asked.Or(0)) {
-		f.lever.request = c.a.Asked.Or(0)
-	}
+	f.lever.request = x.request(c)
 	return f, true
 }
 
-// scoresLever offers at a peak what scoresFault advises after an out-of-memory.
+// scoresLever offers what scoresFault advises, at a peak or where scores are not the cause.
 func scoresLever(c *leverCase) (Lever, bool) {
-	if c.a.OOM {
-		return Lever{}, false
-	}
 	of := &evidence{history: history{code: codeOf(c.d), d: c.d, at: c.a.At}, a: c.a, u: c.f.units,
 		live: c.live}
+	if c.a.OOM {
+		of = evidenceOf(c.d, c.a, c.f.units)
+	}
 	x, ok := scores(of)
-	if !ok {
+	if !ok || c.a.OOM && x.large(of) {
 		return Lever{}, false
 	}
 	n, ok := c.saves(withoutScores(of, &x))
