@@ -3,6 +3,7 @@ package autopsy
 import (
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -88,10 +89,12 @@ func inferenceFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// withoutGraphs reports whether an earlier call left its output and almost nothing else that it made.
+// withoutGraphs reports whether an earlier call of what the last one calls left its output and almost nothing
+// else that it made.
 func withoutGraphs(c *evidence) bool {
+	last := c.outermostIn(&c.parts[len(c.parts)-1])
 	for _, p := range c.parts[:len(c.parts)-1] {
-		if p.Phase != traces.PhaseForward {
+		if p.Phase != traces.PhaseForward || !overlap(last, c.outermostIn(&p)) {
 			continue
 		}
 		made, _ := c.forwardBlocks(p.First, p.End, p.First)
@@ -101,4 +104,24 @@ func withoutGraphs(c *evidence) bool {
 		}
 	}
 	return false
+}
+
+// outermostIn returns the functions of a call's outermost module: the model's own, not those of its layers.
+func (c *evidence) outermostIn(p *steps.Part) map[userFunction]bool {
+	out := map[userFunction]bool{}
+	for id := range outermostOf(c, p) {
+		fn, file, _ := c.places.FrameText(id)
+		out[userFunction{fn, file}] = true
+	}
+	return out
+}
+
+// overlap reports whether two sets have a function in common, or one of them is empty.
+func overlap(x, y map[userFunction]bool) bool {
+	for f := range x {
+		if y[f] {
+			return true
+		}
+	}
+	return len(x) == 0 || len(y) == 0
 }
