@@ -16,7 +16,8 @@ import (
 // before. In a training's first step too much is still to come: gradients, the optimizer's state.
 //
 // Only levers that take blocks away as a whole are judged. How far a smaller batch or a chunk goes is the
-// user's choice.
+// user's choice, and what works on a part of one function's input leaves the rest of the call as large as
+// it was.
 
 const (
 	// restTimes is how many times what a new call holds so far, with the lever, the rest may need besides.
@@ -43,7 +44,8 @@ const partLever = "smaller_input"
 // holds reports whether what a lever saves up to the failed request is, within restShare, what it saves.
 func (c *evidence) holds(l *Lever) bool {
 	saves := l.Saves.Or(0)
-	if saves <= 0 || l.atFailure == 0 || len(c.parts) == 0 || !slices.Contains(wholeLevers, l.Name) {
+	if saves <= 0 || l.atFailure == 0 || l.Unsure || len(c.parts) == 0 ||
+		!slices.Contains(wholeLevers, l.Name) {
 		return false
 	}
 	now := c.total + c.a.Asked.Or(0) - l.atFailure // allocated with the lever once the request is served
