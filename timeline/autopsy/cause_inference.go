@@ -82,7 +82,9 @@ func inferenceFault(c *evidence) (fault, bool) {
 		}
 	}
 	f.lever = remedy{name: "smaller_input", command: at("for part in batch.split(n):", line),
-		changes: changes, request: int64((1 - share) * float64(c.a.Asked.Or(0)))}
+		changes: changes, request: int64((1 - share) * float64(c.a.Asked.Or(0))),
+		// The same line's earlier calls would get parts, too, of a size that nothing shows.
+		partly: trained == 0 && callsFrom(c, last.Caller) > 1}
 	if longer, ok := largestBatch(c, false); ok { // earlier calls from there got less
 		f.elseFix, f.instead = "if it is one large sample, crop it or cap its length", longer.lever
 	}
