@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 FIXED = "--fixed" in sys.argv
-NODES, FEATURES, HIDDEN, CLASSES = 1_200_000, 100, 256, 47
+NODES, FEATURES, HIDDEN, CLASSES = 1_750_000, 100, 256, 47
 BATCH, FANOUT, INFERENCE_BATCH = 1024, (10, 10), 60_000
 
 
