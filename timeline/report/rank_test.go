@@ -57,6 +57,7 @@ func TestLeversThatNeedMoreDevicesComeAfterThoseForThisOne(t *testing.T) {
 		{Finishes, NotTried, "shard_optimizer", false},
 		{Finishes, DoesNotHelp, "shard_optimizer", true},
 		{DoesNotHelp, NotTried, "optimizer_8bit", true},
+		{DoesNotHelp, DoesNotHelp, "optimizer_8bit", true},
 	} {
 		d := OOMDevice{Levers: []Lever{
 			{Name: "shard_optimizer", Elsewhere: c.elsewhere, Tried: &Tried{Outcome: c.shard}},
