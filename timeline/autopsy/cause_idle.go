@@ -17,13 +17,13 @@ import (
 // training, or a model that made the labels. The pattern: calls without a graph from some lines came before
 // the first backward and never again, of modules that no call of the training runs, though their layers may
 // be of one library; and there are sets of weights for whose sizes there were never gradients. If the first
-// call that trains fails, these are the sets that were there by the last such call, and others came later. Look-alikes: a frozen base below adapters, which the
-// training's calls run, too, and whose weights have no gradients either. The recording does not show which
-// set of weights a call runs, so as many sets as there are such networks count, the smallest first. A
-// function that runs several networks in turn calls each from one line; they differ in how much their calls
-// make. Another look-alike is an evaluation that comes back at the end of an epoch, which is why this is
-// never more than likely. Sources: the examples of diffusers, which delete the text encoders and the VAE once
-// latents are cached.
+// call that trains fails, these are the sets that were there by the last such call, and others came later.
+// Look-alikes: a frozen base below adapters, which the training's calls run, too, and whose weights have no
+// gradients either. The recording does not show which set of weights a call runs, so as many sets as there
+// are such networks count, the smallest first. A function that runs several networks in turn calls each from
+// one line; they differ in how much their calls make. Another look-alike is an evaluation that comes back at
+// the end of an epoch, which is why this is never more than likely. Sources: the examples of diffusers, which
+// delete the text encoders and the VAE once latents are cached.
 
 func idleFault(c *evidence) (fault, bool) {
 	first := slices.IndexFunc(c.parts, func(p steps.Part) bool { return p.Phase == traces.PhaseBackward })
@@ -163,7 +163,7 @@ func modulesOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
 	return out
 }
 
-// outermostOf returns the frames of a call's outermost module: the model's own lines, not those of its layers.
+// outermostOf returns the frames of a call's outermost module: the model's own lines, not its layers'.
 func outermostOf(c *evidence, p *steps.Part) map[traces.FrameID]bool {
 	out, seen := map[traces.FrameID]bool{}, map[traces.StackID]bool{}
 	first, end := c.d.AllocsIn(p.First, p.End)

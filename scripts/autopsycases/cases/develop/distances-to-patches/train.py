@@ -43,8 +43,8 @@ class PatchCore:
         return torch.cat([low, high], dim=1).permute(0, 2, 3, 1).flatten(0, 2)
 
     def fit(self):
-        bank = torch.cat([self.embedding(torch.rand(8, 3, SIZE, SIZE).cuda()).cpu() for _ in range(TRAIN // 8)])
-        self.bank = bank[torch.randperm(len(bank))[: int(len(bank) * RATIO)]].cuda()
+        x = torch.cat([self.embedding(torch.rand(8, 3, SIZE, SIZE).cuda()).cpu() for _ in range(TRAIN // 8)])
+        self.bank = x[torch.randperm(len(x))[: int(len(x) * RATIO)]].cuda()
 
     def test(self):
         knn = KNN(self.bank, 9)

@@ -1,4 +1,4 @@
-"""Trains a diffusion transformer on cached latents; the first run also encodes the prompts of the validation."""
+"""Trains a diffusion transformer on cached latents; the first run encodes prompts, too."""
 
 import os
 import sys

@@ -48,7 +48,7 @@ class SAGE(nn.Module):
         return x
 
 
-features, labels = torch.zeros(NODES, FEATURES), torch.randint(CLASSES, (NODES,))
+table, labels = torch.zeros(NODES, FEATURES), torch.randint(CLASSES, (NODES,))
 model = SAGE().cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 for epoch in range(2):
@@ -57,10 +57,10 @@ for epoch in range(2):
         seeds = torch.randint(NODES, (BATCH,))
         first = torch.randint(NODES, (BATCH, FANOUT[0]))
         second = torch.randint(NODES, (BATCH * FANOUT[0], FANOUT[1]))
-        loss = F.cross_entropy(model([features[i].cuda() for i in (seeds, first, second)]), labels[seeds].cuda())
+        loss = F.cross_entropy(model([table[i].cuda() for i in (seeds, first, second)]), labels[seeds].cuda())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
     model.eval()
-    predictions = model.inference(features)
+    predictions = model.inference(table)
     print(epoch, loss.item(), (predictions.argmax(1) == labels).float().mean().item())

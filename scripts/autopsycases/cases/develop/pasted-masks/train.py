@@ -17,8 +17,8 @@ class MaskRCNN(nn.Module):
         super().__init__()
         self.backbone = ResNet()
         self.neck = nn.Conv2d(2048, 256, 1)
-        layers = [nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()] * 4
-        self.mask_head = nn.Sequential(*layers, nn.ConvTranspose2d(256, 256, 2, 2), nn.ReLU(), nn.Conv2d(256, 1, 1))
+        layers = [nn.Conv2d(256, 256, 3, padding=1), nn.ReLU()] * 4 + [nn.ConvTranspose2d(256, 256, 2, 2)]
+        self.mask_head = nn.Sequential(*layers, nn.ReLU(), nn.Conv2d(256, 1, 1))
 
     def forward(self, image, height, width):
         x = self.neck(self.backbone.stages(F.max_pool2d(self.backbone.stem(image), 3, 2, 1)))

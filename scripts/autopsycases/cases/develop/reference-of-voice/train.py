@@ -19,7 +19,7 @@ class StyleEncoder(nn.Module):
         super().__init__()
         layers, last = [], 1
         for i, c in enumerate(channels):
-            layers += [nn.Conv2d(last, c, 3, (1 if i < 2 else 2), 1, bias=False), nn.BatchNorm2d(c), nn.ReLU()]
+            layers += [nn.Conv2d(last, c, 3, 1 + (i > 1), 1, bias=False), nn.BatchNorm2d(c), nn.ReLU()]
             last = c
         self.convs = nn.Sequential(*layers)
         self.gru = nn.GRU(last * MELS // 16, width, batch_first=True)
