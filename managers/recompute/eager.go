@@ -198,8 +198,9 @@ func (e *eager) regions(d *plan.Decisions) {
 		e.all[r].drops = append(e.all[r].drops, int32(i))
 		e.all[r].lo, e.all[r].hi = min(e.all[r].lo, ops[0]), max(e.all[r].hi, ops[len(ops)-1]+1)
 	}
+	e.join()
 	for i := range e.all {
-		e.module(&e.all[i])
+		e.module(i)
 	}
 	e.join()
 	for i := range e.all {
@@ -225,9 +226,11 @@ func (e *eager) join() {
 	e.all = out
 }
 
-// module widens a region to the smallest module around it, if that runs in one piece and is not much longer.
-func (e *eager) module(r *region) {
+// module widens a region to the smallest module around it, if that runs in one piece, is not much longer and
+// has no other region in it: two that become one bring all of their tensors back at once.
+func (e *eager) module(k int) {
 	ops := e.p.Ops
+	r := &e.all[k]
 	prefix := ops[r.lo].Module
 	for i := r.lo + 1; i < r.hi && prefix != ""; i++ {
 		for !within(ops[i].Module, prefix) {
@@ -253,7 +256,8 @@ func (e *eager) module(r *region) {
 			return
 		}
 	}
-	if hi-lo <= 2*(r.hi-r.lo) {
+	alone := (k == 0 || e.all[k-1].hi <= lo) && (k+1 == len(e.all) || hi <= e.all[k+1].lo)
+	if alone && hi-lo <= 2*(r.hi-r.lo) {
 		r.lo, r.hi = lo, hi
 	}
 }

@@ -2,6 +2,7 @@ package recompute_test
 
 import (
 	"context"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -248,4 +249,34 @@ func network(t *testing.T, name string) *plan.Problem {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// TestRegionsOfOneModuleStayApart: a checkpoint wraps a module, but a region that took in all of its module
+// would become one with the other region there, and both would come back at once.
+func TestRegionsOfOneModuleStayApart(t *testing.T) {
+	p := plantest.Chain(8, 1<<20, 1000) // op i makes activation i, and op 17-i needs it
+	for i := 1; i <= 6; i++ {
+		p.Ops[i].Module = "block"
+	}
+	var d plan.Decisions
+	drop := func(fetch plan.OpID, buffers ...plan.BufferID) {
+		rerun := plan.Rerun{Before: fetch}
+		for _, b := range buffers {
+			at := plan.OpID(b) + 1
+			d.Absences = append(d.Absences, plan.Absence{Buffer: b, After: at, Release: at + 1, Fetch: fetch,
+				Before: 17 - plan.OpID(b), How: plan.Recompute})
+			rerun.Ops = append(rerun.Ops, plan.OpID(b))
+		}
+		d.Reruns = append(d.Reruns, rerun)
+	}
+	drop(14, 1, 2, 3)
+	drop(11, 5, 6)
+	out, notes, err := recompute.Eager(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []plan.Rerun{{Before: 11, Ops: []plan.OpID{5, 6}}, {Before: 14, Ops: []plan.OpID{1, 2, 3}}}
+	if !reflect.DeepEqual(out.Reruns, want) || len(out.Absences) != 5 {
+		t.Errorf("reruns %+v of %d absences, want %+v of 5; %v", out.Reruns, len(out.Absences), want, notes)
+	}
 }
