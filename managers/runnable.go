@@ -20,8 +20,9 @@ import (
 // what was too much, a few times. Then ask the other managers, convert their plans in the same way, and take
 // the fastest that fits. So is our own plan for an executor that can do everything: what PyTorch can carry
 // out of it may be faster than the plan for PyTorch alone (GPT-2 small at batch 8 on a simulated A100, in
-// 60 % of the memory: +6.8 % and +7.3 %). In a large problem others are asked only while nothing fits, since
-// each takes seconds, and ours is not made twice.
+// 60 % of the memory: +6.8 % and +7.3 %). What reruns regions and does not fit gets swaps besides: see
+// [lighter]. In a large problem others are asked only while nothing fits, since each takes seconds, and ours
+// is not made twice.
 //
 // Complexity: that of the managers. Rejected: making joint's search convert each candidate (a conversion
 // takes as long as a thousand schedules).
@@ -144,26 +145,30 @@ func (a *converted) better(b *converted, budget int64) bool {
 	return a.Footprint < b.Footprint
 }
 
-// askAll asks other managers and own concurrently. In a large problem it asks the others one after the other,
-// until one fits.
+// askAll makes plans of segments, and asks other managers and own, concurrently. In a large problem it asks
+// one after the other, without own, until one fits.
 func (s *eagerSearch) askAll(others []plan.Manager, own plan.Manager) {
+	sources := []func() converted{s.segments}
+	for _, m := range others {
+		sources = append(sources, func() converted { return s.ask(m) })
+	}
 	if len(s.p.Ops)+len(s.p.Buffers) > askedAnyway {
-		for _, m := range others {
+		for _, source := range sources {
 			if s.best.Plan != nil && s.best.Footprint <= s.r.Budget || s.ctx.Err() != nil {
 				return
 			}
-			s.take(s.ask(m))
+			s.take(source())
 		}
 		return
 	}
-	others = append([]plan.Manager{own}, others...) // own takes longest
-	all := make([]converted, len(others))
+	sources = append([]func() converted{func() converted { return s.ask(own) }}, sources...) // takes longest
+	all := make([]converted, len(sources))
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(others)) {
+	for range min(runtime.GOMAXPROCS(0), len(sources)) {
 		wg.Go(func() {
-			for k := next.Add(1) - 1; int(k) < len(others) && s.ctx.Err() == nil; k = next.Add(1) - 1 {
-				all[k] = s.ask(others[k])
+			for k := next.Add(1) - 1; int(k) < len(sources) && s.ctx.Err() == nil; k = next.Add(1) - 1 {
+				all[k] = sources[k]()
 			}
 		})
 	}
@@ -173,7 +178,7 @@ func (s *eagerSearch) askAll(others []plan.Manager, own plan.Manager) {
 	}
 }
 
-// ask returns what eager PyTorch can carry out of a manager's plan.
+// ask returns what eager PyTorch can carry out of a manager's plan, with swaps if it needs them to fit.
 func (s *eagerSearch) ask(m plan.Manager) (x converted) {
 	r := s.r
 	r.Work, r.Progress, r.Near = 0, nil, nil
@@ -181,7 +186,8 @@ func (s *eagerSearch) ask(m plan.Manager) (x converted) {
 	if err != nil || pl.Policy != nil || len(pl.Absences) == 0 {
 		return x
 	}
-	if x = s.convert(pl); x.Plan != nil {
+	l := lighter{s, fewConversions}
+	if x = l.lighten(s.convert(pl)); x.Plan != nil {
 		x.Note("%s made this plan", m.Info().Name)
 	}
 	return x

@@ -72,6 +72,28 @@ func (m sqrt) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	return pl, nil
 }
 
+// Segments cuts the forward passes of a problem as "sqrt" does.
+type Segments struct{ s segmenter }
+
+// NewSegments finds the places to cut.
+func NewSegments(p *plan.Problem) *Segments { return &Segments{newSegmenter(p, chain.New(p))} }
+
+// Counts returns the numbers of segments worth trying, ascending: none if nothing can be dropped.
+func (s *Segments) Counts() []int {
+	if len(s.s.passes) == 0 {
+		return nil
+	}
+	ks := s.s.counts()
+	slices.Sort(ks)
+	return slices.Compact(ks)
+}
+
+// Cut returns the decisions of that many segments.
+func (s *Segments) Cut(k int) (plan.Decisions, error) {
+	r, err := s.s.result(k)
+	return plan.Decisions{Absences: r.Absences, Reruns: r.Reruns}, err
+}
+
 // segmenter tries numbers of segments on one problem.
 type segmenter struct {
 	b     *chain.Builder

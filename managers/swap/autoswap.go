@@ -173,15 +173,20 @@ func newSwapper(p *plan.Problem, a autoswap) *swapper {
 		}) {
 			continue
 		}
-		x := newIdle(p, g)
-		x.scores[DOA] = float64(s.clock[x.before] - s.clock[x.after+1] - x.out - x.in)
-		x.scores[AOA] = x.scores[DOA] * float64(x.size)
-		if x.scores[DOA] < 0 {
-			x.scores[AOA] = x.scores[DOA] / float64(x.size)
-		}
-		s.all = append(s.all, x)
+		s.add(p, g)
 	}
 	return s
+}
+
+// add makes a gap a candidate, with the scores that do not depend on the limit.
+func (s *swapper) add(p *plan.Problem, g plan.Gap) {
+	x := newIdle(p, g)
+	x.scores[DOA] = float64(s.clock[x.before] - s.clock[x.after+1] - x.out - x.in)
+	x.scores[AOA] = x.scores[DOA] * float64(x.size)
+	if x.scores[DOA] < 0 {
+		x.scores[AOA] = x.scores[DOA] / float64(x.size)
+	}
+	s.all = append(s.all, x)
 }
 
 // scoreFor completes the scores that depend on the limit, SWDOA only if it is the manager's order: see
