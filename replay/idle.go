@@ -158,18 +158,27 @@ func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	return fmt.Sprintf(" (the largest: %s, %s)", madeBy(p, most.Buffer), u.Bytes(most.Size))
 }
 
-// madeBy names a buffer by the op that first touches it, and the module of that.
+// madeBy names a buffer by the op that first touches it, and the module of that. What autograd saves it saves
+// before the op itself runs, but a reader knows the op.
 func madeBy(p *plan.Problem, b plan.BufferID) string {
 	touches := p.TouchesOf(b)
 	if len(touches) == 0 {
 		return "a tensor that no op touches"
 	}
-	op, does := &p.Ops[touches[0].Op], "makes"
-	if !touches[0].Mode.Writes() {
+	k := max(slices.IndexFunc(touches, func(t plan.Touch) bool {
+		name := p.Ops[t.Op].Name
+		return name != plan.SaveOp && name != plan.LoadOp && name != plan.HostOp
+	}), 0)
+	op, does := &p.Ops[touches[k].Op], "makes"
+	if !touches[k].Mode.Writes() {
 		does = "reads"
+	}
+	name := report.Printable(op.Name)
+	if op.Name == plan.SaveOp || op.Name == plan.LoadOp || op.Name == plan.HostOp {
+		name = "autograd"
 	}
 	if op.Phase == traces.PhaseForward && op.Module != "" {
 		does += " in " + report.Printable(op.Module)
 	}
-	return fmt.Sprintf("what %s %s", report.Printable(op.Name), does)
+	return fmt.Sprintf("what %s %s", name, does)
 }

@@ -173,9 +173,7 @@ func (refusing) Run(context.Context, *plan.Problem, *plan.Plan, plan.RunOptions)
 
 // TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere: which tensors to make smaller is the next question.
 func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
-	p := plantest.Chain(6, 8<<20, 1_000_000)
-	peak, _ := p.PeakLive()
-	reason := func(budget int64) string {
+	reason := func(p *plan.Problem, budget int64) string {
 		same := func(_ context.Context, _ *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
 			of := *pl
 			of.Executor = plan.TorchEager
@@ -188,13 +186,36 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 		}
 		return c.Measured[0].Reason
 	}
-	if got := reason(2 * peak); got != "it takes too much" {
+	p := plantest.Chain(6, 8<<20, 1_000_000)
+	peak, _ := p.PeakLive()
+	if got := reason(p, 2*peak); got != "it takes too much" {
 		t.Errorf("a plan that fits: %q", got)
 	}
 	const want = "it takes too much; at its peak, "
-	if got := reason(32 << 20); !strings.HasPrefix(got, want) || !strings.Contains(got, "there are still ") ||
+	got := reason(p, 32<<20)
+	if !strings.HasPrefix(got, want) || !strings.Contains(got, "there are still ") ||
 		!strings.Contains(got, "(the largest: what ") || strings.HasSuffix(got, ".") {
 		t.Errorf("a plan above the budget: %q", got)
+	}
+	// Autograd saves what an op reads before the op runs.
+	b := plantest.New()
+	weight := b.Persistent("weight", 64<<20, timeline.Parameter)
+	b.Op(plan.SaveOp, traces.PhaseForward, 0, []plan.BufferID{weight}, nil)
+	var made []plan.BufferID
+	for range 4 {
+		made = append(made, b.Buffer("made", 8<<20, timeline.Activation))
+		b.Op("conv", traces.PhaseForward, 1_000_000, []plan.BufferID{weight}, made[len(made)-1:])
+	}
+	for _, x := range made {
+		b.Op("backward", traces.PhaseBackward, 1_000_000, []plan.BufferID{weight, x}, nil)
+	}
+	p = b.End()
+	for i := range p.Ops {
+		p.Ops[i].Module = "net.1"
+	}
+	const largest = "(the largest: what conv reads in net.1, 64.0 MiB)"
+	if got := reason(p, 73<<20); !strings.Contains(got, largest) {
+		t.Errorf("a weight that is saved: %q", got)
 	}
 }
 
