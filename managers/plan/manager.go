@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -159,27 +160,43 @@ func (p *Problem) CheckBudget(budget int64) error {
 	m := p.MustReside()
 	switch {
 	case m.Persistent > budget:
-		return &TooSmall{Budget: budget, Need: m.Persistent, Held: persistentWords(p) + " alone"}
+		return &TooSmall{Budget: budget, Need: m.Persistent, Held: needed(p, m, "")}
 	case m.Total() > budget:
-		return &TooSmall{Budget: budget, Need: m.Total(), Held: fmt.Sprintf("%s and the operands of %s",
-			persistentWords(p), p.Ops[m.Op].Name)}
+		return &TooSmall{Budget: budget, Need: m.Total(), Held: needed(p, m, p.Ops[m.Op].Name)}
 	}
 	return nil
 }
 
-// persistentWords names what persists.
-func persistentWords(p *Problem) string {
-	names := map[string]bool{}
+// leastPersistent is the share of what persists from which on inputs are named.
+const leastPersistent = 0.02
+
+// needed names what persists, and the op whose operands are needed with it, "" for none. A data set on the
+// device that trains persists too, and may be most of it.
+func needed(p *Problem, m MustReside, operands string) string {
+	held := map[timeline.Category]int64{}
 	for i := range p.Buffers {
-		if p.Buffers[i].Life == Persistent && p.Buffers[i].Size > 0 {
-			names[p.Buffers[i].Category.String()] = true
+		if p.Buffers[i].Life == Persistent {
+			held[p.Buffers[i].Category] += p.Buffers[i].Size
 		}
 	}
-	switch {
-	case names["parameter"] && names["optimizer_state"]:
-		return "parameters and optimizer state"
-	case names["parameter"]:
-		return "parameters"
+	var words []string
+	if float64(held[timeline.Input]) > leastPersistent*float64(m.Persistent) {
+		words = append(words, "a data set or other inputs")
 	}
-	return "the buffers that stay between iterations"
+	switch {
+	case held[timeline.Parameter] == 0:
+		words = append(words, "the buffers that stay between iterations")
+	case held[timeline.OptimizerState] == 0:
+		words = append(words, "parameters")
+	default:
+		words = append(words, "parameters", "optimizer state")
+	}
+	alone := " alone"
+	if operands != "" {
+		words, alone = append(words, "the operands of "+operands), ""
+	}
+	if n := len(words); n > 1 {
+		return strings.Join(words[:n-1], ", ") + " and " + words[n-1] + alone
+	}
+	return words[0] + alone
 }
