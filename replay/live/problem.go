@@ -25,10 +25,11 @@ const settlingSteps = 10
 // Problem captures steps of the training and returns the iteration that it runs, for [plan.TorchEager]. The
 // hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
-// again, up to five times, but gives up if it meets the same difference again; then the error wraps
-// [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
+// again, up to five times or until it meets the same difference again; if only the optimizer's ops differ
+// then, the error wraps [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
 // captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too. If
-// autograd saves other tensors in each step, the result also has the other captured steps.
+// autograd saves other tensors in each step, or no two steps run the same ops, the result also has the other
+// captured steps.
 func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err error) {
 	describing := t.opt.Describing
 	if describing == nil {
@@ -63,7 +64,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 		p, err := problem(ctx, tr, h)
 		if errors.Is(err, ErrUneven) {
 			uneven = err
-			if opsVary = opsVary || savesVary(tr); opsVary {
+			if opsVary = opsVary || savesVary(tr) || suspect && placeable(err, tr); opsVary {
 				continue
 			}
 			if met[err.Error()] { // capturing again would cost the job time and show the same
@@ -87,6 +88,9 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 		// from now on the process ends steps where no graph is pending, if there is such a place
 		crossed = try == 1 && crosses(tr)
 	}
+	// The steps save the same and run other ops: they evaluate now and then, or a module draws which of its
+	// ops to run. Places do not move where another module runs something else.
+	opsVary = opsVary || largest == nil && placeable(uneven, captured...)
 	if opsVary {
 		if largest, of, err = varied(ctx, captured, h); err != nil {
 			return nil, err
@@ -105,6 +109,20 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 		return t.sized(ctx, largest, steps, describing)
 	}
 	return largest, nil
+}
+
+// placeable reports whether steps that are uneven can be planned for by place: more than the optimizer's ops
+// differ, and no recording is of a single step.
+func placeable(uneven error, captured ...*traces.Trace) bool {
+	if errors.Is(uneven, errSettling) {
+		return false
+	}
+	for _, tr := range captured {
+		if len(slices.Collect(stepMarks(tr))) < DescribedSteps {
+			return false
+		}
+	}
+	return len(captured) > 0
 }
 
 // varied returns the problem of a program whose steps run different ops: the largest of the captures' last
