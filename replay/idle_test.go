@@ -219,6 +219,31 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 	}
 }
 
+// TestWhatAnOptimizerMakesForAllParametersIsNamed: its foreach form is the default on GPUs, and what it makes
+// for all parameters may be a step's peak.
+func TestWhatAnOptimizerMakesForAllParametersIsNamed(t *testing.T) {
+	const want = " The optimizer makes 16.0 MiB of that for all parameters at once: pass foreach=False to it, " +
+		"or fused=True if it knows that."
+	for name, want := range map[string]string{"aten::_foreach_sqrt": want, "aten::sqrt": ""} {
+		b := plantest.New()
+		weight := b.Persistent("weight", 16<<20, timeline.Parameter)
+		var made []plan.BufferID
+		for range 4 {
+			made = append(made, b.Buffer("root", 4<<20, timeline.Temporary))
+		}
+		b.Op(name, traces.PhaseOptimizer, 1_000_000, []plan.BufferID{weight}, made)
+		b.Op("aten::_foreach_addcdiv_", traces.PhaseOptimizer, 1_000_000, append(made, weight), nil)
+		p := b.End()
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.Advice(p, pl, timeline.IEC); got != want {
+			t.Errorf("made by %s: it says %q, not %q", name, got, want)
+		}
+	}
+}
+
 // TestWhatTheProgramItselfRefersToIsNamed: hooks of a library that keep what goes into its modules keep it
 // in memory, too.
 func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {

@@ -91,7 +91,32 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		before[i] = true
 	}
 	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u) +
-		twiceDerived(p, pl, there, peak, u) + referredTo(p, pl, at, there, peak, u)
+		twiceDerived(p, pl, there, peak, u) + referredTo(p, pl, at, there, peak, u) +
+		forAll(p, pl, there, peak, u)
+}
+
+// forAll says how much of what is there an optimizer made for many parameters at once, and how to avoid it; ""
+// if it is little, or for one parameter.
+func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	var bytes, largest int64
+	for i := range there {
+		b := pl.Instances[i].Buffer
+		touches := p.TouchesOf(b)
+		if p.Buffers[b].Life != plan.Inside || len(touches) == 0 {
+			continue
+		}
+		op := &p.Ops[touches[0].Op]
+		if op.Phase == traces.PhaseOptimizer && strings.HasPrefix(op.Name, "aten::_foreach_") {
+			bytes += pl.Instances[i].Size
+			largest = max(largest, pl.Instances[i].Size)
+		}
+	}
+	if float64(bytes) < outsideShare*float64(peak) || bytes < 2*largest {
+		return ""
+	}
+	return fmt.Sprintf(" The optimizer makes %s of that for all parameters at once: pass foreach=False to it, or "+
+		"fused=True if it knows that.", u.Bytes(bytes))
 }
 
 // referredTo says how much of what is there autograd saved in modules but cannot leave, since something in
