@@ -95,8 +95,8 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		forAll(p, pl, there, peak, u)
 }
 
-// forAll says how much of what is there an optimizer made for many parameters at once, and how to avoid it; ""
-// if it is little, or for one parameter.
+// forAll says how much of what is there an optimizer made for many parameters at once, and how to avoid it;
+// "" if it is little, or for one parameter.
 func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
 	u timeline.Units) string {
 	var bytes, largest int64
@@ -115,8 +115,8 @@ func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak
 	if float64(bytes) < outsideShare*float64(peak) || bytes < 2*largest {
 		return ""
 	}
-	return fmt.Sprintf(" The optimizer makes %s of that for all parameters at once: pass foreach=False to it, or "+
-		"fused=True if it knows that.", u.Bytes(bytes))
+	return fmt.Sprintf(" The optimizer makes %s of that for all parameters at once: pass foreach=False to "+
+		"it, or fused=True if it knows that.", u.Bytes(bytes))
 }
 
 // referredTo says how much of what is there autograd saved in modules but cannot leave, since something in

@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Steps that ran twice alike are planned on. Others are described again, up to five times, but not once the same
-// difference is met again, and then all that were described are planned for, by place: a module may draw which
-// of its ops to run, or the program evaluates between some steps.
+// Steps that ran twice alike are planned on. Others are described again, up to five times, but not once the
+// same difference is met again. Then all that were described are planned for, by place: a module may draw
+// which of its ops to run, or the program evaluates between some steps.
 func TestStepsThatAreNeverAlikeArePlannedForTogether(t *testing.T) {
 	one := recording(t, triedCosts)
 	other := func(n int) *traces.Trace { // the n-th op from the end is another one in the second step

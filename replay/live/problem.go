@@ -26,10 +26,10 @@ const settlingSteps = 10
 // hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
 // again, up to five times or until it meets the same difference again; if only the optimizer's ops differ
-// then, the error wraps [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
-// captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too. If
-// autograd saves other tensors in each step, or no two steps run the same ops, the result also has the other
-// captured steps.
+// then, the error wraps [ErrUneven]. If they run the same ops on batches of other shapes, the result is the
+// largest step of five captures, with the largest sizes of some more steps: a plan for that step serves
+// smaller ones too. If autograd saves other tensors in each step, or no two steps run the same ops, the
+// result also has the other captured steps.
 func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err error) {
 	describing := t.opt.Describing
 	if describing == nil {
