@@ -162,6 +162,9 @@ func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 // before the op itself runs, but a reader knows the op.
 func madeBy(p *plan.Problem, b plan.BufferID) string {
 	touches := p.TouchesOf(b)
+	if len(touches) == 0 && p.Buffers[b].Category == timeline.Input {
+		return "a data set or another input that no op touches"
+	}
 	if len(touches) == 0 {
 		return "a tensor that no op touches"
 	}

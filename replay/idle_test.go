@@ -217,6 +217,17 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 	if got := reason(p, 73<<20); !strings.Contains(got, largest) {
 		t.Errorf("a weight that is saved: %q", got)
 	}
+	// On a CPU a data set lies in the memory that is counted.
+	p = plantest.Chain(6, 8<<20, 1_000_000)
+	p.Buffers = append(p.Buffers, plan.Buffer{Name: "set", Size: 64 << 20, Life: plan.Persistent,
+		Category: timeline.Input, Alloc: timeline.NoAlloc})
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	const set = "(the largest: a data set or another input that no op touches, 64.0 MiB)"
+	if got := reason(p, 96<<20); !strings.Contains(got, set) {
+		t.Errorf("beside a data set: %q", got)
+	}
 }
 
 // TestWhatAnOptimizerMakesForAllParametersIsNamed: its foreach form is the default on GPUs, and what it makes
