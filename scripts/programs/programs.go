@@ -37,6 +37,10 @@ func science(name, what, args, needs string) program {
 	return program{name, what, needs, append([]string{cases + "/science.py"}, strings.Fields(args)...)}
 }
 
+func wider(name, what, args, needs string) program {
+	return program{name, what, needs, append([]string{cases + "/wider.py"}, strings.Fields(args)...)}
+}
+
 func theirs(name, what, args string, needs ...string) program {
 	fields := strings.Fields(args)
 	return program{name, what, strings.Join(append(needs, fields[0]), " "),
@@ -118,6 +122,26 @@ var programs = []program{
 		"SOURCES/minGPT/projects/chargpt/chargpt.py --model.model_type=gpt-micro --trainer.batch_size=16"),
 	theirs("makemore", "makemore.py, a transformer of 12 layers on names",
 		"SOURCES/makemore/makemore.py --n-layer 12 -b 32 -n 1"),
+	theirs("llama2c", "llama2.c's train.py, a LLaMA of 12 layers, 2 micro-batches",
+		"SOURCES/llama2.c/train.py --device=cpu --compile=False --dtype=float32 --vocab_source=custom "+
+			"--vocab_size=500 --dim=96 --n_layers=12 --batch_size=4 --max_seq_len=128 "+
+			"--gradient_accumulation_steps=2 --eval_iters=1", "sentencepiece"),
+	theirs("sam", "the example of davda54/sam: each step climbs, and runs its batch again from there",
+		"SOURCES/sam/example/train.py --depth 10 --width_factor 2 --batch_size 32 --threads 1",
+		"torchvision"),
+	theirs("wgan-gp", "PyTorch-GAN's wgan_gp.py: a gradient of a gradient, a generator's step in five",
+		"SOURCES/PyTorch-GAN/implementations/wgan_gp/wgan_gp.py --batch_size 512 --n_epochs 100000 "+
+			"--sample_interval 1000000", "torchvision"),
+	theirs("cyclegan", "PyTorch-GAN's cyclegan.py: three optimizers, earlier pictures in a buffer",
+		"SOURCES/PyTorch-GAN/implementations/cyclegan/cyclegan.py --img_height 48 --img_width 48 "+
+			"--n_residual_blocks 3 --n_cpu 1 --sample_interval 1000000 --n_epochs 100000", "torchvision"),
+	theirs("unet", "Pytorch-UNet's train.py: RMSprop, clipping, an evaluation every other step",
+		"SOURCES/Pytorch-UNet/train.py -s 0.25 -b 2 -e 100000", "torchvision"),
+	theirs("cleanrl-sac", "CleanRL's sac_continuous_action.py: three optimizers that take turns",
+		"SOURCES/cleanrl/cleanrl/sac_continuous_action.py --env-id Pendulum-v1 --learning-starts 300 "+
+			"--batch-size 4096", "gymnasium stable_baselines3 tyro"),
+	theirs("actor-critic", "PyTorch's examples, reinforcement_learning: a step for each game, each of "+
+		"another length", "SOURCES/examples/reinforcement_learning/actor_critic.py", "gymnasium"),
 	loop("denoising", "denoising_diffusion_pytorch's Trainer, 2 micro-batches, its average of weights",
 		"denoising", "denoising_diffusion_pytorch"),
 	loop("pyg", "PyTorch Geometric, a GAT of 3 layers on batches of graphs", "pyg", "torch_geometric"),
@@ -170,6 +194,15 @@ var programs = []program{
 	science("perceiver", "perceiver-pytorch, latents that attend to pixels, 4 layers", "latents",
 		"perceiver_pytorch"),
 	science("torchrl", "TorchRL's loss of PPO, two networks in one module", "policy", "torchrl tensordict"),
+	wider("reformer", "reformer-pytorch, 6 layers whose backward pass computes their inputs again",
+		"reversible", "reformer_pytorch"),
+	wider("byol", "byol-pytorch, two views through a ResNet-18 and through its average", "bootstrap",
+		"byol_pytorch torchvision"),
+	wider("deepar", "GluonTS's DeepAR, an LSTM, by Lightning", "series", "gluonts lightning"),
+	wider("flair", "flair's trainer, a tagger of LSTM and CRF, sentences of any length", "words", "flair"),
+	wider("speechbrain", "SpeechBrain's Brain, its CRDNN with CTC, waves of any length", "speech",
+		"speechbrain"),
+	wider("darts", "Darts' transformer, 6 + 6 layers, by Lightning", "history", "darts lightning"),
 	loop("x-transformers", "x-transformers, a decoder of 12 layers with rotary positions", "x_transformers",
 		"x_transformers"),
 	loop("esm", "fair-esm, ESM-2 of 12 layers on masked residues", "esm", "esm"),

@@ -1,8 +1,8 @@
 """Run a public training script on made-up data: theirs.py FOLDER/SCRIPT [ARGUMENT ...]
 
-It runs in its own folder, with the files that the script expects there. torchvision's MNIST is replaced by
-random images, and tensorboard by nothing. Random numbers are the same in each run, whether the script seeds
-them or not.
+It runs in its own folder, with the files that the script expects there. torchvision's MNIST and CIFAR-10 are
+replaced by random images, loggers by nothing. Random numbers are the same in each run, whether the script
+seeds them or not.
 """
 
 import os
@@ -13,7 +13,7 @@ import tempfile
 import types
 
 
-def fake_mnist():
+def fake_data_sets():
     import torch
 
     try:
@@ -37,7 +37,15 @@ def fake_mnist():
         def __getitem__(self, i):
             return self.transform(Image.fromarray(self.data[i].numpy())), int(self.targets[i])
 
+    def few(root, train=True, download=False, transform=None):
+        r = torch.Generator().manual_seed(0)
+        n = 640 if train else 128
+        pixels = torch.randint(0, 256, (n, 32, 32, 3), dtype=torch.uint8, generator=r)
+        labels = torch.randint(0, 10, (n,), generator=r).tolist()
+        return [(transform(Image.fromarray(p.numpy())), label) for p, label in zip(pixels, labels)]
+
     datasets.MNIST = Images
+    datasets.CIFAR10 = few
 
 
 def old_names():
@@ -70,10 +78,12 @@ class Nothing:
         return self
 
 
-def fake_tensorboard():
+def fake_loggers(script):
     board = types.ModuleType("torch.utils.tensorboard")
     board.SummaryWriter = Nothing
     sys.modules[board.__name__] = board
+    if "Pytorch-UNet" in script:
+        sys.modules["wandb"] = Nothing()
 
 
 def paint(folder, n):
@@ -86,6 +96,20 @@ def paint(folder, n):
         os.makedirs(f"{folder}/{i % 2}", exist_ok=True)
         image = Image.fromarray(pixels.integers(0, 256, (96, 96, 3)).astype(np.uint8))
         image.save(f"{folder}/{i % 2}/{i}.png")
+
+
+def photographs(n):
+    """Random pictures, and for each a mask with two classes."""
+    import numpy as np
+    from PIL import Image
+
+    pixels = np.random.default_rng(0)
+    os.makedirs("data/imgs")
+    os.makedirs("data/masks")
+    for i in range(n):
+        image = pixels.integers(0, 256, (192, 192, 3)).astype(np.uint8)
+        Image.fromarray(image).save(f"data/imgs/{i}.png")
+        Image.fromarray(((image[..., 0] > 127) * 255).astype(np.uint8)).save(f"data/masks/{i}.png")
 
 
 def graph(folder, n, edges):
@@ -132,6 +156,17 @@ def lay_out(script):
         os.link("pictures/0/0.png", "style.png")
     if "/gat/" in script:
         graph("cora", 2000, 4000)
+    if "Pytorch-UNet" in script:
+        photographs(24)
+    if "llama2.c" in script:
+        os.makedirs("data/tok500")
+        for i in range(2):
+            np.random.default_rng(i).integers(0, 500, 50_000).astype(np.uint16).tofile(f"data/tok500/{i}.bin")
+    if "cyclegan" in script:
+        for part in ("train", "test"):
+            for side in ("A", "B"):
+                paint(f"../../data/monet2photo/{part}", 32)
+                os.rename(f"../../data/monet2photo/{part}/0", f"../../data/monet2photo/{part}/{side}")
     x = np.arange(100)[None] + np.random.default_rng(2).integers(-80, 80, (100, 1))
     waves = np.sin(x / 20.0)
     torch.save(waves, "traindata.pt")
@@ -148,7 +183,7 @@ def root(script):
     """The nearest folder above a script whose packages it may import: the checkout's, otherwise its own."""
     folder = os.path.dirname(script)
     for up in (folder, os.path.dirname(folder), os.path.dirname(os.path.dirname(folder))):
-        if os.path.exists(os.path.join(up, "setup.py")):
+        if any(os.path.exists(os.path.join(up, name)) for name in ("setup.py", "pyproject.toml", "sam.py")):
             return up
     return folder
 
@@ -167,12 +202,14 @@ sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(script)
 sys.path.insert(1, root(script))
 with tempfile.TemporaryDirectory() as folder:
+    folder = os.path.join(folder, "checkout", "script")  # scripts look for data in folders above theirs
+    os.makedirs(folder)
     os.chdir(folder)
     lay_out(script)
-    fake_mnist()
+    fake_data_sets()
     without_weights()
     if "neural_style" in script:
         old_names()
-    fake_tensorboard()
+    fake_loggers(script)
     seed()
     runpy.run_path(script, run_name="__main__")
