@@ -147,6 +147,9 @@ func varied(ctx context.Context, captured []*traces.Trace, h Hardware) (*plan.Pr
 			}
 		}
 	}
+	if err := steadied(all); err != nil {
+		return nil, nil, err
+	}
 	largest.Varied = slices.DeleteFunc(all, func(p *plan.Problem) bool { return p == largest })
 	return largest, of, nil
 }
