@@ -179,11 +179,12 @@ func checkpointNotes(p *plan.Problem, budget int64, u timeline.Units) []string {
 	}
 	time, percent := share(all)
 	held, without := p.Held(), heldWithout(p, all)
-	notes := []string{fmt.Sprintf("the program checkpoints %s by itself: the ops that run again take %s, "+
-		"%.1f %% of a step, and a step holds %s at its peak, where it would hold up to %s without them",
+	notes := []string{fmt.Sprintf("the program itself runs %s again in the backward pass, as checkpoints "+
+		"or reversible layers do: this takes %s, %.1f %% of a step, and a step holds %s at its peak, where "+
+		"it would hold up to %s without it",
 		parts(len(all)), timeline.Duration(time), percent, u.Bytes(held), u.Bytes(without))}
 	if without == held {
-		return append(notes, "the checkpoints lower no peak: turn them off")
+		return append(notes, "this lowers no peak: if these are checkpoints, turn them off")
 	}
 	budget = max(budget, held)
 	some := needless(p, all, budget)
@@ -195,8 +196,8 @@ func checkpointNotes(p *plan.Problem, budget int64, u timeline.Units) []string {
 	if names := modules(some); names != "" {
 		where = " (" + names + ")"
 	}
-	return append(notes, fmt.Sprintf("turn the checkpoints off for %d of the %d parts%s: a step then "+
-		"holds up to %s and is %s (%.1f %%) shorter", len(some), len(all), where,
+	return append(notes, fmt.Sprintf("if these are checkpoints, turn them off for %d of the %d parts%s: a "+
+		"step then holds up to %s and is %s (%.1f %%) shorter", len(some), len(all), where,
 		u.Bytes(heldWithout(p, some)), timeline.Duration(time), percent))
 }
 
