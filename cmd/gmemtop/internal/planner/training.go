@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // Training is a running training that a task is for. Its methods leave the processes as they were.
@@ -85,12 +87,30 @@ func (t *Training) in(ctx context.Context, f func(w *crew.Crew) error) error {
 	w.Connect(run, t.PID, found.Started)
 	all := crew.OfWatch(w)
 	t.Note(fmt.Sprintf("waiting for a step of process %d to end", t.PID))
-	if err = all.Lead.FirstStep(ctx); err == nil {
+	if err = t.awaitStep(ctx, all.Lead.FirstStep, longStep); err == nil {
 		err = f(all)
 	}
 	left := w.LetGo()
 	stop()
 	return errors.Join(err, left, w.Close())
+}
+
+// longStep is how long a step may take before it is worth saying what a step is.
+const longStep = time.Minute
+
+// awaitStep waits for a first step, and after some time says what would be one.
+func (t *Training) awaitStep(ctx context.Context, wait func(context.Context) error,
+	long time.Duration) error {
+	first, stop := context.WithTimeout(ctx, long)
+	defer stop()
+	err := wait(first)
+	if err == nil || first.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	t.Note(fmt.Sprintf("no step has ended within %s: either steps are long, or gmemtop does not recognize "+
+		"them. It knows optimizers of torch.optim, and most loops that change parameters after a backward "+
+		"pass", timeline.Duration(int64(long))))
+	return wait(ctx)
 }
 
 // describing returns options that have how far the description of process m has come noted.
