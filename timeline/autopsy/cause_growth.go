@@ -166,10 +166,11 @@ func grownSinceStep(c *evidence) (ids []timeline.AllocID, in int) {
 
 func growthFault(c *evidence) (fault, bool) {
 	ids, in := grown(c)
-	since := ""
+	span, every := nSteps(in), "step"
 	if len(ids) == 0 {
 		ids, in = grownSinceStep(c)
-		since = " since the optimizer's last step"
+		every = "round"
+		span = timeline.Counted(in, every) + " of evaluation since the optimizer's last step"
 	}
 	if len(ids) == 0 {
 		return fault{}, false
@@ -186,10 +187,10 @@ func growthFault(c *evidence) (fault, bool) {
 		f.elseFix, f.instead = kind.elseFix, growthRemedy(c, "leak", ids, line)
 	}
 	f.lever = growthRemedy(c, kind.cause, ids, line)
-	f.said = fmt.Sprintf("Memory grew by %s a step in %s%s, to %s, most of it from %s: %s.",
-		c.u.Bytes(each), nSteps(in), since, c.u.Bytes(g.bytes), line, kind.why)
-	f.Text = fmt.Sprintf("%s in %s of %s are still there, %s a step, most from %s",
-		c.u.Bytes(g.bytes), nBlocks(len(ids)), nSteps(in), c.u.Bytes(each), line)
+	f.said = fmt.Sprintf("Memory grew by %s a %s in %s, to %s, most of it from %s: %s.",
+		c.u.Bytes(each), every, span, c.u.Bytes(g.bytes), line, kind.why)
+	f.Text = fmt.Sprintf("%s in %s of %s are still there, %s a %s, most from %s",
+		c.u.Bytes(g.bytes), nBlocks(len(ids)), timeline.Counted(in, every), c.u.Bytes(each), every, line)
 	return f, true
 }
 
