@@ -409,7 +409,8 @@ func TestTheLeversThatTheAnswerNamesAreMarked(t *testing.T) {
 			t.Errorf("%s is not marked:\n%s", name, text)
 		}
 	}
-	if n := strings.Count(text, "● "); n != len(a.Named) {
+	if n := strings.Count(text, "● ") - strings.Count(text, "● named above"); n != len(a.Named) ||
+		!strings.Contains(text, "● named above") {
 		t.Errorf("%d levers are marked, the answer names %d:\n%s", n, len(a.Named), text)
 	}
 }

@@ -34,6 +34,7 @@ func (t *leverList) set(all []lever) {
 		chosen = t.all[i].name
 	}
 	t.all, t.laidOut = all, nil
+	t.Columns[len(t.Columns)-1].Title = t.heading()
 	t.SetRows(len(all))
 	if chosen != "" {
 		t.Select(max(slices.IndexFunc(all, func(l lever) bool { return l.name == chosen }), 0))
@@ -128,6 +129,14 @@ func mostRows(pages []page, rows int) (most int) {
 		most = max(most, taken)
 	}
 	return min(most, rows)
+}
+
+// heading is the title of the levers' names. It explains the mark of those that the answer on top names.
+func (t *leverList) heading() string {
+	if slices.ContainsFunc(t.all, func(l lever) bool { return l.named }) {
+		return "  what would help, ● named above"
+	}
+	return "  what would help"
 }
 
 // layout is what the pages depend on beside the levers themselves.
