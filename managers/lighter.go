@@ -23,16 +23,16 @@ import (
 // leave by a swap. A region that cannot be cut is given up. If no region is there, ask the swaps for less.
 // All numbers of segments are tried, since the best one is not the one that is best without swaps.
 //
-// Complexity: mostConversions conversions, and fewConversions for each other manager. Rejected: giving up
-// each region that does not fit as a whole (a step takes 4.1 times as long in the example).
+// Complexity: segmentConversions conversions, and otherConversions for each other manager. Rejected: giving
+// up each region that does not fit as a whole (a step takes 4.1 times as long in the example).
 
 const (
-	// mostConversions bounds how many plans of segments are converted in problems with up to askedAnyway
-	// ops and buffers. In larger ones it shrinks with their size, so that the time does not grow with its
-	// square.
-	mostConversions = 200
-	// fewConversions are for the plan of one other manager, and at least as many for segments.
-	fewConversions = 12
+	// segmentConversions and otherConversions bound how many plans of segments are converted, and of one
+	// other manager's plan, in problems with up to askedAnyway ops and buffers. In larger ones they shrink
+	// with the size, down to leastConversions, so that the time does not grow with its square.
+	segmentConversions = 200
+	otherConversions   = 12
+	leastConversions   = 4
 	// lighterTries bounds how often one plan is made lighter.
 	lighterTries = 12
 )
@@ -43,11 +43,16 @@ type lighter struct {
 	left int // conversions
 }
 
+// newLighter returns one with that many conversions, or fewer in a large problem.
+func newLighter(s *eagerSearch, conversions int) *lighter {
+	size := max(len(s.p.Ops)+len(s.p.Buffers), 1)
+	return &lighter{s, max(min(conversions, conversions*askedAnyway/size), leastConversions)}
+}
+
 // segments returns the best plan of all numbers of segments with swaps. It begins with twice as many as are
 // best without swaps.
 func (s *eagerSearch) segments() (best converted) {
-	size := max(len(s.p.Ops)+len(s.p.Buffers), 1)
-	l := lighter{s, min(mostConversions, max(mostConversions*askedAnyway/size, fewConversions))}
+	l := newLighter(s, segmentConversions)
 	cuts := recompute.NewSegments(l.p)
 	counts := cuts.Counts()
 	if len(counts) == 0 {

@@ -186,8 +186,7 @@ func (s *eagerSearch) ask(m plan.Manager) (x converted) {
 	if err != nil || pl.Policy != nil || len(pl.Absences) == 0 {
 		return x
 	}
-	l := lighter{s, fewConversions}
-	if x = l.lighten(s.convert(pl)); x.Plan != nil {
+	if x = newLighter(s, otherConversions).lighten(s.convert(pl)); x.Plan != nil {
 		x.Note("%s made this plan", m.Info().Name)
 	}
 	return x
