@@ -181,10 +181,10 @@ func checkpointNotes(p *plan.Problem, budget int64, u timeline.Units) []string {
 	held, without := p.Held(), heldWithout(p, all)
 	notes := []string{fmt.Sprintf("the program itself runs %s again in the backward pass, as checkpoints "+
 		"or reversible layers do: this takes %s, %.1f %% of a step, and a step holds %s at its peak, where "+
-		"it would hold up to %s without it",
+		"it would otherwise hold up to %s",
 		parts(len(all)), timeline.Duration(time), percent, u.Bytes(held), u.Bytes(without))}
 	if without == held {
-		return append(notes, "this lowers no peak: if these are checkpoints, turn them off")
+		return append(notes, "this does not lower the peak: if these are checkpoints, turn them off")
 	}
 	budget = max(budget, held)
 	some := needless(p, all, budget)

@@ -158,8 +158,8 @@ func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	return fmt.Sprintf(" (the largest: %s, %s)", madeBy(p, most.Buffer), u.Bytes(most.Size))
 }
 
-// madeBy names a buffer by the op that first touches it, and the module of that. What autograd saves it saves
-// before the op itself runs, but a reader knows the op.
+// madeBy names a buffer by the op that first touches it, and that op's module. Autograd saves a tensor before
+// the op that it is saved for runs, but it is the op that a reader knows.
 func madeBy(p *plan.Problem, b plan.BufferID) string {
 	touches := p.TouchesOf(b)
 	if len(touches) == 0 && p.Buffers[b].Category == timeline.Input {
@@ -168,16 +168,13 @@ func madeBy(p *plan.Problem, b plan.BufferID) string {
 	if len(touches) == 0 {
 		return "a tensor that no op touches"
 	}
-	k := max(slices.IndexFunc(touches, func(t plan.Touch) bool {
-		name := p.Ops[t.Op].Name
-		return name != plan.SaveOp && name != plan.LoadOp && name != plan.HostOp
-	}), 0)
+	k := max(slices.IndexFunc(touches, func(t plan.Touch) bool { return !between(&p.Ops[t.Op]) }), 0)
 	op, does := &p.Ops[touches[k].Op], "makes"
 	if !touches[k].Mode.Writes() {
 		does = "reads"
 	}
 	name := report.Printable(op.Name)
-	if op.Name == plan.SaveOp || op.Name == plan.LoadOp || op.Name == plan.HostOp {
+	if between(op) {
 		name = "autograd"
 	}
 	if op.Phase == traces.PhaseForward && op.Module != "" {

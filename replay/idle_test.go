@@ -234,7 +234,7 @@ func TestAPlanThatExceedsTheBudgetSaysWhatIsStillThere(t *testing.T) {
 // for all parameters may be a step's peak.
 func TestWhatAnOptimizerMakesForAllParametersIsNamed(t *testing.T) {
 	const want = " The optimizer makes 16.0 MiB of that for all parameters at once: pass foreach=False to " +
-		"it, or fused=True if it knows that."
+		"it, or fused=True if it has that option."
 	for name, want := range map[string]string{"aten::_foreach_sqrt": want, "aten::sqrt": ""} {
 		b := plantest.New()
 		weight := b.Persistent("weight", 16<<20, timeline.Parameter)

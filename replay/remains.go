@@ -45,17 +45,18 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where stri
 			count(s.Instance, -1)
 		}
 	}
-	between := false
+	before := false
 	for _, s := range pl.Steps[at+1:] {
 		if s.Kind != plan.Run && s.Kind != plan.Again {
 			continue
 		}
-		name := p.Ops[s.Op].Name
-		if name == plan.HostOp || name == plan.SaveOp || name == plan.LoadOp {
-			between = true
+		op := &p.Ops[s.Op]
+		if between(op) {
+			before = true
 			continue
 		}
-		if where = "where " + report.Printable(name) + " runs"; between {
+		name := op.Name
+		if where = "where " + report.Printable(name) + " runs"; before {
 			where = "right before " + report.Printable(name) + " runs"
 		}
 		break
@@ -95,8 +96,8 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 		forAll(p, pl, there, peak, u)
 }
 
-// forAll says how much of what is there an optimizer made for many parameters at once, and how to avoid it;
-// "" if it is little, or for one parameter.
+// forAll says how much of the memory there an optimizer took for many parameters at once, and how to avoid
+// that. It returns "" if that is little, or for one parameter.
 func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
 	u timeline.Units) string {
 	var bytes, largest int64
@@ -116,7 +117,7 @@ func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak
 		return ""
 	}
 	return fmt.Sprintf(" The optimizer makes %s of that for all parameters at once: pass foreach=False to "+
-		"it, or fused=True if it knows that.", u.Bytes(bytes))
+		"it, or fused=True if it has that option.", u.Bytes(bytes))
 }
 
 // referredTo says how much of what is there autograd saved in modules but cannot leave, since something in

@@ -88,8 +88,8 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 		// from now on the process ends steps where no graph is pending, if there is such a place
 		crossed = try == 1 && crosses(tr)
 	}
-	// The steps save the same and run other ops: they evaluate now and then, or a module draws which of its
-	// ops to run. Places do not move where another module runs something else.
+	// The steps save the same tensors and run different ops: the program evaluates now and then, or a module
+	// draws which of its ops to run. That does not move the places of other modules.
 	opsVary = opsVary || largest == nil && placeable(uneven, captured...)
 	if opsVary {
 		if largest, of, err = varied(ctx, captured, h); err != nil {
@@ -111,8 +111,8 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 	return largest, nil
 }
 
-// placeable reports whether steps that are uneven can be planned for by place: more than the optimizer's ops
-// differ, and no recording is of a single step.
+// placeable reports whether uneven steps can be planned for by place: not only the optimizer's ops differ,
+// and each recording has several steps.
 func placeable(uneven error, captured ...*traces.Trace) bool {
 	if errors.Is(uneven, errSettling) {
 		return false
@@ -147,7 +147,7 @@ func varied(ctx context.Context, captured []*traces.Trace, h Hardware) (*plan.Pr
 			}
 		}
 	}
-	if err := steadied(all); err != nil {
+	if err := pinShifted(all); err != nil {
 		return nil, nil, err
 	}
 	largest.Varied = slices.DeleteFunc(all, func(p *plan.Problem) bool { return p == largest })

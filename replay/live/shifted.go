@@ -5,11 +5,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// steadied marks ops that must not run again in a plan by place, in all of these steps: those of modules that
-// run beforehand in some steps only, as in an evaluation. There the n-th op of a name is another one in each
-// kind of step, and a plan that runs it again would do nothing in the other. Saves know no such difference,
-// since an evaluation saves nothing: what is swapped leaves in all of the steps.
-func steadied(steps []*plan.Problem) error {
+// pinShifted marks ops that must not run again in a plan by place, in all of these steps. A plan knows an op
+// by its module, its name and a count. Where a module has run before in some of the steps only, as in an
+// evaluation, the same count means another op in each kind of step, and running it again would bring nothing
+// back. Counts of saves are not shifted, since an evaluation saves nothing, so swaps work in all of the
+// steps.
+func pinShifted(steps []*plan.Problem) error {
 	type run struct {
 		module string
 		passes int
