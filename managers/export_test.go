@@ -15,8 +15,17 @@ func Asking(wrap func(plan.Manager) plan.Manager) plan.Manager {
 	return ours(asked)
 }
 
-// Segments returns the plan of segments with swaps for eager PyTorch.
-func Segments(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+// Segments plans segments with swaps for eager PyTorch, and nothing else.
+type Segments struct{}
+
+// Info implements plan.Manager.
+func (Segments) Info() plan.Info { return plan.Info{Name: "segments"} }
+
+// Plan implements plan.Manager.
+func (m Segments) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 	s := eagerSearch{ctx: ctx, p: p, r: r}
-	return s.segments().Plan, nil
+	if x := s.segments(); x.Plan != nil {
+		return x.Plan, nil
+	}
+	return nil, &plan.Unavailable{Manager: m.Info().Name, Reason: "nothing can be cut"}
 }

@@ -13,15 +13,15 @@ import (
 // Regions and swaps together, for eager PyTorch in little memory.
 //
 // The problem: in a fifth of the memory, checkpoints alone don't fit, because each region's input stays; and
-// swaps alone copy nearly everything. Managers that combine both decide by tensor and op, and lose what
-// eager PyTorch needs whole regions for. ResNet-50 at batch 64 on a simulated A100, in 21 % of its memory: a
-// step takes 6.4 times as long with swaps alone, and 1.7 times with both.
+// swaps alone copy nearly everything. Managers that combine both decide by tensor and op. Eager PyTorch
+// needs whole regions, so much of their plans is lost. For ResNet-50 at batch 64 on a simulated A100, in 21 %
+// of its memory, a step takes 6.4 times as long with swaps alone, and 1.7 times with both.
 //
 // The approach: begin with a plan that reruns regions, such as the segments of sqrt, and swap what it leaves
 // in memory ([swap.Beside]). If that does not fit, look at the peak. If a region is back in memory there, cut
 // it in two, where the larger half is smallest; what crosses the cut is no longer dropped, so that it may
 // leave by a swap. A region that cannot be cut is given up. If no region is there, ask the swaps for less.
-// All numbers of segments are tried, since the best one is not the one that is best without swaps.
+// All numbers of segments are tried: which is best differs with and without swaps.
 //
 // Complexity: segmentConversions conversions, and otherConversions for each other manager. Rejected: giving
 // up each region that does not fit as a whole (a step takes 4.1 times as long in the example).
@@ -37,10 +37,10 @@ const (
 	lighterTries = 12
 )
 
-// lighter makes plans fit that rerun regions.
+// lighter brings plans that rerun regions down to the budget.
 type lighter struct {
 	*eagerSearch
-	left int // conversions
+	left int // conversions that it may still make
 }
 
 // newLighter returns one with that many conversions, or fewer in a large problem.
@@ -83,8 +83,8 @@ func (s *eagerSearch) segments() (best converted) {
 	return best
 }
 
-// lighten returns the best of what swaps and smaller regions make of a plan that does not fit. A plan that
-// fits, or that reruns nothing, is returned as it is: swaps alone are for other managers.
+// lighten adds swaps to a plan that does not fit and makes its regions smaller, and returns the best plan
+// that it met. A plan that fits, or that reruns nothing, is returned as it is: others plan swaps alone.
 func (l *lighter) lighten(x converted) converted {
 	if x.Plan == nil || x.Footprint <= l.r.Budget || len(x.Reruns) == 0 {
 		return x

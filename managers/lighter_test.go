@@ -5,29 +5,17 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers"
-	"github.com/gmemtop/gmemtop/managers/hardware"
-	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/networks/networkstest"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/managers/swap"
-	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// onA100 returns a network for eager PyTorch at its smallest batch.
-func onA100(t *testing.T, name string) *plan.Problem {
+// forEager returns a network's training at a batch size on an A100, for eager PyTorch.
+func forEager(t *testing.T, name string, batch int) *plan.Problem {
 	t.Helper()
-	n, err := networks.ByName(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hw, err := hardware.ByName("a100-40gb")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := n.Problem(n.Batches[0], hw, networks.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := networkstest.Problem(t, name, batch, "a100-40gb")
 	p.EagerOnly = true
 	return p
 }
@@ -35,8 +23,9 @@ func onA100(t *testing.T, name string) *plan.Problem {
 // TestSwapsBesideSegmentsAreValidAndTakeLessMemory: what segments leave in memory can leave by swaps, and a
 // region still finds its input when it runs again.
 func TestSwapsBesideSegmentsAreValidAndTakeLessMemory(t *testing.T) {
-	for _, name := range []string{"ResNet-50", "GoogLeNet", "VGG-16", "GPT-2 small"} {
-		p := onA100(t, name)
+	batches := map[string]int{"ResNet-50": 64, "GoogLeNet": 128, "VGG-16": 64, "GPT-2 small": 4}
+	for name, batch := range batches {
+		p := forEager(t, name, batch)
 		cuts := recompute.NewSegments(p)
 		counts := cuts.Counts()
 		k := counts[len(counts)/2]
@@ -72,33 +61,16 @@ func TestSwapsBesideSegmentsAreValidAndTakeLessMemory(t *testing.T) {
 // TestRegionsAndSwapsTogetherBeatSwapsAlone: in 22 % of the memory of ResNet-50, where no segments fit by
 // themselves, a step with segments and swaps takes less than half as long as with AutoSwap.
 func TestRegionsAndSwapsTogetherBeatSwapsAlone(t *testing.T) {
-	p := onA100(t, "ResNet-50")
+	p := forEager(t, "ResNet-50", 64)
 	peak, _ := p.PeakLive()
-	r := plan.Request{Budget: peak * 22 / 100, Seed: 1, Evaluator: sim.Simulator{}}
-	step := func(pl *plan.Plan, err error) int64 {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := plan.Validate(p, pl); err != nil {
-			t.Fatal(err)
-		}
-		m, err := sim.Run(t.Context(), p, pl, sim.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if m.Footprint > r.Budget {
-			t.Fatalf("%s: %d bytes in a budget of %d", pl.Manager, m.Footprint, r.Budget)
-		}
-		return m.StepTime
-	}
+	budget := peak * 22 / 100
 	swaps, err := managers.Select("autoswap")
 	if err != nil {
 		t.Fatal(err)
 	}
-	both := step(managers.Segments(t.Context(), p, r))
-	alone := step(swaps[0].Plan(t.Context(), p, r))
-	if both > alone/2 {
+	both := stepWithin(t, managers.Segments{}, p, budget, 0)
+	alone := stepWithin(t, swaps[0], p, budget, 0)
+	if both > alone/2 || alone == plantest.Never {
 		t.Errorf("a step takes %d ns with segments and swaps, %d with swaps alone", both, alone)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // what was too much, a few times. Then ask the other managers, convert their plans in the same way, and take
 // the fastest that fits. So is our own plan for an executor that can do everything: what PyTorch can carry
 // out of it may be faster than the plan for PyTorch alone (GPT-2 small at batch 8 on a simulated A100, in
-// 60 % of the memory: +6.8 % and +7.3 %). What reruns regions and does not fit gets swaps besides: see
+// 60 % of the memory: +6.8 % and +7.3 %). Plans that rerun regions and do not fit get swaps as well: see
 // [lighter]. In a large problem others are asked only while nothing fits, since each takes seconds, and ours
 // is not made twice.
 //

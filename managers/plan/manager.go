@@ -160,19 +160,19 @@ func (p *Problem) CheckBudget(budget int64) error {
 	m := p.MustReside()
 	switch {
 	case m.Persistent > budget:
-		return &TooSmall{Budget: budget, Need: m.Persistent, Held: needed(p, m, "")}
+		return &TooSmall{Budget: budget, Need: m.Persistent, Held: heldWords(p, m, "")}
 	case m.Total() > budget:
-		return &TooSmall{Budget: budget, Need: m.Total(), Held: needed(p, m, p.Ops[m.Op].Name)}
+		return &TooSmall{Budget: budget, Need: m.Total(), Held: heldWords(p, m, p.Ops[m.Op].Name)}
 	}
 	return nil
 }
 
-// leastPersistent is the share of what persists from which on inputs are named.
-const leastPersistent = 0.02
+// inputShare is the share of the persistent bytes above which inputs are named among them.
+const inputShare = 0.02
 
-// needed names what persists, and the op whose operands are needed with it, "" for none. A data set on the
-// device that trains persists too, and may be most of it.
-func needed(p *Problem, m MustReside, operands string) string {
+// heldWords names what persists and, unless operands is "", the op whose operands are needed as well. A data
+// set in the memory of the device persists too, and may be most of it.
+func heldWords(p *Problem, m MustReside, operands string) string {
 	held := map[timeline.Category]int64{}
 	for i := range p.Buffers {
 		if p.Buffers[i].Life == Persistent {
@@ -180,7 +180,7 @@ func needed(p *Problem, m MustReside, operands string) string {
 		}
 	}
 	var words []string
-	if float64(held[timeline.Input]) > leastPersistent*float64(m.Persistent) {
+	if float64(held[timeline.Input]) > inputShare*float64(m.Persistent) {
 		words = append(words, "a data set or other inputs")
 	}
 	switch {

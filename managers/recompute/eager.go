@@ -24,8 +24,8 @@ import (
 //     of a later one ([plan.Problem.EagerRefusal]); they move to the moments at which hooks act (hooks.go).
 //   - Dropped tensors are gathered into regions, contiguous ranges of forward ops: the ops that make what one
 //     rerun of the decisions brings back. Overlapping ranges form one region. A range within one module
-//     becomes that module's range if the module is at most twice as long and runs in one piece, since
-//     checkpoints wrap modules.
+//     becomes that module's range if the module is at most twice as long, runs in one piece and has no
+//     other region in it, since checkpoints wrap modules.
 //   - A region is rerun once, as a whole, where the first of its dropped tensors is needed. Ops all of whose
 //     outputs were saved do not run (selective checkpointing returns what it saved); the others do, in order.
 //   - A region's inputs are saved by its checkpoint. So if an input is dropped, either its producer joins the

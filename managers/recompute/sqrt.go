@@ -83,9 +83,7 @@ func (s *Segments) Counts() []int {
 	if len(s.s.passes) == 0 {
 		return nil
 	}
-	ks := s.s.counts()
-	slices.Sort(ks)
-	return slices.Compact(ks)
+	return s.s.counts()
 }
 
 // Cut returns the decisions of that many segments.
@@ -272,14 +270,16 @@ func (s *segmenter) result(k int) (chain.Result, error) {
 	return s.b.PlanDrops(drops, nil, 0)
 }
 
-// counts are the numbers of segments worth trying, in order.
+// counts returns the numbers of segments worth trying, ascending.
 func (s *segmenter) counts() []int {
 	most := s.places() + 1
 	var ks []int
 	for k := 1; k <= most; k += max(1, (k-12)/4) {
 		ks = append(ks, k)
 	}
-	return append(ks, s.root(), most)
+	ks = append(ks, s.root(), most)
+	slices.Sort(ks)
+	return slices.Compact(ks)
 }
 
 // root is sqrt(n).
@@ -292,9 +292,7 @@ func (s *segmenter) decide(ctx context.Context, limit int64) (plan.Decisions, in
 	s.chosen = s.root()
 	if limit > 0 {
 		if s.tried == nil {
-			ks := s.counts()
-			slices.Sort(ks)
-			for _, k := range slices.Compact(ks) {
+			for _, k := range s.counts() {
 				if ctx.Err() != nil {
 					return plan.Decisions{}, work, ctx.Err()
 				}

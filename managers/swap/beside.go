@@ -23,12 +23,12 @@ import (
 // (those of the last regions would come back before they have left); AutoSwap's mix of scores (it takes more
 // time than everything else here, and gains little).
 
-// Beside returns swaps that bring what a plan for eager PyTorch holds down to limit bytes, as far as tensors
-// saved for backward can. It leaves out tensors that the plan itself keeps out of memory. There are no swaps
-// if nothing can leave. Its only error is that of the context.
+// Beside returns swaps that bring the load of a plan for eager PyTorch down to limit bytes, or as far down as
+// tensors saved for backward allow. Tensors that the plan itself keeps out of memory are not among them.
+// There are no swaps if nothing can leave. The only error is that of the context.
 func Beside(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) ([]plan.Absence, error) {
 	s := &swapper{autoswap: autoswap{order: byMix, noSearch: true}, report: func(int64, int64) {}}
-	s.link = besides(p, pl)
+	s.link = linkUnder(p, pl)
 	away := make([]bool, len(p.Buffers))
 	for i := range pl.Absences {
 		away[pl.Absences[i].Buffer] = true
@@ -56,8 +56,8 @@ func Beside(ctx context.Context, p *plan.Problem, pl *plan.Plan, limit int64) ([
 	return x.absences, err
 }
 
-// wantedAt returns the first position behind a gap's beginning at which something of a plan reads the gap's
-// buffer: the gap's end, or an earlier rerun.
+// wantedAt returns the position at which a plan first reads a gap's buffer again: the gap's end, or an
+// earlier rerun.
 func wantedAt(p *plan.Problem, pl *plan.Plan, g plan.Gap) plan.OpID {
 	at := g.Before
 	for i := range pl.Reruns {
@@ -75,9 +75,9 @@ func wantedAt(p *plan.Problem, pl *plan.Plan, g plan.Gap) plan.OpID {
 	return at
 }
 
-// besides returns the link of a training that carries a plan out: its load and its clock are the plan's,
-// without waits.
-func besides(p *plan.Problem, pl *plan.Plan) *link {
+// linkUnder returns the link of a training that carries a plan out. Its load and its clock are those of the
+// plan, without waits.
+func linkUnder(p *plan.Problem, pl *plan.Plan) *link {
 	n := len(p.Ops)
 	l := &link{p: p, clock: make([]int64, n+1), load: make([]int64, n)}
 	var live int64
