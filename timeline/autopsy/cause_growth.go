@@ -145,10 +145,10 @@ func growthOf(c *evidence, ids []timeline.AllocID, in int) *growth {
 	return g
 }
 
-// grownSinceStep returns what grown does, of the calls of the model since the last step of an optimizer: an
-// evaluation that differentiates something itself, such as the forces of each structure or the steps that
-// adapt to each task. Its backward passes make it look like steps, too few to be all over the recording.
-// Look-alike: what a training adds up before its next step, whose calls come a way that was trained before.
+// grownSinceStep is grown for the calls of the model since an optimizer's last step. It finds an evaluation
+// that runs backward passes of its own, such as for the forces of each structure or to adapt to each task.
+// These look like steps, but are too few for grown, which looks at the whole recording.
+// Look-alike: micro-batches before the optimizer's next step. Backward passes followed such calls before.
 func grownSinceStep(c *evidence) (ids []timeline.AllocID, in int) {
 	last := c.lastOf(traces.PhaseOptimizer)
 	if last < 0 {

@@ -95,10 +95,11 @@ func (t *Training) in(ctx context.Context, f func(w *crew.Crew) error) error {
 	return errors.Join(err, left, w.Close())
 }
 
-// longStep is how long a step may take before it is worth saying what a step is.
+// longStep is how long to wait for a step before saying what gmemtop takes for one.
 const longStep = time.Minute
 
-// awaitStep waits for a first step, and after some time says what would be one.
+// awaitStep waits for the first step. If that takes longer than long, it says once what gmemtop takes for a
+// step.
 func (t *Training) awaitStep(ctx context.Context, wait func(context.Context) error,
 	long time.Duration) error {
 	first, stop := context.WithTimeout(ctx, long)
@@ -107,9 +108,9 @@ func (t *Training) awaitStep(ctx context.Context, wait func(context.Context) err
 	if err == nil || first.Err() == nil || ctx.Err() != nil {
 		return err
 	}
-	t.Note(fmt.Sprintf("no step has ended within %s: either steps are long, or gmemtop does not recognize "+
-		"them. It knows optimizers of torch.optim, and most loops that change parameters after a backward "+
-		"pass", timeline.Duration(int64(long))))
+	t.Note(fmt.Sprintf("no step has ended within %s: either the steps are long, or gmemtop does not "+
+		"recognize them. It recognizes the optimizers of torch.optim, and most loops that change "+
+		"parameters after a backward pass", timeline.Duration(int64(long))))
 	return wait(ctx)
 }
 
