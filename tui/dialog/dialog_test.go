@@ -18,7 +18,7 @@ import (
 var codes = map[string]rune{
 	"enter": tea.KeyEnter, "esc": tea.KeyEscape, "backspace": tea.KeyBackspace, "home": tea.KeyHome,
 	"end": tea.KeyEnd,
-	"up":  tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft,
+	"up":  tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft, "pgup": tea.KeyPgUp,
 }
 
 // press presses keys, each a name or a rune, and returns all messages of the dialogs.
@@ -253,7 +253,8 @@ func TestSixteenColoursAreTheThemesOwn(t *testing.T) {
 	}
 }
 
-func TestTheWheelScrollsAListAndChoosesNothing(t *testing.T) {
+// After the wheel, enter takes the row that is highlighted, which is always on the screen.
+func TestTheWheelMovesTheChoice(t *testing.T) {
 	entries := make([]Entry, 60)
 	for i := range entries {
 		entries[i] = Entry{Title: fmt.Sprintf("entry %d", i), Msg: i}
@@ -261,24 +262,42 @@ func TestTheWheelScrollsAListAndChoosesNothing(t *testing.T) {
 	l := NewList("Entries", "type to search", entries)
 	s := &Stack{}
 	s.Open(l)
-	draw := func() string { return screen(s) }
-	before := draw()
-	l.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
-	if after := draw(); after == before || strings.Contains(after, "entry 0") {
-		t.Errorf("the wheel does not scroll:\n%s", after)
-	}
-	if _, msg := l.Update(tea.KeyPressMsg{Code: tea.KeyEnter}); msg != 0 {
-		t.Errorf("after the wheel enter chooses %v, not the first entry", msg)
-	}
-	for range 40 {
+	screen(s)
+	for range 70 {
 		l.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
-		draw()
 	}
-	if last := draw(); !strings.Contains(last, "entry 59") {
-		t.Errorf("the wheel scrolls beyond the last entry:\n%s", last)
+	if last := screen(s); !strings.Contains(last, "entry 59") || strings.Contains(last, "entry 1 ") {
+		t.Errorf("the wheel does not reach the last entry:\n%s", last)
 	}
-	l.Update(tea.KeyPressMsg{Code: tea.KeyDown})
-	if shown := draw(); !strings.Contains(shown, "entry 1 ") {
-		t.Errorf("a key does not bring the chosen row back:\n%s", shown)
+	for range 2 {
+		l.Update(tea.MouseWheelMsg{Button: tea.MouseWheelUp})
+	}
+	if _, msg := l.Update(tea.KeyPressMsg{Code: tea.KeyEnter}); msg != 57 {
+		t.Errorf("two rows up from the last, enter chooses %v", msg)
+	}
+}
+
+// A page takes as many rows as the terminal has room for; the keys of a page end at the first and last row.
+func TestPagesEndAtTheFirstAndLastRow(t *testing.T) {
+	entries := make([]Entry, 60)
+	for i := range entries {
+		entries[i] = Entry{Group: "all", Title: fmt.Sprintf("entry %d", i), Msg: i}
+	}
+	for name, c := range map[string]struct {
+		keys []string
+		want tea.Msg
+	}{
+		"one page":        {[]string{"pgdown", "enter"}, 23},
+		"all pages":       {[]string{"pgdown", "pgdown", "pgdown", "pgdown", "enter"}, 59},
+		"there and back":  {[]string{"pgdown", "down", "pgup", "pgup", "enter"}, 0},
+		"over the border": {[]string{"pgdown", "up", "enter"}, 22},
+		"end":             {[]string{"end", "enter"}, 59},
+	} {
+		s := &Stack{}
+		s.Open(NewList("Entries", "type to search", entries))
+		screen(s)
+		if got := press(s, c.keys...); !slices.Equal(got, []tea.Msg{c.want}) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
 	}
 }

@@ -1,9 +1,12 @@
 package dialog
 
 import (
+	"io"
+	"slices"
 	"strings"
 
 	"charm.land/bubbles/v2/key"
+	"charm.land/bubbles/v2/list"
 	"charm.land/bubbles/v2/textinput"
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
@@ -22,20 +25,22 @@ type Entry struct {
 	Msg tea.Msg
 }
 
+// FilterValue implements list.Item: what typed words are looked for in.
+func (e Entry) FilterValue() string {
+	return strings.ToLower(e.Key + " " + e.Title + " " + e.Detail + " " + e.Group)
+}
+
 // List is a dialog of rows that the user searches by typing and chooses with enter or a click.
 //
-// bubbles' list ranks its matches and shows them in pages. Here rows keep their order while the user types,
-// because a list that reorders itself cannot be learnt, and their groups have headings.
+// The rows, the choice and the pages are bubbles' list. Its search is replaced: rows keep their order while
+// the user types, because a list that reorders itself cannot be learnt, and every word must occur.
 type List struct {
 	Footer string
 
 	title   string
 	hint    string // says what typing does
 	entries []Entry
-	shown   []int // indices into entries that match the text
-	at, top int
-	rows    int  // rows visible at the last draw
-	loose   bool // the wheel has scrolled: the chosen row may be out of sight
+	list    list.Model
 	text    textinput.Model
 }
 
@@ -48,8 +53,30 @@ func NewList(title, hint string, entries []Entry) *List {
 		}
 	}
 	l := &List{title: canvas.Plain(title), hint: hint, entries: entries, text: newInput("")}
-	l.filter()
+	items := make([]list.Item, len(entries))
+	for i, e := range entries {
+		items[i] = e
+	}
+	l.list = list.New(items, rows{}, usual, tallest)
+	l.list.Filter = inOrder
+	for _, show := range []func(bool){l.list.SetShowTitle, l.list.SetShowFilter, l.list.SetShowStatusBar,
+		l.list.SetShowPagination, l.list.SetShowHelp} {
+		show(false)
+	}
 	return l
+}
+
+// inOrder is a list.FilterFunc that keeps the targets with every word of the term, in their order.
+func inOrder(term string, targets []string) []list.Rank {
+	var kept []list.Rank
+	words := strings.Fields(strings.ToLower(term))
+	for i, target := range targets {
+		lacks := func(word string) bool { return !strings.Contains(target, word) }
+		if !slices.ContainsFunc(words, lacks) {
+			kept = append(kept, list.Rank{Index: i})
+		}
+	}
+	return kept
 }
 
 // Pick returns the list of choices that a view offers.
@@ -75,38 +102,23 @@ func (l *List) Hints() []key.Binding {
 	return []key.Binding{listKeys.choose, listKeys.up, listKeys.down, listKeys.leave}
 }
 
-// filter finds the entries that contain every word of the text.
-func (l *List) filter() {
-	l.shown = l.shown[:0]
-	words := strings.Fields(strings.ToLower(l.text.Value()))
-	for i, e := range l.entries {
-		text := strings.ToLower(e.Key + " " + e.Title + " " + e.Detail + " " + e.Group)
-		all := true
-		for _, w := range words {
-			all = all && strings.Contains(text, w)
-		}
-		if all {
-			l.shown = append(l.shown, i)
-		}
-	}
-	l.at, l.top, l.loose = 0, 0, false
-}
-
 // Update implements Dialog.
 func (l *List) Update(in tea.Msg) (done bool, msg tea.Msg) {
 	switch in := in.(type) {
 	case RowMsg:
-		l.at = 0
-		l.move(in.Row) // the row may be from an earlier frame
+		if in.Row >= len(l.list.VisibleItems()) { // the row may be from an earlier frame
+			return false, nil
+		}
+		l.list.Select(in.Row)
 		return l.choose()
 	case CloseMsg:
 		return true, nil
 	case tea.MouseWheelMsg:
-		switch in.Button { // scrolls, and leaves the chosen row as it is, as in tables
+		switch in.Button {
 		case tea.MouseWheelUp:
-			l.top, l.loose = l.top-3, true
+			l.list.CursorUp()
 		case tea.MouseWheelDown:
-			l.top, l.loose = l.top+3, true
+			l.list.CursorDown()
 		}
 	case tea.PasteMsg:
 		l.edit(in)
@@ -123,17 +135,23 @@ func (l *List) onKey(in tea.KeyPressMsg) (done bool, msg tea.Msg) {
 	case key.Matches(in, listKeys.choose):
 		return l.choose()
 	case key.Matches(in, listKeys.up):
-		l.move(-1)
+		l.list.CursorUp()
 	case key.Matches(in, listKeys.down):
-		l.move(1)
+		l.list.CursorDown()
 	case key.Matches(in, listKeys.pageUp):
-		l.page(-1)
+		if l.list.Paginator.OnFirstPage() {
+			l.list.GoToStart()
+		}
+		l.list.PrevPage()
 	case key.Matches(in, listKeys.pageDown):
-		l.page(1)
+		if l.list.Paginator.OnLastPage() {
+			l.list.GoToEnd()
+		}
+		l.list.NextPage()
 	case key.Matches(in, listKeys.first):
-		l.move(-len(l.shown))
+		l.list.GoToStart()
 	case key.Matches(in, listKeys.last):
-		l.move(len(l.shown))
+		l.list.GoToEnd()
 	default:
 		l.edit(in)
 	}
@@ -144,26 +162,14 @@ func (l *List) onKey(in tea.KeyPressMsg) (done bool, msg tea.Msg) {
 func (l *List) edit(in tea.Msg) {
 	before := l.text.Value()
 	l.text, _ = l.text.Update(in)
-	if l.text.Value() != before {
-		l.filter()
+	if text := l.text.Value(); text != before {
+		l.list.SetFilterText(text)
 	}
-}
-
-func (l *List) move(by int) { l.at, l.loose = max(min(l.at+by, len(l.shown)-1), 0), false }
-
-// page scrolls by a page and moves the choice along. The next frame keeps both within the list.
-func (l *List) page(by int) {
-	by *= max(l.rows-1, 1)
-	l.top += by
-	l.move(by)
 }
 
 func (l *List) choose() (done bool, msg tea.Msg) {
-	if l.at >= len(l.shown) {
-		return false, nil
-	}
-	e := l.entries[l.shown[l.at]]
-	if e.Off {
+	e, ok := l.list.SelectedItem().(Entry)
+	if !ok || e.Off {
 		return false, nil
 	}
 	return true, e.Msg
@@ -208,14 +214,14 @@ func (l *List) Draw(th *theme.Theme, c *canvas.Canvas) {
 	w, h := r.W-4, r.H-3
 	in := c.Sub(canvas.Rect{X: r.X + 2, Y: r.Y + 2, W: w, H: h})
 	in.Print(0, 0, g.accent.Render("› ")+l.viewText(g, w-2))
-	l.rows = h - 2
+	visible := h - 2
 	if l.Footer != "" {
-		l.rows--
+		visible--
 		in.Print(0, h-1, g.dim.Render(canvas.Truncate(l.Footer, w)))
 	}
-	left := l.groupWidth()
-	l.drawRows(th, in.Sub(canvas.Rect{Y: 2, W: w, H: l.rows}), left)
-	canvas.Scrollbar(c, r.X+r.W-2, r.Y+4, l.rows, l.top, len(l.shown), th.OnDialog(th.Dim),
+	l.drawRows(th, in.Sub(canvas.Rect{Y: 2, W: w, H: visible}))
+	first := l.list.Index() - l.list.Cursor()
+	canvas.Scrollbar(c, r.X+r.W-2, r.Y+4, visible, first, len(l.list.VisibleItems()), th.OnDialog(th.Dim),
 		th.OnDialog(th.Faint))
 	c.Print(r.X+2, r.Y, g.strong.Render(canvas.Truncate(l.title, r.W-10)))
 	c.Print(r.X+r.W-5, r.Y, g.dim.Render("esc"))
@@ -239,30 +245,45 @@ func (l *List) groupWidth() int {
 	return w
 }
 
-// drawRows draws the rows around the chosen one, left cells from the edge. A group's name is beside its first
-// visible row.
-func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas, left int) {
+// drawRows draws the page with the chosen row, and makes its rows clickable.
+func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas) {
 	w, h := c.Size()
-	g, chosen := onDialog(th, c), onSelected(th, c)
-	if len(l.shown) == 0 {
+	left := l.groupWidth()
+	g := onDialog(th, c)
+	l.list.SetDelegate(rows{g, onSelected(th, c), left, w})
+	l.list.SetHeight(h)
+	all := l.list.VisibleItems()
+	if len(all) == 0 {
 		c.Print(0, 0, g.dim.Render("nothing matches"))
 		return
 	}
-	if !l.loose {
-		l.top = max(min(l.top, l.at), l.at-h+1)
+	start, end := l.list.Paginator.GetSliceBounds(len(all))
+	for y, row := range strings.SplitN(l.list.View(), "\n", end-start+1)[:end-start] {
+		c.Print(0, y, row)
+		c.Zone(canvas.Rect{X: left, Y: y, W: w - left, H: 1}, RowMsg{start + y})
 	}
-	l.top = max(min(l.top, len(l.shown)-h), 0)
-	for y, i := range l.shown[l.top:min(l.top+h, len(l.shown))] {
-		e, look := l.entries[i], g
-		if y == 0 || e.Group != l.entries[l.shown[l.top+y-1]].Group {
-			c.Print(0, y, g.dim.Render(canvas.Truncate(e.Group, left-1)))
-		}
-		if l.top+y == l.at {
-			look = chosen
-		}
-		c.Print(left, y, e.view(look, l.top+y == l.at, w-left))
-		c.Zone(canvas.Rect{X: left, Y: y, W: w - left, H: 1}, RowMsg{l.top + y})
+}
+
+// rows draws the rows of a list in w cells, left of them for their groups: a list.ItemDelegate.
+type rows struct {
+	usual, chosen glosses
+	left, w       int
+}
+
+func (rows) Height() int                         { return 1 }
+func (rows) Spacing() int                        { return 0 }
+func (rows) Update(tea.Msg, *list.Model) tea.Cmd { return nil }
+
+// Render writes a row. A group's name is beside its first row of the page.
+func (r rows) Render(w io.Writer, m list.Model, index int, item list.Item) {
+	e, group, look := item.(Entry), "", r.usual
+	if index%m.Paginator.PerPage == 0 || m.VisibleItems()[index-1].(Entry).Group != e.Group {
+		group = canvas.Truncate(e.Group, r.left-1)
 	}
+	if index == m.Index() {
+		look = r.chosen
+	}
+	_, _ = io.WriteString(w, fill(r.usual.dim, group, r.left)+e.view(look, index == m.Index(), r.w-r.left))
 }
 
 // width is the cells that the row needs to be whole.
