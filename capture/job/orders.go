@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // ErrNotConnected answers orders that come too early.
@@ -25,7 +26,7 @@ type orders struct {
 	depth  string             // how to capture steps, "" if the source knows or may choose
 	first  int                // how many steps to capture whole once it steps; 0 for none
 	asked  time.Time          // when steps were asked for, the zero time for never
-	window int64              // the newest step captured at that time
+	window maybe.Int          // the newest step captured at that time
 }
 
 // Wants says what a process is asked for.
@@ -111,16 +112,16 @@ func (o *orders) Detach(ctx context.Context) error {
 func (o *orders) Wants(v *capture.View) Wants {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	pending := !o.asked.IsZero() && time.Since(o.asked) < longestWait && newestWindow(v) <= o.window
+	pending := !o.asked.IsZero() && time.Since(o.asked) < longestWait && newestWindow(v) == o.window
 	return Wants{Every: o.every, Pending: o.first > 0 || pending, Host: o.host, Connected: o.source != nil}
 }
 
-// newestWindow returns the newest step that was captured whole, -1 for none.
-func newestWindow(v *capture.View) int64 {
+// newestWindow returns the newest step that was captured whole, unknown if none was.
+func newestWindow(v *capture.View) maybe.Int {
 	if n := len(v.Windows); n > 0 {
-		return v.Windows[n-1].Last
+		return maybe.Known(v.Windows[n-1].Last)
 	}
-	return -1
+	return maybe.Int{}
 }
 
 // Capture asks for the next steps whole.
