@@ -23,14 +23,6 @@ import (
 // allocator's state at that moment, the device's capacity if known. What these do not show is said in words,
 // and its figure is unknown rather than estimated.
 
-// fullShare is the share of reserved bytes that must be active at the end for the state to look like one
-// after an out-of-memory.
-const fullShare = 0.98
-
-// fullBytes is the reserved size below which a state without events says nothing: a small model fills its few
-// segments, too.
-const fullBytes = 1 << 30
-
 // Of explains the out-of-memory error of the recording, or its peak if there was none, with sizes in units u.
 // It returns the context's error when cancelled.
 func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, error) {
@@ -94,77 +86,6 @@ func At(d *timeline.Device) timeline.Moment {
 
 // RanOut reports whether the recording ends with an out-of-memory, or looks like one taken after it.
 func RanOut(d *timeline.Device) bool { return oomMoment(d) != timeline.Start || looksFull(d) }
-
-// oomMoment returns the failed allocation without recovery, Start if there is none.
-func oomMoment(d *timeline.Device) timeline.Moment {
-	if d.Totals.OOMs == 0 {
-		return timeline.Start
-	}
-	e := &d.Timeline().Trace.Events
-	first, end := d.Timeline().Trace.DeviceEvents(d.ID)
-	at, largest := timeline.Start, int64(0)
-	for i := end - 1; i >= first; i-- {
-		switch e.Action[i] {
-		case traces.OOM:
-			if at != timeline.Start && largest >= e.Size[i] {
-				return at // something as large went through in between: this failure was survived
-			}
-			at, largest = timeline.Moment(i-first), 0
-		case traces.Alloc:
-			if at != timeline.Start {
-				largest = max(largest, e.Size[i])
-			}
-		}
-	}
-	return at
-}
-
-// looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point,
-// and the source does not say more about how it came about.
-func looksFull(d *timeline.Device) bool {
-	t := &d.Totals
-	reserved := t.EndReserved.Or(0)
-	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || reserved == 0 || t.OOMs > 0 {
-		return false
-	}
-	if float64(t.EndActive) < fullShare*float64(reserved) {
-		return false
-	}
-	if c := d.Info.TotalBytes; c > 0 && float64(reserved) < 0.8*float64(c) {
-		return false
-	}
-	if !d.HasLifetimes() {
-		return reserved >= fullBytes
-	}
-	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
-}
-
-// full is the sentence about such a state. It names the kind of memory that takes nearly all, if one does.
-func (w wording) full() string {
-	reserved := w.Totals.EndReserved.Or(0)
-	if g, ok := w.fills(); ok {
-		sign := ""
-		if g.Inferred {
-			sign = "~"
-		}
-		return fmt.Sprintf("%s is full of %s: %s%s of the %s reserved. This looks like a snapshot taken "+
-			"after running out of memory.", w.Label(), g.Category.Words(), sign, w.units.Bytes(g.Bytes),
-			w.units.Bytes(reserved))
-	}
-	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
-		"after running out of memory.", w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved),
-		w.Label())
-}
-
-// fills returns the category that takes up nearly all allocated memory at the end.
-func (w wording) fills() (sites.Group, bool) {
-	groups := sites.Breakdown(w.Device, timeline.Moment(w.Len()-1), sites.ByCategory)
-	if len(groups) == 0 || groups[0].Category == timeline.Unknown ||
-		float64(groups[0].Bytes) < fullShare*float64(w.Totals.EndAllocated) {
-		return sites.Group{}, false
-	}
-	return groups[0], true
-}
 
 // autopsy is the answer in one or two sentences: the main cause with the figures that show it, and what
 // follows it, of the first lever that helps.

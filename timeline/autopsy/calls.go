@@ -269,3 +269,43 @@ func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	}
 	return 2*outputs > len(left)
 }
+
+// keptByCall is the share of a call's bytes that are live while it is under way with gradients on. Without
+// gradients, a layer's blocks are freed once the next has run.
+const keptByCall = 0.5
+
+// putTogether returns the size of the failed request if it is as large as everything that one line left, as
+// in torch.cat, 0 otherwise.
+func putTogether(c *evidence, ids []timeline.AllocID) int64 {
+	asked := c.a.Asked.Or(0)
+	if c.inModel(c.d.Event(c.a.At).Stack) {
+		return 0
+	}
+	for _, bytes := range c.sitesOf(ids).bytes {
+		if 20*max(asked, bytes) <= 21*min(asked, bytes) {
+			return asked
+		}
+	}
+	return 0
+}
+
+// ranTrained reports whether most of the lines of the user's modules that a call ran were also run by calls
+// that a backward followed. In the first steps, other lines may still be trained later: the second of several
+// networks, or the second half of a step.
+func ranTrained(c *evidence, call *steps.Part) bool {
+	trained := map[traces.FrameID]bool{}
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+			for id := range modulesOf(c, p) {
+				trained[id] = true
+			}
+		}
+	}
+	of, both := modulesOf(c, call), 0
+	for id := range of {
+		if trained[id] {
+			both++
+		}
+	}
+	return both > 0 && 2*both >= len(of)
+}

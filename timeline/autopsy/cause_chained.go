@@ -2,7 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"path"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -93,28 +92,4 @@ func innerLoop(c *evidence, first timeline.AllocID, iterations int) bool {
 		left[size] /= iterations
 	}
 	return covers(left, weights)
-}
-
-// codeTrainsNothing reports whether all files on the way to a call of the model can be read, and none runs
-// backward() or has to do with training. Derivatives that torch.autograd.grad returns train nothing by
-// themselves.
-func (c *history) codeTrainsNothing(p *steps.Part) bool {
-	read := false
-	for _, id := range c.pathOf(p) {
-		if c.kinds.Frames[id].Has(frames.KindTorch) || !c.kinds.Frames[id].Has(frames.KindPython) {
-			continue
-		}
-		_, file, _ := c.places.FrameText(id)
-		if slices.Contains(launchers, path.Base(file)) {
-			break
-		}
-		text, ok := c.file(file)
-		if !ok || slices.ContainsFunc(linesOf(text), func(l codeLine) bool {
-			return mayTrain.MatchString(l.text) || callsBackward.MatchString(l.text)
-		}) {
-			return false
-		}
-		read = true
-	}
-	return read
 }

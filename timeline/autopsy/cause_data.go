@@ -2,8 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -20,37 +18,8 @@ import (
 // as such; results, which come after the calls that produced them; a buffer that is filled step by step,
 // which cannot be distinguished and has the same fix.
 
-const (
-	// wholeTimes is how many times the largest block of the model a block of whole data has at least.
-	wholeTimes = 2
-	// leastBatches is how many blocks of like size make a data set that is loaded batch by batch.
-	leastBatches = 8
-	// leastSlices is how many calls of the model must follow on data that came after the first one.
-	leastSlices = 2
-)
-
-// largestMade returns the size of the largest block that a call of the model made or asked for.
-func largestMade(c *evidence) int64 {
-	most := int64(0)
-	if c.inModel(c.d.Event(c.a.At).Stack) {
-		most = c.a.Asked.Or(0)
-	}
-	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
-		if n := c.d.Allocs.Size[id]; n > most && c.inModel(c.d.Allocs.Stack[id]) {
-			most = n
-		}
-	}
-	return most
-}
-
-// makesWeights are parts of the names of functions and files that make weights.
-var makesWeights = []string{"init", "weight", "param", "model", "embed", "build", "cache", "net", "layer"}
-
-// mayBeWeights reports whether the names of a stack's user line leave it open that it makes weights.
-func mayBeWeights(c *evidence, s traces.StackID) bool {
-	name := strings.ToLower(c.userLine(s))
-	return slices.ContainsFunc(makesWeights, func(word string) bool { return strings.Contains(name, word) })
-}
+// leastBatches is how many blocks of like size make a data set that is loaded batch by batch.
+const leastBatches = 8
 
 // gradientSizes returns the sizes that backward passes made.
 func gradientSizes(c *evidence) map[int64]bool {
@@ -139,50 +108,4 @@ func callsAfter(c *evidence, i int) (n int) {
 		}
 	}
 	return n
-}
-
-// slicedBefore reports whether the model was called several times while an earlier block of a stack's site
-// was there or, with whole, one that the same function made: what a function returns may come from another of
-// its lines than the block that does not fit. A function that calls the model itself makes all kinds of
-// blocks. What a backward pass needs is computed from weights, so a site or a function that made some of it
-// prepares no data.
-func slicedBefore(c *evidence, s traces.StackID, whole bool) (sliced bool) {
-	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
-	site := table.Number(s)
-	fn, file := c.userFunction(s)
-	byLine := !whole || fn == "" || fn == moduleLevel || runsModel(c, fn, file)
-	alike := map[traces.StackID]bool{}
-	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
-		if site < 0 || a.Requested[id] >= c.a.At || a.Stack[id] < 0 {
-			continue
-		}
-		is, known := alike[a.Stack[id]]
-		if !known {
-			f, in := c.userFunction(a.Stack[id])
-			is = table.Number(a.Stack[id]) == site ||
-				!byLine && f == fn && in == file && c.ofData(a.Stack[id])
-			alike[a.Stack[id]] = is
-		}
-		if !is {
-			continue
-		}
-		if end := steps.PartAt(c.parts, a.Requested[id]); end >= 0 &&
-			c.parts[end].Phase == traces.PhaseBackward { // it was saved for the backward
-			return false
-		}
-		if sliced {
-			continue
-		}
-		calls := 0
-		for i := steps.PartAt(c.parts, a.Start[id]) + 1; i < len(c.parts); i++ {
-			if c.parts[i].First >= a.Requested[id] {
-				break
-			}
-			if c.parts[i].Phase == traces.PhaseForward {
-				calls++
-			}
-		}
-		sliced = calls > leastSlices
-	}
-	return sliced
 }

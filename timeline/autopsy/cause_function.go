@@ -7,7 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
-	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -20,17 +19,14 @@ import (
 // and attention scores, which have causes of their own and come first.
 
 const (
-	// functionShare is the share of all memory that the function must hold or ask for, and farShare what is
-	// enough where its blocks are farTimes as large as any that the model makes elsewhere.
-	functionShare = 0.5
-	farShare      = 0.3
-	farTimes      = 8
+	// farShare is what is enough instead of functionShare where the function's blocks are farTimes as large as
+	// any that the model makes elsewhere.
+	farShare = 0.3
+	farTimes = 8
 	// fewLarge is how many blocks it may hold, each at least a fewLarge-th of what is allocated.
 	fewLarge = 8
 	// veryFew is how many these may be where the model has made nothing else to compare them with.
 	veryFew = 2
-	// partsOfInput is how many parts the input is split into: one of them is processed at a time.
-	partsOfInput = 16
 )
 
 func functionFault(c *evidence) (fault, bool) {
@@ -53,20 +49,6 @@ func moduleFault(c *evidence) (fault, bool) {
 		return tooMuchIn(c, s, outer, true)
 	}
 	return fault{}, false
-}
-
-// callerOf returns a stack from the user's frame on that called the innermost function of the user's.
-func callerOf(c *evidence, s traces.StackID) []traces.FrameID {
-	at, n := c.d.Timeline().Places().Stacks.At(s), 0
-	for i, id := range at {
-		if !c.ofUser(id) {
-			continue
-		}
-		if n++; n == 2 {
-			return at[i:]
-		}
-	}
-	return nil
 }
 
 // tooMuchAtOnce looks at the function that a stack ends in, inside or outside of the model.
@@ -202,16 +184,6 @@ func (c *evidence) originalOf() (of traces.StackID, bytes int64) {
 	return traces.NoStack, 0
 }
 
-// partOf returns how many of some bytes are held while one of an input's partsOfInput parts is processed. If
-// only the request is left of them, the parts are taken to be small enough to be served.
-func partOf(c *evidence, bytes int64, alone bool) int64 {
-	part := bytes / partsOfInput
-	if alone {
-		part = min(part, factsOf(c.d, c.a, c.u).largestPiece()/2)
-	}
-	return part
-}
-
 // largestElsewhere returns the size of the largest block that the model made outside of a function.
 func largestElsewhere(c *evidence, fn, file string, from traces.FrameID, inside bool) (most int64) {
 	of := map[traces.StackID]bool{} // stacks that are not in the function
@@ -240,15 +212,4 @@ func largestBeside(c *evidence, ids []timeline.AllocID) (most int64) {
 		}
 	}
 	return most
-}
-
-// runsModel reports whether a function calls the model.
-func runsModel(c *evidence, fn, file string) bool {
-	return slices.ContainsFunc(c.parts, func(p steps.Part) bool {
-		if p.Caller < 0 {
-			return false
-		}
-		f, in, _ := c.d.Timeline().Places().FrameText(p.Caller)
-		return f == fn && in == file
-	})
 }

@@ -88,9 +88,6 @@ func flatGradientsFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// parallelFile is where DistributedDataParallel is.
-const parallelFile = "torch/nn/parallel/distributed.py"
-
 // bucketMakers are the functions of DistributedDataParallel that make buckets.
 var bucketMakers = []string{"_ddp_init_helper", "_pre_forward", "_rebuild_buckets"}
 

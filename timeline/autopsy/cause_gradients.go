@@ -61,27 +61,6 @@ func persistent(c *evidence, n int) (kept, fresh []timeline.AllocID) {
 	return kept, fresh
 }
 
-// remade counts the bytes of gradients that a finished backward made and that ended after an optimizer's
-// step, and says which sizes they have.
-func remade(c *evidence) (bytes int64, sizes map[int64]bool) {
-	sizes = map[int64]bool{}
-	weights, _ := c.weights()
-	for _, r := range c.rounds() {
-		if !r.stepped || r.backward == timeline.Never || r.after == timeline.Never {
-			continue
-		}
-		first, end := c.d.AllocsIn(r.backward, r.after)
-		for id := first; id < end; id++ {
-			q := c.d.Allocs.Requested[id]
-			if q > r.after && q <= c.a.At && weights[c.d.Allocs.Size[id]] > 0 {
-				bytes += c.d.Allocs.Rounded[id]
-				sizes[c.d.Allocs.Size[id]] = true
-			}
-		}
-	}
-	return bytes, sizes
-}
-
 func keptGradientsFault(c *evidence) (fault, bool) {
 	ended, again := remade(c)
 	kept, fresh := persistent(c, keptRounds)

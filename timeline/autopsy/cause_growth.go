@@ -2,13 +2,9 @@ package autopsy
 
 import (
 	"fmt"
-	"path"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -21,129 +17,9 @@ import (
 // per step are a graph; one block per step is a result that a list keeps. If weights stay, whole models do,
 // and their gradients with them. If functions named as hooks allocated most of it, hooks keep it.
 
-// leastSteps is how many steps must have left something.
-const leastSteps = 4
-
-// place returns a frame as the tables name it.
-func place(fn, file string, line int) string {
-	s := fn + " " + path.Base(strings.ReplaceAll(file, `\`, "/"))
-	if line > 0 {
-		s += ":" + strconv.Itoa(line)
-	}
-	return s
-}
-
-// ticks returns the moments at which a step's work begins: the first forward after a backward or an
-// optimizer, of the last phase that the steps have.
-func ticks(c *evidence) []timeline.Moment {
-	var out []timeline.Moment
-	for i, p := range c.parts {
-		if p.Phase == traces.PhaseForward && (i == 0 || c.parts[i-1].Phase != traces.PhaseForward) {
-			out = append(out, p.First)
-		}
-	}
-	return out
-}
-
 // grown returns the live blocks of sites that left something in steps all over the recording, and in how
 // many steps.
 func grown(c *evidence) (ids []timeline.AllocID, in int) { return leftSince(c, ticks(c), c.live) }
-
-// leftSince returns those live blocks whose stacks left something in steps all over a stretch, and in how
-// many of its steps, which begin at ticks.
-func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
-	in int,
-) {
-	n := len(ticks) - 1 // the last step is under way
-	if n < leastSteps {
-		return nil, 0
-	}
-	type stack struct {
-		ids  []timeline.AllocID
-		seen map[int]bool
-	}
-	found := map[traces.StackID]*stack{}
-	for _, id := range live {
-		at := c.d.Allocs.Start[id]
-		if at < ticks[0] || at >= ticks[n] {
-			continue
-		}
-		k, ok := slices.BinarySearch(ticks, at)
-		if !ok {
-			k--
-		}
-		s := found[c.d.Origin(id)]
-		if s == nil {
-			s = &stack{seen: map[int]bool{}}
-			found[c.d.Origin(id)] = s
-		}
-		s.ids, s.seen[k] = append(s.ids, id), true
-	}
-	all := map[int]bool{}
-	for _, s := range found {
-		var third [3]bool
-		for k := range s.seen {
-			third[k*3/n] = true
-		}
-		if len(s.seen) < leastSteps || !third[0] || !third[1] || !third[2] {
-			continue
-		}
-		ids = append(ids, s.ids...)
-		for k := range s.seen {
-			all[k] = true
-		}
-	}
-	slices.Sort(ids)
-	return ids, len(all)
-}
-
-// growth is what steps left behind, and the origin of its bytes.
-type growth struct {
-	*evidence
-	ids   []timeline.AllocID
-	in    int // how many steps left something
-	bytes int64
-
-	backward  int64 // of backward passes
-	weights   int64
-	forward   int64              // of calls of the model
-	batches   int64              // made between steps, as before the first one
-	after     int64              // made between steps from what the model returned
-	results   []timeline.AllocID // of calls without a graph
-	functions int                // of the user's that made them
-}
-
-func growthOf(c *evidence, ids []timeline.AllocID, in int) *growth {
-	g := &growth{evidence: c, ids: ids, in: in, bytes: c.bytesOf(ids)}
-	early, functions := early(c), map[userFunction]bool{}
-	for _, id := range ids {
-		s, bytes := c.d.Origin(id), c.d.Allocs.Rounded[id]
-		name, file := c.userFunction(s)
-		functions[userFunction{name, file}] = true
-		switch {
-		case !betweenSteps(c, id):
-		case early[s]:
-			g.batches += bytes
-		case !c.inModel(s):
-			g.after += bytes
-		}
-		if c.graphless(id) >= 0 {
-			g.results = append(g.results, id)
-		}
-		k := c.kinds.Of(s)
-		if k.Has(frames.KindBackwardPass) || s == traces.NoStack {
-			g.backward += bytes
-		}
-		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
-			g.weights += bytes
-		}
-		if c.inModel(s) {
-			g.forward += bytes
-		}
-	}
-	g.functions = len(functions)
-	return g
-}
 
 // grownSinceStep is grown for the calls of the model since an optimizer's last step. It finds an evaluation
 // that runs backward passes of its own, such as for the forces of each structure or to adapt to each task.

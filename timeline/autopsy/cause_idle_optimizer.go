@@ -2,12 +2,9 @@ package autopsy
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -54,39 +51,4 @@ func idleOptimizerFault(c *evidence) (fault, bool) {
 			return max(last, c.d.Allocs.Start[id])
 		})}
 	return f, true
-}
-
-// ofOptimizer reports whether a set has the sizes of optimizer state that was allocated and freed before it.
-func ofOptimizer(c *evidence, x *weightSet) bool {
-	a, ended, makes := &c.d.Allocs, map[int64]int{}, map[traces.StackID]bool{}
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.Phase != traces.PhaseOptimizer {
-			continue
-		}
-		first, end := c.d.AllocsIn(p.First, p.End)
-		for id := first; id < min(end, x.ids[0]); id++ {
-			of, known := makes[a.Stack[id]]
-			if !known {
-				of = c.makesState(a.Stack[id])
-				makes[a.Stack[id]] = of
-			}
-			if of && a.Requested[id] <= c.a.At {
-				ended[a.Size[id]]++
-			}
-		}
-	}
-	return covers(ended, x.sizes)
-}
-
-// makesState reports whether a stack is where an optimizer creates its state. PyTorch's optimizers do so in
-// _init_group, others in functions such as init_state.
-func (c *code) makesState(s traces.StackID) bool {
-	if s < 0 || !c.kinds.Of(s).Has(frames.KindStep) {
-		return false
-	}
-	return slices.ContainsFunc(c.places.Stacks.At(s), func(id traces.FrameID) bool {
-		fn, _, _ := c.places.FrameText(id)
-		return strings.HasPrefix(fn, "_init_") || strings.HasPrefix(fn, "init_")
-	})
 }

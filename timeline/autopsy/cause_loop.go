@@ -126,9 +126,6 @@ func behindNetwork(c *evidence, open []steps.Part) timeline.Moment {
 	return timeline.Never
 }
 
-// userFunction is a function of the user's.
-type userFunction struct{ name, file string }
-
 // loopMade is what one function made, with all that it calls.
 type loopMade struct {
 	userFunction

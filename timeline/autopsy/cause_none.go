@@ -13,11 +13,6 @@ import (
 // No known cause. What can still be said: that the process never had a whole GPU to itself, what grew from
 // step to step, and what is large.
 
-// smallestGPU is less than what the smallest GPU leaves for a process: cards of 2 GiB exist, and a context
-// and a desktop take up to 0.75 GiB of one. If a process has less, something else holds the rest. Look-alike:
-// a virtual GPU of 1 GiB.
-const smallestGPU = 5 << 28
-
 // mostNamed is how many places are named.
 const mostNamed = 3
 

@@ -2,7 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -73,22 +72,4 @@ func outputLayerFault(c *evidence) (fault, bool) {
 	f.lever = remedy{name: "logits_to_keep", command: at("lm_head(hidden[:, -1:])", line),
 		changes: neverMade(c, logits), request: c.a.Asked.Or(0)}
 	return f, true
-}
-
-// linearOfOutermost reports whether a stack is that of a linear layer which the outermost module calls.
-func linearOfOutermost(d *timeline.Device, s traces.StackID) bool {
-	if s < 0 {
-		return false
-	}
-	calls, linear := 0, false
-	for _, id := range d.Timeline().Places().Stacks.At(s) {
-		fn, file, _ := d.Timeline().Places().FrameText(id)
-		switch {
-		case fn == "_call_impl":
-			calls++
-		case calls == 0 && fn == "forward" && strings.HasSuffix(file, "torch/nn/modules/linear.py"):
-			linear = true
-		}
-	}
-	return linear && calls == 2
 }

@@ -129,18 +129,3 @@ func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []C
 		return timeline.Never
 	})
 }
-
-// putTogether returns the size of the failed request if it is as large as everything that one line left, as
-// in torch.cat, 0 otherwise.
-func putTogether(c *evidence, ids []timeline.AllocID) int64 {
-	asked := c.a.Asked.Or(0)
-	if c.inModel(c.d.Event(c.a.At).Stack) {
-		return 0
-	}
-	for _, bytes := range c.sitesOf(ids).bytes {
-		if 20*max(asked, bytes) <= 21*min(asked, bytes) {
-			return asked
-		}
-	}
-	return 0
-}

@@ -2,7 +2,10 @@ package autopsy
 
 import (
 	"maps"
+	"path"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -158,4 +161,17 @@ func (c *evidence) needsMore() bool {
 	}
 	before := c.d.Allocated.Range(0, from).Max
 	return float64(c.total+c.a.Asked.Or(0)) > newDemand*float64(before)
+}
+
+// place returns a frame as the tables name it.
+func place(fn, file string, line int) string {
+	s := fn + " " + path.Base(strings.ReplaceAll(file, `\`, "/"))
+	if line > 0 {
+		s += ":" + strconv.Itoa(line)
+	}
+	return s
+}
+
+func isKept(c timeline.Category) bool {
+	return c == timeline.Parameter || c == timeline.OptimizerState || c == timeline.Gradient
 }

@@ -324,3 +324,51 @@ func wholeGraphStays(c *evidence, ids []timeline.AllocID) bool {
 	}
 	return float64(stay) >= wholeShare*float64(needed)
 }
+
+// growth is what steps left behind, and the origin of its bytes.
+type growth struct {
+	*evidence
+	ids   []timeline.AllocID
+	in    int // how many steps left something
+	bytes int64
+
+	backward  int64 // of backward passes
+	weights   int64
+	forward   int64              // of calls of the model
+	batches   int64              // made between steps, as before the first one
+	after     int64              // made between steps from what the model returned
+	results   []timeline.AllocID // of calls without a graph
+	functions int                // of the user's that made them
+}
+
+func growthOf(c *evidence, ids []timeline.AllocID, in int) *growth {
+	g := &growth{evidence: c, ids: ids, in: in, bytes: c.bytesOf(ids)}
+	early, functions := early(c), map[userFunction]bool{}
+	for _, id := range ids {
+		s, bytes := c.d.Origin(id), c.d.Allocs.Rounded[id]
+		name, file := c.userFunction(s)
+		functions[userFunction{name, file}] = true
+		switch {
+		case !betweenSteps(c, id):
+		case early[s]:
+			g.batches += bytes
+		case !c.inModel(s):
+			g.after += bytes
+		}
+		if c.graphless(id) >= 0 {
+			g.results = append(g.results, id)
+		}
+		k := c.kinds.Of(s)
+		if k.Has(frames.KindBackwardPass) || s == traces.NoStack {
+			g.backward += bytes
+		}
+		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
+			g.weights += bytes
+		}
+		if c.inModel(s) {
+			g.forward += bytes
+		}
+	}
+	g.functions = len(functions)
+	return g
+}

@@ -227,10 +227,6 @@ func heldLever(c *leverCase) (Lever, bool) {
 	}, ok
 }
 
-func isKept(c timeline.Category) bool {
-	return c == timeline.Parameter || c == timeline.OptimizerState || c == timeline.Gradient
-}
-
 func gradientLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	phase, _ := steps.PhaseAt(d, c.a.At)

@@ -1,8 +1,11 @@
 package autopsy
 
 import (
+	"path"
 	"slices"
+	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -78,4 +81,40 @@ func (c *history) namedMode(p *steps.Part) mode {
 		}
 	}
 	return modeUnknown
+}
+
+// trains reports whether a function's name says that it trains.
+func trains(fn string) bool {
+	fn = strings.ToLower(fn)
+	for _, word := range []string{"train", "tune", "fit", "step", "epoch", "loss", "optim", "update",
+		"learn"} {
+		if strings.Contains(fn, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// codeTrainsNothing reports whether all files on the way to a call of the model can be read, and none runs
+// backward() or has to do with training. Derivatives that torch.autograd.grad returns train nothing by
+// themselves.
+func (c *history) codeTrainsNothing(p *steps.Part) bool {
+	read := false
+	for _, id := range c.pathOf(p) {
+		if c.kinds.Frames[id].Has(frames.KindTorch) || !c.kinds.Frames[id].Has(frames.KindPython) {
+			continue
+		}
+		_, file, _ := c.places.FrameText(id)
+		if slices.Contains(launchers, path.Base(file)) {
+			break
+		}
+		text, ok := c.file(file)
+		if !ok || slices.ContainsFunc(linesOf(text), func(l codeLine) bool {
+			return mayTrain.MatchString(l.text) || callsBackward.MatchString(l.text)
+		}) {
+			return false
+		}
+		read = true
+	}
+	return read
 }

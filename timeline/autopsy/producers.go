@@ -170,3 +170,6 @@ func (c *code) frames(s traces.StackID) string {
 	}
 	return b.String()
 }
+
+// parallelFile is where DistributedDataParallel is.
+const parallelFile = "torch/nn/parallel/distributed.py"

@@ -193,3 +193,24 @@ func untilNext(c *evidence, ids []timeline.AllocID) []Change {
 	}
 	return endingAt(c, ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }
+
+// remade counts the bytes of gradients that a finished backward made and that ended after an optimizer's
+// step, and says which sizes they have.
+func remade(c *evidence) (bytes int64, sizes map[int64]bool) {
+	sizes = map[int64]bool{}
+	weights, _ := c.weights()
+	for _, r := range c.rounds() {
+		if !r.stepped || r.backward == timeline.Never || r.after == timeline.Never {
+			continue
+		}
+		first, end := c.d.AllocsIn(r.backward, r.after)
+		for id := first; id < end; id++ {
+			q := c.d.Allocs.Requested[id]
+			if q > r.after && q <= c.a.At && weights[c.d.Allocs.Size[id]] > 0 {
+				bytes += c.d.Allocs.Rounded[id]
+				sizes[c.d.Allocs.Size[id]] = true
+			}
+		}
+	}
+	return bytes, sizes
+}

@@ -1,6 +1,8 @@
 package autopsy
 
 import (
+	"slices"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
@@ -91,4 +93,67 @@ func (c *evidence) weights() (count map[int64]int, bytes int64) {
 		}
 	}
 	return count, bytes
+}
+
+// leastSteps is how many steps must have left something.
+const leastSteps = 4
+
+// leftSince returns those live blocks whose stacks left something in steps all over a stretch, and in how
+// many of its steps, which begin at ticks.
+func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
+	in int,
+) {
+	n := len(ticks) - 1 // the last step is under way
+	if n < leastSteps {
+		return nil, 0
+	}
+	type stack struct {
+		ids  []timeline.AllocID
+		seen map[int]bool
+	}
+	found := map[traces.StackID]*stack{}
+	for _, id := range live {
+		at := c.d.Allocs.Start[id]
+		if at < ticks[0] || at >= ticks[n] {
+			continue
+		}
+		k, ok := slices.BinarySearch(ticks, at)
+		if !ok {
+			k--
+		}
+		s := found[c.d.Origin(id)]
+		if s == nil {
+			s = &stack{seen: map[int]bool{}}
+			found[c.d.Origin(id)] = s
+		}
+		s.ids, s.seen[k] = append(s.ids, id), true
+	}
+	all := map[int]bool{}
+	for _, s := range found {
+		var third [3]bool
+		for k := range s.seen {
+			third[k*3/n] = true
+		}
+		if len(s.seen) < leastSteps || !third[0] || !third[1] || !third[2] {
+			continue
+		}
+		ids = append(ids, s.ids...)
+		for k := range s.seen {
+			all[k] = true
+		}
+	}
+	slices.Sort(ids)
+	return ids, len(all)
+}
+
+// ticks returns the moments at which a step's work begins: the first forward after a backward or an
+// optimizer, of the last phase that the steps have.
+func ticks(c *evidence) []timeline.Moment {
+	var out []timeline.Moment
+	for i, p := range c.parts {
+		if p.Phase == traces.PhaseForward && (i == 0 || c.parts[i-1].Phase != traces.PhaseForward) {
+			out = append(out, p.First)
+		}
+	}
+	return out
 }
