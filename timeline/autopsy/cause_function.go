@@ -19,8 +19,8 @@ import (
 // and attention scores, which have causes of their own and come first.
 
 const (
-	// farShare is what is enough instead of functionShare where the function's blocks are farTimes as large as
-	// any that the model makes elsewhere.
+	// farShare is what is enough instead of functionShare where the function's blocks are farTimes as large
+	// as any that the model makes elsewhere.
 	farShare = 0.3
 	farTimes = 8
 	// fewLarge is how many blocks it may hold, each at least a fewLarge-th of what is allocated.

@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Sets of blocks that look like the weights of a model: which place made them, and which set is a copy of which.
+// Sets of blocks that look like the weights of a model: which place made them, and which set is a copy of
+// another.
 
 // leastCopied is how many blocks a set of weights has at least.
 const leastCopied = 8
