@@ -196,3 +196,6 @@ func (b *budget) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup
 		c.Set(col(b.bytes), at.Y, '◆', c.Style(th.Accent.Strong()))
 	}
 }
+
+// budgetMsg is a typed budget.
+type budgetMsg struct{ bytes int64 }

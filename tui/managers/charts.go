@@ -407,16 +407,6 @@ func (x *picture) rangeOf(list []*row) (low, high int64, slow float64) {
 	return max(low-pad, 0), high + pad, max(slow*1.15, 0.01)
 }
 
-// baselineTime is the step time that overheads are counted from.
-func baselineTime(list []*row) int64 {
-	for _, r := range list {
-		if m := &r.result.Measurement; m.StepTime > 0 {
-			return int64(float64(m.StepTime) / (1 + r.result.Overhead))
-		}
-	}
-	return 0
-}
-
 // spotAt returns the manager that is drawn nearest to a cell of the charts.
 func (v *charts) spotAt(x, y int) (rowKey, bool) {
 	for _, d := range []int{0, 1, 2} {

@@ -12,14 +12,10 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
-
-// accesses is the least detailed kind of recording that suffices for managers that move buffers.
-const accesses = traces.Accesses
 
 // View compares managers. It implements leaf.View.
 type View struct {
@@ -268,15 +264,6 @@ func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
 // dragged.
 const restsFor = 150 * time.Millisecond
 
-type (
-	// budgetMsg is a typed budget.
-	budgetMsg struct{ bytes int64 }
-	// hardwareMsg is the hardware chosen to plan for.
-	hardwareMsg struct{ index int }
-	// besideMsg opens the chosen plan in detail with another one beside it.
-	besideMsg struct{ key rowKey }
-)
-
 // refresh rebuilds the rows from what is known, and requests the sentence.
 func (v *View) refresh(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
@@ -380,4 +367,17 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		text += "\n" + trained
 	}
 	return text, "the answer"
+}
+
+// tempo returns the factor for the rows of a question.
+func (v *View) tempo(s *leaf.State, q question) tempo {
+	takes := v.training.before(q.setup)
+	if takes <= 0 && s.Step != "" {
+		takes = s.StepTime
+	}
+	simulated := v.ranking.todayTime()
+	if takes <= 0 || simulated <= 0 || !q.setup.p.HasTimes {
+		return 0
+	}
+	return tempo(float64(takes) / float64(simulated))
 }

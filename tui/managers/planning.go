@@ -1,12 +1,14 @@
 package managers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -33,34 +35,9 @@ import (
 // Rejected: one message per progress report (thousands a second from some planners, each a frame); one
 // question for all managers (switching one on would plan with all again).
 
-// result is one manager's result under one executor, with what charts draw of it.
-type result struct {
-	replay.Result
-	shape *shape
-}
-
-// answers are the known answers to a question, by manager.
-type answers struct {
-	by            map[string][]result
-	early         map[string]bool // planning was stopped: these are the best plans so far
-	err           error           // concerns all managers: a budget that nothing can meet
-	net, baseline int64
-	used          int // when it was looked at last
-}
-
-// anyFits reports whether a result of one of the named managers fits the budget.
-func (a *answers) anyFits(names []string) bool {
-	return slices.ContainsFunc(names, func(name string) bool {
-		return slices.ContainsFunc(a.by[name], func(r result) bool { return r.Available && r.Fits })
-	})
-}
-
 // kept is the number of questions whose answers are kept: a plan and its measurement take up to a few
 // megabytes per manager.
 const kept = 24
-
-// point is what remains of a result when it is dropped: its position in the trade-off.
-type point struct{ footprint, step int64 }
 
 // run is one comparison under way.
 type run struct {
@@ -181,27 +158,6 @@ func (p *planning) answersTo(q question) *answers {
 	return a
 }
 
-// take takes a manager's results, and reports whether there is anything to show. Those of a run that was
-// halted may be the best so far; a manager without a plan by then is as if it had not been asked.
-func (a *answers) take(name string, list []result, halted bool) bool {
-	early := halted && slices.ContainsFunc(list, func(r result) bool { return r.Stopped })
-	if early && !slices.ContainsFunc(list, func(r result) bool { return r.Available }) {
-		return false
-	}
-	a.by[name] = list
-	delete(a.early, name)
-	if early {
-		a.early[name] = true
-	}
-	return true
-}
-
-// complete reports whether a manager has answered, and not only with its best plan so far.
-func (a *answers) complete(name string) bool {
-	_, known := a.by[name]
-	return known && !a.early[name]
-}
-
 // remember keeps a manager's position under a budget, for its curve in the trade-off.
 func (p *planning) remember(q question, list []result) {
 	for i := range list {
@@ -303,19 +259,6 @@ func (p *planning) keep(st *setup) {
 	p.stopped = false
 	maps.DeleteFunc(p.answers, func(q question, _ *answers) bool { return q.setup != st })
 	maps.DeleteFunc(p.trails, func(k trailKey, _ []point) bool { return k.setup != st })
-}
-
-// comparison gathers the answers to a question of the managers that are on.
-func (a *answers) comparison(q question, on roster) *replay.Comparison {
-	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
-	for i := range on {
-		if m := &on[i]; m.on {
-			for _, r := range a.by[m.Info.Name] {
-				c.Results = append(c.Results, r.Result)
-			}
-		}
-	}
-	return c
 }
 
 // ask requests the sentence about the answers to a question, and about their measurements.
@@ -455,3 +398,48 @@ func problemText(u timeline.Units, q question, err error) string {
 	}
 	return "Planning failed: " + err.Error() + "."
 }
+
+// progressOf returns how far planning with a manager is.
+func (p *planning) progressOf(name string) headway {
+	r := p.run
+	if r == nil || r.halted || !slices.Contains(r.names, name) {
+		return headway{}
+	}
+	u, begun := r.progress[name]
+	if u.Done {
+		return headway{}
+	}
+	h := headway{planning: true, waits: !begun}
+	if u.Total > 0 {
+		h.percent = int(min(100*float64(u.Finished)/float64(u.Total), 99))
+	}
+	if !u.Began.IsZero() {
+		h.elapsed = time.Since(u.Began)
+	}
+	if u.Bounded {
+		h.near = replay.Near(u.Gap)
+	}
+	return h
+}
+
+// underWay names the manager that has planned for longest: "joint is still planning (34 %, 12 s)".
+func (p *planning) underWay(names []string) string {
+	type underway struct {
+		name string
+		headway
+	}
+	var list []underway
+	for _, name := range names {
+		if h := p.progressOf(name); h.planning && !h.waits {
+			list = append(list, underway{name, h})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b underway) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
+		return ""
+	}
+	return list[0].name + " is still planning (" + list[0].String() + ")"
+}
+
+// besideMsg opens the chosen plan in detail with another one beside it.
+type besideMsg struct{ key rowKey }

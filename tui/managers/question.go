@@ -207,3 +207,25 @@ func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	leaf.Empty(s, c, "No training step to plan was found", err.Error(), "")
 }
+
+// alike reports whether two setups are of the same training, with steps that take the same: as many ops, and
+// nearly as many bytes alive.
+func (s *setup) alike(o *setup) bool {
+	if s == o {
+		return true
+	}
+	if s == nil || o == nil || s.device != o.device && !sameJob(s.device, o.device) {
+		return false
+	}
+	d := float64(s.live - o.live)
+	return len(s.p.Ops) == len(o.p.Ops) && max(d, -d) <= float64(max(s.live, o.live))*sameLive
+}
+
+// sameLive is the share by which the bytes alive at the peak may differ between steps that are the same.
+const sameLive = 0.02
+
+// accesses is the least detailed kind of recording that suffices for managers that move buffers.
+const accesses = traces.Accesses
+
+// hardwareMsg is the hardware chosen to plan for.
+type hardwareMsg struct{ index int }

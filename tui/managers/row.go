@@ -137,3 +137,19 @@ func over(r *result) float64 {
 	}
 	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
 }
+
+// result is one manager's result under one executor, with what charts draw of it.
+type result struct {
+	replay.Result
+	shape *shape
+}
+
+// baselineTime is the step time that overheads are counted from.
+func baselineTime(list []*row) int64 {
+	for _, r := range list {
+		if m := &r.result.Measurement; m.StepTime > 0 {
+			return int64(float64(m.StepTime) / (1 + r.result.Overhead))
+		}
+	}
+	return 0
+}

@@ -374,3 +374,20 @@ func (k *ranking) current() *row {
 	}
 	return nil
 }
+
+// todayTime returns the simulated step time of today's allocator or, without its row, of a step that pays for
+// no allocator; 0 if there is neither.
+func (k *ranking) todayTime() int64 {
+	var list []*row
+	for i := range k.rows {
+		r := &k.rows[i]
+		if r.result == nil || !r.result.Available {
+			continue
+		}
+		if r.m.Info.Name == replay.Today {
+			return r.result.Measurement.StepTime
+		}
+		list = append(list, r)
+	}
+	return baselineTime(list)
+}

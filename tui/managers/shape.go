@@ -25,16 +25,12 @@ type shape struct {
 	out, in []uint8
 }
 
-// digest reduces results to what the view keeps.
-func digest(p *plan.Problem, results []replay.Result) []result {
-	out := make([]result, len(results))
-	for i := range results {
-		out[i].Result = results[i]
-		if results[i].Available {
-			out[i].shape = shapeOf(p, &results[i])
-		}
+func blank() []int64 {
+	v := make([]int64, curves.Samples)
+	for i := range v {
+		v[i] = curves.None
 	}
-	return out
+	return v
 }
 
 func shapeOf(p *plan.Problem, r *replay.Result) *shape {
@@ -89,12 +85,4 @@ func shapeOf(p *plan.Problem, r *replay.Result) *shape {
 	s.out = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.Out })
 	s.in = lane(func(x *plan.Span) bool { return !x.Stall && kind(x) == plan.In })
 	return s
-}
-
-func blank() []int64 {
-	v := make([]int64, curves.Samples)
-	for i := range v {
-		v[i] = curves.None
-	}
-	return v
 }

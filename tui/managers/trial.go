@@ -155,10 +155,6 @@ func (t *trial) more() string {
 	return more
 }
 
-// drift is the share by which later steps may differ from those right after the switch before we mention it:
-// it is not the plan's doing.
-const drift = 0.1
-
 // span prints two durations as a change, with one unit if they share it: "1.50 → 1.51 s".
 func span(from, to int64) string {
 	a, b := timeline.Duration(from), timeline.Duration(to)
