@@ -1,20 +1,10 @@
 package replay
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 )
-
-// runnable reports whether PyTorch can carry the result's plan out today: it is a plan for eager PyTorch, or
-// it moves nothing and only chooses addresses, with ops in the program's order.
-func (r *Result) runnable() bool {
-	return r.Executor == plan.TorchEager || r.Plan == nil ||
-		len(r.Plan.Absences) == 0 && r.Executor != plan.Reordering
-}
 
 // Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
 // PyTorch can run today if any of them fits; without one the smallest that costs no time, or PyTorch's own
@@ -87,18 +77,6 @@ func (r *Result) setting() string {
 	return r.Plan.Policy.Settings
 }
 
-// FitsAsItIs reports whether a training needs no plan: it was recorded on a CPU, where no allocator keeps
-// segments, and its peak of live bytes is within net, what the budget leaves for buffers.
-func FitsAsItIs(source *timeline.Device, peak, net int64) bool {
-	return source != nil && source.Info.Kind == traces.DeviceCPU && peak <= net
-}
-
-// fitsAsItIs is [FitsAsItIs] of the comparison's problem.
-func (c *Comparison) fitsAsItIs() bool {
-	held, _ := c.Problem.PeakLive()
-	return FitsAsItIs(c.Problem.Source, held, c.Net)
-}
-
 // measured returns what a device or the running training measured for a result's plan, nil if nothing carried
 // it out. A training is planned for again, so the plan may be another one by the same manager. It always runs
 // what eager PyTorch can, which may be all of a manager's plan.
@@ -142,44 +120,9 @@ func (c *Comparison) fastestMeasured() *Result {
 	return best
 }
 
-// figures gives the answer's memory and time: as measured, followed by the prediction, or only as predicted.
-func (p prose) figures(r *Result) string {
-	m := p.measured(r)
-	switch {
-	case m != nil:
-		r = p.prediction(m, r)
-		s := fmt.Sprintf("%s measured %s (predicted %s)", p.u.Bytes(m.Measurement.Footprint), Place(m.Target),
-			p.u.Bytes(Predicted(&m.Measurement, &r.Measurement)))
-		if !m.Fits {
-			s += ", which does not fit"
-		}
-		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
-	case p.anyMeasured() && p.Problem.HasTimes:
-		return fmt.Sprintf("%s, step %s, both only predicted", p.u.Bytes(r.Measurement.Footprint),
-			Percent(r.Overhead))
-	}
-	return p.u.Bytes(r.Measurement.Footprint) + p.stepClause(r)
-}
-
 // anyMeasured reports whether a plan was carried out: a prediction must then be marked as one.
 func (c *Comparison) anyMeasured() bool {
 	return c.Trained || slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available })
-}
-
-// stepClause says what a predicted plan does to the step time. For a step on a CPU it predicts copies as a
-// GPU makes them, in parallel with the work.
-func (p prose) stepClause(r *Result) string {
-	if !p.Problem.HasTimes {
-		return ""
-	}
-	where, source := "", p.Problem.Source
-	if source != nil && source.Info.Kind == traces.DeviceCPU && !p.Problem.Hardware.NoEngines && r.swaps() {
-		where = " on a GPU"
-	}
-	if r.Overhead > -0.00005 && r.Overhead < 0.00005 {
-		return ", at no cost in step time" + where
-	}
-	return ", step " + Percent(r.Overhead) + where
 }
 
 // swaps reports whether the result's plan copies anything to the host.
@@ -195,33 +138,4 @@ func Place(target string) string {
 		return "in the training"
 	}
 	return "on " + target
-}
-
-// timing says how long a measured result's steps last, with their spread.
-func timing(m *Result) string {
-	x := &m.Measurement
-	base := x.KeepAll()
-	spread := x.StepP95 > 0 && m.Target != plan.LiveTarget // of a training the screen says it elsewhere
-	s := "step " + Percent(m.Overhead)
-	switch {
-	case base == 0 && spread:
-		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime),
-			timeline.Duration(x.StepP95))
-	case base == 0:
-		return "step " + timeline.Duration(x.StepTime)
-	case spread:
-		s += fmt.Sprintf(", 95 of 100 within %s", Percent(Off(x.StepP95, base)))
-	}
-	return s
-}
-
-// otherMeasured names the fastest measured result that fits, in a sentence that begins with a space, unless
-// that is the answer.
-func (p prose) otherMeasured(answer *Result) string {
-	m := p.fastestMeasured()
-	if m == nil || m.Info.Name == answer.Info.Name {
-		return ""
-	}
-	return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
-		p.u.Bytes(m.Measurement.Footprint), timing(m))
 }

@@ -7,9 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// free is the overhead up to which a plan counts as costing no time.
-const free = 0.0005
-
 // Rank compares two results for a reader who needs memory; it is negative if a comes first. Under a budget,
 // results that fit come first, the fastest at the top, and then the others, the one closest to fitting first.
 // Without one, results that cost no time come first, the smallest at the top, and then the rest by time.
@@ -53,12 +50,6 @@ func (c *Comparison) ranked() []*Result {
 	})
 	return list
 }
-
-// Today is PyTorch's default allocator, which is the baseline of the comparison.
-const Today = "caching"
-
-// isToday reports whether it is the result of that allocator.
-func (r *Result) isToday() bool { return r.Info.Name == Today && r.Available }
 
 // FootprintColumn returns a unit for a whole column of footprints, and a function that prints one in it: the
 // unit of the largest, or the next smaller one if the smallest would have fewer than three digits.

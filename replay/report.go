@@ -2,7 +2,6 @@ package replay
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"slices"
 
@@ -160,21 +159,4 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
 	return enc.Encode(out)
-}
-
-// notes collects what a reader should know about a result.
-func (r *Result) notes() []string {
-	notes := []string{}
-	if r.Info.Reading != "" {
-		notes = append(notes, "our reading: "+r.Info.Reading)
-	}
-	if r.Plan != nil {
-		notes = append(notes, r.Plan.Notes...)
-		b, t := r.Plan.StepBound, r.Measurement.StepTime
-		if b > 0 && t > 0 && r.Target == (Simulated{}).Name() {
-			notes = append(notes, fmt.Sprintf("no plan within this memory can be faster by more than %.1f %%",
-				(1-float64(b)/float64(t))*100))
-		}
-	}
-	return append(notes, r.Measurement.Notes...)
 }

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -150,35 +151,6 @@ func (p prose) idealClause(best, ideal *Result) string {
 	}
 	return fmt.Sprintf(" If any buffer could move at any moment, %s would need %s%s.", ideal.Info.Name,
 		p.u.Bytes(y.Footprint), p.stepClause(ideal))
-}
-
-// today returns the result of PyTorch's default allocator, nil if it was not compared.
-func (c *Comparison) today() *Result {
-	for i := range c.Results {
-		if c.Results[i].isToday() {
-			return &c.Results[i]
-		}
-	}
-	return nil
-}
-
-// least returns the result with the smallest footprint among those that of accepts, nil for none.
-func (c *Comparison) least(of func(r *Result) bool) *Result {
-	var least *Result
-	for i := range c.Results {
-		if r := &c.Results[i]; r.Available && of(r) &&
-			(least == nil || r.Measurement.Footprint < least.Measurement.Footprint) {
-			least = r
-		}
-	}
-	return least
-}
-
-func (c *Comparison) firstTarget() string {
-	if len(c.Results) == 0 {
-		return Simulated{}.Name()
-	}
-	return c.Results[0].Target
 }
 
 // leastAtACost names the plan that needs the least memory where every plan costs time.
@@ -353,4 +325,126 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 		list += " and "
 	}
 	return "It " + list + parts[len(parts)-1] + "."
+}
+
+// figures gives the answer's memory and time: as measured, followed by the prediction, or only as predicted.
+func (p prose) figures(r *Result) string {
+	m := p.measured(r)
+	switch {
+	case m != nil:
+		r = p.prediction(m, r)
+		s := fmt.Sprintf("%s measured %s (predicted %s)", p.u.Bytes(m.Measurement.Footprint), Place(m.Target),
+			p.u.Bytes(Predicted(&m.Measurement, &r.Measurement)))
+		if !m.Fits {
+			s += ", which does not fit"
+		}
+		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
+	case p.anyMeasured() && p.Problem.HasTimes:
+		return fmt.Sprintf("%s, step %s, both only predicted", p.u.Bytes(r.Measurement.Footprint),
+			Percent(r.Overhead))
+	}
+	return p.u.Bytes(r.Measurement.Footprint) + p.stepClause(r)
+}
+
+// stepClause says what a predicted plan does to the step time. For a step on a CPU it predicts copies as a
+// GPU makes them, in parallel with the work.
+func (p prose) stepClause(r *Result) string {
+	if !p.Problem.HasTimes {
+		return ""
+	}
+	where, source := "", p.Problem.Source
+	if source != nil && source.Info.Kind == traces.DeviceCPU && !p.Problem.Hardware.NoEngines && r.swaps() {
+		where = " on a GPU"
+	}
+	if r.Overhead > -0.00005 && r.Overhead < 0.00005 {
+		return ", at no cost in step time" + where
+	}
+	return ", step " + Percent(r.Overhead) + where
+}
+
+// otherMeasured names the fastest measured result that fits, in a sentence that begins with a space, unless
+// that is the answer.
+func (p prose) otherMeasured(answer *Result) string {
+	m := p.fastestMeasured()
+	if m == nil || m.Info.Name == answer.Info.Name {
+		return ""
+	}
+	return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
+		p.u.Bytes(m.Measurement.Footprint), timing(m))
+}
+
+// timing says how long a measured result's steps last, with their spread.
+func timing(m *Result) string {
+	x := &m.Measurement
+	base := x.KeepAll()
+	spread := x.StepP95 > 0 && m.Target != plan.LiveTarget // of a training the screen says it elsewhere
+	s := "step " + Percent(m.Overhead)
+	switch {
+	case base == 0 && spread:
+		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime),
+			timeline.Duration(x.StepP95))
+	case base == 0:
+		return "step " + timeline.Duration(x.StepTime)
+	case spread:
+		s += fmt.Sprintf(", 95 of 100 within %s", Percent(Off(x.StepP95, base)))
+	}
+	return s
+}
+
+// stoppedClause says which plans are the best so far, because planning was stopped early, "" if none is.
+func (p prose) stoppedClause() string {
+	var with []string
+	without := map[string]bool{}
+	for i := range p.Results {
+		switch r := &p.Results[i]; {
+		case !r.Stopped:
+		case !r.Available:
+			without[r.Info.Name] = true
+		case !slices.Contains(with, r.Info.Name):
+			with = append(with, r.Info.Name)
+		}
+	}
+	var parts []string
+	switch n := len(with); {
+	case n == 1:
+		parts = append(parts, with[0]+" gives its best plan so far")
+	case n > 1:
+		parts = append(parts, fmt.Sprintf("%s and %s give their best plans so far",
+			strings.Join(with[:n-1], ", "), with[n-1]))
+	}
+	for _, name := range with {
+		delete(without, name)
+	}
+	switch n := len(without); {
+	case n == 1:
+		parts = append(parts, "1 manager has no plan yet")
+	case n > 1:
+		parts = append(parts, timeline.Counted(n, "manager")+" have no plan yet")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " Stopped early: " + strings.Join(parts, ", ") + "."
+}
+
+// notes returns what is known of the problem, and of the program's own checkpoints.
+func (c *Comparison) notes(u timeline.Units) []string {
+	return slices.Concat(c.Problem.Notes, checkpointNotes(c.Problem, c.Budget, u))
+}
+
+// notes collects what a reader should know about a result.
+func (r *Result) notes() []string {
+	notes := []string{}
+	if r.Info.Reading != "" {
+		notes = append(notes, "our reading: "+r.Info.Reading)
+	}
+	if r.Plan != nil {
+		notes = append(notes, r.Plan.Notes...)
+		b, t := r.Plan.StepBound, r.Measurement.StepTime
+		if b > 0 && t > 0 && r.Target == (Simulated{}).Name() {
+			notes = append(notes, fmt.Sprintf("no plan within this memory can be faster by more than %.1f %%",
+				(1-float64(b)/float64(t))*100))
+		}
+	}
+	return append(notes, r.Measurement.Notes...)
 }

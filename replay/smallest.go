@@ -10,22 +10,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Smallest is the smallest budget that was found in which a plan fits.
-type Smallest struct {
-	// Budget is the device's, in bytes, and Text what to type for it.
-	Budget int64
-	Text   string
-	// Result is the answer of a comparison with this budget.
-	Result Result
-	// Least says that no budget below can be met, up to the rounding of Text.
-	Least bool
-	// Runnable is the smallest budget for a plan that PyTorch can run today, nil if Result is one or none was
-	// found.
-	Runnable *Smallest
-	// Command is the command line that compares with this budget, "" if nobody set it.
-	Command string
-}
-
 const (
 	// nearEnough ends the search where the smallest budget known to fit is this share above one that is not.
 	nearEnough = 0.01

@@ -3,12 +3,7 @@ package replay
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
-
-	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // ErrStopped is the cause with which a caller cancels a comparison's context to keep what there is so far.
@@ -37,8 +32,6 @@ const (
 	noteStopped = "planning was stopped early: this is the best plan so far"
 	noPlanYet   = "planning was stopped before it had a plan"
 	neverBegan  = "planning was stopped before its turn"
-	// StoppedEarly marks results that planning for longer might improve.
-	StoppedEarly = "stopped early"
 )
 
 // markStopped marks results as the best so far.
@@ -50,58 +43,4 @@ func markStopped(results []Result) {
 			r.Plan.Note(noteStopped)
 		}
 	}
-}
-
-// Name is the manager's name, with a mark if planning was stopped early.
-func (r *Result) Name() string {
-	if r.Stopped {
-		return r.Info.Name + ", " + StoppedEarly
-	}
-	return r.Info.Name
-}
-
-// stoppedClause says which plans are the best so far, because planning was stopped early, "" if none is.
-func (p prose) stoppedClause() string {
-	var with []string
-	without := map[string]bool{}
-	for i := range p.Results {
-		switch r := &p.Results[i]; {
-		case !r.Stopped:
-		case !r.Available:
-			without[r.Info.Name] = true
-		case !slices.Contains(with, r.Info.Name):
-			with = append(with, r.Info.Name)
-		}
-	}
-	var parts []string
-	switch n := len(with); {
-	case n == 1:
-		parts = append(parts, with[0]+" gives its best plan so far")
-	case n > 1:
-		parts = append(parts, fmt.Sprintf("%s and %s give their best plans so far",
-			strings.Join(with[:n-1], ", "), with[n-1]))
-	}
-	for _, name := range with {
-		delete(without, name)
-	}
-	switch n := len(without); {
-	case n == 1:
-		parts = append(parts, "1 manager has no plan yet")
-	case n > 1:
-		parts = append(parts, timeline.Counted(n, "manager")+" have no plan yet")
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " Stopped early: " + strings.Join(parts, ", ") + "."
-}
-
-// notBegun are the results of managers that had not begun when planning was stopped.
-func (x *contest) notBegun(managers []plan.Manager) []Result {
-	var all []Result
-	for _, m := range managers {
-		all = append(all, Result{Info: m.Info(), Target: x.opt.Targets[0].Name(), Reason: neverBegan,
-			Stopped: true})
-	}
-	return all
 }

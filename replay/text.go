@@ -152,11 +152,6 @@ func hardwareLine(h *plan.Hardware) string {
 		rate(h.D2H), rate(h.H2D), source)
 }
 
-// notes returns what is known of the problem, and of the program's own checkpoints.
-func (c *Comparison) notes(u timeline.Units) []string {
-	return slices.Concat(c.Problem.Notes, checkpointNotes(c.Problem, c.Budget, u))
-}
-
 func name(p *plan.Problem) string {
 	if p.Name == "" {
 		return "one iteration"
@@ -408,12 +403,4 @@ func (t *textReport) writeNotes() {
 			t.line("", fmt.Sprintf("%s (%s) on %s: %s", r.Info.Name, r.Executor, r.Target, n))
 		}
 	}
-}
-
-func pointers(list []Result) []*Result {
-	all := make([]*Result, len(list))
-	for i := range list {
-		all[i] = &list[i]
-	}
-	return all
 }
