@@ -2,41 +2,15 @@ package acceptance
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
-
-// Check is one check of a GPU.
-type Check struct {
-	Name string
-	// About says what is checked, in one sentence.
-	About string
-	// Least is the time that must be left for the check to start.
-	Least time.Duration
-
-	needs need
-	run   func(ctx context.Context, t *trial) error
-}
-
-// need is a set of things that a check needs.
-type need uint8
 
 const (
 	needTorch   need = 1 << iota // a Python whose torch uses the GPU
 	needLimit                    // a torch that says what share of the GPU a program allows itself
 	needTwoGPUs                  // two GPUs
 )
-
-// skipped is the error of a check that lacks something on this machine.
-type skipped struct{ reason string }
-
-func (e skipped) Error() string { return e.reason }
-
-func skip(format string, args ...any) error { return skipped{fmt.Sprintf(format, args...)} }
-
-// errNoTime is the error of a check for which no time was left.
-var errNoTime = errors.New("no time left: give it more with --minutes")
 
 // Find returns the check of that name.
 func Find(name string) (Check, bool) {

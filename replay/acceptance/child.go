@@ -260,3 +260,8 @@ func marked(variable string) []int {
 	}
 	return pids
 }
+
+func lastLine(out []byte) []byte {
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+	return []byte(lines[len(lines)-1])
+}

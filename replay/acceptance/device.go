@@ -21,16 +21,6 @@ import (
 //go:embed python/*.py
 var scripts embed.FS
 
-// facts are what is known about the GPU before the first check.
-type facts struct {
-	gpu     GPU
-	torch   *Torch // nil if trainings cannot run
-	noTorch string // why they cannot
-	limit   bool   // torch says what share of the GPU a program allows itself
-	free    int64  // free bytes; 0 if unknown
-	visible string // CUDA_VISIBLE_DEVICES for children; "" leaves it alone
-}
-
 // look finds the GPU through NVML, torch, or both, and collects the facts about it.
 func (s *checkup) look(ctx context.Context) error {
 	s.facts.gpu.StandIn = onStandIn(s.Environ)
@@ -162,11 +152,6 @@ func onStandIn(environ []string) bool {
 	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	return err == nil && strings.Contains(string(maps), "libstandin")
-}
-
-func lastLine(out []byte) []byte {
-	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
-	return []byte(lines[len(lines)-1])
 }
 
 // doctor runs gmemtop doctor.

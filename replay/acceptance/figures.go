@@ -2,7 +2,6 @@ package acceptance
 
 import (
 	"fmt"
-	"strings"
 )
 
 // The units of figures. A share is a fraction of one: 0.02 is 2 %.
@@ -53,13 +52,6 @@ var vocabulary = map[string]struct{ unit, words string }{
 	"ranks":                {unitCount, "ranks"},
 }
 
-// subjects are what a figure can belong to if several have one: memory managers, and what doctor examines.
-var subjects = []string{
-	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap",
-	"capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all", "nvidia driver", "nvml", "replay on a GPU",
-	"run", "attach", "probes",
-}
-
 // figure makes a figure of the vocabulary.
 func figure(name string, value float64) Figure {
 	return Figure{Name: name, Value: value, Unit: vocabulary[name].unit}
@@ -88,26 +80,4 @@ func (f Figure) String() string {
 		return fmt.Sprintf("%.1f s", f.Value)
 	}
 	return fmt.Sprintf("%.4g %s", f.Value, f.Unit)
-}
-
-// Measured lists the figures of a result in words, those of one subject together.
-func (x Result) Measured() string {
-	var b strings.Builder
-	of := ""
-	for i, f := range x.Figures {
-		switch {
-		case f.Of != of:
-			if i > 0 {
-				b.WriteString("; ")
-			}
-			if f.Of != "" {
-				b.WriteString(f.Of + ": ")
-			}
-		case i > 0:
-			b.WriteString(", ")
-		}
-		of = f.Of
-		b.WriteString(vocabulary[f.Name].words + " " + f.String())
-	}
-	return b.String()
 }

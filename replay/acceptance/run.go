@@ -15,71 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/examples"
 )
 
-// Options say what to check, and with what.
-type Options struct {
-	// Program is gmemtop's binary.
-	Program string
-	Build   Build
-	// Python is an interpreter that has torch, "" for none: checks that train are skipped then.
-	Python string
-	// Device is the GPU to check, by CUDA's number.
-	Device int
-	// Environ is the environment of the programs that are run.
-	Environ []string
-	// Folder is where recordings and logs go. Checks that are ok there are not run again. Without one, Run
-	// uses a temporary folder.
-	Folder string
-	// Limit is the time that all checks together may take, 0 for no limit.
-	Limit time.Duration
-	// Only are the checks to run, all if it is empty.
-	Only []string
-	// Tiny trains the smallest networks.
-	Tiny bool
-	// Begin is called before each check that is run and End after each check. Both may be nil.
-	Begin func(Check)
-	End   func(Result)
-}
-
-// ErrNoGPU is wrapped by the error of [Run] if there is no GPU to check.
-var ErrNoGPU = errors.New("there is no GPU to check")
-
 // ErrNoCheck is wrapped by the error of [Run] if [Options.Only] names an unknown check.
 var ErrNoCheck = errors.New("there is no check")
-
-// checkup is one run of the checks.
-type checkup struct {
-	Options
-	facts    facts
-	size     size
-	began    time.Time
-	end      time.Time // zero for none
-	token    string    // in the environment of every child
-	redactor *redactor
-	report   *Report
-}
-
-// trial is one run of one check.
-type trial struct {
-	*checkup
-	check   Check
-	figures []Figure
-}
-
-// add adds figures to the result.
-func (t *trial) add(f ...Figure) { t.figures = append(t.figures, f...) }
-
-// path returns the path of a file of this check.
-func (t *trial) path(name string) string { return filepath.Join(t.Folder, t.check.Name+name) }
-
-// log notes something for people who read the folder.
-func (t *trial) log(format string, args ...any) {
-	f, err := os.OpenFile(t.path(".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
-	if err != nil {
-		return
-	}
-	defer f.Close()
-	fmt.Fprintf(f, format+"\n", args...)
-}
 
 // Run runs the checks. If ctx ends, it ends every process that it started and returns ctx's error. A check
 // that fails is not an error of Run. The error wraps [ErrNoGPU] if there is no GPU, and says what to do.
@@ -218,23 +155,6 @@ func (s *checkup) lacks(n need) string {
 		return "needs two GPUs"
 	}
 	return ""
-}
-
-// allow returns the time limit for something that takes a GPU at most most. The stand-in gets more, since it
-// computes on processors that others use too.
-func (s *checkup) allow(most time.Duration) time.Duration {
-	if s.facts.gpu.StandIn {
-		return 10 * most
-	}
-	return most
-}
-
-// remaining returns the time left for all checks, but at most most.
-func (s *checkup) remaining(most time.Duration) time.Duration {
-	if s.end.IsZero() {
-		return most
-	}
-	return min(most, time.Until(s.end))
 }
 
 func (s *checkup) build() Build {

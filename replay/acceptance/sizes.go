@@ -1,8 +1,6 @@
 package acceptance
 
 import (
-	"path/filepath"
-	"slices"
 	"time"
 )
 
@@ -44,20 +42,3 @@ var (
 			"gpt2": {"--batch", "8", "--sequence", "64", "--layers", "4", "--width", "64", "--heads", "2",
 				"--vocabulary", "500"}}}
 )
-
-// sizeFor chooses networks that fit the free memory. The stand-in has a card's memory but computes on a
-// processor.
-func (s *checkup) sizeFor() size {
-	switch free := s.facts.free; {
-	case s.Tiny, s.facts.gpu.StandIn, free > 0 && free < 4*gib:
-		return tiny
-	case free > 0 && free < 20*gib:
-		return small
-	}
-	return full
-}
-
-// example returns the command line of an example.
-func (t *trial) example(name string, more ...string) []string {
-	return slices.Concat([]string{filepath.Join(t.Folder, name+".py")}, t.size.flags[name], more)
-}
