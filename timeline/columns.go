@@ -45,7 +45,7 @@ func (d *Device) Full(a Axis) Window {
 }
 
 // firstAt returns the first event at or after position x of an axis, Len if there is none.
-func (d *Device) firstAt(a Axis, x int64) Moment {
+func firstAt(d *Device, a Axis, x int64) Moment {
 	if a == AxisEvents {
 		return Moment(min(max(x, 0), int64(d.n)))
 	}
@@ -82,9 +82,9 @@ func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
 	if n <= 0 {
 		return dst
 	}
-	first := d.firstAt(w.Axis, w.From)
+	first := firstAt(d, w.Axis, w.From)
 	for i := range n {
-		end := max(first, d.firstAt(w.Axis, w.Edge(i+1, n)))
+		end := max(first, firstAt(d, w.Axis, w.Edge(i+1, n)))
 		dst = append(dst, s.Range(first, end))
 		first = end
 	}

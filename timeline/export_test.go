@@ -4,4 +4,4 @@ package timeline
 // and how many it missed.
 func RoundingCheck(d *Device) (checked, wrong int) { return d.roundChecked, d.roundWrong }
 
-var NewSeries, Worst, FirstAt = newSeries, worst, (*Device).firstAt
+var NewSeries, Worst, FirstAt = newSeries, worst, firstAt

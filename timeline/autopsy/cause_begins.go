@@ -31,7 +31,7 @@ func beginsFault(c *evidence) (fault, bool) {
 		last.Phase == traces.PhaseForward && last.Caller == caller {
 		return fault{}, false
 	}
-	trained, calls := c.trainedRequest(s)
+	trained, calls := trainedRequest(c, s)
 	if calls < leastSteps || asked < requestTimesMore*trained {
 		return fault{}, false
 	}
@@ -95,7 +95,7 @@ func (c *code) sameLine(s traces.StackID) func(traces.StackID) bool {
 
 // trainedRequest returns the most that the line of a stack asked for in one block in a call that a backward
 // followed, and in how many such calls.
-func (c *evidence) trainedRequest(s traces.StackID) (most int64, calls int) {
+func trainedRequest(c *evidence, s traces.StackID) (most int64, calls int) {
 	same := c.sameLine(s)
 	for i := range c.parts {
 		p := &c.parts[i]

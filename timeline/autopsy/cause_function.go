@@ -114,7 +114,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	}
 	of, original := traces.NoStack, int64(0)
 	if len(ids) == 0 {
-		of, original = c.originalOf()
+		of, original = originalOf(c)
 	}
 	if len(ids) == 0 && inside || float64(bytes+original+asked) < share*float64(c.total+asked) ||
 		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
@@ -142,8 +142,8 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there would look "+
 		"the same")
 	all := slicedBefore(c, s, true) // of the data: the model runs on parts of it
-	buffer := !all && c.reservesBuffer(s) && !slices.ContainsFunc(ids, func(id timeline.AllocID) bool {
-		return !c.reservesBuffer(c.d.Origin(id))
+	buffer := !all && reservesBuffer(c, s) && !slices.ContainsFunc(ids, func(id timeline.AllocID) bool {
+		return !reservesBuffer(c, c.d.Origin(id))
 	})
 	less := func(n int64) int64 {
 		if all || buffer {
@@ -163,7 +163,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function %sasked for %s%s.", line, holds, c.u.Bytes(c.a.Asked.Or(0)), more)
-	} else if len(ids) == 0 && c.movesWhole(s) {
+	} else if len(ids) == 0 && movesWhole(c, s) {
 		movedWhole(c, &f, line)
 	}
 	return f, true
@@ -171,7 +171,7 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 
 // originalOf returns where the largest part of what is allocated was made and its bytes, if the request that
 // failed is as large: a function that copies all of its input asks for it. Weights are copied as weights.
-func (c *evidence) originalOf() (of traces.StackID, bytes int64) {
+func originalOf(c *evidence) (of traces.StackID, bytes int64) {
 	const weights = frames.KindModel | frames.KindBackwardPass | frames.KindStep | frames.KindOptimizer |
 		frames.KindModuleInit | frames.KindModuleMove | frames.KindUserInit | frames.KindLoad
 	for _, id := range c.live {

@@ -31,7 +31,7 @@ const (
 )
 
 // gradients returns the live gradients.
-func (c *evidence) gradients() (ids []timeline.AllocID) {
+func gradients(c *evidence) (ids []timeline.AllocID) {
 	for _, id := range c.live {
 		if c.d.Allocs.Category[id] == timeline.Gradient {
 			ids = append(ids, id)
@@ -41,7 +41,7 @@ func (c *evidence) gradients() (ids []timeline.AllocID) {
 }
 
 func flatGradientsFault(c *evidence) (fault, bool) {
-	a, ids := &c.d.Allocs, c.gradients()
+	a, ids := &c.d.Allocs, gradients(c)
 	if len(ids) < leastGradients {
 		return fault{}, false
 	}
@@ -118,7 +118,7 @@ func bucketsFault(c *evidence) (fault, bool) {
 	if float64(bytes) < bucketsShare*float64(c.total+c.a.Asked.Or(0)) {
 		return fault{}, false
 	}
-	beside := c.bytesOf(c.gradients())
+	beside := c.bytesOf(gradients(c))
 	if again, _ := remade(c); 2*max(beside, again) < bytes {
 		return fault{}, false
 	}

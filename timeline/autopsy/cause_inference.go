@@ -94,9 +94,9 @@ func inferenceFault(c *evidence) (fault, bool) {
 // withoutGraphs reports whether an earlier call of what the last one calls left its output and almost nothing
 // else that it made.
 func withoutGraphs(c *evidence) bool {
-	last := c.outermostIn(&c.parts[len(c.parts)-1])
+	last := outermostIn(c, &c.parts[len(c.parts)-1])
 	for _, p := range c.parts[:len(c.parts)-1] {
-		if p.Phase != traces.PhaseForward || !overlap(last, c.outermostIn(&p)) {
+		if p.Phase != traces.PhaseForward || !overlap(last, outermostIn(c, &p)) {
 			continue
 		}
 		made, _ := c.forwardBlocks(p.First, p.End, p.First)
@@ -109,7 +109,7 @@ func withoutGraphs(c *evidence) bool {
 }
 
 // outermostIn returns the functions of a call's outermost module: the model's own, not those of its layers.
-func (c *evidence) outermostIn(p *steps.Part) map[userFunction]bool {
+func outermostIn(c *evidence, p *steps.Part) map[userFunction]bool {
 	out := map[userFunction]bool{}
 	for id := range outermostOf(c, p) {
 		fn, file, _ := c.places.FrameText(id)

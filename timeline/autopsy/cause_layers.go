@@ -62,7 +62,7 @@ func layersFault(c *evidence) (fault, bool) {
 	f.sure(Likely, "what the same line made in the call before outlived that call; a state that each layer "+
 		"needs in its next call would look the same")
 	f.lever = remedy{name: "drop_references", command: at("del self.value", line),
-		changes: c.untilReturned(before, c.d.Allocs.Stack[ids[0]])}
+		changes: untilReturned(c, before, c.d.Allocs.Stack[ids[0]])}
 	return f, true
 }
 
@@ -104,7 +104,7 @@ func outlivedCall(c *evidence, p, next *steps.Part, s traces.StackID) bool {
 
 // untilReturned ends what a line made in this call and in the one before when the function that the line is
 // in runs again: its local variables have ended by then.
-func (c *evidence) untilReturned(before *steps.Part, s traces.StackID) []Change {
+func untilReturned(c *evidence, before *steps.Part, s traces.StackID) []Change {
 	fn, file := c.userFunction(s)
 	in := map[traces.StackID]bool{}
 	inside := func(x traces.StackID) bool {

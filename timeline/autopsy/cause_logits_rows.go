@@ -27,7 +27,7 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 	if p.Phase != traces.PhaseForward {
 		return fault{}, false
 	}
-	logits, before := c.widened(p.First)
+	logits, before := widened(c, p.First)
 	if logits == timeline.NoAlloc || c.d.Allocs.Requested[logits] <= c.a.At {
 		return fault{}, false
 	}
@@ -84,7 +84,7 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 // widened returns the first block since a moment that a linear layer of the outermost module made, and that
 // is several times as large as any that the model had made since then, and the largest of those;
 // [timeline.NoAlloc] if there is none.
-func (c *evidence) widened(from timeline.Moment) (id timeline.AllocID, before int64) {
+func widened(c *evidence, from timeline.Moment) (id timeline.AllocID, before int64) {
 	blocks, _ := c.forwardBlocks(from, c.a.At, from)
 	for _, id := range blocks {
 		n := c.d.Allocs.Size[id]

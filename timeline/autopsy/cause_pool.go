@@ -46,7 +46,7 @@ func poolFault(c *evidence) (fault, bool) {
 	}
 	pool := alike[best]
 	if len(pool) < leastLayers || float64(bytes) < poolShare*float64(c.total+c.a.Asked.Or(0)) ||
-		!c.makesCache(best.stack) {
+		!makesCache(c, best.stack) {
 		return fault{}, false
 	}
 	line := c.userLine(best.stack)
@@ -72,7 +72,7 @@ func poolFault(c *evidence) (fault, bool) {
 
 // makesCache reports whether frames say that a stack makes a key-value cache, or the statement in the
 // program's code that it ends in.
-func (c *evidence) makesCache(s traces.StackID) bool {
+func makesCache(c *evidence, s traces.StackID) bool {
 	if c.kinds.Of(s).Has(frames.KindCache) {
 		return true
 	}

@@ -42,14 +42,14 @@ func requestFault(c *evidence) (fault, bool) {
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		request: c.a.Asked.Or(0) - partOf(c, c.a.Asked.Or(0), true)}
-	c.askedLess(&f)
+	askedLess(c, &f)
 	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s, true) {
 		f.lever.request = c.a.Asked.Or(0)
 		wholeData(c, &f, c.userLine(s))
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
 			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),
 			c.u.Bytes(could))
-	} else if c.movesWhole(s) {
+	} else if movesWhole(c, s) {
 		movedWhole(c, &f, c.userLine(s))
 	}
 	return f, true
@@ -57,7 +57,7 @@ func requestFault(c *evidence) (fault, bool) {
 
 // askedLess adds to a fault what shows that the batch of a call is what is too large: the line is one of the
 // model's, and asked for far less in earlier calls. Look-alike: a line that trains.
-func (c *evidence) askedLess(f *fault) {
+func askedLess(c *evidence, f *fault) {
 	s := c.d.Event(c.a.At).Stack
 	if s < 0 || !c.inModel(s) {
 		return
@@ -101,8 +101,8 @@ var (
 // movesWhole reports whether the program's code shows that a line does nothing but move a tensor to the
 // device, which it never did before. Look-alike: the batch of each step, which the line has moved in earlier
 // steps.
-func (c *evidence) movesWhole(s traces.StackID) bool {
-	if text := c.innermostLine(s); !moves.MatchString(text) || casts.MatchString(text) {
+func movesWhole(c *evidence, s traces.StackID) bool {
+	if text := innermostLine(c, s); !moves.MatchString(text) || casts.MatchString(text) {
 		return false
 	}
 	table := sites.Of(c.d.Timeline())
@@ -117,7 +117,7 @@ func (c *evidence) movesWhole(s traces.StackID) bool {
 
 // innermostLine returns the text of the program's line that a stack ends in, "" if that is a library's or
 // cannot be read.
-func (c *evidence) innermostLine(s traces.StackID) string {
+func innermostLine(c *evidence, s traces.StackID) string {
 	if s < 0 {
 		return ""
 	}
@@ -138,8 +138,8 @@ func (c *evidence) innermostLine(s traces.StackID) string {
 // tensor and keeps it in an object: a buffer for data that come later, as replay and rollout buffers are made
 // (the RolloutBuffer of stable-baselines3). Look-alikes: a tensor that a function fills and returns, which it
 // keeps in no attribute; weights and caches, which have their names.
-func (c *evidence) reservesBuffer(s traces.StackID) bool {
-	return s >= 0 && !c.inModel(s) && !mayBeWeights(c, s) && reserves.MatchString(c.innermostLine(s))
+func reservesBuffer(c *evidence, s traces.StackID) bool {
+	return s >= 0 && !c.inModel(s) && !mayBeWeights(c, s) && reserves.MatchString(innermostLine(c, s))
 }
 
 // reservedBuffer turns a fault into that of a buffer for data that lies on the device.

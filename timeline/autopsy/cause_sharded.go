@@ -48,7 +48,7 @@ func stateGatherFault(c *evidence) (fault, bool) {
 	}
 	f.lever = remedy{name: "state_dict_to_cpu",
 		command: at("StateDictOptions(full_state_dict=True, cpu_offload=True)", line), changes: changes}
-	c.wholeGradients(&f, ids, line)
+	wholeGradients(c, &f, ids, line)
 	return f, true
 }
 

@@ -42,7 +42,7 @@ func unreducedFault(c *evidence) (fault, bool) {
 		if p.Phase != traces.PhaseBackward {
 			continue
 		}
-		made, reduced := c.madeByBackward(p.First, min(p.End, c.a.At), reduces, gathers)
+		made, reduced := madeByBackward(c, p.First, min(p.End, c.a.At), reduces, gathers)
 		if i == len(c.parts)-1 && passes == 0 { // under way: a unit's gradients are reduced a little later
 			units, _ := gatheredUnits(c, gathers, p.First, c.a.At)
 			reduced = reduced || len(units) < leastGathered
@@ -66,7 +66,7 @@ func unreducedFault(c *evidence) (fault, bool) {
 		"reduces its gradients (in Accelerate, GradientAccumulationPlugin(sync_each_batch=True))."
 	f.sure(Likely, "FSDP gathers weights and none of the functions that reduce gradients ran")
 	f.lever = remedy{name: "sync_each_batch", command: "model.set_requires_gradient_sync(True)",
-		changes: c.sharded(ids)}
+		changes: sharded(c, ids)}
 	// The buffer from which a unit's gradients are reduced is as large as its weights, which are gathered
 	// into one buffer and copied out of it.
 	if units, _ := gatheredUnits(c, gathers, timeline.Start, c.a.At); len(units) > 0 {
@@ -76,7 +76,7 @@ func unreducedFault(c *evidence) (fault, bool) {
 }
 
 // madeByBackward returns what the engine made in [from, to) for gradients, and whether any of it was reduced.
-func (c *evidence) madeByBackward(from, to timeline.Moment, reduces, gathers map[traces.StackID]bool,
+func madeByBackward(c *evidence, from, to timeline.Moment, reduces, gathers map[traces.StackID]bool,
 ) (ids []timeline.AllocID, reduced bool) {
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
@@ -93,7 +93,7 @@ func (c *evidence) madeByBackward(from, to timeline.Moment, reduces, gathers map
 }
 
 // sharded leaves of each block what one rank keeps of it.
-func (c *evidence) sharded(ids []timeline.AllocID) (out []Change) {
+func sharded(c *evidence, ids []timeline.AllocID) (out []Change) {
 	ranks := max(int64(c.d.Timeline().Trace.Process.WorldSize.Or(shardedRanks)), shardedRanks)
 	for _, id := range ids {
 		n := c.d.Allocs.Rounded[id]
@@ -104,7 +104,7 @@ func (c *evidence) sharded(ids []timeline.AllocID) (out []Change) {
 
 // wholeGradients turns the fault of blocks that were gathered into that of whole gradients, if all of them
 // were gathered after a backward.
-func (c *evidence) wholeGradients(f *fault, ids []timeline.AllocID, line string) {
+func wholeGradients(c *evidence, f *fault, ids []timeline.AllocID, line string) {
 	// DTensor's functions have a forward, too, which is no call of the model.
 	within := map[timeline.Moment]bool{}
 	for _, id := range ids {

@@ -55,7 +55,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	})
 	if len(found) > 0 {
 		found[0].Main = true
-		c.nameKeeper(&found[0])
+		nameKeeper(c, &found[0])
 	}
 	return found
 }

@@ -157,7 +157,7 @@ var growthKinds = []growthKind{
 			"function returns, empty it.",
 	},
 	{
-		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in && g.keptDetached(g.ids) },
+		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in && keptDetached(g.evidence, g.ids) },
 		why:   "what each step returns is kept until the end",
 		seek:  "Return only what is needed",
 		fix:   "return the loss alone, or keep the rest on the CPU: kept.append(output.detach().cpu()).",

@@ -41,19 +41,19 @@ var (
 )
 
 // nameKeeper adds to a fault the line that may keep its blocks, if the program's code shows one.
-func (c *evidence) nameKeeper(f *fault) {
+func nameKeeper(c *evidence, f *fault) {
 	if !slices.Contains(keeping, f.Kind) || len(f.lever.changes) == 0 {
 		return
 	}
-	if where, _ := c.keeperOf(f.lever.changes[len(f.lever.changes)-1].Alloc); where != "" {
+	if where, _ := keeperOf(c, f.lever.changes[len(f.lever.changes)-1].Alloc); where != "" {
 		f.lookAt(where)
 	}
 }
 
 // keeperOf returns the place and the text of the line that may keep a block, "" if no code shows one.
-func (c *evidence) keeperOf(block timeline.AllocID) (where, text string) {
+func keeperOf(c *evidence, block timeline.AllocID) (where, text string) {
 	near := nearFunctions
-	for _, id := range c.around(block) {
+	for _, id := range around(c, block) {
 		if !c.ofUser(id) {
 			continue
 		}
@@ -77,8 +77,8 @@ var detaches = regexp.MustCompile(`\b\w*detach\w*\(`)
 
 // keptDetached reports whether the line that may keep blocks calls something named after detaching: then no
 // graph stays with them.
-func (c *evidence) keptDetached(ids []timeline.AllocID) bool {
-	_, text := c.keeperOf(ids[len(ids)-1])
+func keptDetached(c *evidence, ids []timeline.AllocID) bool {
+	_, text := keeperOf(c, ids[len(ids)-1])
 	return detaches.MatchString(text)
 }
 
@@ -92,7 +92,7 @@ func (f *fault) lookAt(line string) {
 }
 
 // around returns the frames outside of the model in which a block was made, the innermost first.
-func (c *evidence) around(id timeline.AllocID) []traces.FrameID {
+func around(c *evidence, id timeline.AllocID) []traces.FrameID {
 	s := c.d.Origin(id)
 	if s == traces.NoStack {
 		return nil

@@ -49,7 +49,7 @@ func (c *evidence) holds(l *Lever) bool {
 		return false
 	}
 	now := c.total + c.a.Asked.Or(0) - l.atFailure // allocated with the lever once the request is served
-	if c.beenHere() {
+	if beenHere(c) {
 		return l.Name != partLever && float64(now) <= (1+restSlack)*float64(l.before)
 	}
 	last := &c.parts[len(c.parts)-1]
@@ -68,7 +68,7 @@ func (c *evidence) holds(l *Lever) bool {
 // beenHere reports whether the process got past this point before: it finished a part like the one under way,
 // which is a call of the model from the same line, a backward or an optimizer's step. It did not if such
 // parts allocate more often each time, as a backward does that goes through all graphs before it.
-func (c *evidence) beenHere() bool {
+func beenHere(c *evidence) bool {
 	last := &c.parts[len(c.parts)-1]
 	var lengths []int
 	for _, p := range c.parts[:len(c.parts)-1] {

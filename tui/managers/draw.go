@@ -47,7 +47,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		chosen: v.ranking.chosen, winner: v.ranking.winner,
 		bounds: v.planning.bounds(q.setup),
 		trail:  v.planning.trail(q, v.managers, v.ranking.chosen), running: v.planning.active(),
-		tempo: v.tempo(s, q),
+		tempo: v.training.tempo(s, q, v.ranking.todayTime()),
 	}
 	v.charts.draw(c, body, x)
 }
@@ -124,7 +124,7 @@ func (v *View) headline(s *leaf.State) string {
 func newSheet(v *View, s *leaf.State, q question) *sheet {
 	x := &sheet{
 		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
-		tempo: v.tempo(s, q), outdated: v.training.outdated(q.setup),
+		tempo: v.training.tempo(s, q, v.ranking.todayTime()), outdated: v.training.outdated(q.setup),
 		batch: v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
 		running: v.planning.active(), awaited: v.planning.answersTo(q).err == nil && !v.planning.stopped,
 	}

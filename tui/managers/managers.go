@@ -339,7 +339,7 @@ func (v *View) Status(s *leaf.State) string {
 	if r.early() {
 		text += " · stopped early: its best plan so far; R resumes planning"
 	}
-	if told := v.tempo(s, q).told(r); told != "" {
+	if told := v.training.tempo(s, q, v.ranking.todayTime()).told(r); told != "" {
 		text += " · " + told
 	}
 	if _, gap, ok := boundOf(q, r); ok {
@@ -367,17 +367,4 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		text += "\n" + trained
 	}
 	return text, "the answer"
-}
-
-// tempo returns the factor for the rows of a question.
-func (v *View) tempo(s *leaf.State, q question) tempo {
-	takes := v.training.before(q.setup)
-	if takes <= 0 && s.Step != "" {
-		takes = s.StepTime
-	}
-	simulated := v.ranking.todayTime()
-	if takes <= 0 || simulated <= 0 || !q.setup.p.HasTimes {
-		return 0
-	}
-	return tempo(float64(takes) / float64(simulated))
 }

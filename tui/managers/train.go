@@ -375,3 +375,16 @@ func (t *training) status(u timeline.Units, r *row) string {
 	}
 	return text + n.LargerSteps(u)
 }
+
+// tempo returns the factor for the rows of a question, in which a step of today's allocator takes simulated
+// nanoseconds.
+func (t *training) tempo(s *leaf.State, q question, simulated int64) tempo {
+	takes := t.before(q.setup)
+	if takes <= 0 && s.Step != "" {
+		takes = s.StepTime
+	}
+	if takes <= 0 || simulated <= 0 || !q.setup.p.HasTimes {
+		return 0
+	}
+	return tempo(float64(takes) / float64(simulated))
+}
