@@ -78,6 +78,7 @@ const (
 	FormatJAX       = "jax_memory_profile"    // JAX's device memory profiles
 	FormatXLA       = "xla_buffer_assignment" // XLA's buffer assignments
 	FormatNsys      = "nsight_systems"        // exports of Nsight Systems
+	FormatPipeDream = "pipedream"             // PipeDream's profiles of layers
 )
 
 // OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. Only then do figures about

@@ -35,7 +35,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-const formatName = "pipedream"
+const formatName = traces.FormatPipeDream
 
 // Sniff reports whether head begins with a line of a layer profile: a node, or an edge of two nodes.
 func Sniff(head []byte) bool {

@@ -160,10 +160,14 @@ func NoSegments(s *State) string {
 	if s.Device != nil && s.Device.Info.Kind == traces.DeviceCPU {
 		return "PyTorch keeps segments of a GPU's memory, and none of a CPU's."
 	}
-	if s.Timeline == nil || s.Timeline.Trace.OfPyTorch() {
-		return noSegments + "; a snapshot does: `" + dumpSnapshot + "`"
+	switch {
+	case s.Timeline == nil:
+	case s.Timeline.Trace.Source.Format == traces.FormatPipeDream:
+		return "A PipeDream profile has the sizes of layers, and no allocator with segments."
+	case !s.Timeline.Trace.OfPyTorch():
+		return noSegments + "."
 	}
-	return noSegments + "."
+	return noSegments + "; a snapshot does: `" + dumpSnapshot + "`"
 }
 
 // Nothing draws a view of a name that has nothing to show, with a reason that may hold the command in
