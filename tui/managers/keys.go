@@ -4,7 +4,6 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -44,23 +43,14 @@ func sign(msg tea.KeyPressMsg) int {
 // Bindings implements leaf.View.
 func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.inside != nil {
-		return v.inside.Bindings()
+		return append(v.training.bindings(v.keys.train, v.ranking.current()), v.inside.Bindings()...)
 	}
 	if _, ok := v.question(s); !ok {
 		return nil
 	}
 	k := &v.keys
-	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	live, r := &v.training, v.ranking.current()
-	if live.watched() != "" && r != nil && r.m.Info.Family != plan.Baseline {
-		train := k.train
-		if live.elsewhere() != "" {
-			train.SetHelp("T", "remove the plan")
-		} else if t := live.now(); t != nil && t.manager == r.manager {
-			train.SetHelp("T", "train without it")
-		}
-		list = append([]key.Binding{train}, list...)
-	}
+	list := v.training.bindings(k.train, v.ranking.current())
+	list = append(list, k.toggle, k.inside, k.less, k.budget, k.compare)
 	if v.search.with != nil {
 		largest := k.batch
 		if otherThan(s) != nil {

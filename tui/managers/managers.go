@@ -9,6 +9,7 @@ package managers
 import (
 	"time"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/replay"
@@ -187,6 +188,11 @@ func (v *View) takeChoice(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 // takeInput takes keys and the mouse: inside of a plan they are that view's, until it is left.
 func (v *View) takeInput(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.inside != nil {
+		train, pressed := msg.(tea.KeyPressMsg)
+		if pressed && key.Matches(train, v.keys.train) { // how the training takes it shows in the table
+			v.inside = nil
+			return tea.Batch(v.refresh(s), v.train(s))
+		}
 		if cmd, leave := v.inside.Update(s, msg); !leave {
 			return cmd
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -387,4 +388,18 @@ func (t *training) tempo(s *leaf.State, q question, simulated int64) tempo {
 		return 0
 	}
 	return tempo(float64(takes) / float64(simulated))
+}
+
+// bindings returns the key that trains with a row's plan or ends that, with what it would do; none if no
+// training is watched or the row's manager makes no plan.
+func (t *training) bindings(train key.Binding, r *row) []key.Binding {
+	if t.watched() == "" || r == nil || r.m.Info.Family == plan.Baseline {
+		return nil
+	}
+	if t.elsewhere() != "" {
+		train.SetHelp("T", "remove the plan")
+	} else if now := t.now(); now != nil && now.manager == r.manager {
+		train.SetHelp("T", "train without it")
+	}
+	return []key.Binding{train}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -23,6 +24,23 @@ var on = live.News{
 	Stage: live.On, Steps: 120, Before: 1_500e6, Step: 1_511e6, P95: 1_600e6, PredictedStep: 1_505e6,
 	PeakBefore: 140 * mib, Peak: 106 * mib, Predicted: 106 * mib,
 	Out: 12 * mib, In: 12 * mib, Again: 21e6,
+}
+
+// Who looks inside a plan can train with it from there, and then sees how that goes.
+func TestThePlanThatIsLookedIntoIsToggled(t *testing.T) {
+	r := watch(t)
+	r.press("enter")
+	if !r.v.Inside() || !slices.ContainsFunc(r.v.Bindings(r.State), func(b key.Binding) bool {
+		return slices.Contains(b.Keys(), "T")
+	}) {
+		t.Fatalf("inside %v, keys %v", r.v.Inside(), r.v.Bindings(r.State))
+	}
+	r.press("T")
+	r.tell(live.News{Stage: live.Describing})
+	r.until("live: ours · 1 of 5")
+	if asked := r.f.Trained(); r.v.Inside() || len(asked) != 1 || asked[0].Manager != "ours" {
+		t.Errorf("inside %v, the training was asked %v", r.v.Inside(), asked)
+	}
 }
 
 func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
