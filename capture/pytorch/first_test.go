@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// TestTheFirstStepIsShownAtOnce uses an agent that checks once an hour for something to send, in a training
-// that stops after its first complete step: the step is sent all the same.
-func TestTheFirstStepIsShownAtOnce(t *testing.T) {
+// TestAStepIsShownAtOnce uses an agent that checks once an hour for something to send, in a training that
+// stops after its first complete step, and again after the next one: each is sent all the same.
+func TestAStepIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	const script = `
 import os, sys, time, torch
@@ -28,9 +28,13 @@ weight = torch.nn.Parameter(torch.zeros(4))
 optimizer = torch.optim.SGD([weight], lr=0.1)
 exec(compile(open(wait("bootstrap")).read(), "gmemtop_agent", "exec"), {"__name__": "gmemtop_agent"})
 wait("begin")
-for i in range(2):
+def step():
     (weight - 1).square().sum().backward()
     optimizer.step()
+step()
+step()
+wait("more")
+step()
 wait("end")
 `
 	folder := t.TempDir()
@@ -64,13 +68,15 @@ wait("end")
 	if err := open("begin", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := seen.Until(ctx, func(v *capture.View) (bool, error) {
-		return len(v.Steps) > 0, nil
-	}); err != nil {
-		t.Fatalf("the first step was not sent: %v, %+v", err, seen.Snapshot())
-	}
-	if err := open("end", ""); err != nil {
-		t.Fatal(err)
+	for i, next := range []string{"more", "end"} {
+		if err := seen.Until(ctx, func(v *capture.View) (bool, error) {
+			return len(v.Steps) > i, nil
+		}); err != nil {
+			t.Fatalf("step %d was not sent: %v, %+v", i, err, seen.Snapshot())
+		}
+		if err := open(next, ""); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -8,9 +8,10 @@ three rules.
 Training comes first. Every entry from torch into the agent is guarded: if anything goes wrong, the agent
 disarms itself for good and training goes on. If one of the program's signal handlers raises while the agent
 happens to run, the exception belongs to the program and is passed on. The training thread takes no lock,
-writes to no socket and waits for nothing: it appends to a bounded queue, and a daemon thread sends what it
-finds there about twice a second. The agent measures its own cost; whatever costs more than 1/400 of the time
-between two of its runs is run less often.
+writes to no socket and waits for nothing: it appends to a bounded queue and, if a daemon thread sleeps until
+a step ends, wakes it by a byte into a pipe. That thread sends what it finds, at most twenty times a second.
+The agent measures its own cost; whatever costs more than 1/400 of the time between two of its runs is run
+less often.
 
 Things change on their own thread. A dispatch mode belongs to a thread, so the hook that ends a step opens and
 closes windows. torch's tables of hooks must not change while a thread iterates over them, so hooks are added
@@ -57,7 +58,8 @@ if TYPE_CHECKING:
     from .kinds import Module, Optimizer
 
 WARM = 2  # steps before the ones described unasked
-# milliseconds between two checks for something to send: SHARE times what the last one took, within these
+# milliseconds between two checks for something to send, if no step rings: SHARE times what the last one took,
+# within these
 TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that an ending process waits at most for a viewer that reads
 # nanoseconds for which steps are only counted; the step after them reads memory, does what viewers asked for,
@@ -110,6 +112,7 @@ class Agent:
         )
         self.lookout = Lookout(torch, self.clock, self.windows, self.patches)
         self.bell = Bell()
+        self.tally.ring = self.bell.ring
         self.link = Link(self.path, self.bell)
         self.sender = Sender(
             torch,
@@ -310,8 +313,8 @@ class Agent:
                 + finer
                 + manager.worked
             )
-            if self.outbox.produced == 1:
-                self.bell.ring()  # a viewer that has just connected sees it at once
+            if tally.armed or self.outbox.produced == 1:
+                tally.announce()  # a viewer that has just connected sees the first step at once
             if settings.first and self.outbox.produced == WARM and not self.wishes.want:
                 # a short program would end before a viewer asks
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
@@ -393,6 +396,7 @@ class Agent:
             self._unmark()
             if not self.ending:
                 windows.drop()
+                self.tally.armed = False
                 self.bell.close()  # not at exit: an ending process may still ring it
             try:
                 link.close()

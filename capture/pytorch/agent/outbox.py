@@ -7,7 +7,6 @@ queues are bounded: the oldest entries are dropped first. Dropped steps are coun
 from __future__ import annotations
 
 import collections
-import json
 from typing import Any
 
 from .says import told
@@ -64,10 +63,10 @@ class Outbox:
     def take(self) -> str:
         """The oldest steps, as many as fit into a frame, as its text; "" if there are none.
 
-        Short steps are many, so their rows have only the columns that every row must have, and are formatted
+        Short steps are many, so their rows have only the columns that every row must have. All are formatted
         without an encoder: encoding took longer than everything else that the sending thread does.
         """
-        untaken = ",".join(map(str, NOT_TAKEN[0] + self.known))
+        untaken = ""
         rows: list[str] = []
         self.tally.trim()
         taken, epoch = self.tally.rows[:AT_ONCE], self.epoch
@@ -75,11 +74,12 @@ class Outbox:
         for row in taken:
             if len(row) == COUNTED:
                 index, begin, end, backward, optimizer, spent = row
+                untaken = untaken or ",".join(map(str, NOT_TAKEN[0] + self.known))
                 forward = max(end - begin - backward - optimizer, 0)
                 times = f"{epoch + begin},{epoch + end},{forward},{backward},{optimizer}"
                 rows.append(f"[{index},{times},{untaken},{spent},0]")
             else:
-                rows.append(json.dumps(row, separators=(",", ":")))
+                rows.append("[%s]" % ",".join(map(str, row)))
         self.taken += len(rows)
         self.inflight += len(rows)
         return "[%s]" % ",".join(rows) if rows else ""

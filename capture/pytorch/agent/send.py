@@ -1,9 +1,10 @@
 """Talks to a viewer: introduces the agent, sends what training produced, takes orders.
 
 The agent connects, sends a hello and waits for the welcome. While nobody listens it tries again every second,
-so a viewer that died can come back. The thread looks for something to send about twice a second, at once
-after the first step, and more often while a window is made. Everything that waits is bounded: steps by number
-(see Outbox), windows by number, frames by bytes.
+so a viewer that died can come back. Once everything is sent, the thread sleeps until a step ends, and then
+sends it at once. After that it rests, so that many short steps go together. It also looks about twice a
+second, and more often while a window is made. Everything that waits is bounded: steps by number (see Outbox),
+windows by number, frames by bytes.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
 
 MAX_UNSENT = 8 << 20  # bytes that may wait for a viewer that does not read
 SOON = 20  # milliseconds between two looks while something is expected
+# milliseconds between two frames of steps: STEPS_SHARE times the processor time that one takes, within these
+STEPS_SHARE, SOONEST, LATEST = 1000, 50, 2000
 
 
 def number_of(told: dict[str, Any], name: str) -> int:
@@ -77,6 +80,8 @@ class Sender:
         self.told: Any = None  # the changing parts of the hello, as the viewer last got them
         self.sending: Iterator[bool] | None = None  # the window that is being sent
         self.hurry = 0.0  # a viewer waits until then to see whether a plan has begun
+        self.sent = False  # the last look found steps to send
+        self.spent = 0.0  # seconds of processor time that this thread had taken when it last went to sleep
 
     def connect(self) -> bool:
         if not self.link.connect():
@@ -89,10 +94,11 @@ class Sender:
     def exchange(self, wait: int) -> None:
         """Write what can be written and read what comes, waiting at most `wait` milliseconds for it."""
         try:
+            self.sent = self.outbox.tally.armed = False
             self._fill()
             if self.link.write():
                 self.outbox.arrived()
-                wait = min(wait, self._patience())
+                wait = min(wait, self._patience(), self._until_steps())
             if self.link.read(wait):
                 self._hear()
         except OSError:
@@ -145,6 +151,19 @@ class Sender:
         if self.wishes.every:  # send a window before two more are ready
             return max(SOON, self.wishes.every * self.windows.lasted // 2000000)
         return 1 << 30
+
+    def _until_steps(self) -> int:
+        """How many milliseconds may pass until the next look for steps. If none wait, the end of one wakes
+        this thread."""
+        before, self.spent = self.spent, time.thread_time()
+        if self.sent:
+            return min(max(SOONEST, int(1000 * STEPS_SHARE * (self.spent - before))), LATEST)
+        tally = self.outbox.tally
+        tally.armed = self.welcome
+        if not (tally.armed and tally.rows):
+            return 1 << 30
+        tally.armed = False  # one has just ended
+        return 0
 
     # -- what comes ------------------------------------------------------------------------------------------
 
@@ -235,6 +254,7 @@ class Sender:
         while outbox.answers:
             link.frame(ANSWER, outbox.answers.popleft())
         rows = outbox.take() if len(link.out) < MAX_UNSENT // 2 else ""
+        self.sent = bool(rows)
         if rows:
             link.frame(STEPS, rows.encode())
         lost = outbox.lost()

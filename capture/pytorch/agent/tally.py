@@ -23,6 +23,10 @@ def nobody() -> None:
     """Stands in for a dead weak reference: there is no optimizer."""
 
 
+def quiet() -> None:
+    """Stands in for a bell: nobody sleeps."""
+
+
 class Tally:
     """Sums for the running step, in nanoseconds, and the rows of steps that have ended. Times are those of
     the agent's clock. It does not refer to the agent, and in a forked child the hooks keep using it."""
@@ -44,6 +48,8 @@ class Tally:
         "last",
         "produced",
         "rows",
+        "armed",
+        "ring",
     )
 
     def __init__(self, begin: int | None) -> None:
@@ -66,6 +72,9 @@ class Tally:
         self.last = 0  # the number of the next step that is followed, whatever the time
         self.produced = 0  # steps that have ended: the number of the next one
         self.rows: list[tuple[Any, ...]] = []
+        # whether the sending thread sleeps until a step ends, and what wakes it
+        self.armed = False
+        self.ring: Callable[[], None] = quiet
 
     def next(self, begin: int, stepped: int) -> None:
         """A step begins where the previous one ended; stepped optimizer steps already belong to it."""
@@ -96,6 +105,11 @@ class Tally:
     def wake(self) -> None:
         """Make the next hook do more than count."""
         self.calm = 0
+
+    def announce(self) -> None:
+        """A step has ended: wake the sending thread, which sleeps."""
+        self.armed = False
+        self.ring()
 
     def half_seen(self) -> None:
         """We did not see the start of the running step, so it gets no row."""
@@ -151,6 +165,8 @@ def counting(
                 tally.produced += 1
                 tally.begin, tally.stepped, tally.call = now, 1, None
                 tally.entered = tally.others = tally.backward = tally.optimizer = 0
+                if tally.armed:
+                    tally.announce()
                 tally.spent = clock() - now
                 return
         except BaseException as e:

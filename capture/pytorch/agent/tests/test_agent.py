@@ -470,6 +470,22 @@ def test_most_steps_are_only_counted_and_their_rows_are_whole(monkeypatch):
         assert row[3:6] == [REST // 50 - REST // 500, 0, REST // 500]
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_a_step_that_ends_wakes_the_sender_once(monkeypatch, counted):
+    c, rung = Clocked(monkeypatch), []
+    c.count()
+    tally = c.agent.tally
+    tally.ring = lambda: rung.append(tally.produced)
+    c.step(REST // 50)
+    assert not rung  # it does not sleep
+    tally.armed = True
+    if not counted:
+        tally.wake()
+    for _ in range(3):
+        c.step(REST // 50)
+    assert rung == [tally.produced - 2] and not tally.armed
+
+
 def test_the_processor_time_of_counted_steps_is_read_once_in_a_while(monkeypatch):
     """A row that is more than counted has the mean of the steps since the last such row."""
     c = Clocked(monkeypatch)

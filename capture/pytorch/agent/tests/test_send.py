@@ -12,7 +12,7 @@ from agent.link import Bell, Link
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
 from agent.says import SENTENCES, Says, told
-from agent.send import MAX_UNSENT, SOON, Sender
+from agent.send import LATEST, MAX_UNSENT, SOON, SOONEST, STEPS_SHARE, Sender
 from agent.tally import MAX_STEPS, Tally
 from agent.wishes import Wishes
 
@@ -59,6 +59,37 @@ def test_a_frame_is_its_length_its_kind_and_its_payload():
     link = Link("/nowhere", Bell())
     link.frame(wire.NOTICE, {"text": "t"})
     assert bytes(link.out) == struct.pack("<IB", 13, wire.NOTICE) + b'{"text":"t"}'
+
+
+def waits(s, rows=0):
+    """How long a sender waits after it has sent some steps to a viewer that reads everything."""
+    out = []
+    s.link.write = lambda: not s.link.out.clear()
+    s.link.read = lambda wait: out.append(wait)
+    for _ in range(rows):
+        s.outbox.step((s.outbox.produced, 1, 2, 0, 0, 0))
+    s.told = s._changing()
+    s.exchange(10000)
+    return out[0]
+
+
+def test_once_all_steps_are_sent_the_end_of_one_wakes_the_sender():
+    s = Viewed()
+    tally = s.outbox.tally
+    assert waits(s) == 10000 and tally.armed
+    waits(s, rows=1)
+    assert not tally.armed and not tally.rows
+    s.outbox.take = lambda: ""  # one ends between the look and the sleep
+    assert waits(s, rows=1) == 0 and not tally.armed
+    s.welcome = False
+    assert waits(s) == 10000 and not tally.armed
+
+
+def test_the_more_a_frame_of_steps_takes_the_longer_the_sender_rests(monkeypatch):
+    s = Viewed()
+    clock = iter([0.0, 0.0003, 2.0])
+    monkeypatch.setattr("agent.send.time.thread_time", lambda: next(clock))
+    assert [waits(s, rows=1) for _ in range(3)] == [SOONEST, round(0.3 * STEPS_SHARE), LATEST]
 
 
 def test_an_order_is_accepted_with_its_number():
