@@ -277,3 +277,35 @@ func TestTheEnvironmentTellsTheRun(t *testing.T) {
 		}
 	}
 }
+
+// A node collects because something has arrived, not because time has passed.
+func TestANodeSendsAStepWhenItArrives(t *testing.T) {
+	h, path := openHub(t)
+	j, ranks := ranksOf(t, 1, 0)
+	n := StartNode(j, NodeOptions{Identity: Identity{Node: "a"}, Join: path, idle: time.Hour})
+	w := follow(t, h, WatchOptions{})
+	for i := range int64(3) {
+		ranks[0].Step(aStep(i))
+		until(t, "the step is here", func() bool { return int64(len(seen(w)[0])) == i+1 })
+	}
+	ranks[0].End(capture.End{Reason: capture.Exited, Code: maybe.Known(0)})
+	j.End(capture.End{Reason: capture.Exited, Code: maybe.Known(0)})
+	until(t, "the run has ended", func() bool { _, over := w.Job().Over(); return over })
+	n.Close()
+}
+
+// The more nodes a run has, the more each puts into a message.
+func TestNodesOfALargeRunCollectLessOften(t *testing.T) {
+	for world, want := range map[int64]time.Duration{2: leastRest, 1024: 256 * restPerNode,
+		1 << 40: idleLook} {
+		j, ranks := ranksOf(t, world, 0, 1, 2, 3)
+		n := newNode(j, NodeOptions{})
+		for _, p := range ranks {
+			p.Step(aStep(0))
+		}
+		n.collect(time.Now())
+		if got := n.rest(); got > want || got <= want-restPerNode {
+			t.Errorf("%d ranks, four of them here: %v, want %v", world, got, want)
+		}
+	}
+}

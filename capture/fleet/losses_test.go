@@ -48,7 +48,7 @@ func TestWhatTheRingCouldNotHoldIsCounted(t *testing.T) {
 	until(t, "the ring is full",
 		func() bool {
 			step()
-			time.Sleep(collectEvery / 4) // several steps are sent in one message
+			time.Sleep(leastRest) // several steps are sent in one message
 			return n.ring.Counts().Dropped >= 5
 		})
 	if h, err = bus.OpenHub(o); err != nil {

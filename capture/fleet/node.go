@@ -33,6 +33,7 @@ type NodeOptions struct {
 	Tell func(text string)
 
 	limits bus.RingLimits
+	idle   time.Duration // idleLook, except in tests
 }
 
 // Node sends what the ranks of this machine do to the hub of their run.
@@ -59,9 +60,11 @@ type Node struct {
 	// inherited are the ranks of the node before this one, and newID is greater than their IDs.
 	inherited []rank
 	newID     int
-	said      []byte // the newest hello, without its counts
-	saidAt    time.Time
-	rolledAt  time.Time
+	// world is how many ranks the run has, training how many of them train on this node.
+	world, training int64
+	said            []byte // the newest hello, without its counts
+	saidAt          time.Time
+	rolledAt        time.Time
 }
 
 type sentRank struct {
@@ -78,12 +81,22 @@ type sentRank struct {
 	unsent  int64        // how many steps the process probably took with it
 }
 
-// How often a node collects, so that many steps make one message, says hello when nothing changes, and looks
-// at the join file: another machine may have written it, and a network file system tells nobody.
 const (
-	collectEvery = 200 * time.Millisecond
-	helloEvery   = 2 * time.Second
-	joinEvery    = time.Second
+	// together is how long the first step that arrives waits for those of other ranks, to share a message.
+	together = 10 * time.Millisecond
+	// leastRest is the least time between two collections, so that many short steps make one message.
+	leastRest = 50 * time.Millisecond
+	// restPerNode is the least time for each node of the run: the hub gets at most some 650 messages a second
+	// from all of them.
+	restPerNode = 1500 * time.Microsecond
+	// idleLook is how often a node collects when nothing arrives: a process may have vanished, and a hello or
+	// roll-ups may be due.
+	idleLook = time.Second / 2
+	// helloEvery is how often a node says hello when nothing changes.
+	helloEvery = 2 * time.Second
+	// joinEvery is how often to look at the join file: another machine may have written it, and a network
+	// file system tells nobody.
+	joinEvery = time.Second
 	// lastWords is how long the end of a node may wait for the hub.
 	lastWords = 2 * time.Second
 	// batchBytes is where a message ends and the next begins.
@@ -97,6 +110,7 @@ const (
 
 func newNode(j *job.Job, o NodeOptions) *Node {
 	name := cmp.Or(o.Name, o.Identity.NodeName())
+	o.idle = cmp.Or(o.idle, idleLook)
 	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
 		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
 		byID: map[int]*sentRank{}, attempts: map[int64]int{}, rolledAt: time.Now()}
@@ -124,18 +138,37 @@ func (n *Node) Close() bus.Counts {
 }
 
 func (n *Node) collectUntil(ctx context.Context) {
-	tick := time.NewTicker(collectEvery)
-	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
+		heard := n.job.Heard.Now()
 		n.collect(time.Now())
-		select {
-		case <-ctx.Done():
-			n.collect(time.Now())
-			n.rollUp(true)
-			close(n.collected)
-			return
-		case <-tick.C:
+		pause(ctx, n.rest())
+		idle, stop := context.WithTimeout(ctx, n.options.idle)
+		if n.job.Heard.Wait(idle, heard) == nil {
+			pause(ctx, together)
 		}
+		stop()
+	}
+	n.collect(time.Now())
+	n.rollUp(true)
+	close(n.collected)
+}
+
+// rest returns the least time between two collections.
+func (n *Node) rest() time.Duration {
+	nodes := int64(1)
+	if n.training > 0 {
+		nodes = min(n.world/n.training, int64(idleLook/restPerNode))
+	}
+	return max(leastRest, time.Duration(nodes)*restPerNode)
+}
+
+// pause waits for some time, or until ctx is done.
+func pause(ctx context.Context, d time.Duration) {
+	wait := time.NewTimer(d)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+	case <-wait.C:
 	}
 }
 
@@ -150,6 +183,7 @@ func (n *Node) collect(now time.Time) {
 	}
 	h := hello{Version: wireVersion, Host: n.options.Identity.Node}
 	var own []rank
+	n.world, n.training = 0, 0
 	for _, p := range n.job.Processes() {
 		v := p.History.Snapshot()
 		v.Info = p.Info() // known before the process has reported it itself
@@ -175,6 +209,9 @@ func (n *Node) collect(now time.Time) {
 			}
 		}
 		own = append(own, rankOf(s, &v))
+		if !v.Ended {
+			n.world, n.training = max(n.world, v.Info.WorldSize.Or(1)), n.training+1
+		}
 	}
 	flush()
 	due := now.Sub(n.rolledAt) >= rollEvery

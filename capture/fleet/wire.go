@@ -155,8 +155,8 @@ func rankOf(s *sentRank, v *capture.View) rank {
 }
 
 const (
-	// sentWithin is how long a step may wait in its process: an agent sends every half second, or up to every
-	// two where sending is slow.
+	// sentWithin is how long a step may wait in its process: an agent rests for up to two seconds after it
+	// has sent steps, where that is slow.
 	sentWithin = 2500 * time.Millisecond
 	// pacedBy is how many of the newest steps the pace is taken from.
 	pacedBy = 16

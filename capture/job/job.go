@@ -26,6 +26,8 @@ type Job struct {
 	// Changes signal a process's first step and the command's end. Any other change of a process is a change
 	// of its session.
 	capture.Changes
+	// Heard signals a step, an end or a new description of any process, and the command's end.
+	Heard capture.Changes
 	// Record, unless nil, records a process other than the first to its own file.
 	Record func(p *Process) error
 	// Unmet, unless nil, is told why a process's steps are not captured as requested, or lack figures.
@@ -216,6 +218,7 @@ func (j *Job) End(e capture.End) {
 	j.over, j.end = true, e
 	j.mu.Unlock()
 	j.Tell()
+	j.Heard.Tell()
 }
 
 // First returns the process that the job's output is kept with.

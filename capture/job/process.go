@@ -67,12 +67,21 @@ func (p *Process) trains() {
 func (p *Process) Begin(t capture.Info) {
 	p.is(t)
 	p.sink().Begin(t)
+	p.heard()
+}
+
+// heard tells the job that there is something new about the process.
+func (p *Process) heard() {
+	if p.job != nil {
+		p.job.Heard.Tell()
+	}
 }
 
 // Step implements capture.Sink.
 func (p *Process) Step(s capture.Step) {
 	p.trains()
 	p.sink().Step(s)
+	p.heard()
 }
 
 // Precede adds spans of steps that came before all that were seen one by one.
@@ -113,4 +122,5 @@ func (p *Process) End(e capture.End) {
 	case e.Detail != "" || e.Code.Or(0) > 0:
 		p.History.End(e)
 	}
+	p.heard()
 }
