@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -170,16 +171,37 @@ func (s *History) Sever(why string, missing bool) {
 func (s *History) Step(x Step) {
 	s.change(func(v *View) {
 		if most := s.limits.Most(); len(v.Steps) >= most {
-			old := len(v.Steps) - s.limits.Steps
-			s.spans.List = slices.Clone(s.spans.List) // views share it
-			for i := range v.Steps[:old] {
-				p := SpanOf(&v.Steps[i])
-				s.spans.Add(&p)
-			}
-			v.Rolled = s.spans.List
-			v.Steps = append(make([]Step, 0, most), v.Steps[old:]...)
+			s.roll(v, len(v.Steps)-s.limits.Steps)
 		}
 		v.Steps = append(v.Steps, x)
+	})
+}
+
+// roll sums up the oldest steps.
+func (s *History) roll(v *View, old int) {
+	s.spans.List = slices.Clone(s.spans.List) // views share it
+	for i := range v.Steps[:old] {
+		p := SpanOf(&v.Steps[i])
+		s.spans.Add(&p)
+	}
+	v.Rolled = s.spans.List
+	v.Steps = append(make([]Step, 0, s.limits.Most()), v.Steps[old:]...)
+}
+
+// Bridge adds spans of steps that are missing between others. The steps before the last of these spans are
+// summed up, too, since all spans are older than all single steps.
+func (s *History) Bridge(list []Span) {
+	if len(list) == 0 {
+		return
+	}
+	s.change(func(v *View) {
+		old, _ := slices.BinarySearchFunc(v.Steps, list[len(list)-1].Last,
+			func(x Step, at int64) int { return cmp.Compare(x.Index, at) })
+		s.roll(v, old)
+		for i := range list {
+			s.spans.Insert(&list[i])
+		}
+		v.Rolled = s.spans.List
 	})
 }
 
@@ -263,7 +285,9 @@ func (s *History) Lose(name string, n int64, detail string) {
 			i = len(kept)
 			kept = append(kept, Lost{Name: name, Detail: detail})
 		}
-		kept[i].Count += n
+		if kept[i].Count += n; kept[i].Count == 0 { // they have come after all
+			kept = slices.Delete(kept, i, i+1)
+		}
 		v.Losses = kept
 	})
 }

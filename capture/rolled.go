@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -122,6 +123,14 @@ func (p *Span) Merge(q *Span) {
 	p.Missed, p.Differ = p.Missed+q.Missed, p.Differ+q.Differ
 }
 
+// surround merges a span of steps that lie between those of p.
+func (p *Span) surround(q *Span) {
+	end := *p
+	p.Merge(q)
+	p.Last, p.End = end.Last, end.End
+	p.Retries, p.OOMs = maybe.First(end.Retries, p.Retries), maybe.First(end.OOMs, p.OOMs)
+}
+
 // spanFigures names the figures of a span in the order of its row, as a wire or a file has them.
 var spanFigures = []string{"first", "last", "steps", "start", "end", "cost", "retries", "ooms", "skipped",
 	"planned", "missed", "differ"}
@@ -212,6 +221,22 @@ func (s *Spans) Add(p *Span) {
 		s.List = append(s.List, Span{})
 	}
 	s.List[len(s.List)-1].Merge(p)
+}
+
+// Insert adds a span of steps that lie between others, or after all of them.
+func (s *Spans) Insert(p *Span) {
+	i := sort.Search(len(s.List), func(i int) bool { return s.List[i].Last > p.First })
+	switch {
+	case i == len(s.List):
+		s.Add(p)
+	case s.List[i].First < p.First:
+		s.List[i].surround(p)
+	case len(s.List) >= s.most:
+		s.halve()
+		s.Insert(p)
+	default:
+		s.List = slices.Insert(s.List, i, *p)
+	}
 }
 
 // halve makes one span of each two, in the same slice.

@@ -146,3 +146,38 @@ func TestPeakIsTheHighestOfAllSteps(t *testing.T) {
 		t.Errorf("of no step the peak is %v", got)
 	}
 }
+
+// Spans of steps that were missing go where they belong, however the list was summed up meanwhile.
+func TestSpansOfMissingStepsGoBetweenOthers(t *testing.T) {
+	span := func(from, to int64) (p capture.Span) {
+		for i := from; i < to; i++ {
+			step := capture.Step{Index: i, Start: i * 10, End: i*10 + 9, Retries: maybe.Known(i)}
+			one := capture.SpanOf(&step)
+			p.Merge(&one)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		what string
+		most int
+	}{{"with room", 100}, {"without", 2}} {
+		s := capture.NewSpans(c.most)
+		before := []capture.Span{span(0, 64), span(64, 70), span(90, 148), span(200, 264)}
+		for _, p := range before {
+			s.Add(&p)
+		}
+		for _, p := range []capture.Span{span(80, 90), span(150, 200), span(264, 300)} {
+			s.Insert(&p)
+		}
+		var steps int64
+		for i, p := range s.List {
+			if steps += p.Steps; i > 0 && s.List[i-1].Last >= p.First || p.End != p.Last*10+9 ||
+				p.Retries != maybe.Known(p.Last) {
+				t.Errorf("%s: %+v after others", c.what, p)
+			}
+		}
+		if steps != 70+10+58+50+64+36 || s.List[len(s.List)-1].Last != 299 {
+			t.Errorf("%s: %d steps in %+v", c.what, steps, s.List)
+		}
+	}
+}

@@ -193,3 +193,50 @@ func FuzzRolled(f *testing.F) {
 		}
 	})
 }
+
+// A viewer was away while the hub took and dropped steps 300 to 899: when it is back, it gets their sums, and
+// counts as lost only what no whole sum covers.
+func TestStepsThatAreMissingInTheMiddleAreSummedUp(t *testing.T) {
+	h, _ := openHub(t)
+	c, err := h.Dial(bus.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	store := func(k bus.Kind, id string, data []byte) {
+		t.Helper()
+		if err := c.Store(t.Context(), "a", k, id, data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	of := head{0, 0, 4000, maybe.Known(int64(0)), maybe.Known(int64(2))}
+	steps := func(from, to int64) {
+		var list []capture.Step
+		for i := from; i < to; i++ {
+			list = append(list, aStep(i))
+		}
+		store(bus.Step, fmt.Sprint("steps", from), appendBatch(nil, batch{of, list}))
+	}
+	w := follow(t, h, WatchOptions{})
+	<-w.summed
+	steps(0, 150)
+	steps(150, 300)
+	for from := int64(0); from < 900; from += 200 {
+		store(bus.Roll, fmt.Sprint("roll", from), appendRolled(nil, rolled{of, spanFrom(from, from+200)}))
+	}
+	steps(900, 1000)
+	until(t, "the sums are here", func() bool { return w.Job().First().History.Snapshot().Rolled != nil })
+	v := w.Job().First().History.Snapshot()
+	if len(v.Losses) != 1 || v.Losses[0].Count != 200 || v.Seen() != 800 || len(v.Steps) != 100 ||
+		v.Steps[0].Index != 900 {
+		t.Errorf("saw %d steps, lost %v, and has %d one by one", v.Seen(), v.Losses, len(v.Steps))
+	}
+	var all capture.Span
+	for i := range v.Rolled {
+		all.Merge(&v.Rolled[i])
+	}
+	want, more := spanFrom(0, 300), spanFrom(400, 800)
+	if want.Merge(&more); all != want {
+		t.Errorf("it is summed up as\n%+v, want\n%+v", all, want)
+	}
+}

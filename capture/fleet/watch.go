@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,9 @@ type Watch struct {
 	readAt time.Time
 	lag    time.Duration
 
+	preceded bool          // the roll-ups of the steps before are read
+	holed    chan struct{} // receives when steps turn out to be missing between others
+
 	unsealed error // why not all processes are recorded
 }
 
@@ -44,6 +48,7 @@ type WatchOptions struct {
 	// Record, unless nil, is called for each process before its first step, and may record it.
 	Record func(p *job.Process, attempt int) error
 	now    func() time.Time
+	resum  time.Duration // the least time between two readings of roll-ups, a minute except in tests
 }
 
 // node is what is known about a node.
@@ -70,6 +75,8 @@ type member struct {
 	ended   time.Time
 	early   capture.Spans // of steps that the hub no longer has
 	summed  int64         // how many steps these are
+	holes   []hole        // steps that are missing between others
+	bridges []capture.Span
 
 	origin  maybe.Int // the index of the first step that the node had
 	dropped []span    // what the node says it dropped
@@ -83,9 +90,6 @@ const (
 	keptSteps = 1 << 18
 	// keptSpans is how many spans of all ranks together sum up the steps before.
 	keptSpans = 1 << 14
-	// sumWait is how long the hub may take to begin with its roll-ups. A gmemtop from before there were any
-	// has none.
-	sumWait = 10 * time.Second
 	// lateAfter is how long a node may be silent before it is called late, lostAfter before it is called
 	// lost. Nodes say hello every two seconds.
 	lateAfter = 3 * helloEvery
@@ -101,12 +105,13 @@ func NewWatch(o WatchOptions) *Watch {
 	if o.now == nil {
 		o.now = time.Now
 	}
+	o.resum = cmp.Or(o.resum, rollEvery)
 	keep := min(max(keptSteps/max(o.Ranks, 8), 256), 50_000)
 	main := job.NewWatch(job.Options{Keep: capture.Limits{Steps: keep, WindowBytes: 64 << 20,
 		Spans: max(keptSpans/max(o.Ranks, 8), 128)}})
 	return &Watch{options: o, main: main, job: job.New(main), nodes: map[string]*node{},
 		behind: map[bus.Kind]bool{bus.Hello: true, bus.Step: true}, caught: make(chan struct{}),
-		summed: make(chan struct{})}
+		summed: make(chan struct{}), holed: make(chan struct{}, 1)}
 }
 
 // Job is the run as a job.
@@ -143,59 +148,9 @@ func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
 			}
 		}
 	})
-	work.Go(func() { w.sum(ctx, c) })
+	work.Go(func() { w.sums(ctx, c) })
 	c.Read(ctx, w.take, w.caughtUp, bus.Hello, bus.Step)
 	work.Wait()
-}
-
-// sum reads the roll-ups of the steps that the hub no longer has. It knows which these are once it has read
-// all steps that the hub has.
-func (w *Watch) sum(ctx context.Context, c *bus.Conn) {
-	select {
-	case <-w.summed: // by a hub before this one
-		return
-	default:
-	}
-	select {
-	case <-w.caught:
-	case <-ctx.Done():
-		return
-	}
-	reading, stop := context.WithCancel(ctx)
-	defer stop()
-	late := time.AfterFunc(sumWait, stop)
-	defer late.Stop()
-	all := false
-	c.Read(reading, func(m bus.Message) { late.Reset(sumWait); w.take(m) },
-		func(bus.Kind) { all = true; stop() }, bus.Roll)
-	if ctx.Err() == nil || all {
-		w.precede()
-		close(w.summed)
-	}
-}
-
-// precede adds the spans that were read before the steps that the hub still had.
-func (w *Watch) precede() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, n := range w.nodes {
-		for _, m := range n.ranks {
-			if len(m.early.List) > 0 {
-				m.process.Precede(m.early.List)
-			}
-		}
-	}
-}
-
-// roll takes a span of a process's steps, if it ends before the first step that is here.
-func (w *Watch) roll(n *node, x rolled) {
-	m := w.member(n, &rank{ID: x.id, Attempt: x.attempt, PID: x.pid, Rank: x.rank, WorldSize: x.worldSize})
-	k := len(m.early.List)
-	if m.taken > 0 && x.span.Last >= m.first || k > 0 && x.span.First <= m.early.List[k-1].Last {
-		return
-	}
-	m.early.Add(&x.span)
-	m.summed += x.span.Steps
 }
 
 // Close ends the job, once Run has returned.
@@ -290,6 +245,7 @@ func (w *Watch) steps(n *node, b batch) {
 		}
 		if gap := s.Index - m.next; gap > 0 && m.taken > 0 {
 			m.lose(gap)
+			w.misses(m, hole{m.next, s.Index - 1})
 		}
 		if m.taken == 0 {
 			m.first = s.Index
@@ -304,7 +260,7 @@ func (w *Watch) steps(n *node, b batch) {
 
 func (m *member) lose(steps int64) {
 	m.process.Lose("steps", steps,
-		"they never reached the hub, or it no longer had them when this viewer was back")
+		"they never reached the hub, or it no longer had them or their sums when this viewer was back")
 }
 
 // countFirst counts the steps that the node dropped before the first one here. Nothing else shows that they
