@@ -93,6 +93,12 @@ func (c *Conn) ReadNew(ctx context.Context, _ func(Message), _ func(Kind), _ ...
 // Read waits until ctx is done.
 func (c *Conn) Read(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
 
+// ReadNode waits until ctx is done.
+func (c *Conn) ReadNode(ctx context.Context, _ string, _ time.Time, _ func(Message), _ func(Kind),
+	_ ...Kind) {
+	<-ctx.Done()
+}
+
 // Serve fails: this build has no bus.
 func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return errLeftOut }
 

@@ -15,32 +15,42 @@ import (
 // once for each kind, when everything that the hub had at the beginning was taken. Calls of take and caught
 // never overlap.
 func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
-	c.read(ctx, false, take, caught, kinds)
+	c.read(ctx, reader{}, take, caught, kinds)
+}
+
+// ReadNode is Read of one node's messages that were stored at some time or later.
+func (c *Conn) ReadNode(ctx context.Context, node string, since time.Time, take func(m Message),
+	caught func(k Kind), kinds ...Kind) {
+	c.read(ctx, reader{node: node, since: since}, take, caught, kinds)
 }
 
 // ReadNew is Read without the messages that the hub had at the beginning: after caught is called, nothing is
 // missed.
 func (c *Conn) ReadNew(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
-	c.read(ctx, true, take, caught, kinds)
+	c.read(ctx, reader{fresh: true}, take, caught, kinds)
 }
 
-func (c *Conn) read(ctx context.Context, fresh bool, take func(m Message), caught func(k Kind),
+// read reads with a reader of each kind that has these settings.
+func (c *Conn) read(ctx context.Context, how reader, take func(m Message), caught func(k Kind),
 	kinds []Kind) {
 	var one sync.Mutex
 	var all sync.WaitGroup
 	for _, k := range kinds {
 		all.Go(func() {
-			r := reader{conn: c, kind: k, fresh: fresh, take: func(m Message) {
+			r := how
+			r.conn, r.kind = c, k
+			r.take = func(m Message) {
 				one.Lock()
 				defer one.Unlock()
 				take(m)
-			}, caught: func() {
+			}
+			r.caught = func() {
 				one.Lock()
 				defer one.Unlock()
 				if caught != nil {
 					caught(k)
 				}
-			}}
+			}
 			for ctx.Err() == nil {
 				r.follow(ctx)
 				select {
@@ -60,7 +70,9 @@ type reader struct {
 	take   func(m Message)
 	caught func()
 
-	fresh bool // skip what existed at the beginning
+	fresh bool      // skip what existed at the beginning
+	node  string    // whose messages to read, "" for all
+	since time.Time // when the first message was stored
 
 	done bool      // caught was called
 	made time.Time // when the stream was made: a hub that lost its store has a new one
@@ -97,13 +109,24 @@ func (r *reader) follow(ctx context.Context) {
 		r.last = s.CachedInfo().State.LastSeq
 	}
 	// NATS's ordered consumer would mend itself, but only by the numbers of a store that has lost nothing.
-	consumer, err := js.CreateConsumer(begin, name, jetstream.ConsumerConfig{
+	config := jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: 30 * time.Second,
-	})
+	}
+	if r.last == 0 && !r.since.IsZero() {
+		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartTimePolicy, 0
+		config.OptStartTime = &r.since
+	}
+	if r.node != "" {
+		config.FilterSubject = r.conn.names.subject(r.node, r.kind)
+	}
+	consumer, err := js.CreateConsumer(begin, name, config)
 	if err != nil {
 		return
+	}
+	if consumer.CachedInfo().NumPending == 0 { // nothing that is wanted is there
+		had = min(had, r.last)
 	}
 	defer func() {
 		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishRest)

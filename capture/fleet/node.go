@@ -251,6 +251,11 @@ func (n *Node) collect(now time.Time) {
 // that have ended.
 func (n *Node) rollUp(all bool) {
 	var message []byte
+	if all {
+		for _, x := range n.options.past.orphaned() {
+			message = appendRolled(message, x)
+		}
+	}
 	for _, id := range slices.Sorted(maps.Keys(n.byID)) {
 		s := n.byID[id]
 		if s.rolling.Steps == 0 || !all && (!s.ended || s.closed) {

@@ -116,6 +116,8 @@ func (o *TakeOverOptions) nodeOf(ctx context.Context, x pytorch.Orphan) (node No
 	node = o.Node
 	// A scheduler may have given the machine another name than this shell does.
 	node.Identity.Node, node.Name, _ = readNote(x.Note)
-	node.past, err = lastHello(ctx, conn, node.Name)
+	if node.past, err = lastHello(ctx, conn, node.Name); node.past != nil {
+		node.past.recall(ctx, conn, node.Name)
+	}
 	return node, join.Run, err
 }

@@ -16,7 +16,11 @@ import (
 // machine can go on in its name: viewers see the same ranks send again, and no step is counted twice.
 
 // past is a node whose gmemtop has ended without a word, as its last hello describes it.
-type past struct{ hello hello }
+type past struct {
+	hello hello
+	// sums are of the steps of each rank, by ID, that it had sent and not summed up.
+	sums map[int]capture.Span
+}
 
 // lookWait is how long the hub may take to send the newest hello of each node.
 const lookWait = 10 * time.Second
@@ -29,13 +33,59 @@ func lastHello(ctx context.Context, c *bus.Conn, node string) (was *past, err er
 	all := false
 	c.Read(ctx, func(m bus.Message) {
 		if h, err := readHello(m.Data); err == nil && m.Node == node {
-			was = &past{h}
+			was = &past{hello: h}
 		}
 	}, func(bus.Kind) { all = true; stop() }, bus.Hello)
 	if !all {
 		return nil, context.Cause(ctx)
 	}
 	return was, nil
+}
+
+// recall sums up what the node had sent since its last roll-ups: these are lost with it, but the hub still
+// has the steps. If the hub does not send them in time, no sum has them.
+func (p *past) recall(ctx context.Context, c *bus.Conn, node string) {
+	ctx, stop := context.WithTimeout(ctx, lookWait)
+	defer stop()
+	summed := map[int]int64{} // the newest step of each rank that is in a roll-up
+	var since time.Time
+	all := readAll(ctx, c, node, time.Time{}, bus.Roll, func(m bus.Message) error {
+		since = m.Stored
+		return readRolled(m.Data, func(x rolled) { summed[x.id] = max(summed[x.id], x.span.Last) })
+	})
+	if !since.IsZero() {
+		since = since.Add(-2 * rollEvery) // the newest one may be of a rank that ended between two others
+	}
+	sums := map[int]capture.Span{}
+	all = all && readAll(ctx, c, node, since, bus.Step, func(m bus.Message) error {
+		return readBatches(m.Data, func(b batch) {
+			sum := sums[b.id]
+			for i := range b.steps {
+				last, ok := summed[b.id]
+				if s := &b.steps[i]; (!ok || s.Index > last) && (sum.Steps == 0 || s.Index > sum.Last) {
+					one := capture.SpanOf(s)
+					sum.Merge(&one)
+				}
+			}
+			if sum.Steps > 0 {
+				sums[b.id] = sum
+			}
+		})
+	})
+	if all {
+		p.sums = sums
+	}
+}
+
+// readAll reads the messages of a kind that a node has sent. all is false if ctx was done before.
+func readAll(ctx context.Context, c *bus.Conn, node string, since time.Time, k bus.Kind,
+	take func(m bus.Message) error) (all bool) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	c.ReadNode(ctx, node, since, func(m bus.Message) {
+		_ = take(m) // the viewer says so
+	}, func(bus.Kind) { all = true; stop() }, k)
+	return all
 }
 
 // running reports whether a process of this machine runs. A started of 0 is not compared.
@@ -75,11 +125,28 @@ func (n *Node) begins(t capture.Info, own int) *sentRank {
 	s := &sentRank{id: n.newID + own, attempt: n.options.Identity.Attempt}
 	if r := n.options.past.rank(t); r != nil {
 		s.id, s.attempt, s.first, s.dropped, s.lost = r.ID, r.Attempt, r.First, r.Dropped, r.Lost
+		s.rolling = n.options.past.sums[r.ID]
+		delete(n.options.past.sums, r.ID)
 	} else if number, ok := t.Rank.Value(); ok {
 		s.attempt += n.attempts[number]
 		n.attempts[number]++
 	}
 	return s
+}
+
+// orphaned returns the sums of ranks of the node before this one that have sent nothing to this node, once.
+func (p *past) orphaned() (list []rolled) {
+	if p == nil {
+		return nil
+	}
+	for i := range p.hello.Ranks {
+		r := &p.hello.Ranks[i]
+		if sum, ok := p.sums[r.ID]; ok {
+			list = append(list, rolled{head{r.ID, r.Attempt, r.PID, r.Rank, r.WorldSize}, sum})
+			delete(p.sums, r.ID)
+		}
+	}
+	return list
 }
 
 // unheard returns the inherited ranks that have sent nothing to this node. One that runs may still do so.

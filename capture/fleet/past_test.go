@@ -3,6 +3,7 @@
 package fleet
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/bus/sitetest"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -107,7 +109,7 @@ func testTakingOver(t *testing.T, h *bus.Hub, options NodeOptions) {
 // The number by which viewers know a process stays, whatever its target becomes: the command's first process
 // may later stand for another rank that the node before knew.
 func TestAProcessIsOrderedByTheNumberThatWasSent(t *testing.T) {
-	past := &past{hello{Ranks: []rank{{ID: 5, Attempt: 2, PID: 4000, Started: 1},
+	past := &past{hello: hello{Ranks: []rank{{ID: 5, Attempt: 2, PID: 4000, Started: 1},
 		{ID: 6, Attempt: 7, PID: 4001, Started: 1}}}}
 	j, ranks := ranksOf(t, 2, 0)
 	n := newNode(j, NodeOptions{Identity: Identity{Node: "a"}, past: past})
@@ -145,7 +147,7 @@ func TestARankThatNeverComesBackEnds(t *testing.T) {
 		t.Skip("needs Linux: it looks at processes")
 	}
 	j, _ := ranksOf(t, 1, 0)
-	n := newNode(j, NodeOptions{past: &past{hello{Ranks: []rank{{ID: 3, PID: left.Process.Pid}}}}})
+	n := newNode(j, NodeOptions{past: &past{hello: hello{Ranks: []rank{{ID: 3, PID: left.Process.Pid}}}}})
 	ended := func() bool {
 		list := n.unheard()
 		return len(list) != 1 || list[0].End != nil
@@ -157,4 +159,90 @@ func TestARankThatNeverComesBackEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "viewers are told of its end", ended)
+}
+
+// A gmemtop is killed between two sums of minutes. The one that takes its place sums up what the hub has of
+// the minute before: no step is missing in the sums and none is in two of them, also of a rank that never
+// comes back.
+func TestNoStepIsMissingInTheSumsOfANodeThatWasKilled(t *testing.T) {
+	h, _ := openHub(t)
+	c, err := h.Dial(bus.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	viewer, err := h.Dial(bus.Viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer viewer.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	send := func(n *Node) {
+		t.Helper()
+		sending, enough := context.WithCancel(ctx)
+		defer enough()
+		go n.ring.Send(sending, c)
+		if err := n.ring.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	take := func(ranks []*job.Process, from, to int64) {
+		for i := from; i < to; i++ {
+			for _, p := range ranks {
+				p.Step(aStep(i))
+			}
+		}
+	}
+	for name, sumsUp := range map[string]bool{"a": true, "b": false} {
+		j, ranks := ranksOf(t, 3, 0, 1, 2)
+		n := newNode(j, NodeOptions{Name: name})
+		take(ranks, 0, 100)
+		n.collect(time.Now())
+		if sumsUp {
+			n.rollUp(true)
+		}
+		take(ranks, 100, 150)
+		n.collect(time.Now())
+		send(n)
+
+		was, err := lastHello(ctx, viewer, name)
+		if err != nil || was == nil {
+			t.Fatal(was, err)
+		}
+		was.recall(ctx, viewer, name)
+		back, ranks := ranksOf(t, 3, 1, 0)
+		n = newNode(back, NodeOptions{Name: name, past: was})
+		take(ranks, 152, 200)
+		n.collect(time.Now())
+		n.rollUp(true)
+		n.rollUp(true)
+		send(n)
+
+		all := map[int]capture.Span{}
+		readAll(ctx, viewer, name, time.Time{}, bus.Roll, func(m bus.Message) error {
+			return readRolled(m.Data, func(x rolled) {
+				p := all[x.id]
+				if p.Steps > 0 && x.span.First <= p.Last {
+					t.Errorf("%s: rank %d: a span from %d after one to %d", name, x.id, x.span.First, p.Last)
+				}
+				p.Merge(&x.span)
+				all[x.id] = p
+			})
+		})
+		for id := range 3 {
+			want := spanFrom(0, 150)
+			if more := spanFrom(152, 200); id < 2 {
+				want.Merge(&more)
+			}
+			if all[id] != want {
+				t.Errorf("%s: rank %d is summed up as\n%+v, want\n%+v", name, id, all[id], want)
+			}
+		}
+	}
+	none := &past{}
+	none.recall(ctx, viewer, "c")
+	if len(none.sums) > 0 {
+		t.Errorf("a node that never was has %v", none.sums)
+	}
 }
