@@ -108,6 +108,8 @@ func TestWhatAFailedCommandSeemsToMiss(t *testing.T) {
 		"MisconfigurationException: but your machine only has: [0]":     "more GPUs",
 		"OSError: We couldn't connect to 'https://huggingface.co'":      "network",
 		"ConnectionError: gmemtop refuses connections in an estimate":   "network",
+		"OSError: Cannot reach the files: offline mode is enabled.":     "network",
+		"[INFO] Offline mode: forcing local_files_only=True\nKeyError":  "",
 		"RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3)": "",
 	} {
 		if got := Hint(printed); want == "" && got != "" || !strings.Contains(got, want) {
