@@ -76,7 +76,7 @@ class Followed:
                 if view:  # torch gives it the version of what it is a view of only later
                     t.known = values, known[1]
                 else:
-                    self._note(t, values)
+                    self.keep(t, values)
                 t.believed = name in DRAWN or self.believes((args, kwargs))
 
     def believes(self, of):
@@ -88,7 +88,7 @@ class Followed:
         if self._may_be(t):
             with self.run.without():
                 values = values()
-            self._note(t, values)
+            self.keep(t, values)
             t.believed = True
 
     def believe_each(self, t, shape):
@@ -124,7 +124,7 @@ class Followed:
             done = self._computed(op, args[1:], kwargs, False, values)
         t.believed = drawn or self.believes((args[overwrites:], kwargs))
         if done is not None:
-            self._note(t, values, current, not t.is_inference())
+            self.keep(t, values, current, not t.is_inference())
         elif current is not None:
             current[0] = -1
 
@@ -148,10 +148,10 @@ class Followed:
     def _made(self, values, like):
         t = self.torch.empty(values.shape, dtype=values.dtype, device=like.device)
         if self._may_be(t):
-            self._note(t, values)
+            self.keep(t, values)
         return t
 
-    def _note(self, t, values, current=None, written=0):
+    def keep(self, t, values, current=None, written=0):
         """Give a fake tensor values. An op that has just written to it will count in its version later."""
         if t.device.type == "cpu":
             return _now_constant(t, values)

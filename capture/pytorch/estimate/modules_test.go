@@ -56,6 +56,11 @@ model = nn.Linear(1000, 1000).cuda()
 held = torch.cuda.memory_allocated()
 average = copy.deepcopy(model)
 assert average.weight.device.type == "cuda" and torch.cuda.memory_allocated() == 2 * held, held
+count = torch.tensor([3, 4]).cuda()
+model.register_buffer("count", count)
+other = copy.deepcopy(model).count
+count += 1
+assert other.is_cuda and (count.tolist(), other.tolist()) == ([4, 5], [3, 4]), (count.tolist(), other.tolist())
 model(torch.randn(4, 1000, device="cuda")).sum().backward()
 torch.optim.SGD(model.parameters()).step()
 `)

@@ -120,15 +120,18 @@ def _copying(run, fake):
     def deepcopy(t, memo):
         if id(t) in memo:
             return memo[id(t)]
-        constant, t.constant = t.constant, None
+        constant, values, known = t.constant, run.followed.values(t), vars(t).pop("known", None)
+        t.constant = None
         try:
             out = original(t, memo)
         finally:
             t.constant = constant
-        if constant is not None:
+            if known is not None:
+                t.known = known
+        if values is not None:
             with run.without():
-                constant = constant.clone()
-        _now_constant(out, constant)
+                values = values.clone()
+            run.followed.keep(out, values)
         return out
 
     fake.__deepcopy__ = deepcopy
