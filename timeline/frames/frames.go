@@ -158,6 +158,9 @@ func fileKind(f string) Kind {
 	if strings.Contains(strings.ToLower(path.Base(f)), "optim") {
 		k |= KindOptimizerFile
 	}
+	if strings.HasSuffix(f, "/transformers/core_model_loading.py") { // in threads: from_pretrained isn't above it
+		k |= KindLoad
+	}
 	return k | torchFileKind(f)
 }
 
