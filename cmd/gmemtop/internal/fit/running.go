@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
@@ -36,8 +37,21 @@ var (
 		`Hugging Face Hub|huggingface\.co|Max retries exceeded`)
 )
 
+// ended is what a command printed from its last error in Python on, with the errors that led to it: earlier
+// ones did not end it. It is all that it printed if there is no such error.
+func ended(printed string) string {
+	parts := strings.Split(printed, "Traceback (most recent call last):")
+	k := len(parts) - 1
+	for k > 1 && (strings.Contains(parts[k-1], "The above exception was the direct cause of") ||
+		strings.Contains(parts[k-1], "During handling of the above exception,")) {
+		k--
+	}
+	return strings.Join(parts[k:], "")
+}
+
 // Hint says what a command that failed seems to miss, "" if what it printed does not show that.
 func Hint(printed string) string {
+	printed = ended(printed)
 	switch {
 	case wantsCards.MatchString(printed):
 		return "the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its environment " +
