@@ -23,6 +23,9 @@ DRAWN = [
     for name in ("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "bernoulli")
 ]
 DRAWN_INTO = ["aten::" + name for name in ("normal_", "uniform_", "random_", "bernoulli_", "exponential_")]
+FILLED = [
+    "aten::" + name for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+]
 OVERWRITE = ("aten::copy_", "aten::fill_", "aten::zero_")  # whatever was there before
 
 
@@ -65,6 +68,10 @@ class Followed:
             return self.believe(out, lambda: self.torch.zeros(out.shape, dtype=out.dtype))
         if "empty" in name or self.random in op.tags and not self._drawn(name, DRAWN, out):
             return self._indices(op, args, kwargs, outs)
+        if name in FILLED:  # whatever is in the tensor that they follow
+            shape = args[0].shape if name.endswith("_like") else (0,)
+            with self.run.without():
+                args = (self.torch.empty(shape, dtype=args[0].dtype), *args[1:])
         results = self._computed(op, args, kwargs, name in DRAWN)
         if results is None:
             return self._indices(op, args, kwargs, outs)
