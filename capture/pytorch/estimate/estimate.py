@@ -32,6 +32,7 @@ import json
 import os
 import re
 import sys
+import threading
 import weakref
 
 from agent.closures import around_closure
@@ -51,7 +52,17 @@ from .pretend import _attention, _distributed, _factories, _loading, _pretend_be
 from .product import Products
 from .recurrent import NETWORKS, Blocks, run_networks_without_cuda
 from .reduction import Reductions
-from .tensors import MOST_KEPT, _copying, _made_of_tensors, _modules_move, _tensors_answer
+from .tensors import (
+    MOST_KEPT,
+    _copying,
+    _made_of_tensors,
+    _modules_move,
+    _parameters_by_type,
+    _refuse_traces,
+    _tensors_answer,
+    _threads_pretend,
+    _threads_take_turns,
+)
 from .training import (
     LAUNCHED,
     Taken,
@@ -204,6 +215,7 @@ class Run(Taken):
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
         self.clock, self.made_up, self.few = Clock(), {}, Few()
+        self.turn = threading.RLock()  # of the thread whose op runs
         self.sized = sized_results(torch, self.few)
         self.pace, self.factories = Pace(torch, config["device"], self.note), {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
@@ -497,6 +509,10 @@ def _prepare(run):
         def __deepcopy__(self, memo):  # a copied tensor copies its mode too, but must keep this one
             return self
 
+        def __torch_dispatch__(self, *args, **kwargs):
+            with run.turn:
+                return super().__torch_dispatch__(*args, **kwargs)
+
     run.mode = Mode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     if hasattr(fake, "init_gpu_context"):
         fake.init_gpu_context = lambda device: None
@@ -506,6 +522,9 @@ def _prepare(run):
             known.append(fake.FakeTensor)
     _modules_move(torch, fake.FakeTensor)
     _copying(run, fake.FakeTensor)
+    _parameters_by_type(torch, fake.FakeTensor)
+    _refuse_traces(torch)
+    _threads_take_turns(run, fake.FakeTensor)
     _factories(run)
     _tensors_answer(run, fake.FakeTensor)
     _loading(run)
@@ -528,6 +547,7 @@ def _prepare(run):
     optimizers.register_optimizer_step_pre_hook(run.pre)
     optimizers.register_optimizer_step_post_hook(run.post)
     run.mode.__enter__()
+    _threads_pretend(run)
     run.sums = Sums(torch)  # this runs its own backward pass
     steps_by_hand(run, optimizers.Optimizer)
     run.recorder.begin()

@@ -42,10 +42,12 @@ step()
 }
 
 // TestCopiesOfTensors: a copy takes memory on the device of its original, and has its values if they are
-// known.
+// known. A parameter's type makes parameters. Other threads may copy to the host while the main one trains,
+// and to the device. A script that only tries to trace its model goes on.
 func TestCopiesOfTensors(t *testing.T) {
 	_, said, err := program(t, estimate.Options{}, `
-import copy, torch, torch.nn as nn
+import copy, threading, torch, torch.nn as nn
+from concurrent.futures import ThreadPoolExecutor
 one = torch.tensor(3)
 two = copy.deepcopy(one)
 one.add_(torch.tensor(1))
@@ -59,9 +61,27 @@ assert average.weight.device.type == "cuda" and torch.cuda.memory_allocated() ==
 count = torch.tensor([3, 4]).cuda()
 model.register_buffer("count", count)
 other = copy.deepcopy(model).count
+loaded = type(model.weight)(model.weight.data.half(), requires_grad=False, **vars(model.weight)).to("cuda")
+assert isinstance(loaded, nn.Parameter) and loaded.dtype == torch.half and not loaded.requires_grad, loaded
 count += 1
-assert other.is_cuda and (count.tolist(), other.tolist()) == ([4, 5], [3, 4]), (count.tolist(), other.tolist())
-model(torch.randn(4, 1000, device="cuda")).sum().backward()
+assert other.is_cuda and count.tolist() == [4, 5] and other.tolist() == [3, 4], other.tolist()
+images, read, done = torch.randn(4, 1000, device="cuda"), [], threading.Event()
+def draw():
+    while not done.is_set():
+        read.append(images.cpu().float().numpy().shape)
+drawing = threading.Thread(target=draw, daemon=True)
+drawing.start()
+for _ in range(30):
+    model(images).sum().backward()
+done.set()
+drawing.join()
+assert set(read) == {(4, 1000)}, read
+try:
+    torch.jit.trace(model, images)
+except RuntimeError as e:
+    assert "--allocator real" in str(e), e
+with ThreadPoolExecutor(1) as pool:
+    assert pool.submit(lambda: torch.zeros(9).to("cuda")).result().is_cuda
 torch.optim.SGD(model.parameters()).step()
 `)
 	if err != nil {

@@ -4,6 +4,7 @@ modules, or makes other tensors from lists of them.
 
 import functools
 import sys
+import threading
 
 from .followed import SMALL_BYTES
 from .training import Unsupported
@@ -103,6 +104,56 @@ def _modules_move(torch, fake):
         _now_constant(to, of.constant)
 
     torch.utils.swap_tensors = swap
+
+
+def _parameters_by_type(torch, fake):
+    """accelerate makes parameters by type(parameter)(data, requires_grad=...), and passes a parameter's
+    attributes, too. A fake parameter has the type of all fake tensors, which takes other arguments."""
+    original = fake.__new__
+
+    def new(cls, *args, **kwargs):
+        if args and isinstance(args[0], torch.Tensor):
+            data, grad = (*args, kwargs.get("requires_grad", True))[:2]
+            return torch.nn.Parameter(data, grad)
+        return original(cls, *args, **kwargs)
+
+    fake.__new__ = staticmethod(new)
+
+
+def _threads_take_turns(run, fake):
+    """The script may have other threads that use its tensors, such as one that draws the batch. All fake
+    tensors share one mode, which is entered and left around the ops of a thread where it is not set."""
+    original = fake.__torch_dispatch__.__func__
+
+    def dispatch(cls, *args, **kwargs):
+        with run.turn:
+            return original(cls, *args, **kwargs)
+
+    fake.__torch_dispatch__ = classmethod(dispatch)
+
+
+def _refuse_traces(torch):
+    """torch.jit.trace would crash the process."""
+
+    def refused(*args, **kwargs):
+        raise Unsupported(
+            "the script traces its model (torch.jit.trace), which needs memory in its tensors: "
+            "try --allocator real"
+        )
+
+    torch.jit.trace = torch.jit.trace_module = refused
+
+
+def _threads_pretend(run):
+    """Set the mode in the threads that the script starts, too: without it, torch would look for a driver to
+    move a tensor to the device. What they make counts from the first op of the main thread that uses it."""
+    original = threading.Thread._bootstrap_inner
+
+    def bootstrap(thread):
+        with run.mode:
+            original(thread)
+
+    threading.Thread._bootstrap_inner = bootstrap
 
 
 def _now_constant(t, constant):
