@@ -51,6 +51,7 @@ print("chosen", chosen.tolist(), places.tolist(), made.argmax(1).unique().numel(
 marks = torch.zeros_like(made[0], dtype=torch.uint8)
 marks[torch.randperm(4, device="cuda")[:3]] = 1
 print("marks", torch.where(marks)[0].shape, made.new_full((2,), 3).tolist())
+print("close", torch.allclose(made, made.clone(), atol=0.1))
 below = torch.rand(1000, device="cuda") < 0.25
 print("drawn", 200 < below.sum().item() < 300, sorted(torch.randperm(4, device="cuda").tolist()))
 some = torch.ones(4, device="cuda", requires_grad=True)
@@ -84,7 +85,7 @@ while True: step()
 		"mask True 8192", "made up 8 True 1", "spoiled 1", "random 9",
 		"floats 2 torch.Size([3, 2]) 6.4375 True",
 		"chosen [[2, 3], [0, 1], [2, 3], [0, 1]] [1, 3] 4 16 2 torch.Size([2, 4])",
-		"drawn True [0, 1, 2, 3]", "marks torch.Size([3]) [3.0, 3.0]",
+		"drawn True [0, 1, 2, 3]", "marks torch.Size([3]) [3.0, 3.0]", "close True",
 		"selected torch.Size([3]) torch.Size([4])", "sizes 57 torch.Size([2, 57])",
 		"parts [[8, 57], [0, 0]]", "inference [5, 5] True"} {
 		if !strings.Contains(said, want+"\n") {
