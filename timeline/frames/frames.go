@@ -158,7 +158,7 @@ func fileKind(f string) Kind {
 	if strings.Contains(strings.ToLower(path.Base(f)), "optim") {
 		k |= KindOptimizerFile
 	}
-	if strings.HasSuffix(f, "/transformers/core_model_loading.py") { // in threads: from_pretrained isn't above it
+	if strings.HasSuffix(f, "/transformers/core_model_loading.py") { // in threads, without from_pretrained
 		k |= KindLoad
 	}
 	return k | torchFileKind(f)

@@ -103,19 +103,19 @@ func TestWhichRequestsAreTables(t *testing.T) {
 }
 
 func TestWhatAFailedCommandSeemsToMiss(t *testing.T) {
+	const trace = "Traceback (most recent call last):\n"
+	const during = "During handling of the above exception, another exception occurred:\n"
 	for printed, want := range map[string]string{
-		"RuntimeError: CUDA error: invalid device ordinal":                                         "more GPUs",
-		"MisconfigurationException: but your machine only has: [0]":                                "more GPUs",
-		"OSError: We couldn't connect to 'https://huggingface.co'":                                 "network",
-		"ConnectionError: gmemtop refuses connections in an estimate":                              "network",
-		"OSError: Cannot reach the files: offline mode is enabled.":                                "network",
-		"[INFO] Offline mode: forcing local_files_only=True\nKeyError":                             "",
-		"Warning: gmemtop refuses connections\nTraceback (most recent call last):\nAssertionError": "",
-		"Traceback (most recent call last):\nURLError: gmemtop refuses connections\n\nDuring handling of the " +
-			"above exception, another\n\nTraceback (most recent call last):\nRuntimeError": "network",
-		"Traceback (most recent call last):\nURLError: gmemtop refuses connections\n\n" +
-			"Traceback (most recent call last):\nRuntimeError": "",
-		"RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3)": "",
+		"RuntimeError: CUDA error: invalid device ordinal":                    "more GPUs",
+		"MisconfigurationException: but your machine only has: [0]":           "more GPUs",
+		"OSError: We couldn't connect to 'https://huggingface.co'":            "network",
+		"ConnectionError: gmemtop refuses connections in an estimate":         "network",
+		"OSError: Cannot reach the files: offline mode is enabled.":           "network",
+		"[INFO] Offline mode: forcing local_files_only=True\nKeyError":        "",
+		"gmemtop refuses connections\n" + trace + "AssertionError":            "",
+		trace + "gmemtop refuses connections\n" + trace + "RuntimeError":      "",
+		trace + "gmemtop refuses connections\n" + during + trace + "KeyError": "network",
+		"RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3)":       "",
 	} {
 		if got := Hint(printed); want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", printed, got, want)

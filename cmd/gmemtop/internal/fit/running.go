@@ -30,11 +30,11 @@ func Progress(ran time.Duration, at []estimate.Place, steps int) string {
 
 // wantsCards finds in what a command printed that it missed a GPU: PyTorch's words, and Lightning's.
 // wantsNetwork finds that it missed the network: ours, Hugging Face's and urllib3's. Where a file is found
-// without the network, transformers logs "Offline mode: forcing local_files_only=True", which is no complaint.
+// without the network, transformers logs "Offline mode: forcing local_files_only=True": that is no complaint.
 var (
 	wantsCards   = regexp.MustCompile(`invalid device ordinal|your machine only has`)
-	wantsNetwork = regexp.MustCompile(`gmemtop refuses connections|HF_HUB_OFFLINE|[Oo]ffline mode(?:[^:]|$)|` +
-		`Hugging Face Hub|huggingface\.co|Max retries exceeded`)
+	wantsNetwork = regexp.MustCompile(`gmemtop refuses connections|HF_HUB_OFFLINE|` +
+		`[Oo]ffline mode(?:[^:]|$)|Hugging Face Hub|huggingface\.co|Max retries exceeded`)
 )
 
 // ended is what a command printed from its last error in Python on, with the errors that led to it: earlier
