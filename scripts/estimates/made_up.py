@@ -19,6 +19,8 @@ import tempfile
 
 WORDS = 1000
 LENGTHS = 12, 60  # the fewest and the most words of a text
+TAGS = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
+THINGS = ["car", "dog", "person"]
 CONFIGS = {
     "gpt2": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
     "gpt2-letters": {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 50257},
@@ -40,6 +42,11 @@ CONFIGS = {
         "tie_word_embeddings": True,
     },
     "vit": {"model_type": "vit", "architectures": ["ViTForImageClassification"]},  # ViT-B/16
+    "distilbert/distilbert-base-uncased": {
+        "model_type": "distilbert",
+        "architectures": ["DistilBertForMaskedLM"],
+        "vocab_size": 30522,
+    },
 }
 CONFIGS["bert-base-cased"] = CONFIGS["bert"]  # a name that is fixed in scripts
 UNET = {  # Stable Diffusion 1.5's; the autoencoder and the text encoder follow
@@ -78,6 +85,15 @@ def make_texts(folder):
     with open(os.path.join(folder, "pairs.json"), "w") as f:
         for _ in range(2000):
             row = {"sentence1": text(r), "sentence2": text(r), "label": r.randrange(2)}
+            f.write(json.dumps(row) + "\n")
+    with open(os.path.join(folder, "similar.json"), "w") as f:
+        for _ in range(2000):
+            row = {"sentence1": text(r), "sentence2": text(r), "score": r.random()}
+            f.write(json.dumps(row) + "\n")
+    with open(os.path.join(folder, "tagged.json"), "w") as f:
+        for _ in range(2000):
+            words = text(r).split()
+            row = {"tokens": words, "ner_tags": [r.choice(TAGS) for _ in words]}
             f.write(json.dumps(row) + "\n")
     with open(os.path.join(folder, "instructions.json"), "w") as f:
         rows = [{"instruction": text(r), "input": text(r), "output": text(r)} for _ in range(500)]
@@ -140,6 +156,46 @@ def make_images(folder):
         mask = np.zeros((640, 959), np.uint8)
         mask[100:400, 200:600] = 1
         Image.fromarray(mask).save(os.path.join(folder, "data", "masks", "%d.png" % k))
+
+
+def make_boxes(folder):
+    """Photographs with boxes around things, whose labels are in the format of YOLO and in Pascal VOC's, and
+    the font that YOLO would download."""
+    import shutil
+
+    import numpy as np
+    from matplotlib import font_manager
+    from PIL import Image
+
+    r, chance = np.random.default_rng(2), random.Random(2)
+    place = os.path.join(os.path.abspath(folder), "boxes")
+    for name in ("images", "labels", "annotations"):
+        os.makedirs(os.path.join(place, name))
+    wide, high = 640, 480
+    for k in range(96):
+        noise = r.integers(0, 256, (high, wide, 3), dtype=np.uint8)
+        Image.fromarray(noise).save(os.path.join(place, "images", "%d.jpg" % k))
+        lines, objects = [], []
+        for _ in range(chance.randint(1, 12)):
+            kind, w, h = chance.randrange(len(THINGS)), chance.randint(20, 300), chance.randint(20, 300)
+            x, y = chance.randint(0, wide - w - 1), chance.randint(0, high - h - 1)
+            relative = (x + w / 2) / wide, (y + h / 2) / high, w / wide, h / high
+            lines.append("%d %f %f %f %f\n" % (kind, *relative))
+            box = "<xmin>%d</xmin><ymin>%d</ymin><xmax>%d</xmax><ymax>%d</ymax>" % (x, y, x + w, y + h)
+            objects.append("<object><name>%s</name><bndbox>%s</bndbox></object>" % (THINGS[kind], box))
+        with open(os.path.join(place, "labels", "%d.txt" % k), "w") as f:
+            f.writelines(lines)
+        with open(os.path.join(place, "annotations", "%d.xml" % k), "w") as f:
+            f.write("<annotation>%s</annotation>\n" % "".join(objects))
+    shutil.copy(font_manager.findfont("DejaVu Sans"), os.path.join(folder, "Arial.ttf"))
+    with open(os.path.join(folder, "boxes.yaml"), "w") as f:
+        f.write("path: %s\ntrain: images\nval: images\nnames: %s\n" % (place, json.dumps(THINGS)))
+    with open(os.path.join(folder, "voc.yaml"), "w") as f:
+        for part in ("TRAIN", "VALID"):
+            f.write("%s_DIR_IMAGES: %s/images\n" % (part, place))
+            f.write("%s_DIR_LABELS: %s/annotations\n" % (part, place))
+        f.write("CLASSES: %s\n" % json.dumps(["__background__", *THINGS]))
+        f.write("NC: %d\nSAVE_VALID_PREDICTION_IMAGES: false\n" % (len(THINGS) + 1))
 
 
 def write_zeros(model, path):
@@ -237,6 +293,10 @@ def make_diffusion(folder):
         else:
             model.save_config(at)
             write_zeros(model, os.path.join(at, "diffusion_pytorch_model.safetensors"))
+    other = os.path.join(folder, "models", "stabilityai")  # the same autoencoder, by names fixed in scripts
+    os.makedirs(other)
+    for name in ("sd-vae-ft-ema", "sd-vae-ft-mse"):
+        os.symlink(os.path.join("..", "diffusion", "vae"), os.path.join(other, name))
     at = os.path.join(place, "tokenizer")
     os.makedirs(at)
     letters = "abcdefghijklmnopqrstuvwxyz0123456789"
@@ -254,6 +314,7 @@ def make(folder):
     make_texts(folder)
     make_tokens(folder)
     make_images(folder)
+    make_boxes(folder)
     make_models(folder)
     make_diffusion(folder)
 
@@ -308,6 +369,8 @@ def fake_hub(folder, names):
             count = len(made["train"])
             made = made.map(lambda row, i: {"idx": i % count}, with_indices=True)
             return made.cast_column("label", datasets.ClassLabel(names=["no", "yes"]))
+        if path == "sentence-transformers/stsb":
+            return load("json", data_files=os.path.join(folder, "similar.json"), split="train")
         if path == "allenai/c4":
             texts = os.path.join(folder, "texts", "train.jsonl")
             return load("json", data_files=texts, split="train", streaming=kwargs["streaming"])
@@ -337,6 +400,24 @@ def fake_timm():
         return
     create = timm.create_model
     timm.create_model = lambda *args, pretrained=False, **kwargs: create(*args, **kwargs)
+
+
+def untrained():
+    """Leave out the trained weights of torchvision's models, which would be downloaded."""
+    try:
+        import torch
+        from torchvision.models import WeightsEnum
+    except ImportError:
+        return
+
+    class Untrained(dict):
+        pass
+
+    load = torch.nn.Module.load_state_dict
+    torch.nn.Module.load_state_dict = lambda module, state, *args, **kwargs: (
+        None if isinstance(state, Untrained) else load(module, state, *args, **kwargs)
+    )
+    WeightsEnum.get_state_dict = lambda *args, **kwargs: Untrained()
 
 
 def fake_lightning():
@@ -405,8 +486,9 @@ def run(folder, argv):
         if not module:
             lie_beside(os.path.dirname(script))
         fake_torchvision()
+        untrained()
         names = imported(script) if not module else {argv[0].split(".")[0]}
-        if names & {"datasets", "transformers", "torchtitan"}:
+        if names & {"datasets", "diffusers", "transformers", "torchtitan"}:
             fake_hub(folder, names)
         if "timm" in names and "accelerate" in names:
             fake_timm()
@@ -421,10 +503,12 @@ def run(folder, argv):
 
 
 def imported(script):
-    """The packages that a script imports."""
+    """The packages that a script imports, without modules that lie beside it."""
+    beside = os.path.dirname(script)
     with open(script) as f:
         lines = [line.split() for line in f if line.lstrip().startswith(("import ", "from "))]
-    return {words[1].split(".")[0].rstrip(",") for words in lines if len(words) > 1}
+    names = {words[1].split(".")[0].rstrip(",") for words in lines if len(words) > 1}
+    return {name for name in names if not os.path.exists(os.path.join(beside, name + ".py"))}
 
 
 if __name__ == "__main__":

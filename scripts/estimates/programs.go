@@ -83,6 +83,7 @@ var (
 	torchtune    = checkout{"torchtune", "meta-pytorch/torchtune", "bd2a0fc7"}
 	geometric    = checkout{"pytorch_geometric", "pyg-team/pytorch_geometric", "5c6461b2"}
 	hydra        = checkout{"hydra", "ashleve/lightning-hydra-template", "bddbc24b"}
+	sentences    = checkout{"sentence-transformers", "huggingface/sentence-transformers", "cad21198"}
 )
 
 const languageModeling = "examples/pytorch/language-modeling/"
@@ -167,6 +168,15 @@ var groups = map[string][]program{
 		lightning.program("lightning-cli", "backbone_image_classifier by LightningCLI",
 			"examples/pytorch/basics/backbone_image_classifier.py", "--trainer.max_epochs=50"),
 		geometric.program("pyg-gcn", "a graph convolutional network", "examples/gcn.py", ""),
+		checkout{"yolov5", "ultralytics/yolov5", "5081342f"}.program("yolov5", "YOLOv5s from scratch",
+			"train.py", "--weights= --cfg yolov5s.yaml --data boxes.yaml --batch-size 16 "+
+				"--workers 1 --project out"),
+		checkout{"fasterrcnn", "sovit-123/fasterrcnn-pytorch-training-pipeline", "e7f2a3b"}.program(
+			"fasterrcnn", "Faster R-CNN with ResNet-50 and FPN v2", "train.py",
+			"--data voc.yaml --batch 4 --workers 1 --disable-wandb --project-dir out"),
+		checkout{"DiT", "facebookresearch/DiT", "ed81ce22"}.program("dit", "DiT-XL/2", "train.py",
+			"--data-path img/train --global-batch-size 32 --num-workers 1 --results-dir out").under(1).
+			onCards(),
 		hydra.program("hydra-mnist", "Lightning by Hydra", "src/train.py", "trainer=gpu"),
 		lightning.program("fabric-image-classifier", "fabric/image_classifier",
 			"examples/fabric/image_classifier/train_fabric.py", ""),
@@ -197,6 +207,12 @@ var groups = map[string][]program{
 				"--train_file input.txt --do_train --block_size 2048 --per_device_train_batch_size 1 "+
 				"--bf16 --fsdp --fsdp_config fsdp.json --output_dir out").
 			with("--world-size 8").onCards(),
+		transformers.program("run_ner", "BERT for token classification",
+			"examples/pytorch/token-classification/run_ner.py", "--model_name_or_path bert --train_file "+
+				"tagged.json --validation_file tagged.json --do_train --do_eval "+
+				"--per_device_train_batch_size 32 --ignore_mismatched_sizes --output_dir out"),
+		sentences.program("sentence-transformers", "training_stsbenchmark, DistilBERT",
+			"examples/sentence_transformer/training/sts/training_stsbenchmark.py", ""),
 		transformers.program("run_image_classification", "ViT-B/16",
 			"examples/pytorch/image-classification/run_image_classification.py", "--model_name_or_path vit "+
 				"--train_dir img/train --validation_dir img/val --do_train "+
