@@ -81,7 +81,7 @@ func TestTheTableSaysWhatIsTooFarOff(t *testing.T) {
 	}
 	said, err := o.agreement()
 	if err != nil || said != "Of 4 programs whose sizes are known to the byte under both, 1 are equal, "+
-		"and 2 miss those targets." {
+		"and these targets are missed by 2." {
 		t.Errorf("%v: %q", err, said)
 	}
 	keep(t, &o, "gpt2", "real", found{})

@@ -240,7 +240,7 @@ func (o *options) agreement() (string, error) {
 		}
 	}
 	return report.Wrap(fmt.Sprintf("Of %d programs whose sizes are known to the byte under both, %d are "+
-		"equal, and %d miss those targets.", both, equal, outside), wide), nil
+		"equal, and these targets are missed by %d.", both, equal, outside), wide), nil
 }
 
 // taken says how many rows are older than this command.
