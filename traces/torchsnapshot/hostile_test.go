@@ -81,6 +81,9 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"an empty list": {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is not a memory snapshot"},
 		"a list of others": {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n",
 			"this is not a memory snapshot"},
+		"a number after segments": {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nMARK\nstr address\nBININT1 1\n" +
+			"str blocks\nEMPTY_LIST\nSETITEMS\nAPPEND\nPOP\nBININT1 3\nSTOP\n",
+			"this is not a memory snapshot"},
 		"entries without keys": {open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMARK\nEMPTY_DICT  x100000\n",
 			"a trace entry without any key"},
 		"an open trace again": {event + "BINGET 0\nMARK\nEMPTY_DICT\nMARK\nstr size\nBININT1 " +
