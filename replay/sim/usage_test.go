@@ -91,3 +91,35 @@ func TestACopyInFlightHoldsItsMemory(t *testing.T) {
 		t.Errorf("the copy runs from 100 to 1100 ns: %d bytes in use at 1000 ns; usage %v", during, m.Usage)
 	}
 }
+
+// A buffer that no op uses exists while compute passes by. What another stream begins before that may have
+// its bytes: then it never exists, and usage does not fall below what is there.
+func TestAnUnusedBufferWhoseBytesWereTakenEarlierNeverExists(t *testing.T) {
+	b := plantest.New()
+	b.P.Hardware.LaunchGap = 0
+	idle := b.Buffer("idle", 1<<10, timeline.Activation)
+	beside := b.Buffer("beside", 8<<10, timeline.Activation)
+	b.Op("long", traces.PhaseForward, 1000, nil, nil)
+	b.Op("short", traces.PhaseForward, 100, nil, nil)
+	other := b.Op("beside", traces.PhaseForward, 50, nil, []plan.BufferID{beside})
+	b.P.Streams, b.P.Ops[other].Stream = 2, 1
+	p := b.End()
+	p.Buffers[idle].Start, p.Buffers[idle].End = 1, 2
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.Run(context.Background(), p, pl, sim.Options{Usage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(m.Usage); got != "[{0 8192} {1100 0}]" {
+		t.Errorf("in use by time are %s", got)
+	}
+}
