@@ -336,7 +336,7 @@ func longestStretch(n, d int, equal func(i, j int) bool, hashes []uint64) period
 		if i < n && hashes[i] == hashes[i-d] && equal(i, i-d) {
 			continue
 		}
-		if i-start > best.end-best.first-d && i > start {
+		if i-start > best.end-best.first-d {
 			best.first, best.end = start-d, i
 		}
 		start = i + 1
