@@ -127,6 +127,35 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 	}
 }
 
+// TestAStepThatIsUnlikeMostIsOddAmongAFew: as long as most steps are alike, how far they lie apart makes no
+// other figure usual.
+func TestAStepThatIsUnlikeMostIsOddAmongAFew(t *testing.T) {
+	const gib = 1 << 30
+	var list []step
+	for _, thousandths := range []int64{5, 0, 10, 30, 5} { // of the same churn
+		d := thousandths * gib / 1000
+		list = append(list, step{gib + d, gib - d, 2, 1e6})
+	}
+	it := markedSteps(t, list)
+	for k := range it.List {
+		if it.List[k].Odd != (k == 3) {
+			t.Errorf("step %d is odd: %v (%s)", k, it.List[k].Odd, it.List[k].Why(timeline.IEC))
+		}
+	}
+}
+
+func TestTwoStepsThatAreAlikeAreSteady(t *testing.T) {
+	usual := step{peak: 50 << 20, churn: 40 << 20, blocks: 2, time: 1e6}
+	for _, c := range []struct {
+		second step
+		steady int
+	}{{usual, 0}, {step{peak: 90 << 20, churn: 40 << 20, blocks: 2, time: 1e6}, 2}} {
+		if it := markedSteps(t, []step{usual, c.second}); it.Steady != c.steady {
+			t.Errorf("%+v after %+v: steady from %d, not %d", c.second, usual, it.Steady, c.steady)
+		}
+	}
+}
+
 // TestWhatStaysAfterAStepMakesNoLaterStepUnusual: one step keeps 500 MiB for good. The steps after it begin
 // that much higher and rise as they did before, so none of them differs.
 func TestWhatStaysAfterAStepMakesNoLaterStepUnusual(t *testing.T) {

@@ -97,6 +97,65 @@ func TestWhatRepeatsTooLittleIsNoStep(t *testing.T) {
 	}
 }
 
+// Sixteen allocations in a row are the same at distances of 16 and 48 within this step, and never only at its
+// length of 64: that is proposed by the whole step, which is just half of the recording.
+func TestAStepOfWhichEachPartRepeatsIsFoundInTwoSteps(t *testing.T) {
+	var b strings.Builder
+	for i := range 15 {
+		fmt.Fprintf(&b, "stack s%d same model.py:%d < main t.py:1\n", i, i)
+	}
+	b.WriteString("stack x x model.py:90 < main t.py:1\nstack y y model.py:91 < main t.py:1\n")
+	for range 2 {
+		for part, last := range []string{"x", "x", "y", "y"} {
+			for i := range 15 {
+				fmt.Fprintf(&b, "+ b%d-%d %dk s%d\n", part, i, i+1, i)
+			}
+			fmt.Fprintf(&b, "+ b%d-15 20k %s\n", part, last)
+		}
+		for k := range 64 {
+			fmt.Fprintf(&b, "- b%d-%d\n", k/16, k%16)
+		}
+	}
+	it := steps.Of(timelinetest.Script(t, b.String()).Main())
+	if len(it.List) != 2 || it.List[0].Blocks != 64 || it.List[1].Blocks != 64 {
+		t.Errorf("%d steps by %v, %+v", len(it.List), it.Source, it.List)
+	}
+}
+
+// A step may take four times as many allocations as the others. Behind or before a longer stretch of
+// something else lies no step of them.
+func TestAStepIsAtMostFourTimesAsLongAsTheOthers(t *testing.T) {
+	const length, times = 10, 12
+	for _, c := range []struct{ others, steps int }{{3 * length, times + 1}, {3*length + 1, times}} {
+		for _, at := range []int{1, times} { // after the first step, or before the last one
+			var b strings.Builder
+			for i := range c.others {
+				fmt.Fprintf(&b, "stack e%d check eval.py:%d < main t.py:90\n", i, i)
+			}
+			for i := range length {
+				fmt.Fprintf(&b, "stack r%d work model.py:%d < main t.py:5\n", i, i)
+			}
+			for k := range times + 1 {
+				for i := range c.others {
+					if k == at {
+						fmt.Fprintf(&b, "+ e %dk e%d\n- e\n", i+1, i)
+					}
+				}
+				for i := range length {
+					fmt.Fprintf(&b, "+ x%d %dk r%d\n", i, i+1, i)
+				}
+				for i := range length {
+					fmt.Fprintf(&b, "- x%d\n", i)
+				}
+			}
+			if it := steps.Of(timelinetest.Script(t, b.String()).Main()); len(it.List) != c.steps {
+				t.Errorf("%d other allocations before step %d: %d steps, not %d", c.others, at+1,
+					len(it.List), c.steps)
+			}
+		}
+	}
+}
+
 // From Python 3.11 on, PyTorch's stacks of Python and C++ have the C++ frames of the program's start at
 // another depth for each allocation. What a layer of a single forward pass allocates is inside one call of
 // the model all the same.

@@ -58,6 +58,15 @@ func TestAJumpIsNotALeak(t *testing.T) {
 	}
 }
 
+func TestThreeStepsThatGrowByTheSameAreALeak(t *testing.T) {
+	for last, leaks := range map[float64]bool{2e8: true, 1e8: false} {
+		y := []float64{0, 1e8, last}
+		if tr := fitTrend(y); tr.leaks(y, 1000) != leaks {
+			t.Errorf("%v: leaks %v, %+v", y, !leaks, tr)
+		}
+	}
+}
+
 func TestGrowthBelowNoiseIsNotALeak(t *testing.T) {
 	y := []float64{0, 512, 1024, 1536}
 	if tr := fitTrend(y); tr.leaks(y, noiseBytes(len(y), 1<<34)) {
