@@ -21,7 +21,8 @@ import (
 //
 // Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median
 // absolute deviation), by 1 % of it and by 64 MiB: ranks of one run do the same thing, so their own spread is
-// often zero, and the floors keep noise from standing out. Fewer than three ranks have no outliers.
+// often zero, and the floors keep noise from standing out. Of two ranks neither is one: both are as far off
+// the median, which is their only spread.
 //
 // The order of allocations shows where an outlier diverges: at the first one whose size or call site is not
 // that of most ranks at the same place. Recordings that begin mid-run are compared from the beginning of
@@ -129,7 +130,7 @@ func Build(ranks []RankSummary) *Run {
 	r.Median = stats.Median(peaks)
 	limit := max(outlierScore*steps.Spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
 	off := func(s *RankSummary) float64 {
-		if s.Err != nil || len(peaks) < 3 {
+		if s.Err != nil {
 			return 0
 		}
 		if n := math.Abs(float64(s.Totals.PeakAllocated - r.Median)); n > limit {

@@ -119,6 +119,21 @@ func TestAStripHoldsThePeakAndNothingOutsideTheRecording(t *testing.T) {
 	}
 }
 
+func TestOfTwoRanksNeitherIsAnOutlier(t *testing.T) {
+	of := func(rank, peak int64) runs.RankSummary {
+		return runs.RankSummary{Rank: maybe.Known(rank), Totals: timeline.Totals{PeakAllocated: peak}}
+	}
+	for others, want := range []int{0, 0, 1, 1} {
+		list := []runs.RankSummary{of(9, 9<<30)}
+		for i := range others {
+			list = append(list, of(int64(i), 1<<30))
+		}
+		if r := runs.Build(list); r.Outliers != want {
+			t.Errorf("one rank of 9 GiB and %d of 1 GiB: %d outliers, not %d", others, r.Outliers, want)
+		}
+	}
+}
+
 func BenchmarkBuildRunOf1024Ranks(b *testing.B) {
 	all := summaries(b, 1024, func(rank int) bool { return rank == 700 })
 	const many = 4096 // signatures of a long recording
