@@ -29,6 +29,29 @@ func TestPeaksThatHardlyDifferAreSaidToBeTheSame(t *testing.T) {
 	}
 }
 
+// A sentence names the category and the call site that differ most, and neither where none differs.
+func TestASentenceNamesNothingThatDoesNotDiffer(t *testing.T) {
+	recording := func(text string) *timeline.Device {
+		return timelinetest.Script(t, "gpu 0\nstack s step train.py:1\nstack e eval train.py:9\n"+text).Main()
+	}
+	for _, c := range []struct{ a, b, want string }{
+		{"+ a 10m s cat=parameter\n", "+ a 12m s cat=parameter\n",
+			"The peak goes from 10.0 MiB to 12.0 MiB (+2.00 MiB, +20.0 %): parameters +2.00 MiB. " +
+				"Largest difference: step train.py:1, +2.00 MiB, block 20 % larger."},
+		{"+ a 10m s cat=parameter\n", "+ a 10m e cat=parameter\n",
+			"Both peak at 10.0 MiB. Largest difference: eval train.py:9, +10.0 MiB, new."},
+		{"oom 1g 0\n", "oom 1g 0\n", "Both peak at 0 B."},
+	} {
+		d, err := runs.Compare(t.Context(), recording(c.a), recording(c.b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := d.Sentence(timeline.IEC); got != c.want {
+			t.Errorf("%q and %q: %s", c.a, c.b, got)
+		}
+	}
+}
+
 // If only one recording names lines of code, no call site of it is new or gone.
 func TestCallSitesWithoutLinesAreNotCompared(t *testing.T) {
 	lines := timelinetest.Script(t, "gpu 0\nstack s step train.py:1\n+ a 10m s\n").Main()

@@ -210,6 +210,7 @@ func TestAColumnOfAStripIsTheMostOfItsStretch(t *testing.T) {
 	}{
 		{first, last, 1}, {first, last, 3}, {first, last, 50}, {first - 2000, last + 2000, 24}, {0, 4000, 7},
 		{last, last + 1000, 2}, {last - 1, last + 1, 2}, {first - 100, first, 2}, {first - 1, first + 1, 2},
+		{first + 1, first + 6001, 6}, // columns begin just after events
 		{first, last, 0}, {5, 4, 3},
 	} {
 		r, err := runs.Summarise(context.Background(), tl, c.from, c.to, c.n)

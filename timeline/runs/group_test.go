@@ -160,6 +160,16 @@ func TestADifferenceBeganWithTheLastStepsThatShowIt(t *testing.T) {
 			v[25] = 100
 			return samples(0, v...)
 		}(), maybe.Known(10), false},
+		{"two steps in a row were as usual", func() []runs.Sample {
+			v := jump(10, 50)
+			v[24], v[25] = 100, 100
+			return samples(0, v...)
+		}(), maybe.Known(10), false},
+		{"three steps in a row were as usual", func() []runs.Sample {
+			v := jump(10, 50)
+			v[24], v[25], v[26] = 100, 100, 100
+			return samples(0, v...)
+		}(), maybe.Known(27), false},
 		{"it differed before, and not for a while", func() []runs.Sample {
 			v := jump(30, 50)
 			v[2], v[3], v[4], v[5] = 150, 150, 150, 150

@@ -106,6 +106,20 @@ func TestAnUnknownFigureDiffersFromNothing(t *testing.T) {
 	}
 }
 
+// Nobody knows what share of a step a time is while no step's time is known.
+func TestTimesDifferOnlyWhereStepTimesAreKnown(t *testing.T) {
+	for _, c := range []struct {
+		duration maybe.Int
+		differs  int
+	}{{maybe.Int{}, 0}, {maybe.Known(40 * ms), 1}} {
+		p := alike(4, runs.Peer{Duration: c.duration, Forward: maybe.Known(14 * ms)})
+		p[2].Forward = maybe.Known(30 * ms)
+		if r := runs.ComparePeers(p); len(r.Differences) != c.differs {
+			t.Errorf("steps of %v: %+v", c.duration, r.Differences)
+		}
+	}
+}
+
 // alike are n processes whose known figures are equal.
 func alike(n int, p runs.Peer) []runs.Peer {
 	out := make([]runs.Peer, n)
