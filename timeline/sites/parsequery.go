@@ -136,18 +136,19 @@ func bound(t string, parse func(string) (int64, error), least, most *int64) erro
 	switch op {
 	case ">":
 		*least = v + 1
+		return nil
 	case ">=":
 		*least = v
+		return nil
 	case "<":
 		v--
-		fallthrough
 	case "<=":
-		if v <= 0 {
-			return fmt.Errorf("%s: nothing is that small", t)
-		}
-		*most = v
 	default:
-		*least, *most = v, v
+		*least = v
 	}
+	if v <= 0 {
+		return fmt.Errorf("%s: nothing is that small", t)
+	}
+	*most = v
 	return nil
 }
