@@ -112,3 +112,44 @@ alloc 0x3000 8 stack=b
 		t.Errorf("where nothing is called so: %v %v", got, err)
 	}
 }
+
+// No bound is 0, since 0 stands for no bound: what has no bytes or ends at once is not asked for.
+func TestAFigureThatCannotBeReadIsRefused(t *testing.T) {
+	for text, want := range map[string]string{
+		"size>":   `size "": write a number and a unit, such as 8GiB or 512k`,
+		"size>=":  `size "": write a number and a unit, such as 8GiB or 512k`,
+		"life<5":  `time "5": write a number and a unit, such as 5ms or 2s`,
+		"size<1":  "<1: nothing is that small",
+		"size<=0": "<=0: nothing is that small",
+		"size=0":  "=0: nothing is that small",
+		"life=0s": "=0s: nothing is that small",
+	} {
+		if q, err := ParseQuery(text); err == nil || err.Error() != want {
+			t.Errorf("%s: %+v, %v", text, q, err)
+		}
+	}
+	for text, want := range map[string]Query{
+		"size<2": {MaxSize: 1}, "size<=1": {MaxSize: 1}, "size=1": {MinSize: 1, MaxSize: 1},
+		"size>1": {MinSize: 2}, "size>=1": {MinSize: 1}, "life=2ns": {MinLife: 2, MaxLife: 2},
+	} {
+		if q, err := ParseQuery(text); err != nil || q != want {
+			t.Errorf("%s: %+v, %v", text, q, err)
+		}
+	}
+}
+
+// A module path begins with the outermost frame, whether torch.profiler recorded the modules or only their
+// forward functions are there.
+func TestAModulePathHasTheOutermostFrame(t *testing.T) {
+	const call = "_call_impl torch/nn/modules/module.py:1"
+	for stack, want := range map[string]string{
+		"mm ops.py:1 | nn.Module: Conv2d_1 | run net.py:3 | nn.Module: ResNet_0": "ResNet_0/Conv2d_1",
+		"mm ops.py:1 | forward block.py:17 | " + call + " | forward model.py:40": "model:40/block:17",
+		"mm ops.py:1 | run train.py:3": "",
+	} {
+		d := timelinetest.Text(t, "stack s: "+stack+"\nalloc 0x1000 8 stack=s\n").Main()
+		if got := Module(d, d.Origin(0)); got != want {
+			t.Errorf("%s: %q, not %q", stack, got, want)
+		}
+	}
+}
