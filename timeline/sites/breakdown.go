@@ -116,7 +116,7 @@ func groupingOf(d *timeline.Device, m timeline.Moment, by By) grouping {
 			if k == 0 {
 				return "default stream"
 			}
-			return "stream " + strconv.FormatInt(k, 10) + handleSuffix(tr, k)
+			return fmt.Sprintf("stream %d (0x%x)", k, tr.Streams[k])
 		}}
 	case BySegment:
 		return bySegment(d, m)
@@ -168,13 +168,6 @@ func bySite(d *timeline.Device) grouping {
 		}
 		return stackName(d, k)
 	}}
-}
-
-func handleSuffix(tr *traces.Trace, k int64) string {
-	if int(k) < len(tr.Streams) {
-		return fmt.Sprintf(" (0x%x)", tr.Streams[k])
-	}
-	return ""
 }
 
 // byModule groups by the names of modules, not by stacks.
