@@ -98,8 +98,9 @@ alloc 0x3000 8 stack=b
 		return func(id timeline.AllocID) bool { return id == 1 }
 	}}
 	for text, want := range map[string][]timeline.AllocID{
-		"logits": {1, 2}, "LOGIT": {1, 2}, "logits train": {1}, "logits other": nil, "train": {0, 1},
-		"log": {2}, "git": {2},
+		"logits": {1, 2}, "LOGIT": {1, 2}, "logits train": {1}, "train logits": {1}, "logits other": nil,
+		"train": {0, 1},
+		"log":   {2}, "git": {2},
 	} {
 		got, err := Search(t.Context(), d, Query{Text: text, Called: called})
 		if err != nil || !slices.Equal(got, want) {
@@ -145,7 +146,7 @@ func TestAModulePathHasTheOutermostFrame(t *testing.T) {
 	for stack, want := range map[string]string{
 		"mm ops.py:1 | nn.Module: Conv2d_1 | run net.py:3 | nn.Module: ResNet_0": "ResNet_0/Conv2d_1",
 		"mm ops.py:1 | forward block.py:17 | " + call + " | forward model.py:40": "model:40/block:17",
-		"mm ops.py:1 | run train.py:3": "",
+		"mm ops.py:1 | run train.py:3":                                           "",
 	} {
 		d := timelinetest.Text(t, "stack s: "+stack+"\nalloc 0x1000 8 stack=s\n").Main()
 		if got := Module(d, d.Origin(0)); got != want {
