@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -36,6 +37,16 @@ func TestTheSourcesCounterGivesTheStart(t *testing.T) {
 		if got := tl.Main().Totals; got.StartAllocated != c.start || got.BeginsEmpty != c.empty {
 			t.Errorf("a counter of %d bytes: begins with %d bytes, empty %t, want %d and %t", c.first,
 				got.StartAllocated, got.BeginsEmpty, c.start, c.empty)
+		}
+	}
+}
+
+func TestARangeThatEndsBeforeItBeginsIsEmpty(t *testing.T) {
+	d := timelinetest.Text(t, "alloc 0x1000 512\nalloc 0x2000 512\nalloc 0x3000 512\n").Main()
+	want := timeline.Column{Min: 1024, Max: 1024, Last: 1024, First: 2, End: 2, MaxAt: 1}
+	for _, end := range []timeline.Moment{timeline.Start, 0, 1, 2} {
+		if got := d.Allocated.Range(2, end); got != want {
+			t.Errorf("[2, %d) has %+v, not %+v", end, got, want)
 		}
 	}
 }
