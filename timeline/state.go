@@ -417,11 +417,11 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	switch {
 	case s.Unplaced > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("%s active blocks (%s bytes) lie in no known segment",
-			Count(int64(s.Unplaced)), Count(s.UnplacedBytes))
+		s.Reason = fmt.Sprintf("%s (%s) in no known segment", Counted(s.Unplaced, "active block"),
+			Counted(s.UnplacedBytes, "byte"))
 	case p.conflicts+doubts > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)
+		s.Reason = Counted(p.conflicts+doubts, "overlap") + " of blocks or segments: events are missing"
 	case d.Totals.RequestedExactness != Exact:
 		s.Exactness, s.Reason = d.Totals.Exactness, d.Totals.Reason
 	case !d.Totals.FinalKnown && !d.Totals.BeginsEmpty:
