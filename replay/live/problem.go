@@ -15,6 +15,11 @@ import (
 // shape, to find the largest, which is planned for.
 const describeTries = 5
 
+// describedFor is how long steps may be described, in nanoseconds of their own time, once two captures were
+// compared: where steps take seconds, more captures would make the user wait for minutes. A step that is
+// larger than any captured is seen while the plan is on.
+const describedFor = 10_000_000_000
+
 // suspectTries is how many captures are compared with each other after a plan has ended that did not fit.
 const suspectTries = 2
 
@@ -48,6 +53,9 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 	suspect := t.ended       // the steps that its plan was made for may have been alike by chance
 	met := map[string]bool{} // differences between steps
 	for try := 1; try <= describeTries; try++ {
+		if try > suspectTries && took(captured) > describedFor && !errors.Is(uneven, errSettling) {
+			break
+		}
 		if largest != nil && !vary && !crossed && !opsVary && !(suspect && try <= suspectTries) {
 			break
 		}
@@ -106,9 +114,20 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 		}
 	}
 	if vary {
-		return t.sized(ctx, largest, steps, describing)
+		each := took(captured) / int64(DescribedSteps*max(len(captured), 1))
+		return t.sized(ctx, largest, steps, each, describing)
 	}
 	return largest, nil
+}
+
+// took returns how long the steps of some captures took, in nanoseconds.
+func took(captured []*traces.Trace) (sum int64) {
+	for _, tr := range captured {
+		for m := range stepMarks(tr) {
+			sum += m.End - m.Start
+		}
+	}
+	return sum
 }
 
 // placeable reports whether uneven steps can be planned for by place: not only the optimizer's ops differ,

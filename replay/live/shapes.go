@@ -20,14 +20,27 @@ import (
 // takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much).
 
 // watchedSteps is how many steps are watched for their sizes if these vary; describing is told after every
-// watchedAtOnce.
-const watchedSteps, watchedAtOnce = 40, 10
+// watchedAtOnce. Where that many take longer than watchedFor, in nanoseconds, fewer are watched, but at least
+// watchedLeast.
+const (
+	watchedSteps, watchedAtOnce = 40, 10
+	watchedLeast                = 4
+	watchedFor                  = 10_000_000_000
+)
 
-// sized returns the problem of the largest of the described steps and of some more, watched, steps. It tells
-// describing how many it has watched.
-func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
+// toWatch returns how many steps to watch if a step takes so many nanoseconds.
+func toWatch(each int64) int {
+	return int(min(max(watchedFor/max(each, 1), watchedLeast), watchedSteps))
+}
+
+// sized returns the problem of the largest of the described steps and of some more, which it watches. It
+// tells describing how many it has watched. each is the time of a described step, in nanoseconds.
+func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each int64,
 	describing func(News)) (*plan.Problem, error) {
-	watched := 0
+	watched, watch, next := 0, watchedSteps, watchedAtOnce
+	if toWatch(each) < next { // describing may have slowed the steps: look how long they take otherwise
+		next = watchedLeast
+	}
 	if !t.opt.NeverWithout { // otherwise there is no memory for a plan that keeps everything
 		words, err := watching(p)
 		if err != nil {
@@ -37,11 +50,15 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int,
 		if err != nil {
 			return nil, err
 		}
-		for watched < watchedSteps && err == nil {
-			describing(News{Stage: Describing, Watched: watched, Watch: watchedSteps})
+		for watched < watch && err == nil {
+			describing(News{Stage: Describing, Watched: watched, Watch: watch})
 			var steps []Step
-			steps, err = t.carrier.Steps(ctx, number, watchedAtOnce)
+			steps, err = t.carrier.Steps(ctx, number, next)
 			watched += len(steps)
+			if usual, _ := spread(steps); usual > 0 {
+				watch = toWatch(usual)
+			}
+			next = min(watchedAtOnce, watch-watched)
 		}
 		t.takeOff(ctx, &err)
 		if err != nil {
