@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 # Ops that overwrite the whole tensor.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
+# Ops whose results may be in another storage than before, by how their names begin.
+MOVES = ("set_", "resize", "_resize", "sparse_resize", "swap")
 # Ops that update running statistics, though their schemas do not say so.
 NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
 
@@ -30,6 +32,8 @@ class Traits:
         "running",
         "cast",
         "shapes",
+        "looks",
+        "own",
     )
 
     def __init__(self, func: Op, torch: Any) -> None:
@@ -48,3 +52,14 @@ class Traits:
         self.cast = name == "_to_copy"
         # takes a tensor's shape, but reads none of its bytes
         self.shapes = name.endswith("_like") or name.startswith("new_")
+        returned = [r.alias_info for r in schema.returns]
+        known = space == "aten" and bool(returned)
+        # returns other views of its arguments, and changes nothing
+        self.looks = known and not self.written and all(a is not None and not a.is_write for a in returned)
+        # returns only what it changes, in the storage that it was in
+        self.own = (
+            known
+            and not name.startswith(MOVES)
+            and name.endswith("_")
+            and all(a is not None and a.is_write for a in returned)
+        )

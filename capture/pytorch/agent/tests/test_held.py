@@ -157,3 +157,53 @@ def test_nothing_is_said_of_what_a_plan_stands_in_for():
     finally:
         window.end()
     assert "gmemtop::held" not in "".join(window.pieces({"epoch_ns": 0}))
+
+
+@counts
+def test_of_many_saved_tensors_few_are_looked_at_before_each_op():
+    """Looking at each takes the square of a step's length. What a function drops as it returns, what is large
+    and what is new is still seen at once."""
+    from agent.keeps import ALL, NEWEST, SOME, Keeps
+    from agent.storages import Storage
+
+    keeps, held, looks = Keeps(torch), [], 0
+    count = keeps.references
+
+    def looked(address):
+        nonlocal looks
+        looks += 1
+        return count(address)
+
+    keeps.references = looked
+    # one in a hundred is large; the test holds each until it clears `held`, and no hook does
+    for number in range(1000):
+        storage = torch.empty(100000 if number % 100 == 50 else 1).untyped_storage()
+        there = Storage(storage)
+        there.size = storage.nbytes()
+        held.append((storage, torch.empty(0).set_(storage), torch.empty(0).set_(storage)))
+        keeps.save(number, there, True)
+        assert keeps.let_go() == []
+    assert looks < 1000 * (NEWEST + SOME + ALL), looks
+    del storage
+    held[50] = held[950] = held[990] = None  # two large ones and a new one
+    assert [n for n in keeps.let_go() if n % 100 in (50, 90)] == [50, 950, 990]
+    held[:900] = [None] * 900
+    assert len(keeps.let_go()) == 899
+    held[900] = None  # backward looks at all
+    assert keeps.let_go(begins=True) == [900]
+    assert not keeps.need(900) and keeps.need(901)
+
+
+def test_a_view_has_no_row_and_an_op_in_place_makes_nothing():
+    """Their schemas say so, so nothing is looked for in what they return."""
+    weight = torch.ones(4, 4, requires_grad=True)
+
+    def train():
+        y = (weight * 2).view(16)[2:].mul_(3)
+        y.sum().backward()
+
+    rows = [row for row in described(train) if row["k"] == "op" and not row["name"].startswith("gmemtop::")]
+    names = [row["name"] for row in rows]
+    assert not {"aten::view", "aten::slice"}.intersection(names), names
+    changed = rows[names.index("aten::mul_")]
+    assert changed["w"] == [] and changed["m"] == rows[names.index("aten::mul")]["w"], changed
