@@ -175,6 +175,8 @@ type Op struct {
 	Rerunnable bool
 	// Again says that it is an op of a forward pass which a checkpoint runs again in the backward pass.
 	Again bool
+	// NoGrad says that it ran with gradients off, as in an evaluation.
+	NoGrad bool
 }
 
 // AccessMode says how an op touches a block.

@@ -152,6 +152,9 @@ func (e *encoder) further(x *encoder, n *numbers) {
 			op := x.placed.ops[traces.OpID(x.p.Ops[o].Recorded-1)]
 			if _, ok := n.ops[op]; !ok {
 				n.ops[op] = n.next
+				if op.noGrad {
+					n.ops[op] = -1 - n.next
+				}
 				n.next++
 				out.Ops[op.op] = append(out.Ops[op.op], [4]int{n.ops[op], out.module(op), op.passes, op.n})
 			}

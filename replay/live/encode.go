@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
@@ -19,7 +20,8 @@ import (
 // live plan is made from has ops for the moments at which autograd saves a tensor and needs it again; in the
 // process these are calls of two hooks. A buffer becomes the number of its first save, a position becomes the
 // number of saves or loads before it, and an op that runs again becomes its name and how many ops of that
-// name ran before it in the iteration.
+// name ran before it in the iteration, with gradients or without: an evaluation, which may come before any
+// step, does not move the numbers of what trains.
 //
 // Why a number for each name, rather than one count of all ops: the capture leaves views out, but the process
 // that carries the plan out sees them. An op of one name is either always a view or never.
@@ -84,7 +86,8 @@ type Rule struct {
 	Group int `json:"group"`
 }
 
-// Numeral identifies an op: the N-th of its name, counted from 0.
+// Numeral identifies an op: the N-th of its name that runs with gradients, counted from 0. Those without have
+// numbers below 0, in descending order.
 type Numeral struct {
 	Name string
 	N    int
@@ -216,11 +219,13 @@ type encoder struct {
 	// the indices of the recording's saves and loads, in order. Some are not positions of the problem: those
 	// of an empty tensor, or of another device.
 	saves, loads []int32
-	// for each op, how many ops of its name ran before it; -1 if the process does not see it
-	nth    []int
-	placed placed
-	group  map[plan.OpID]int // of the position before which its ops are rerun
+	nth          []int // the number of each op as in [Numeral], unseen if the process does not see it
+	placed       placed
+	group        map[plan.OpID]int // of the position before which its ops are rerun
 }
+
+// unseen is the number of an op that the process does not see.
+const unseen = math.MinInt
 
 // number counts saves, loads and the ops of each name from the iteration's beginning, as the process does:
 // over everything that the modules' forward passes do, on any device.
@@ -230,7 +235,7 @@ func (e *encoder) number() error {
 	first := -1
 	position := map[int32]plan.OpID{}
 	for i := range e.p.Ops {
-		e.nth[i] = -1
+		e.nth[i] = unseen
 		if r := e.p.Ops[i].Recorded; r > 0 {
 			position[r-1] = plan.OpID(i)
 			if first < 0 {
@@ -247,7 +252,11 @@ func (e *encoder) number() error {
 	if k < 0 {
 		return fmt.Errorf("%w: %s", ErrNotLive, say.StepsUnmarked.Text())
 	}
-	count := map[traces.StringID]int{}
+	type kind struct {
+		name   traces.StringID
+		noGrad bool
+	}
+	count := map[kind]int{}
 	own := ownOps(tr, tr.Marks[k], true)
 	e.placed = placesOf(tr, own)
 	for _, id := range own {
@@ -263,10 +272,13 @@ func (e *encoder) number() error {
 		if op.Phase != traces.PhaseForward || op.Module == 0 {
 			continue
 		}
+		of := kind{op.Name, op.NoGrad}
 		if at, ok := position[i]; ok {
-			e.nth[at] = count[op.Name]
+			if e.nth[at] = count[of]; op.NoGrad {
+				e.nth[at] = -1 - count[of]
+			}
 		}
-		count[op.Name]++
+		count[of]++
 	}
 	return nil
 }
@@ -296,7 +308,7 @@ func (e *encoder) groups() error {
 		ops := make([]Numeral, len(r.Ops))
 		for i, o := range r.Ops {
 			op := &e.p.Ops[o]
-			if e.nth[o] < 0 || !op.Rerunnable {
+			if e.nth[o] == unseen || !op.Rerunnable {
 				return fmt.Errorf("%w: %s", ErrNotLive, say.NotRerunnable.Text(op.Name))
 			}
 			ops[i] = Numeral{op.Name, e.nth[o]}

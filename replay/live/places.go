@@ -12,7 +12,8 @@ import (
 // random, branches. Problem: the n-th tensor that autograd saves is another one in each step.
 //
 // Approach: a tensor or an op is known by its place, which is the module that runs, how many backward passes
-// have begun in the step, and a count within both. So what runs longer in one module, or not at all, does not
+// have begun in the step, and a count within both; ops with gradients and without are counted apart, since an
+// evaluation may come before any step. So what runs longer in one module, or not at all, does not
 // move the places of the others. The plan is made for the largest of the described steps, and the process
 // translates places into that step's numbers (places.py). What has no place there stays in memory, unless a
 // plan for another step has it (beside.go).
@@ -29,6 +30,7 @@ import (
 type place struct {
 	op     string // the op's name, "" for a saved tensor
 	module string
+	noGrad bool // the op ran with gradients off
 	// passes is how many backward passes have begun, n the count among those of this module, pass and name.
 	passes, n int
 }
@@ -48,7 +50,7 @@ func placesOf(tr *traces.Trace, own []traces.OpID) placed {
 	pending := map[uint64][]int{} // the saves of an address that were not loaded yet
 	passes, loading := 0, false
 	at := func(op *traces.Op, name string) place {
-		x := place{op: name, module: tr.Text(op.Module), passes: passes}
+		x := place{op: name, module: tr.Text(op.Module), noGrad: name != "" && op.NoGrad, passes: passes}
 		key := x
 		x.n = seen[key]
 		seen[key]++
@@ -105,8 +107,8 @@ type Places struct {
 	Saves [][2]int `json:"saves"`
 	// Loads has the number of the save that each load is of, -1 if unknown.
 	Loads []int `json:"loads"`
-	// Ops has, by the name of an op that is rerun, its number among those of the name, the number of its
-	// module, the backward passes and its count there.
+	// Ops has, by the name of an op that is rerun, its number as in [Numeral], the number of its module, the
+	// backward passes and its count there.
 	Ops map[string][][4]int `json:"ops"`
 
 	known map[string]int // the number of each module

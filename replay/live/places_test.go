@@ -44,8 +44,8 @@ func TestAPlaceIsAModuleAPassAndACount(t *testing.T) {
 	if want := []int{2, 1, 0, 4, 3}; !slices.Equal(got.loads, want) {
 		t.Errorf("loads of the saves %v, want %v", got.loads, want)
 	}
-	for id, want := range map[traces.OpID]place{0: {"mul", "m", 0, 0}, 8: {"mul", "n", 1, 0},
-		9: {"mul", "m", 1, 0}} {
+	for id, want := range map[traces.OpID]place{0: {op: "mul", module: "m"},
+		8: {op: "mul", module: "n", passes: 1}, 9: {op: "mul", module: "m", passes: 1}} {
 		if got.ops[id] != want {
 			t.Errorf("op %d at %v, want %v", id, got.ops[id], want)
 		}

@@ -6,10 +6,10 @@ import (
 )
 
 // pinShifted marks ops that must not run again in a plan by place, in all of these steps. A plan knows an op
-// by its module, its name and a count. Where a module has run before in some of the steps only, as in an
-// evaluation, the same count means another op in each kind of step, and running it again would bring nothing
-// back. Counts of saves are not shifted, since an evaluation saves nothing, so swaps work in all of the
-// steps.
+// by its module, its name, whether gradients were on, and a count. Where a module has run before in some of
+// the steps only and in the same mode, as in an evaluation that forgets torch.no_grad() or within a function
+// of its own for autograd, the same count means another op in each kind of step, and running it again would
+// bring nothing back.
 func pinShifted(steps []*plan.Problem) error {
 	type run struct {
 		module string

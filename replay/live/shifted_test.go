@@ -8,13 +8,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where a step evaluates first, the n-th op of a module is another one than in a step that does not: such ops
-// do not run again in a plan for both.
+// Where a step evaluates with gradients on, the n-th op of a module is another one than in a step that does
+// not: such ops do not run again in a plan for both. With gradients off it is the same one.
 func TestWhatAnEvaluationCountsBeforeATrainingStepDoesNotRunAgain(t *testing.T) {
-	for evaluates, again := range map[bool]bool{false: true, true: false} {
+	for _, c := range []struct{ evaluates, noGrad, again bool }{{false, false, true}, {true, false, false},
+		{true, true, true}} {
+		evaluates, again := c.evaluates, c.again
 		tr := recording(t, triedCosts)
 		if evaluates { // the first op of the second step saves nothing
 			second := tr.Marks[len(tr.Marks)-1].Start
+			first := slices.IndexFunc(tr.Ops, func(op traces.Op) bool { return op.Start >= second })
+			tr.Ops[first].NoGrad = c.noGrad
 			save := slices.IndexFunc(tr.Ops, func(op traces.Op) bool {
 				return op.Start >= second && tr.Text(op.Name) == plan.SaveOp
 			})

@@ -21,7 +21,8 @@
 // its sentence has a code (see [Options]); and "addr", an address that stays the same from
 // one recording of a process to the next; without it the reader makes addresses up.
 // An op may carry "again":true: a checkpoint runs it again in the backward pass, for what it had made in the
-// forward pass and did not keep. Readers skip unknown keys.
+// forward pass and did not keep. With "nograd":true it ran with gradients off, as in an evaluation. Readers
+// skip unknown keys.
 //
 // Ops named gmemtop::save and gmemtop::load are autograd's own accesses: it saves a tensor for the backward
 // pass, and needs it there. Until gmemtop::held the program itself referred to what was saved, as a function
@@ -120,6 +121,7 @@ type row struct {
 	M        []int64         `json:"m"`
 	Rerun    bool            `json:"rerun"`
 	Again    bool            `json:"again"`
+	NoGrad   bool            `json:"nograd"`
 	Stream   uint64          `json:"stream"`
 }
 
@@ -347,7 +349,8 @@ func (r *reader) op(x *row) error {
 	id := traces.OpID(len(t.Ops))
 	op := traces.Op{Start: max(x.T, r.last), Duration: x.D, Name: r.b.String(x.Name),
 		Module: r.b.String(x.Module), Stack: traces.NoStack, Parent: traces.NoOp,
-		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun, Again: x.Again}
+		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun, Again: x.Again,
+		NoGrad: x.NoGrad}
 	r.last = op.Start
 	first := len(t.Accesses)
 	for _, touched := range []struct {

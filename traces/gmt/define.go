@@ -212,6 +212,8 @@ func (r *reader) defineOpInfo(text []byte) error {
 			o.rerunnable = v == 1
 		case "again":
 			o.again = v == 1
+		case "nograd":
+			o.noGrad = v == 1
 		}
 	})
 	r.opInfos = append(r.opInfos, o)
@@ -260,7 +262,7 @@ func (r *reader) recordRow(x row, text []byte) error {
 		}
 		o := r.opInfos[x.detail]
 		t.Ops = append(t.Ops, traces.Op{Start: x.time, Duration: x.value, Name: o.name, Module: o.module,
-			Thread: o.thread, Phase: o.phase, Rerunnable: o.rerunnable, Again: o.again,
+			Thread: o.thread, Phase: o.phase, Rerunnable: o.rerunnable, Again: o.again, NoGrad: o.noGrad,
 			Stack: r.ids.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
 			Device: r.ids.device(x.device)})
 	case kindAccess:

@@ -110,3 +110,23 @@ func TestUnescapeUndoesEscape(t *testing.T) {
 		}
 	}
 }
+
+// Whether gradients were off is kept.
+func TestOpsKeepWhetherTheyRanWithoutGradients(t *testing.T) {
+	b := traces.NewBuilder()
+	b.Device(traces.DeviceCPU, 0)
+	b.Stream(0)
+	for k := range 3 {
+		b.T.Ops = append(b.T.Ops, traces.Op{Name: b.String("aten::mul"), Stack: traces.NoStack,
+			Parent: traces.NoOp, NoGrad: k == 1})
+	}
+	got, err := read(written(t, &b.T))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for k, op := range got.Ops {
+		if op.NoGrad != (k == 1) {
+			t.Errorf("op %d: gradients off: %v", k, op.NoGrad)
+		}
+	}
+}

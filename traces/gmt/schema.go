@@ -177,6 +177,7 @@ type opInfo struct {
 	phase        traces.Phase
 	rerunnable   bool
 	again        bool
+	noGrad       bool
 }
 
 // row is one row of a batch without its text.

@@ -170,7 +170,7 @@ func (e *encoder) defineCounter(c traces.Counter) error {
 }
 
 func infoOf(o traces.Op) opInfo {
-	return opInfo{o.Name, o.Module, o.Thread, o.Phase, o.Rerunnable, o.Again}
+	return opInfo{o.Name, o.Module, o.Thread, o.Phase, o.Rerunnable, o.Again, o.NoGrad}
 }
 
 // opInfo returns the number of the description that ops of one site share, and writes it if it is new.
@@ -188,6 +188,9 @@ func (e *encoder) opInfo(o traces.Op) (int32, error) {
 	p = appendPair(p, "rerunnable", flag(o.Rerunnable))
 	if o.Again {
 		p = appendPair(p, "again", 1)
+	}
+	if o.NoGrad {
+		p = appendPair(p, "nograd", 1)
 	}
 	return id, e.define(row{kind: kindOpInfo, stack: -1}, string(p))
 }

@@ -6,8 +6,8 @@ when it is saved and when it is needed. A dispatch mode, used only if something 
 made. Both act only on the training thread (see Region).
 
 Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
-name in the forward pass of modules. Both counts start at a step's end. If the steps of a program run
-different ops, their places give the numbers (see Places). A tensor that is smaller or
+name in the forward pass of modules, with gradients or without. Both counts start at a step's end. If the
+steps of a program run different ops, their places give the numbers (see Places). A tensor that is smaller or
 larger than in the plan leaves as planned, since batches differ in shape. A tensor that cannot be recomputed
 stays in memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time
 but changes no result: an op is rerun only on exactly the bytes that it read, and never if it draws random
@@ -65,7 +65,7 @@ class Iteration:
         # nanoseconds of processor time that the training thread spent on copies
         self.out_took = self.back_took = 0
         self.checks = carrier.iterations < COMPARED_FIRST or carrier.iterations % COMPARED_EVERY == 0
-        self.seen: dict[str, int] = {}
+        self.seen: dict[tuple[str, bool], int] = {}
         self.values: dict[int, weakref.ref[Value]] = {}
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
@@ -161,7 +161,7 @@ class Carrier:
         op = self.rerun.op
         if self.places.known:
             places = self.places
-            self.rerun.number = lambda it, name: places.op(it.counts, name)
+            self.rerun.number = lambda it, name, graded: places.op(it.counts, name, graded)
         return dispatch_mode(lambda func, args, kwargs: op(self.now, func, args, kwargs))
 
     def next(self) -> Moved:

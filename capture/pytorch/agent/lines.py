@@ -52,10 +52,10 @@ def lines(
     for table in (storages.before, rows.list):
         for row in table:
             if row[0] == "o":
-                _, t, d, name, phase, module, r, w, m, rerun, stream, again = row
+                _, t, d, name, phase, module, r, w, m, rerun, stream, again, nograd = row
                 out.append(
                     '{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,'
-                    '"r":%s,"w":%s,"m":%s,"rerun":%s%s%s}'
+                    '"r":%s,"w":%s,"m":%s,"rerun":%s%s%s%s}'
                     % (
                         rows.at(t),
                         d,
@@ -68,6 +68,7 @@ def lines(
                         "true" if rerun else "false",
                         ',"stream":%d' % stream if stream else "",
                         ',"again":true' if again else "",
+                        ',"nograd":true' if nograd else "",
                     )
                 )
             elif row[0] == "f":

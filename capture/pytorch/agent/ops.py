@@ -295,6 +295,7 @@ class Ops(Window):
                 not (info.collective or info.chance is not None and draws(info.chance, args, kwargs)),
                 stream,
                 again,
+                not self.roles.grad_enabled(),
             )
         )
         if own and not kept:
@@ -317,6 +318,7 @@ class Ops(Window):
                     False,
                     stream,
                     again,
+                    not self.roles.grad_enabled(),
                 )
             )
 
@@ -384,7 +386,7 @@ class Ops(Window):
         numbers = [number for number in numbers if number not in self.storages.freed]
         if numbers:
             self.rows.add(
-                ("o", self.clock(), 0, "gmemtop::held", FORWARD, "", numbers, [], [], False, 0, False)
+                ("o", self.clock(), 0, "gmemtop::held", FORWARD, "", numbers, [], [], False, 0, False, False)
             )
 
     def _touched(self, t: Tensor, name: str, phase: str) -> list[int]:
@@ -395,7 +397,7 @@ class Ops(Window):
             now = self.clock()
             module = self.roles.module(phase) if phase == FORWARD else ""
             read = self.storages.of(t, known=True)
-            self.rows.add(("o", now, 0, name, phase, module, read, [], [], False, 0, False))
+            self.rows.add(("o", now, 0, name, phase, module, read, [], [], False, 0, False, False))
             return list(read)
         except Exception as e:
             self.rows.stop(e)

@@ -2,11 +2,11 @@
 ops: recurrent networks on batches of other lengths, layers that are skipped at random, branches.
 
 A place is a module's name, how many backward passes have begun, and a count: the k-th tensor that the module
-saves there, or the k-th op of a name that it runs. So a module that runs longer or not at all does not move
-the places of the others. Here a place becomes the number that its tensor or op has in the planned step, and
-everything else works with these numbers. What has no place there stays, as without a plan. A plan may also
-have rules for places that only other steps have: their numbers come after those of the planned step, and what
-has one leaves at once, since they do not tell how far a step is.
+saves there, or the k-th op of a name that it runs with gradients, or without. So a module that runs longer or
+not at all does not move the places of the others. Here a place becomes the number that its tensor or op has
+in the planned step, and everything else works with these numbers. What has no place there stays, as without a
+plan. A plan may also have rules for places that only other steps have: their numbers come after those of the
+planned step, and what has one leaves at once, since they do not tell how far a step is.
 
 A wrong match costs memory and time, but changes no result: what leaves is what returns.
 
@@ -36,7 +36,7 @@ class Counts:
     def __init__(self) -> None:
         self.passes = 0  # backward passes that have begun
         self.loading = False  # the last that happened was a load
-        self.seen: dict[Any, int] = {}  # saves by (module, passes), ops by (name, module, passes)
+        self.seen: dict[Any, int] = {}  # saves by (module, passes), ops by (name, graded, module, passes)
         # the bytes of the storages saved since the last pass, by address or by the id of the value
         self.stays: dict[int, int] = {}
         self.saved: dict[int, int] = {}
@@ -62,7 +62,7 @@ class Places:
         self.saves: dict[tuple[str, int, int], int] = {}
         self.loads: dict[int, int] = {}  # by the number of the save
         self.planned = plan.get("saves", 0)  # how many the planned step has
-        self.ops: dict[tuple[str, str, int, int], int] = {}
+        self.ops: dict[tuple[str, bool, str, int, int], int] = {}
         if places is None:
             return
         modules, seen = places["modules"], {}  # type: ignore[var-annotated]
@@ -73,7 +73,7 @@ class Places:
             self.loads.setdefault(n, x)
         for name, calls in places["ops"].items():
             for n, m, passes, k in calls:
-                self.ops[name, modules[m], passes, k] = n
+                self.ops[name, n >= 0, modules[m], passes, k] = n
 
     # -- the modules that run --------------------------------------------------------------------------------
 
@@ -122,11 +122,11 @@ class Places:
             counts.passes += 1
         return self.loads.get(save, NOWHERE)
 
-    def op(self, counts: Counts, name: str) -> int:
-        """An op runs, of a name that the plan reruns."""
-        key = name, self._module(), counts.passes
+    def op(self, counts: Counts, name: str, graded: bool) -> int | None:
+        """An op runs, of a name that the plan reruns. None if it has no place."""
+        key = name, graded, self._module(), counts.passes
         k = counts.seen[key] = counts.seen.get(key, -1) + 1
-        return self.ops.get((*key, k), NOWHERE)
+        return self.ops.get((*key, k))
 
     # -- what is kept ----------------------------------------------------------------------------------------
 

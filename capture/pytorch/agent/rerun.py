@@ -40,6 +40,14 @@ def updated(name: str, args: Sequence[Any]) -> tuple[int, ...]:
     return STATISTICS[name] if name in STATISTICS and len(args) > 5 and args[5] else ()
 
 
+def ordinal(seen: dict[Any, int], key: Any, graded: bool) -> int:
+    """The number of the next op that counts by a key. Numbers of ops without gradients are below 0, in
+    descending order: an evaluation, which may come before any step, does not move those of what trains."""
+    n = seen.get(key, 0)
+    seen[key] = n + 1
+    return n if graded else -1 - n
+
+
 class _Call:
     """A call of an op. Tensors among the arguments are handles."""
 
@@ -72,7 +80,7 @@ class Rerun:
         self.graph_task = graph_task(torch)
         self.infos: dict[Op, Info] = {}
         # the number of an op of a name in the planned step, if its place gives it
-        self.number: Callable[[Iteration, str], int] | None = None
+        self.number: Callable[[Iteration, str, bool], int | None] | None = None
         self.failed = ""  # the op that raised when it ran again, for whoever resets this
 
     def op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
@@ -82,12 +90,13 @@ class Rerun:
         if wanted is None:
             groups = None
         else:
-            if self.number is not None:
-                n = self.number(it, name)
-            else:
-                n = it.seen.get(name, 0)
-                it.seen[name] = n + 1
-            groups = wanted.get(n)
+            graded = self.torch.is_grad_enabled()
+            n = (
+                self.number(it, name, graded)
+                if self.number is not None
+                else ordinal(it.seen, (name, graded), graded)
+            )
+            groups = None if n is None else wanted.get(n)
         if groups is None and not writes:
             return func(*args, **kwargs)
         call = written = None

@@ -5,7 +5,7 @@ Rows are tuples, as small as possible while training runs:
     "a", number, size, time, address                                 a storage was allocated
     "f", number, time                                                a storage was freed
     "o", time, duration, name, phase, module, reads, makes, writes, whether it can run again, stream, whether
-        a checkpoint runs it again here
+        a checkpoint runs it again here, whether gradients are off
 
 Reads, makes and writes are numbers of storages. Times are the host's, in nanoseconds, until device_times puts
 them on the device's clock.

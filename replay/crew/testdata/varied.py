@@ -6,8 +6,8 @@ Training ends earlier once the file named by STOP exists.
 
 The scenarios: recurrent (an LSTM on batches of other lengths), depth (layers that are skipped at random),
 branches (two networks in turn), layerwise (each layer has a loss and a backward pass of its own, and some
-are left out), passes (other numbers of micro-batches), warmup (a second loss in every other step). No two
-steps in a row are alike.
+are left out), passes (other numbers of micro-batches), warmup (a second loss in every other step),
+evaluates (two evaluations before every other step). No two steps in a row are alike.
 """
 
 import hashlib
@@ -85,6 +85,7 @@ KINDS = {
     "layerwise": lambda: Deep(5, 0.2),
     "passes": lambda: Deep(4, 0),
     "warmup": Warmup,
+    "evaluates": lambda: Deep(4, 0),
 }
 
 
@@ -117,6 +118,9 @@ def main():
         draw.step = step
         length = 2 * draw.randint(4, 11) + step % 2 if name == "recurrent" else 24
         x = torch.randn(16, length, WIDTH, generator=g)
+        if name == "evaluates" and step % 2:
+            with torch.no_grad():
+                losses += [float(net(torch.randn(4, 24, WIDTH, generator=g), draw)) for _ in range(2)]
         optimizer.zero_grad()
         for loss in losses_of(name, net, x, draw):
             loss.backward()

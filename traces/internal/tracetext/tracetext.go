@@ -154,6 +154,9 @@ func Write(w io.Writer, t *traces.Trace) {
 		if o.Again {
 			fmt.Fprintln(w, "  again")
 		}
+		if o.NoGrad {
+			fmt.Fprintln(w, "  nograd")
+		}
 		stack(w, t, "stack", o.Stack)
 	}
 	for _, a := range t.Accesses {

@@ -31,10 +31,10 @@ def test_places_do_not_move_with_what_runs_elsewhere():
 def test_a_backward_pass_begins_with_the_first_of_its_loads():
     places, counts = Places(None, {"places": PLACES}), Counts()
     places.running = ["a"]
-    assert (places.op(counts, "aten::tanh"), places.save(counts), places.save(counts)) == (0, 0, 1)
+    assert (places.op(counts, "aten::tanh", True), places.save(counts), places.save(counts)) == (0, 0, 1)
     assert [places.load(counts, n) for n in (1, 0, NOWHERE)] == [1, 2, NOWHERE]
     assert counts.passes == 1
-    assert (places.op(counts, "aten::tanh"), places.save(counts)) == (2, 3)
+    assert (places.op(counts, "aten::tanh", True), places.save(counts)) == (2, 3)
     assert places.load(counts, 3) == 3
     assert counts.passes == 2
     assert places.save(counts) == NOWHERE

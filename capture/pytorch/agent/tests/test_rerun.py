@@ -122,8 +122,40 @@ def test_an_evaluation_between_two_steps_is_left_alone():
     x = torch.full((4,), 0.1)
     plan = drops([[["aten::exp", 0], ["aten::sigmoid", 0]]], [(1, 0), (2, 0)])
     want = learnt(torch, Net(), x, {})[0]
-    for trained, figures in ((True, (0, 2, 0)), (False, (2, 0, 0))):
+    for trained in (True, False):  # if the plan knows of evaluations, their ops count, but apart
         got, counted = learnt(torch, Evaluated(), x, dict(plan, trained=trained))
+        assert torch.equal(got, want)
+        assert counted == (0, 2, 0)
+
+
+def test_an_op_without_gradients_has_a_number_of_its_own():
+    """As a function of autograd's, whose forward pass runs without."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            y = torch.exp(x)
+            ctx.save_for_backward(y)
+            return y
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * ctx.saved_tensors[0]
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            return torch.sigmoid(Twice.apply(torch.exp(x * self.weight)))
+
+    x = torch.full((4,), 0.1)
+    want = learnt(torch, Net(), x, {})[0]
+    for number, figures in ((-1, (0, 1, 0)), (1, (1, 0, 0))):
+        plan = drops([[["aten::mul", 0], ["aten::exp", 0], ["aten::exp", number]]], [(2, 0)])
+        got, counted = learnt(torch, Net(), x, plan)
         assert torch.equal(got, want)
         assert counted == figures
 
