@@ -24,7 +24,8 @@ func TestStepsThatRunDifferentOpsKeepTheBudget(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	for _, c := range [][2]string{{"recurrent", "joint"}, {"depth", "joint"}, {"depth", "sqrt"},
-		{"branches", "joint"}, {"layerwise", "joint"}, {"passes", "joint"}, {"warmup", "joint"}, {"evaluates", "sqrt"}} {
+		{"branches", "joint"}, {"layerwise", "joint"}, {"passes", "joint"}, {"warmup", "joint"},
+		{"evaluates", "sqrt"}} {
 		t.Run(c[0]+" "+c[1], func(t *testing.T) {
 			t.Parallel()
 			keepsBudget(t, c[0], c[1])

@@ -62,7 +62,7 @@ PLAN = {
         [
             ["aten::abs", 0],
             ["aten::sin", 0],
-            ["gmemtop_tests::grow", 0],
+            ["gmemtop_tests::grow", -1],
             ["aten::add", 0],
             ["aten::sigmoid", 0],
         ]
