@@ -2,12 +2,73 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from .compat import autograd_node, next_sequence, sequence_of
 
 if TYPE_CHECKING:
     from .kinds import Module
+
+PRUNED = 4096  # names beyond which those of modules that are gone are dropped
+
+
+class Named:
+    """A module's name. own says that the names of its submodules begin with it."""
+
+    __slots__ = ("module", "name", "own")
+
+    def __init__(self, module: Module, name: str, own: bool) -> None:
+        self.module, self.name, self.own = weakref.ref(module), name, own
+
+
+class Names:
+    """The names of modules, the same in every step, window and plan. A root module has the name of its class,
+    with a number from the second one on, in the order in which they first ran. A submodule is named as the
+    root names it; if a module of another root has that name, the root's own name comes before it."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, Named] = {}  # by id
+        self.taken: dict[str, weakref.ref[Module]] = {}
+
+    def of(self, module: Module) -> Named:
+        """The name of a module. If it has none, it is a root."""
+        there = self.known.get(id(module))
+        if there is None or there.module() is not module:
+            self._root(module)
+            there = self.known[id(module)]
+        return there
+
+    def _root(self, module: Module) -> None:
+        """Name a root module and all its submodules that have no name yet."""
+        if len(self.known) > PRUNED:
+            self.known = {k: x for k, x in self.known.items() if x.module() is not None}
+            self.taken = {name: there for name, there in self.taken.items() if there() is not None}
+        kind, new = self._free(type(module).__name__), []
+        for name, child in module.named_modules():
+            there = self.known.get(id(child))
+            if there is None or there.module() is not child:
+                new.append((name, child))
+        own = any(name and self._takes(name) for name, _ in new)
+        for name, child in new:
+            named = kind + "." + name if own and name else name or kind
+            self.known[id(child)] = Named(child, named, own or bool(name))
+            self.taken[named] = weakref.ref(child)
+
+    def _free(self, kind: str) -> str:
+        name, n = kind, 1
+        while self._takes(name):
+            n += 1
+            name = "%s#%d" % (kind, n)
+        return name
+
+    def _takes(self, name: str) -> bool:
+        """Whether a module that still exists has a name."""
+        there = self.taken.get(name)
+        return there is not None and there() is not None
+
+
+MODULE_NAMES = Names()
 
 
 class Modules:
@@ -19,12 +80,12 @@ class Modules:
         self.made: dict[int, str] = {}  # by node number
         self.node, self.sequence = autograd_node(torch), next_sequence(torch)
 
-    def name(self, module: Module) -> str:
-        """Name a root module and all its submodules. Returns the root's own name."""
-        kind = type(module).__name__
-        for name, child in module.named_modules():
-            self.names.setdefault(id(child), name or kind)
-        return self.names.get(id(module), kind)
+    def name(self, module: Module) -> Named:
+        """Name a module that is entered outermost, and all its submodules. Returns its own name."""
+        there = MODULE_NAMES.of(module)
+        for _, child in module.named_modules():
+            self.names.setdefault(id(child), MODULE_NAMES.of(child).name)
+        return there
 
     def current(self) -> str:
         """The innermost running module, "" for none. The op that made a node is the first to see its

@@ -17,10 +17,10 @@ stay on the device. Larger steps are reported as larger sizes are.
 
 from __future__ import annotations
 
-import weakref
 from typing import TYPE_CHECKING, Any, Iterable
 
 from .compat import address_of
+from .modules import MODULE_NAMES
 
 if TYPE_CHECKING:
     from .kinds import Module, Plan, Tensor
@@ -57,7 +57,6 @@ class Places:
         places = plan.get("places")
         self.known = places is not None
         self.torch, self.device = torch, plan.get("device", "cpu")
-        self.names: dict[int, tuple[weakref.ref[Module], str]] = {}  # by the module's id
         self.running: list[str] = []  # outermost first
         self.saves: dict[tuple[str, int, int], int] = {}
         self.loads: dict[int, int] = {}  # by the number of the save
@@ -78,23 +77,11 @@ class Places:
     # -- the modules that run --------------------------------------------------------------------------------
 
     def enter(self, module: Module) -> None:
-        there = self.names.get(id(module))
-        if there is None or there[0]() is not module:
-            self._root(module)
-            there = self.names[id(module)]
-        self.running.append(there[1])
+        self.running.append(MODULE_NAMES.of(module).name)
 
     def leave(self) -> None:
         if self.running:
             self.running.pop()
-
-    def _root(self, module: Module) -> None:
-        """Name a module and all its submodules as descriptions of steps do (see Modules)."""
-        kind = type(module).__name__
-        for name, child in module.named_modules():
-            there = self.names.get(id(child))
-            if there is None or there[0]() is not child:
-                self.names[id(child)] = weakref.ref(child), name or kind
 
     def _module(self) -> str:
         return self.running[-1] if self.running else ""

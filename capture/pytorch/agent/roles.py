@@ -109,12 +109,13 @@ class Roles:
     def _root(self, module: Module) -> str:
         """Name a root module and all its submodules, parameters and buffers."""
         named = self.modules.name(module)
+        prefix = named.name + "." if named.own else ""
         for tensors in (module.named_parameters(), module.named_buffers()):
             for name, t in tensors:
                 for number in self.storages.of(t, "parameter", known=True):
-                    self.storages.label.setdefault(number, name)
+                    self.storages.label.setdefault(number, prefix + name)
                     self.parameters.add(number)
-        return named
+        return named.name
 
     # -- optimizers ------------------------------------------------------------------------------------------
 

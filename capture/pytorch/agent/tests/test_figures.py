@@ -128,11 +128,17 @@ def test_pools_that_no_list_tells_of_are_not_asked_for_again():
     assert pools.next > 1 << 60
 
 
+class Inner:
+    pass
+
+
 class Net:
     """A module with two submodules, one of which has no name here."""
 
+    def __init__(self):
+        self.inner = Inner()
+
     def named_modules(self):
-        self.inner = SimpleNamespace()
         return [("", self), ("inner", self.inner)]
 
 
@@ -145,7 +151,7 @@ def test_a_backward_op_belongs_to_the_module_that_made_its_node():
         )
     )
     net = Net()
-    assert modules.name(net) == "Net"
+    assert modules.name(net).name == "Net"
     modules.running += [modules.names[id(net)], modules.names[id(net.inner)]]
     assert modules.current() == "inner"  # has made node 7
     modules.running.pop()

@@ -3,6 +3,7 @@
 import pytest
 
 from agent.carry import Carrier
+from agent.modules import MODULE_NAMES, Names
 from agent.places import NOWHERE, Counts, Places
 
 PLACES = {
@@ -67,18 +68,19 @@ def test_a_name_is_its_modules_and_no_later_ones_with_its_id():
         def named_modules(self):
             yield self.name, self
 
-    places, first, second = Places(None, {"places": PLACES}), Module("a"), Module("b")
+    places, first, second = Places(None, {"places": PLACES}), Module("u"), Module("v")
     places.enter(first)
-    places.names[id(second)] = places.names[id(first)]
+    MODULE_NAMES.known[id(second)] = MODULE_NAMES.known[id(first)]
     places.enter(second)
-    assert places.running == ["a", "b"]
+    assert places.running == ["u", "v"]
     places.leave()
     places.leave()
     places.leave()  # entered before the plan began
     assert places.running == []
 
 
-def test_tensors_leave_whichever_modules_a_step_leaves_out():
+def test_tensors_leave_whichever_modules_a_step_leaves_out(monkeypatch):
+    monkeypatch.setattr("agent.places.MODULE_NAMES", Names())  # without those of other tests
     torch = pytest.importorskip("torch", reason="needs torch")
 
     class Net(torch.nn.Module):
@@ -143,3 +145,32 @@ def test_tensors_leave_whichever_modules_a_step_leaves_out():
     got, moved, carrier = learnt(plan, steps)
     assert torch.equal(got, want)
     assert getattr(carrier.why, "code", "") == "other_places", repr(carrier.why)
+
+
+class Root:
+    def __init__(self, *names):
+        self.inner = {name: Root() for name in names}
+
+    def named_modules(self):
+        yield "", self
+        yield from self.inner.items()
+
+
+class Other(Root):
+    pass
+
+
+def test_each_root_module_has_a_name_of_its_own_in_every_step():
+    """As CleanRL's SAC, with four critics of one class beside an actor, whose layers have the same names."""
+    first, second, actor = roots = Root("fc"), Root("fc"), Other("fc", "mean")
+    names = Names()
+    for order in (roots, roots[::-1]):  # the order of the first step counts
+        assert [names.of(m).name for m in order] == [
+            {first: "Root", second: "Root#2", actor: "Other"}[m] for m in order
+        ]
+    inner = [names.of(m.inner["fc"]).name for m in roots]
+    assert inner == ["fc", "Root#2.fc", "Other.fc"] and names.of(actor.inner["mean"]).name == "Other.mean"
+    assert [names.of(m).own for m in roots] == [False, True, True]
+    assert names.of(second.inner["fc"]).own
+    del first, roots, order  # made anew, as in the next fold of a cross-validation
+    assert names.of(Root("fc")).name == "Root"
