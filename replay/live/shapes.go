@@ -38,7 +38,7 @@ func toWatch(each int64) int {
 func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each int64,
 	describing func(News)) (*plan.Problem, error) {
 	watched, watch, next := 0, watchedSteps, watchedAtOnce
-	if n := toWatch(each); n < next { // describing may have slowed the steps: look how long they take otherwise
+	if n := toWatch(each); n < next { // if describing slowed the steps, more are watched once that is known
 		watch, next = n, watchedLeast
 	}
 	if !t.opt.NeverWithout { // otherwise there is no memory for a plan that keeps everything
