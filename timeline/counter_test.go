@@ -50,3 +50,36 @@ func TestARangeThatEndsBeforeItBeginsIsEmpty(t *testing.T) {
 		}
 	}
 }
+
+// A range that begins just behind a whole node of an upper level has nothing of what lies before it.
+func TestARangeHasNothingOfTheNodeBeforeIt(t *testing.T) {
+	values := make([]int64, 20_000)
+	values[10] = 100
+	s := timeline.NewSeries(0, nil, values)
+	for _, first := range []timeline.Moment{12, 63, 64, 65, 128, 4096} {
+		if got := s.Range(first, 20_000); got.Max != 0 {
+			t.Errorf("[%d, 20000) has %+v", first, got)
+		}
+	}
+}
+
+// A counter's sample names its event by the row of the whole trace, a moment counts the device's own events.
+func TestACounterOfTheSecondDevice(t *testing.T) {
+	b := traces.NewBuilder()
+	first, second := b.Device(traces.DeviceGPU, 0), b.Device(traces.DeviceGPU, 1)
+	for i, dev := range []traces.DeviceID{first, first, first, second, second} {
+		b.Event(traces.Event{Time: int64(10 * i), Action: traces.Alloc, Addr: uint64(4096 * (i + 1)),
+			Size: 512, Device: dev, Stack: traces.NoStack})
+	}
+	b.T.Counters = []traces.Counter{{
+		Name: b.String(traces.CounterReserved), Device: second,
+		Time: []int64{30, 40}, Value: []int64{1000, 3000}, Event: []int32{3, 4},
+	}}
+	tl, err := timeline.Build(context.Background(), b.Finish(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := tl.Devices[1]; d.Reserved.At(0) != 1000 || d.Reserved.At(1) != 3000 {
+		t.Errorf("reserved %d and %d, want 1000 and 3000", d.Reserved.At(0), d.Reserved.At(1))
+	}
+}
