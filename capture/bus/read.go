@@ -18,7 +18,7 @@ func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kin
 	c.read(ctx, reader{}, take, caught, kinds)
 }
 
-// ReadNode is Read of one node's messages that were stored at some time or later.
+// ReadNode reads one node's messages as Read does, those that were stored from some time on.
 func (c *Conn) ReadNode(ctx context.Context, node string, since time.Time, take func(m Message),
 	caught func(k Kind), kinds ...Kind) {
 	c.read(ctx, reader{node: node, since: since}, take, caught, kinds)

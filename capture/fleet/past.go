@@ -18,7 +18,7 @@ import (
 // past is a node whose gmemtop has ended without a word, as its last hello describes it.
 type past struct {
 	hello hello
-	// sums are of the steps of each rank, by ID, that it had sent and not summed up.
+	// sums has, by rank, the steps that the node had sent and not summed up yet.
 	sums map[int]capture.Span
 }
 

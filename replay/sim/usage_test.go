@@ -92,8 +92,8 @@ func TestACopyInFlightHoldsItsMemory(t *testing.T) {
 	}
 }
 
-// A buffer that no op uses exists while compute passes by. What another stream begins before that may have
-// its bytes: then it never exists, and usage does not fall below what is there.
+// A buffer that no op uses exists while the compute stream passes its place. If another stream has taken its
+// bytes before that, it never exists, and usage does not fall below what is there.
 func TestAnUnusedBufferWhoseBytesWereTakenEarlierNeverExists(t *testing.T) {
 	b := plantest.New()
 	b.P.Hardware.LaunchGap = 0

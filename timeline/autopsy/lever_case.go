@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 )
 
-// What a lever is asked with, and how its saving is computed: on the recording, or not at all.
+// What every lever sees, and how its saving is computed from the recording.
 
 // leverCase is what every lever sees.
 type leverCase struct {

@@ -106,7 +106,7 @@ func TestAnUnknownFigureDiffersFromNothing(t *testing.T) {
 	}
 }
 
-// Nobody knows what share of a step a time is while no step's time is known.
+// Without step times, no time can be given as a share of a step.
 func TestTimesDifferOnlyWhereStepTimesAreKnown(t *testing.T) {
 	for _, c := range []struct {
 		duration maybe.Int

@@ -114,7 +114,7 @@ alloc 0x3000 8 stack=b
 	}
 }
 
-// No bound is 0, since 0 stands for no bound: what has no bytes or ends at once is not asked for.
+// A bound of 0 is refused, because a query keeps 0 for "no bound".
 func TestAFigureThatCannotBeReadIsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"size>":   `size "": write a number and a unit, such as 8GiB or 512k`,

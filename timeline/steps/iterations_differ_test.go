@@ -127,8 +127,8 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 	}
 }
 
-// TestAStepThatIsUnlikeMostIsOddAmongAFew: as long as most steps are alike, how far they lie apart makes no
-// other figure usual.
+// TestAStepThatIsUnlikeMostIsOddAmongAFew: while most steps are alike, the spread of the others does not
+// widen what counts as usual.
 func TestAStepThatIsUnlikeMostIsOddAmongAFew(t *testing.T) {
 	const gib = 1 << 30
 	var list []step

@@ -97,8 +97,8 @@ func TestWhatRepeatsTooLittleIsNoStep(t *testing.T) {
 	}
 }
 
-// Sixteen allocations in a row are the same at distances of 16 and 48 within this step, and never only at its
-// length of 64: that is proposed by the whole step, which is just half of the recording.
+// Within this step, sixteen allocations in a row repeat at distances of 16 and 48, never at the step's length
+// of 64 alone. Only grams as long as the whole step, half of the recording, propose 64.
 func TestAStepOfWhichEachPartRepeatsIsFoundInTwoSteps(t *testing.T) {
 	var b strings.Builder
 	for i := range 15 {
@@ -122,8 +122,8 @@ func TestAStepOfWhichEachPartRepeatsIsFoundInTwoSteps(t *testing.T) {
 	}
 }
 
-// A step may take four times as many allocations as the others. Behind or before a longer stretch of
-// something else lies no step of them.
+// A step may take four times as many allocations as the others. Beyond a longer stretch of something else
+// there are no more steps of the same training.
 func TestAStepIsAtMostFourTimesAsLongAsTheOthers(t *testing.T) {
 	const length, times = 10, 12
 	for _, c := range []struct{ others, steps int }{{3 * length, times + 1}, {3*length + 1, times}} {

@@ -111,7 +111,7 @@ func TestUnescapeUndoesEscape(t *testing.T) {
 	}
 }
 
-// Whether gradients were off is kept.
+// A file keeps whether gradients were off.
 func TestOpsKeepWhetherTheyRanWithoutGradients(t *testing.T) {
 	b := traces.NewBuilder()
 	b.Device(traces.DeviceCPU, 0)

@@ -25,7 +25,7 @@ type Entry struct {
 	Msg tea.Msg
 }
 
-// FilterValue implements list.Item: what typed words are looked for in.
+// FilterValue implements list.Item: the text that is searched.
 func (e Entry) FilterValue() string {
 	return strings.ToLower(e.Key + " " + e.Title + " " + e.Detail + " " + e.Group)
 }

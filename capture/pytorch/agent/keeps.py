@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 # How many saved storages are looked at each time: all of up to ALL, else the NEWEST, the large ones, and SOME
-# of the others. A storage is large if it has one of LARGE parts of all saved bytes.
+# of the others. A storage is large if it has at least 1/LARGE of all saved bytes.
 ALL, NEWEST, SOME, LARGE = 64, 24, 8, 32
 
 

@@ -24,8 +24,8 @@ class Named:
 
 class Names:
     """The names of modules, the same in every step, window and plan. A root module has the name of its class,
-    with a number from the second one on, in the order in which they first ran. A submodule is named as the
-    root names it; if a module of another root has that name, the root's own name comes before it."""
+    with a number from the second one on, in the order in which they first ran. A submodule has the
+    name that its root gives it; if a module of another root has that name, the root's name comes first."""
 
     def __init__(self) -> None:
         self.known: dict[int, Named] = {}  # by id

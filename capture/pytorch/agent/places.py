@@ -110,7 +110,7 @@ class Places:
         return self.loads.get(save, NOWHERE)
 
     def op(self, counts: Counts, name: str, graded: bool) -> int | None:
-        """An op runs, of a name that the plan reruns. None if it has no place."""
+        """The number of an op that runs now and whose name the plan reruns; None if it has none here."""
         key = name, graded, self._module(), counts.passes
         k = counts.seen[key] = counts.seen.get(key, -1) + 1
         return self.ops.get((*key, k))

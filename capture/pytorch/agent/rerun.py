@@ -41,8 +41,8 @@ def updated(name: str, args: Sequence[Any]) -> tuple[int, ...]:
 
 
 def ordinal(seen: dict[Any, int], key: Any, graded: bool) -> int:
-    """The number of the next op that counts by a key. Numbers of ops without gradients are below 0, in
-    descending order: an evaluation, which may come before any step, does not move those of what trains."""
+    """The number of the next op with this key. Ops without gradients count down from -1: an evaluation may
+    come before any step, and must not change the numbers of ops that train."""
     n = seen.get(key, 0)
     seen[key] = n + 1
     return n if graded else -1 - n

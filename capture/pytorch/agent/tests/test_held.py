@@ -161,8 +161,8 @@ def test_nothing_is_said_of_what_a_plan_stands_in_for():
 
 @counts
 def test_of_many_saved_tensors_few_are_looked_at_before_each_op():
-    """Looking at each takes the square of a step's length. What a function drops as it returns, what is large
-    and what is new is still seen at once."""
+    """Looking at all of them would take time that grows with the square of a step's length. What a function
+    drops as it returns, what is large and what is new is still seen at once."""
     from agent.keeps import ALL, NEWEST, SOME, Keeps
     from agent.storages import Storage
 

@@ -129,7 +129,7 @@ def test_an_evaluation_between_two_steps_is_left_alone():
 
 
 def test_an_op_without_gradients_has_a_number_of_its_own():
-    """As a function of autograd's, whose forward pass runs without."""
+    """As in an autograd function, whose forward pass runs without gradients."""
     torch = pytest.importorskip("torch", reason="needs torch")
 
     class Twice(torch.autograd.Function):
