@@ -118,7 +118,7 @@ func (m *originMaker) walk(device traces.DeviceID) {
 	touch := func(row int) {
 		for ; len(left) > 0 && int(m.tr.Accesses[left[0]].Event) <= row; left = left[1:] {
 			x := &m.tr.Accesses[left[0]]
-			if i, ok := waiting[x.Addr]; ok && x.Op != traces.NoOp {
+			if i, ok := waiting[x.Addr]; ok {
 				m.touched(i, x)
 				delete(waiting, x.Addr)
 			}
