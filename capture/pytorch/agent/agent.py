@@ -40,6 +40,7 @@ from .link import Bell, Link, refuse
 from .lookout import Lookout
 from .manage import Manager
 from .markers import Markers
+from .modules import MODULE_NAMES
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
@@ -396,6 +397,7 @@ class Agent:
             self._unmark()
             if not self.ending:
                 windows.drop()
+                MODULE_NAMES.forget()
                 self.tally.armed = False
                 self.bell.close()  # not at exit: an ending process may still ring it
             try:

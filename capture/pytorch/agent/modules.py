@@ -31,6 +31,11 @@ class Names:
         self.known: dict[int, Named] = {}  # by id
         self.taken: dict[str, weakref.ref[Module]] = {}
 
+    def forget(self) -> None:
+        """The agent leaves: forget all names."""
+        self.known.clear()
+        self.taken.clear()
+
     def of(self, module: Module) -> Named:
         """The name of a module. If it has none, it is a root."""
         there = self.known.get(id(module))
