@@ -133,6 +133,8 @@ type Group struct {
 	Why   Why
 	// Out is who runs out of memory first.
 	Out Out
+	// Skews is how late the slowest rank of each of the newest steps was, oldest first; nil if nobody looked.
+	Skews []Skew
 	// Over means that no rank takes steps any more. Then those that have ended are compared, by their last
 	// steps.
 	Over bool

@@ -27,7 +27,41 @@ func (v *running) draw(s *leaf.State, c *canvas.Canvas) {
 	if body.H > 8 {
 		_, body = body.CutTop(1)
 	}
+	if body.H >= 12 && len(v.group.Skews) > 1 {
+		at, body = body.CutTop(2)
+		v.drawSkew(s.Theme, c, at)
+	}
 	v.drawList(s, c, body)
+}
+
+// drawSkew draws how late the slowest rank of each of the newest steps was, and which was latest.
+func (v *running) drawSkew(th *theme.Theme, c *canvas.Canvas, at canvas.Rect) {
+	list := v.group.Skews
+	most := list[0]
+	for _, x := range list {
+		if x.By >= most.By {
+			most = x
+		}
+	}
+	text := fmt.Sprintf("now %s; most %s: %s in step %s", timeline.Duration(list[len(list)-1].By),
+		timeline.Duration(most.By), v.group.Ranks[most.Rank].Name(), timeline.Count(most.Step))
+	const title = "skew by step: slowest rank against the median  "
+	label := title
+	if at.W < len(title)+len(list)+2+canvas.Width(text) {
+		label = "skew by step  "
+	}
+	x := at.X + c.TextMax(at.X, at.Y, at.W, th.Dim, label)
+	list = list[max(len(list)-max(at.X+at.W-x-2-canvas.Width(text), 0), 0):]
+	for _, skew := range list {
+		style := th.Text
+		if skew == most && skew.By > 0 {
+			style = th.Warn
+		}
+		eighths := int(8 * skew.By / max(most.By, 1))
+		c.Text(x, at.Y, style, string(canvas.Eighth(max(eighths, 1))))
+		x++
+	}
+	c.TextMax(x+2, at.Y, at.X+at.W-x-2, th.Dim, text)
 }
 
 // left is how many steps a rank has until its memory is full, unknown if it does not grow.

@@ -39,6 +39,8 @@ const (
 	// number of other processes with which it is compared there.
 	lookBack = 512
 	lookAt   = 64
+	// skewSteps is of how many steps the skew is shown. Ranks may be ahead of others by as many.
+	skewSteps = 64
 )
 
 // now returns the newest comparison, nil before the first.
@@ -100,6 +102,12 @@ func (f *Job) groupOf(list []*job.Process) *runs.Group {
 		ranks[i].Growth = f.of(p).growth()
 	}
 	g := runs.NewGroup(ranks)
+	alone := make([][]runs.Sample, len(g.Ranks))
+	for i := range g.Ranks {
+		list := views[g.Ranks[i].ID].Steps
+		alone[i] = samplesOf(list[max(len(list)-2*skewSteps, 0):], true)
+	}
+	g.Skews = runs.SkewsOf(g.Class, alone, skewSteps)
 	if g.First < 0 {
 		return g
 	}

@@ -1,8 +1,10 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,11 +42,14 @@ func TestTheRanksOfAJobAreCompared(t *testing.T) {
 	}
 	for i := range int64(60) {
 		for r, p := range list {
+			s := stepOf(i)
 			if r == 3 {
-				p.Step(bigger(i))
-			} else {
-				p.Step(stepOf(i))
+				s = bigger(i)
 			}
+			if r == 1 && i == 50 {
+				s.End += 5e6
+			}
+			p.Step(s)
 		}
 	}
 	list[1].History.Sever("late: nothing from node1 for 7s", false)
@@ -58,6 +63,10 @@ func TestTheRanksOfAJobAreCompared(t *testing.T) {
 	w := g.Why
 	if w.Entry != runs.EntryOptimizer || w.EntryBytes != 1<<30 || w.Since != maybe.Known(30) || w.Always {
 		t.Errorf("why: %+v", w)
+	}
+	latest := slices.MaxFunc(g.Skews, func(a, b runs.Skew) int { return cmp.Compare(a.By, b.By) })
+	if len(g.Skews) != 60 || latest.Step != 50 || latest.By != 5e6 || latest.Rank != 1 {
+		t.Errorf("%d skews, the largest %+v", len(g.Skews), latest)
 	}
 	m := g.Ranks
 	if m[1].Is != runs.Late || m[3].Is != runs.Steps || m[3].Room != maybe.Known(80<<30) ||
