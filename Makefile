@@ -32,7 +32,7 @@ standin: ## all tests on the stand-in GPU (needs g++, and GMEMTOP_TORCH: a Pytho
 	$(CUDA) scripts/standin.sh
 
 standin-quick: ## the part of it that CI runs
-	go test -timeout 30m -tags standin -run '^TestQuick' ./capture/standin/... ./capture/pytorch \
+	go test -timeout 45m -tags standin -run '^TestQuick' ./capture/standin/... ./capture/pytorch \
 		./capture/pytorch/estimate ./traces/described ./replay/allocator ./cmd/gmemtop ./scripts/autopsycases
 
 quick: ## what takes under a minute and needs no torch
