@@ -9,8 +9,8 @@ import (
 // Problem: in most steps a rank is as fast as the others, and in some it is late: its data came late, its
 // node was busy. Medians over steps hide that. Say for each step how late the slowest rank was.
 //
-// Approach: skew is by how much the slowest rank of a class exceeds the class's median in the same step, for
-// the work that depends on no other rank (see [Peer.Alone]). The largest of all classes counts.
+// Approach: skew is by how much the slowest rank of a class exceeds the median of the others in the same
+// step, for the work that depends on no other rank (see [Peer.Alone]). The largest of all classes counts.
 //
 // Complexity: O(n log n) for each step and n ranks. Rejected: slowest minus fastest, because a rank that is
 // fast keeps nobody waiting.
@@ -18,7 +18,8 @@ import (
 // Skew is how late the slowest rank of a step was.
 type Skew struct {
 	Step int64
-	// By is how much longer it took than the median of its class, and Usual that median; nanoseconds.
+	// By is how much longer it took than the median of the others in its class, and Usual that median;
+	// nanoseconds.
 	By, Usual int64
 	// Rank is its index in [Group.Ranks].
 	Rank int
@@ -36,9 +37,9 @@ func SkewsOf(class []int, times [][]Sample, most int) []Skew {
 		}
 	}
 	type slowest struct {
-		all  []int64
-		time int64
-		rank int
+		others []int64
+		time   int64
+		rank   int
 	}
 	var skews []Skew
 	next := make([]int, len(times)) // by rank: its first time that was not looked at
@@ -52,22 +53,23 @@ func SkewsOf(class []int, times [][]Sample, most int) []Skew {
 				continue
 			}
 			c, t := of[class[i]], list[next[i]].Value
-			if c == nil {
-				c = &slowest{rank: -1}
-				of[class[i]] = c
-			}
-			c.all = append(c.all, t)
-			if c.rank < 0 || t > c.time {
+			switch {
+			case c == nil:
+				of[class[i]] = &slowest{time: t, rank: i}
+			case t > c.time:
+				c.others = append(c.others, c.time)
 				c.time, c.rank = t, i
+			default:
+				c.others = append(c.others, t)
 			}
 		}
 		worst := Skew{Step: step, Rank: -1}
 		for k := range slices.Max(append(slices.Clone(class), -1)) + 1 {
 			c := of[k]
-			if c == nil || len(c.all) < 2 || 2*len(c.all) < some[k] {
+			if c == nil || len(c.others) == 0 || 2*(len(c.others)+1) < some[k] {
 				continue
 			}
-			usual := stats.Median(c.all)
+			usual := stats.Median(c.others)
 			if by := c.time - usual; worst.Rank < 0 || by > worst.By {
 				worst.By, worst.Usual, worst.Rank = by, usual, c.rank
 			}

@@ -45,7 +45,7 @@ func (v *running) drawSkew(th *theme.Theme, c *canvas.Canvas, at canvas.Rect) {
 	}
 	text := fmt.Sprintf("now %s; most %s: %s in step %s", timeline.Duration(list[len(list)-1].By),
 		timeline.Duration(most.By), v.group.Ranks[most.Rank].Name(), timeline.Count(most.Step))
-	const title = "skew by step: slowest rank against the median  "
+	const title = "skew by step: slowest rank against the others  "
 	label := title
 	if at.W < len(title)+len(list)+2+canvas.Width(text) {
 		label = "skew by step  "
