@@ -32,17 +32,7 @@ func spanFrom(from, to int64) (p capture.Span) {
 // that comes now still sees what they held, and so does the sealed run.
 func TestStepsThatTheHubNoLongerHasAreSummedUp(t *testing.T) {
 	h, _ := openHub(t)
-	c, err := h.Dial(bus.Agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	store := func(k bus.Kind, id string, data []byte) {
-		t.Helper()
-		if err := c.Store(t.Context(), "a", k, id, data); err != nil {
-			t.Fatal(err)
-		}
-	}
+	store := storeOf(t, h)
 	heads := []head{{0, 0, 4000, maybe.Known(int64(0)), maybe.Known(int64(2))},
 		{1, 0, 4001, maybe.Known(int64(1)), maybe.Known(int64(2))}}
 	for i, p := range []capture.Span{spanFrom(0, 300), spanFrom(300, 600), spanFrom(600, 900)} {
@@ -198,17 +188,7 @@ func FuzzRolled(f *testing.F) {
 // counts as lost only what no whole sum covers.
 func TestStepsThatAreMissingInTheMiddleAreSummedUp(t *testing.T) {
 	h, _ := openHub(t)
-	c, err := h.Dial(bus.Agent)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	store := func(k bus.Kind, id string, data []byte) {
-		t.Helper()
-		if err := c.Store(t.Context(), "a", k, id, data); err != nil {
-			t.Fatal(err)
-		}
-	}
+	store := storeOf(t, h)
 	of := head{0, 0, 4000, maybe.Known(int64(0)), maybe.Known(int64(2))}
 	steps := func(from, to int64) {
 		var list []capture.Step
@@ -238,5 +218,21 @@ func TestStepsThatAreMissingInTheMiddleAreSummedUp(t *testing.T) {
 	want, more := spanFrom(0, 300), spanFrom(400, 800)
 	if want.Merge(&more); all != want {
 		t.Errorf("it is summed up as\n%+v, want\n%+v", all, want)
+	}
+}
+
+// storeOf returns a function that stores messages of node a with a hub, until the test ends.
+func storeOf(t *testing.T, h *bus.Hub) func(k bus.Kind, id string, data []byte) {
+	t.Helper()
+	c, err := h.Dial(bus.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return func(k bus.Kind, id string, data []byte) {
+		t.Helper()
+		if err := c.Store(t.Context(), "a", k, id, data); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

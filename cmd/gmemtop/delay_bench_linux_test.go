@@ -41,20 +41,8 @@ func BenchmarkTheDelayOfAStep(b *testing.B) {
 // delaysOf trains until so many steps of both ranks have arrived, with a pause of some seconds in each.
 func delaysOf(b *testing.B, python, pace string, steps int) (delays []time.Duration) {
 	b.Helper()
-	dir := b.TempDir()
-	keys, err := bus.NewKeys(time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
-	h, err := bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
-	path := filepath.Join(dir, "r.join")
-	if err := h.Join(h.Address()).Write(path); err != nil {
-		b.Fatal(err)
-	}
+	h, path := hubOverTLS(b)
+	dir := filepath.Dir(path)
 	cmd := exec.Command("gmemtop", "run", "--headless", "-q", "--join-file", path, "--", python, "-m",
 		"torch.distributed.run", "--nproc-per-node", "2", "--master-addr", "127.0.0.1",
 		"--master-port", "29514", "testdata/endless.py", dir, "0")

@@ -25,20 +25,8 @@ import (
 // that it has taken by then, on all processors together.
 func BenchmarkTheFirstFrameOf1024Ranks(b *testing.B) {
 	const nodes, each, steps = 128, 8, 256
-	dir := b.TempDir()
-	keys, err := bus.NewKeys(time.Hour)
-	if err != nil {
-		b.Fatal(err)
-	}
-	h, err := bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer h.Close()
-	join, path := h.Join(h.Address()), filepath.Join(dir, "r.join")
-	if err := join.Write(path); err != nil {
-		b.Fatal(err)
-	}
+	h, path := hubOverTLS(b)
+	dir := filepath.Dir(path)
 	for n := range nodes - 1 {
 		defer fillNode(b, path, n, nodes, each, steps)()
 	}
@@ -123,4 +111,23 @@ func untilStored(b *testing.B, h *bus.Hub, ranks, steps int) {
 	}
 	stop()
 	<-done
+}
+
+// hubOverTLS opens a hub for run r until the benchmark ends, and returns the path of its join file, which is
+// in a folder of its own.
+func hubOverTLS(b *testing.B) (h *bus.Hub, joinFile string) {
+	b.Helper()
+	keys, err := bus.NewKeys(time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if h, err = bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys}); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(h.Close)
+	joinFile = filepath.Join(b.TempDir(), "r.join")
+	if err := h.Join(h.Address()).Write(joinFile); err != nil {
+		b.Fatal(err)
+	}
+	return h, joinFile
 }
