@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from .kinds import Module, Optimizer
 
 WARM = 2  # steps before the ones described unasked
-# milliseconds between two checks for something to send, if no step rings: SHARE times what the last one took,
-# within these
+# milliseconds between two checks for something to send, if no step wakes the thread: SHARE times the duration
+# of the last check, within these
 TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that an ending process waits at most for a viewer that reads
 # nanoseconds for which steps are only counted; the step after them reads memory, does what viewers asked for,

@@ -5,11 +5,11 @@ often does: a function keeps each tensor that it named until it returns, and a l
 next one comes. While a window describes a step, autograd's only references are the tensors that the hooks
 keep. So once no other reference is left, the program has let go.
 
-Nothing tells when a reference goes, so the counts are looked at before each op. Looking at all of them each
-time would take the square of a step's length. So of many, only those are looked at each time whose moment
-matters most or that are dropped most often, the large and the newest; a few of the others, in turn; and all
-of them if some of those have gone, since a function that returns drops many. So a small tensor may seem to
-be held for some ops longer than it was, and leaves later than it could.
+Nothing tells us when a reference goes, so we look at the counts before each op. Looking at all of them
+would take time that grows with the square of a step's length. If there are many, we look each time at the
+large ones, which matter most, at the newest, which are dropped most often, and at a few of the others in
+turn. If some of those have gone, we look at all, since a function that returns drops many. A small tensor
+may therefore seem to be held for a few ops longer than it was, and leaves later than it could.
 """
 
 from __future__ import annotations
