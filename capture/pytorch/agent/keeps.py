@@ -105,7 +105,8 @@ class Keeps:
         return sorted(gone)
 
     def _look(self, numbers: Iterable[int]) -> list[int]:
-        """Which of these storages the program has dropped. Those are forgotten."""
+        """Which of these storages the program has dropped. Those are forgotten. A number may come twice: of
+        a storage that was needed, and then saved again."""
         saved, own, references, gone = self.saved, self.own, self.references, []
         for number in numbers:
             known = saved.get(number)
@@ -113,13 +114,10 @@ class Keeps:
                 there = known[0]()
                 if there is None or references(address_of(there)) <= own + known[1]:  # type: ignore[misc]
                     gone.append(number)
-        for number in gone:
-            self._forget(number)
+                    del saved[number]
+        for number in gone:  # only now, since numbers may be large
+            self.large.pop(number, None)
         return gone
-
-    def _forget(self, number: int) -> None:
-        del self.saved[number]
-        self.large.pop(number, None)
 
     def need(self, number: int) -> bool:
         """Autograd needs a storage again. Returns whether the program still keeps it."""

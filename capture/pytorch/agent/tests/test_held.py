@@ -194,6 +194,28 @@ def test_of_many_saved_tensors_few_are_looked_at_before_each_op():
     assert not keeps.need(900) and keeps.need(901)
 
 
+@counts
+def test_a_storage_that_is_needed_and_saved_again_is_dropped_once():
+    """A step with two backward passes saves the same tensor for each of them."""
+    from agent.keeps import ALL, Keeps
+    from agent.storages import Storage
+
+    keeps, held = Keeps(torch), []
+    for number in range(2 * ALL):  # not all of them are looked at each time
+        storage = torch.empty(1).untyped_storage()
+        there = Storage(storage)
+        there.size = storage.nbytes()
+        held.append((storage, torch.empty(0).set_(storage), torch.empty(0).set_(storage)))
+        keeps.save(number, there, True)
+    again = number
+    assert keeps.let_go() == [] and keeps.need(again)
+    keeps.save(again, there, True)
+    del storage
+    held.pop()
+    assert keeps.let_go() == [again]
+    assert keeps.let_go() == []
+
+
 def test_a_view_has_no_row_and_an_op_in_place_makes_nothing():
     """Their schemas say so, so nothing is looked for in what they return."""
     weight = torch.ones(4, 4, requires_grad=True)
