@@ -102,6 +102,22 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 	}
 }
 
+func TestAnErrorOfOursIsNotCalledTheTrainingsEnd(t *testing.T) {
+	for want, end := range map[string]capture.End{
+		"the training ended: exit code 3": {Reason: capture.Exited, Code: maybe.NonNegative(3)},
+		"watching failed; the job is still running: KeyError: 7": {Reason: capture.Disarmed,
+			Detail: "KeyError: 7"},
+		"detached; the job is still running": {Reason: capture.Detached},
+	} {
+		m := rankedJob(0)
+		m.History.End(end)
+		err := m.until(t.Context(), func(*capture.View) (bool, error) { return false, nil })
+		if !errors.Is(err, errEnded) || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 func TestNothingIsMeasuredWhenOneRankCannotBeAttachedTo(t *testing.T) {
 	none := func(context.Context, *plan.Problem, string, int64) (*plan.Plan, error) {
 		return nil, errors.New("this test does not plan")

@@ -58,6 +58,18 @@ func membersOf(list []job.Candidate) (members []*Member) {
 // errEnded is wrapped by errors of a training that has ended.
 var errEnded = errors.New(say.TrainingEnded.Text())
 
+// endError wraps errEnded and says how the training ended, or why it is no longer watched and goes on.
+type endError struct{ capture.End }
+
+func (e *endError) Error() string {
+	if e.Reason != capture.Exited {
+		return e.Sentence()
+	}
+	return errEnded.Error() + ": " + e.Sentence()
+}
+
+func (e *endError) Unwrap() error { return errEnded }
+
 // Why no more steps run under a plan.
 var (
 	errGivenUp = errors.New(say.NotCarriedOut.Text())
@@ -76,7 +88,7 @@ func (m *Member) until(ctx context.Context, f func(v *capture.View) (bool, error
 			return ok, err
 		}
 		if v.Ended {
-			return false, fmt.Errorf("%w: %s", errEnded, v.End.Reason)
+			return false, &endError{v.End}
 		}
 		return false, nil
 	})
