@@ -21,9 +21,13 @@ type printer struct {
 // newPrinter returns a printer of text; Markdown has no width.
 func newPrinter(o Options) *printer { return &printer{ascii: o.ASCII, width: o.Width} }
 
-// line prints one line without trailing spaces, wrapped.
+// line prints one line without trailing spaces, wrapped. After a blank line it prints no other: what stood
+// between them had nothing to say.
 func (p *printer) line(format string, args ...any) {
 	s := p.clean(fmt.Sprintf(format, args...))
+	if s == "" && bytes.HasSuffix(p.buf.Bytes(), []byte("\n\n")) {
+		return
+	}
 	if p.width > 0 {
 		s = Hang(s, p.width)
 	}

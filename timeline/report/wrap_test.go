@@ -31,6 +31,19 @@ func TestContinuationsHangBelowTheLastColumn(t *testing.T) {
 	}
 }
 
+func TestNoTwoBlankLinesFollowEachOther(t *testing.T) {
+	r := &OOM{Devices: []OOMDevice{{Sentence: "No out-of-memory here.",
+		Holders: []StackRow{{Site: "train.py:3", Bytes: 512, Blocks: 1}}}}}
+	var b bytes.Buffer
+	if err := r.WriteText(&b, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	const want = "No out-of-memory here.\n\nwho held the memory\n"
+	if !strings.HasPrefix(b.String(), want) {
+		t.Errorf("it prints\n%s\nnot\n%s", &b, want)
+	}
+}
+
 // TestReportsWrapAtATerminalsWidth checks that wrapping loses no word, fits, and leaves commands, which the
 // reader copies, on one line.
 func TestReportsWrapAtATerminalsWidth(t *testing.T) {
