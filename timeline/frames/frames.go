@@ -210,7 +210,9 @@ func funcKind(fn string, file Kind, path string) Kind {
 	k |= stepKind(fn, path) | lossKind(fn) | cacheKind(fn, path)
 	switch fn {
 	case "forward", "training_step", "_forward_impl":
-		k |= KindForward
+		if !strings.Contains(path, "torch/distributed/tensor/") { // DTensor's autograd functions are no model
+			k |= KindForward
+		}
 	case "_call_impl", "_wrapped_call_impl":
 		if file&KindTorch != 0 {
 			k |= KindModuleCall

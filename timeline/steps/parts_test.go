@@ -22,6 +22,8 @@ func TestTheCallerOfAForwardIsTheLineOfTheProgram(t *testing.T) {
 			" < main train.py:5", "main train.py:5"},
 		{"in a thread of the library", "forward model.py:10 < " + module + " < " + thread, "none"},
 		{"nothing but the module", module, "none"},
+		{"DTensor's functions, which are no model", "forward torch/distributed/tensor/_redistribute.py:9 < " +
+			"apply torch/autograd/function.py:5 < main train.py:5", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			d := timelinetest.Script(t, "gpu 0\nstack fwd "+c.stack+"\n+ a 1m fwd\n").Devices[0]
