@@ -69,6 +69,9 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
 		changes: untilCall(c, ids, ticks), request: putTogether(c, ids)}
 	f.from = lineCalls{caller, in}
+	if float64(results) < resultsShare*float64(bytes) && together(c, caller) {
+		return oneBackwardOf(c, ids, in, ticks, caller)
+	}
 	if float64(results) < resultsShare*float64(bytes) {
 		f.Kind, f.batches = "leak", true
 		f.said = fmt.Sprintf("The batches of %s of the model at %s stay on the GPU: %s, from %s.", nCalls(in),
@@ -128,4 +131,40 @@ func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []C
 		}
 		return timeline.Never
 	})
+}
+
+// together reports whether earlier calls of the model from a line waited for one backward.
+func together(c *evidence, caller traces.FrameID) bool {
+	freed := map[int]int{} // by the backward that freed what they had left
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && p.Caller == caller && c.backwardFrees(p) {
+			if freed[p.Frees]++; freed[p.Frees] >= leastForwards {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// oneBackwardOf is the fault of calls whose batches stay because one backward is to follow all of them, as
+// one followed several earlier calls from their line: the steps of an episode.
+func oneBackwardOf(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Moment,
+	caller traces.FrameID,
+) fault {
+	_, _, left := openForwards(c)
+	all := slices.Concat(ids, left)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	bytes, call := c.u.Bytes(c.bytesOf(all)), c.frameText(caller)
+	f := fault{Cause: Cause{Kind: "one_backward_for_many", Bytes: maybe.Known(c.bytesOf(all)),
+		Text: fmt.Sprintf("%s in %s of %s of the model at %s are still there, most from %s", bytes,
+			nBlocks(len(all)), nCalls(in), call, c.topName(c.sitesOf(ids)))}}
+	f.said = fmt.Sprintf("%s of the model at %s wait for one backward, which needs their batches: %s.",
+		nCalls(in), call, bytes)
+	f.fix = "Call backward() after fewer of them, and add the gradients up until the optimizer's step."
+	f.sure(Likely, "one backward followed several earlier calls from there; a list of batches would look "+
+		"the same")
+	f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", call),
+		changes: untilCall(c, all, ticks)}
+	return f
 }
