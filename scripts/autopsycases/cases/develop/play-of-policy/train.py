@@ -14,7 +14,10 @@ class Policy(nn.Module):
         super().__init__()
         self.teacher = nn.Sequential(nn.Linear(OBSERVATIONS, 256), nn.ELU(), nn.Linear(256, 64), nn.ELU())
         self.actor = nn.Sequential(
-            nn.Linear(OBSERVATIONS + 64, 512), nn.ELU(), nn.Linear(512, 256), nn.ELU(),
+            nn.Linear(OBSERVATIONS + 64, 512),
+            nn.ELU(),
+            nn.Linear(512, 256),
+            nn.ELU(),
             nn.Linear(256, ACTIONS),
         )
 
