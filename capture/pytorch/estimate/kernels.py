@@ -6,7 +6,7 @@ Source: triton/runtime/jit.py, KernelInterface.__getitem__.
 
 import sys
 
-from .values import tensors_in
+from .training import tensors_in
 
 
 def leave_triton_out(run):

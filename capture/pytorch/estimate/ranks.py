@@ -2,7 +2,8 @@
 
 import functools
 
-from .values import SMALL_BYTES, tensors_in
+from .training import tensors_in
+from .values import SMALL_BYTES
 
 
 def follow_ranks(run):

@@ -234,6 +234,16 @@ def pretend_ranks(run, sentence):
     torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
 
 
+def tensors_in(torch, args, kwargs):
+    for x in (*args, *kwargs.values()):
+        if isinstance(x, torch.Tensor):
+            yield x
+        elif isinstance(x, (list, tuple)):
+            for y in x:
+                if isinstance(y, torch.Tensor):
+                    yield y
+
+
 def asked_as(op):
     """What a script calls an op that it reads values by: torch's own name for it may be another."""
     return "item" if op == "_local_scalar_dense" else op.strip("_").rstrip("2")

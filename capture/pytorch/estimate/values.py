@@ -24,7 +24,7 @@ import warnings
 
 from .believed import INDICES, Few, choices, spread
 from .ranks import follow_ranks
-from .training import asked_as, sized_results
+from .training import asked_as, sized_results, tensors_in
 from .truths import truth_of, version_or_0
 
 SMALL_BYTES = 1 << 20  # larger copies move nothing, and larger tensors of floats are not followed
@@ -228,16 +228,6 @@ def large(t):
     """Whether t has too many floats to be known. To ask for its storage would count as a reference to that,
     and the backward engine then no longer sums gradients in place."""
     return t.is_floating_point() and t.numel() * t.element_size() > SMALL_BYTES
-
-
-def tensors_in(torch, args, kwargs):
-    for x in (*args, *kwargs.values()):
-        if isinstance(x, torch.Tensor):
-            yield x
-        elif isinstance(x, (list, tuple)):
-            for y in x:
-                if isinstance(y, torch.Tensor):
-                    yield y
 
 
 def answer_values(run):
