@@ -13,7 +13,7 @@ of up to KNOWN_BYTES.
 
 from .believed import INDICES, choices, spread
 from .tensors import _now_constant
-from .training import asked_as
+from .training import OneThread, asked_as
 from .truths import version_or_0
 
 SMALL_BYTES = 1 << 20
@@ -172,7 +172,7 @@ class Followed:
         inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self.torch.Tensor)]
         if any(self.values(t) is None for t in inputs) or not (inputs or op.whole or alone or to is not None):
             return None
-        with self.run.without():
+        with self.run.without(), OneThread(self.torch):
             on_host = [] if to is None else [to]
             on_host += [self._on_host(x) for x in args]
             try:

@@ -234,6 +234,21 @@ def pretend_ranks(run, sentence):
     torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
 
 
+class OneThread:
+    """A block whose ops run on one thread of the host. They are small: several threads that wait for each
+    other gain little, and on a busy machine cost many times the op itself."""
+
+    def __init__(self, torch):
+        self.torch, self.before = torch, 1
+
+    def __enter__(self):
+        self.before = self.torch.get_num_threads()
+        self.torch.set_num_threads(1)
+
+    def __exit__(self, *error):
+        self.torch.set_num_threads(self.before)
+
+
 def tensors_in(torch, args, kwargs):
     for x in (*args, *kwargs.values()):
         if isinstance(x, torch.Tensor):

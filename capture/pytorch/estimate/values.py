@@ -24,7 +24,7 @@ import warnings
 
 from .believed import INDICES, Few, choices, spread
 from .ranks import follow_ranks
-from .training import asked_as, sized_results, tensors_in
+from .training import OneThread, asked_as, sized_results, tensors_in
 from .truths import truth_of, version_or_0
 
 SMALL_BYTES = 1 << 20  # larger copies move nothing, and larger tensors of floats are not followed
@@ -205,15 +205,16 @@ class Known:
         return out
 
     def computing(self):
-        """A block whose code sees neither autograd nor a mode."""
+        """A block for the host's computing: it sees neither autograd nor a mode, and runs on one thread."""
         return _Below(self.torch, self.above)
 
 
 class _Below:
     def __init__(self, torch, keys):
-        self.torch, self.keys = torch, keys
+        self.torch, self.keys, self.threads = torch, keys, OneThread(torch)
 
     def __enter__(self):
+        self.threads.__enter__()
         self.functions = self.torch._C.DisableTorchFunction()
         self.functions.__enter__()
         self.guard = self.torch._C._ExcludeDispatchKeyGuard(self.keys)
@@ -222,6 +223,7 @@ class _Below:
     def __exit__(self, *error):
         self.guard.__exit__(*error)
         self.functions.__exit__(*error)
+        self.threads.__exit__(*error)
 
 
 def large(t):
