@@ -47,6 +47,7 @@ from .convolution import EMPTIED, Convolutions, taken_by_copy
 from .device import _cuda
 from .engine import Sums
 from .followed import Followed
+from .kernels import leave_triton_out
 from .pace import Clock, Pace
 from .pretend import _attention, _distributed, _factories, _loading, _pretend_below
 from .product import Products
@@ -413,7 +414,7 @@ class Run(Taken):
                 "torch": str(self.torch.__version__),
                 "steps": self.steps,
                 "made_up": self.made_up,
-                "notes": self.notes,
+                "notes": self.said(),
                 "error": self.error,
                 "unsupported": self.unsupported,
                 "trains": self.trains(),
@@ -530,6 +531,7 @@ def _prepare(run):
     _loading(run)
     leave_files_alone(run)
     stay_offline(run)
+    leave_triton_out(run, run.followed.forget)
     leave_compiling_out(run, "compiled steps take other memory than eager ones")
     _distributed(run)
     _attention(run)

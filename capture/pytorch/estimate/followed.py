@@ -49,6 +49,13 @@ class Followed:
         values, current = getattr(t, "known", (None, [-1]))
         return values if current[0] == version_or_0(t) else None
 
+    def forget(self, t):
+        """Something that torch does not see may have written to a tensor."""
+        known = getattr(t, "known", None)
+        if known is not None:
+            known[1][0] = -1
+        t.taken_for = None, -1
+
     def constant(self, real):
         """A fake tensor with the values of a real one on the CPU."""
         mode = self.run.mode

@@ -3,6 +3,7 @@ package estimate_test
 import (
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,7 @@ step()
 // known. A parameter's type makes parameters. Other threads may copy to the host while the main one trains,
 // and to the device. A script that only tries to trace its model goes on.
 func TestCopiesOfTensors(t *testing.T) {
-	_, said, err := program(t, estimate.Options{}, `
+	r, said, err := program(t, estimate.Options{}, `
 import copy, threading, torch, torch.nn as nn
 from concurrent.futures import ThreadPoolExecutor
 one = torch.tensor(3)
@@ -65,6 +66,7 @@ loaded = type(model.weight)(model.weight.data.half(), requires_grad=False, **var
 assert isinstance(loaded, nn.Parameter) and loaded.dtype == torch.half and not loaded.requires_grad, loaded
 count += 1
 assert other.is_cuda and count.tolist() == [4, 5] and other.tolist() == [3, 4], other.tolist()
+optimizer = torch.optim.SGD(model.parameters())  # without one, each backward pass would be a step
 images, read, done = torch.randn(4, 1000, device="cuda"), [], threading.Event()
 def draw():
     while not done.is_set():
@@ -82,10 +84,11 @@ except RuntimeError as e:
     assert "--allocator real" in str(e), e
 with ThreadPoolExecutor(1) as pool:
     assert pool.submit(lambda: torch.zeros(9).to("cuda")).result().is_cuda
-torch.optim.SGD(model.parameters()).step()
+optimizer.step()
+print("held")
 `)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if err != nil || !strings.Contains(said, "held\n") {
+		t.Fatalf("%v, %+v\n%s", err, r, said)
 	}
 }
 
@@ -219,4 +222,47 @@ for _ in range(9):
 	if err != nil || r.Steps != 3 {
 		t.Fatalf("%v: %+v\n%s", err, r, said)
 	}
+}
+
+// TestAModelLeavesTritonsKernelsOut: they are not run, and what they may have written is not known. Triton's
+// driver describes the card.
+func TestAModelLeavesTritonsKernelsOut(t *testing.T) {
+	if exec.Command(python(t), "-c", "import triton").Run() != nil {
+		t.Skipf("needs the Python package %s: the script has kernels of it", "triton")
+	}
+	r, said, err := program(t, estimate.Options{}, `
+import torch
+`+launching+`
+for _ in range(3): torch.ones(4, device="cuda", requires_grad=True).sum().backward()
+`)
+	if err != nil || !leftOut(r.Notes) || !strings.Contains(said, asLaunched) {
+		t.Errorf("%v, %+v\n%s", err, r, said)
+	}
+}
+
+// launching is a part of a script with kernels of Triton, with and without tuning. asLaunched is what it
+// prints.
+const (
+	launching = `
+import triton, triton.language as tl
+def add(x, n: tl.constexpr): tl.store(x + tl.arange(0, n), 5)
+plain = triton.jit(add)
+tuned = triton.autotune([triton.Config({"n": n}) for n in (4, 8)], key=[])(triton.jit(add))
+x = torch.tensor([3, 4, 5, 6], device="cuda")
+before = x.sum().item()
+plain[(1,)](x, n=4)
+tuned[lambda meta: (meta["n"],)](x)
+card = triton.runtime.driver.active
+print("sum", before, x.sum().item(), card.get_current_target().arch, card.get_active_torch_device(),
+      card.utils.get_device_properties(0)["max_shared_mem"])
+`
+	asLaunched = "sum 18 1 90 cuda:0 232448\n"
+)
+
+// leftOut reports whether notes name the two lines that launch kernels.
+func leftOut(notes []string) bool {
+	return slices.ContainsFunc(notes, func(n string) bool {
+		return strings.HasPrefix(n, "Triton's kernels were not compiled and not run: ") &&
+			strings.Count(n, ".py:") == 2
+	})
 }

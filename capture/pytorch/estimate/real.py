@@ -190,7 +190,7 @@ class Rehearsal(Taken):
             "steps": self.steps,
             "books": books,
             "answers": [dict(x, op=op, line=line) for (op, line), x in self.answers.items()],
-            "notes": self.notes,
+            "notes": self.said(),
             "described": self.described is not None and not self.undescribed,
             "undescribed": self.undescribed,
             "out_of_memory": self.out_of_memory,
@@ -278,7 +278,7 @@ def _prepare(run):
 
     scale_without_infinities(scalers.GradScaler)
     take_flex_attention(run)
-    leave_triton_out(run)
+    leave_triton_out(run, lambda t: run.known.forget(t) if run.known is not None else None)
     _filling(run)
     leave_files_alone(run)
     stay_offline(run)

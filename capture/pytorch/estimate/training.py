@@ -18,6 +18,7 @@ class Unsupported(RuntimeError):
     """The script does something that the estimate cannot follow. The text is for the user."""
 
 
+MOST_LINES = 6  # that a note names
 OFTEN = 10000  # how often a line gets the same truth value within a step
 
 
@@ -26,7 +27,7 @@ class Taken:
 
     def __init__(self, torch, folder, config):
         self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
-        self.notes, self.error, self.unsupported = [], "", ""
+        self.notes, self.at, self.error, self.unsupported = [], {}, "", ""
         self.optimizers = False  # whether the script makes one
         self.importing = True  # until the script's import of torch has ended
         self.kernels_known = {}  # functions of torch: stand-ins that take the memory of the compiled ones
@@ -37,6 +38,20 @@ class Taken:
     def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
+
+    def note_at(self, text, line):
+        """A note about a line, one of several that it may be true of."""
+        lines = self.at.setdefault(text, [])
+        if os.path.basename(line) not in lines:
+            lines.append(os.path.basename(line))
+
+    def said(self):
+        """All notes."""
+        notes = list(self.notes)
+        for text, lines in self.at.items():
+            more = " and %d more" % (len(lines) - MOST_LINES) if len(lines) > MOST_LINES else ""
+            notes.append("%s: %s%s" % (text, ", ".join(lines[:MOST_LINES]), more))
+        return notes
 
     def trains(self):
         """Whether the script trains, or would have trained: one that only generates makes no optimizer."""
