@@ -16,16 +16,17 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// Triton's kernels are left out, with or without tuning, and what they may have written is not known.
+// Triton's kernels are left out, with or without tuning, and what they may have written is not known. What
+// threads were given is held.
 func TestQuickRealLeavesTritonsKernelsOut(t *testing.T) {
 	standintest.Library(t)
 	if exec.Command(standintest.Interpreter(t), "-c", "import triton").Run() != nil {
 		t.Skipf("needs the Python package %s: the script has kernels of it", "triton")
 	}
-	p, said := one(t, estimate.RealOptions{Card: "h100"}, network+launching+`
+	p, said := one(t, estimate.RealOptions{Card: "h100"}, network+launching+holding+`
 while True: step()
 `)
-	if p.Steps != 3 || !leftOut(p.Notes) || !strings.Contains(said, asLaunched) {
+	if p.Steps != 3 || !leftOut(p.Notes) || !saysWhoHolds(p.Notes) || !strings.Contains(said, asLaunched) {
 		t.Errorf("%d steps, notes %q\n%s", p.Steps, p.Notes, said)
 	}
 }

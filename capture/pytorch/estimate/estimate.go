@@ -41,7 +41,7 @@ var files embed.FS
 var modules = regexp.MustCompile(`(?m)^from (?:agent)?\.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
 
 // modelled are the files of an estimate that emulates PyTorch's allocator, after the agent.
-var modelled = []string{"left", "world", "training", "alive", "pace", "engine", "reduction",
+var modelled = []string{"left", "world", "training", "alive", "threads", "pace", "engine", "reduction",
 	"product", "convolution", "recurrent", "truths", "believed", "tensors", "followed", "weights", "device",
 	"kernels", "pretend", "estimate"}
 

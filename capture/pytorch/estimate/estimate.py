@@ -64,6 +64,7 @@ from .tensors import (
     _threads_pretend,
     _threads_take_turns,
 )
+from .threads import Held
 from .training import (
     LAUNCHED,
     Taken,
@@ -224,7 +225,7 @@ class Run(Taken):
         self.done, self.lifts, self.sums, self.followed = False, (), None, Followed(self)
         self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
         self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
-        self.convolutions = Convolutions(torch)
+        self.convolutions, self.held = Convolutions(torch), None
 
     # -- notes -----------------------------------------------------------------------------------------------
 
@@ -394,6 +395,7 @@ class Run(Taken):
         recorder.steps.append((self.last, self.clock.now))
         self.last = self.clock.now
         recorder.storages.settle()
+        self.held.stepped()
         if self.steps >= self.config["steps"]:
             self.finish()
 
@@ -550,6 +552,7 @@ def _prepare(run):
     optimizers.register_optimizer_step_post_hook(run.post)
     run.mode.__enter__()
     _threads_pretend(run)
+    run.held = Held(run)
     run.sums = Sums(torch)  # this runs its own backward pass
     steps_by_hand(run, optimizers.Optimizer)
     run.recorder.begin()

@@ -271,7 +271,7 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 // rehearsed are the files of an estimate by PyTorch's own allocator. If steps are described, the agent and
 // the files of describing come before them.
 var (
-	rehearsed = []string{"left", "world", "training", "alive", "truths", "believed", "values",
+	rehearsed = []string{"left", "world", "training", "alive", "threads", "truths", "believed", "values",
 		"ranks", "flex", "kernels", "real"}
 	describing = []string{"pace", "steps"}
 )

@@ -29,6 +29,7 @@ from .alive import stay_with_gmemtop
 from .flex import take_flex_attention
 from .kernels import leave_triton_out
 from .steps import Described
+from .threads import Held
 from .training import (
     Taken,
     Unsupported,
@@ -55,6 +56,7 @@ class Rehearsal(Taken):
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
         self.final, self.described, self.undescribed = None, None, ""  # set after the steps that count
         self.no_kernels, self.oldest = None, (0, 0)  # compute capabilities
+        self.held = None
 
     def answered(self, op, what, sized=False, doubt=""):
         """Note an answer to the line being run. sized says that the values decide how many elements the
@@ -101,11 +103,13 @@ class Rehearsal(Taken):
                 self.finish()
             return
         self.steps.append(self.books())
+        self.held.stepped()
         if len(self.steps) < self.config["steps"]:
             return
         if not self.config["describe"]:
             self.finish()
         self.close_books()
+        self.held.by.clear()
         try:
             self.described = Described(self)
         except Exception as e:
@@ -273,6 +277,7 @@ def _prepare(run):
     optimizers.register_optimizer_step_pre_hook(run.entering)
     optimizers.register_optimizer_step_post_hook(run.leaving)
     steps_by_hand(run, optimizers.Optimizer)
+    run.held = Held(run)
     answer_values(run)
     import torch.amp.grad_scaler as scalers
 
