@@ -141,6 +141,9 @@ func fileKind(f string) Kind {
 	if containsAny(f, torchParts) {
 		k |= KindTorch | KindLibrary
 	}
+	if strings.HasPrefix(f, "/gmemtop") && !strings.ContainsAny(f[1:], "/.") { // our own code in the process
+		k |= KindPython | KindLibrary
+	}
 	if strings.Contains(f, "-packages/") {
 		k |= KindPackage
 	}
