@@ -116,6 +116,8 @@ func (p *page) opening(summary []string, noRecordings bool) {
 			p.item("%s", s)
 		}
 	}
+	p.para("Planned, simulated and measured side by side, where PyTorch itself carries plans out: " +
+		"[Predictions](predictions.md), a page of its own.")
 	p.para("This page compares what the papers behind the managers report with what our managers reach. " +
 		"It is written by")
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
