@@ -13,6 +13,7 @@ import json
 import os
 import random
 import runpy
+import string
 import struct
 import sys
 import tempfile
@@ -78,6 +79,7 @@ def make_texts(folder):
     r = random.Random(0)
     with open(os.path.join(folder, "input.txt"), "w") as f:
         f.writelines(text(r) + "\n" for _ in range(20_000))
+        f.write("%s %s\n" % (string.ascii_letters, "!$&',-.3:;?"))  # Shakespeare's, for models of characters
     os.makedirs(os.path.join(folder, "words"))
     for name in ("train", "valid", "test"):
         with open(os.path.join(folder, "words", name + ".txt"), "w") as f:

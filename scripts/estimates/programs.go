@@ -161,7 +161,7 @@ var groups = map[string][]program{
 		lesson("bcrafton", "252f94f", "", "memory_profile.py", ""),
 		lesson("Wedsonlin", "87b0864", "cs336-basics", "cs336_systems/benchmark.py",
 			"--pattern full-training-step"),
-		lesson("NiuHuangxiaozi", "9d868b9", "", "cs336_systems/profile_memory/profile_memory.py",
+		lesson("NiuHuangxiaozi", "9d868b9", ".", "cs336_systems/profile_memory/profile_memory.py",
 			"--mode both --context_length 200"),
 		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py",
 			""),
