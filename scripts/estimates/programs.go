@@ -199,9 +199,11 @@ var groups = map[string][]program{
 			"--model_type gpt2 --tokenizer_name gpt2 --train_file input.txt --do_train --block_size 1024 "+
 				"--per_device_train_batch_size 4 --bf16 --output_dir out").under(2),
 		transformers.program("run_clm-evaluated", "GPT-2, evaluated and saved after each step",
-			languageModeling+"run_clm.py", "--model_type gpt2 ... --do_eval "+
-				"--per_device_eval_batch_size 8 --max_eval_samples 16 --logging_steps 1 "+
-				"--eval_strategy steps --eval_steps 1 --save_steps 1 --load_best_model_at_end"),
+			languageModeling+"run_clm.py", "--model_type gpt2 --tokenizer_name gpt2 "+
+				"--train_file input.txt --do_train --block_size 1024 --per_device_train_batch_size 4 --bf16 "+
+				"--do_eval --per_device_eval_batch_size 8 --max_eval_samples 16 --logging_steps 1 "+
+				"--eval_strategy steps --eval_steps 1 --save_steps 1 --load_best_model_at_end "+
+				"--output_dir out"),
 		transformers.program("run_clm-fsdp2", "Llama of 6.7 billion parameters, FSDP2 of 8",
 			languageModeling+"run_clm.py", "--model_type llama --tokenizer_name gpt2-letters "+
 				"--train_file input.txt --do_train --block_size 2048 --per_device_train_batch_size 1 "+
