@@ -261,6 +261,10 @@ func (o *options) taken() (string, error) {
 			}
 		}
 	}
+	if old == 0 {
+		return report.Wrap(fmt.Sprintf("All %d rows are of runs with the programs and data of this command.",
+			ours), wide), nil
+	}
 	return report.Wrap(fmt.Sprintf("%d rows are of runs with the programs and data of this command. ¹ %d "+
 		"are taken over from the page as it was before, where they were written by hand; their commands "+
 		"named other folders, and where a dash stands for the seconds or the lines, these were not kept.",
