@@ -153,12 +153,12 @@ class Rerun:
         groups: list[int],
     ) -> _Call | None:
         """Note a call, or return None if it cannot be rerun: it changes something that its own group did not
-        make, or runs on a stream other than the plan's."""
+        make or that another group reads, or runs on a stream other than the plan's."""
         if self.streams.elsewhere():
             return None
         for t in written:
             value = it.known(t.untyped_storage()) if type(t) in self.plain else None
-            if value is None or value.spoiled or value.groups != groups:
+            if value is None or value.spoiled or value.groups != groups or not value.readers.issubset(groups):
                 return None
         for t in self._tensors((args, tuple(kwargs.values())), []):
             value = it.known(t.untyped_storage()) if movable(t, self.plain, self.strided) else None
@@ -185,6 +185,8 @@ class Rerun:
             if value is None or value.spoiled:
                 value = it.value(storage)
             made = value.groups is not None and set(groups).issubset(value.groups)
+            if not made:
+                value.readers = value.readers.union(groups)
             if value.entry is None and not made and value.base is None:
                 value.base = bytes_of(self.torch, storage, x.dtype)  # held for the call that rereads it
             return Handle(None, value, x)  # without the iteration, which already holds the calls

@@ -114,6 +114,7 @@ class Value:
         "bytes",
         "entry",
         "groups",
+        "readers",
         "spoiled",
         "host",
         "done",
@@ -130,9 +131,11 @@ class Value:
         self.storage = weakref.ref(storage)
         self.base: Tensor = None
         self.bytes = storage.nbytes()
-        # groups: the ones whose calls make it, if the calls were noted
+        # groups: the ones whose calls make it, if the calls were noted; readers: those whose calls read it,
+        # although they do not make it
         self.entry: Any = None  # what the plan says about it
         self.groups: list[int] | None = None
+        self.readers: frozenset[int] = frozenset()
         self.spoiled = False
         self.unwritten = False  # the op that made it did not write its bytes, so two runs need not agree
         # stream: the stream that owns base's memory, if another stream may read it

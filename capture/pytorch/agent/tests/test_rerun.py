@@ -102,6 +102,31 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
     assert counted == (0, 2, 0)
 
 
+def test_what_another_group_reads_is_changed_only_after_that_group_has_run_again():
+    """For example, a recurrent layer copies a state that it changes in place later."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            made = torch.exp(x * self.weight) + 1
+            copied = torch.exp(made.clone())  # the third tensor that autograd saves
+            made.mul_(2)
+            return copied + torch.sigmoid(made)  # the fourth one is what sigmoid returns
+
+    x = torch.full((4,), 0.1)
+    groups = [
+        [["aten::exp", 0], ["aten::add", 0], ["aten::mul_", 0], ["aten::sigmoid", 0]],
+        [["aten::clone", 0], ["aten::exp", 1]],
+    ]
+    got, counted = learnt(torch, Net(), x, drops(groups, [(2, 1), (3, 0)]))
+    assert torch.equal(got, learnt(torch, Net(), x, {})[0])
+    assert counted == (0, 2, 0)
+
+
 def test_an_evaluation_between_two_steps_is_left_alone():
     torch = pytest.importorskip("torch", reason="needs torch")
 
