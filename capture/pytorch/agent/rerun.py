@@ -186,7 +186,7 @@ class Rerun:
                 value = it.value(storage)
             made = value.groups is not None and set(groups).issubset(value.groups)
             if not made:
-                value.readers = value.readers.union(groups)
+                value.readers.update(groups)
             if value.entry is None and not made and value.base is None:
                 value.base = bytes_of(self.torch, storage, x.dtype)  # held for the call that rereads it
             return Handle(None, value, x)  # without the iteration, which already holds the calls

@@ -135,7 +135,7 @@ class Value:
         # although they do not make it
         self.entry: Any = None  # what the plan says about it
         self.groups: list[int] | None = None
-        self.readers: frozenset[int] = frozenset()
+        self.readers: set[int] = set()
         self.spoiled = False
         self.unwritten = False  # the op that made it did not write its bytes, so two runs need not agree
         # stream: the stream that owns base's memory, if another stream may read it
