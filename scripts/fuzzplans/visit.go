@@ -27,7 +27,7 @@ const (
 )
 
 // names are the managers that a plan is drawn from.
-var names = []string{"autoswap", "sqrt", "joint", "joint", "capuchin", "dtr", "superneurons"}
+var names = []string{"autoswap", "sqrt", "joint", "joint", "capuchin", "dtr"}
 
 // visits are gmemtop's visits to one program.
 type visits struct {
