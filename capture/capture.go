@@ -254,6 +254,9 @@ type End struct {
 	Detail string
 	// OutOfMemory says that a failed allocation killed the process.
 	OutOfMemory bool
+	// Recovered is how many of the last steps were read from the memory that a killed process left behind,
+	// unknown if it left none.
+	Recovered maybe.Int
 }
 
 // Size returns the approximate bytes that a trace takes in memory, for limits: its columns, not its strings.

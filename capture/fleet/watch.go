@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -337,8 +338,11 @@ func (w *Watch) finish(m *member) {
 		m.process.Lose("unsent_steps", n, "an estimate from the pace of its steps: the process "+
 			"was killed before it sent them")
 	}
+	if n := m.end.Recovered.Or(0); n > 0 {
+		m.process.Notice(capture.Say(say.FromRing, n))
+	}
 	m.process.End(capture.End{Reason: m.end.Reason, Code: m.end.Code, Detail: m.end.Detail,
-		OutOfMemory: m.end.OutOfMemory})
+		OutOfMemory: m.end.OutOfMemory, Recovered: m.end.Recovered})
 }
 
 // finishRun ends the job when the commands of all nodes have ended.

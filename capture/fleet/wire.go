@@ -108,8 +108,10 @@ type end struct {
 	Code        maybe.Int `json:"code,omitzero"`
 	Detail      string    `json:"detail,omitempty"`
 	OutOfMemory bool      `json:"out_of_memory,omitempty"`
-	// Unsent is how many steps a process that was killed had probably not sent.
-	Unsent int64 `json:"unsent,omitempty"`
+	// Unsent is how many steps a process that was killed had probably not sent. Recovered is how many were
+	// read from the memory that it left behind: then none is missing unnoticed.
+	Unsent    int64     `json:"unsent,omitempty"`
+	Recovered maybe.Int `json:"recovered,omitzero"`
 }
 
 // Limits of what a hello repeats.
@@ -149,7 +151,7 @@ func rankOf(s *sentRank, v *capture.View) rank {
 	r.First = s.first
 	if v.Ended {
 		r.End = &end{Reason: v.End.Reason, Code: v.End.Code, Detail: cut(v.End.Detail, maxDetail),
-			OutOfMemory: v.End.OutOfMemory, Unsent: s.unsent}
+			OutOfMemory: v.End.OutOfMemory, Unsent: s.unsent, Recovered: v.End.Recovered}
 	}
 	return r
 }
@@ -163,11 +165,12 @@ const (
 )
 
 // unsent infers how many steps a process that ended now had not sent, from how long its steps took. A process
-// that says goodbye has sent all. So has one whose last step was too long ago to be still unsent: it hung.
+// that says goodbye has sent all, and of one that leaves its ring the rest was read. One whose last step was
+// too long ago to be still unsent hung.
 func unsent(v *capture.View, now time.Time) int64 {
 	const signal = 128 // an exit code above this is of a signal
 	killed := v.End.Detail == say.Vanished.Text() || v.End.Code.Or(0) > signal
-	if v.End.Reason != capture.Exited || !killed || len(v.Steps) < 2 {
+	if v.End.Reason != capture.Exited || !killed || v.End.Recovered.IsKnown() || len(v.Steps) < 2 {
 		return 0
 	}
 	steps := v.Steps[max(len(v.Steps)-pacedBy-1, 0):]

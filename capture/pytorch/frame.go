@@ -132,9 +132,10 @@ type bye struct {
 	LeftSays []say.Told `json:"left_says,omitempty"`
 	// Refusal distinguishes refusals: refusalLives, or "" for any other.
 	Refusal string `json:"refusal,omitempty"`
-	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.
+	// Code, OutOfMemory and Recovered are what a Relay knows of an end with the reason capture.Exited.
 	Code        maybe.Int `json:"code,omitzero"`
 	OutOfMemory bool      `json:"out_of_memory,omitempty"`
+	Recovered   maybe.Int `json:"recovered,omitzero"`
 }
 
 // refusalLives is how an agent refuses when it finds another in its process.

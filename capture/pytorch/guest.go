@@ -378,7 +378,7 @@ func lastWord(e capture.End) bye {
 	b := bye{Version: protocolVersion, Reason: e.Reason, Detail: e.Detail}
 	switch {
 	case e.Reason == capture.Exited:
-		b.Code, b.OutOfMemory = e.Code, e.OutOfMemory
+		b.Code, b.OutOfMemory, b.Recovered = e.Code, e.OutOfMemory, e.Recovered
 	case e.Reason == capture.Detached && e.Detail == "":
 		b.Detail = say.LetGo.Text(os.Getpid())
 	}

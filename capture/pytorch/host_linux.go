@@ -198,3 +198,31 @@ func allocate(f *os.File, from, n int64) error {
 func release(f *os.File, n int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, n)
 }
+
+// readWithRing reads from a connection. It returns the ring that came with the bytes, nil for none, and closes
+// whatever else came with them.
+func readWithRing(conn *net.UnixConn, p []byte) (n int, ring *os.File, err error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	n, got, _, _, err := conn.ReadMsgUnix(p, oob)
+	messages, _ := unix.ParseSocketControlMessage(oob[:got])
+	for _, m := range messages {
+		fds, _ := unix.ParseUnixRights(&m)
+		for _, fd := range fds {
+			if ring == nil && inMemory(fd) {
+				ring = os.NewFile(uintptr(fd), "ring")
+				continue
+			}
+			_ = unix.Close(fd)
+		}
+	}
+	return n, ring, err
+}
+
+// inMemory reports whether a descriptor is of a small file in memory, which can be read without waiting: only
+// these have seals.
+func inMemory(fd int) bool {
+	var s unix.Stat_t
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	return err == nil && unix.Fstat(fd, &s) == nil && s.Mode&unix.S_IFMT == unix.S_IFREG &&
+		s.Size <= maxRing
+}

@@ -155,7 +155,13 @@ func (l *Listener) accept() {
 // which process listens here, or becomes a relay's guest, as kept says.
 func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
-	k, payload, err := readFrame(conn, maxHello)
+	first := &greeting{Conn: conn}
+	defer func() {
+		if s == nil {
+			first.drop()
+		}
+	}()
+	k, payload, err := readFrame(first, maxHello)
 	if err != nil {
 		return nil, false, err
 	}
@@ -170,7 +176,9 @@ func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 			return nil, true, nil
 		}
 	default:
-		s, err := shake(conn, k, payload)
+		if s, err = shake(conn, k, payload); s != nil {
+			s.ring = first.ring
+		}
 		return s, false, err
 	}
 	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"),

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -32,6 +33,8 @@ type Session struct {
 	once  sync.Once
 	// listener, unless nil, answers other viewers while the session runs.
 	listener *Listener
+	// ring has the agent's newest steps even after it was killed; nil if the agent passed none.
+	ring *os.File
 }
 
 var (
@@ -146,7 +149,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 			return ctx.Err()
 		}
 		if err != nil {
-			return s.over(sink, err)
+			return s.over(sink, r.last, err)
 		}
 		if err := r.take(ctx, k, payload); err != nil {
 			if errors.Is(err, io.EOF) {
@@ -161,7 +164,8 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 type receiver struct {
 	s        *Session
 	sink     capture.Sink
-	building *assembly // the window whose pieces come, nil between windows
+	building *assembly     // the window whose pieces come, nil between windows
+	last     *capture.Step // the newest step, nil before there is one
 }
 
 // take handles one frame; io.EOF means that it was the last. Frames of unknown kinds are skipped.
@@ -218,6 +222,9 @@ func (r *receiver) steps(payload []byte) error {
 	}
 	for _, x := range rows {
 		r.sink.Step(x)
+	}
+	if n := len(rows); n > 0 {
+		r.last = &rows[n-1]
 	}
 	return nil
 }
@@ -321,6 +328,7 @@ func ending(b bye) capture.End {
 	case capture.Exited:
 		// as another viewer knows it; an older one writes -1 for a code that it does not know
 		e.Reason, e.Code, e.OutOfMemory = capture.Exited, maybe.NonNegative(b.Code.Or(-1)), b.OutOfMemory
+		e.Recovered = maybe.NonNegative(b.Recovered.Or(-1))
 		return e
 	case capture.Detached, capture.Disarmed, capture.Refused:
 		e.Reason = b.Reason
@@ -355,14 +363,14 @@ func outOfMemory(exception string) bool {
 // dying is how long a process may take to end once it has closed its sockets.
 const dying = 1500 * time.Millisecond
 
-// over ends a session whose connection ended without a bye.
-func (s *Session) over(sink capture.Sink, err error) error {
+// over ends a session whose connection ended without a bye. last is the newest step that was received.
+func (s *Session) over(sink capture.Sink, last *capture.Step, err error) error {
 	if errors.Is(err, errProtocol) {
 		return fmt.Errorf("process %d: %w", s.info.PID, err)
 	}
 	if awaitEnd(s.info.PID, s.info.Started, dying) {
-		sink.End(capture.End{Reason: capture.Exited,
-			Detail: say.Vanished.Text()})
+		recovered := s.salvage(sink, last)
+		sink.End(capture.End{Reason: capture.Exited, Detail: say.Vanished.Text(), Recovered: recovered})
 		return nil
 	}
 	if s.host != 0 {
@@ -412,6 +420,9 @@ func (s *Session) Detach(ctx context.Context) error {
 func (s *Session) Close() error {
 	if s.listener != nil {
 		_ = s.listener.Close()
+	}
+	if s.ring != nil {
+		_ = s.ring.Close()
 	}
 	return s.conn.Close()
 }

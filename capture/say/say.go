@@ -37,6 +37,8 @@ const (
 	TookOver         // a PID
 	AgentGone        // why
 	ConnectionFailed // the error
+	FromRing         // a number of steps
+	NotInRing        //
 
 	// What probes see.
 	ProbesOn     // functions of libraries
@@ -231,6 +233,10 @@ var catalogue = [sentences]struct{ key, text string }{
 		"process %d, which captured this job, has exited; this viewer captures it now"},
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
+	FromRing: {"ring", "steps that ended right before the process was killed: %d, read from the memory that " +
+		"it left behind"},
+	NotInRing: {"", "the process was killed before it had sent them, and they are not in the memory that " +
+		"it left behind"},
 
 	ProbesOn: {"", "probes are on %s"},
 	ProbesSlow: {"", "each call of %s takes tens of microseconds longer, because the kernel single-steps " +

@@ -360,6 +360,7 @@ class Agent:
                 while calling_hooks():
                     time.sleep(0.001)
                 self._arm()
+            self.outbox.ring.open()
             self.markers.put()
             while not (self.guard.dead or wishes.leaving and not self._inside() or self.exit is not None):
                 if link.sock is None and not self.sender.connect():
@@ -399,6 +400,7 @@ class Agent:
                 windows.drop()
                 MODULE_NAMES.forget()
                 self.tally.armed = False
+                self.outbox.ring.close()
                 self.bell.close()  # not at exit: an ending process may still ring it
             try:
                 link.close()
@@ -462,6 +464,7 @@ class Agent:
         """A forked child trains: it gets its own agent, with its own connection."""
         self.link.close()  # the parent's stays open
         self.totals.close()
+        self.outbox.ring.close()
         self.bell.close()
         window, kept = self.windows.open, (self.hooks, self.patches, self.manager.unplanned)
         if window is not None:

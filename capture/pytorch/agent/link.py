@@ -63,6 +63,7 @@ class Link:
         self.out = bytearray()
         self.unread = bytearray()
         self.written = 0
+        self.gift = -1  # a descriptor that goes with the next bytes, -1 for none
 
     def connect(self) -> bool:
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -96,12 +97,20 @@ class Link:
             while self.out:
                 # A copy: if somebody who lists all objects (gc.get_objects) held a view, the buffer could not
                 # be cut.
-                n = self.sock.send(self.out[:PIECE])
+                n = self._send(self.out[:PIECE])
                 del self.out[:n]
                 self.written += n
             return True
         except (BlockingIOError, InterruptedError):
             return False  # the viewer reads more slowly than we write
+
+    def _send(self, piece: bytearray) -> int:
+        gift = self.gift
+        if gift < 0:
+            return int(self.sock.send(piece))
+        n = self.sock.sendmsg([piece], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", gift))])
+        self.gift = -1
+        return int(n)
 
     def read(self, wait: int) -> bool:
         """Wait up to `wait` milliseconds for bytes, for room to write or for the bell. Returns whether bytes

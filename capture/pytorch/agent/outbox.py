@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from .ring import Ring
 from .says import told
 from .tally import COUNTED, Tally
 from .wire import LOST, NOTICE
@@ -24,6 +25,7 @@ class Outbox:
     def __init__(self, tally: Tally, epoch: int = 0) -> None:
         self.tally = tally
         self.epoch = epoch  # zero of the agent's clock, in nanoseconds of Unix time
+        self.ring = Ring(tally, epoch)
         self.known: tuple[int, ...] = (-1, -1, -1)  # bytes of parameters, gradients, optimizer state
         self.taken = 0
         self.inflight = 0  # steps that were taken but may not be written yet
@@ -95,8 +97,11 @@ class Outbox:
 
     def arrived(self) -> None:
         """Everything that was taken is written."""
+        if self.inflight:
+            self.ring.sent(self.taken)
         self.inflight = 0
 
     def viewer_left(self) -> None:
         self.answers.clear()
+        self.ring.sent(self.taken)  # the next viewer is told how many went to this one
         self.missed, self.inflight = self.missed + self.inflight, 0

@@ -87,6 +87,7 @@ class Sender:
         if not self.link.connect():
             return False
         self.welcome, self.met = False, True
+        self.link.gift = self.outbox.ring.fd
         self._introduce()
         self.manager.connected()
         return True

@@ -1,0 +1,146 @@
+package pytorch
+
+import (
+	"context"
+	"net"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// inMemoryFile returns a file without a name, as an agent makes it.
+func inMemoryFile(t *testing.T, b aRing) *os.File {
+	t.Helper()
+	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "ring")
+	if _, err := f.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// sendWithFile writes to a connection, and passes a descriptor of the file if there is one. It closes that.
+func sendWithFile(t *testing.T, conn *net.UnixConn, b []byte, f *os.File) {
+	t.Helper()
+	var rights []byte
+	if f != nil {
+		defer f.Close()
+		rights = unix.UnixRights(int(f.Fd()))
+	}
+	if _, _, err := conn.WriteMsgUnix(b, rights, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// aPipe returns something that cannot be read without waiting.
+func aPipe(t *testing.T, _ aRing) *os.File {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = w.Close() })
+	return r
+}
+
+// TestOnlySmallFilesInMemoryAreRings: reading anything else could wait, or never end.
+func TestOnlySmallFilesInMemoryAreRings(t *testing.T) {
+	small, large := inMemoryFile(t, newRing(0)), inMemoryFile(t, nil)
+	if err := large.Truncate(maxRing + 1); err != nil {
+		t.Fatal(err)
+	}
+	other, err := os.Open("/proc/self/status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for f, want := range map[*os.File]bool{small: true, large: false, other: false, aPipe(t, nil): false} {
+		if got := inMemory(int(f.Fd())); got != want {
+			t.Errorf("%s: %t", f.Name(), got)
+		}
+		_ = f.Close()
+	}
+}
+
+// descriptors returns how many files this process has open.
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
+
+// TestAKilledProcessLeavesItsRing sends the ring with the hello, then one step of three, and hangs up: as the
+// kernel does for a process that it kills.
+func TestAKilledProcessLeavesItsRing(t *testing.T) {
+	for _, c := range []struct {
+		what      string
+		sends     func(t *testing.T, b aRing) *os.File
+		steps     int
+		recovered maybe.Int
+		notice    string
+		kept      int // files that the test itself keeps
+	}{
+		{"a ring", inMemoryFile, 3, maybe.Known(int64(2)), "2, read from the memory", 0},
+		{"no ring", func(*testing.T, aRing) *os.File { return nil }, 1, maybe.Int{}, "", 0},
+		{"a pipe", aPipe, 1, maybe.Int{}, "", 1},
+		{"something that is no ring", func(t *testing.T, b aRing) *os.File { return inMemoryFile(t, b[:40]) },
+			1, maybe.Int{}, "", 0},
+	} {
+		before := descriptors(t)
+		b := newRing(0)
+		b.count(0)
+		b.count(1)
+		b.count(2)
+		file := c.sends(t, b)
+		dir, err := os.MkdirTemp("", "gm")
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := Listen(dir + "/x.sock")
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.Dial("unix", l.Path())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sendWithFile(t, conn.(*net.UnixConn), raw(frameHello, aHello), file)
+		s, err := l.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.info.PID, s.info.Started = 1<<30, 1 // no process has this number
+		if _, err := conn.Write(raw(frameSteps, aStep)); err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.Close()
+		seen := capture.NewHistory(capture.Limits{})
+		if err := s.Run(context.Background(), seen); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		v := seen.Snapshot()
+		notices := ""
+		for _, n := range v.Notices {
+			notices += n.Text
+		}
+		if len(v.Steps) != c.steps || v.End.Recovered != c.recovered || !v.Ended ||
+			!strings.Contains(notices, c.notice) {
+			t.Errorf("%s: %d steps, end %+v, notices %q", c.what, len(v.Steps), v.End, notices)
+		}
+		_ = l.Close()
+		_ = os.RemoveAll(dir)
+		if n := descriptors(t); n > before+c.kept {
+			t.Errorf("%s: %d files are left open", c.what, n-before)
+		}
+	}
+}
