@@ -64,8 +64,7 @@ func ringOf(b []byte) (r ring, err error) {
 	return r, nil
 }
 
-// row returns the row in a slot, as on the wire. It returns nil for a row that was not written to its end, and
-// where there is none.
+// row returns the row in a slot, as on the wire; nil if there is none or it was not written to its end.
 func (r *ring) row(slot int) []int64 {
 	b := r.slots[slot]
 	word := func(i int64) int64 { return int64(binary.NativeEndian.Uint64(b[8*i:])) }
