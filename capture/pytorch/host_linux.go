@@ -199,8 +199,8 @@ func release(f *os.File, n int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, n)
 }
 
-// readWithRing reads from a connection. It returns the ring that came with the bytes, nil for none, and closes
-// whatever else came with them.
+// readWithRing reads from a connection. It returns the ring that came with the bytes, nil for none, and
+// closes whatever else came with them.
 func readWithRing(conn *net.UnixConn, p []byte) (n int, ring *os.File, err error) {
 	oob := make([]byte, unix.CmsgSpace(4))
 	n, got, _, _, err := conn.ReadMsgUnix(p, oob)
