@@ -247,10 +247,12 @@ class Carrier:
             self.watch.evaluates = True
         return bool(self.plan.get("trained"))
 
-    def left(self) -> None:
+    def left(self, inputs: Any, outputs: Any) -> None:
         """The outermost module is left. Release what should leave after the last save; otherwise it would
         stay until the first load."""
         try:
+            if self.now.calls:
+                self.rerun.leave(self.now, (inputs, outputs))
             if not capturing(self.torch):
                 self._due(self.now, self.now.saved)
         except Exception as e:
@@ -307,6 +309,8 @@ class Carrier:
             return Handle(it, value, t).watch(self.torch, t)
         if entry is None:
             return Kept(it, t)
+        if value is not None and value.stale(t):
+            value = None
         if self.streams.elsewhere():
             it.missed += 1
             return Kept(it, t)

@@ -88,6 +88,7 @@ class Region:
         self.thread = threading.get_ident()
         if self.mode is not None:
             self.patches.subclassing(self.torch)
+            self.patches.recording_streams(self.torch)
         self.disable = self.patches.put(saved_hooks(self.torch), DISABLE, self._disabling)
         self.hooks = [
             hooks.register_module_forward_pre_hook(self.enter),
@@ -160,7 +161,7 @@ class Region:
             self.carrier.places.leave()
         if self.depth == 0:
             self._close()
-            self.carrier.left()
+            self.carrier.left(inputs, outputs)
 
     def push(self, module: Module | None = None) -> None:
         hooks = self.carrier.entering(module)

@@ -3,7 +3,8 @@
 An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. Tensor
 arguments are kept as handles of values, so they hold no memory beyond what the plan keeps. If an op reads
 something that is not recomputed, it is held. Before an op that is not noted changes something in place,
-everything that depends on the old bytes is recomputed.
+everything that depends on the old bytes is recomputed. Between modules no op is seen, so what the outermost
+module was given or returned is then held as a copy that takes no memory until the program changes it.
 
 Rerunning calls the ops directly: no module code, no hook of the program and no random draw runs a second
 time. An op that may draw is rerun only if the call did not draw. A normalisation is rerun without its running
@@ -13,10 +14,20 @@ statistics, which it would otherwise update twice.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .compat import address_of, graph_task, schema_of, without_autocast, without_dispatch, written_arguments
+from .compat import (
+    address_of,
+    graph_task,
+    lazy_copy,
+    schema_of,
+    version_of,
+    without_autocast,
+    without_dispatch,
+    written_arguments,
+)
 from .draws import ONCE, chance_of, draws, undrawn, unwritten
 from .values import Handle, bytes_of, movable
 
@@ -181,6 +192,8 @@ class Rerun:
                     return x.detach()
             storage = x.untyped_storage()
             value = it.known(storage)
+            if value is not None and value.stale(x):
+                value.spoiled = True
             # if another op has changed it since, its group no longer makes these bytes
             if value is None or value.spoiled:
                 value = it.value(storage)
@@ -247,6 +260,21 @@ class Rerun:
                 self._keep(value, t)
             value.spoiled = True
         self.streams.follow()  # the change waits for what was just computed from the bytes
+
+    def leave(self, it: Iteration, reach: Any) -> None:
+        """The outermost module is left. Nobody sees the ops that the program runs until it enters the next,
+        and one of them may change in place what the module was given or returned. So calls that read such a
+        tensor again get a copy, which takes no memory unless there is such an op."""
+        with without_dispatch(self.torch), self.torch.no_grad():
+            for t in reachable(self.torch, reach, []):
+                if not movable(t, self.plain, self.strided) or t.is_leaf and t.requires_grad:
+                    continue
+                value = it.known(t.untyped_storage())
+                if value is None or value.entry is not None:
+                    continue
+                value.left = version_of(t)
+                if value.base is not None and not value.lent:
+                    value.base, value.lent = lazy_copy(self.torch, value.base), True
 
     def _keep(self, value: Value, t: Tensor) -> None:
         """Copy the bytes of a tensor that is about to change: on its device, or to the host if there is no
@@ -342,4 +370,20 @@ def _handles(tree: Any, out: list[Handle]) -> list[Handle]:
             out.append(x)
         elif isinstance(x, (list, tuple)):
             _handles(x, out)
+    return out
+
+
+def reachable(torch: Any, x: Any, out: list[Tensor]) -> list[Tensor]:
+    """The tensors in what a module was given or returned."""
+    if isinstance(x, torch.Tensor):
+        out.append(x)
+    elif isinstance(x, (list, tuple)):
+        for y in x:
+            reachable(torch, y, out)
+    elif isinstance(x, dict):
+        for y in x.values():
+            reachable(torch, y, out)
+    elif dataclasses.is_dataclass(x):
+        for y in vars(x).values():
+            reachable(torch, y, out)
     return out

@@ -124,6 +124,8 @@ class Value:
         "unwritten",
         "shown",
         "spare",
+        "left",
+        "lent",
         "__weakref__",
     )
 
@@ -146,6 +148,12 @@ class Value:
         self.sum: Tensor = None
         self.spare: Spare | None = None  # a copy on the host, in case it cannot be recomputed
         self.shown: set[Any] | None = None  # the views that were saved of bytes changed in place
+        self.left = -1  # its version when an outermost module had been given or had returned it
+        self.lent = False  # base is a copy of what such a module was given or returned
+
+    def stale(self, t: Tensor) -> bool:
+        """Whether the program has changed the tensor between two outermost modules."""
+        return self.left >= 0 and self.left != version_of(t)
 
     def changed(self, t: Tensor) -> bool:
         """Whether the bytes of a tensor that is saved now may have changed since its storage was first saved.

@@ -11,13 +11,13 @@ from agent.tally import Tally
 from agent.wishes import Wishes
 
 
-def learnt(torch, net, x, plan):
+def learnt(torch, net, x, plan, loss=lambda net, x: net(x).sum()):
     """The gradient of a net's weight under a plan, and three counts of tensors: those that stayed although
     the plan drops them, those that were compared with what had left, and those that differed."""
     carrier = Carrier(torch, plan)
     carrier.begin()
     try:
-        net(x).sum().backward()
+        loss(net, x).backward()
         figures = carrier.next()[3:6]
     finally:
         carrier.remove()
@@ -125,6 +125,69 @@ def test_what_another_group_reads_is_changed_only_after_that_group_has_run_again
     got, counted = learnt(torch, Net(), x, drops(groups, [(2, 1), (3, 0)]))
     assert torch.equal(got, learnt(torch, Net(), x, {})[0])
     assert counted == (0, 2, 0)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_what_the_program_changes_outside_of_modules_is_read_as_it_was(given):
+    """For example, a loop scales a module's output in place after the loss was computed from it."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, made):
+            if not given:
+                made = made * self.weight
+            return {"made": [made], "loss": torch.exp(self.weight + made.clone()).sum()}
+
+    def loss(net, x):
+        made = x.clone()
+        out = net(made)
+        (made if given else out["made"][0]).mul_(2)
+        return out["loss"]
+
+    x = torch.full((4,), 0.1)
+    groups = [[["aten::clone", 0], ["aten::add", 0], ["aten::exp", 0]]]
+    plan = drops(groups, [(0 if given else 1, 0)])
+    plan["saves"] = 1 if given else 2
+    want = learnt(torch, Net(), x, {}, loss)[0]
+    got, counted = learnt(torch, Net(), x, plan, loss)
+    assert torch.equal(got, want)
+    assert counted == (0, 1, 0)
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_what_the_program_changes_between_two_modules_is_not_made_again_without_the_change(within):
+    """The second module reads it in the group that made it, or the program saves it itself."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class First(torch.nn.Module):
+        def forward(self, x):
+            return x + 1
+
+    class Second(torch.nn.Module):
+        def forward(self, x):
+            return torch.exp(x * 1)
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+            self.first, self.second = First(), Second()
+
+    def loss(net, x):
+        made = net.first(x * net.weight)
+        with torch.no_grad():
+            made.mul_(2)
+        return (net.second(made) if within else torch.sin(made)).sum()
+
+    x = torch.full((4,), 0.1)
+    groups = [[["aten::add", 0], ["aten::mul", 0], ["aten::exp", 0]]]
+    plan = drops(groups, [(1, 0)])
+    want = learnt(torch, Net(), x, {}, loss)[0]
+    assert torch.equal(learnt(torch, Net(), x, plan, loss)[0], want)
 
 
 def test_an_evaluation_between_two_steps_is_left_alone():
