@@ -233,10 +233,8 @@ var catalogue = [sentences]struct{ key, text string }{
 		"process %d, which captured this job, has exited; this viewer captures it now"},
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
-	FromRing: {"ring", "steps that ended right before the process was killed: %d, read from the memory " +
-		"that it left behind"},
-	NotInRing: {"", "the process was killed before it had sent them, and they are not in the memory that " +
-		"it left behind"},
+	FromRing:         {"ring", "the process was killed before it sent its last steps; found in memory: %d"},
+	NotInRing:        {"", "the process was killed before it sent them, and its memory does not hold them"},
 
 	ProbesOn: {"", "probes are on %s"},
 	ProbesSlow: {"", "each call of %s takes tens of microseconds longer, because the kernel single-steps " +

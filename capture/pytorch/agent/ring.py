@@ -75,7 +75,7 @@ class Ring:
         self.tally.view = view  # last: from now on rows are written
 
     def sent(self, steps: int) -> None:
-        """So many steps need no viewer's attention any more. A viewer that has received none begins here."""
+        """A viewer has received so many steps. The next one, which has received none, begins after them."""
         view = self.tally.view
         if view is not None and self.fd >= 0:
             view[RING_SENT] = steps
