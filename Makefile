@@ -12,7 +12,7 @@ CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(or $(GMEMTOP_CXX),$(shell comm
 PACKED := $(if $(CAN_PACK),packed,unpacked)
 PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(if $(GLIBC),-glibc $(GLIBC)) $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
 
-.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release site generate clean
+.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release site generate clean binaries
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
@@ -56,6 +56,13 @@ generate: ## generated files
 	scripts/generate.sh
 
 dist: ## static binaries for every target, with checksums; without cgo they read GPU counters from nvidia-smi
+	@if [ -z "$(GMEMTOP_CXX)" ] && [ $(HOST) = linux/amd64 ] && compiler=$$(packaging/compiler.sh); then \
+	  $(MAKE) --no-print-directory binaries GMEMTOP_CXX="$$compiler" GLIBC=2.28; \
+	else \
+	  $(MAKE) --no-print-directory binaries; \
+	fi
+
+binaries:
 	@mkdir -p dist
 	$(PACK)
 	@for t in $(TARGETS); do \

@@ -15,19 +15,8 @@ umask 022
 
 if [ "${1:-}" != --reuse ]; then
 	rm -rf dist
-	# This compiler brings the C library of RHEL 8 and Debian 10, so the stand-in GPU runs wherever PyTorch
-	# does. It stays in the cache, under its version: the stand-in's objects are kept by the compiler's path,
-	# and a folder that is new each time would have all of them compiled again.
-	zig=0.17.1
-	compiler=${XDG_CACHE_HOME:-$HOME/.cache}/gmemtop/ziglang-$zig
-	if ! "$compiler/bin/python" -m ziglang version >/dev/null 2>&1; then
-		rm -rf "$compiler"
-		python3 -m venv "$compiler"
-		"$compiler/bin/pip" install -q --disable-pip-version-check "ziglang==$zig"
-	fi
-	export GMEMTOP_CXX="$compiler/bin/python -m ziglang c++ -target x86_64-linux-gnu.2.28"
-	GMEMTOP_CXX+=" -fno-sanitize=undefined"
-	make dist VERSION="$version" GLIBC=2.28
+	packaging/compiler.sh >/dev/null # a release is for glibc 2.28, or there is none
+	make dist VERSION="$version"
 fi
 package=$(python3 packaging/recipes.py version "$version")
 

@@ -36,7 +36,7 @@ func pack(path, most string) error {
 	}
 	if most != "" && !standin.AtLeast(most, glibc) {
 		return fmt.Errorf("the stand-in GPU would need glibc %s, newer than %s: name a compiler for "+
-			"an older one in GMEMTOP_CXX, as packaging/release.sh does", glibc, most)
+			"an older one in GMEMTOP_CXX, as make dist does", glibc, most)
 	}
 	fmt.Printf("the stand-in GPU takes %.2f MB, compressed, and runs on glibc %s or newer\n",
 		float64(len(data))/1e6, glibc)
