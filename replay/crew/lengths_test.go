@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -54,7 +55,8 @@ func planAgain(t *testing.T, script, name string) {
 		plans = append(plans, pl)
 		return live.Made{Plan: pl, Budget: budget}, err
 	}
-	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes})
+	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes,
+		Patience: time.Hour}) // however slow the machine makes the steps
 	goOn := l.hold.still() // nor before the steps were described
 	p, err := target.Problem(ctx, anyHardware)
 	goOn()

@@ -176,7 +176,7 @@ func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
 	defer l.hold.still()()
 	for {
-		p, err := live.NewTarget(describedHeld{l}, live.Options{}).Problem(context.Background(), anyHardware)
+		p, err := live.NewTarget(describedHeld{l}, live.Options{Patience: time.Hour}).Problem(context.Background(), anyHardware)
 		if err == nil {
 			return p
 		}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -56,7 +57,8 @@ func keepsBudget(t *testing.T, name, manager string) {
 		defer l.hold.still()()
 		return choice.Plan(ctx, p, maybe.Int{}, ended.spare)
 	}
-	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes})
+	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes,
+		Patience: time.Hour}) // however slow the machine makes the steps
 	goOn := l.hold.still() // it takes steps only when they are waited for
 	p, err := target.Problem(ctx, anyHardware)
 	if err != nil {

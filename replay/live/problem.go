@@ -15,11 +15,6 @@ import (
 // shape, to find the largest, which is planned for.
 const describeTries = 5
 
-// describedFor is how long steps may be described, in nanoseconds of their own time, once two captures were
-// compared: where steps take seconds, more captures would make the user wait for minutes. A step that is
-// larger than any captured is seen while the plan is on.
-const describedFor = 10_000_000_000
-
 // suspectTries is how many captures are compared with each other after a plan has ended that did not fit.
 const suspectTries = 2
 
@@ -53,7 +48,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (_ *plan.Problem, err 
 	suspect := t.ended       // the steps that its plan was made for may have been alike by chance
 	met := map[string]bool{} // differences between steps
 	for try := 1; try <= describeTries; try++ {
-		if try > suspectTries && took(captured) > describedFor && !errors.Is(uneven, errSettling) {
+		if try > suspectTries && took(captured) > int64(t.opt.Patience) && !errors.Is(uneven, errSettling) {
 			break
 		}
 		if largest != nil && !vary && !crossed && !opsVary && !(suspect && try <= suspectTries) {

@@ -20,17 +20,16 @@ import (
 // takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much).
 
 // watchedSteps is how many steps are watched for their sizes if these vary; describing is told after every
-// watchedAtOnce. Where that many take longer than watchedFor, in nanoseconds, fewer are watched, but at least
+// watchedAtOnce. Where that many take longer than [Options.Patience], fewer are watched, but at least
 // watchedLeast.
 const (
 	watchedSteps, watchedAtOnce = 40, 10
 	watchedLeast                = 4
-	watchedFor                  = 10_000_000_000
 )
 
 // toWatch returns how many steps to watch if a step takes so many nanoseconds.
-func toWatch(each int64) int {
-	return int(min(max(watchedFor/max(each, 1), watchedLeast), watchedSteps))
+func (o *Options) toWatch(each int64) int {
+	return int(min(max(int64(o.Patience)/max(each, 1), watchedLeast), watchedSteps))
 }
 
 // sized returns the problem of the largest of the described steps and of some more, which it watches. It
@@ -38,7 +37,7 @@ func toWatch(each int64) int {
 func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each int64,
 	describing func(News)) (*plan.Problem, error) {
 	watched, watch, next := 0, watchedSteps, watchedAtOnce
-	if n := toWatch(each); n < next { // if describing slowed the steps, more are watched once that is known
+	if n := t.opt.toWatch(each); n < next { // if describing slowed the steps, more are watched once that is known
 		watch, next = n, watchedLeast
 	}
 	if !t.opt.NeverWithout { // otherwise there is no memory for a plan that keeps everything
@@ -56,7 +55,7 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each
 			steps, err = t.carrier.Steps(ctx, number, next)
 			watched += len(steps)
 			if usual, _ := spread(steps); usual > 0 {
-				watch = toWatch(usual)
+				watch = t.opt.toWatch(usual)
 			}
 			next = min(watchedAtOnce, watch-watched)
 		}

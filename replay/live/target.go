@@ -79,6 +79,10 @@ type Options struct {
 	// Warm is how many steps pass untimed after each change, 3 by default; Steps how many are timed in each
 	// of the three stretches, 20 by default.
 	Warm, Steps int
+	// Patience is for how much of their own time steps are described once two captures were compared, and
+	// watched for their sizes; 10 s by default. Where steps take seconds, more would make the user wait for
+	// minutes, and a step that is larger than any of them is seen while the plan is on.
+	Patience time.Duration
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for
 	// any.
 	MostOverhead float64
@@ -120,6 +124,9 @@ func NewTarget(t Carrier, o Options) *Target {
 	}
 	if o.Steps <= 0 {
 		o.Steps = 20
+	}
+	if o.Patience <= 0 {
+		o.Patience = 10 * time.Second
 	}
 	return &Target{carrier: t, opt: o, next: time.Now().UnixMilli()}
 }
