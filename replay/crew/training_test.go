@@ -176,7 +176,8 @@ func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
 	defer l.hold.still()()
 	for {
-		p, err := live.NewTarget(describedHeld{l}, live.Options{Patience: time.Hour}).Problem(context.Background(), anyHardware)
+		target := live.NewTarget(describedHeld{l}, live.Options{Patience: time.Hour})
+		p, err := target.Problem(context.Background(), anyHardware)
 		if err == nil {
 			return p
 		}

@@ -37,7 +37,8 @@ func (o *Options) toWatch(each int64) int {
 func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each int64,
 	describing func(News)) (*plan.Problem, error) {
 	watched, watch, next := 0, watchedSteps, watchedAtOnce
-	if n := t.opt.toWatch(each); n < next { // if describing slowed the steps, more are watched once that is known
+	// if describing slowed the steps, more are watched once that is known
+	if n := t.opt.toWatch(each); n < next {
 		watch, next = n, watchedLeast
 	}
 	if !t.opt.NeverWithout { // otherwise there is no memory for a plan that keeps everything
