@@ -36,6 +36,7 @@ from .around import around_backward, around_update, in_closure
 from .carry import Carrier
 from .closures import around_closure
 from .guard import Guard
+from .leftovers import clear_leftovers
 from .link import Bell, Link, refuse
 from .lookout import Lookout
 from .manage import Manager
@@ -499,6 +500,8 @@ class Agent:
             if self.gone or self.thread is None or os.getpid() != self.pid:
                 return
             self.ending = True
+            if self.manager.carrier is not None:
+                clear_leftovers(self.torch)
             self._hand_over()
             self.bell.ring()
             thread, last = self.thread, time.monotonic() + LAST

@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import address_of, dispatch_mode, graph_task, without_dispatch
 from .graphs import CAPTURES, Graphs
+from .leftovers import clear_leftovers
 from .places import NOWHERE, Counts, Places, above
 from .region import Region
 from .rerun import Rerun
@@ -211,6 +212,7 @@ class Carrier:
         self.sizes.places.clear()
         self.streams.close()
         self.owners, self.now = {}, Iteration(self)
+        clear_leftovers(self.torch)
 
     # -- what the region says --------------------------------------------------------------------------------
 
