@@ -90,7 +90,7 @@ func TestAKilledProcessLeavesItsRing(t *testing.T) {
 		notice    string
 		kept      int // files that the test itself keeps
 	}{
-		{"a ring", inMemoryFile, 3, maybe.Known(int64(2)), "2, read from the memory", 0},
+		{"a ring", inMemoryFile, 3, maybe.Known(int64(2)), "found in memory: 2", 0},
 		{"no ring", func(*testing.T, aRing) *os.File { return nil }, 1, maybe.Int{}, "", 0},
 		{"a pipe", aPipe, 1, maybe.Int{}, "", 1},
 		{"something that is no ring", func(t *testing.T, b aRing) *os.File { return inMemoryFile(t, b[:40]) },
