@@ -3,8 +3,8 @@
 An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. Tensor
 arguments are kept as handles of values, so they hold no memory beyond what the plan keeps. If an op reads
 something that is not recomputed, it is held. Before an op that is not noted changes something in place,
-everything that depends on the old bytes is recomputed. Between modules no op is seen, so what the outermost
-module was given or returned is then held as a copy that takes no memory until the program changes it.
+everything that depends on the old bytes is recomputed. Between modules no op is seen, so
+what was changed there is told by its version.
 
 Rerunning calls the ops directly: no module code, no hook of the program and no random draw runs a second
 time. An op that may draw is rerun only if the call did not draw. A normalisation is rerun without its running
@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Callable, Sequence
 from .compat import (
     address_of,
     graph_task,
-    lazy_copy,
     schema_of,
     version_of,
     without_autocast,
@@ -263,8 +262,7 @@ class Rerun:
 
     def leave(self, it: Iteration, reach: Any) -> None:
         """The outermost module is left. Nobody sees the ops that the program runs until it enters the next,
-        and one of them may change in place what the module was given or returned. So calls that read such a
-        tensor again get a copy, which takes no memory unless there is such an op."""
+        and one of them may change in place what the module was given or returned: its version tells."""
         with without_dispatch(self.torch), self.torch.no_grad():
             for t in reachable(self.torch, reach, []):
                 if not movable(t, self.plain, self.strided) or t.is_leaf and t.requires_grad:
@@ -273,8 +271,6 @@ class Rerun:
                 if value is None or value.entry is not None:
                     continue
                 value.left = version_of(t)
-                if value.base is not None and not value.lent:
-                    value.base, value.lent = lazy_copy(self.torch, value.base), True
 
     def _keep(self, value: Value, t: Tensor) -> None:
         """Copy the bytes of a tensor that is about to change: on its device, or to the host if there is no
