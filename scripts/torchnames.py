@@ -82,13 +82,11 @@ C = [
     "Tensor._values",
     "UntypedStorage._cdata",
     "torch._C._storage_Use_Count",
-    "torch._lazy_clone",
 ]
 OPTIONAL = {
     "torch._C._autograd._top_saved_tensors_default_hooks": "what is saved outside of modules stays",
     "TorchDispatchMode._should_skip_dynamo": "older torch does not ask",
     "torch._C._storage_Use_Count": "only the inputs of modules count as held by the program",
-    "torch._lazy_clone": "what modules were given and returned is copied, if ops that run again read it",
 }
 
 

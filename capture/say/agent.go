@@ -197,6 +197,8 @@ var agent = map[string]string{
 	"other_places": "%s tensors were saved, and the plan knows the places of only %s: the model has " +
 		"changed, or its steps have little in common; ask again, or train with steps that " +
 		"run the same modules",
+	"changed_outside": "the program changed a tensor in place, outside of modules, that the plan needed as " +
+		"it was, so a gradient of that step may be wrong: train without recomputing",
 	"differs_swapped": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
 		"which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +

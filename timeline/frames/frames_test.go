@@ -6,7 +6,7 @@ import "testing"
 // code in the process.
 func TestOwn(t *testing.T) {
 	for file, want := range map[string]bool{
-		"train.py": true, "/work/gmemtop/train.py": true, "gmemtop.py": true,
+		"train.py": true, "/home/me/gmemtop/train.py": true, "gmemtop.py": true,
 		"gmemtop_estimate": false, "gmemtop_agent": false, "/x/site-packages/torch/nn/init.py": false,
 		"/x/lib/python3.12/threading.py": false,
 	} {

@@ -397,6 +397,9 @@ class Carrier:
         """How many tensors were compared, and how many differed. A difference ends the plan unless the plan
         allows it."""
         compared, others = self.same.verdict()
+        if self.rerun.overwritten:
+            self.rerun.overwritten, self.differs = False, True
+            self.why = self.why or Says("changed_outside")
         if others and not self.plan.get("may_differ"):
             self.differs = True
             e = self.entries[min(others)]

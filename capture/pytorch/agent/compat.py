@@ -30,15 +30,6 @@ def storage_references(torch: Any) -> Callable[[int], int] | None:
     return getattr(torch._C, "_storage_Use_Count", None)
 
 
-def lazy_copy(torch: Any, t: Tensor) -> Tensor:
-    """A copy that takes no memory until one of the two is written. Where torch cannot make one (before 2.3,
-    or of memory that its own allocators did not hand out) it is an ordinary copy."""
-    try:
-        return torch._lazy_clone(t)
-    except (AttributeError, RuntimeError):
-        return t.clone()
-
-
 def written_arguments(func: Op) -> list[tuple[int, str]]:
     """Position and name of the arguments that an op changes, according to its schema."""
     return [

@@ -45,22 +45,6 @@ class Patches:
         if tuple(int(x) for x in str(torch.__version__).split(".")[:2]) < (2, 6):
             self.put(torch.Tensor, "as_subclass", lambda original: _without_dispatch(torch, original))
 
-    def recording_streams(self, torch: Any) -> None:
-        """Let the memory of a tensor wait for another stream although the plan holds a lazy copy of it. torch
-        ignores record_stream for memory that two tensors share so; taking the address ends the sharing."""
-        if torch.cuda.is_initialized():
-            self.put(torch.Tensor, "record_stream", functools.partial(_with_own_memory, torch))
-
-
-def _with_own_memory(torch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def record_stream(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-        if type(tensor) in (torch.Tensor, torch.nn.Parameter):
-            tensor.data_ptr()
-        return original(tensor, *args, **kwargs)
-
-    return record_stream
-
 
 def _without_dispatch(torch: Any, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)

@@ -88,7 +88,6 @@ class Region:
         self.thread = threading.get_ident()
         if self.mode is not None:
             self.patches.subclassing(self.torch)
-            self.patches.recording_streams(self.torch)
         self.disable = self.patches.put(saved_hooks(self.torch), DISABLE, self._disabling)
         self.hooks = [
             hooks.register_module_forward_pre_hook(self.enter),

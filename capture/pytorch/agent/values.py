@@ -125,7 +125,7 @@ class Value:
         "shown",
         "spare",
         "left",
-        "lent",
+        "witness",
         "__weakref__",
     )
 
@@ -149,11 +149,15 @@ class Value:
         self.spare: Spare | None = None  # a copy on the host, in case it cannot be recomputed
         self.shown: set[Any] | None = None  # the views that were saved of bytes changed in place
         self.left = -1  # its version when an outermost module had been given or had returned it
-        self.lent = False  # base is a copy of what such a module was given or returned
+        self.witness: Tensor = None  # shares its version counter, if calls read base again
 
     def stale(self, t: Tensor) -> bool:
         """Whether the program has changed the tensor between two outermost modules."""
         return self.left >= 0 and self.left != version_of(t)
+
+    def overwritten(self) -> bool:
+        """Whether the program has changed, outside of modules, bytes that a noted call reads again."""
+        return self.witness is not None and self.base is not None and self.stale(self.witness)
 
     def changed(self, t: Tensor) -> bool:
         """Whether the bytes of a tensor that is saved now may have changed since its storage was first saved.

@@ -151,19 +151,3 @@ def test_hooks_on_saved_tensors_come_and_go():
     assert compat.saved_hooks_disabled(torch) == "test"
     compat.enable_saved_hooks(torch)
     assert compat.saved_hooks_disabled(torch) is None
-
-
-def test_a_lazy_copy_takes_memory_once_one_of_the_two_is_written():
-    torch = pytest.importorskip("torch", reason="needs torch")
-    t = torch.ones(4)
-    copy = compat.lazy_copy(torch, t)
-    if hasattr(torch, "_lazy_clone"):
-        assert torch._C._data_address(t) == torch._C._data_address(copy)
-    t.add_(1)
-    assert torch._C._data_address(t) != torch._C._data_address(copy)
-    assert copy.tolist() == [1.0] * 4
-
-    shared = torch.ones(4).share_memory_()  # torch makes no lazy copy of it
-    copy = compat.lazy_copy(torch, shared)
-    shared.add_(1)
-    assert copy.tolist() == [1.0] * 4

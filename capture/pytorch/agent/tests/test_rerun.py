@@ -127,6 +127,34 @@ def test_what_another_group_reads_is_changed_only_after_that_group_has_run_again
     assert counted == (0, 2, 0)
 
 
+def test_what_the_program_changes_outside_of_modules_ends_the_plan():
+    """A loop scales in place what a module returned, and an op that is rerun reads it."""
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            made = x * self.weight
+            return {"made": [made], "loss": torch.exp(made.clone()).sum()}
+
+    net, x = Net(), torch.full((4,), 0.1)
+    plan = drops([[["aten::clone", 0], ["aten::exp", 0]]], [(1, 0)])
+    plan["saves"] = 2
+    carrier = Carrier(torch, plan)
+    carrier.begin()
+    for step in range(4):
+        out = net(x)
+        if step == 3:
+            out["made"][0].mul_(2)
+        out["loss"].backward()
+        carrier.next()
+        assert getattr(carrier.why, "code", "") == ("changed_outside" if step == 3 else "")
+    carrier.remove()
+
+
 @pytest.mark.parametrize("within", [True, False])
 def test_what_the_program_changes_between_two_modules_is_not_made_again_without_the_change(within):
     """The second module reads it in the group that made it, or the program saves it itself."""
