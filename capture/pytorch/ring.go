@@ -17,8 +17,8 @@ import (
 // descriptor of that memory when it connects. If the process is killed, what the agent had not sent is still
 // there.
 //
-// Rejected: a file with a name, which somebody would have to remove whoever is killed first, and whose name
-// would have to be checked; on a disk, writing to mapped memory can also wait for that disk.
+// Rejected: a named file. Someone would have to remove it if either process is killed, and its name would
+// have to be checked. On a disk, writing to mapped memory can also wait for that disk.
 
 // What the head of a ring says, and where.
 const (

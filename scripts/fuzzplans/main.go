@@ -50,8 +50,8 @@ func main() {
 	var o options
 	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with torch")
 	flag.StringVar(&o.seeds, "seeds", "1:20", "the first and the last seed, or one")
-	flag.StringVar(&o.results, "results", "", "a folder for what programs say (default one that is removed)")
-	flag.IntVar(&o.beside, "beside", 2, "how many programs run beside each other")
+	flag.StringVar(&o.results, "results", "", "a folder for the programs' output (default: a temporary one)")
+	flag.IntVar(&o.beside, "beside", 2, "how many programs to run at once")
 	flag.DurationVar(&o.limit, "limit", 8*time.Minute,
 		"the most time for a program with gmemtop, and without")
 	flag.Parse()

@@ -1,12 +1,12 @@
-"""Clears what a backward pass that raised has left in autograd's queue.
+"""Empties autograd's queue of what a failed backward pass left in it.
 
-Nodes of the graph that had not run stay in the queue of their thread until a later pass of that thread comes
-upon them. If there is none, the queue of the main thread is destroyed after Python has ended. A node that
-holds hooks on saved tensors, as ours does under a plan, then crashes the process: it takes Python's lock. So
-before the process ends, and when a plan ends, a pass of our own makes the thread come upon them.
+If a backward pass raises, the nodes that have not run yet stay in their thread's queue until the thread's
+next pass discards them. If there is no next pass, the main thread's queue is freed at exit, after Python has
+shut down. A node with hooks on saved tensors, as under our plans, then needs Python's lock, and the process
+crashes. So we run a tiny pass of our own before the process ends, and whenever a plan ends.
 
-The queue runs nodes with higher numbers first, and skips those of passes that are over. Numbers rise with
-each node that a thread makes. A node made by a fresh thread has the lowest, so all others come before it.
+The queue runs the highest node number first, and discards nodes of failed passes on the way. Each thread
+numbers its nodes from zero, so a node from a new thread has the lowest number and is reached last.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from .compat import graph_task, without_autocast, without_dispatch, without_func
 
 
 def clear_leftovers(torch: Any) -> None:
-    """Clear the queue of this thread. Never raises."""
+    """Empty the queue of this thread. Never raises."""
     try:
         if graph_task(torch)() != -1:
-            return  # a pass is running, and comes upon them itself
+            return  # a pass is running
         made: list[Any] = []
         thread = threading.Thread(target=_make, args=(torch, made), name="gmemtop, clearing", daemon=True)
         thread.start()

@@ -75,13 +75,13 @@ class Ring:
         self.tally.view = view  # last: from now on rows are written
 
     def sent(self, steps: int) -> None:
-        """A viewer has received so many steps. The next one, which has received none, begins after them."""
+        """A viewer has received this many steps. The next viewer starts after them."""
         view = self.tally.view
         if view is not None and self.fd >= 0:
             view[RING_SENT] = steps
 
     def close(self) -> None:
-        """Let go of the file. The training thread may be writing: the last reference unmaps the memory."""
+        """Close the file. The training thread may be writing: the last reference unmaps the memory."""
         self.tally.view = None
         fd, self.fd = self.fd, -1
         if fd >= 0:

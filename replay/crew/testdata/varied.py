@@ -5,9 +5,9 @@ usage: varied.py NAME@STEPS
 Training ends earlier once the file named by STOP exists.
 
 The scenarios: recurrent (an LSTM on batches of other lengths), depth (layers that are skipped at random),
-branches (two networks in turn), layerwise (each layer has a loss and a backward pass of its own, and one
-or both of the last two are left out), passes (other numbers of micro-batches), warmup (a second loss in every other step),
-evaluates (two evaluations before every other step). No two steps in a row are alike.
+branches (two networks in turn), layerwise (each layer has a loss and a backward pass of its own, and one or
+both of the last two are left out), passes (other numbers of micro-batches), warmup (a second loss in every
+other step), evaluates (two evaluations before every other step). No two steps in a row are alike.
 """
 
 import hashlib
