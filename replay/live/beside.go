@@ -147,8 +147,8 @@ func (e *encoder) further(x *encoder, n *numbers) {
 			out.Loads = append(out.Loads, save)
 		}
 	}
-	for _, r := range x.pl.Reruns {
-		for _, o := range r.Ops {
+	for again := range x.noted() {
+		for _, o := range again {
 			op := x.placed.ops[traces.OpID(x.p.Ops[o].Recorded-1)]
 			if _, ok := n.ops[op]; !ok {
 				n.ops[op] = n.next
@@ -165,13 +165,18 @@ func (e *encoder) further(x *encoder, n *numbers) {
 // join adds another step's rules, in the numbers of their places.
 func (e *encoder) join(x *encoder, n *numbers) {
 	first := len(e.out.Groups)
-	for _, r := range x.pl.Reruns {
-		var ops []Numeral
-		for _, o := range r.Ops {
+	numerals := func(again []plan.OpID) (ops []Numeral) {
+		for _, o := range again {
 			at := x.placed.ops[traces.OpID(x.p.Ops[o].Recorded-1)]
 			ops = append(ops, Numeral{at.op, n.ops[at]})
 		}
-		e.out.Groups = append(e.out.Groups, ops)
+		return ops
+	}
+	for _, r := range x.pl.Reruns {
+		e.out.Groups = append(e.out.Groups, numerals(r.Ops))
+	}
+	for _, ops := range x.backups {
+		e.out.Backups = append(e.out.Backups, numerals(ops))
 	}
 	for _, v := range x.out.Values {
 		own := n.saves[x.placed.saves[v.Save]]

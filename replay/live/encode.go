@@ -48,6 +48,11 @@ type Rules struct {
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []Rule      `json:"values"`
 	Groups [][]Numeral `json:"groups"`
+	// Backups are ops that run again only if the program has changed, outside of modules, what they made.
+	Backups [][]Numeral `json:"backups,omitempty"`
+	// Copies is up to how many bytes the process copies a tensor that modules were given or returned and that
+	// has no backup.
+	Copies int64 `json:"copies,omitempty"`
 	// Trained leaves forward passes without gradients alone: the recorded steps have none, so such a pass is
 	// an evaluation, which the plan does not cover.
 	Trained bool `json:"trained,omitempty"`
@@ -221,6 +226,7 @@ type encoder struct {
 	saves, loads []int32
 	nth          []int // the number of each op as in [Numeral], unseen if the process does not see it
 	placed       placed
+	backups      [][]plan.OpID
 	group        map[plan.OpID]int // of the position before which its ops are rerun
 }
 
@@ -280,6 +286,9 @@ func (e *encoder) number() error {
 		}
 		count[of]++
 	}
+	if e.pl != nil {
+		e.backups = e.backupOps()
+	}
 	return nil
 }
 
@@ -314,6 +323,16 @@ func (e *encoder) groups() error {
 			ops[i] = Numeral{op.Name, e.nth[o]}
 		}
 		e.out.Groups = append(e.out.Groups, ops)
+	}
+	if len(e.pl.Reruns) > 0 {
+		e.out.Copies = small(e.p)
+	}
+	for _, b := range e.backups {
+		ops := make([]Numeral, len(b))
+		for i, o := range b {
+			ops[i] = Numeral{e.p.Ops[o].Name, e.nth[o]}
+		}
+		e.out.Backups = append(e.out.Backups, ops)
 	}
 	return nil
 }

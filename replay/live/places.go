@@ -134,8 +134,8 @@ func (e *encoder) places() *Places {
 	for _, x := range e.placed.saves {
 		out.Saves = append(out.Saves, [2]int{out.module(x), x.passes})
 	}
-	for _, r := range e.pl.Reruns {
-		for _, o := range r.Ops {
+	for again := range e.noted() {
+		for _, o := range again {
 			name := e.p.Ops[o].Name
 			x := e.placed.ops[traces.OpID(e.p.Ops[o].Recorded-1)]
 			call := [4]int{e.nth[o], out.module(x), x.passes, x.n}

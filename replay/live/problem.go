@@ -202,6 +202,7 @@ func step(ctx context.Context, tr *traces.Trace, h Hardware, iteration int) (*pl
 		return nil, err
 	}
 	p.Scattered = true
+	pinExposed(p)
 	return p, nil
 }
 

@@ -164,6 +164,12 @@ def made_up(window, draw):
         "values": values,
         "groups": groups,
     }
+    # of a tensor that the program may change, the process copies what is small, and notes what makes the rest
+    plan["copies"] = draw.choice([0, 256, 4 << 10, 1 << 20])
+    if draw.random() < 0.7:
+        grouped = {tuple(op) for g in groups for op in g}
+        alone = [[full(o[0]), o[1]] for o in ops if o[5] and (full(o[0]), o[1]) not in grouped]
+        plan["backups"] = [[op] for op in alone if draw.random() < 0.5]
     plan["trained"] = not window.evaluates
     if draw.random() < 0.4:
         modules = sorted({m for m, _ in where} | {o[6] for o in ops})

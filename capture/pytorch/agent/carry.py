@@ -120,11 +120,7 @@ class Carrier:
         self.graphs = Graphs(self)
         self.sizes, self.spares, self.rescue = Sizes(torch, plan), Spares(torch), Rescue(self)
         self.leaves: Callable[[], bool] = _stays
-        wanted: dict[str, dict[int, list[int]]] = {}
-        for g, ops in enumerate(plan.get("groups", ())):
-            for name, n in ops:
-                wanted.setdefault(name, {}).setdefault(n, []).append(g)
-        self.rerun = Rerun(torch, wanted, self.streams, self._tensor, self.broke, self.rescue.shelve)
+        self.rerun = Rerun(torch, plan, self.streams, self._tensor, self.broke, self.rescue.shelve)
         self.now = Iteration(self)
 
     @property

@@ -3,8 +3,11 @@
 An op is noted as it runs, below autograd and autocast: what was called, and with which arguments. Tensor
 arguments are kept as handles of values, so they hold no memory beyond what the plan keeps. If an op reads
 something that is not recomputed, it is held. Before an op that is not noted changes something in place,
-everything that depends on the old bytes is recomputed. Between modules no op is seen. The versions of what
-the outermost module was given and returned show whether the program changed it there.
+everything that depends on the old bytes is recomputed.
+
+Between modules no op is seen, and the program may change there what the outermost module was given or
+returned. Small tensors are therefore copied. For larger ones the plan has backups: ops that make such a
+tensor, from what autograd saves. They run again only if the tensor's version shows that it was changed.
 
 Rerunning calls the ops directly: no module code, no hook of the program and no random draw runs a second
 time. An op that may draw is rerun only if the call did not draw. A normalisation is rerun without its running
@@ -32,7 +35,7 @@ from .values import Handle, bytes_of, movable
 
 if TYPE_CHECKING:
     from .carry import Iteration
-    from .kinds import Info, Op, Tensor
+    from .kinds import Info, Op, Plan, Tensor
     from .streams import Streams
     from .values import Value
 
@@ -77,7 +80,7 @@ class Rerun:
     def __init__(
         self,
         torch: Any,
-        wanted: dict[str, dict[int, list[int]]],
+        plan: Plan,
         streams: Streams,
         tensor: Callable[[Iteration, Handle, dict[Value, Tensor]], Tensor],
         broke: Callable[[Iteration, BaseException], None],
@@ -85,7 +88,14 @@ class Rerun:
     ) -> None:
         self.torch, self.streams, self.tensor, self.broke = torch, streams, tensor, broke
         self.shelve = shelve
-        self.wanted = wanted  # the groups that need an op, by its name and number
+        self.wanted: dict[str, dict[int, list[int]]] = {}  # the groups of an op, by its name and number
+        groups, backups = plan.get("groups", ()), plan.get("backups", ())
+        for g, ops in enumerate([*groups, *backups]):
+            for name, n in ops:
+                self.wanted.setdefault(name, {}).setdefault(n, []).append(g)
+        self.backups = range(len(groups), len(groups) + len(backups))
+        # up to how many bytes something that modules were given or returned is copied
+        self.copies = plan.get("copies", 0)
         self.plain, self.strided = (torch.Tensor, torch.nn.Parameter), torch.strided
         self.graph_task = graph_task(torch)
         self.infos: dict[Op, Info] = {}
@@ -251,8 +261,11 @@ class Rerun:
             failed = False
             try:
                 for g, calls in list(it.calls.items()):
-                    if any(self._reads(c, value) for c in calls):
+                    if g not in self.backups and any(self._reads(c, value) for c in calls):
                         self._run(it, g)
+                # last, as what runs above may need them
+                for g in [b for b in self.backups if any(self._reads(c, value) for c in it.calls.get(b, ()))]:
+                    self._forget(it, g)
             except Exception as e:
                 self.broke(it, e)
                 failed = True
@@ -263,10 +276,8 @@ class Rerun:
 
     def leave(self, it: Iteration, reach: Any) -> None:
         """The outermost module is left. Nobody sees the ops that the program runs until it enters the next,
-        and one of them may change in place what the module was given or returned. So note its version.
-
-        Rejected: a lazy copy for the calls that read it (torch._lazy_clone). Some of torch's kernels on a CPU
-        make it an ordinary copy by reading: a GAN held 16.7 % more than predicted."""
+        and one of them may change in place what the module was given or returned. So copy what is small, and
+        note the versions of the rest."""
         with without_dispatch(self.torch), self.torch.no_grad():
             for t in reachable(self.torch, reach, []):
                 if not movable(t, self.plain, self.strided) or t.is_leaf and t.requires_grad:
@@ -275,8 +286,41 @@ class Rerun:
                 if value is None or value.entry is not None:
                     continue
                 value.left = version_of(t)
-                if value.base is not None:
+                if value.base is None or value.copied:
+                    continue
+                if value.bytes <= self.copies and not self.streams.elsewhere():
+                    value.base, value.copied = value.base.clone(), True
+                else:
                     value.witness = t.detach()
+
+    def _intact(self, it: Iteration, calls: Sequence[_Call], busy: tuple[int, ...]) -> dict[Value, Tensor]:
+        """What some calls read and the program has changed since, with the bytes that it had. Calls that were
+        noted make them again: those of a backup, or of another group. busy are the groups that these calls
+        wait for."""
+        out: dict[Value, Tensor] = {}
+        changed, own = [], set()  # own: what these calls make before they read it
+        for call in calls:
+            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+                if h.value not in own and h.value.overwritten():
+                    changed.append(h.value)
+                    own.add(h.value)
+            own.update(v for v in call.outs if v is not None)
+        for value in changed:
+            group = next((g for g in value.groups or () if g in it.calls and g not in busy), None)
+            if group is not None:
+                made = self._intact(it, it.calls[group], (*busy, group))
+                for call in it.calls[group]:
+                    for v, t in zip(call.outs, self._called(it, call, made)):
+                        if v is not None:
+                            made[v] = bytes_of(self.torch, t.untyped_storage(), t.dtype)
+                out[value] = made[value]
+            else:
+                self.overwritten = True
+        return out
+
+    def _forget(self, it: Iteration, group: int) -> None:
+        it.calls.pop(group, None)
+        it.over.add(group)
 
     def _keep(self, value: Value, t: Tensor) -> None:
         """Copy the bytes of a tensor that is about to change: on its device, or to the host if there is no
@@ -310,27 +354,17 @@ class Rerun:
     def _calls(self, it: Iteration, group: Any, serially: bool) -> None:
         begin = time.thread_time_ns()
         calls = it.calls.get(group, ())
-        for call in calls:
-            if any(h.value.overwritten() for h in _handles((call.args, tuple(call.kwargs.values())), [])):
-                self.overwritten = True
         # what an op changes in place has to stay where it is
         serially = serially and not any(self.infos[call.func][2] for call in calls)
-        env: dict[Value, Tensor] = {}
         last: dict[Value, int] = {}
         for k, call in enumerate(calls):
             for h in _handles((call.args, tuple(call.kwargs.values())), []):
                 last[h.value] = k
         with self.torch.no_grad(), without_autocast(self.torch):
+            env = self._intact(it, calls, (group,))
             for k, call in enumerate(calls):
-                args, kwargs = (
-                    self._given(it, call.args, env),
-                    {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()},
-                )
-                with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
-                    with self.torch.set_grad_enabled(call.graded):  # no argument requires one
-                        out = self._called(call, args, kwargs)
-                del args, kwargs
-                for value, t in zip(call.outs, self._tensors((out,), [])):
+                out = self._called(it, call, env)
+                for value, t in zip(call.outs, out):
                     if value is not None:
                         env[value] = bytes_of(self.torch, t.untyped_storage(), t.dtype)
                         last.setdefault(value, k)
@@ -344,14 +378,26 @@ class Rerun:
                 if serially:
                     handles = _handles((call.args, tuple(call.kwargs.values())), [])
                     self.shelve(env, [h.value for h in handles])
-        it.calls.pop(group, None)
-        it.over.add(group)  # its later ops cannot be rerun, as their inputs are gone: what they make stays
+        # its later ops cannot be rerun, as their inputs are gone: what they make stays
+        self._forget(it, group)
+        for read in last:
+            if read.readers <= it.over:
+                for g in read.groups or ():
+                    if g in self.backups:
+                        self._forget(it, g)
         it.again += time.thread_time_ns() - begin
 
-    def _called(self, call: _Call, args: Any, kwargs: Any) -> Any:
-        """Run an op again. If it raises, other than for lack of memory, later plans run it only once."""
+    def _called(self, it: Iteration, call: _Call, env: dict[Value, Tensor]) -> list[Tensor]:
+        """Run an op again. Returns the tensors that it made. If it raises, other than for lack of memory,
+        later plans run it only once."""
+        args, kwargs = (
+            self._given(it, call.args, env),
+            {n: self._given(it, (a,), env)[0] for n, a in call.kwargs.items()},
+        )
         try:
-            return call.func(*args, **kwargs)
+            with undrawn(self.torch, args[0].device) if call.seeded else contextlib.nullcontext():
+                with self.torch.set_grad_enabled(call.graded):  # no argument requires one
+                    return self._tensors((call.func(*args, **kwargs),), [])
         except Exception as e:
             self.failed = schema_of(call.func).name
             if not isinstance(e, self.torch.cuda.OutOfMemoryError):

@@ -126,6 +126,7 @@ class Value:
         "spare",
         "left",
         "witness",
+        "copied",
         "__weakref__",
     )
 
@@ -150,6 +151,7 @@ class Value:
         self.shown: set[Any] | None = None  # the views that were saved of bytes changed in place
         self.left = -1  # its version when an outermost module had been given or had returned it
         self.witness: Tensor = None  # shares its version counter, if calls read base again
+        self.copied = False  # base is a copy, in case the program changes the tensor
 
     def stale(self, t: Tensor) -> bool:
         """Whether the program has changed the tensor between two outermost modules."""
