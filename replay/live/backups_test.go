@@ -30,7 +30,8 @@ func TestWhatTheProgramMayChangeHasABackupOrIsNotReadAgain(t *testing.T) {
 		{"nobody keeps it", 2 << 20, "x", false, false, "[]", true, false},
 		{"autograd saves it too", 2 << 20, "x z", false, true, "[]", true, false},
 		{"its input is not saved", 2 << 20, "", true, true, "[[{aten::add 0} {aten::mm 0}]]", true, false},
-		{"its input is saved later", 2 << 20, "late", true, true, "[[{aten::add 0} {aten::mm 0}]]", true, false},
+		{"its input is saved later", 2 << 20, "late", true, true, "[[{aten::add 0} {aten::mm 0}]]", true,
+			false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			p, e := returned(t, x.size, x.saved, x.rerun, x.kept)
