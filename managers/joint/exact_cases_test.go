@@ -107,3 +107,19 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 		t.Errorf("joint is the best in %d of %d, at worst %.1f %% above", optimal, solved, worst*100)
 	}
 }
+
+// TestExactSearchCopiesAnewWhatCameBack: a copy out that is made ahead, for a later absence, is of the stay
+// in which it was made. If the value leaves before that, the copy is no way to bring it back, and the later
+// absence takes a copy of its own. The search once found 50 units here, by a plan that nobody can write down;
+// no plan takes less than 52, which joint's does.
+func TestExactSearchCopiesAnewWhatCameBack(t *testing.T) {
+	t.Parallel()
+	const budget, least, mostStates = 10, 52, 150_000
+	x := randomSmall(50138)
+	if time, found, ended := x.fastest(budget, least, mostStates); found || !ended {
+		t.Errorf("found %t (%d units), ended %t: no plan takes less than %d units", found, time, ended, least)
+	}
+	if _, found, _ := x.fastest(budget, least+1, mostStates); !found {
+		t.Errorf("the search does not find a plan of %d units", least)
+	}
+}

@@ -229,6 +229,9 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 			t.here &^= gone
 			t.scratch &^= gone
 			t.visits &^= gone
+			t.host &^= gone & (s.ahead[0] | s.ahead[1]) // what comes back is copied out anew
+			t.ahead[0] &^= gone
+			t.ahead[1] &^= gone
 			if s.chain {
 				t.left |= gone
 			}
