@@ -18,6 +18,8 @@ import (
 const (
 	leastForwards = 3
 	graphBlocks   = 8
+	// smallGraph is how many are enough if the code shows nothing else that could keep them.
+	smallGraph = 4
 )
 
 // history is a run up to the moment of an autopsy: its parts, which calls of the model kept a graph, and
@@ -33,11 +35,13 @@ type history struct {
 	trainedPaths [][]traces.FrameID
 	// graphs says of each part whether it is a call of the model that kept a graph: see keptGraph.
 	graphs []bool
+	says   saidByCode
 }
 
 // historyOf returns the history of a device up to a moment.
 func historyOf(d *timeline.Device, at timeline.Moment) history {
-	c := history{code: codeOf(d), d: d, at: at, trainedLines: map[traces.FrameID]bool{}}
+	c := history{code: codeOf(d), d: d, at: at, trainedLines: map[traces.FrameID]bool{},
+		says: saidByCode{map[traces.StackID]gradMode{}, map[traces.StackID]bool{}, map[string]fileSays{}}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, at)+1]
 	c.graphs = make([]bool, len(c.parts))
@@ -157,7 +161,8 @@ func namesLoss(name string) bool {
 
 // keptGraph reports whether a call of the model kept a graph: a backward freed what it left, or most of what
 // it made was live when it ended. A call without a graph leaves only its results; what its layers made is
-// gone by then.
+// gone by then. A small call leaves too few blocks to tell, unless the code says that only a graph keeps
+// them. A backward that follows frees such a graph, so that what stays after it is results.
 func (c *history) keptGraph(p *steps.Part) bool {
 	if c.backwardFrees(p) {
 		return true
@@ -165,7 +170,15 @@ func (c *history) keptGraph(p *steps.Part) bool {
 	to := min(p.End, c.at)
 	_, made := c.forwardBlocks(p.First, to, p.First)
 	left, bytes := c.forwardBlocks(p.First, to, to)
-	return len(left) >= graphBlocks && float64(bytes) >= keptByCall*float64(made)
+	if c.mostly(left) == gradientsOff {
+		return false
+	}
+	if len(left) >= graphBlocks && float64(bytes) >= keptByCall*float64(made) {
+		return true
+	}
+	i := steps.PartAt(c.parts, p.First)
+	differentiated := i+1 < len(c.parts) && c.parts[i+1].Phase == traces.PhaseBackward
+	return len(left) >= smallGraph && !differentiated && c.onlyGraphs(left)
 }
 
 // graphless returns the call of the model from which a block comes if that call kept no graph, so that the

@@ -59,6 +59,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		return collected(c, ids, count, firstsOf(o.parts, caller), caller), true
 	case o.left.known && !o.left.graph && passedOn(c, o.parts, ids):
 		return o.passed(), true
+	case o.left.known && !o.left.graph && o.keepsNothing(ids):
+		return collected(c, ids, count, firstsOf(o.parts, caller), caller), true
 	case o.left.known && !o.left.graph:
 		return o.keptByHooks(), true
 	case trains && !trained && !o.waits || c.evaluating(o.call) || !trains && o.left.known && !keepsLoss(c):

@@ -56,6 +56,9 @@ func growthFault(c *evidence) (fault, bool) {
 	if kind.results {
 		return growingResults(c, ids, g.results), true
 	}
+	if kind.cause == "kept_graph" && c.onlyGraphs(ids) {
+		kind.because = onlyGraphsWhy
+	}
 	each, line := g.bytes/int64(in), c.topName(c.sitesOf(ids))
 	f := fault{Cause: Cause{Kind: kind.cause, Bytes: maybe.Known(g.bytes)}, seek: kind.seek, fix: kind.fix}
 	f.sure(kind.certainty, kind.because)

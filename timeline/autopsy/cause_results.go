@@ -52,7 +52,7 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	}
 	var results int64
 	for _, id := range ids {
-		if !first[c.d.Origin(id)] {
+		if s := c.d.Origin(id); !first[s] || c.inModel(s) {
 			results += c.d.Allocs.Rounded[id]
 		}
 	}
@@ -88,6 +88,12 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 		}
 	}
 	if 2*inside > bytes && !c.outputStays(ids) {
+		if c.keepsNothing(ids) && c.mostly(ids) == gradientsOff {
+			return f // a list of what the layers made
+		}
+		if c.keepsNothing(ids) {
+			return f.withGraph(c, nCalls(in), call, line)
+		}
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, most of it from %s, and "+
 			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.",
@@ -97,6 +103,19 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 			"the same")
 		f.lever.name, f.lever.command = "remove_hook", at("handle.remove()", line)
 	}
+	return f
+}
+
+// withGraph turns the fault of collected results into that of results which keep their graphs.
+func (f fault) withGraph(c *evidence, calls, call, line string) fault {
+	f.Kind = "kept_graph"
+	f.said = fmt.Sprintf("What the loop keeps of %s of the model at %s has its graph: %s, most of it from "+
+		"%s.", calls, call, c.u.Bytes(f.Bytes.Or(0)), line)
+	f.fix = "Detach it before it is kept: kept.append(value.detach()); call the model under " +
+		"torch.no_grad() if nothing is differentiated."
+	f.sure(Likely, "the program's code has neither a hook nor an attribute that could keep what a module "+
+		"makes; a list of layers' outputs would look the same")
+	f.lever.name, f.lever.command, f.lever.request = "detach_metric", at("value = value.detach()", call), 0
 	return f
 }
 

@@ -9,14 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Whether calls of the model left graphs, or something else keeps their tensors. There are four signs, the
+// Whether calls of the model left graphs, or something else keeps their tensors. There are five signs, the
 // surest first. Norms: layer_norm, batch_norm and group_norm make an output and small statistics, which only
 // a graph keeps (derivatives.yaml saves them for backward). If the statistics are gone and larger blocks are
 // not, a hook, a closure or an attribute keeps these. But batch_norm in eval mode takes its statistics from
 // buffers, so a call without them shows nothing if calls that a backward followed lack them, too. Then it
 // counts how much of what they make such calls keep. Intermediate results of one module: a hook gets only
 // its input and output. And by-products: an operator makes, besides its output, something of another size (a
-// workspace, indices, a mask), which no Python object but a graph holds.
+// workspace, indices, a mask), which no Python object but a graph holds. Besides, the program's code may say
+// that gradients are off, or that nothing but a graph could keep so much: see modeByCode.
 
 // norms are the functions whose statistics only a graph keeps.
 var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
@@ -44,6 +45,10 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	graph, known := keptStatistics(c, from, to, c.a.At)
 	if known && graph {
 		return graphSign{graph: true, known: true}
+	}
+	ids, _ := c.forwardBlocks(from, to, c.a.At+1)
+	if c.mostly(ids) == gradientsOff {
+		return graphSign{known: true}
 	}
 	then := map[traces.FrameID]byProduct{}
 	var trained []steps.Part // calls to compare with: a backward freed their graphs
@@ -80,6 +85,11 @@ func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
 			why: "what operators make beside their outputs is kept, as by a graph"}
+	}
+	if !known && !c.outputStays(ids) && c.onlyGraphs(ids) {
+		return graphSign{graph: true, known: true,
+			why: "each call left more than it returns, and the program's code has neither a hook nor an " +
+				"attribute that could keep it"}
 	}
 	return graphSign{graph: graph, known: known}
 }

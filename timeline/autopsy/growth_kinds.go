@@ -102,7 +102,8 @@ var growthKinds = []growthKind{
 	},
 	{
 		holds: func(g *growth) bool {
-			return g.ofBackward() && g.forward > 0 && !wholeGraphStays(g.evidence, g.ids)
+			return g.ofBackward() && g.forward > 0 && !wholeGraphStays(g.evidence, g.ids) &&
+				!g.keepsNothing(g.ids)
 		},
 		cause: "hook_keeps", why: "something keeps an output of a module from each step, and its gradient",
 		fix: "Clear what the hooks fill before each step, or keep it on the CPU without its graph: " +
@@ -180,7 +181,9 @@ var growthKinds = []growthKind{
 			"same",
 	},
 	{
-		holds: func(g *growth) bool { return g.forward > 0 && g.lastOf(traces.PhaseBackward) >= 0 },
+		holds: func(g *growth) bool {
+			return g.forward > 0 && g.lastOf(traces.PhaseBackward) >= 0 && !g.keepsNothing(g.ids)
+		},
 		cause: "hook_keeps", why: "something keeps one output of a module from each step",
 		fix:       "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list.",
 		certainty: Likely, because: "one output a step stays and its graph does not",

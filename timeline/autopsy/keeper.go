@@ -3,6 +3,7 @@ package autopsy
 import (
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
@@ -47,6 +48,8 @@ func nameKeeper(c *evidence, f *fault) {
 	}
 	if where, _ := keeperOf(c, f.lever.changes[len(f.lever.changes)-1].Alloc); where != "" {
 		f.lookAt(where)
+		command, _, _ := strings.Cut(f.lever.command, "  # ")
+		f.lever.command = at(command, where) // the line to change, not the one that made the blocks
 	}
 }
 

@@ -103,3 +103,51 @@ func TestTheLineThatKeepsATensorIsFound(t *testing.T) {
 		t.Errorf("in a module's own code, before the call: line %d", got)
 	}
 }
+
+func TestTheModeOfALineIsWhatTheCodeAroundItSays(t *testing.T) {
+	const f = "def f(x):\n"
+	for _, c := range []struct {
+		code string
+		line int
+		want gradMode
+		says bool
+	}{
+		{f + "    return net(x)", 2, gradientsUnknown, false},
+		{f + "    with torch.no_grad():\n        y = g(x)\n        return net(y)", 4, gradientsOff, true},
+		{f + "    with torch.no_grad():\n        y = g(x)\n    return net(y)", 4, gradientsUnknown, false},
+		{f + "    with torch.inference_mode(), lock:\n        for _ in x:\n            net(x)", 4,
+			gradientsOff, true},
+		{f + "    with torch.no_grad():\n        with torch.enable_grad():\n            net(x)", 4,
+			gradientsOn, true},
+		{f + "    with torch.set_grad_enabled(training):\n        net(x)", 3, gradientsUnknown, true},
+		{f + "    with no_grad() if fast else nullcontext():\n        net(x)", 3, gradientsUnknown, true},
+		{f + "    with open(x) as y:\n        net(y)", 3, gradientsUnknown, false},
+		{"@torch.no_grad()\n@timed\n" + f + "    return net(x)", 4, gradientsOff, true},
+		{"@no_grad_if(3)\n" + f + "    return net(x)", 3, gradientsUnknown, true},
+		{f + "    return net(x)", 9, gradientsUnknown, true}, // not the file that was recorded
+	} {
+		if got, says := modeOfLine(c.code, "f", c.line); got != c.want || says != c.says {
+			t.Errorf("%q, line %d: mode %d, %v; want %d, %v", c.code, c.line, got, says, c.want, c.says)
+		}
+	}
+}
+
+func TestALineThatStoresSomethingIsFound(t *testing.T) {
+	for code, want := range map[string]bool{
+		"self.last = self.layer(x)":        true,
+		"y, self.state = self.rnn(x)":      true,
+		"y = self.last = self.layer(x)":    true,
+		"self.maps[name] = y":              true,
+		"self.count += 1":                  true,
+		"self.kept.append(y)":              true,
+		"global last":                      true,
+		"y = self.layer(x)":                false,
+		"return self.layer(x, scale=2)":    false,
+		"if self.depth == 3:":              false,
+		"y = self.norms[0](x) + self.bias": false,
+	} {
+		if got := (codeLine{1, code}).storesInSelf(); got != want {
+			t.Errorf("%q: %v", code, got)
+		}
+	}
+}
