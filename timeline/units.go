@@ -179,6 +179,13 @@ func ParseBytes(s string) (int64, error) {
 	return int64(math.Round(v)), nil
 }
 
+// LacksUnit reports whether a size of n bytes was written without a unit by somebody who hardly meant bytes:
+// 12 for 12GiB. Larger numbers are bytes, as JSON has them.
+func LacksUnit(text string, n int64) bool {
+	_, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	return err == nil && 0 < n && n < 1<<20
+}
+
 // ParseDuration reads a time such as 5ms, 1.5s or 2m, in nanoseconds.
 func ParseDuration(s string) (int64, error) {
 	d, err := time.ParseDuration(s)

@@ -119,6 +119,8 @@ func parseBudget(text string, whole int64) (int64, error) {
 	switch {
 	case err != nil || n < 0:
 		return 0, fmt.Errorf("%q is not a size: write 12GiB or 50%%", text)
+	case timeline.LacksUnit(text, n):
+		return 0, fmt.Errorf("%q has no unit: write %[1]sGiB, or %[1]sB for bytes", strings.TrimSpace(text))
 	case n == 0:
 		return 0, errors.New("0 leaves no room for anything: write none for no budget")
 	}

@@ -31,6 +31,7 @@ func TestBudgetIsASizeOrAShareOfThePeak(t *testing.T) {
 	}{
 		{"", 0, ""}, {"8GiB", 8 << 30, ""}, {" 512MiB ", 512 << 20, ""},
 		{"100%", all, ""}, {"50 %", all / 2, ""},
+		{"12", 0, "write 12GiB"}, {"12B", 12, ""}, {"8589934592", 8 << 30, ""},
 		{"0", 0, "leaves no room"}, {"much", 0, "is not a size"}, {"-1", 0, "is not a size"},
 		{"half%", 0, "is not a share"}, {"0%", 0, "is not a share"}, {"NaN%", 0, "is not a share"},
 		{"1001%", 0, "is not a share"},
