@@ -244,7 +244,7 @@ func (c *compareCommand) beyond(ctx context.Context, p *plan.Problem, list []pla
 				"quiet")
 		},
 		NoneFound: func(within time.Duration) {
-			c.complainf("found no budget that fits within %s: --limit 1m looks for longer", within)
+			c.complainf("no budget that fits was found in %s: --limit 1m searches longer", within)
 		}}
 }
 

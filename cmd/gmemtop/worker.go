@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -24,7 +25,7 @@ type workerCommand struct {
 func newWorkerCommand(a *app) *cobra.Command {
 	c := workerCommand{planning: planning{app: a}}
 	cmd := &cobra.Command{
-		Use: "worker --join-file FILE TRACE ...", GroupID: groupReport, Args: cobra.MinimumNArgs(1),
+		Use: "worker --join-file FILE TRACE ...", GroupID: groupReport, Args: help.SomeArgs("TRACE"),
 		Short: "Make the plans that a gmemtop sweep on another machine hands out",
 		Long: `Makes plans for a gmemtop sweep --serve until all are made. Start as many as you like, whenever
 you like: if one ends or loses its connection, another takes over its plan.

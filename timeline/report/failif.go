@@ -89,14 +89,13 @@ func (t *Threshold) check(metrics []Metric) (Check, error) {
 	var names []string
 	for i := range metrics {
 		m := &metrics[i]
-		names = append(names, m.Name)
+		names = append(names, runs.MetricTyped(m.Name))
 		if m.Name == t.metric {
 			return t.measure(m)
 		}
 	}
-	return Check{}, fmt.Errorf("threshold %q: metric %q is not known for these two recordings; known are %s",
-		t.Expression,
-		t.metric, strings.Join(names, ", "))
+	return Check{}, fmt.Errorf("threshold %q: these two recordings have no metric %q: it is one of %s",
+		t.Expression, t.metric, strings.Join(names, ", "))
 }
 
 func (t *Threshold) measure(m *Metric) (Check, error) {

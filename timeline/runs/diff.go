@@ -265,6 +265,14 @@ func MetricNamed(word string) string {
 	return word
 }
 
+// MetricTyped returns the word that people type for a metric.
+func MetricTyped(name string) string {
+	if name == churnMetric {
+		return allocsMetric
+	}
+	return name
+}
+
 // MetricWords names a metric for people. The figures of steps are medians of the steady ones, and may differ
 // from those of the steps that are compared.
 func MetricWords(name string) string {

@@ -54,7 +54,7 @@ func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("load: %s holds no trace among %d files: %w; gmemtop reads %s",
+		return nil, fmt.Errorf("%s holds no trace among its %d files: %w; gmemtop reads %s",
 			strings.Join(paths, " "), len(files), traces.ErrUnsupported, understood())
 	}
 	slices.SortFunc(found, func(a, b Found) int {

@@ -56,6 +56,16 @@ func ExactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
+// SomeArgs takes one argument or more of a kind.
+func SomeArgs(name string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return fmt.Errorf("%s needs %s", cmd.Name(), name)
+		}
+		return nil
+	}
+}
+
 // meant maps words that people try, from other tools or from what they want to know, to our commands.
 var meant = map[string]string{
 	"peak": "stats", "summary": "stats", "report": "stats", "analyze": "stats", "analyse": "stats",
