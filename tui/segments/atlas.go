@@ -56,7 +56,7 @@ func (a *atlas) tagged() bool {
 func (a *atlas) parts() []part {
 	st := a.st
 	return []part{
-		{"active requested", "active", st.ActiveRequested, kindActive},
+		{"active requested", "requested", st.ActiveRequested, kindActive},
 		{"rounding", "rounding", st.Internal, kindInternal},
 		{"fragmented", "fragmented", st.Stranded, kindStranded},
 		{"cached", "cached", st.Cached, kindCached},

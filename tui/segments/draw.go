@@ -90,7 +90,7 @@ func (v *view) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	}
 	unit, f := s.Units.Column(v.st.Reserved)
 	total := " = " + strings.TrimSpace(f(v.st.Reserved)) + " " + unit
-	terms := v.terms(w-1-canvas.Width(total), w >= 100, f)
+	terms := v.terms(w-canvas.Width(total), w >= 100, f)
 	x = 1
 	for i, t := range terms {
 		if i > 0 {
@@ -106,10 +106,10 @@ func (v *view) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	}
 	x += c.Text(x, 1, s.Theme.Dim, total[:3])
 	x += c.Text(x, 1, s.Theme.Strong, total[3:])
-	if x+9 < w {
+	short := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
+	if n := x + 9; n < w && (n+2+canvas.Width(short) < w || x+2+canvas.Width(short) >= w) {
 		x += c.Text(x, 1, s.Theme.Dim, " reserved")
 	}
-	short := strings.ReplaceAll(v.st.Exactness.String(), "_", " ")
 	text := short
 	if v.st.Reason != "" {
 		text += ": " + v.st.Reason
