@@ -108,7 +108,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	case a.Inferred:
 		if g, ok := w.fills(); ok && g.Category == timeline.Parameter { // the table shows what holds them
 			a.Named = []string{"smaller_weights", "weights_on_host", "shard_parameters"}
-			return w.full(), " Load the weights in a smaller type, keep a part of them on the host, or " +
+			return w.full(), " Load the weights in a smaller type, keep part of them on the host, or " +
 				"shard them over several GPUs."
 		}
 		s = w.full() + w.largestAt(a.At)

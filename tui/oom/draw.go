@@ -28,17 +28,21 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	body := c.Bounds()
 	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s, a)))
 	body = body.Inset(1, 0)
-	var part canvas.Rect
-	if rows := barRows(a, body); rows > 0 && !v.whole {
-		part, body = body.CutTop(rows)
-		drawBar(s, c.Sub(part), a)
-	}
 	rows, whole := v.causeRows(s, c, a, body), wholeCauseRows(a, body.W)
+	if bar := barRows(a, body); bar > 0 && !v.whole {
+		part, below := body.CutTop(bar)
+		with := v.causeRows(s, c, a, below)
+		// In little room the causes, which have the bar's figures, come first.
+		if body.H >= 20 || with >= whole-1 || rows < whole-1 {
+			rows, body = with, below
+			drawBar(s, c.Sub(part), a)
+		}
+	}
 	v.cut = rows < whole-1 // the last of them is blank
 	if v.whole {
 		rows = min(whole, body.H)
 	}
-	part, body = body.CutTop(rows)
+	part, body := body.CutTop(rows)
 	drawCauses(s, c.Sub(part), a)
 	v.drawTables(s, c, body, a)
 }

@@ -127,6 +127,27 @@ func TestWShowsTheCausesInFullWhereTheyAreCut(t *testing.T) {
 	}
 }
 
+func TestTheBarMakesRoomForTheCauses(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 8})
+	a := v.known(sc.State)
+	long := strings.Repeat("evidence that fills its line ", 5)
+	a.Causes = []autopsy.Cause{{Kind: "capacity", Main: true, Text: long + "first"},
+		{Kind: "outside_pytorch", Text: long[:80] + " second"}}
+	a.Holders = a.Holders[:1]
+	v.holders.SetRows(1)
+	v.levers.set(v.levers.all[:3])
+	text := sc.Text(80, 20)
+	if !strings.Contains(text, "first") || !strings.Contains(text, "second") {
+		t.Errorf("a cause is cut:\n%s", text)
+	}
+	if strings.Contains(text, "reserved") && strings.Contains(text, "tensors") {
+		t.Errorf("the bar is drawn:\n%s", text)
+	}
+	if text = sc.Text(80, 30); !strings.Contains(text, "tensors") {
+		t.Errorf("the bar has room and is not drawn:\n%s", text)
+	}
+}
+
 func TestTheCommandIsClickable(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	c := canvas.New(120, 36, canvas.TrueColor, false)
