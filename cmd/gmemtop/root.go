@@ -122,6 +122,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newMCPCommand(a), newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root),
 		newManCommand(a, root),
 	)
+	root.SetFlagErrorFunc(help.FlagError)
 	root.InitDefaultHelpCmd()
 	if c, _, err := root.Find([]string{"help"}); err == nil {
 		c.Args = help.TopicArgs

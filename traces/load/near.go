@@ -79,6 +79,17 @@ func Near(path string) string {
 	return best
 }
 
+// Nearest returns the name that is most like a word, "" if none is like it.
+func Nearest(typed string, names []string) string {
+	best, least := "", nearWrong+1
+	for _, name := range names {
+		if d := unlike(typed, name); d < least {
+			best, least = name, d
+		}
+	}
+	return best
+}
+
 // unlike returns how far a name is from what was typed: the letters that are wrong, whatever their case, and
 // one more for another or no extension; more than nearWrong for names that have little in common.
 func unlike(typed, name string) int {

@@ -1,6 +1,7 @@
 package help
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -64,6 +66,24 @@ func SomeArgs(name string) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// FlagError adds the flag that is spelled alike to the error for one that there is not.
+func FlagError(cmd *cobra.Command, err error) error {
+	var none *pflag.NotExistError
+	if !errors.As(err, &none) || len(none.GetSpecifiedName()) < 2 {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := load.Nearest(none.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w: did you mean --%s?", err, near)
+	}
+	return err
 }
 
 // meant maps words that people try, from other tools or from what they want to know, to our commands.

@@ -23,3 +23,22 @@ func TestTheNumberOfArgumentsIsExplained(t *testing.T) {
 		}
 	}
 }
+
+func TestAFlagThatIsSpelledAlikeIsNamed(t *testing.T) {
+	cmd := &cobra.Command{Use: "compare"}
+	cmd.Flags().String("budget", "", "")
+	cmd.Flags().String("batch", "", "")
+	cmd.SetFlagErrorFunc(FlagError)
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.Run = func(*cobra.Command, []string) {}
+	for typed, want := range map[string]string{
+		"--bugdet": "unknown flag: --bugdet: did you mean --budget?",
+		"--colour": "unknown flag: --colour",
+		"-b":       "unknown shorthand flag: 'b' in -b",
+	} {
+		cmd.SetArgs([]string{typed})
+		if err := cmd.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v, not %q", typed, err, want)
+		}
+	}
+}
