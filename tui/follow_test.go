@@ -119,13 +119,13 @@ func TestDiffComparesACapturedStepWithTheOneBefore(t *testing.T) {
 	d, f := watch(t)
 	f.tell(d, captured(t, 3))
 	d.press("9")
-	d.wants("No step captured before this one is kept")
+	d.wants("There is no earlier captured step")
 	f.tell(d, captured(t, 13))
 	d.press("L", "9")
 	d.wants("A step 3")
 	d.wants("B step 13")
 	d.press("L", "G", "enter", "9") // the first one again
-	d.wants("No step captured before this one is kept")
+	d.wants("There is no earlier captured step")
 }
 
 func TestStepUnderAPlanIsMarkedAndNotPlannedFor(t *testing.T) {

@@ -394,14 +394,12 @@ var catalogue = [sentences]struct{ key, text string }{
 	Debugged: {"", "a debugger has stopped the process"},
 	InKernel: {"", "the process is waiting in the kernel for a disk or a device"},
 
-	ByOps: {"", "op by op"},
-	OpsShow: {"", "each op, what it reads and writes, and how long it takes: what swapping and recompute " +
-		"are planned on"},
-	ByHistory: {"", "allocator history"},
-	HistoryShows: {"", "what the GPU's allocator did, with segments and Python stacks; works with " +
-		"compiled code too"},
+	ByOps:        {"", "op by op"},
+	OpsShow:      {"", "what each op reads and writes, and its time"},
+	ByHistory:    {"", "allocator history"},
+	HistoryShows: {"", "segments and Python stacks; with torch.compile too"},
 	ByProfile:    {"", "by the profiler"},
-	ProfileShows: {"", "which op allocates what, by torch's profiler; works with compiled code too"},
+	ProfileShows: {"", "what each op allocates; with torch.compile too"},
 	ByEvents:     {"", "allocator events"},
 	ByProbes:     {"", "by probes"},
 }

@@ -33,7 +33,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if len(v.shown.ids) == 0 {
 		leaf.Empty(s, c, "No allocation matches", "The filter "+strconv.Quote(s.QueryText)+
 			" selects none of "+
-			leaf.Count(int64(s.Device.Allocs.Len()))+" allocations. Change it with /, drop it with esc.", "")
+			leaf.Count(int64(s.Device.Allocs.Len()))+" allocations. Change it with /, clear it with esc.", "")
 		return
 	}
 	// columns that would say the same in every row

@@ -72,9 +72,9 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 				"press d."
 		}
 		if s.Step != "" {
-			return false, "No step captured before this one is kept. A later one is compared with the one " +
-				"before it: r in Live captures one, F shows the newest. To compare two moments of this " +
-				"step: go to the first, press c, go to the other, press d."
+			return false, "There is no earlier captured step to compare this one with. r in Live captures " +
+				"another, F shows the newest. To compare two moments of this step: go to the first, press " +
+				"c, go to the other, press d."
 		}
 		return false, "Only one recording is open. To compare two steps or moments of it: go to the first, " +
 			"press c, go to the other, press d ([ and ] go from step to step). To compare two recordings " +

@@ -287,7 +287,7 @@ func (v *view) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
 		if st.it.Trend.Unseen {
-			text = "There is no telling whether a call site grows: see above."
+			text = "Whether a call site grows cannot be told: see above."
 		}
 		if st.it.Trend.Points < leastPoints {
 			text = "It takes three steady iterations to tell which call sites grow."

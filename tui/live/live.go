@@ -39,7 +39,7 @@ func New(f Feed) *View {
 		describe: bind("r", "capture a step", "r"),
 		every:    bind("E", "capture every Nth", "E"),
 		depth:    bind("I", "capture depth", "I"),
-		output:   bind("O", "its output", "O"),
+		output:   bind("O", "the job's output", "O"),
 		steps:    bind("esc", "its steps", "esc", "O"),
 		zoom:     bind("z", "all steps", "z"),
 		detach:   bind("X", "detach", "X"),

@@ -158,7 +158,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	if !ok || len(pick.Choices) != 2 {
 		t.Fatalf("d sent %+v", sc.Sent)
 	}
-	if got, want := pick.Choices[0].Detail, "current; each op; cost 31.0 ms"; got != want {
+	if got, want := pick.Choices[0].Detail, "current; costs 31.0 ms; each op"; got != want {
 		t.Errorf("the filter in force is described as %q, want %q", got, want)
 	}
 	if got := pick.Choices[1].Detail; got != "segments" { // it was not measured yet

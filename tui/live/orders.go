@@ -58,7 +58,7 @@ func askDepth(l *Look) tea.Cmd {
 	for _, d := range l.Capture.Depths {
 		c := leaf.Choice{Title: d.Name, Detail: d.Shows, Msg: depthMsg(d)}
 		if d.Cost > 0 {
-			c.Detail += "; cost " + timeline.Duration(int64(d.Cost))
+			c.Detail = "costs " + timeline.Duration(int64(d.Cost)) + "; " + c.Detail
 		}
 		if d.How == l.Capture.Depth {
 			c.Detail = "current; " + c.Detail

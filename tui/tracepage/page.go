@@ -144,7 +144,7 @@ func sourceLines(s *leaf.State) []line {
 	t := s.Timeline.Trace
 	file := t.Source.Path
 	if file == "" {
-		file = "none: it came from a process that is watched; e writes one"
+		file = "none: captured from a running process; e saves it"
 	}
 	lines := []line{{"file", file, plain}, {"format", formatName(t.Source.Format), plain}}
 	if t.Source.Bytes > 0 {
