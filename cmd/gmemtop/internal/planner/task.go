@@ -53,7 +53,8 @@ func Bytes(flag, text string) (int64, error) {
 	case err != nil || n < 0:
 		return 0, exit.Mistakef("--%s %q is not a size: write 12GiB or 512MiB", flag, text)
 	case timeline.LacksUnit(text, n):
-		return 0, exit.Mistakef("--%s %q has no unit: write %[2]sGiB, or %[2]sB for bytes", flag, strings.TrimSpace(text))
+		return 0, exit.Mistakef("--%s %q has no unit: write %[2]sGiB, or %[2]sB for bytes", flag,
+			strings.TrimSpace(text))
 	}
 	return n, nil
 }
