@@ -94,12 +94,17 @@ func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Al
 	if retry.Size > 0 {
 		list = append(list, retry)
 	}
-	if n := len(r.Spikes); n > 0 && r.Spikes[n-1] < len(steps) {
-		st := steps[r.Spikes[n-1]]
-		list = append(list, Alert{Kind: Spike, Step: st.Index, Size: st.Bytes.Or(0), Usual: r.Bytes})
+	// A step in which gmemtop tried parts of a plan stands out by what was tried, which is no news.
+	own := func(i int) bool { return i >= len(steps) || steps[i].Trial }
+	for _, i := range slices.Backward(r.Spikes) {
+		if !own(i) {
+			list = append(list, Alert{Kind: Spike, Step: steps[i].Index, Size: steps[i].Bytes.Or(0),
+				Usual: r.Bytes})
+			break
+		}
 	}
 	for _, i := range slices.Backward(r.Slow) {
-		if i < len(steps) && (excused == nil || !excused(steps[i].Index)) {
+		if !own(i) && (excused == nil || !excused(steps[i].Index)) {
 			list = append(list, Alert{Kind: Slow, Step: steps[i].Index, Size: steps[i].Duration.Or(0),
 				Usual: r.Duration})
 			break

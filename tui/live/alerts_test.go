@@ -70,6 +70,20 @@ func TestExcusedStepsDoNotAlert(t *testing.T) {
 	}
 }
 
+func TestStepsThatTryAPlanDoNotAlert(t *testing.T) {
+	change := func(trial bool) Look {
+		return with(running(t, 52), func(s *Step) {
+			s.Duration, s.Bytes, s.Trial = maybe.Known(300e6), maybe.Known(9<<30), trial
+		})
+	}
+	if l := change(true); len(l.Alerts) > 0 {
+		t.Errorf("%+v", l.Alerts)
+	}
+	if l := change(false); len(l.Alerts) != 2 {
+		t.Errorf("of the same step without a trial: %+v", l.Alerts)
+	}
+}
+
 func TestTheSentenceSaysThatNoStepsArrive(t *testing.T) {
 	sc, v, _ := open(t, running(t, 50))
 	l := running(t, 51)

@@ -89,7 +89,7 @@ func askDetach(l *Look) tea.Cmd {
 			{Title: all, Detail: stays, Msg: detachMsg{true, "all of them"}},
 		}
 	} else {
-		pick.Choices = []leaf.Choice{{Title: "detach", Detail: stays, Msg: detachMsg{what: "it"}}}
+		pick.Choices = []leaf.Choice{{Title: "detach", Detail: stays, Msg: detachMsg{what: "the job"}}}
 	}
 	pick.Choices = append(pick.Choices, leaf.Choice{Title: "keep watching", Msg: leaf.ChangedMsg{}})
 	return leaf.Send(pick)
