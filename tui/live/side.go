@@ -89,7 +89,7 @@ func newest(l *Look) []string {
 		words = append(words, "which took "+timeline.Duration(int64(w.Cost))+" longer")
 	}
 	if n := len(l.Windows) - 1; n > 0 {
-		words = append(words, timeline.Counted(n, "earlier capture"))
+		words = append(words, "after "+timeline.Counted(n, "earlier capture"))
 	}
 	return words
 }
