@@ -43,7 +43,7 @@ var modules = regexp.MustCompile(`(?m)^from (?:agent)?\.(\w+) import (?:\([^)]*\
 // modelled are the files of an estimate that emulates PyTorch's allocator, after the agent.
 var modelled = []string{"left", "world", "training", "alive", "threads", "pace", "engine", "reduction",
 	"product", "convolution", "recurrent", "truths", "believed", "tensors", "followed", "weights", "device",
-	"kernels", "pretend", "estimate"}
+	"kernels", "again", "pretend", "estimate"}
 
 // program joins files of this package, named without their endings, into the source that runs in a process,
 // without the imports between them: they share one namespace, also with the agent.

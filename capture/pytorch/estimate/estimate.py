@@ -41,6 +41,7 @@ from agent.phases import OPTIMIZER
 from agent.storages import Addresses, Storages
 from agent.within import Within
 
+from .again import Again
 from .alive import stay_with_gmemtop
 from .believed import Few
 from .convolution import EMPTIED, Convolutions, taken_by_copy
@@ -91,10 +92,14 @@ class _Timed:
     """An op as Ops sees it: the real one, but its questions about values are answered and it advances the
     clock."""
 
-    __slots__ = ("func", "_schema", "tags", "run", "flops", "whole")
+    __slots__ = ("func", "_schema", "tags", "run", "flops", "whole", "name", "short", "mutable", "drawn")
 
     def __init__(self, func, run):
         self.func, self._schema, self.tags, self.run = func, func._schema, func.tags, run
+        # what torch computes anew each time it is asked
+        self.name, self.mutable = func._schema.name, func._schema.is_mutable
+        self.short = self.name.partition("::")[2]
+        self.drawn = run.torch.Tag.nondeterministic_seeded in func.tags  # its result is random
         self.flops = run.pace.flops(func)
         self.whole = run.factories.get(func._overloadpacket)
 
@@ -225,7 +230,7 @@ class Run(Taken):
         self.done, self.lifts, self.sums, self.followed = False, (), None, Followed(self)
         self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
         self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
-        self.convolutions, self.held = Convolutions(torch), None
+        self.convolutions, self.held, self.again = Convolutions(torch), None, None
 
     # -- notes -----------------------------------------------------------------------------------------------
 
@@ -248,21 +253,21 @@ class Run(Taken):
             with self.without():
                 real = func(*args, **kwargs)
             return self.followed.constant(real)
-        network = NETWORKS.get(func._schema.name)
+        network = NETWORKS.get(op.name)
         if network is not None and args[0].device.type == "cuda":
-            return network(self.torch, Blocks(self.recorder, func._schema.name), *args)
-        if func._schema.name == "aten::to" and getattr(args[0], "constant", None) is not None:
+            return network(self.torch, Blocks(self.recorder, op.name), *args)
+        if op.name == "aten::to" and getattr(args[0], "constant", None) is not None:
             # in inference mode; fake tensors would not decompose it, and would ask CUDA
             out = func.decompose(*args, **kwargs)
             self.followed.follow(op, args, kwargs, out)
             return out
         try:
-            out = func(*args, **kwargs)
+            out = self.again.call(func, args, kwargs)
             self._suppose(op, args, out)
             self.followed.follow(op, args, kwargs, out)
-            first = ALLOCATED_FIRST.get(func._schema.name)
+            first = ALLOCATED_FIRST.get(op.name)
             if first is not None and out[first].device.type == "cuda":
-                Blocks(self.recorder, func._schema.name).makes(out[first])
+                Blocks(self.recorder, op.name).makes(out[first])
             return out
         except self.dependent:
             out = self.followed.answer(op, args, kwargs)
@@ -271,7 +276,7 @@ class Run(Taken):
             out = self._made(func, args, kwargs)
             if out is NotImplemented:
                 raise
-            self.made(asked_as(func._schema.name.partition("::")[2]))
+            self.made(asked_as(op.short))
             return out
 
     def _taken_for(self, x):
@@ -292,10 +297,9 @@ class Run(Taken):
         it is drawn at random."""
         if not isinstance(out, self.torch.Tensor):
             return
-        name = op._schema.name.partition("::")[2]
+        name, drawn = op.short, op.drawn
         if name == "_to_copy" and out.dtype != self.torch.bool:
             self.few.copied(out, args[0])
-        drawn = self.torch.Tag.nondeterministic_seeded in op.tags
         if out.dtype == self.torch.bool and not drawn:
             value = truth_of(name, args, self._taken_for)
         elif name == "_to_copy" and getattr(args[0], "constant", None) is not None:
@@ -346,7 +350,7 @@ class Run(Taken):
 
     def takes(self, op, args, kwargs, out):
         """Note what the op takes for itself, as far as we know it."""
-        tensor, name = self.torch.Tensor, op._schema.name
+        tensor, name = self.torch.Tensor, op.name
         if self.reductions is None or not args or not isinstance(args[0], tensor):
             return
         taken = 0
@@ -517,6 +521,7 @@ def _prepare(run):
                 return super().__torch_dispatch__(*args, **kwargs)
 
     run.mode = Mode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
+    run.again = Again(run)
     if hasattr(fake, "init_gpu_context"):
         fake.init_gpu_context = lambda device: None
     for module in (optimizers, _foreach_utils):

@@ -11,6 +11,8 @@ The other estimate does the same (values.py). Both follow tensors of floats of u
 of up to KNOWN_BYTES.
 """
 
+from agent.compat import without_dispatch
+
 from .believed import INDICES, choices, spread
 from .tensors import _now_constant
 from .training import OneThread, asked_as
@@ -37,7 +39,6 @@ class Followed:
         torch = run.torch
         self.whole = {torch.int64, torch.int32, torch.bool, torch.uint8}
         self.floats = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
-        self.random = torch.Tag.nondeterministic_seeded
 
     def values(self, t):
         """The values of a tensor, as a real one on the CPU; None if they are not known."""
@@ -67,13 +68,13 @@ class Followed:
         outs = out if isinstance(out, (list, tuple)) else (out,)
         if not any(self._may_be(t) for t in outs):
             return
-        name = op._schema.name
-        if op._schema.is_mutable:
+        name = op.name
+        if op.mutable:
             return self._written(op, args, kwargs) if out is args[0] else None
         if "empty" in name and out.device.type != "cpu" and self._drawn(name, (name,), out):
             # what a script writes to it part by part is known then
             return self.believe(out, lambda: self.torch.zeros(out.shape, dtype=out.dtype))
-        if "empty" in name or self.random in op.tags and not self._drawn(name, DRAWN, out):
+        if "empty" in name or op.drawn and not self._drawn(name, DRAWN, out):
             return self._indices(op, args, kwargs, outs)
         if name in FILLED:  # whatever is in the tensor that they follow
             shape = args[0].shape if name.endswith("_like") else (0,)
@@ -134,7 +135,7 @@ class Followed:
             with self.run.without():
                 values, current = self.torch.empty(t.shape, dtype=t.dtype), None
         done = None
-        if values is not None and (self.random not in op.tags or drawn):
+        if values is not None and (not op.drawn or drawn):
             done = self._computed(op, args[1:], kwargs, False, values)
         t.believed = drawn or self.believes((args[overwrites:], kwargs))
         if done is not None:
@@ -179,7 +180,8 @@ class Followed:
         inputs = [x for x in self._flat((args, kwargs)) if isinstance(x, self.torch.Tensor)]
         if any(self.values(t) is None for t in inputs) or not (inputs or op.whole or alone or to is not None):
             return None
-        with self.run.without(), OneThread(self.torch):
+        # only real tensors run here, and leaving the modes one by one would take longer than most ops
+        with without_dispatch(self.torch), OneThread(self.torch):
             on_host = [] if to is None else [to]
             on_host += [self._on_host(x) for x in args]
             try:

@@ -299,3 +299,40 @@ func leftOut(notes []string) bool {
 			strings.Count(n, ".py:") == 2
 	})
 }
+
+// TestOpsThatRepeatGiveTheSame repeats views, writes, new tensors and numbers: their results are kept.
+func TestOpsThatRepeatGiveTheSame(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import torch
+base, other = torch.empty(64, 8, device="cuda"), torch.empty(64, 8, device="cuda")
+weight = torch.zeros(8, 8, device="cuda", requires_grad=True)
+for k in range(6):
+    held = torch.cuda.memory_allocated()
+    for x in (base, other):
+        part = x[4:12].view(2, 32)
+        assert part.untyped_storage()._cdata == x.untyped_storage()._cdata, k
+        assert (part.shape, part.storage_offset()) == ((2, 32), 32), (k, part.shape)
+        assert part.add_(1) is part and part.device == x.device, k
+        assert (x * 2).dtype == torch.float32 and (x.half() * 2).dtype == torch.float16, k
+        assert (x @ weight).requires_grad and not (x + x).requires_grad, k
+        sums = x + x
+        assert sums.untyped_storage()._cdata != x.untyped_storage()._cdata, k
+        assert torch.cuda.memory_allocated() == held + 64 * 8 * 4, k
+        values, indices = sums.max(1)
+        assert (values.shape, values.dtype, indices.dtype) == ((64,), torch.float32, torch.int64), k
+        whole, count = torch.arange(10, device="cuda") * 2, torch.arange(10, device="cuda") * 2.0
+        assert (whole.dtype, count.dtype) == (torch.int64, torch.float32), k
+        assert [int(v) for v in whole[2:4]] == [4, 6], k
+        del sums, values, indices, part, whole, count
+optimizer = torch.optim.SGD([weight], lr=0.1)
+for _ in range(3):
+    (base @ weight).sum().backward()
+    optimizer.step()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if got := peaks(t, r.Trace); len(got) != 3 || got[1].peak != got[2].peak {
+		t.Errorf("three like steps peak at %v", got)
+	}
+}
