@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,7 +108,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	o := &x.Options
 	o.Env, o.Stdin = e.Environ, e.In
-	o.Tell = func(ran time.Duration, at []estimate.Place) { e.note(fit.Progress(ran, at, o.Steps)) }
+	o.Tell = e.telling(o.Steps)
 	if e.flags.verbose {
 		e.printed = fit.ShowPrinted(o, e.Err)
 	} else if e.printed, err = fit.KeepPrinted(o); err != nil {
@@ -118,6 +119,23 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		return e.table(ctx, x)
 	}
 	return e.report(ctx, x)
+}
+
+// telling returns what says how far a command is, and, once before its first step has ended and once after,
+// that it is slow.
+func (e *estimateCommand) telling(steps int) func(ran time.Duration, at []estimate.Place) {
+	told := map[bool]bool{}
+	return func(ran time.Duration, at []estimate.Place) {
+		e.note(fit.Progress(ran, at, steps))
+		if e.ask.Allocator != fit.Model || e.ask.CPU {
+			return
+		}
+		trained := slices.ContainsFunc(at, func(p estimate.Place) bool { return p.Steps > 0 })
+		if slow := fit.Slow(ran, at, steps); slow != "" && !told[trained] {
+			told[trained] = true
+			e.note(slow)
+		}
+	}
 }
 
 // report runs the command at each size and reports.

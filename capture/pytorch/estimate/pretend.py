@@ -23,8 +23,8 @@ def _pretend_below(run):
     if ensure is None and run.config["kind"] == "cuda":
         raise Unsupported(
             "this build of torch (%s) is for CUDA and cannot pretend that there is a device, which newer "
-            "ones can: take a newer torch, or torch's build for the CPU in an environment of its own, "
-            "or say --cpu for a training on the CPU" % torch.__version__
+            "ones can: try --allocator real, or take a newer torch or torch's build for the CPU, or say "
+            "--cpu for a training on the CPU" % torch.__version__
         )
     root = os.path.dirname(torch.__file__)
     try:

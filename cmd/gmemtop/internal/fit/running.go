@@ -28,6 +28,29 @@ func Progress(ran time.Duration, at []estimate.Place, steps int) string {
 	return fmt.Sprintf("%v: %d of %d steps, at %s%s", ran, slowest.Steps, steps, slowest.Line, of)
 }
 
+// long is how long an estimate may take before we say how much longer it may be, and what is faster.
+const long = 30 * time.Second
+
+// Slow says how much longer an estimate with fake tensors may take, and which way is faster; "" before that
+// is worth saying. steps is how many the command is to train.
+func Slow(ran time.Duration, at []estimate.Place, steps int) string {
+	if ran < long || len(at) == 0 {
+		return ""
+	}
+	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
+	const faster = "if that is too long, try --allocator real: it takes a torch built for CUDA, and is " +
+		"faster where operations are many and small"
+	switch {
+	case slowest.Importing || slowest.Steps >= steps:
+		return ""
+	case slowest.Steps == 0:
+		return fmt.Sprintf("no step has ended in %v; %s", ran.Round(time.Second), faster)
+	}
+	more := ran * time.Duration(steps-slowest.Steps) / time.Duration(slowest.Steps)
+	return fmt.Sprintf("about %v more if all steps take as long as those so far; %s", more.Round(time.Second),
+		faster)
+}
+
 // wantsCards finds in what a command printed that it missed a GPU: PyTorch's words, and Lightning's.
 // wantsNetwork finds that it missed the network: ours, Hugging Face's and urllib3's. Where a file is found
 // without the network, transformers logs "Offline mode: forcing local_files_only=True": that is no complaint.

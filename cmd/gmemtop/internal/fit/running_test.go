@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,30 @@ func TestProgressIsThatOfTheSlowestProcess(t *testing.T) {
 	} {
 		if got := Progress(2*time.Second, at, 3); got != want {
 			t.Errorf("%+v: %q, not %q", at, got, want)
+		}
+	}
+}
+
+func TestASlowEstimateSaysHowLongAndWhatIsFaster(t *testing.T) {
+	for _, c := range []struct {
+		ran  time.Duration
+		at   []estimate.Place
+		want string
+	}{
+		{29 * time.Second, []estimate.Place{{Steps: 1}}, ""},
+		{time.Minute, nil, ""},
+		{time.Minute, []estimate.Place{{Importing: true}}, ""},
+		{time.Minute, []estimate.Place{{Steps: 3}}, ""},
+		{time.Minute, []estimate.Place{{}}, "no step has ended in 1m0s; "},
+		{40 * time.Second, []estimate.Place{{Steps: 1}}, "about 1m20s more if "},
+		{40 * time.Second, []estimate.Place{{Steps: 2}, {Steps: 1}}, "about 1m20s more if "},
+	} {
+		got := Slow(c.ran, c.at, 3)
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("after %v at %+v: %q, not %q", c.ran, c.at, got, c.want)
+		}
+		if got != "" && !strings.Contains(got, "--allocator real") {
+			t.Errorf("%q does not name the faster way", got)
 		}
 	}
 }
