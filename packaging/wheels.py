@@ -150,6 +150,7 @@ def main(arguments: list[str]) -> int:
     description = (HERE / "python" / "README.md").read_text(encoding="utf-8")
     try:
         version = version_of(options.version)
+        options.output.mkdir(parents=True, exist_ok=True)
         for target in PLATFORMS:
             program = (options.binaries / ("gmemtop-%s-%s" % (options.version, target))).read_bytes()
             print(write_wheel(options.output, version, target, program, description, stamp))

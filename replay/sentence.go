@@ -24,12 +24,20 @@ func Percent(x float64) string {
 	}
 }
 
+// stepChange says how much longer steps are.
+func stepChange(overhead float64) string {
+	if s := Percent(overhead); s != Percent(0) {
+		return "step " + s
+	}
+	return "same step time"
+}
+
 // Headline says in one line what the result's plan for a problem takes, what it costs and what it does with
 // the memory at the peak. Sizes are in units u.
 func (r *Result) Headline(p *plan.Problem, u timeline.Units) string {
 	s := fmt.Sprintf("%s: %s", r.Name(), u.Bytes(r.Measurement.Footprint))
 	if p.HasTimes {
-		s += ", step " + Percent(r.Overhead)
+		s += ", " + stepChange(r.Overhead)
 	}
 	if t := Treatment(p, r.Plan); t != "" {
 		s += ". " + t
@@ -378,7 +386,7 @@ func timing(m *Result) string {
 	x := &m.Measurement
 	base := x.KeepAll()
 	spread := x.StepP95 > 0 && m.Target != plan.LiveTarget // of a training the screen says it elsewhere
-	s := "step " + Percent(m.Overhead)
+	s := stepChange(m.Overhead)
 	switch {
 	case base == 0 && spread:
 		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime),

@@ -83,8 +83,9 @@ def build(folder: Path, binaries: dict[str, bytes], version: str = "v1.2.0") -> 
     folder.mkdir()
     for target, program in binaries.items():
         (folder / ("gmemtop-%s-%s" % (version, target))).write_bytes(program)
-    assert wheels.main(["--version", version, "--binaries", str(folder), "--output", str(folder)]) == 0
-    return {t: next(folder.glob("*%s.whl" % wheels.PLATFORMS[t][-1])) for t in binaries}
+    out = folder / "new" / "wheels"
+    assert wheels.main(["--version", version, "--binaries", str(folder), "--output", str(out)]) == 0
+    return {t: next(out.glob("*%s.whl" % wheels.PLATFORMS[t][-1])) for t in binaries}
 
 
 def test_the_same_bytes_twice(tmp_path: Path) -> None:
