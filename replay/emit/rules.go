@@ -34,6 +34,13 @@ func rulesFile(p *plan.Problem, r *replay.Result, module string, u timeline.Unit
 	if err != nil {
 		return "", err
 	}
+	backup, copies := "", ""
+	if len(rules.Backups) > 0 {
+		backup = "backup, "
+	}
+	if rules.Copies > 0 {
+		copies = fmt.Sprintf(", copies=%d", rules.Copies)
+	}
 	peak, _ := r.Plan.PeakLive()
 	all, _ := p.PeakLive()
 	var b strings.Builder
@@ -52,22 +59,24 @@ tensor comes back changed, as from ops that add in no fixed order, the plan ends
 torch.compile.
 """
 
-from %[8]s import Less, rerun, swap
+from %[8]s import Less, %[9]srerun, swap
 
 # Autograd saves tensors for the backward pass and loads them there. Saves, loads and the calls of each op are
 # counted from 0 in every step.
 RULES = [
 `, r.Info.Name, quoted(p.Name), u.Bytes(peak), u.Bytes(all), replay.Treatment(p, r.Plan), Runtime,
-		module, strings.TrimSuffix(Runtime, ".py"))
+		module, strings.TrimSuffix(Runtime, ".py"), backup)
 	writeSwaps(&b, rules, u)
 	writeReruns(&b, rules, u)
+	writeBackups(&b, rules)
 	fmt.Fprintf(&b, `]
 
 
 def carry(optimizer):
     """Carry the rules out while optimizer steps. Call it between two steps, on the thread that trains."""
-    return Less(optimizer, RULES, device=%s, saves=%d, trained=%s)
-`, pythonString(rules.Device), rules.Saves, map[bool]string{true: "True", false: "False"}[rules.Trained])
+    return Less(optimizer, RULES, device=%s, saves=%d, trained=%s%s)
+`, pythonString(rules.Device), rules.Saves, map[bool]string{true: "True", false: "False"}[rules.Trained],
+		copies)
 	return b.String(), nil
 }
 
@@ -160,6 +169,17 @@ func writeReruns(b *strings.Builder, rules *live.Rules, u timeline.Units) {
 		for _, pieces := range r.pieces {
 			writeCall(b, "rerun(", pieces)
 		}
+	}
+}
+
+// writeBackups writes the rules for ops that run again only if the program changes what they made.
+func writeBackups(b *strings.Builder, rules *live.Rules) {
+	if len(rules.Backups) > 0 {
+		b.WriteString(`    # Made again by these calls only if the loop changed what the model returned.
+`)
+	}
+	for _, ops := range rules.Backups {
+		writeCall(b, "backup(", callsOf(ops))
 	}
 }
 

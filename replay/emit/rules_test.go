@@ -29,3 +29,15 @@ func TestSharedRulesKeepTheOrderOfWhatOneLoadBringsBack(t *testing.T) {
 		t.Errorf("the rules are\n%s\nnot\n%s", got, want)
 	}
 }
+
+func TestBackupsAreRulesOfTheirOwn(t *testing.T) {
+	var b strings.Builder
+	ops := []live.Numeral{{Name: "aten::view", N: 1}, {Name: "aten::mm", N: 4}}
+	writeBackups(&b, &live.Rules{Backups: [][]live.Numeral{ops}})
+	const want = `    # Made again by these calls only if the loop changed what the model returned.
+    backup({"view": [1], "mm": [4]}),
+`
+	if b.String() != want {
+		t.Errorf("the rules are\n%s\nnot\n%s", b.String(), want)
+	}
+}

@@ -115,22 +115,40 @@ func (e *encoder) backup(b plan.BufferID, at plan.OpID, again map[plan.OpID]bool
 	return true
 }
 
-// stays reports whether a buffer is persistent or was saved before op at: then autograd raises an error if
-// the program changes it before the backward pass.
+// stays reports whether a buffer that op at reads has the same bytes in the backward pass, or autograd raises
+// an error.
 func (e *encoder) stays(b plan.BufferID, at plan.OpID) bool {
-	return e.p.Buffers[b].Life == plan.Persistent ||
-		slices.ContainsFunc(e.p.TouchesOf(b), func(t plan.Touch) bool {
-			return t.Op < at && e.p.Ops[t.Op].Name == plan.SaveOp
-		})
+	return e.own(b, at) || e.savedBefore(b, at)
+}
+
+// own reports whether a buffer is the program's own, such as a parameter. A buffer that the step makes and
+// that the recording does not free counts as persistent, too.
+func (e *encoder) own(b plan.BufferID, at plan.OpID) bool {
+	_, made := e.p.Producer(b, at)
+	return e.p.Buffers[b].Life == plan.Persistent && !made
+}
+
+// savedBefore reports whether a buffer was saved before op at: autograd raises an error if the program
+// changes it before the backward pass.
+func (e *encoder) savedBefore(b plan.BufferID, at plan.OpID) bool {
+	return slices.ContainsFunc(e.p.TouchesOf(b), func(t plan.Touch) bool {
+		return t.Op < at && e.p.Ops[t.Op].Name == plan.SaveOp
+	})
 }
 
 // exposed reports whether the program may change a buffer between op at and the backward pass: autograd does
 // not save it, and something else keeps it alive.
 func (e *encoder) exposed(b plan.BufferID, at plan.OpID) bool {
-	if e.stays(b, plan.OpID(len(e.p.Ops))) {
+	all := plan.OpID(len(e.p.Ops))
+	if e.own(b, at) || e.savedBefore(b, all) {
 		return false
 	}
-	for ; int(at) < len(e.p.Ops) && at < e.p.Buffers[b].End; at++ {
+	x := &e.p.Buffers[b]
+	end := x.End
+	if x.Life == plan.Carried && at >= x.Start { // the next step frees it
+		end = all
+	}
+	for ; at < end; at++ {
 		if e.p.Ops[at].Name == plan.LoadOp {
 			return true
 		}

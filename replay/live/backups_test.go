@@ -15,22 +15,24 @@ import (
 // with z between the two passes is the program's affair.
 func TestWhatTheProgramMayChangeHasABackupOrIsNotReadAgain(t *testing.T) {
 	for _, x := range []struct {
-		name        string
-		size        int64  // of z
-		saved       string // the tensors that autograd saves: x before the op that makes z, "late" after it
-		rerun, kept bool   // z's op can run again, the program keeps z
-		backups     string
-		again       bool // s may be made again
-		both        bool // and with it z
+		name    string
+		size    int64  // of z
+		saved   string // the tensors that autograd saves: x before the op that makes z, "late" after it
+		rerun   bool   // z's op can run again
+		kept    string // how long the program keeps z: no longer than it must, until the step's end, "next"
+		backups string
+		again   bool // s may be made again
+		both    bool // and with it z
 	}{
-		{"its op can run again", 2 << 20, "x", true, true, "[[{aten::mm 0}]]", true, false},
-		{"its op runs again anyway", 2 << 20, "x", true, true, "[]", true, true},
-		{"its op draws random numbers", 2 << 20, "x", false, true, "[]", false, false},
-		{"its op draws random numbers, and it is small", 64, "x", false, true, "[]", true, false},
-		{"nobody keeps it", 2 << 20, "x", false, false, "[]", true, false},
-		{"autograd saves it too", 2 << 20, "x z", false, true, "[]", true, false},
-		{"its input is not saved", 2 << 20, "", true, true, "[[{aten::add 0} {aten::mm 0}]]", true, false},
-		{"its input is saved later", 2 << 20, "late", true, true, "[[{aten::add 0} {aten::mm 0}]]", true,
+		{"its op can run again", 2 << 20, "x", true, "end", "[[{aten::mm 0}]]", true, false},
+		{"the next step frees it", 2 << 20, "x", true, "next", "[[{aten::mm 0}]]", true, false},
+		{"its op runs again anyway", 2 << 20, "x", true, "end", "[]", true, true},
+		{"its op draws random numbers", 2 << 20, "x", false, "end", "[]", false, false},
+		{"its op draws random numbers, and it is small", 64, "x", false, "end", "[]", true, false},
+		{"nobody keeps it", 2 << 20, "x", false, "", "[]", true, false},
+		{"autograd saves it too", 2 << 20, "x z", false, "end", "[]", true, false},
+		{"its input is not saved", 2 << 20, "", true, "end", "[[{aten::add 0} {aten::mm 0}]]", true, false},
+		{"its input is saved later", 2 << 20, "late", true, "end", "[[{aten::add 0} {aten::mm 0}]]", true,
 			false},
 	} {
 		t.Run(x.name, func(t *testing.T) {
@@ -65,7 +67,7 @@ func TestWhatTheProgramMayChangeHasABackupOrIsNotReadAgain(t *testing.T) {
 }
 
 // returned describes two steps of such a module, whose z is made from x, and x from a parameter.
-func returned(t *testing.T, size int64, saved string, rerun, kept bool) (*plan.Problem, *encoder) {
+func returned(t *testing.T, size int64, saved string, rerun bool, kept string) (*plan.Problem, *encoder) {
 	t.Helper()
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -99,14 +101,17 @@ func returned(t *testing.T, size int64, saved string, rerun, kept bool) (*plan.P
 			op(plan.SaveOp, "forward", "layer", "z", "", false)
 		}
 		op(plan.SaveOp, "forward", "layer", "s", "", false)
-		if !kept {
+		if kept == "" {
 			free("z")
+		}
+		if kept == "next" && step > 0 {
+			line(`{"k":"free","id":%d,"t":%d}`, id["z"]-10, at+1_500_000)
 		}
 		op(plan.LoadOp, "backward", "", "s", "", false)
 		op("aten::tanh_backward", "backward", "", "s", "", false)
 		free("s")
 		free("x")
-		if kept {
+		if kept == "end" {
 			free("z")
 		}
 	}

@@ -1,7 +1,7 @@
 """Carries out the rules of one plan in a program of its own: no viewer, no agent.
 
-`gmemtop plan --emit torch` writes this beside the plan's rules. A rule is made by swap() or rerun(). Rules
-become the plan that Carrier reads: each tensor that waits on the host gets a place of its own there.
+`gmemtop plan --emit torch` writes this beside the plan's rules, which swap(), rerun() and backup() make.
+Rules become the plan that Carrier reads: each tensor that waits on the host gets a place of its own there.
 """
 
 from __future__ import annotations
@@ -32,20 +32,29 @@ def rerun(ops: dict[str, Sequence[int]], tensors: dict[int, Sequence[int]]) -> P
     the first of them is needed: by name, the numbers of the calls in the step. A name without a namespace is
     one of aten."""
     dropped = {"how": "drop", "slot": 0, "release": 0, "fetch": 0}
-    named = {name if "::" in name else "aten::" + name: calls for name, calls in ops.items()}
     return {
         "values": [dict(dropped, save=s, bytes=size) for size, saves in tensors.items() for s in saves],
-        "ops": [(name, n) for name, calls in named.items() for n in calls],
+        "ops": _listed(ops),
     }
 
 
-def planned(rules: Sequence[Plan], device: str, saves: int, trained: bool) -> Plan:
+def backup(ops: dict[str, Sequence[int]]) -> Plan:
+    """Ops, given as for rerun(), that run again only if the program has changed in place, outside of modules,
+    what they made."""
+    return {"backup": _listed(ops)}
+
+
+def _listed(ops: dict[str, Sequence[int]]) -> list[tuple[str, int]]:
+    return [(name if "::" in name else "aten::" + name, n) for name, calls in ops.items() for n in calls]
+
+
+def planned(rules: Sequence[Plan], device: str, saves: int, trained: bool, copies: int = 0) -> Plan:
     """The plan of some rules for steps that save that many tensors."""
     values, groups, slab = [], [], 0
     for rule in rules:
         if "ops" in rule:
             groups.append(rule["ops"])
-        for value in rule["values"]:
+        for value in rule.get("values", ()):
             if value["how"] == "swap":
                 value = dict(value, slot=slab)
                 slab += -(-value["bytes"] // PLACES) * PLACES
@@ -60,6 +69,8 @@ def planned(rules: Sequence[Plan], device: str, saves: int, trained: bool) -> Pl
         "trained": trained,
         "values": values,
         "groups": groups,
+        "backups": [rule["backup"] for rule in rules if "backup" in rule],
+        "copies": copies,
     }
 
 
@@ -67,10 +78,18 @@ class Less(Carrier):
     """Carries out rules from one step of an optimizer to the next. `why` says why it ended, "" while it goes
     on; `moved` is what happened in the last step (see Carrier.next)."""
 
-    def __init__(self, optimizer: Any, rules: Sequence[Plan], device: str, saves: int, trained: bool) -> None:
+    def __init__(
+        self,
+        optimizer: Any,
+        rules: Sequence[Plan],
+        device: str,
+        saves: int,
+        trained: bool,
+        copies: int = 0,
+    ) -> None:
         import torch
 
-        Carrier.__init__(self, torch, planned(rules, device, saves, trained))
+        Carrier.__init__(self, torch, planned(rules, device, saves, trained, copies))
         self.moved: Moved = (0,) * 6
         self.begin()
         self.hook = optimizer.register_step_post_hook(self._stepped)

@@ -293,30 +293,35 @@ class Rerun:
                 else:
                     value.witness = t.detach()
 
-    def _intact(self, it: Iteration, calls: Sequence[_Call], busy: tuple[int, ...]) -> dict[Value, Tensor]:
-        """What some calls read and the program has changed since, with the bytes that it had. Calls that were
-        noted make them again: those of a backup, or of another group. busy are the groups that these calls
-        wait for."""
-        out: dict[Value, Tensor] = {}
-        changed, own = [], set()  # own: what these calls make before they read it
-        for call in calls:
-            for h in _handles((call.args, tuple(call.kwargs.values())), []):
-                if h.value not in own and h.value.overwritten():
-                    changed.append(h.value)
-                    own.add(h.value)
-            own.update(v for v in call.outs if v is not None)
-        for value in changed:
+    def _mend(self, it: Iteration, call: _Call, env: dict[Value, Tensor], busy: tuple[int, ...]) -> None:
+        """Put what a call reads and the program has changed since into env, with the bytes that it had. Calls
+        that were noted make it again: those of a backup, or of another group. busy are the groups that wait
+        for it. No other group is run for that, so this ends."""
+        for value in {h.value for h in _handles((call.args, tuple(call.kwargs.values())), [])}:
+            if value in env or not value.overwritten():
+                continue
             group = next((g for g in value.groups or () if g in it.calls and g not in busy), None)
-            if group is not None:
-                made = self._intact(it, it.calls[group], (*busy, group))
-                for call in it.calls[group]:
-                    for v, t in zip(call.outs, self._called(it, call, made)):
-                        if v is not None:
-                            made[v] = bytes_of(self.torch, t.untyped_storage(), t.dtype)
-                out[value] = made[value]
-            else:
+            made = dict(env)
+            if group is None or not self._make(it, group, made, (*busy, group)):
                 self.overwritten = True
-        return out
+            else:
+                env[value] = made[value]
+
+    def _make(self, it: Iteration, group: int, env: dict[Value, Tensor], busy: tuple[int, ...]) -> bool:
+        """Run the calls of a group and put what they make into env. Returns False if something that they
+        read has been dropped."""
+        for call in it.calls[group]:
+            self._mend(it, call, env, busy)
+            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+                value = h.value
+                if value in env or value.base is not None or value.host is not None:
+                    continue
+                if value.storage() is None or value.spoiled or value.spare is not None:
+                    return False
+            for v, t in zip(call.outs, self._called(it, call, env)):
+                if v is not None:
+                    env[v] = bytes_of(self.torch, t.untyped_storage(), t.dtype)
+        return True
 
     def _forget(self, it: Iteration, group: int) -> None:
         it.calls.pop(group, None)
@@ -356,13 +361,14 @@ class Rerun:
         calls = it.calls.get(group, ())
         # what an op changes in place has to stay where it is
         serially = serially and not any(self.infos[call.func][2] for call in calls)
+        env: dict[Value, Tensor] = {}
         last: dict[Value, int] = {}
         for k, call in enumerate(calls):
             for h in _handles((call.args, tuple(call.kwargs.values())), []):
                 last[h.value] = k
         with self.torch.no_grad(), without_autocast(self.torch):
-            env = self._intact(it, calls, (group,))
             for k, call in enumerate(calls):
+                self._mend(it, call, env, (group,))
                 out = self._called(it, call, env)
                 for value, t in zip(call.outs, out):
                     if value is not None:

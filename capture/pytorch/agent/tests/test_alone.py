@@ -1,6 +1,6 @@
 """Tests how rules become a plan, without torch."""
 
-from agent.alone import planned, rerun, swap
+from agent.alone import backup, planned, rerun, swap
 
 
 def test_rules_become_the_plan_that_a_carrier_reads():
@@ -9,9 +9,10 @@ def test_rules_become_the_plan_that_a_carrier_reads():
         swap(512, (7, 8, 0)),
         rerun({"relu": [0, 2], "quantized::mm": [1]}, {64: [0], 32: [2, 4]}),
         rerun({"relu": [1]}, {16: [9]}),
+        backup({"mm": [3]}),
     ]
     dropped = {"how": "drop", "slot": 0, "release": 0, "fetch": 0}
-    assert planned(rules, "cuda:1", 12, True) == {
+    assert planned(rules, "cuda:1", 12, True, 4096) == {
         "version": 1,
         "device": "cuda:1",
         "slab": 2560,
@@ -27,4 +28,6 @@ def test_rules_become_the_plan_that_a_carrier_reads():
             dict(dropped, save=9, bytes=16, group=1),
         ],
         "groups": [[("aten::relu", 0), ("aten::relu", 2), ("quantized::mm", 1)], [("aten::relu", 1)]],
+        "backups": [[("aten::mm", 3)]],
+        "copies": 4096,
     }

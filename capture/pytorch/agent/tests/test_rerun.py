@@ -228,6 +228,33 @@ def test_a_backup_stays_while_a_group_that_reads_what_it_makes_has_not_run():
     assert counted == (0, 2, 0)
 
 
+def test_a_backup_that_reads_what_its_group_makes_runs_within_that_group():
+    torch = pytest.importorskip("torch", reason="needs torch")
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
+
+        def forward(self, x):
+            first = torch.tanh(x + self.weight)
+            made = first * self.weight  # saves first
+            return made, torch.sigmoid(made.clone()).sum()
+
+    def loss(net, x):
+        made, out = net(x)
+        made.mul_(2)
+        return out
+
+    x = torch.full((4,), 0.1)
+    groups = [[["aten::add", 0], ["aten::tanh", 0], ["aten::clone", 0], ["aten::sigmoid", 0]]]
+    plan = dict(drops(groups, [(0, 0), (3, 0)]), saves=4, backups=[[["aten::mul", 0]]])
+    want = learnt(torch, Net(), x, {}, loss)[0]
+    got, counted = learnt(torch, Net(), x, plan, loss)
+    assert torch.equal(got, want)
+    assert counted == (0, 2, 0)
+
+
 def test_a_backup_is_forgotten_once_nothing_reads_what_it_makes():
     """Its inputs would stay in memory until the step's end."""
     torch = pytest.importorskip("torch", reason="needs torch")
