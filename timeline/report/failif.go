@@ -94,7 +94,7 @@ func (t *Threshold) check(metrics []Metric) (Check, error) {
 			return t.measure(m)
 		}
 	}
-	return Check{}, fmt.Errorf("threshold %q: these two recordings have no metric %q: it is one of %s",
+	return Check{}, fmt.Errorf("threshold %q: these two recordings have no metric %q; they have %s",
 		t.Expression, t.metric, strings.Join(names, ", "))
 }
 

@@ -72,6 +72,10 @@ class _Call:
     seeded: bool  # it may draw random numbers
     graded: bool  # gradients were on: some ops make more, or something else, then
 
+    def reads(self) -> list[Handle]:
+        """The tensors among the arguments."""
+        return _handles((self.args, tuple(self.kwargs.values())), [])
+
 
 class Rerun:
     """Notes ops and reruns them. tensor makes a tensor from a handle, and broke is told of errors. shelve is
@@ -297,7 +301,7 @@ class Rerun:
         """Put what a call reads and the program has changed since into env, with the bytes that it had. Calls
         that were noted make it again: those of a backup, or of another group. busy are the groups that wait
         for it. No other group is run for that, so this ends."""
-        for value in {h.value for h in _handles((call.args, tuple(call.kwargs.values())), [])}:
+        for value in {h.value for h in call.reads()}:
             if value in env or not value.overwritten():
                 continue
             group = next((g for g in value.groups or () if g in it.calls and g not in busy), None)
@@ -312,7 +316,7 @@ class Rerun:
         read has been dropped."""
         for call in it.calls[group]:
             self._mend(it, call, env, busy)
-            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+            for h in call.reads():
                 value = h.value
                 if value in env or value.base is not None or value.host is not None:
                     continue
@@ -341,7 +345,7 @@ class Rerun:
                 value.host = bytes_of(torch, t.untyped_storage(), torch.uint8).cpu()
 
     def _reads(self, call: _Call, value: Value) -> bool:
-        return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
+        return any(h.value is value for h in call.reads())
 
     def again(self, it: Iteration, value: Value, serially: bool = False) -> None:
         """Recompute a dropped value, and with it everything that its group makes. If serially, what one op
@@ -364,7 +368,7 @@ class Rerun:
         env: dict[Value, Tensor] = {}
         last: dict[Value, int] = {}
         for k, call in enumerate(calls):
-            for h in _handles((call.args, tuple(call.kwargs.values())), []):
+            for h in call.reads():
                 last[h.value] = k
         with self.torch.no_grad(), without_autocast(self.torch):
             for k, call in enumerate(calls):
@@ -382,8 +386,7 @@ class Rerun:
                     else:
                         del env[value]
                 if serially:
-                    handles = _handles((call.args, tuple(call.kwargs.values())), [])
-                    self.shelve(env, [h.value for h in handles])
+                    self.shelve(env, [h.value for h in call.reads()])
         # its later ops cannot be rerun, as their inputs are gone: what they make stays
         self._forget(it, group)
         for read in last:

@@ -173,7 +173,36 @@ def test_what_the_program_changes_outside_of_modules_is_read_as_it_was(given, ho
     assert alike == [True, True, True, how != "reported"]
 
 
-def test_what_was_changed_outside_of_modules_is_made_by_another_group_that_has_not_run_yet():
+def twice(torch, weight, x):
+    made = x * weight
+    return made, (torch.sigmoid(made.clone()) + torch.exp(made.clone())).sum()
+
+
+def chained(torch, weight, x):
+    first = torch.tanh(x + weight)
+    made = first * weight  # saves first
+    return made, torch.sigmoid(made.clone()).sum()
+
+
+TWO = [["aten::clone", 0], ["aten::sigmoid", 0]], [["aten::clone", 1], ["aten::exp", 0]]
+TIMES = ["aten::mul", 0]
+
+
+@pytest.mark.parametrize(
+    "forward, groups, backups, dropped",
+    [
+        pytest.param(twice, [[TIMES, *TWO[0]], TWO[1]], [], [1, 2], id="another group has not run yet"),
+        pytest.param(twice, [*TWO], [[TIMES]], [1, 2], id="two groups read what a backup makes"),
+        pytest.param(
+            chained,
+            [[["aten::add", 0], ["aten::tanh", 0], *TWO[0]]],
+            [[TIMES]],
+            [0, 3],
+            id="a backup reads what the group makes",
+        ),
+    ],
+)
+def test_what_the_program_changed_is_made_again(forward, groups, backups, dropped):
     torch = pytest.importorskip("torch", reason="needs torch")
 
     class Net(torch.nn.Module):
@@ -182,37 +211,7 @@ def test_what_was_changed_outside_of_modules_is_made_by_another_group_that_has_n
             self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
 
         def forward(self, x):
-            made = x * self.weight
-            return made, (torch.sigmoid(made.clone()) + torch.exp(made.clone())).sum()
-
-    def loss(net, x):
-        made, out = net(x)
-        made.mul_(2)
-        return out
-
-    groups = [
-        [["aten::mul", 0], ["aten::clone", 0], ["aten::sigmoid", 0]],
-        [["aten::clone", 1], ["aten::exp", 0]],
-    ]
-    x = torch.full((4,), 0.1)
-    plan = drops(groups, [(1, 0), (2, 1)])
-    want = learnt(torch, Net(), x, {}, loss)[0]
-    got, counted = learnt(torch, Net(), x, plan, loss)
-    assert torch.equal(got, want)
-    assert counted == (0, 2, 0)
-
-
-def test_a_backup_stays_while_a_group_that_reads_what_it_makes_has_not_run():
-    torch = pytest.importorskip("torch", reason="needs torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
-
-        def forward(self, x):
-            made = x * self.weight
-            return made, (torch.sigmoid(made.clone()) + torch.exp(made.clone())).sum()
+            return forward(torch, self.weight, x)
 
     def loss(net, x):
         made, out = net(x)
@@ -220,35 +219,8 @@ def test_a_backup_stays_while_a_group_that_reads_what_it_makes_has_not_run():
         return out
 
     x = torch.full((4,), 0.1)
-    groups = [[["aten::clone", 0], ["aten::sigmoid", 0]], [["aten::clone", 1], ["aten::exp", 0]]]
-    plan = dict(drops(groups, [(1, 0), (2, 1)]), backups=[[["aten::mul", 0]]])
-    want = learnt(torch, Net(), x, {}, loss)[0]
-    got, counted = learnt(torch, Net(), x, plan, loss)
-    assert torch.equal(got, want)
-    assert counted == (0, 2, 0)
-
-
-def test_a_backup_that_reads_what_its_group_makes_runs_within_that_group():
-    torch = pytest.importorskip("torch", reason="needs torch")
-
-    class Net(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.full((4,), 0.3))
-
-        def forward(self, x):
-            first = torch.tanh(x + self.weight)
-            made = first * self.weight  # saves first
-            return made, torch.sigmoid(made.clone()).sum()
-
-    def loss(net, x):
-        made, out = net(x)
-        made.mul_(2)
-        return out
-
-    x = torch.full((4,), 0.1)
-    groups = [[["aten::add", 0], ["aten::tanh", 0], ["aten::clone", 0], ["aten::sigmoid", 0]]]
-    plan = dict(drops(groups, [(0, 0), (3, 0)]), saves=4, backups=[[["aten::mul", 0]]])
+    plan = drops(groups, [(n, min(k, len(groups) - 1)) for k, n in enumerate(dropped)])
+    plan.update(backups=backups, saves=dropped[-1] + 1)
     want = learnt(torch, Net(), x, {}, loss)[0]
     got, counted = learnt(torch, Net(), x, plan, loss)
     assert torch.equal(got, want)

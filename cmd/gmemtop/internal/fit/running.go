@@ -38,8 +38,8 @@ func Slow(ran time.Duration, at []estimate.Place, steps int) string {
 		return ""
 	}
 	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
-	const faster = "if that is too long, try --allocator real: it takes a torch built for CUDA, and is " +
-		"faster where operations are many and small"
+	const faster = "if that is too long, try --allocator real: it needs a CUDA build of torch, and is " +
+		"faster for many small operations"
 	switch {
 	case slowest.Importing || slowest.Steps >= steps:
 		return ""
