@@ -92,7 +92,7 @@ func (o *TakeOverOptions) takeOver(ctx context.Context, x pytorch.Orphan) error 
 		return fmt.Errorf("process %d: %w", x.PID, err)
 	}
 	ranks := job.New(job.NewWatch(job.Options{}))
-	command, err := x.Resume(pytorch.Launch{Reach: ranks.Injector(),
+	command, err := x.Resume(pytorch.Launch{Reach: ranks.Injector(), Received: node.past.received,
 		Each: func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Info(), s) }})
 	if err != nil {
 		return errors.Join(err, ranks.Close())

@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A gmemtop that started ranks may be killed while they train. Their agents stay, keep the newest steps, and
@@ -20,6 +22,10 @@ type past struct {
 	hello hello
 	// sums has, by rank, the steps that the node had sent and not summed up yet.
 	sums map[int]capture.Span
+	mu   sync.Mutex // guards last
+	// last has, by rank, the last step that the hub has of it, until that is asked for. The rank may have
+	// sent more to the gmemtop that was killed.
+	last map[int]int64
 }
 
 // lookWait is how long the hub may take to send the newest hello of each node.
@@ -72,9 +78,32 @@ func (p *past) recall(ctx context.Context, c *bus.Conn, node string) {
 			}
 		})
 	})
-	if all {
-		p.sums = sums
+	if !all {
+		return
 	}
+	p.sums, p.last = sums, summed
+	for id, sum := range sums {
+		if sum.Steps > 0 {
+			p.last[id] = max(p.last[id], sum.Last)
+		}
+	}
+}
+
+// received returns the last step of a process that the hub has. It answers once: what comes later is this
+// gmemtop's to know.
+func (p *past) received(t capture.Info) maybe.Int {
+	r := p.rank(t)
+	if r == nil {
+		return maybe.Int{}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	last, ok := p.last[r.ID]
+	delete(p.last, r.ID)
+	if !ok {
+		return maybe.Int{}
+	}
+	return maybe.Known(last)
 }
 
 // readAll reads the messages of a kind that a node has sent. all is false if ctx was done before.

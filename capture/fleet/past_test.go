@@ -211,6 +211,14 @@ func TestNoStepIsMissingInTheSumsOfANodeThatWasKilled(t *testing.T) {
 			t.Fatal(was, err)
 		}
 		was.recall(ctx, viewer, name)
+		// What a rank has sent to the killed gmemtop after step 149 must be found by the next one. It asks
+		// once.
+		info := ranks[1].Info()
+		for i, want := range []maybe.Int{maybe.Known(int64(149)), {}} {
+			if got := was.received(info); got != want {
+				t.Errorf("%s: after %d answers, the last step of a rank is %v, want %v", name, i, got, want)
+			}
+		}
 		back, ranks := ranksOf(t, 3, 1, 0)
 		n = newNode(back, NodeOptions{Name: name, past: was})
 		take(ranks, 152, 200)

@@ -53,6 +53,9 @@ type Launch struct {
 	// Reach, unless nil, brings the agent into processes that have loaded torch but did not get the
 	// environment, until an agent has connected.
 	Reach Injector
+	// Received, unless nil, is asked when a process connects for the last of its steps that reached anyone.
+	// What the process has sent since then to a viewer that was killed is read from its ring.
+	Received func(capture.Info) maybe.Int
 	// Note is stored with the command, for the gmemtop that resumes it (Orphan).
 	Note string
 }

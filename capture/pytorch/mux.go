@@ -51,6 +51,9 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		m.open++
 		m.met = cmp.Or(m.met, s.Info().PID)
 		m.mu.Unlock()
+		if f := m.job.launch.Received; f != nil {
+			s.received = f(s.Info())
+		}
 		work.Go(func() {
 			p := &process{mux: m, session: s}
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {

@@ -59,15 +59,15 @@ func unwatched(socket string) bool {
 // socketOf returns the socket of the run that has a folder.
 func socketOf(folder string) string { return folder + ".sock" }
 
-// Resume watches an orphan from now on. It uses only Each and Reach of l.
+// Resume watches an orphan from now on. It uses only Each, Reach and Received of l.
 func (o Orphan) Resume(l Launch) (*Job, error) {
 	var lister procs.Lister
 	p, err := lister.Look(o.PID)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", o.PID, err)
 	}
-	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach}, folder: o.folder, command: o,
-		exited: make(chan struct{})}
+	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach, Received: l.Received},
+		folder: o.folder, command: o, exited: make(chan struct{})}
 	if j.process, err = os.FindProcess(o.PID); err != nil {
 		return nil, fmt.Errorf("process %d: %w", o.PID, err)
 	}

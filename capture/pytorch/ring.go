@@ -103,16 +103,9 @@ func (r *ring) empty(slot int) bool {
 	return true
 }
 
-// after returns the steps that come after the last one received, nil for none, in their order, and how many
-// are missing among them. stale says that the ring ends before that step: it was given up.
-func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stale bool) {
-	from := r.sent
-	var held [3]maybe.Int
-	if last != nil {
-		from = last.Index + 1
-		held = [3]maybe.Int{last.Parameters, last.Gradients, last.OptimizerState}
-	}
-	rows, newest, n, next := map[int64][]int64{}, int64(-1), int64(len(r.slots)), 0
+// all returns the rows by their step, the newest step, -1 for none, and the slot of the row after that.
+func (r *ring) all() (rows map[int64][]int64, newest int64, next int) {
+	rows, newest = map[int64][]int64{}, -1
 	for i := range r.slots {
 		row := r.row(i)
 		if row == nil {
@@ -123,10 +116,13 @@ func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stal
 			newest, next = row[0], (i+1)%len(r.slots)
 		}
 	}
-	if newest < from-1 {
-		return nil, 0, true
-	}
-	for i := max(from, newest-n+1); i <= newest; i++ {
+	return rows, newest, next
+}
+
+// stepsOf returns the steps from one to another that have rows, in their order. held has the parameters,
+// gradients and optimizer state of the step before them.
+func stepsOf(rows map[int64][]int64, from, to int64, held [3]maybe.Int) (steps []capture.Step) {
+	for i := from; i <= to; i++ {
 		row := rows[i]
 		if row == nil {
 			continue
@@ -142,6 +138,24 @@ func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stal
 		held = [3]maybe.Int{step.Parameters, step.Gradients, step.OptimizerState}
 		steps = append(steps, step)
 	}
+	return steps
+}
+
+// after returns the steps that come after the last one received, nil for none, in their order, and how many
+// are missing among them. stale says that the ring ends before that step: it was given up.
+func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stale bool) {
+	from := r.sent
+	var held [3]maybe.Int
+	if last != nil {
+		from = last.Index + 1
+		held = [3]maybe.Int{last.Parameters, last.Gradients, last.OptimizerState}
+	}
+	n := int64(len(r.slots))
+	rows, newest, next := r.all()
+	if newest < from-1 {
+		return nil, 0, true
+	}
+	steps = stepsOf(rows, max(from, newest-n+1), newest, held)
 	lost = newest - from + 1 - int64(len(steps))
 	// The next row may have been cut short.
 	if r.row(next) == nil && (newest+1 >= n || !r.empty(next)) {
@@ -150,19 +164,50 @@ func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stal
 	return steps, lost, false
 }
 
-// salvage reads from the ring of a process that is gone what it had not sent. It returns how many steps these
-// were, unknown if there is no ring.
-func (s *Session) salvage(sink capture.Sink, last *capture.Step) maybe.Int {
+// between returns the steps between two others, of a process that runs. It leaves out the oldest slots, where
+// the process may be writing.
+func (r *ring) between(last, next int64) []capture.Step {
+	n := int64(len(r.slots))
+	rows, newest, _ := r.all()
+	oldest := newest - n + 1 + n/32
+	return stepsOf(rows, max(last+1, oldest), min(next-1, newest), [3]maybe.Int{})
+}
+
+// readRing reads what is in the ring now. The error says that there is none.
+func (s *Session) readRing() (r ring, err error) {
 	if s.ring == nil {
-		return maybe.Int{}
+		return r, errNoRing
 	}
 	b, err := io.ReadAll(io.NewSectionReader(s.ring, 0, maxRing))
 	if err != nil {
-		return maybe.Int{}
+		return r, err
 	}
-	r, err := ringOf(b)
+	return ringOf(b)
+}
+
+// bridge passes on the steps before next that nobody has received: the process sent them to a viewer that was
+// killed.
+func (s *Session) bridge(sink capture.Sink, next int64) {
+	last, ok := s.received.Value()
+	if !ok {
+		return
+	}
+	if r, err := s.readRing(); err == nil {
+		for _, x := range r.between(last, next) {
+			sink.Step(x)
+		}
+	}
+}
+
+// salvage reads from the ring of a process that is gone what it had not sent. It returns how many steps these
+// were, unknown if there is no ring.
+func (s *Session) salvage(sink capture.Sink, last *capture.Step) maybe.Int {
+	r, err := s.readRing()
 	if err != nil {
 		return maybe.Int{}
+	}
+	if i, ok := s.received.Value(); ok && last == nil {
+		last = &capture.Step{Index: i}
 	}
 	steps, lost, stale := r.after(last)
 	if stale {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,76 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
+// killed returns a session with a process that passes a file with its hello and has ended, and the connection
+// on which it sent more before. done closes what is left.
+func killed(t *testing.T, file *os.File) (s *Session, conn net.Conn, done func()) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "gm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Listen(dir + "/x.sock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if conn, err = net.Dial("unix", l.Path()); err != nil {
+		t.Fatal(err)
+	}
+	sendWithFile(t, conn.(*net.UnixConn), raw(frameHello, aHello), file)
+	if s, err = l.Accept(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.info.PID, s.info.Started = 1<<30, 1 // no process has this number
+	return s, conn, func() {
+		_ = l.Close()
+		_ = os.RemoveAll(dir)
+	}
+}
+
+// TestWhatAKilledViewerHadReceivedIsReadFromTheRing: a process has sent steps 1 and 2 to a viewer that was
+// killed before it passed them on. The next viewer, which knows that somebody has step 0, gets step 3 and
+// finds the two in the ring. One that knows nothing of the kind leaves the ring alone.
+func TestWhatAKilledViewerHadReceivedIsReadFromTheRing(t *testing.T) {
+	for _, c := range []struct {
+		what     string
+		received maybe.Int
+		sends    string // the step that the process sends
+		want     []int64
+	}{
+		{"a viewer that takes over", maybe.Known(int64(0)), strings.Replace(aStep, "[[0,", "[[3,", 1),
+			[]int64{1, 2, 3}},
+		{"one that begins", maybe.Int{}, strings.Replace(aStep, "[[0,", "[[3,", 1), []int64{3}},
+		{"the process is killed before it sends any", maybe.Known(int64(0)), "", []int64{1, 2}},
+		{"the ring was written over", maybe.Known(int64(0)), strings.Replace(aStep, "[[0,", "[[9,", 1),
+			[]int64{1, 2, 9}},
+	} {
+		b := newRing(3)
+		for i := range int64(3) {
+			b.count(i)
+		}
+		s, conn, done := killed(t, inMemoryFile(t, b))
+		s.received = c.received
+		if c.sends != "" {
+			if _, err := conn.Write(raw(frameSteps, c.sends)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = conn.Close()
+		seen := capture.NewHistory(capture.Limits{})
+		if err := s.Run(t.Context(), seen); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		done()
+		var got []int64
+		for _, x := range seen.Snapshot().Steps {
+			got = append(got, x.Index)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: steps %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
 // TestAKilledProcessLeavesItsRing sends the ring with the hello, then one step of three, and hangs up: as the
 // kernel does for a process that it kills.
 func TestAKilledProcessLeavesItsRing(t *testing.T) {
@@ -102,24 +173,7 @@ func TestAKilledProcessLeavesItsRing(t *testing.T) {
 		b.count(1)
 		b.count(2)
 		file := c.sends(t, b)
-		dir, err := os.MkdirTemp("", "gm")
-		if err != nil {
-			t.Fatal(err)
-		}
-		l, err := Listen(dir + "/x.sock")
-		if err != nil {
-			t.Fatal(err)
-		}
-		conn, err := net.Dial("unix", l.Path())
-		if err != nil {
-			t.Fatal(err)
-		}
-		sendWithFile(t, conn.(*net.UnixConn), raw(frameHello, aHello), file)
-		s, err := l.Accept(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.info.PID, s.info.Started = 1<<30, 1 // no process has this number
+		s, conn, done := killed(t, file)
 		if _, err := conn.Write(raw(frameSteps, aStep)); err != nil {
 			t.Fatal(err)
 		}
@@ -137,8 +191,7 @@ func TestAKilledProcessLeavesItsRing(t *testing.T) {
 			!strings.Contains(notices, c.notice) {
 			t.Errorf("%s: %d steps, end %+v, notices %q", c.what, len(v.Steps), v.End, notices)
 		}
-		_ = l.Close()
-		_ = os.RemoveAll(dir)
+		done()
 		if n := descriptors(t); n > before+c.kept {
 			t.Errorf("%s: %d files are left open", c.what, n-before)
 		}

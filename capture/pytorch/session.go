@@ -35,6 +35,8 @@ type Session struct {
 	listener *Listener
 	// ring has the agent's newest steps even after it was killed; nil if the agent passed none.
 	ring *os.File
+	// received is the last step that reached anyone before this session, unknown for what the agent says.
+	received maybe.Int
 }
 
 var (
@@ -219,6 +221,9 @@ func (r *receiver) steps(payload []byte) error {
 	rows, err := steps(payload)
 	if err != nil {
 		return err
+	}
+	if len(rows) > 0 && r.last == nil {
+		r.s.bridge(r.sink, rows[0].Index)
 	}
 	for _, x := range rows {
 		r.sink.Step(x)
