@@ -115,14 +115,14 @@ func (c *attachCommand) start(cmd *cobra.Command, args []string) error {
 // attachOrphans watches again what gmemtop run --join-file was watching here before it was killed, until the
 // commands have ended or a signal arrives.
 func (c *attachCommand) attachOrphans(ctx context.Context) error {
-	t, err := headless.NewTakeOver(reach.Where{JoinFile: c.join, Credentials: c.creds})
-	if err != nil {
+	t := c.takeOver(c.join, c.creds)
+	if err := t.Find(); err != nil {
 		return err
 	}
 	signals.OutliveTerminal()
 	ctx, stop := c.UntilSignal(ctx)
 	defer stop()
-	return t.Run(ctx, fleet.Identify(c.Env), c.note, c.complain)
+	return t.Run(ctx)
 }
 
 // attachSlurm shows a running job of Slurm.

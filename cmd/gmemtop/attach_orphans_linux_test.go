@@ -95,8 +95,8 @@ func newLeftBehind(t *testing.T) *leftBehind {
 	return x
 }
 
-// leaveBehind starts a hub and a command, kills the gmemtop that watches the command, and goes on with the
-// rest of the shell script that started it.
+// leaveBehind starts a hub and a command, kills the gmemtop that watches the command and the one that stands
+// by, and goes on with the rest of the shell script that started it.
 func leaveBehind(t *testing.T, command, rest string) *leftBehind {
 	t.Helper()
 	x := newLeftBehind(t)
@@ -106,6 +106,10 @@ func leaveBehind(t *testing.T, command, rest string) *leftBehind {
 	x.start(new(words), filepath.Join(x.dir, "terminal"))
 	pid := x.number("watching")
 	x.until("the command runs", func() bool { return x.has("started") })
+	x.until("another gmemtop stands by", func() bool {
+		next := standBy(t, pid)
+		return next > 0 && syscall.Kill(next, syscall.SIGKILL) == nil
+	})
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

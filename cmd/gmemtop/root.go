@@ -114,7 +114,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.AddCommand(
 		newAttachCommand(a), newRunCommand(a), newRecordCommand(a), newEstimateCommand(a),
 		newHubCommand(a), newViewCommand(a), newCaptureCommand(a),
-		newRelayCommand(a), newAttachNodeCommand(a),
+		newRelayCommand(a), newAttachNodeCommand(a), newStandByCommand(a),
 		newReplayCommand(a),
 		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
 		newSweepCommand(a), newWorkerCommand(a),

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/reach"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
@@ -110,6 +111,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	f := feed.NewJob(ranks, say.WaitsForTorch.Text(), feed.JobOptions{Prints: screen})
 	ranks.Run(run, command)
 	leaveFleet := c.joinFleet(ranks)
+	if c.join != "" {
+		defer headless.BeginStandBy(reach.Where{JoinFile: c.join, Credentials: c.creds}, []int{command.PID()},
+			c.Err, c.complain)()
+	}
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {

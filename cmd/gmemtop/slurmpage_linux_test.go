@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 )
 
 // The batch script of docs/fleet.md runs in a real Slurm of one node as job 4242, and is watched and captured
@@ -101,14 +102,17 @@ func TestThePageAboutSlurmIsTyped(t *testing.T) {
 	}
 }
 
-// takeOverInSlurm kills the gmemtop that Slurm started on the node, and types what the page says to type
-// then.
+// takeOverInSlurm kills the gmemtop that Slurm started on the node, whose place another one takes by itself.
+// It kills that with the one that stands by, and types what the page says to type then.
 func takeOverInSlurm(t *testing.T, join string) {
 	t.Helper()
-	kill := fmt.Sprintf("kill -9 $(ps -eo pid,comm,args | awk '$2 == \"gmemtop\" && / run --headless / && "+
-		"index($0, \"%s\") {print $1}')", join)
-	if out, err := exec.Command("bash", "-c", kill).CombinedOutput(); err != nil {
-		t.Fatalf("killing the gmemtop of the node: %v %s", err, out)
+	kill := func(which string) {
+		t.Helper()
+		line := fmt.Sprintf("kill -9 $(ps -eo pid,comm,args | awk '$2 == \"gmemtop\" && / %s / && "+
+			"index($0, \"%s\") {print $1}')", which, join)
+		if out, err := exec.Command("bash", "-c", line).CombinedOutput(); err != nil {
+			t.Fatalf("killing the gmemtop of the node: %v %s", err, out)
+		}
 	}
 	prefix := regexp.MustCompile("put `(srun [^`]*)`").FindStringSubmatch(fleetPage(t))
 	host, err := os.Hostname()
@@ -126,7 +130,17 @@ func takeOverInSlurm(t *testing.T, join string) {
 		}
 		return steps
 	}
-	before := newest()
+	goOn := func() {
+		t.Helper()
+		before := newest()
+		await.Until(t, "the steps of both ranks go on", func() bool {
+			now := newest()
+			return len(before) == 2 && len(now) == 2 && min(now[0], now[1]) > max(before[0], before[1])+5
+		})
+	}
+	kill("run --headless")
+	goOn()
+	kill(headless.StandByCommand)
 	t.Log(command)
 	attach := exec.Command("bash", "--norc", "-c", command)
 	var said words
@@ -139,8 +153,5 @@ func takeOverInSlurm(t *testing.T, join string) {
 		_ = attach.Wait()
 		t.Log(said.String())
 	})
-	await.Until(t, "the steps of both ranks go on", func() bool {
-		now := newest()
-		return len(before) == 2 && len(now) == 2 && min(now[0], now[1]) > max(before[0], before[1])+5
-	})
+	goOn()
 }
