@@ -2,8 +2,6 @@ package torchsnapshot
 
 import (
 	"errors"
-	"math"
-	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -11,6 +9,9 @@ import (
 // Finishing makes a trace whose tables are in the order of first use (segments, blocks, events, marks),
 // whatever the order of the source's keys. Interned values that nothing uses are dropped, and writing a trace
 // and reading it back gives the same tables.
+
+// format is the name of this reader and writer in Source.Format and in errors.
+const format = "torch_snapshot"
 
 var errNoSnapshot = errors.New("this is not a memory snapshot: it has neither segments nor device_traces")
 
@@ -55,37 +56,6 @@ func (f *fold) cut() {
 	f.lose(traces.LossTruncated, traces.DataLoss, 1, "the file ends early: what follows is missing")
 }
 
-// run is the rows [first, end) of one device.
-type run struct {
-	device     traces.Device
-	first, end uint32
-}
-
-// runs returns the traces that have events, with their devices.
-func (f *fold) runs() []run {
-	var out []run
-	var ordinals [2]int
-	for i, l := range f.traces {
-		end := f.events.n
-		if i+1 < len(f.traces) {
-			end = f.traces[i+1].first
-		}
-		end = min(end, f.events.n)
-		if f.taken.traces[l.host] && end > l.first {
-			out = append(out, run{device(l.host, ordinals[l.host]), l.first, end})
-		}
-		ordinals[l.host]++
-	}
-	return out
-}
-
-func device(host uint32, ordinal int) traces.Device {
-	if host != 0 {
-		return traces.Device{Kind: traces.DeviceHost, Ordinal: ordinal}
-	}
-	return traces.Device{Kind: traces.DeviceGPU, Ordinal: ordinal}
-}
-
 // finish returns the trace of everything folded.
 func (f *fold) finish() *traces.Trace {
 	b := traces.NewBuilder()
@@ -119,38 +89,6 @@ func (f *fold) finish() *traces.Trace {
 	}
 	f.giveLosses(b)
 	return b.Finish()
-}
-
-// devices numbers every device that has segments, events or marks: accelerators first, each kind by ordinal.
-func (t *segmentTable) devices(b *traces.Builder, runs []run,
-	marks []pending) map[traces.Device]traces.DeviceID {
-	ids := map[traces.Device]traces.DeviceID{}
-	for _, r := range runs {
-		ids[r.device] = 0
-	}
-	for _, m := range t.segmentOf {
-		ids[device(uint32(m.host), int(m.device))] = 0
-	}
-	for _, m := range marks {
-		ids[device(0, int(m.device))] = 0
-	}
-	all := make([]traces.Device, 0, len(ids))
-	for d := range ids {
-		all = append(all, d)
-	}
-	slices.SortFunc(all, compareDevices)
-	for _, d := range all {
-		ids[d] = b.Device(d.Kind, d.Ordinal)
-	}
-	slices.SortStableFunc(runs, func(a, b run) int { return compareDevices(a.device, b.device) })
-	return ids
-}
-
-func compareDevices(a, b traces.Device) int {
-	if a.Kind != b.Kind {
-		return int(a.Kind) - int(b.Kind)
-	}
-	return a.Ordinal - b.Ordinal
 }
 
 // layState puts the devices' segments before the host's, makes each segment's blocks consecutive, and fills
@@ -216,54 +154,4 @@ func (t *segmentTable) rebuildState(taken [2]bool) {
 		}
 	}
 	t.segments, t.segmentOf, t.blocks, t.blockOf = segments, segmentOf, blocks, blockOf
-}
-
-// timing converts microseconds to the trace's clock.
-type timing struct {
-	epoch   int64 // microseconds
-	hasTime bool
-}
-
-// clock finds the earliest time. If there are events, their times decide whether the trace has a clock at
-// all.
-func (t *eventTable) clock(runs []run, marks []pending) timing {
-	c := timing{epoch: math.MaxInt64}
-	events := false
-	for _, r := range runs {
-		for i := r.first; i < r.end; i++ {
-			events = true
-			if at := t.at(i).time; at != traces.NoTime {
-				c.epoch = min(c.epoch, at)
-			}
-		}
-	}
-	c.hasTime = c.epoch != math.MaxInt64
-	if c.hasTime || !events {
-		for _, m := range marks {
-			c.hasTime = true
-			for _, at := range [2]int64{m.start, m.end} {
-				if at != traces.NoTime {
-					c.epoch = min(c.epoch, at)
-				}
-			}
-		}
-	}
-	if !c.hasTime {
-		c.epoch = 0
-	}
-	return c
-}
-
-func (c timing) clock() traces.Clock {
-	if !c.hasTime {
-		return traces.Clock{Resolution: 1}
-	}
-	return traces.Clock{Epoch: c.epoch * 1000, Resolution: 1000, HasTime: true}
-}
-
-func (c timing) nanos(t int64) int64 {
-	if t == traces.NoTime {
-		return t
-	}
-	return (t - c.epoch) * 1000
 }

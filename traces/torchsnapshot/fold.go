@@ -1,8 +1,6 @@
 package torchsnapshot
 
 import (
-	"sort"
-
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -18,12 +16,6 @@ import (
 //
 // Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape
 // (the order of keys is not fixed, and any of them may be missing).
-
-// Limits on what we keep of an input; real snapshots stay far below each of them.
-const (
-	maxJSONBytes = 16 << 20  // of JSON made from containers under unknown keys, and what was read on top
-	maxRows      = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
-)
 
 // fold takes containers as they open and close, and makes rows of those that have a role.
 type fold struct {
@@ -47,22 +39,6 @@ type fold struct {
 	lastChild kind // the container of the top level that was opened last
 }
 
-// values holds what the front ends deliver besides table rows: texts, plain objects, pools, frames and
-// stacks. It turns them into JSON and counts what was lost.
-type values struct {
-	losses
-	texts     *texts
-	offset    func() int64
-	objects   []object
-	kept      int64 // bytes of objects
-	largest   int64 // bytes of the largest object
-	encoded   int64 // bytes of JSON made from containers
-	pools     []traces.Pool
-	poolIndex map[traces.Pool]uint32
-	stacks    stackTable
-	frames    frameTable
-}
-
 type traceList struct {
 	first uint32 // row of its first event; it ends where the next trace begins
 	host  uint32
@@ -80,41 +56,6 @@ func newFold(offset func() int64) *fold {
 	f.details.init()
 	f.streams.init()
 	return f
-}
-
-// losses counts what was lost, by name.
-type losses map[string]*traces.Loss
-
-// lose counts a loss; the first severity and detail of a name stay.
-func (ls losses) lose(name string, s traces.Severity, n int64, detail string) {
-	l := ls[name]
-	if l == nil {
-		l = &traces.Loss{Name: name, Severity: s, Detail: detail}
-		ls[name] = l
-	}
-	l.Count += n
-}
-
-// giveLosses passes on the losses in the order of their names, so that the order of the source's keys does
-// not matter.
-func (ls losses) giveLosses(b *traces.Builder) {
-	names := make([]string, 0, len(ls))
-	for name := range ls {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	for _, name := range names {
-		l := ls[name]
-		b.Lose(name, l.Severity, l.Count, l.Detail)
-	}
-}
-
-func (ls losses) unknownKey() {
-	ls.lose("unknown_keys", traces.Info, 1, "keys that this version does not know are kept as JSON")
-}
-
-func (ls losses) wrongType() {
-	ls.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
 }
 
 // childOf returns the role of a container that opens as an element of a list, or under key of a dict, of kind
@@ -209,56 +150,6 @@ func (f *fold) openOnce(k kind, host uint32, seen *bool, filled bool) (value, er
 	return value{kind: k, ref: host}, nil
 }
 
-// openObject keeps a plain container with a copy of items.
-func (vs *values) openObject(k kind, items []value) (value, error) {
-	if err := vs.keep(48 + 16*int64(len(items))); err != nil {
-		return value{}, err
-	}
-	vs.objects = append(vs.objects, object{items: append([]value(nil), items...)})
-	return value{kind: k, ref: uint32(len(vs.objects) - 1)}, nil
-}
-
-// keep counts n more bytes of plain objects.
-func (vs *values) keep(n int64) error {
-	vs.kept += n
-	if vs.kept > freeBytes+roomFactor*vs.offset() || len(vs.objects) == maxRows {
-		return limitf("unknown keys hold more than %d MiB of objects", vs.kept>>20)
-	}
-	return nil
-}
-
-// pair returns the value of a tuple of two integers.
-func (vs *values) pair(a, b value) value {
-	p := traces.Pool{First: int64(a.n), Second: int64(b.n)}
-	if n := len(vs.pools); n > 0 && vs.pools[n-1] == p {
-		return value{kind: kPool, ref: uint32(n - 1)}
-	}
-	i, ok := vs.poolIndex[p]
-	if !ok {
-		i = uint32(len(vs.pools))
-		vs.pools = append(vs.pools, p)
-		vs.poolIndex[p] = i
-	}
-	return value{kind: kPool, ref: i}
-}
-
-// asPool returns the pool that a tuple or a list of two integers names.
-func (vs *values) asPool(v value) (traces.Pool, bool) {
-	switch v.kind {
-	case kPool:
-		return vs.pools[v.ref], true
-	case kList, kTuple:
-		items := vs.objects[v.ref].items
-		if len(items) != 2 {
-			break
-		}
-		a, okA := items[0].asInt()
-		b, okB := items[1].asInt()
-		return traces.Pool{First: a, Second: b}, okA && okB
-	}
-	return traces.Pool{}, false
-}
-
 // set puts items, keys and values by turns, into a dict.
 func (f *fold) set(target value, items []value) error {
 	switch target.kind {
@@ -302,15 +193,6 @@ func (f *fold) append(target value, items []value) error {
 	return limitf("elements are appended to %s", target.kind)
 }
 
-func (vs *values) addToObject(target value, items []value) error {
-	o := &vs.objects[target.ref]
-	before := bytesOf(o.items)
-	o.items = append(o.items, items...)
-	after := bytesOf(o.items)
-	vs.largest = max(vs.largest, after)
-	return vs.keep(after - before)
-}
-
 // adopt returns v as the container want inside parent under key. It makes rows from a plain object; anything
 // else that is not such a container is counted and becomes None.
 func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) {
@@ -346,4 +228,47 @@ func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) 
 // container adopts v as the list under key of parent.
 func (f *fold) container(v, parent value, key text) (value, error) {
 	return f.adopt(v, childOf(parent.kind, key, false), parent, key)
+}
+
+// setRoot takes the keys of the top level.
+func (f *fold) setRoot(items []value) error {
+	root := value{kind: kRoot}
+	for i := 0; i+1 < len(items); i += 2 {
+		k, v := items[i], items[i+1]
+		if k.kind != kText {
+			f.wrongType()
+			continue
+		}
+		key := k.text()
+		switch key {
+		case tSegments, tHostSegments, tDeviceTraces, tHostTraces, tExternalAnnotations:
+			v, err := f.container(v, root, key)
+			if err != nil {
+				return err
+			}
+			f.take(v)
+		case tAllocatorSettings:
+			f.setSettings(&f.values, v)
+		case tGmemtop:
+			f.setOwn(&f.values, v)
+		default:
+			if key != tCategories { // memory_viz adds these to what it saves
+				f.unknownKey()
+			}
+			f.extra = append(f.extra, traces.Setting{Key: f.texts.string(key), Value: f.json(v)})
+		}
+	}
+	return nil
+}
+
+// take notes that the list v belongs to the top level rather than to a dict under an unknown key.
+func (f *fold) take(v value) {
+	switch v.kind {
+	case kSegments:
+		f.taken.segments[v.ref] = true
+	case kTraces:
+		f.taken.traces[v.ref] = true
+	case kAnnotations:
+		f.taken.annotations = true
+	}
 }

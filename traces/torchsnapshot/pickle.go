@@ -9,9 +9,6 @@ import (
 	"strings"
 )
 
-// format is the name of this reader and writer in Source.Format and in errors.
-const format = "torch_snapshot"
-
 // Limits of one pickle.
 const (
 	maxMarks  = 256      // nesting
@@ -313,18 +310,6 @@ func (u *unpickler) integer(x *big.Int) error {
 		return err
 	}
 	return u.push(v)
-}
-
-// integer returns the value of an integer of any size.
-func (vs *values) integer(x *big.Int) (value, error) {
-	switch {
-	case x.IsInt64():
-		return intValue(x.Int64()), nil
-	case x.IsUint64():
-		return value{kind: kUint, n: x.Uint64()}, nil
-	}
-	t, err := vs.texts.intern([]byte(x.String()))
-	return value{kind: kBig, ref: uint32(t)}, err
 }
 
 // finish takes the pickle's one value.

@@ -2,17 +2,6 @@ package torchsnapshot
 
 import "unsafe"
 
-// The memory that an input takes is bounded by its size, so that a hostile input, with a few bytes for each
-// row of a table, cannot cost more than a real snapshot, with a hundred. The check runs every roomBytes of
-// input rather than for every row, and goes by the tables' capacities.
-const (
-	roomBytes = 256 << 10
-	// freeBytes may be held for an input of any size, plus roomFactor times the input. JSON made from unknown
-	// keys has a limit of its own (maxEncoded); both together stay within four times the input.
-	freeBytes  = 24 << 20
-	roomFactor = 3
-)
-
 // Bytes that a row takes at the end, when both the rows and the columns of traces.Events are in memory.
 const (
 	eventBytes  = int64(unsafe.Sizeof(row{})) + 8 + 8 + 8 + 4 + 2 + 1 + 1
@@ -65,5 +54,3 @@ func (f *fold) held() int64 {
 	add(f.largest)
 	return total + largest - f.largest
 }
-
-func bytesOf[T any](s []T) int64 { return int64(cap(s)) * int64(unsafe.Sizeof(*new(T))) }

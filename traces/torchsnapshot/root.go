@@ -13,49 +13,6 @@ type top struct {
 	noState  bool // our own writer says that its empty list of segments stands for none
 }
 
-// setRoot takes the keys of the top level.
-func (f *fold) setRoot(items []value) error {
-	root := value{kind: kRoot}
-	for i := 0; i+1 < len(items); i += 2 {
-		k, v := items[i], items[i+1]
-		if k.kind != kText {
-			f.wrongType()
-			continue
-		}
-		key := k.text()
-		switch key {
-		case tSegments, tHostSegments, tDeviceTraces, tHostTraces, tExternalAnnotations:
-			v, err := f.container(v, root, key)
-			if err != nil {
-				return err
-			}
-			f.take(v)
-		case tAllocatorSettings:
-			f.setSettings(&f.values, v)
-		case tGmemtop:
-			f.setOwn(&f.values, v)
-		default:
-			if key != tCategories { // memory_viz adds these to what it saves
-				f.unknownKey()
-			}
-			f.extra = append(f.extra, traces.Setting{Key: f.texts.string(key), Value: f.json(v)})
-		}
-	}
-	return nil
-}
-
-// take notes that the list v belongs to the top level rather than to a dict under an unknown key.
-func (f *fold) take(v value) {
-	switch v.kind {
-	case kSegments:
-		f.taken.segments[v.ref] = true
-	case kTraces:
-		f.taken.traces[v.ref] = true
-	case kAnnotations:
-		f.taken.annotations = true
-	}
-}
-
 // setSettings keeps the allocator's settings, each as JSON.
 func (t *top) setSettings(vs *values, v value) {
 	if v.kind != kDict {

@@ -7,55 +7,6 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// segmentMeta is what finishing needs to know about a segment besides its row.
-type segmentMeta struct {
-	device  int32
-	host    uint8
-	touched bool // some key was set
-	wanted  bool // requested_size was there
-}
-
-type blockMeta struct{ touched, addressed bool }
-
-// blockList is the run of blocks in one list.
-type blockList struct {
-	first, count int32
-	used         bool // a segment has it
-}
-
-// segmentTable holds the allocator's final state.
-type segmentTable struct {
-	segments   []traces.Segment
-	segmentOf  []segmentMeta // beside segments
-	blocks     []traces.Block
-	blockOf    []blockMeta // beside blocks
-	blockLists []blockList
-}
-
-func (t *segmentTable) openSegment(parent value) (value, error) {
-	n := len(t.segments)
-	if n > 0 && !t.segmentOf[n-1].touched || n == maxRows {
-		return value{}, limitf("a segment without any key")
-	}
-	t.segments = append(t.segments, traces.Segment{Stack: traces.NoStack})
-	t.segmentOf = append(t.segmentOf, segmentMeta{host: uint8(parent.ref)})
-	return value{kind: kSegment, ref: uint32(n)}, nil
-}
-
-func (t *segmentTable) openBlock(parent value) (value, error) {
-	n := len(t.blocks)
-	switch {
-	case parent.ref != uint32(len(t.blockLists)-1):
-		return value{}, limitf("a list of blocks goes on after the next one has begun")
-	case n > 0 && !t.blockOf[n-1].touched || n == maxRows:
-		return value{}, limitf("a block without any key")
-	}
-	t.blocks = append(t.blocks, traces.Block{Stack: traces.NoStack, Count: 1})
-	t.blockOf = append(t.blockOf, blockMeta{})
-	t.blockLists[parent.ref].count++
-	return value{kind: kBlock, ref: uint32(n)}, nil
-}
-
 func (f *fold) setSegment(i uint32, items []value) error {
 	s, meta := &f.segments[i], &f.segmentOf[i]
 	meta.touched = meta.touched || len(items) > 0

@@ -6,6 +6,8 @@ import (
 	"hash/maphash"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // text is the index of an interned string in texts. The names below are interned first, in this order, so
@@ -81,6 +83,14 @@ var knownTexts = []string{
 	"large", "small", "inactive", "active_allocated", "active_pending_free", "active_awaiting_free", "N/A",
 	"START", "END",
 }
+
+// The actions whose names are interned first.
+const (
+	firstAction = traces.Alloc
+	endAction   = traces.Annotate + 1
+)
+
+func actionOf(t text) traces.Action { return traces.Action(t - tFirstAction) }
 
 // maxTextBytes bounds the bytes of all distinct strings together.
 const maxTextBytes = 1 << 30

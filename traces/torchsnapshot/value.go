@@ -1,10 +1,7 @@
 package torchsnapshot
 
 import (
-	"fmt"
 	"math"
-
-	"github.com/gmemtop/gmemtop/traces"
 )
 
 // kind is the kind of a value. The containers of a snapshot have their own kinds: their content is folded
@@ -97,19 +94,6 @@ type object struct {
 	// as is the snapshot container made from the object when a place needed one, kAbsent before.
 	as value
 }
-
-// limitError says that an input asks for more than any real snapshot does.
-type limitError string
-
-func (e limitError) Error() string { return string(e) }
-
-func limitf(format string, args ...any) error { return limitError(fmt.Sprintf(format, args...)) }
-
-// The actions whose names are interned first.
-const (
-	firstAction = traces.Alloc
-	endAction   = traces.Annotate + 1
-)
 
 // asInt returns the integer value of v; a whole float counts, since JSON writers make some.
 func (v value) asInt() (int64, bool) {
