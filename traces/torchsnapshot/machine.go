@@ -1,77 +1,97 @@
 package torchsnapshot
 
-// The stack of the pickle machine, and how containers are made, filled and recognised on it.
+// Limits of the machine.
+const (
+	maxMarks = 256     // nesting
+	maxStack = 4 << 20 // values: a writer that does not batch leaves every element of a list on the stack
+)
 
-func (u *unpickler) push(v value) error {
-	if len(u.stack) == cap(u.stack) && len(u.stack) >= maxStack {
+// machine is the stack of the pickle machine, and how containers are made, filled and recognised on it.
+type machine struct {
+	f     *fold
+	memo  memo
+	stack []value
+	marks []int32
+}
+
+func (m *machine) push(v value) error {
+	if len(m.stack) == cap(m.stack) && len(m.stack) >= maxStack {
 		return limitf("more than %d values at once", maxStack)
 	}
-	u.stack = append(u.stack, v)
+	m.stack = append(m.stack, v)
 	return nil
 }
 
 // base returns the stack's height at the last mark.
-func (u *unpickler) base() int {
-	if len(u.marks) == 0 {
+func (m *machine) base() int {
+	if len(m.marks) == 0 {
 		return 0
 	}
-	return int(u.marks[len(u.marks)-1])
+	return int(m.marks[len(m.marks)-1])
 }
 
-func (u *unpickler) popMark() (int, error) {
-	n := len(u.marks)
+func (m *machine) mark() error {
+	if len(m.marks) == maxMarks {
+		return limitf("nested deeper than %d", maxMarks)
+	}
+	m.marks = append(m.marks, int32(len(m.stack)))
+	return nil
+}
+
+func (m *machine) popMark() (int, error) {
+	n := len(m.marks)
 	if n == 0 {
 		return 0, limitf("no mark to go back to")
 	}
-	base := int(u.marks[n-1])
-	u.marks = u.marks[:n-1]
+	base := int(m.marks[n-1])
+	m.marks = m.marks[:n-1]
 	return base, nil
 }
 
-func (u *unpickler) pop() error {
-	n := len(u.stack)
+func (m *machine) pop() error {
+	n := len(m.stack)
 	switch {
-	case n > u.base() && u.stack[n-1].kind == kEvent:
+	case n > m.base() && m.stack[n-1].kind == kEvent:
 		return limitf("POP of a trace entry")
-	case n > u.base():
-		u.stack = u.stack[:n-1]
-	case len(u.marks) > 0: // POP takes a mark too
-		u.marks = u.marks[:len(u.marks)-1]
+	case n > m.base():
+		m.stack = m.stack[:n-1]
+	case len(m.marks) > 0: // POP takes a mark too
+		m.marks = m.marks[:len(m.marks)-1]
 	default:
 		return limitf("POP of nothing")
 	}
 	return nil
 }
 
-func (u *unpickler) memoize(i uint32) error {
-	if len(u.stack) == u.base() {
+func (m *machine) memoize(i uint32) error {
+	if len(m.stack) == m.base() {
 		return limitf("nothing to memoize")
 	}
-	return u.memo.put(i, u.stack[len(u.stack)-1])
+	return m.memo.put(i, m.stack[len(m.stack)-1])
 }
 
-func (u *unpickler) get(i uint32) error {
-	v, ok := u.memo.get(i)
+func (m *machine) get(i uint32) error {
+	v, ok := m.memo.get(i)
 	if !ok {
 		return limitf("memo entry %d was never put", i)
 	}
 	if v.kind == kEvent {
-		if k, parent, _ := u.role(true); k == kEvent {
-			v, err := u.f.repeatEvent(v.ref, parent)
+		if k, parent, _ := m.role(true); k == kEvent {
+			v, err := m.f.repeatEvent(v.ref, parent)
 			if err != nil {
 				return err
 			}
-			return u.push(v)
+			return m.push(v)
 		}
 	}
-	return u.push(v)
+	return m.push(v)
 }
 
 // role finds the role of a container that opens now from the container that it will be put into: the list or
 // dict below the last mark, or the one on top of the stack if a single element or item follows without a
 // mark.
-func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
-	n, base := len(u.stack), u.base()
+func (m *machine) role(dict bool) (k kind, parent value, key text) {
+	n, base := len(m.stack), m.base()
 	if n == 0 {
 		if dict {
 			return kRoot, value{}, tEmpty
@@ -80,16 +100,16 @@ func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 	}
 	below := value{}
 	if base > 0 {
-		below = u.stack[base-1]
+		below = m.stack[base-1]
 	}
 	if n > base {
-		switch top := u.stack[n-1]; {
+		switch top := m.stack[n-1]; {
 		case top.kind.isList() && (top.kind == kTraces || dict && top.kind != kList):
 			return childOf(top.kind, tEmpty, dict), top, tEmpty
 		case top.kind == kText && below.kind.isDict() && (n-base)%2 == 1:
 			return childOf(below.kind, top.text(), dict), below, top.text()
-		case top.kind == kText && n-2 >= base && u.stack[n-2].kind.isDict():
-			return childOf(u.stack[n-2].kind, top.text(), dict), u.stack[n-2], top.text()
+		case top.kind == kText && n-2 >= base && m.stack[n-2].kind.isDict():
+			return childOf(m.stack[n-2].kind, top.text(), dict), m.stack[n-2], top.text()
 		}
 	}
 	if below.kind.isList() {
@@ -103,105 +123,105 @@ func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 
 // open pushes an empty container. Consecutive trace entries of one list share a stack slot, since some
 // writers leave all elements of a list on the stack before they append them.
-func (u *unpickler) open(dict bool) error {
-	n, base := len(u.stack), u.base()
-	if dict && base > 0 && u.stack[base-1].kind == kTrace && (n == base || u.stack[n-1].kind == kEvent) {
+func (m *machine) open(dict bool) error {
+	n, base := len(m.stack), m.base()
+	if dict && base > 0 && m.stack[base-1].kind == kTrace && (n == base || m.stack[n-1].kind == kEvent) {
 		// the way nearly all are made
-		v, err := u.f.openEvent(u.stack[base-1])
+		v, err := m.f.openEvent(m.stack[base-1])
 		if err != nil {
 			return err
 		}
 		if n > base {
-			u.stack[n-1].ref = v.ref
+			m.stack[n-1].ref = v.ref
 			return nil
 		}
-		return u.push(v)
+		return m.push(v)
 	}
-	k, parent, key := u.role(dict)
-	v, err := u.f.open(k, parent, key)
+	k, parent, key := m.role(dict)
+	v, err := m.f.open(k, parent, key)
 	if err != nil {
 		return err
 	}
-	return u.push(v)
+	return m.push(v)
 }
 
-func (u *unpickler) setItems() error {
-	base, err := u.popMark()
+func (m *machine) setItems() error {
+	base, err := m.popMark()
 	if err != nil {
 		return err
 	}
-	items := u.stack[base:]
-	if base == 0 || base <= u.base() || len(items)%2 != 0 {
+	items := m.stack[base:]
+	if base == 0 || base <= m.base() || len(items)%2 != 0 {
 		return limitf("SETITEMS without a dict and pairs")
 	}
-	err = u.f.set(u.stack[base-1], items)
-	u.stack = u.stack[:base]
+	err = m.f.set(m.stack[base-1], items)
+	m.stack = m.stack[:base]
 	return err
 }
 
-func (u *unpickler) setItem() error {
-	n := len(u.stack)
-	if n < u.base()+3 {
+func (m *machine) setItem() error {
+	n := len(m.stack)
+	if n < m.base()+3 {
 		return limitf("SETITEM without a dict and a pair")
 	}
-	err := u.f.set(u.stack[n-3], u.stack[n-2:])
-	u.stack = u.stack[:n-2]
+	err := m.f.set(m.stack[n-3], m.stack[n-2:])
+	m.stack = m.stack[:n-2]
 	return err
 }
 
-func (u *unpickler) appends() error {
-	base, err := u.popMark()
+func (m *machine) appends() error {
+	base, err := m.popMark()
 	if err != nil {
 		return err
 	}
-	if base == 0 || base <= u.base() {
+	if base == 0 || base <= m.base() {
 		return limitf("APPENDS without a list")
 	}
-	err = u.f.append(u.stack[base-1], u.stack[base:])
-	u.stack = u.stack[:base]
+	err = m.f.append(m.stack[base-1], m.stack[base:])
+	m.stack = m.stack[:base]
 	return err
 }
 
-func (u *unpickler) appendOne() error {
-	n := len(u.stack)
-	if n < u.base()+2 {
+func (m *machine) appendOne() error {
+	n := len(m.stack)
+	if n < m.base()+2 {
 		return limitf("APPEND without a list")
 	}
-	err := u.f.append(u.stack[n-2], u.stack[n-1:])
-	u.stack = u.stack[:n-1]
+	err := m.f.append(m.stack[n-2], m.stack[n-1:])
+	m.stack = m.stack[:n-1]
 	return err
 }
 
 // tuple makes a tuple of the values from base on. A pair of integers, which is what pools are named by, needs
 // no object.
-func (u *unpickler) tuple(base int) error {
-	if base < u.base() {
+func (m *machine) tuple(base int) error {
+	if base < m.base() {
 		return limitf("a tuple of more values than there are")
 	}
-	items := u.stack[base:]
+	items := m.stack[base:]
 	if len(items) == 2 && items[0].kind == kInt && items[1].kind == kInt {
-		u.stack = append(u.stack[:base], u.f.pair(items[0], items[1]))
+		m.stack = append(m.stack[:base], m.f.pair(items[0], items[1]))
 		return nil
 	}
-	v, err := u.f.openObject(kTuple, items)
-	u.stack = append(u.stack[:base], v)
+	v, err := m.f.openObject(kTuple, items)
+	m.stack = append(m.stack[:base], v)
 	return err
 }
 
 // collect makes a plain list or dict of the values above the last mark.
-func (u *unpickler) collect(op byte) error {
-	base, err := u.popMark()
+func (m *machine) collect(op byte) error {
+	base, err := m.popMark()
 	if err != nil {
 		return err
 	}
 	k := kList
 	if op == opDict {
 		k = kDict
-		if (len(u.stack)-base)%2 != 0 {
+		if (len(m.stack)-base)%2 != 0 {
 			return limitf("DICT of a key without a value")
 		}
 	}
-	v, err := u.f.openObject(k, u.stack[base:])
-	u.stack = append(u.stack[:base], v)
+	v, err := m.f.openObject(k, m.stack[base:])
+	m.stack = append(m.stack[:base], v)
 	return err
 }

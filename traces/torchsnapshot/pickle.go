@@ -11,8 +11,6 @@ import (
 
 // Limits of one pickle.
 const (
-	maxMarks  = 256      // nesting
-	maxStack  = 4 << 20  // values: a writer that does not batch leaves every element of a list on the stack
 	maxString = 64 << 20 // bytes of one string
 	maxLong   = 1 << 10  // bytes of one integer
 	// opRoom is more than any opcode with a fixed argument takes.
@@ -21,11 +19,8 @@ const (
 
 // unpickler is a pickle machine for data only. It has no opcode that calls, imports or builds anything.
 type unpickler struct {
+	machine
 	w       *window
-	f       *fold
-	memo    memo
-	stack   []value
-	marks   []int32
 	scratch []byte
 	at      int64 // offset of the opcode being run
 }
@@ -100,11 +95,7 @@ func (u *unpickler) runWindow() (done bool, err error) {
 			err = u.long(n)
 			buf, p, limit = w.buf, w.pos, w.limit()
 		case opMark:
-			if len(u.marks) == maxMarks {
-				err = limitf("nested deeper than %d", maxMarks)
-				break
-			}
-			u.marks = append(u.marks, int32(len(u.stack)))
+			err = u.mark()
 		case opEmptyDict:
 			err = u.open(true)
 		case opEmptyList:

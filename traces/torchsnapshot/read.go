@@ -54,7 +54,7 @@ func decode(w *window, f *fold) (at int64, err error) {
 	case bytes.HasPrefix(head, []byte(lfsPrefix)):
 		return 0, errLFS
 	case head[0] == opProto:
-		u := &unpickler{w: w, f: f}
+		u := &unpickler{w: w, machine: machine{f: f}}
 		err := u.run()
 		return u.at, err
 	case startsJSON(head):
