@@ -5,7 +5,7 @@
 //	go run ./scripts/mutate [-n 20] [-seed 1] ./replay/sim ./managers/pack
 //
 // PACKAGE=TESTS changes one package and runs the tests of others, one after another until one fails:
-// ./timeline/autopsy=./timeline/autopsy,./timeline.
+// ./timeline/autopsy=./timeline/autopsy,./timeline. -run leaves out tests that take long.
 //
 // It changes only places that the tests reach, n in each package, drawn by the seed; -n 0 takes all. The
 // working tree is not touched: go's -overlay replaces the file with the changed one.
@@ -39,10 +39,11 @@ var survivors string
 func main() {
 	n := flag.Int("n", 20, "changes of each package; 0 for all")
 	seed := flag.Uint64("seed", 1, "draws the changes")
+	only := flag.String("run", "", "run only the tests that match, as go test's -run does")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	r := run{n: *n, seed: *seed, explained: explained(survivors), out: os.Stdout}
+	r := run{n: *n, seed: *seed, only: *only, explained: explained(survivors), out: os.Stdout}
 	for _, path := range flag.Args() {
 		if err := r.mutate(ctx, path); err != nil {
 			fmt.Fprintln(os.Stderr, "mutate:", err)
@@ -73,6 +74,7 @@ func explained(text string) map[string]bool {
 type run struct {
 	n         int
 	seed      uint64
+	only      string // the tests to run, "" for all
 	explained map[string]bool
 	out       io.Writer
 	survived  int // and not explained
@@ -105,7 +107,7 @@ func (r *run) mutate(ctx context.Context, path string) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	t := tests{of: p, pkgs: tested, scratch: scratch}
+	t := tests{of: p, pkgs: tested, only: r.only, scratch: scratch}
 	began := time.Now()
 	reached, err := t.reached(ctx)
 	if err != nil {
@@ -173,6 +175,7 @@ func (o outcome) String() string { return [...]string{"killed", "survived", "bro
 type tests struct {
 	of      pkg
 	pkgs    []pkg
+	only    string
 	scratch string
 	limit   time.Duration // for those of one package
 }
@@ -230,7 +233,7 @@ func (t *tests) test(ctx context.Context, p pkg, build []string, args ...string)
 	defer cancel()
 	begin := []string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memory), "sh", binary}
 	cmd := exec.CommandContext(limited, "sh",
-		slices.Concat(begin, []string{"-test.short", "-test.failfast"}, args)...)
+		slices.Concat(begin, []string{"-test.short", "-test.failfast", "-test.run", t.only}, args)...)
 	cmd.Dir, cmd.WaitDelay = p.Dir, time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError

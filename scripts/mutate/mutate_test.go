@@ -123,4 +123,10 @@ func TestQ(t *testing.T) {
 		out.String() != ": 3 of 3 changes killed, 0 survive, 0 do not compile; 3 places in all\n" {
 		t.Errorf("with the tests of two packages: %d survive, %v:\n%s", r.survived, err, out.String())
 	}
+	out.Reset()
+	r.only = "TestQ"
+	if err := r.mutate(t.Context(), ".=.,./q"); err != nil ||
+		out.String() != ": 1 of 1 changes killed, 0 survive, 0 do not compile; 1 places in all\n" {
+		t.Errorf("with one test of two: %v:\n%s", err, out.String())
+	}
 }
