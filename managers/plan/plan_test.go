@@ -169,6 +169,10 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			pl.Instances[0].Size++
 			return true
 		}},
+		{"an instance that there is not", "no instance", func(_ *plan.Problem, pl *plan.Plan) bool {
+			pl.Steps[find(pl, plan.Alloc)].Instance = plan.InstanceID(len(pl.Instances))
+			return true
+		}},
 		{"a place off the alignment", "is at offset", func(p *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
 				if x := &pl.Instances[i]; x.Size > 0 && p.Align > 1 {
@@ -299,6 +303,9 @@ func TestBadProblemsAreRefusedWithASentence(t *testing.T) {
 	p := good()
 	if err := p.Finish(); err != nil {
 		t.Fatalf("the sound one is refused: %v", err)
+	}
+	if p.Iterations != 1 {
+		t.Errorf("a problem that does not say how often its iteration ran is of %d iterations", p.Iterations)
 	}
 	for _, c := range []struct {
 		name, want string

@@ -56,9 +56,23 @@ func carried(p *plan.Problem) bool {
 
 func TestAnOrderHasEachOpOnce(t *testing.T) {
 	p := plantest.Chain(3, 1<<20, 1000)
-	for _, order := range [][]plan.OpID{nil, make([]plan.OpID, len(p.Ops)), {-1}, {9999}} {
+	n := plan.OpID(len(p.Ops))
+	same := make([]plan.OpID, n)
+	for k := range same {
+		same[k] = plan.OpID(k)
+	}
+	orders := [][]plan.OpID{nil, same[1:], append(slices.Clone(same), 0)}
+	for _, other := range []plan.OpID{-1, 0, n, 9999} { // 0 is there already
+		order := slices.Clone(same)
+		order[1] = other
+		orders = append(orders, order)
+	}
+	for _, order := range orders {
 		if _, err := plan.Reordered(p, order); !errors.Is(err, plan.ErrInvalid) {
 			t.Errorf("%v: %v", order, err)
 		}
+	}
+	if _, err := plan.Reordered(p, same); err != nil {
+		t.Errorf("the order that it has: %v", err)
 	}
 }
