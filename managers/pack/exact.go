@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -189,7 +190,7 @@ func (in *instance) order(keys string) []int32 {
 	slices.SortFunc(order, func(a, b int32) int {
 		for _, c := range []byte(keys) {
 			if k := figures[c]; k[a] != k[b] {
-				return descending(k[a], k[b])
+				return cmp.Compare(k[b], k[a])
 			}
 		}
 		return int(a - b)

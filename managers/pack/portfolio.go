@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"math/rand/v2"
@@ -201,11 +202,11 @@ func (s *searcher) rerank(keys orderKeys, order string, seed uint64, member, rou
 	sorted := s.in.indices()
 	slices.SortFunc(sorted, func(a, b int32) int {
 		if first[a] != first[b] {
-			return descending(first[a], first[b])
+			return cmp.Compare(first[b], first[a])
 		}
 		for _, c := range []byte(order[1:]) {
 			if k := keys[c]; k[a] != k[b] {
-				return descending(k[a], k[b])
+				return cmp.Compare(k[b], k[a])
 			}
 		}
 		return int(a - b)
@@ -213,11 +214,4 @@ func (s *searcher) rerank(keys orderKeys, order string, seed uint64, member, rou
 	for r, i := range sorted {
 		s.rank[i] = int32(r)
 	}
-}
-
-func descending(a, b float64) int {
-	if a > b {
-		return -1
-	}
-	return 1
 }

@@ -1,6 +1,7 @@
 package pack
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -53,10 +54,7 @@ func Validate(p *Problem, offsets []int64) error {
 	slices.Sort(times)
 	times = slices.Compact(times)
 	slices.SortFunc(order, func(a, b int) int {
-		if offsets[a] != offsets[b] {
-			return compare(offsets[a], offsets[b])
-		}
-		return compare(int64(a), int64(b))
+		return cmp.Or(cmp.Compare(offsets[a], offsets[b]), cmp.Compare(a, b))
 	})
 	tree := newTopTree(len(times))
 	for _, i := range order {
@@ -80,16 +78,6 @@ func Validate(p *Problem, offsets []int64) error {
 		}
 	}
 	return nil
-}
-
-func compare(a, b int64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // topTree holds the highest top over stretches of time, and which item has it. whole is what covers all of a
