@@ -132,6 +132,11 @@ func checkResult(t *testing.T, p *Problem, res Result, err error) {
 	if res.Top != topOf(p, res.Offsets) || res.Top < res.LowerBound || res.LowerBound < LowerBound(p) {
 		t.Fatalf("%+v: top %d, bound %d, offsets %v", p, res.Top, res.LowerBound, res.Offsets)
 	}
+	for i, at := range p.Fixed {
+		if size := p.alignedSize(i); at >= 0 && size > 0 && LowerBound(p) < at+size {
+			t.Fatalf("%+v: the bound %d is below the top of fixed item %d", p, LowerBound(p), i)
+		}
+	}
 }
 
 func TestEveryResultIsAPackingAndOptimalMeansWhatBruteForceFinds(t *testing.T) {
@@ -332,6 +337,10 @@ func TestMeaninglessProblemsAreRefusedWithTheItemsIndex(t *testing.T) {
 	huge := &Problem{Items: slices.Repeat([]Item{{End: 1, Size: 1 << 48}}, 1<<14+1)}
 	if err := huge.Check(); err == nil {
 		t.Error("sizes that add up to more than 2^62 pass")
+	}
+	huge.Items = huge.Items[1:]
+	if err := huge.Check(); err != nil {
+		t.Errorf("sizes that add up to 2^62: %v", err)
 	}
 }
 
