@@ -390,11 +390,12 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestALargeFileMayHoldAsMuchUnderUnknownKeys: what is kept of unknown keys may grow with the file. Here it is
-// twice the file, and more than any file may begin with.
+// TestALargeFileMayHoldAsMuchUnderUnknownKeys: what is kept of unknown keys may grow with the file. Here it
+// is twice the file, and more than any file may begin with.
 func TestALargeFileMayHoldAsMuchUnderUnknownKeys(t *testing.T) {
 	const numbers = 2 << 20
-	data := `{"notes": [` + strings.Repeat("1234567,", numbers) + `1], "device_traces": [[{"action": "alloc"}]]}`
+	data := `{"notes": [` + strings.Repeat("1234567,", numbers) +
+		`1], "device_traces": [[{"action": "alloc"}]]}`
 	tr, err := read([]byte(data))
 	if err != nil || tr.Events.Len() != 1 {
 		t.Fatalf("%d MiB of notes and an event: %v", len(data)>>20, err)
