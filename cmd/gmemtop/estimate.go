@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"slices"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,7 +106,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	o := &x.Options
 	o.Env, o.Stdin = e.Environ, e.In
-	o.Tell = e.telling(o.Steps)
+	o.Tell = e.ask.Telling(e.note)
 	if e.flags.verbose {
 		e.printed = fit.ShowPrinted(o, e.Err)
 	} else if e.printed, err = fit.KeepPrinted(o); err != nil {
@@ -119,23 +117,6 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		return e.table(ctx, x)
 	}
 	return e.report(ctx, x)
-}
-
-// telling returns what says how far a command is, and, once before its first step has ended and once after,
-// that it is slow.
-func (e *estimateCommand) telling(steps int) func(ran time.Duration, at []estimate.Place) {
-	told := map[bool]bool{}
-	return func(ran time.Duration, at []estimate.Place) {
-		e.note(fit.Progress(ran, at, steps))
-		if e.ask.Allocator != fit.Model || e.ask.CPU {
-			return
-		}
-		trained := slices.ContainsFunc(at, func(p estimate.Place) bool { return p.Steps > 0 })
-		if slow := fit.Slow(ran, at, steps); slow != "" && !told[trained] {
-			told[trained] = true
-			e.note(slow)
-		}
-	}
 }
 
 // report runs the command at each size and reports.
@@ -226,8 +207,7 @@ func (e *estimateCommand) explain(err error) error {
 	if !errors.As(err, &failed) {
 		return fit.Refusal(err)
 	}
-	said := e.printed.Explain(e.Err)
-	if hint := fit.Hint(said); e.ask.Allocator == fit.Own && hint != "" {
+	if hint := e.ask.Hint(e.printed.Explain(e.Err)); hint != "" {
 		e.complain(hint)
 	}
 	e.complainf("%s; its output is above", failed)

@@ -11,8 +11,25 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 )
 
-// Progress says how far a command is that has run for some time. steps is how many it is to train.
-func Progress(ran time.Duration, at []estimate.Place, steps int) string {
+// Telling returns what says, through note, how far the command is, and once before its first step has ended
+// and once after that it is slow, if another way may be faster.
+func (r *Request) Telling(note func(text string)) func(ran time.Duration, at []estimate.Place) {
+	told := map[bool]bool{}
+	return func(ran time.Duration, at []estimate.Place) {
+		note(progress(ran, at, r.Steps))
+		if r.Allocator != Model || r.CPU {
+			return
+		}
+		trained := slices.ContainsFunc(at, func(p estimate.Place) bool { return p.Steps > 0 })
+		if slow := slow(ran, at, r.Steps); slow != "" && !told[trained] {
+			told[trained] = true
+			note(slow)
+		}
+	}
+}
+
+// progress says how far a command is that has run for some time. steps is how many it is to train.
+func progress(ran time.Duration, at []estimate.Place, steps int) string {
 	ran = ran.Round(time.Second)
 	if len(at) == 0 {
 		return fmt.Sprintf("%v: no process has imported torch yet", ran)
@@ -31,9 +48,9 @@ func Progress(ran time.Duration, at []estimate.Place, steps int) string {
 // long is how long an estimate may take before we say how much longer it may be, and what is faster.
 const long = 30 * time.Second
 
-// Slow says how much longer an estimate with fake tensors may take, and which way is faster; "" before that
+// slow says how much longer an estimate with fake tensors may take, and which way is faster; "" before that
 // is worth saying. steps is how many the command is to train.
-func Slow(ran time.Duration, at []estimate.Place, steps int) string {
+func slow(ran time.Duration, at []estimate.Place, steps int) string {
 	if ran < long || len(at) == 0 {
 		return ""
 	}
@@ -72,10 +89,12 @@ func ended(printed string) string {
 	return strings.Join(parts[k:], "")
 }
 
-// Hint says what a command that failed seems to miss, "" if what it printed does not show that.
-func Hint(printed string) string {
+// Hint says what a command that failed seems to miss, "" if what it printed does not show that. A command on
+// tensors without memory finds as many GPUs as it asks for.
+func (r *Request) Hint(printed string) string {
 	printed = ended(printed)
 	switch {
+	case r.Allocator != Own:
 	case wantsCards.MatchString(printed):
 		return "the script wants more GPUs than it finds: CUDA_VISIBLE_DEVICES=0,1 in its environment " +
 			"gives it two, 0,1,2,3 four"

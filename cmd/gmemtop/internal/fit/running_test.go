@@ -16,7 +16,7 @@ func TestProgressIsThatOfTheSlowestProcess(t *testing.T) {
 		"2s: 1 of 3 steps, at train.py:7 (rank 1, the slowest of 2)": {{Steps: 2, Line: "train.py:9"},
 			{Rank: 1, Steps: 1, Line: "train.py:7"}},
 	} {
-		if got := Progress(2*time.Second, at, 3); got != want {
+		if got := progress(2*time.Second, at, 3); got != want {
 			t.Errorf("%+v: %q, not %q", at, got, want)
 		}
 	}
@@ -36,7 +36,7 @@ func TestASlowEstimateSaysHowLongAndWhatIsFaster(t *testing.T) {
 		{40 * time.Second, []estimate.Place{{Steps: 1}}, "about 1m20s more if "},
 		{40 * time.Second, []estimate.Place{{Steps: 2}, {Steps: 1}}, "about 1m20s more if "},
 	} {
-		got := Slow(c.ran, c.at, 3)
+		got := slow(c.ran, c.at, 3)
 		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("after %v at %+v: %q, not %q", c.ran, c.at, got, c.want)
 		}
