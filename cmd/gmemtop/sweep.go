@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
-	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // sweepCommand plans many iterations at many budgets and batch sizes with many managers.
@@ -153,9 +151,6 @@ func (c *sweepCommand) journal() (string, error) {
 	return path, c.mayWrite(c.to.File)
 }
 
-// longSweep is how long a sweep may take on one machine before more machines are suggested.
-const longSweep = 30 * time.Minute
-
 // plans makes what the journal lacks: here, or with --serve by workers on other machines.
 func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journal, path string) error {
 	bar := c.newProgress()
@@ -164,11 +159,10 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 	tell := func(p sweep.Progress) {
 		last = p
 		bar.Say(p.String())
-		if p.Left > longSweep && !told {
+		if advice := p.Advice(); advice != "" && !told {
 			told = true
 			bar.Done()
-			c.notef("this takes about %s more on this machine; --serve and --shard share it out",
-				timeline.Roughly(p.Left.Nanoseconds()))
+			c.note(advice)
 		}
 	}
 	var err error
@@ -183,8 +177,7 @@ func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journ
 	}
 	bar.Done()
 	if errors.Is(err, context.Canceled) && last.Total > 0 {
-		c.notef("%d of %d plans are done and kept in %s: the same command continues from there", last.Done,
-			last.Total, path)
+		c.note(last.Kept(path))
 	}
 	return err
 }

@@ -33,6 +33,24 @@ func (p Progress) String() string {
 	return fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager, p.Budget)
 }
 
+// longSweep is how long a sweep may take on one machine before more machines are suggested.
+const longSweep = 30 * time.Minute
+
+// Advice suggests more machines where one takes long, "" where it does not.
+func (p Progress) Advice() string {
+	if p.Left <= longSweep {
+		return ""
+	}
+	return fmt.Sprintf("this takes about %s more on this machine; --serve and --shard share it out",
+		timeline.Roughly(p.Left.Nanoseconds()))
+}
+
+// Kept says what an interrupted sweep has kept in its journal, and how to go on.
+func (p Progress) Kept(journal string) string {
+	return fmt.Sprintf("%d of %d plans are done and kept in %s: the same command continues from there", p.Done,
+		p.Total, journal)
+}
+
 // RunOptions say how to run.
 type RunOptions struct {
 	// Jobs is how many units are planned at once, at least 1.
