@@ -86,20 +86,13 @@ func (c *captureCommand) finish(ctx context.Context, done fleet.Captured) error 
 	if err := c.answer(table, text); err != nil {
 		return err
 	}
-	var err error
-	paths := table.Paths()
-	switch {
-	case c.open && len(paths) == 2:
-		err = (&replayCommand{app: c.app, paths: paths}).run(ctx)
-	case c.open:
-		err = (&replayCommand{app: c.app, paths: []string{done.Dir}}).run(ctx)
-	case len(paths) == 2:
-		c.notef("gmemtop replay %s %s compares them", paths[0], paths[1])
-	default:
-		c.notef("gmemtop replay %s shows them", done.Dir)
+	if !c.open {
+		c.note(table.Next())
+	} else if err := (&replayCommand{app: c.app, paths: table.Opens()}).run(ctx); err != nil {
+		return err
 	}
-	if err == nil && !table.Whole() {
+	if !table.Whole() {
 		return errFinding
 	}
-	return err
+	return nil
 }

@@ -3,8 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"io/fs"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -155,17 +153,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	files := headless.NewRankFiles(c.flags.output)
 	return func(p *job.Process) error {
-		who := p.Info()
-		path := files.Path(who)
-		o, err := c.recordOptions(path, force, who.Name(), p)
-		if err != nil {
-			return err
-		}
-		err = p.Record(o)
-		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("not written, since %s already exists: --force overwrites it", path)
-		}
-		return err
+		return files.Record(p, func(path, who string) (capture.RecordOptions, error) {
+			return c.recordOptions(path, force, who, p)
+		})
 	}
 }
 

@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"os"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -146,23 +144,13 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 func (c *watcher) recordOptions(
 	path string, force bool, who string, p *job.Process,
 ) (capture.RecordOptions, error) {
-	o, err := c.live.Options(path)
-	if err != nil {
-		return o, err
-	}
-	headless.TellOfRecording(&o, who, func(n capture.Notice, failed bool) {
+	return c.live.Options(path, force, who, func(n capture.Notice, failed bool) {
 		if failed {
 			c.tell(c.complain, p, n)
 		} else {
 			c.tell(c.note, p, n)
 		}
 	})
-	if force {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return o, err
-		}
-	}
-	return o, nil
 }
 
 // teller says at the end what was watched.

@@ -15,6 +15,8 @@ type CaptureTable struct {
 	First int64         `json:"first_step"`
 	Last  int64         `json:"last_step"`
 	Ranks []captureLine `json:"ranks"`
+
+	dir string
 }
 
 // captureLine is what was captured of a rank.
@@ -31,7 +33,7 @@ type captureLine struct {
 
 // CapturesOf returns the table of a capture.
 func CapturesOf(done fleet.Captured) CaptureTable {
-	c := CaptureTable{First: done.First, Last: done.Last, Ranks: []captureLine{}}
+	c := CaptureTable{First: done.First, Last: done.Last, Ranks: []captureLine{}, dir: done.Dir}
 	for _, r := range done.Ranks {
 		c.Ranks = append(c.Ranks, captureLine{Rank: r.Rank, Node: r.Host(), First: r.First, Last: r.Last,
 			Bytes: r.Bytes, Path: r.Path, Late: done.Late(r), Why: r.Why})
@@ -39,14 +41,30 @@ func CapturesOf(done fleet.Captured) CaptureTable {
 	return c
 }
 
-// Paths are those of the traces.
-func (c *CaptureTable) Paths() (paths []string) {
+// paths are those of the traces.
+func (c *CaptureTable) paths() (all []string) {
 	for _, l := range c.Ranks {
 		if l.Path != "" {
-			paths = append(paths, l.Path)
+			all = append(all, l.Path)
 		}
 	}
-	return paths
+	return all
+}
+
+// Opens are the paths to open: of two traces both, of more their folder.
+func (c *CaptureTable) Opens() []string {
+	if paths := c.paths(); len(paths) == 2 {
+		return paths
+	}
+	return []string{c.dir}
+}
+
+// Next says what shows the traces.
+func (c *CaptureTable) Next() string {
+	if paths := c.Opens(); len(paths) == 2 {
+		return fmt.Sprintf("gmemtop replay %s %s compares them", paths[0], paths[1])
+	}
+	return fmt.Sprintf("gmemtop replay %s shows them", c.dir)
 }
 
 // Whole reports whether all ranks were captured, and began with the step that was asked for.

@@ -1,21 +1,40 @@
 package headless
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 )
 
 // RankFiles names the recordings of a job's further processes after the first one's: run-rank1.gmt beside
-// run.gmt. Its method is safe for concurrent use.
+// run.gmt. Its methods are safe for concurrent use.
 type RankFiles struct {
 	first string
 
 	mu    sync.Mutex
 	taken map[string]bool
+}
+
+// Record records a process to a file of its own, unless that exists. options says how to record who to path.
+func (f *RankFiles) Record(p *job.Process,
+	options func(path, who string) (capture.RecordOptions, error)) error {
+	who := p.Info()
+	path := f.Path(who)
+	o, err := options(path, who.Name())
+	if err != nil {
+		return err
+	}
+	err = p.Record(o)
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("not written, since %s already exists: --force overwrites it", path)
+	}
+	return err
 }
 
 // NewRankFiles returns the names beside the first process's file.

@@ -17,7 +17,7 @@ import (
 func TestWhatARecordingKeepsIsReadFromFlags(t *testing.T) {
 	k := Keeping{Triggers: []string{"oom", "allocated>60GiB"}, Before: 2, After: 1, MaxSize: "1GiB",
 		MaxAge: time.Hour, Keep: 3}
-	o, err := k.Options("run.gmt")
+	o, err := k.parsed("run.gmt")
 	if err != nil || o.Path != "run.gmt" || o.Before != 2 || o.After != 1 || o.MaxBytes != 1<<30 ||
 		o.MaxAge != time.Hour || o.Keep != 3 || len(o.Triggers) != 2 {
 		t.Errorf("%+v %v", o, err)
@@ -26,7 +26,7 @@ func TestWhatARecordingKeepsIsReadFromFlags(t *testing.T) {
 		"--max-size": {MaxSize: "large"},
 		"nonsense":   {Triggers: []string{"nonsense"}},
 	} {
-		if _, err := k.Options("run.gmt"); !exit.IsMistake(err) || !strings.Contains(err.Error(), want) {
+		if _, err := k.parsed("run.gmt"); !exit.IsMistake(err) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want a mistake with %q", k, err, want)
 		}
 	}
@@ -54,18 +54,17 @@ func TestProbesRefuseWhatTheyCannotSee(t *testing.T) {
 
 func TestNoticesOfARecordingNameTheProcess(t *testing.T) {
 	k := Keeping{Triggers: []string{"oom"}}
-	o, err := k.Options("run.gmt")
-	if err != nil {
-		t.Fatal(err)
-	}
 	for who, begin := range map[string]string{"": "", "rank 1": "rank 1: "} {
 		var said []string
-		TellOfRecording(&o, who, func(n capture.Notice, failed bool) {
+		o, err := k.Options("run.gmt", false, who, func(n capture.Notice, failed bool) {
 			if !strings.HasPrefix(n.Text, begin) || strings.ContainsAny(n.Text, "\x1b\n") {
 				t.Errorf("%q: %q", who, n.Text)
 			}
 			said = append(said, fmt.Sprint(n.Key, " ", failed))
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		o.Fired(o.Triggers[0], capture.Step{Index: 7}, "it ran out of memory")
 		o.Failed(errors.New("no space\x1b[2J left\n"))
 		want := []string{say.Triggered.Key() + " oom false", say.RecordingStopped.Key() + " true"}

@@ -63,3 +63,21 @@ func TestSealingNamesWhatIsMissing(t *testing.T) {
 		}
 	}
 }
+
+func TestACaptureSaysWhatShowsIt(t *testing.T) {
+	ranks := func(paths ...string) (all []fleet.CapturedRank) {
+		for _, path := range paths {
+			all = append(all, fleet.CapturedRank{Path: path})
+		}
+		return all
+	}
+	for want, all := range map[string][]fleet.CapturedRank{
+		"gmemtop replay d/a d/b compares them": ranks("d/a", "", "d/b"),
+		"gmemtop replay d shows them":          ranks("d/a", "d/b", "d/c"),
+	} {
+		table := headless.CapturesOf(fleet.Captured{Dir: "d", Ranks: all})
+		if got := table.Next(); got != want {
+			t.Errorf("%q, not %q", got, want)
+		}
+	}
+}

@@ -1,6 +1,9 @@
 package headless
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"time"
 
@@ -24,8 +27,26 @@ type Keeping struct {
 	Keep    int
 }
 
-// Options returns the options of a recording to path. The error is a mistake.
-func (k *Keeping) Options(path string) (capture.RecordOptions, error) {
+// Options returns the options of a recording to path, which with force replaces an existing file. tell is
+// called when a trigger fires, and when the recording fails; its notices begin with who, the process's name,
+// unless that is "". An invalid value is a mistake.
+func (k *Keeping) Options(path string, force bool, who string,
+	tell func(n capture.Notice, failed bool)) (capture.RecordOptions, error) {
+	o, err := k.parsed(path)
+	if err != nil {
+		return o, err
+	}
+	tellOfRecording(&o, who, tell)
+	if force {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// parsed returns the options that flags give. The error is a mistake.
+func (k *Keeping) parsed(path string) (capture.RecordOptions, error) {
 	o := capture.RecordOptions{Path: path, MaxAge: k.MaxAge, Keep: k.Keep, Before: k.Before, After: k.After}
 	if k.MaxSize != "" {
 		n, err := timeline.ParseBytes(k.MaxSize)
@@ -44,9 +65,9 @@ func (k *Keeping) Options(path string) (capture.RecordOptions, error) {
 	return o, nil
 }
 
-// TellOfRecording has tell called when a trigger of a recording fires, and when the recording fails. The
+// tellOfRecording has tell called when a trigger of a recording fires, and when the recording fails. The
 // notices begin with who, the process's name, unless that is "".
-func TellOfRecording(o *capture.RecordOptions, who string, tell func(n capture.Notice, failed bool)) {
+func tellOfRecording(o *capture.RecordOptions, who string, tell func(n capture.Notice, failed bool)) {
 	if who != "" {
 		who += ": "
 	}
