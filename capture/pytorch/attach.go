@@ -65,9 +65,6 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 	}
 }
 
-// showing is how long a viewer may take from the agent's connection until it shares what it sees with others.
-const showing = 2 * time.Second
-
 // Injector runs source on the main thread of a running Python process, and returns when it has run.
 type Injector func(ctx context.Context, pid int, source string) error
 

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"net"
 	"time"
-
-	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // lookAlong asks the viewer that listens at path to show it process pid. The error wraps ErrWatched if that
@@ -71,20 +68,4 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 	s.asked, s.info.PID = pid, h.PID
 	_ = conn.SetDeadline(time.Time{})
 	return s, nil
-}
-
-// Host returns the process of the viewer that relays the agent's messages, 0 for a direct connection to the
-// agent.
-func (s *Session) Host() int { return s.host }
-
-// lookingAlong says which viewer has the agent, if it is not this one.
-func (s *Session) lookingAlong(sink capture.Sink) {
-	if s.host == 0 {
-		return
-	}
-	if s.info.PID != s.asked {
-		sink.Notice(capture.Say(say.BesideOther, s.host, s.info.PID, s.asked))
-		return
-	}
-	sink.Notice(capture.Say(say.Beside, s.host))
 }

@@ -50,18 +50,6 @@ type relative struct {
 	of bool
 }
 
-// familyOf returns the family of a job's command.
-func familyOf(j *Job) *family {
-	c := &j.command
-	f := &family{root: c.PID, started: c.started, session: c.session, group: c.group,
-		mark: envSocket + "=" + j.listener.Path()}
-	if j.output != nil {
-		// the name under which the kernel shows the file to every process
-		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd())))
-	}
-	return f
-}
-
 // look returns the processes that belong to the command now, parents first.
 func (f *family) look() []int {
 	all := everyone()

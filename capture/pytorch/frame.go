@@ -44,6 +44,7 @@ const (
 	maxOrder  = 32 << 20 // a guest's order, at most a plan
 	maxWindow = 1 << 30  // bytes of a window's text, decompressed
 	maxPacked = 256 << 20
+	maxRing   = 1 << 20 // bytes of the ring that comes with a connection
 )
 
 // encodingGMT is the encoding of a window that a Relay passes on: a native stream of traces/gmt. An agent's

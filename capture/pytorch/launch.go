@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -122,6 +123,28 @@ func Start(l Launch) (*Job, error) {
 		_ = os.RemoveAll(folder)
 		return nil, err
 	}
+	return j, nil
+}
+
+// Resume watches an orphan from now on. It uses only Each, Reach and Received of l.
+func (o Orphan) Resume(l Launch) (*Job, error) {
+	var lister procs.Lister
+	p, err := lister.Look(o.PID)
+	if err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach, Received: l.Received},
+		folder: o.folder, command: o, exited: make(chan struct{})}
+	if j.process, err = os.FindProcess(o.PID); err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	if j.listener, err = Listen(socketOf(o.folder)); err != nil {
+		return nil, fmt.Errorf("process %d: %w", o.PID, err)
+	}
+	go func() {
+		awaitEnd(o.PID, o.started, forever)
+		close(j.exited)
+	}()
 	return j, nil
 }
 
@@ -326,3 +349,9 @@ func (j *Job) Detach(ctx context.Context) error {
 	}
 	return s.Detach(ctx)
 }
+
+// Share makes r serve other viewers that ask for a process of this job without its own ShareProcess.
+func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
+
+// ShareProcess makes r serve other viewers that ask for process pid.
+func (j *Job) ShareProcess(pid int, r *Relay) { j.listener.share(pid, r) }

@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// maxSocketPath is the longest path that kernels accept as the address of a Unix socket.
-const maxSocketPath = 103
-
 // Listener waits for agents on a Unix socket.
 type Listener struct {
 	l        *net.UnixListener
@@ -255,3 +252,21 @@ func (l *Listener) Close() error {
 	})
 	return err
 }
+
+// listen waits for agents on a socket in the place. The listener closes the place; after an error the caller
+// must.
+func (p place) listen(name string) (*Listener, error) {
+	var l *Listener
+	err := asUser(p.uid, p.gid, func() (err error) {
+		l, err = Listen(filepath.Join(p.here, name))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	l.place = p
+	return l, nil
+}
+
+// showing is how long a viewer may take from the agent's connection until it shares what it sees with others.
+const showing = 2 * time.Second

@@ -4,37 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 )
-
-// Folder returns the folder for this user's sockets and agents' markers, and creates it. It must belong to
-// the user and be closed to everyone else.
-func Folder() (string, error) {
-	base := os.Getenv("XDG_RUNTIME_DIR")
-	if base == "" {
-		base = "/tmp"
-	}
-	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
-	}
-	return dir, onlyOurs(dir)
-}
-
-// onlyOurs reports an error unless dir is a folder that only this user can enter.
-func onlyOurs(dir string) error {
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return err
-	}
-	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
-			"XDG_RUNTIME_DIR to another", dir)
-	}
-	return nil
-}
 
 // marker is the file by which later viewers find an agent.
 type marker struct {

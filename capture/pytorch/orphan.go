@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // Orphan is a command that goes on although the gmemtop that started it was killed. Its agents stay, keep the
@@ -58,28 +56,6 @@ func unwatched(socket string) bool {
 
 // socketOf returns the socket of the run that has a folder.
 func socketOf(folder string) string { return folder + ".sock" }
-
-// Resume watches an orphan from now on. It uses only Each, Reach and Received of l.
-func (o Orphan) Resume(l Launch) (*Job, error) {
-	var lister procs.Lister
-	p, err := lister.Look(o.PID)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", o.PID, err)
-	}
-	j := &Job{launch: Launch{Argv: p.Argv, Each: l.Each, Reach: l.Reach, Received: l.Received},
-		folder: o.folder, command: o, exited: make(chan struct{})}
-	if j.process, err = os.FindProcess(o.PID); err != nil {
-		return nil, fmt.Errorf("process %d: %w", o.PID, err)
-	}
-	if j.listener, err = Listen(socketOf(o.folder)); err != nil {
-		return nil, fmt.Errorf("process %d: %w", o.PID, err)
-	}
-	go func() {
-		awaitEnd(o.PID, o.started, forever)
-		close(j.exited)
-	}()
-	return j, nil
-}
 
 // A run's folder lives as long as its command, whose children may import torch long after the viewer has
 // gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace,

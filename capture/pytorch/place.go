@@ -136,21 +136,6 @@ func (p place) name() string {
 	return strings.TrimPrefix(p.there, "/")
 }
 
-// listen waits for agents on a socket in the place. The listener closes the place; after an error the caller
-// must.
-func (p place) listen(name string) (*Listener, error) {
-	var l *Listener
-	err := asUser(p.uid, p.gid, func() (err error) {
-		l, err = Listen(filepath.Join(p.here, name))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	l.place = p
-	return l, nil
-}
-
 // close releases the place.
 func (p place) close() {
 	if p.held != nil {
@@ -182,4 +167,34 @@ func (p place) read(name string) (b []byte, err error) {
 
 func (p place) remove(name string) {
 	_ = asUser(p.uid, p.gid, func() error { return os.Remove(filepath.Join(p.here, name)) })
+}
+
+// maxSocketPath is the longest path that kernels accept as the address of a Unix socket.
+const maxSocketPath = 103
+
+// Folder returns the folder for this user's sockets and agents' markers, and creates it. It must belong to
+// the user and be closed to everyone else.
+func Folder() (string, error) {
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = "/tmp"
+	}
+	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
+	}
+	return dir, onlyOurs(dir)
+}
+
+// onlyOurs reports an error unless dir is a folder that only this user can enter.
+func onlyOurs(dir string) error {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
+			"XDG_RUNTIME_DIR to another", dir)
+	}
+	return nil
 }

@@ -80,3 +80,10 @@ var (
 	// errProtocol means that something other than an agent's messages came over the socket.
 	errProtocol = errors.New("not an agent's frames")
 )
+
+// otherVersion is the error for an agent of another version.
+func otherVersion(pid, version int) error {
+	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that "+
+		"started it, or restart the job",
+		pid, ErrVersion, version, protocolVersion)
+}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -209,4 +210,16 @@ func brief(argv []string) string {
 		text = append(text[:most-1], '…')
 	}
 	return string(text)
+}
+
+// familyOf returns the family of a job's command.
+func familyOf(j *Job) *family {
+	c := &j.command
+	f := &family{root: c.PID, started: c.started, session: c.session, group: c.group,
+		mark: envSocket + "=" + j.listener.Path()}
+	if j.output != nil {
+		// the name under which the kernel shows the file to every process
+		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd())))
+	}
+	return f
 }

@@ -4,12 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -29,8 +27,7 @@ const (
 	ringAtBytes  = 24
 	ringAtEpoch  = 32
 	ringAtSent   = 40
-	ringCounted  = 5       // the figures of a step that was only counted
-	maxRing      = 1 << 20 // bytes of a ring
+	ringCounted  = 5 // the figures of a step that was only counted
 	maxRingSlot  = 1 << 12
 	leastRingRow = 3 * 8 // the number of a row twice, and how many figures are between
 )
@@ -171,58 +168,6 @@ func (r *ring) between(last, next int64) []capture.Step {
 	rows, newest, _ := r.all()
 	oldest := newest - n + 1 + n/32
 	return stepsOf(rows, max(last+1, oldest), min(next-1, newest), [3]maybe.Int{})
-}
-
-// readRing reads what is in the ring now. The error says that there is none.
-func (s *Session) readRing() (r ring, err error) {
-	if s.ring == nil {
-		return r, errNoRing
-	}
-	b, err := io.ReadAll(io.NewSectionReader(s.ring, 0, maxRing))
-	if err != nil {
-		return r, err
-	}
-	return ringOf(b)
-}
-
-// bridge passes on the steps before next that nobody has received: the process sent them to a viewer that was
-// killed.
-func (s *Session) bridge(sink capture.Sink, next int64) {
-	last, ok := s.received.Value()
-	if !ok {
-		return
-	}
-	if r, err := s.readRing(); err == nil {
-		for _, x := range r.between(last, next) {
-			sink.Step(x)
-		}
-	}
-}
-
-// salvage reads from the ring of a process that is gone what it had not sent. It returns how many steps these
-// were, unknown if there is no ring.
-func (s *Session) salvage(sink capture.Sink, last *capture.Step) maybe.Int {
-	r, err := s.readRing()
-	if err != nil {
-		return maybe.Int{}
-	}
-	if i, ok := s.received.Value(); ok && last == nil {
-		last = &capture.Step{Index: i}
-	}
-	steps, lost, stale := r.after(last)
-	if stale {
-		return maybe.Int{}
-	}
-	for _, x := range steps {
-		sink.Step(x)
-	}
-	if lost > 0 {
-		sink.Lose("steps", lost, say.NotInRing.Text())
-	}
-	if n := len(steps); n > 0 {
-		sink.Notice(capture.Say(say.FromRing, n))
-	}
-	return maybe.Known(int64(len(steps)))
 }
 
 // greeting reads the first frame of a connection, and keeps the ring that may come with it.

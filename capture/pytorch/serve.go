@@ -168,9 +168,3 @@ func (s *Session) Share(r *Relay) {
 		s.listener.share(0, r)
 	}
 }
-
-// Share makes r serve other viewers that ask for a process of this job without its own ShareProcess.
-func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
-
-// ShareProcess makes r serve other viewers that ask for process pid.
-func (j *Job) ShareProcess(pid int, r *Relay) { j.listener.share(pid, r) }

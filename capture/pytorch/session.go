@@ -82,13 +82,6 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 	return s, nil
 }
 
-// otherVersion is the error for an agent of another version.
-func otherVersion(pid, version int) error {
-	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that "+
-		"started it, or restart the job",
-		pid, ErrVersion, version, protocolVersion)
-}
-
 // info says which process connected, by its number here: in a container the agent sees another number.
 func info(conn net.Conn, h hello) capture.Info {
 	pid := h.PID
@@ -430,4 +423,72 @@ func (s *Session) Close() error {
 		_ = s.ring.Close()
 	}
 	return s.conn.Close()
+}
+
+// readRing reads what is in the ring now. The error says that there is none.
+func (s *Session) readRing() (r ring, err error) {
+	if s.ring == nil {
+		return r, errNoRing
+	}
+	b, err := io.ReadAll(io.NewSectionReader(s.ring, 0, maxRing))
+	if err != nil {
+		return r, err
+	}
+	return ringOf(b)
+}
+
+// bridge passes on the steps before next that nobody has received: the process sent them to a viewer that was
+// killed.
+func (s *Session) bridge(sink capture.Sink, next int64) {
+	last, ok := s.received.Value()
+	if !ok {
+		return
+	}
+	if r, err := s.readRing(); err == nil {
+		for _, x := range r.between(last, next) {
+			sink.Step(x)
+		}
+	}
+}
+
+// salvage reads from the ring of a process that is gone what it had not sent. It returns how many steps these
+// were, unknown if there is no ring.
+func (s *Session) salvage(sink capture.Sink, last *capture.Step) maybe.Int {
+	r, err := s.readRing()
+	if err != nil {
+		return maybe.Int{}
+	}
+	if i, ok := s.received.Value(); ok && last == nil {
+		last = &capture.Step{Index: i}
+	}
+	steps, lost, stale := r.after(last)
+	if stale {
+		return maybe.Int{}
+	}
+	for _, x := range steps {
+		sink.Step(x)
+	}
+	if lost > 0 {
+		sink.Lose("steps", lost, say.NotInRing.Text())
+	}
+	if n := len(steps); n > 0 {
+		sink.Notice(capture.Say(say.FromRing, n))
+	}
+	return maybe.Known(int64(len(steps)))
+}
+
+// Host returns the process of the viewer that relays the agent's messages, 0 for a direct connection to the
+// agent.
+func (s *Session) Host() int { return s.host }
+
+// lookingAlong says which viewer has the agent, if it is not this one.
+func (s *Session) lookingAlong(sink capture.Sink) {
+	if s.host == 0 {
+		return
+	}
+	if s.info.PID != s.asked {
+		sink.Notice(capture.Say(say.BesideOther, s.host, s.info.PID, s.asked))
+		return
+	}
+	sink.Notice(capture.Say(say.Beside, s.host))
 }
