@@ -117,7 +117,8 @@ func TestWhatAFailedCommandSeemsToMiss(t *testing.T) {
 		trace + "gmemtop refuses connections\n" + during + trace + "KeyError": "network",
 		"RuntimeError: mat1 and mat2 shapes cannot be multiplied (2x3)":       "",
 	} {
-		if got := (&Request{Allocator: Own}).Hint(printed); want == "" && got != "" || !strings.Contains(got, want) {
+		got := (&Request{Allocator: Own}).Hint(printed)
+		if want == "" && got != "" || !strings.Contains(got, want) {
 			t.Errorf("%s: %q, want %q", printed, got, want)
 		}
 	}

@@ -47,8 +47,8 @@ func (p Progress) Advice() string {
 
 // Kept says what an interrupted sweep has kept in its journal, and how to go on.
 func (p Progress) Kept(journal string) string {
-	return fmt.Sprintf("%d of %d plans are done and kept in %s: the same command continues from there", p.Done,
-		p.Total, journal)
+	return fmt.Sprintf("%d of %d plans are done and kept in %s: the same command continues from there",
+		p.Done, p.Total, journal)
 }
 
 // RunOptions say how to run.
