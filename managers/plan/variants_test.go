@@ -29,8 +29,8 @@ func TestAWorkspaceIsAsLargeAsItsVariantSays(t *testing.T) {
 						tried++
 					}
 					if x.Size != want {
-						t.Errorf("seed %d: with variant %d of op %d, buffer %d takes %d bytes, not %d", seed, k, i,
-							x.Buffer, x.Size, want)
+						t.Errorf("seed %d: with variant %d of op %d, buffer %d takes %d bytes, not %d",
+							seed, k, i, x.Buffer, x.Size, want)
 					}
 				}
 			}
