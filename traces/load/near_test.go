@@ -3,7 +3,6 @@ package load
 import (
 	"errors"
 	"io/fs"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -58,40 +57,4 @@ func TestTheNearestNameIsSuggested(t *testing.T) {
 		err.Error() != dir+"/tran.gmt: no such file or directory: did you mean "+dir+"/train.gmt?" {
 		t.Errorf("missing: %v", err)
 	}
-}
-
-// The distance within its band is that of the whole table.
-func TestDistanceCountsWrongLetters(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	word := func() string {
-		b := make([]byte, r.IntN(9))
-		for i := range b {
-			b[i] = "abc"[r.IntN(3)]
-		}
-		return string(b)
-	}
-	for range 5000 {
-		a, b, most := word(), word(), 1+r.IntN(nearWrong)
-		want := whole(a, b)
-		if want > most {
-			want = nearWrong + 1
-		}
-		if got := distance(a, b, most); got != want {
-			t.Fatalf("distance(%q, %q, %d) is %d, want %d", a, b, most, got, want)
-		}
-	}
-}
-
-func whole(a, b string) int {
-	if a == "" || b == "" {
-		return len(a) + len(b)
-	}
-	if a[0] == b[0] {
-		return whole(a[1:], b[1:])
-	}
-	least := min(whole(a[1:], b[1:]), whole(a[1:], b), whole(a, b[1:]))
-	if len(a) > 1 && len(b) > 1 && a[0] == b[1] && a[1] == b[0] {
-		least = min(least, whole(a[2:], b[2:]))
-	}
-	return 1 + least
 }

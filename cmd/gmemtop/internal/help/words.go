@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // FileArgs takes files, and explains a first word that is neither a command nor a file.
@@ -33,8 +34,8 @@ func FileArgs(cmd *cobra.Command, args []string) error {
 	err := unknown(cmd, args[0])
 	if meant[strings.ToLower(args[0])] == "" && len(cmd.SuggestionsFor(args[0])) == 0 {
 		err = fmt.Errorf("%w, and there is no file of that name", err)
-		if near := load.Near(args[0]); near != "" {
-			err = fmt.Errorf("%w: did you mean %s?", err, near)
+		if name := load.Near(args[0]); name != "" {
+			err = fmt.Errorf("%w: did you mean %s?", err, name)
 		}
 	}
 	return err
@@ -80,8 +81,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	if near := load.Nearest(none.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf("%w: did you mean --%s?", err, near)
+	if name := near.Word(none.GetSpecifiedName(), names); name != "" {
+		return fmt.Errorf("%w: did you mean --%s?", err, name)
 	}
 	return err
 }
@@ -103,8 +104,8 @@ func unknown(root *cobra.Command, word string) error {
 		return fmt.Errorf("unknown command %q: did you mean %s?", word, name)
 	}
 	root.SuggestionsMinimumDistance = min(2, len(word)/3) // wrong letters allowed
-	if near := root.SuggestionsFor(word); len(near) > 0 {
-		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(near, " or "))
+	if alike := root.SuggestionsFor(word); len(alike) > 0 {
+		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(alike, " or "))
 	}
 	return fmt.Errorf("unknown command %q", word)
 }
