@@ -24,6 +24,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/managers/recompute"
 	"github.com/gmemtop/gmemtop/managers/swap"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // All returns every manager, baselines first, ours last.
@@ -102,18 +103,22 @@ func names() []string {
 	return names
 }
 
-// meant asks for the managers whose names contain a word or are contained in it, "" if there are none.
+// meant asks for the manager whose name is spelled like a word, or those whose names contain it or are
+// contained in it; "" if there are none.
 func meant(word string) string {
-	var near []string
+	var alike []string
 	for _, n := range names() {
 		if word != "" && (strings.Contains(n, word) || strings.Contains(word, n)) {
-			near = append(near, n)
+			alike = append(alike, n)
 		}
 	}
-	if len(near) == 0 || len(near) > 6 {
+	if n := near.Word(word, names()); n != "" {
+		alike = []string{n}
+	}
+	if len(alike) == 0 || len(alike) > 6 {
 		return ""
 	}
-	return "did you mean " + strings.Join(near, " or ") + "? "
+	return "did you mean " + strings.Join(alike, " or ") + "? "
 }
 
 // Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of
@@ -137,8 +142,7 @@ func Select(list string) ([]plan.Manager, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no manager %q: %sgmemtop help managers lists them", word,
-				meant(word))
+			return nil, fmt.Errorf("unknown manager %q: %sgmemtop help managers lists them", word, meant(word))
 		}
 	}
 	var out []plan.Manager

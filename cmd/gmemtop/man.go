@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"io"
 	"path/filepath"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // manCommand prints the manual page of gmemtop or of one command.
@@ -42,7 +44,8 @@ func (c *manCommand) run(args []string) error {
 	}
 	page, rest, err := c.root.Find(args)
 	if err != nil || len(rest) > 0 {
-		return exit.Mistakef("no manual page for %q: gmemtop --help lists the commands", args[0])
+		what := cmp.Or(near.Hint(args[0], help.Commands(c.root)), ": gmemtop --help lists the commands")
+		return exit.Mistakef("no manual page for %q%s", args[0], what)
 	}
 	return c.write(func(w io.Writer) error { return help.WritePage(w, page, build.This().Version) })
 }

@@ -18,6 +18,7 @@ import (
 	"unicode"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // Problem: what do copies, launches and arithmetic cost on a device that we do not have?
@@ -100,7 +101,7 @@ var devices = []device{
 	{"A100-SXM4-80GB", "a100", []string{"a100-80", "a100-80gb"}, 80, 156e12, "tf32", 2039e9, pcie4},
 	{"H100-SXM5-80GB", "h100", []string{"h100 80gb hbm3", "h100-sxm"}, 80, 494.7e12, "tf32", 3350e9, pcie5},
 	{"H200-SXM-141GB", "h200", []string{"h200"}, 141, 494.7e12, "tf32", 4800e9, pcie5},
-	{"GH200-96GB", "gh200", []string{"gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9, c2c},
+	{"GH200-96GB", "gh200", []string{"gh200", "gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9, c2c},
 }
 
 // autoSwap is the link alone: the transfer model that AutoSwap's published code plans with.
@@ -171,6 +172,9 @@ func ByName(name string) (plan.Hardware, error) {
 	}
 	found := meant(name)
 	switch {
+	case len(found) == 0 && Near(name) != "":
+		return plan.Hardware{}, fmt.Errorf("%w %q: did you mean %s? gmemtop help hardware lists them",
+			errUnknown, name, Near(name))
 	case len(found) == 0:
 		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration",
 			errUnknown, name, strings.Join(names(), ", "))
@@ -183,6 +187,15 @@ func ByName(name string) (plan.Hardware, error) {
 			strings.Join(could, ", "))
 	}
 	return slices.MinFunc(found, func(a, b *device) int { return int(a.gib - b.gib) }).hardware(), nil
+}
+
+// Near returns the name of a preset, or the beginning of some, that is spelled like a name, "" if none is.
+func Near(name string) string {
+	words := names()
+	for _, n := range names() {
+		words = append(words, strings.ToLower(strings.SplitN(n, "-", 2)[0]))
+	}
+	return near.Word(name, words)
 }
 
 // Meant returns the names of all presets of devices that a name could mean, none for an unknown one.
@@ -207,11 +220,19 @@ func meant(name string) []*device {
 		if slices.ContainsFunc(keys, func(k string) bool { return normal(k) == key }) {
 			return []*device{d}
 		}
-		if slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(normal(k), key) }) {
+		if slices.ContainsFunc(keys, func(k string) bool { return begins(normal(k), key) }) {
 			found = append(found, d)
 		}
 	}
 	return found
+}
+
+// begins reports whether a name begins with a key that ends in no number's middle: a10 is another card than
+// a100.
+func begins(name, key string) bool {
+	rest, ok := strings.CutPrefix(name, key)
+	digit := func(c byte) bool { return '0' <= c && c <= '9' }
+	return ok && (rest == "" || !digit(rest[0]) || !digit(key[len(key)-1]))
 }
 
 func isAutoSwap(name string) bool {

@@ -10,10 +10,12 @@ package networks
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no
@@ -128,6 +130,13 @@ func ByName(name string) (Network, error) {
 		}
 		return Network{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name,
 			strings.Join(names, ", "))
+	}
+	keys := make([]string, len(names))
+	for i, n := range names {
+		keys[i] = normal(n)
+	}
+	if i := slices.Index(keys, near.Word(key, keys)); i >= 0 {
+		return Network{}, fmt.Errorf("%w %q: did you mean %s?", ErrUnknown, name, names[i])
 	}
 	return Network{}, fmt.Errorf("%w %q; take one of %s", ErrUnknown, name, strings.Join(names, ", "))
 }

@@ -328,7 +328,8 @@ func TestWhatCannotBeMadeIsRefusedWithWhatToDo(t *testing.T) {
 		}
 	}
 	for name, say := range map[string]string{
-		"": "take one of AlexNet", "lenet": "take one of AlexNet", "gpt2": "GPT-2 small, GPT-2 medium; say which",
+		"resnt50": "did you mean ResNet-50?",
+		"":        "take one of AlexNet", "lenet": "take one of AlexNet", "gpt2": "GPT-2 small, GPT-2 medium; say which",
 	} {
 		if _, err := networks.ByName(name); !errors.Is(err, networks.ErrUnknown) || !strings.Contains(err.Error(), say) {
 			t.Errorf("%q: want an error that says %q, got %v", name, say, err)

@@ -1,6 +1,7 @@
 package acceptance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/examples"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // ErrNoCheck is wrapped by the error of [Run] if [Options.Only] names an unknown check.
@@ -23,7 +25,8 @@ var ErrNoCheck = errors.New("there is no check")
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if _, ok := Find(name); !ok {
-			return nil, fmt.Errorf("%w %q: they are %s", ErrNoCheck, name, strings.Join(names(), ", "))
+			return nil, fmt.Errorf("%w %q%s", ErrNoCheck, name,
+				cmp.Or(near.Hint(name, names()), ": they are "+strings.Join(names(), ", ")))
 		}
 	}
 	if o.Folder == "" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // Threshold is a condition on a metric of a [Diff], as --fail-if takes it:
@@ -94,8 +95,8 @@ func (t *Threshold) check(metrics []Metric) (Check, error) {
 			return t.measure(m)
 		}
 	}
-	return Check{}, fmt.Errorf("threshold %q: these two recordings have no metric %q; they have %s",
-		t.Expression, t.metric, strings.Join(names, ", "))
+	return Check{}, fmt.Errorf("threshold %q: these two recordings have no metric %q; they have %s%s",
+		t.Expression, t.metric, strings.Join(names, ", "), near.Hint(t.metric, names))
 }
 
 func (t *Threshold) measure(m *Metric) (Check, error) {

@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 //go:embed *.gmt
@@ -34,7 +36,8 @@ func List() []string {
 func Open(name string) ([]byte, error) {
 	b, err := files.ReadFile(name + ".gmt")
 	if err != nil {
-		return nil, fmt.Errorf("%w: %q; there are %s", ErrUnknown, name, strings.Join(List(), ", "))
+		return nil, fmt.Errorf("%w: %q; there are %s%s", ErrUnknown, name, strings.Join(List(), ", "),
+			near.Hint(name, List()))
 	}
 	return b, nil
 }

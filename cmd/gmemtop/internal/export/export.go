@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/near"
 	"github.com/gmemtop/gmemtop/traces/perfetto"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 	"github.com/gmemtop/gmemtop/tui"
@@ -94,7 +95,7 @@ func Choose(format, output, what string) (Format, error) {
 	switch format {
 	case "":
 		if extension := filepath.Ext(output); extension != "" {
-			return Format{}, fmt.Errorf("no format is written to %s files: choose one with --format: %s",
+			return Format{}, fmt.Errorf("no format is written to %s files: choose one of %s with --format",
 				extension, strings.Join(Names(), ", "))
 		}
 		return Format{}, fmt.Errorf("--format is needed: one of %s", strings.Join(Names(), ", "))
@@ -104,7 +105,8 @@ func Choose(format, output, what string) (Format, error) {
 	i := slices.IndexFunc(Formats, func(f Format) bool { return f.Name == format })
 	if i < 0 {
 		return Format{},
-			fmt.Errorf("--format %q is not one of %s", format, strings.Join(Names(), ", "))
+			fmt.Errorf("--format %q is not one of %s%s", format, strings.Join(Names(), ", "),
+				near.Hint(format, Names()))
 	}
 	f := Formats[i]
 	switch {

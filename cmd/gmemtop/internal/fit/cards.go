@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // cards maps presets to the stand-in's models.
@@ -64,6 +65,21 @@ func OtherCards() []string {
 	return names
 }
 
+// nearCard returns the name of one of the other cards, without its first words, that is spelled like a name;
+// "" if none is.
+func nearCard(name string) string {
+	joined := func(s string) string { return strings.ReplaceAll(s, " ", "") }
+	var words []string // the ends of names, without spaces
+	ends := map[string]string{}
+	for _, full := range OtherCards() {
+		for end, more := full, true; more; _, end, more = strings.Cut(end, " ") {
+			words = append(words, joined(end))
+			ends[joined(end)] = end
+		}
+	}
+	return ends[near.Word(joined(name), words)]
+}
+
 // deviceChosen finds the device that --hardware names for the emulated allocator: hardware that plans can be
 // made for, or a card of which we know only the memory and the processors.
 func deviceChosen(t *planner.Task) (plan.Hardware, error) {
@@ -73,6 +89,12 @@ func deviceChosen(t *planner.Task) (plan.Hardware, error) {
 	}
 	c, ok := standin.CardNamed(t.Hardware)
 	if !ok {
+		if card := nearCard(t.Hardware); card != "" {
+			return hw, exit.Mistakef("unknown device %q: did you mean %s? gmemtop help hardware lists them", t.Hardware, card)
+		}
+		if hardware.Near(t.Hardware) != "" {
+			return hw, err
+		}
 		return hw, fmt.Errorf("%w. An estimate also takes %s", err, strings.Join(OtherCards(), ", "))
 	}
 	return plan.Hardware{Name: c.Name, Origin: "a card's memory", MemoryBytes: c.Memory,

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/traces/near"
 )
 
 // Shells are those whose completion scripts can be written.
@@ -52,5 +54,5 @@ func OneOf(flag, value string, words []string) error {
 		return nil
 	}
 	what := strings.TrimSpace(flag + " " + strconv.Quote(value))
-	return fmt.Errorf("%s is not one of %s", what, strings.Join(words, ", "))
+	return fmt.Errorf("%s is not one of %s%s", what, strings.Join(words, ", "), near.Hint(value, words))
 }

@@ -110,11 +110,32 @@ func unknown(root *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q", word)
 }
 
+// Commands returns the names of the commands that help lists.
+func Commands(root *cobra.Command) []string {
+	var names []string
+	for _, c := range root.Commands() {
+		if !c.Hidden {
+			names = append(names, c.Name())
+		}
+	}
+	return names
+}
+
+// topics are the words that only help knows.
+var topics = []string{"managers", "hardware", "formats", "exit-codes"}
+
 // TopicArgs explains a word that has no help; cobra would print the help of gmemtop itself.
 func TopicArgs(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	if c, _, err := root.Find(args); len(args) > 0 && (err != nil || c == root) {
-		return fmt.Errorf("%w; gmemtop --help lists the commands and topics", unknown(root, args[0]))
+		if topic := near.Hint(args[0], topics); topic != "" {
+			return fmt.Errorf("unknown topic %q%s", args[0], topic)
+		}
+		err := unknown(root, args[0])
+		if strings.HasSuffix(err.Error(), "?") {
+			return err
+		}
+		return fmt.Errorf("%w; gmemtop --help lists the commands and topics", err)
 	}
 	return nil
 }

@@ -291,7 +291,7 @@ func TestAQuestionThatContradictsItselfIsRefused(t *testing.T) {
 		"not a regular file":         func(o *Options) { o.Paths = []string{"/dev/null"} },
 		"instead of -":               func(o *Options) { o.Paths = []string{"-"} },
 		"counted from 1":             func(o *Options) { o.Shard, o.Shards = 0, 4 },
-		"there is no manager":        func(o *Options) { o.Managers = "best" },
+		"unknown manager":            func(o *Options) { o.Managers = "best" },
 		"more than 1000000":          func(o *Options) { o.Budgets, o.Batches = "1:1000:1", make100() },
 	} {
 		o := asked(paths)
