@@ -75,3 +75,20 @@ func TestADragPansInsideAPlan(t *testing.T) {
 		t.Error("the mouse pans after the button is up")
 	}
 }
+
+// The wheel zooms at the mouse and leaves the cursor where it is. What is drawn at the edge is not at the
+// cursor then.
+func TestTimelineSaysThatTheCursorIsNotInView(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu")), View: leaf.Timeline}, 120, 40)
+	d.press("p")
+	d.wants(" blocks hold 1.03 GiB at the peak; the largest", "Largest here")
+	for range 8 {
+		d.send(tea.MouseWheelMsg{X: 10, Y: 15, Button: tea.MouseWheelUp})
+	}
+	d.wants("1.03 GiB are allocated at the peak, which is not in view: p goes there.")
+	if strings.Contains(d.screen(), "Largest here") {
+		t.Errorf("blocks of another moment are listed as the cursor's:\n%s", d.screen())
+	}
+	d.press("p")
+	d.wants(" blocks hold 1.03 GiB at the peak; the largest", "Largest here")
+}

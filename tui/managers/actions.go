@@ -147,8 +147,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	}
 	m, watched := &v.managers[r.manager], v.training.watched() != ""
 	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would lead to nothing
-		text := m.Info.Name + " makes no plan that a training can use: choose another manager"
-		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: m.untrainable(), Error: true})
 	}
 	if t := v.training.now(); t != nil {
 		v.training.end()
@@ -171,6 +170,11 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	q, _ := v.question(s)
 	start := v.training.begin(r.manager, m.Info.Name, q, hw)
 	return tea.Batch(start, hold(s), v.refresh(s))
+}
+
+// untrainable says why no training uses a manager.
+func (m *manager) untrainable() string {
+	return m.Info.Name + " makes no plan that a training can use: choose another manager"
 }
 
 // hold keeps the captured step on the screen: the root takes any move, even to the same window, as a wish to

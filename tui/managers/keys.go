@@ -40,6 +40,20 @@ func sign(msg tea.KeyPressMsg) int {
 	return 1
 }
 
+// Lacks implements leaf.Lacking.
+func (v *View) Lacks(msg tea.KeyPressMsg) string {
+	r := v.ranking.current()
+	switch {
+	case key.Matches(msg, v.keys.train) && v.training.watched() == "":
+		return howToWatch
+	case key.Matches(msg, v.keys.train) && r != nil:
+		return v.managers[r.manager].untrainable()
+	case key.Matches(msg, v.keys.measure) && v.measuring.target == "":
+		return "choose where to run plans first: C"
+	}
+	return ""
+}
+
 // Bindings implements leaf.View.
 func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.inside != nil {

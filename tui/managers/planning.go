@@ -373,10 +373,16 @@ func (p *planning) answer(u timeline.Units, q question, names []string, moving b
 	if q.budget > 0 && !p.stopped && !a.anyFits(names) {
 		return so + ". So far nothing fits."
 	}
-	if rest, ok := strings.CutPrefix(text, "To fit"); ok {
-		text = "to fit" + rest
+	return so + ". So far: " + goesOn(text)
+}
+
+// goesOn returns a sentence as it goes on after a colon.
+func goesOn(sentence string) string {
+	switch first, _, _ := strings.Cut(sentence, " "); first {
+	case "At", "Every", "No", "Nothing", "To": // others begin with a name
+		return strings.ToLower(sentence[:1]) + sentence[1:]
 	}
-	return so + ". So far: " + text
+	return sentence
 }
 
 // problemText says why no manager can plan, and from which budget on one can.

@@ -369,7 +369,8 @@ func (v *view) drawWide(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *au
 // its title and the blank row above that.
 func (v *view) stackRows(s *leaf.State, a *autopsy.Result, rows int) int {
 	i := v.holders.Selected()
-	if rows < 16 || i < 0 || i >= len(a.Holders) {
+	// what is not in the recording has no blocks, and no stack that could have been recorded
+	if rows < 16 || i < 0 || i >= len(a.Holders) || a.Holders[i].Blocks == 0 {
 		return 0
 	}
 	return min(block.StackRows(s, a.Holders[i].Stack)+2, max(rows/3, 7))

@@ -372,7 +372,7 @@ func (v *view) drawPiece(s *leaf.State, c *canvas.Canvas) {
 		whole += ", requested by"
 	}
 	c.TextMax(0, 3, w, s.Theme.Dim, whole)
-	if c.Height() > 4 {
+	if c.Height() > 4 && seg.Stack != traces.NoStack {
 		block.Stack(s, c.Sub(canvas.Rect{X: 0, Y: 4, W: w, H: c.Height() - 4}), seg.Stack)
 	}
 }

@@ -161,6 +161,9 @@ func TestBGoesToTheLargestHole(t *testing.T) {
 		if !strings.Contains(text, "in a segment of ") || strings.Contains(text, ", requested by") != want {
 			t.Errorf("with stack %d of the segment, the hole shows\n%s", stack, text)
 		}
+		if stack == traces.NoStack && strings.Contains(text, "without a stack") {
+			t.Errorf("a hole, which nobody allocated, is said to lack a stack:\n%s", text)
+		}
 	}
 }
 

@@ -59,7 +59,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	f.YAxis(s, c)
 	v.drawBands(s, c, f)
 	f.Landmarks(s, c, p.labels, p.phases)
-	if v.bands.Pending() && v.cursorColumn(s) == nil {
+	if v.bands.Pending() && inView(s) && v.cursorColumn(s) == nil {
 		leaf.Working(s, c.Sub(f.Area), "stacking the blocks")
 	}
 	if err := v.bands.Err(); err != nil {
@@ -106,6 +106,13 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 	if largest.Count == 0 {
 		if held <= 0 {
 			return "Nothing is allocated " + where + "."
+		}
+		if !inView(s) {
+			if s.Cursor == s.Device.Totals.PeakAt {
+				return fmt.Sprintf("%s are allocated %s, which is not in view: p goes there.", s.Units.Bytes(held),
+					where)
+			}
+			where += ", which is not in view"
 		}
 		return fmt.Sprintf("%s are allocated %s.", s.Units.Bytes(held), where)
 	}
@@ -261,7 +268,7 @@ const unattributed = "not in the recording"
 func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
 	title := "Largest here: ↑↓ or a click selects"
-	if h < 1 {
+	if h < 1 || !inView(s) {
 		return 0
 	}
 	leaf.Rule(s, c, 0, 0, w, title)

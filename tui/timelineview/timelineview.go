@@ -203,8 +203,18 @@ func (v *View) column(s *leaf.State, x int) []timeline.Band {
 	return bands[x]
 }
 
-// cursorColumn returns the bands at the cursor.
+// inView reports whether the cursor is within the part of the recording that is drawn: zooming and dragging
+// with the mouse leave it where it is.
+func inView(s *leaf.State) bool {
+	at := leaf.Position(s.Device, s.Window.Axis, s.Cursor)
+	return s.Window.From <= at && at <= s.Window.To
+}
+
+// cursorColumn returns the bands at the cursor, nil if it is not in view.
 func (v *View) cursorColumn(s *leaf.State) []timeline.Band {
+	if !inView(s) {
+		return nil
+	}
 	x := v.frame.Column(leaf.Position(s.Device, s.Window.Axis, s.Cursor))
 	return v.column(s, min(max(x, 0), v.frame.Area.W-1))
 }
