@@ -142,7 +142,8 @@ func Select(list string) ([]plan.Manager, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("unknown manager %q: %sgmemtop help managers lists them", word, meant(word))
+			return nil, fmt.Errorf("unknown manager %q: %sgmemtop help managers lists them", word,
+				meant(word))
 		}
 	}
 	var out []plan.Manager

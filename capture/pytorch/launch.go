@@ -109,7 +109,7 @@ func Start(l Launch) (*Job, error) {
 	sweep(base)
 	folder, err := os.MkdirTemp(base, "run-")
 	if err != nil {
-		return nil, fmt.Errorf("a folder for the agent: %w", err)
+		return nil, fmt.Errorf("make a folder for the agent: %w", err)
 	}
 	j := &Job{launch: l, folder: folder, exited: make(chan struct{})}
 	if err := j.start(base); err != nil {
@@ -255,7 +255,7 @@ func outputFile(run string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, run+".log"),
 		os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("a file for the command's output: %w", err)
+		return nil, fmt.Errorf("make a file for the command's output: %w", err)
 	}
 	return f, nil
 }

@@ -199,9 +199,9 @@ var agent = map[string]string{
 		"run the same modules",
 	"changed_outside": "the program changed a tensor in place, outside of modules, that the plan needed as " +
 		"it was, so a gradient of that step may be wrong: train without recomputing",
-	"differs_swapped": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
+	"differs_swapped": "%s of %s tensors were not bit-identical when used again; the first was saved tensor %s, " +
 		"which came back from the host",
-	"differs_recomputed": "%s of %s tensors were not bit-identical when used again, first saved tensor %s, " +
+	"differs_recomputed": "%s of %s tensors were not bit-identical when used again; the first was saved tensor %s, " +
 		"which %s recomputed",
 	"rerun_failed": "running %s again failed (%s: %s), so dropped tensors came back from copies on the host",
 	"rerun_retried": "running %s again failed at first (%s: %s), and succeeded once %s MiB of saved " +
@@ -240,7 +240,7 @@ var agent = map[string]string{
 	"pool_of_device":    "this process has had a pool for another device: restart the program",
 	"pool_in_use":       "another pool is in use in this process: turn it off first",
 	"pool_off":          "the pool was turned off",
-	"pool_stale": "stale: three iterations in a row got less than half of their allocations from the plan; " +
+	"pool_stale": "three iterations in a row got less than half of their allocations from the plan; " +
 		"addresses fit batches of one shape only, so pad or crop all of them to one, or start the program " +
 		"with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF",
 	"pool_left":       "%s tensors from the pool are still alive: %s bytes are freed with the last of them",

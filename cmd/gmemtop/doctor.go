@@ -21,9 +21,9 @@ func newDoctorCommand(a *app) *cobra.Command {
 		Short: "What works on this machine, and how to fix the rest",
 		Long: `What works on this machine, and how to fix the rest.
 
---gpu-report also runs gmemtop and small trainings on your GPU for up to nine minutes, and compares what it
-measures with what gmemtop claims. The report has no names, paths or process numbers; gmemtop shows what is
-in it and sends nothing. It does not need root, and leaves other programs' memory alone.`,
+--gpu-report also runs gmemtop and trains small networks on your GPU for up to nine minutes, and compares
+what it measures with what gmemtop claims. The report has no names, paths or process numbers; gmemtop shows
+what is in it and sends nothing. It does not need root, and leaves other programs' memory alone.`,
 		Example: "  gmemtop doctor\n  gmemtop doctor --gpu-report gpu.json --python ~/venv/bin/python\n" +
 			"  gmemtop doctor --gpu-report gpu.json --all --keep checks",
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -71,7 +71,7 @@ func newRootCommand(a *app) *cobra.Command {
 		Short: "Shows where GPU memory goes during training",
 		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and " +
 			"what would bring it down. It watches running " +
-			"trainings, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
+			"jobs, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
 			"content.\n\n" +
 			"Without a command it opens the files you name, as replay does. Without a file it shows " +
 			"this machine's GPUs and who uses them; without a GPU, the embedded sample.",

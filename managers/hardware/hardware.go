@@ -101,7 +101,8 @@ var devices = []device{
 	{"A100-SXM4-80GB", "a100", []string{"a100-80", "a100-80gb"}, 80, 156e12, "tf32", 2039e9, pcie4},
 	{"H100-SXM5-80GB", "h100", []string{"h100 80gb hbm3", "h100-sxm"}, 80, 494.7e12, "tf32", 3350e9, pcie5},
 	{"H200-SXM-141GB", "h200", []string{"h200"}, 141, 494.7e12, "tf32", 4800e9, pcie5},
-	{"GH200-96GB", "gh200", []string{"gh200", "gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9, c2c},
+	{"GH200-96GB", "gh200", []string{"gh200", "gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9,
+		c2c},
 }
 
 // autoSwap is the link alone: the transfer model that AutoSwap's published code plans with.

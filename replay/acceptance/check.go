@@ -101,9 +101,9 @@ func init() {
 	add("pool-resnet50", 60*time.Second, needTorch, carried("resnet50", "smartpool,stalloc"),
 		"Addresses planned and served in a running training of resnet50.")
 	add("checkpoint-resnet50", 60*time.Second, needTorch, beside("resnet50", "checkpoint", "sqrt"),
-		"As checkpoint-gpt2, of resnet50.")
+		"What checkpoint-gpt2 compares, for resnet50.")
 	add("offload-resnet50", 60*time.Second, needTorch, beside("resnet50", "offload", "autoswap", "vdnn-all"),
-		"As offload-gpt2, of resnet50.")
+		"What offload-gpt2 compares, for resnet50.")
 	for _, budget := range []int{90, 60} {
 		comparing("ResNet-50", budget)
 		comparing("GPT-2-small", budget)

@@ -55,7 +55,7 @@ func wideLayerFault(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("One layer takes most of the memory: its weight is %s, and %s makes copies of it "+
 		"that take %s.", c.u.Bytes(a.Rounded[most]), line, c.u.Bytes(c.bytesOf(copies)))
 	f.fix = "Use a sample of its classes in each step (a sampled softmax, PartialFC), or divide it over " +
-		"several GPUs. To normalise the products instead of the weight makes no copy."
+		"several GPUs. Normalising the products instead of the weight makes no copy."
 	f.sure(Likely, "blocks of that weight's size stay for the backward; activations of the same size would "+
 		"look the same")
 	var changes []Change

@@ -161,9 +161,9 @@ func TestPlanningAsksForASentenceOnceForTheSameAnswers(t *testing.T) {
 
 func TestASentenceGoesOnAfterAColon(t *testing.T) {
 	for whole, want := range map[string]string{
-		"At no cost in step time, exact saves more.":         "at no cost in step time, exact saves more.",
-		"To fit in 2 GiB, the fastest is joint: 1 GiB.":      "to fit in 2 GiB, the fastest is joint: 1 GiB.",
-		"PyTorch's caching allocator fits as it is, with 1.": "PyTorch's caching allocator fits as it is, with 1.",
+		"At no cost in step time, exact saves more.":    "at no cost in step time, exact saves more.",
+		"To fit in 2 GiB, the fastest is joint: 1 GiB.": "to fit in 2 GiB, the fastest is joint: 1 GiB.",
+		"PyTorch's caching allocator fits as it is.":    "PyTorch's caching allocator fits as it is.",
 		"": "",
 	} {
 		if got := goesOn(whole); got != want {

@@ -235,7 +235,7 @@ func pickGoal(sizes []extent, room string) tea.Cmd {
 		leaf.Choice{Title: "the largest batch at another length …", Msg: otherMsg{sizes, false}},
 		leaf.Choice{Title: "the longest sequence at another batch …", Msg: otherMsg{sizes, true}})
 	return leaf.Send(leaf.PickMsg{Title: "What should fit in " + room + "?", Choices: choices,
-		Footer: "A straight line through two lengths: attention that is not fused grows faster."})
+		Footer: "This is a straight line through two lengths; attention that is not fused grows faster."})
 }
 
 // askOther lets the user type the length or the batch that a goal is at.

@@ -149,14 +149,14 @@ func asItIs(u timeline.Units, q question, running bool) string {
 				"see what would fit in less.", u.Bytes(q.setup.taken()),
 				u.Bytes(q.setup.device.Info.TotalBytes))
 		}
-		return fmt.Sprintf("This job runs on a CPU and needs no plan: at most %s are alive, and no "+
-			"allocator adds to that. b sets a budget, to see what would fit in less. The rows say what a "+
+		return fmt.Sprintf("This job runs on a CPU and needs no plan: at most %s are alive at once, and "+
+			"no allocator adds to that. b sets a budget, to see what would fit in less. The rows say what a "+
 			"GPU would hold.", u.Bytes(q.setup.live))
 	}
 	if q.budget <= 0 || !replay.FitsAsItIs(q.setup.device, q.setup.live, q.net()) {
 		return ""
 	}
-	return fmt.Sprintf("On this CPU a step fits into %s as it is: at most %s are alive, "+
+	return fmt.Sprintf("On this CPU a step fits into %s as it is: at most %s are alive at once, "+
 		"and no allocator adds to that. A plan would have nothing to do. The rows say what a GPU would hold.",
 		u.Bytes(q.budget), u.Bytes(q.setup.live))
 }

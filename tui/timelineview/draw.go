@@ -109,8 +109,8 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 		}
 		if !inView(s) {
 			if s.Cursor == s.Device.Totals.PeakAt {
-				return fmt.Sprintf("%s are allocated %s, which is not in view: p goes there.", s.Units.Bytes(held),
-					where)
+				return fmt.Sprintf("%s are allocated %s, which is not in view: p goes there.",
+					s.Units.Bytes(held), where)
 			}
 			where += ", which is not in view"
 		}

@@ -32,7 +32,7 @@ const tellEvery = 10 * time.Second
 func workplace() (folder string, done func(), err error) {
 	folder, err = os.MkdirTemp("", "gmemtop-estimate-")
 	if err != nil {
-		return "", nil, fmt.Errorf("a folder for the estimate: %w", err)
+		return "", nil, fmt.Errorf("make a folder for the estimate: %w", err)
 	}
 	f, err := os.Create(filepath.Join(folder, "alive"))
 	if err != nil {

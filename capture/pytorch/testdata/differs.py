@@ -85,7 +85,7 @@ wobbles = True
 carrier, moved = train(120, plan("drop"))
 expect("steps until it is given up", len(moved), 1)
 expect("differs", carrier.differs, True)
-OTHERS = "1 of 1 tensors were not bit-identical when used again, first saved tensor 2, which "
+OTHERS = "1 of 1 tensors were not bit-identical when used again; the first was saved tensor 2, which "
 expect("reason", carrier.why, OTHERS + "aten::sigmoid recomputed")
 carrier, moved = train(60, plan("drop", may_differ=True))
 expect("that may differ: reason", carrier.why, "")

@@ -55,7 +55,7 @@ func NewServer(o Options) *mcp.Server {
 	}
 	o.Report.Top = min(o.Report.Top, mostRows)
 	x := &server{Options: o}
-	s := mcp.NewServer(&mcp.Implementation{Name: "gmemtop", Title: "gmemtop: GPU memory of trainings",
+	s := mcp.NewServer(&mcp.Implementation{Name: "gmemtop", Title: "gmemtop: GPU memory in training",
 		Version: o.Version}, &mcp.ServerOptions{Instructions: instructions})
 	add(s, "list_recordings", "The recordings that the user named. The other tools take one of these names.",
 		x.list)

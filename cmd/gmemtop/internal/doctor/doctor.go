@@ -279,7 +279,7 @@ func torchFinding(version string) Finding {
 	f := Finding{Name: "pytorch", Available: true, Detail: "torch " + version}
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && 100*major+minor < oldestTorch {
-		f.missing(fmt.Sprintf("trainings are watched from torch %d.%d on", oldestTorch/100, oldestTorch%100),
+		f.missing(fmt.Sprintf("gmemtop watches torch %d.%d and newer", oldestTorch/100, oldestTorch%100),
 			"pip install --upgrade torch",
 			"in the environment that your training runs in; snapshots of this one open")
 	}

@@ -141,7 +141,7 @@ func TestTorchFinding(t *testing.T) {
 		"2.15.0a0+git12": true, "3.0": true, "unknown": true} {
 		f := torchFinding(version)
 		if f.Available != want || !strings.Contains(f.Detail, version) || !want &&
-			(f.Why != "trainings are watched from torch 2.2 on" || f.Command == "") {
+			(f.Why != "gmemtop watches torch 2.2 and newer" || f.Command == "") {
 			t.Errorf("%s: %+v", version, f)
 		}
 	}

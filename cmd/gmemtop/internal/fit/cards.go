@@ -90,7 +90,8 @@ func deviceChosen(t *planner.Task) (plan.Hardware, error) {
 	c, ok := standin.CardNamed(t.Hardware)
 	if !ok {
 		if card := nearCard(t.Hardware); card != "" {
-			return hw, exit.Mistakef("unknown device %q: did you mean %s? gmemtop help hardware lists them", t.Hardware, card)
+			return hw, exit.Mistakef("unknown device %q: did you mean %s? gmemtop help hardware lists them",
+				t.Hardware, card)
 		}
 		if hardware.Near(t.Hardware) != "" {
 			return hw, err

@@ -258,7 +258,7 @@ func (t *Table) writeSettings(w io.Writer, l Look) error {
 	}
 	switch {
 	case best != nil:
-		return t.write(w, l, "least is reserved with "+best.Name)
+		return t.write(w, l, best.Name+" reserves least")
 	case t.Unseen():
 		return t.write(w, l, "no step was seen with any of these settings, so there is no telling whether "+
 			"one fits")

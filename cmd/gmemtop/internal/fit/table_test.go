@@ -55,7 +55,7 @@ func TestSettingsSideBySide(t *testing.T) {
 	if err := all.writeSettings(&b, Look{}); err != nil {
 		t.Fatal(err)
 	}
-	want := `least is reserved with expandable_segments:True
+	want := `expandable_segments:True reserves least
 
 settings                  fits  allocated   reserved
 default                   yes    3.00 MiB   9.00 MiB  retries: 2
