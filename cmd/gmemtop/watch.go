@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
@@ -61,6 +62,21 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	help.Rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
+// ofRecording returns the name of a flag that was given and says what a recording keeps, "" for none.
+func (f *liveFlags) ofRecording() string {
+	switch {
+	case len(f.Triggers) > 0:
+		return "trigger"
+	case f.MaxSize != "":
+		return "max-size"
+	case f.MaxAge != 0:
+		return "max-age"
+	case f.Keep != 0:
+		return "keep"
+	}
+	return ""
+}
+
 // watch prepares to watch a job, and to record it if the command line asks for a file.
 func (c *watcher) watch() (*job.Watch, error) {
 	if err := headless.CheckDepth(c.live.depth); err != nil {
@@ -70,6 +86,8 @@ func (c *watcher) watch() (*job.Watch, error) {
 		if err := c.mayWrite(c.flags.output); err != nil {
 			return nil, err
 		}
+	} else if name := c.live.ofRecording(); name != "" {
+		return nil, exit.Mistakef("--%s is for a recording: name its file with -o", name)
 	}
 	w := job.NewWatch(job.Options{
 		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: feed.AttachedBy,
