@@ -70,15 +70,26 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 func (v *view) sentence(s *leaf.State) string {
 	d, r, n := s.Device, v.shown, int64(len(v.shown.ids))
 	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
+	rows, row := "allocations", ""
+	if d.Allocs.Count != nil { // a row is a sum of blocks
+		rows, row = "sums", "sum "
+		var blocks int64
+		for _, a := range r.ids {
+			blocks += int64(d.Allocs.Blocks(a))
+		}
+		text = fmt.Sprintf("%s blocks, summed up by call site: %s in all", leaf.Count(blocks),
+			s.Units.Bytes(r.bytes))
+	}
 	switch {
 	case s.QueryText != "":
-		text = fmt.Sprintf("%s of %s allocations%s: %s in all",
-			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), leaf.FilterWords(s), s.Units.Bytes(r.bytes))
+		text = fmt.Sprintf("%s of %s %s%s: %s in all",
+			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), rows, leaf.FilterWords(s), s.Units.Bytes(r.bytes))
+	case row != "": // said already
 	case n == 1:
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))
 	}
 	if r.largest != timeline.NoAlloc && n > 1 {
-		text += ", the largest " + s.Units.Bytes(d.Allocs.Rounded[r.largest])
+		text += ", the largest " + row + s.Units.Bytes(d.Allocs.Rounded[r.largest])
 		if what := leaf.What(d, r.largest); what != "" && !s.Query.BySite && !s.Query.ByStack {
 			text += " by " + what
 		}

@@ -354,8 +354,10 @@ func contents(s *leaf.State) []line {
 	add("marks", len(t.Marks), "")
 	add("stacks", t.Stacks.Len(), ", made of "+leaf.Count(int64(len(t.Frames)))+" frames")
 	if t.Final.Known {
-		add("final state", len(t.Final.Segments), " segments, "+leaf.Count(int64(len(t.Final.Blocks)))+
-			" blocks")
+		if n := len(t.Final.Segments); n > 0 {
+			text := timeline.Counted(n, "segment") + ", " + timeline.Counted(len(t.Final.Blocks), "block")
+			lines = append(lines, line{"final state", text, plain})
+		}
 	}
 	for i, c := range t.Counters {
 		if i == longest {
