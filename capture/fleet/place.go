@@ -65,14 +65,14 @@ func noted(path string) (join string, err error) {
 		return "", err
 	}
 	if info.Size() > mostPath || !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is not a note of gmemtop hub", path)
+		return "", fmt.Errorf("gmemtop hub did not write %s", path)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return "", err
 	}
 	if join = strings.TrimSpace(string(text)); !filepath.IsAbs(join) {
-		return "", fmt.Errorf("%s is not a note of gmemtop hub", path)
+		return "", fmt.Errorf("gmemtop hub did not write %s", path)
 	}
 	return join, nil
 }

@@ -71,7 +71,7 @@ func (j *Job) Together(ctx context.Context, list []*Process, steps int, tell fun
 		first = max(first, last.Index-apart(views[lead].Steps, views[i].Steps, paces[i])+2+passed/paces[i])
 		slowest = max(slowest, paces[i])
 	}
-	tell(fmt.Sprintf("step %d is captured of %d processes", first, len(list)))
+	tell(fmt.Sprintf("capturing step %d in %d processes", first, len(list)))
 	wait := time.Duration(slowest*int64(steps)*capturedSlower) + togetherLead + togetherWait
 	ctx, stop := context.WithTimeout(ctx, wait)
 	defer stop()

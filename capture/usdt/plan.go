@@ -66,7 +66,7 @@ func planPyTorch(lib library) ([]Site, error) {
 		sites = append(sites, s)
 	}
 	if !found[blockAlloc] || !found[blockFree] {
-		return nil, fmt.Errorf("%w: %s carries no pytorch:malloc and pytorch:free, which torch has since "+
+		return nil, fmt.Errorf("%w: %s has no pytorch:malloc and pytorch:free, which torch has had since "+
 			"2.2 on x86-64; gmemtop attach --probes=driver "+
 			"PID shows segments, and %s", ErrNoProbes, lib.mapped, instead)
 	}

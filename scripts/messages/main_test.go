@@ -43,6 +43,11 @@ func TestThePageHasWhatReportsAndCommandsSay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, not := range []string{"lambda p:", "- import ", "@media", "(?:"} {
+		if strings.Contains(page, not) {
+			t.Errorf("%q is nothing that a person is told", not)
+		}
+	}
 	for _, want := range []string{
 		"# Messages of the screen", "\n- Stop watching the job?\n",
 		"# Messages of reports",

@@ -142,7 +142,7 @@ func sentencesOf(f *ast.File) (texts []string) {
 		s = strings.TrimSpace(strings.NewReplacer(percent, "%", "\n", " ").Replace(s))
 		if len(word.FindAllString(s, -1)) >= 4 && strings.Contains(s, " ") &&
 			!strings.ContainsAny(s, "<\\") && !strings.Contains(s, `"""`) &&
-			!strings.HasPrefix(s, "#") && !tag.MatchString(s) {
+			!strings.HasPrefix(s, "#") && !tag.MatchString(s) && !code.MatchString(s) {
 			texts = append(texts, s)
 		}
 		return false
@@ -157,7 +157,10 @@ var (
 	// flags matches a verb with flags, a width or a precision.
 	flags = regexp.MustCompile(`%[-+#0-9.*]+([a-z])`)
 	tag   = regexp.MustCompile(`^[a-z]+:"`) // of a struct's field
-	word  = regexp.MustCompile(`\p{L}{2,}|\bI\b|\ba\b`)
+	// code matches Python, style sheets, gdb's commands and patterns that search a log.
+	code = regexp.MustCompile(
+		`^import |^@media|^try: |^set [a-z]+-|^False None|lambda p: |^, p\.O_|\(\?:|\.\*|\|your `)
+	word = regexp.MustCompile(`\p{L}{2,}|\bI\b|\ba\b`)
 )
 
 // joined returns a text that may be written in parts, with … for the values between them; known is false if

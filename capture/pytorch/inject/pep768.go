@@ -123,7 +123,7 @@ func (e *examination) wayPEP768() *Error {
 		return unsupported("gmemtop cannot tell the version of its Python", startUnder)
 	case p.minor < offsetsMinor:
 		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first "+
-			"that has", p.version), "use Python 3.14")
+			"version that has it", p.version), "use Python 3.14")
 	case p.minor > offsetsMinor:
 		return unsupported(fmt.Sprintf("the remote debugging (PEP 768) of Python %s is not known to this "+
 			"gmemtop", p.version), "use a later gmemtop")
