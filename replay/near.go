@@ -4,10 +4,14 @@ import "fmt"
 
 // Near says how near a proven bound a step time is, which is slower by a share: "within 4 % of the bound".
 func Near(gap float64) string {
-	if gap >= 1 {
-		return fmt.Sprintf("within %.0f %% of the bound", 100*gap)
+	switch percent := 100 * gap; {
+	case percent < 0.01:
+		return "at the bound"
+	case percent < 10:
+		return fmt.Sprintf("within %.2g %% of the bound", percent)
+	default:
+		return fmt.Sprintf("within %.0f %% of the bound", percent)
 	}
-	return fmt.Sprintf("within %.2g %% of the bound", 100*gap)
 }
 
 // Bound returns the proven least step time within the plan's budget, as an overhead, and how much slower the

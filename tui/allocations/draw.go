@@ -83,7 +83,8 @@ func (v *view) sentence(s *leaf.State) string {
 	switch {
 	case s.QueryText != "":
 		text = fmt.Sprintf("%s of %s %s%s: %s in all",
-			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), rows, leaf.FilterWords(s), s.Units.Bytes(r.bytes))
+			leaf.Count(n), leaf.Count(int64(d.Allocs.Len())), rows, leaf.FilterWords(s),
+			s.Units.Bytes(r.bytes))
 	case row != "": // said already
 	case n == 1:
 		text = fmt.Sprintf("One allocation: %s", s.Units.Bytes(r.bytes))

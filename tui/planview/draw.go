@@ -421,13 +421,14 @@ func (v painter) atCursor(s *leaf.State) string {
 	op := sc.opAt(v.cursor)
 	text := sc.plan.Name + " holds " + s.Units.Bytes(sc.heldAt(v.cursor))
 	if v.away > 0 {
-		text += ", " + s.Units.Bytes(v.away) + " is away"
+		text += "; " + s.Units.Bytes(v.away)
 		switch host := s.Units.Bytes(v.onHost); {
 		case v.onHost == 0:
+			text += " is not in memory"
 		case host == s.Units.Bytes(v.away):
-			text += ", on the host"
+			text += " is on the host"
 		default:
-			text += ", " + host + " of it on the host"
+			text += " is not in memory, " + host + " of it on the host"
 		}
 	}
 	text += " · "

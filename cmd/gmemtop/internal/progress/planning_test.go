@@ -16,7 +16,7 @@ func TestAManagersProgressSaysWhatIsKnown(t *testing.T) {
 			Manager: "joint", Finished: 34, Total: 100, Gap: 0.04, Bounded: true,
 			Began: now.Add(-12 * time.Second),
 		},
-		"joint, within 0 % of the bound": {Manager: "joint", Bounded: true, Began: now},
+		"joint, at the bound": {Manager: "joint", Bounded: true, Began: now},
 	} {
 		if got := underWay(&u, now); got != want {
 			t.Errorf("%q, want %q", got, want)
