@@ -86,9 +86,8 @@ func (a autoswap) Info() plan.Info {
 	if a.order < byMix {
 		i.Name = "autoswap-" + [...]string{"doa", "aoa", "wdoa", "swdoa"}[a.order]
 		i.Summary = "Swaps blocks that are idle around the peak, those of the greatest " +
-			[...]string{"duration of absence", "area of absence",
-				"load during the absence", "load during the absence, corrected " +
-					"for what was taken before"}[a.order] + " first."
+			[...]string{"duration of absence first", "area of absence first", "load during the absence first",
+				"load during the absence first, corrected for what was already taken"}[a.order] + "."
 	}
 	return i
 }

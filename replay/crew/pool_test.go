@@ -200,7 +200,7 @@ func TestANewBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := l.Steps(ctx, 1, 2000)
-	if !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "stale") {
+	if !errors.Is(err, errGivenUp) || !strings.Contains(err.Error(), "three iterations in a row") {
 		t.Errorf("%v", err)
 	}
 	if _, err := l.Steps(ctx, 0, 3); err != nil {
