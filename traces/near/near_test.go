@@ -6,7 +6,7 @@ import (
 )
 
 func TestAMisspelledWordIsFound(t *testing.T) {
-	words := []string{"joint", "vdnn-all", "vdnn-conv", "auto", "A100-SXM4-40GB", "dtr"}
+	words := []string{"joint", "vdnn-all", "vdnn-conv", "auto", "A100-SXM4-40GB", "dtr", "y"}
 	for typed, want := range map[string]string{
 		"jont":           "joint",
 		"JIONT":          "joint",
@@ -18,6 +18,7 @@ func TestAMisspelledWordIsFound(t *testing.T) {
 		"point":          "joint",
 		"swap":           "",
 		"x":              "",
+		"dot":            "",
 		"":               "",
 	} {
 		if got := Word(typed, words); got != want {
