@@ -38,6 +38,31 @@ func (l *lists) sort(gaps []int32, at func(g int32) plan.OpID) {
 	}
 }
 
+// order sorts each position's gaps by a key, and keeps the order of equals. Most positions have one gap or
+// none, and most others have theirs in order.
+func (l *lists) order(key func(g int32) plan.OpID) {
+	for _, p := range l.used {
+		head, tail := l.first[p], l.first[p]
+		for g := l.next[head]; g >= 0; {
+			next, at := l.next[g], key(g)
+			switch {
+			case key(tail) <= at:
+				l.next[tail], tail = g, g
+			case at < key(head):
+				l.next[g], head = head, g
+			default:
+				k := head
+				for key(l.next[k]) <= at {
+					k = l.next[k]
+				}
+				l.next[g], l.next[k] = l.next[k], g
+			}
+			g = next
+		}
+		l.next[tail], l.first[p] = none, head
+	}
+}
+
 // all writes the gaps of all lists, position by position, into a slice of their number.
 func (l *lists) all(into []int32) {
 	k := 0

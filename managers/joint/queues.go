@@ -137,11 +137,11 @@ func (qs *queues) overlapped() {
 	qs.time = max(w.now, w.inFree, w.outFree)
 }
 
-// sortEvictions lists the swaps by the op after which they leave; those of one op in the order in which they
-// return, as plan.Assemble issues them.
+// sortEvictions lists the swaps by the op after which they leave, and those that stay for a while by when
+// they leave.
 func (qs *queues) sortEvictions() {
 	m := qs.m
-	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	qs.listEvictions()
 	qs.late = qs.late[:0]
 	if qs.setting.timing == nil {
 		return
@@ -152,6 +152,14 @@ func (qs *queues) sortEvictions() {
 		}
 	}
 	qs.leaving.sort(qs.late, func(g int32) plan.OpID { return qs.absences.leave[g] - 1 })
+}
+
+// listEvictions lists the copies out by the op that they follow; those of one op by when their contents were
+// written, then in the order in which they return, as plan.Assemble issues them.
+func (qs *queues) listEvictions() {
+	m := qs.m
+	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	qs.evictions.order(func(g int32) plan.OpID { return m.gaps[g].writer })
 }
 
 // walk is the progress of overlapped, op by op.
@@ -385,7 +393,7 @@ func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 // and the memory is free in between.
 func (qs *queues) inline() {
 	m := qs.m
-	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	qs.listEvictions()
 	clear(qs.ready)
 	qs.stall = 0
 	next, rerun := 0, 0 // copies back are in order of fetch, reruns in order of time

@@ -171,6 +171,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	allocated := func(x *Absence) bool { return x.How != Recompute } // a chain allocates what it makes
 	joined := func(x *Absence) bool { return x.How == Swap && x.Joined != 0 }
 	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
+	a.readyFirst()
 	a.releases = order(func(x *Absence) OpID { return goes(p, x) }, all)
 	a.fetches = order(func(x *Absence) OpID { return x.Fetch }, allocated)
 	a.joins = order(func(x *Absence) OpID { return x.Joined }, joined)
@@ -194,6 +195,25 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 		}
 	}
 	return a
+}
+
+// readyFirst orders the copies out that follow one op by when their contents were written: the engine runs
+// them one after the other, and what was written earlier can begin while the op still runs.
+func (a *assembler) readyFirst() {
+	ids, of := a.leaving.ids, a.pl.Absences
+	wrote := make([]OpID, len(of))
+	for _, i := range ids {
+		touches := a.p.TouchesOf(of[i].Buffer)
+		wrote[i] = noOp
+		for k := FirstTouch(touches, of[i].After+1) - 1; k >= 0 && wrote[i] == noOp; k-- {
+			if touches[k].Mode.Writes() {
+				wrote[i] = touches[k].Op
+			}
+		}
+	}
+	slices.SortStableFunc(ids, func(i, j int32) int {
+		return cmp.Or(cmp.Compare(of[i].After, of[j].After), cmp.Compare(wrote[i], wrote[j]))
+	})
 }
 
 // inOrder sorts by position and keeps the order of equals: a counting sort. Reruns have not been checked yet
