@@ -2,6 +2,7 @@ package joint_test
 
 import (
 	"flag"
+	"math/rand/v2"
 	"sync"
 	"testing"
 
@@ -122,4 +123,46 @@ func TestExactSearchCopiesAnewWhatCameBack(t *testing.T) {
 	if _, found, _ := x.fastest(budget, least+1, mostStates); !found {
 		t.Errorf("the search does not find a plan of %d units", least)
 	}
+}
+
+// randomSmall returns a small training: a chain, one with connections that skip layers, or a random graph.
+func randomSmall(seed uint64) *small {
+	r := rand.New(rand.NewPCG(seed, 0x5ca1ab1e))
+	x := &small{link: 1 + r.IntN(3)}
+	op := func(again bool, reads ...int) int {
+		x.dur, x.size = append(x.dur, 1+r.IntN(5)), append(x.size, 1+r.IntN(4))
+		x.reads, x.again = append(x.reads, reads), append(x.again, again)
+		return len(x.dur) - 1
+	}
+	if kind := seed % 3; kind < 2 { // layers forward and back
+		layers := 3 + r.IntN(6)
+		acts := []int{op(false)}
+		var forward [][]int
+		for i := range layers {
+			reads := []int{acts[i]}
+			if kind == 1 && i > 1 && r.IntN(2) == 0 {
+				reads = append(reads, acts[r.IntN(i)])
+			}
+			forward = append(forward, reads)
+			acts = append(acts, op(r.IntN(8) > 0, reads...))
+		}
+		grad := op(false, acts[layers])
+		for i := layers - 1; i >= 0; i-- {
+			grad = op(false, append([]int{grad}, forward[i]...)...)
+		}
+		return x
+	}
+	n := 8 + r.IntN(9)
+	var all []int
+	for i := range n {
+		var reads []int
+		for range min(i, 1+r.IntN(2)) {
+			v := all[r.IntN(len(all))]
+			if len(reads) == 0 || reads[0] != v {
+				reads = append(reads, v)
+			}
+		}
+		all = append(all, op(r.IntN(5) > 0 && i < n*2/3, reads...))
+	}
+	return x
 }
