@@ -125,6 +125,16 @@ func TestExactSearchCopiesAnewWhatCameBack(t *testing.T) {
 	}
 }
 
+// TestExactSearchReloadsWhatAChainReads: a value that a chain reads where it lies stays for the op that the
+// chain serves. Here there is no room for that. A plan of 32 units loads value 0 for the chain alone, though
+// the value could have stayed until then. A search that never lets it leave finds none below 35.
+func TestExactSearchReloadsWhatAChainReads(t *testing.T) {
+	t.Parallel()
+	if time, found, ended := randomSmall(70026).fastest(9, 35, 150_000); !found || !ended || time != 32 {
+		t.Errorf("the search finds %d (%t), and a plan takes 32", time, found)
+	}
+}
+
 // randomSmall returns a small training: a chain, one with connections that skip layers, or a random graph.
 func randomSmall(seed uint64) *small {
 	r := rand.New(rand.NewPCG(seed, 0x5ca1ab1e))

@@ -16,9 +16,9 @@ import (
 //
 // The approach: a best-first search over the moments at which something ends. At each, the compute stream and
 // the two copy engines begin something or wait, and what leaves memory is chosen only when something needs
-// the room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the first
-// of them. States that differ only in time are merged. The estimate of the rest is the time that ops must
-// still take, including those that must be rerun.
+// the room, or to come back for a chain alone. Beginning at other moments gains nothing: whatever begins
+// between two ends can begin at the first of them. States that differ only in time are merged. The estimate
+// of the rest is the time that ops must still take, including those that must be rerun.
 //
 // The rules are those of plans. A value that has left may come back once before it is read, and before that
 // any number of times for ops that are rerun; what a chain makes or loads on the way is gone before the next
@@ -395,6 +395,18 @@ func (e *exact) copyIn(s *state, time int) {
 			u.visits |= 1 << v
 			e.advance(u, time)
 		})
+	}
+	// what could stay may leave and come back for ops that are rerun: it is gone before the op after them
+	stays := e.pinned(s) | s.scratch | s.visits | s.read | s.ahead[0] | s.ahead[1]
+	for can := e.alive(s) & s.host & s.here & e.rerunsRead(s) &^ stays; can != 0; can &= can - 1 {
+		v := bits.TrailingZeros32(can)
+		u := *s
+		u.in, u.inLeft = int8(v), int16(e.size[v]*e.link)
+		u.visits |= 1 << v
+		if s.chain {
+			u.left |= 1 << v
+		}
+		e.advance(u, time)
 	}
 }
 
