@@ -110,6 +110,9 @@ type params struct {
 	// If positions may change, one move in retimeOften changes positions instead of choices. Halved and
 	// doubled: no step time changes.
 	retimeOften int
+	// Of the moves that change a swapped gap's positions, one in backOften changes when its value is back.
+	// Every other search leaves these moves out. Other values were not measured.
+	backOften int
 	// leads is how many leads there are to choose from, in equal steps from 0 to 1, each with and without
 	// hastening. Halved: -0.21 % (-6.5 to +1.4 %), work +1 %. Doubled: +0.03 % (-0.6 to +2.3 %), work +1 %.
 	leads int
@@ -394,6 +397,7 @@ func defaults() params {
 		mix:           mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
 		retimings:     retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
 		retimeOften:   3,
+		backOften:     4,
 		leads:         5,
 
 		fewNeighbours: 8, neighbourSizes: 4,

@@ -121,8 +121,11 @@ func (s *schedule) absent() {
 		}
 		leave, due := x.after+1, x.before
 		if timing := s.setting.timing; timing != nil && !x.dead {
-			if s.absences.how[g] == recompute {
+			switch s.absences.how[g] {
+			case recompute:
 				due = timing.remake[g]
+			case swap:
+				due = timing.back[g]
 			}
 			leave = min(timing.leave[g], due)
 		}

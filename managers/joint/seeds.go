@@ -334,6 +334,7 @@ func (v *view) searchOn(from *outcome, a anneal) {
 	s, limit := v.schedule, v.finder.request.Budget
 	seed := v.finder.request.Seed + uint64(a.share*1e6) + uint64(a.round)
 	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
+	v.returns = a.round%2 == 1 // every other search leaves those moves out: they take work from the others
 	v.target = (v.finder.bound(limit)+1)*int64(v.p.Iterations) - 1
 	v.applyMargin(limit, 0)
 	v.cover.excess()

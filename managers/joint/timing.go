@@ -8,10 +8,10 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // retains those of its results that memory allows, soonest needed first. That is not always the best. In
 // little memory a sweep should leave checkpoints far apart, and the sweeps between them other checkpoints, as
 // in rotor. A chain may have to run before its result is needed, while its input is still present; or the
-// input leaves late, after a chain that reads it; or it comes back from the host for one op. No single choice
-// leads to any of these.
+// input leaves late, after a chain that reads it; or it comes back from the host for one op. A small value
+// may have room to return before a large one that is needed sooner. No single choice leads to any of these.
 //
-// The approach: each gap has three positions beside its choice, and the source from which chains get its
+// The approach: each gap has four positions beside its choice, and the source from which chains get its
 // value (timing). Moves change them, individually or together for a chain and its inputs. They start from
 // another manager's plan. Only the search from plans does this (seeds.go). The exact search of the tests
 // showed which of these moves were missing.
@@ -19,11 +19,12 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // Complexity: a schedule per try, as for other moves. Rejected: the number of sweeps for which a value stays
 // instead of a position, because its meaning changes with the chains before it.
 
-// timing holds three positions for each gap, and how chains get its value while it is on the host.
+// timing holds four positions for each gap, and how chains get its value while it is on the host.
 type timing struct {
 	leave  []plan.OpID // the first position at which its value may be gone
 	remake []plan.OpID // where the value is recomputed at the latest
 	retain []plan.OpID // the first position at which a chain may retain the value, 0 for any
+	back   []plan.OpID // where a swapped value is back at the latest
 	source []source
 }
 
@@ -43,10 +44,11 @@ func newTiming(m *model) *timing {
 		leave:  make([]plan.OpID, len(m.gaps)),
 		remake: make([]plan.OpID, len(m.gaps)),
 		retain: make([]plan.OpID, len(m.gaps)),
+		back:   make([]plan.OpID, len(m.gaps)),
 		source: make([]source, len(m.gaps)),
 	}
 	for g := range m.gaps {
-		n.leave[g], n.remake[g] = m.gaps[g].after+1, m.gaps[g].before
+		n.leave[g], n.remake[g], n.back[g] = m.gaps[g].after+1, m.gaps[g].before, m.gaps[g].before
 	}
 	return n
 }
@@ -59,20 +61,21 @@ func (n *timing) copyGaps(at int32, of *timing, from, to int32) {
 	copy(n.leave[at:], of.leave[from:to])
 	copy(n.remake[at:], of.remake[from:to])
 	copy(n.retain[at:], of.retain[from:to])
+	copy(n.back[at:], of.back[from:to])
 	copy(n.source[at:], of.source[from:to])
 }
 
 // timed records what a gap had.
 type timed struct {
-	gap                   int32
-	leave, remake, retain plan.OpID
-	source                source
+	gap                         int32
+	leave, remake, retain, back plan.OpID
+	source                      source
 }
 
 // restore restores what a gap had.
 func (n *timing) restore(to timed) {
 	n.leave[to.gap], n.remake[to.gap], n.retain[to.gap] = to.leave, to.remake, to.retain
-	n.source[to.gap] = to.source
+	n.back[to.gap], n.source[to.gap] = to.back, to.source
 }
 
 // retime tries a move of positions, and reports whether it found one.
@@ -83,6 +86,9 @@ func (w *moves) retime() bool {
 	}
 	g := w.list[v.rnd.IntN(len(w.list))]
 	par := &v.finder.params
+	if v.returns && v.schedule.setting.choice[g] == swap && v.rnd.IntN(par.backOften) == 0 {
+		return w.returnEarly(g)
+	}
 	if x := &v.m.gaps[g]; !x.canRecompute {
 		if !x.producersRerun || v.rnd.IntN(par.stayOften) == 0 {
 			return w.stay(g)
@@ -108,7 +114,7 @@ func (w *moves) retime() bool {
 // retiming records the positions of a gap that is about to change, and returns those of all gaps.
 func (w *moves) retiming(g int32) *timing {
 	n := w.v.schedule.setting.timing
-	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g], n.source[g]})
+	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g], n.back[g], n.source[g]})
 	return n
 }
 
@@ -230,6 +236,19 @@ func (w *moves) stay(g int32) bool {
 		return false
 	}
 	w.retiming(g).leave[g] = to
+	return true
+}
+
+// returnEarly has a swapped value back before its op needs it. The engine brings values in the order in which
+// they are due, so one for which there is room then passes one that still has to wait for memory.
+func (w *moves) returnEarly(g int32) bool {
+	v := w.v
+	n, before := v.schedule.setting.timing, v.m.gaps[g].before
+	to := before - plan.OpID(v.rnd.IntN(int(max(before-n.leave[g], 1))))
+	if n.back[g] == to {
+		return false
+	}
+	w.retiming(g).back[g] = to
 	return true
 }
 

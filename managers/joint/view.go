@@ -50,6 +50,7 @@ type view struct {
 	rnd      *rand.Rand
 	until    int64 // the counted work at which the search for the current limit ends
 	target   int64 // a step time below which no plan can get or needs to get
+	returns  bool  // searches also change when swapped values are back
 	greedy   bool  // the last plan has too many instances for a search for places
 	off      mechanisms
 }
