@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 const (
@@ -35,7 +36,7 @@ func SmallestBudget(ctx context.Context, p *plan.Problem, managers []plan.Manage
 	}
 	search := func(of func(*Result) bool) (*Smallest, error) {
 		s := smallestSearch{p: p, opt: opt, list: managers, of: of, extra: p.Outside + opt.Margin,
-			low: plan.LeastResident(p), seen: &seen, plans: &plans}
+			low: lowest(p), seen: &seen, plans: &plans}
 		return s.run(ctx, limited, made)
 	}
 	s, err := search(func(*Result) bool { return true })
@@ -43,6 +44,17 @@ func SmallestBudget(ctx context.Context, p *plan.Problem, managers []plan.Manage
 		s.Runnable, err = search((*Result).runnable)
 	}
 	return s, err
+}
+
+// lowest returns the bytes below which no plan can go. Where the recording does not say when buffers are
+// used, none can leave, and all that are alive at the peak must be in memory.
+func lowest(p *plan.Problem) int64 {
+	least := plan.LeastResident(p)
+	if p.Kind < traces.Accesses {
+		peak, _ := p.PeakLive()
+		least = max(least, peak)
+	}
+	return least
 }
 
 // runs reports whether PyTorch can run the plan today.

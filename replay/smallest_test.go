@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // smallest looks for the smallest budget after one of a share of the peak was tried.
@@ -81,6 +82,17 @@ func TestTheSmallestBudgetOfAPackingIsThePeak(t *testing.T) {
 	want := "The smallest budget that was found to fit is " + timeline.IEC.Bytes(s.Budget) + ", with exact: "
 	if got := s.Sentence(c, timeline.IEC); !strings.HasPrefix(got, want) {
 		t.Errorf("%q does not begin with %q", got, want)
+	}
+}
+
+// Where nothing is known about when buffers are used, none can leave, and no smaller budget need be tried.
+func TestNoBudgetBelowThePeakIsTriedWhereNothingCanLeave(t *testing.T) {
+	p := plantest.Chain(12, 8<<20, 4_000_000)
+	p.Kind = traces.Lifetimes
+	peak, _ := p.PeakLive()
+	s := smallest(t, p, []plan.Manager{pool.Exact()}, plan.LeastResident(p)/2)
+	if s.Budget < peak || !s.Least {
+		t.Errorf("%d for a peak of %d, the least possible: %t", s.Budget, peak, s.Least)
 	}
 }
 
