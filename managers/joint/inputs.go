@@ -26,14 +26,15 @@ func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (
 	m := s.m
 	for _, o := range m.producers.of(ids[k]) {
 		for _, a := range m.p.AccessesOf(o) {
-			if !a.Mode.Reads() {
+			spans := at[a.Buffer]
+			if !a.Mode.Reads() || len(spans) == 0 {
 				continue
 			}
-			for _, h := range at[a.Buffer] {
+			wrote := m.writer(a.Buffer, o-1)
+			for _, h := range spans {
 				x := &s.spans[h]
-				holds := m.gaps[ids[h]].writer == m.writer(a.Buffer, o-1)
 				meet := x.after+1 < s.spans[k].before && s.spans[k].after+1 < x.before
-				if holds && meet && !slices.Contains(inputs, h) {
+				if meet && m.gaps[ids[h]].writer == wrote && !slices.Contains(inputs, h) {
 					inputs = append(inputs, h)
 				}
 			}
