@@ -13,6 +13,27 @@ import (
 //go:embed bootstrap.py
 var bootstrapPy string
 
+// Bootstrap is what a process is to run, and how.
+type Bootstrap struct {
+	// Source is Python source, UTF-8, up to maxSource bytes. It runs as its own module on the main thread;
+	// names that it binds at its top level are gone afterwards unless it keeps them alive. It should let
+	// KeyboardInterrupt and the exceptions of signal handlers pass: they are raised again in the program,
+	// where they belong.
+	Source string
+	// Name is the module's __name__; its file name in tracebacks is "<Name>". Default "gmemtop".
+	Name string
+	// Started is the start time of the intended process, as in Findings.Started; 0 means any.
+	Started uint64
+	// Mechanisms restricts which ways are tried, in this order; nil means all.
+	Mechanisms []Mechanism
+	// Watch is called, on Inject's own goroutine, when the injection has been in a stage for a tenth of a
+	// second.
+	Watch func(Stage)
+}
+
+// maxSource is the largest source that Inject accepts, in bytes.
+const maxSource = 8 << 20
+
 func (b Bootstrap) validate() error {
 	switch {
 	case b.Source == "":

@@ -11,8 +11,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
@@ -62,39 +60,7 @@ func Check(pid int) Findings {
 	return f
 }
 
-// system is what Check asks the machine; tests replace it.
-type system struct {
-	proc   string                           // mount point of procfs
-	access func(pid int, addr uint64) error // may this process trace that one?
-	memory func(pid int) io.ReaderAt
-	alive  func(pid int) error // nil, ErrPermission or another error
-	gdb    func() error        // nil if there is a gdb
-	arch   string
-}
-
-// target is what the mechanisms need to know about a process.
-type target struct {
-	pid      int
-	started  uint64
-	status   status
-	mappings []mapping
-	modules  []module
-	python   python
-	proc     string // its directory in procfs
-}
-
 const capSysPtrace = 1 << 19
-
-// printable makes another process's text safe for a terminal: it replaces characters that are not graphic
-// with spaces.
-func printable(text string) string {
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if !unicode.IsGraphic(r) || r == utf8.RuneError {
-			return ' '
-		}
-		return r
-	}, text))
-}
 
 func startTime(pid int) (uint64, error) {
 	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
@@ -392,8 +358,6 @@ func (e *examination) ways() {
 	}
 }
 
-const startUnder = "start the program under gmemtop: gmemtop run -- COMMAND"
-
 func (e *examination) wayPtrace() *Error {
 	unsupported := func(message string) *Error {
 		return &Error{Kind: ErrUnsupported, Message: message, Fix: startUnder}
@@ -478,4 +442,34 @@ func (e *examination) plan() {
 		}
 		return
 	}
+}
+
+// wayPEP768 says what prevents CPython's own protocol.
+func (e *examination) wayPEP768() *Error {
+	p := e.t.python
+	unsupported := func(message, fix string) *Error {
+		return &Error{Kind: ErrUnsupported, Message: message, Fix: fix}
+	}
+	switch {
+	case p.minor < 0:
+		return unsupported("gmemtop cannot tell the version of its Python", startUnder)
+	case p.minor < offsetsMinor:
+		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first "+
+			"version that has it", p.version), "use Python 3.14")
+	case p.minor > offsetsMinor:
+		return unsupported(fmt.Sprintf("the remote debugging (PEP 768) of Python %s is not known to this "+
+			"gmemtop", p.version), "use a later gmemtop")
+	case p.runtime == 0:
+		return unsupported("its _PyRuntime cannot be found: no such symbol, nor the section .PyRuntime",
+			startUnder)
+	}
+	if _, err := findRemoteDebug(e.sys.memory(e.t.pid), p.runtime); err != nil {
+		fix := startUnder
+		if errors.Is(err, errRemoteDebugOff) {
+			fix = "start it without PYTHON_DISABLE_REMOTE_DEBUG and -X disable-remote-debug, with a Python " +
+				"built with remote debugging"
+		}
+		return &Error{Kind: ErrUnsupported, Message: err.Error(), Fix: fix, Err: err}
+	}
+	return nil
 }

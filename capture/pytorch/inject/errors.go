@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // The kinds of Error, for errors.Is. ErrNotPermitted and ErrUnsupported are refusals: nothing was tried.
@@ -81,4 +83,15 @@ func traced(proc string, pid, tracer int) *Error {
 func gone(pid int) *Error {
 	return &Error{Kind: ErrGone, PID: pid, Message: "no such process, or it has ended",
 		Fix: "gmemtop attach lists the processes"}
+}
+
+// printable makes another process's text safe for a terminal: it replaces characters that are not graphic
+// with spaces.
+func printable(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if !unicode.IsGraphic(r) || r == utf8.RuneError {
+			return ' '
+		}
+		return r
+	}, text))
 }

@@ -111,33 +111,3 @@ func findRemoteDebug(mem io.ReaderAt, runtime uint64) (remoteDebug, error) {
 	}
 	return r, err
 }
-
-// wayPEP768 says what prevents CPython's own protocol.
-func (e *examination) wayPEP768() *Error {
-	p := e.t.python
-	unsupported := func(message, fix string) *Error {
-		return &Error{Kind: ErrUnsupported, Message: message, Fix: fix}
-	}
-	switch {
-	case p.minor < 0:
-		return unsupported("gmemtop cannot tell the version of its Python", startUnder)
-	case p.minor < offsetsMinor:
-		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first "+
-			"version that has it", p.version), "use Python 3.14")
-	case p.minor > offsetsMinor:
-		return unsupported(fmt.Sprintf("the remote debugging (PEP 768) of Python %s is not known to this "+
-			"gmemtop", p.version), "use a later gmemtop")
-	case p.runtime == 0:
-		return unsupported("its _PyRuntime cannot be found: no such symbol, nor the section .PyRuntime",
-			startUnder)
-	}
-	if _, err := findRemoteDebug(e.sys.memory(e.t.pid), p.runtime); err != nil {
-		fix := startUnder
-		if errors.Is(err, errRemoteDebugOff) {
-			fix = "start it without PYTHON_DISABLE_REMOTE_DEBUG and -X disable-remote-debug, with a Python " +
-				"built with remote debugging"
-		}
-		return &Error{Kind: ErrUnsupported, Message: err.Error(), Fix: fix, Err: err}
-	}
-	return nil
-}
