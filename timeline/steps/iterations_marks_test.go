@@ -57,6 +57,7 @@ func TestStepsAreTheMarksThatNameThem(t *testing.T) {
 			"a:step 1 [0,2) a:step 2 [2,6)"},
 		{"a word of its own", "5 15 astep, 15 65 astep, 5 25 zstep, 25 65 zstep, 5 35 [2]iter, 35 65 [2]iter",
 			"[2]iter 1 [0,3) [2]iter 2 [3,6)"},
+		{"a word after a sign", "5 25 train~step, 25 65 train~step", "train~step 1 [0,2) train~step 2 [2,6)"},
 		{"the optimizer's and the scheduler's steps are none",
 			"5 15 Optimizer.step#SGD.step, 15 35 Optimizer.step#SGD.step, 35 65 Optimizer.step#SGD.step, " +
 				"5 15 scheduler.step, 15 65 scheduler.step", "none"},
