@@ -77,7 +77,7 @@ func (f stepFinder) optimizerMarks() (ends []timeline.Moment) {
 			continue
 		}
 		first, end := f.MomentAt(m.Start-1)+1, f.MomentAt(m.End-1)+1
-		if end > 0 && int(first) < f.Len() && (len(ends) == 0 || end > ends[len(ends)-1]) {
+		if end > 0 && int(first) < f.Len() {
 			ends = append(ends, end)
 		}
 	}
