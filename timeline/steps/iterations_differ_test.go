@@ -195,6 +195,9 @@ func TestWhyAStepDiffersNamesTheNewSiteWithTheMostBytes(t *testing.T) {
 			"peak +4.00 MiB, allocs +4.00 MiB, +2 allocations, 2 new call sites: site c.py:1"}},
 		{usual + "|" + usual + "|" + usual + "|a38 b20 c2", []string{"", "", "",
 			"+1 allocations, 1 new call site: site c.py:1"}},
+		{"a3 d2 b40 c20|b40 c20|b40 c20", []string{ // the first of all sites
+			"warm-up: rise +5.00 MiB, allocs +5.00 MiB, +2 allocations, 2 new call sites: site a.py:1",
+			"", ""}},
 		{"a40 b20 c3|" + usual + "|" + usual, []string{
 			"warm-up: rise +3.00 MiB, allocs +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
 			"", ""}},
