@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -133,3 +135,40 @@ func TestWriteStops(t *testing.T) {
 type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
+
+// TestNumbersAreWrittenAtEveryWidth: a pickle has an opcode for each width of an integer.
+func TestNumbersAreWrittenAtEveryWidth(t *testing.T) {
+	numbers := "0"
+	for bits := range 80 {
+		n := new(big.Int).Lsh(big.NewInt(1), uint(bits))
+		for _, near := range []int64{-1, 0, 1} {
+			v := new(big.Int).Add(n, big.NewInt(near))
+			numbers += fmt.Sprintf(",%v,%v", v, new(big.Int).Neg(v))
+		}
+	}
+	b := traces.NewBuilder()
+	b.Event(traces.Event{Device: b.Device(traces.DeviceGPU, 0), Action: traces.Alloc, Stack: traces.NoStack})
+	b.T.Extra = []traces.Setting{{Key: "numbers", Value: "[" + numbers + "]"}}
+	var out bytes.Buffer
+	if err := Write(t.Context(), &out, b.Finish()); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := read(out.Bytes())
+	if err != nil || tr.Extra[0].Value != "["+numbers+"]" {
+		t.Errorf("%v: %s\n are read as %v", err, numbers, tr.Extra)
+	}
+}
+
+func TestAStringIsInternedOnce(t *testing.T) {
+	x, ids := newTexts(), map[string]text{}
+	for range 2 {
+		for i := range 5000 {
+			s := fmt.Sprint("text ", i)
+			id, err := x.intern([]byte(s))
+			if was, ok := ids[s]; err != nil || ok && was != id || x.string(id) != s {
+				t.Fatalf("%q is text %d (%q), and was %d: %v", s, id, x.string(id), was, err)
+			}
+			ids[s] = id
+		}
+	}
+}
