@@ -181,7 +181,8 @@ func Folder() (string, error) {
 	}
 	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("make a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
+		return "", fmt.Errorf("make a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours",
+			err)
 	}
 	return dir, onlyOurs(dir)
 }

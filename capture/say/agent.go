@@ -199,10 +199,10 @@ var agent = map[string]string{
 		"run the same modules",
 	"changed_outside": "the program changed a tensor in place, outside of modules, that the plan needed as " +
 		"it was, so a gradient of that step may be wrong: train without recomputing",
-	"differs_swapped": "%s of %s tensors were not bit-identical when used again; the first was saved tensor %s, " +
-		"which came back from the host",
-	"differs_recomputed": "%s of %s tensors were not bit-identical when used again; the first was saved tensor %s, " +
-		"which %s recomputed",
+	"differs_swapped": "%s of %s tensors were not bit-identical when used again; the first was " +
+		"saved tensor %s, which came back from the host",
+	"differs_recomputed": "%s of %s tensors were not bit-identical when used again; the first was " +
+		"saved tensor %s, which %s recomputed",
 	"rerun_failed": "running %s again failed (%s: %s), so dropped tensors came back from copies on the host",
 	"rerun_retried": "running %s again failed at first (%s: %s), and succeeded once %s MiB of saved " +
 		"tensors were on the host",

@@ -111,8 +111,8 @@ func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 		x := &all.Instances[i]
 		if x.Size > room {
 			r.m.Notes = append(r.m.Notes,
-				fmt.Sprintf("keeping everything cannot be timed: a buffer of %s is larger than the %s that may "+
-					"be used", inUnits(x.Size), inUnits(room)))
+				fmt.Sprintf("keeping everything cannot be timed: a buffer of %s is larger than the %s that "+
+					"may be used", inUnits(x.Size), inUnits(room)))
 			return nil, nil
 		}
 		offsets[i] = x.Offset % (room - x.Size + 1) &^ (torchalloc.MinBlock - 1)
