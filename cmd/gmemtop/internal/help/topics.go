@@ -53,8 +53,8 @@ func hardwareTopic() string {
 // managersTopic lists the managers, each with what it does and where its method comes from.
 func managersTopic() string {
 	var b strings.Builder
-	b.WriteString("--managers takes names separated by commas, the beginning of names with a * (vdnn-*),\nor " +
-		"all.\n")
+	b.WriteString("--managers takes names separated by commas, the beginning of names with a * (vdnn-*), " +
+		"or\nall.\n")
 	family := ""
 	for _, m := range managers.All() {
 		i := m.Info()
