@@ -35,6 +35,17 @@ type Training struct {
 	// Keep makes estimates by PyTorch's own allocator keep what files are made from: Estimate.Recording and
 	// Process.Snapshot. That takes two more steps.
 	Keep bool
+	// Trying, unless nil, is called before the command runs at a size that the search for the largest batch
+	// chose, and done after it.
+	Trying func(size string) (done func())
+}
+
+// trying says that the command runs at a size that the search chose.
+func (t *Training) trying(size Size) (done func()) {
+	if t.Trying == nil {
+		return func() {}
+	}
+	return t.Trying(size.String() + ", to find the largest batch")
 }
 
 // Estimate is what a training takes at one size.
@@ -257,7 +268,7 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 		other := (*Estimate)(nil)
 		if len(all) > 1 {
 			other = all[len(all)-1]
-		} else if other, err = t.At(ctx, Size{2 * one.Batch, one.Sequence}); err != nil {
+		} else if other, err = t.tryAt(ctx, Size{2 * one.Batch, one.Sequence}); err != nil {
 			return nil, err
 		}
 		q, err := t.problem(ctx, other)
@@ -277,7 +288,7 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 		return &LargestBatch{Batch: n, Inferred: model.Inferred()}, err
 	}
 	n, err = confirm(n, func(n int) (bool, error) {
-		x, err := t.At(ctx, Size{n, one.Sequence})
+		x, err := t.tryAt(ctx, Size{n, one.Sequence})
 		if err != nil {
 			return false, err
 		}
@@ -287,6 +298,12 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 		return nil, err
 	}
 	return &LargestBatch{Batch: n}, nil
+}
+
+// tryAt is At for a size that the search chose.
+func (t *Training) tryAt(ctx context.Context, size Size) (*Estimate, error) {
+	defer t.trying(size)()
+	return t.At(ctx, size)
 }
 
 // mostRuns limits the runs that confirm a model's answer.

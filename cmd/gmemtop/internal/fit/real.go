@@ -80,8 +80,10 @@ func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBa
 		if next < 1 {
 			break
 		}
-		x, err := t.peaks(ctx, Size{next, all[0].Sequence})
-		if err != nil {
+		size := Size{next, all[0].Sequence}
+		done := t.trying(size)
+		x, err := t.peaks(ctx, size)
+		if done(); err != nil {
 			return nil, err
 		}
 		s.keep(x)

@@ -140,18 +140,18 @@ func (r *Report) answer(w io.Writer, x *Estimate, l Look) {
 	retried := x.Process != nil && x.Process.Fullest().Retries > 0
 	switch {
 	case !x.Fits && x.Process != nil:
-		fmt.Fprintf(w, "does not fit %s\n", at)
+		l.prose(w, "", "does not fit "+at)
 		l.prose(w, "  ", "because it runs "+fullOf(x.Process, u))
 		if x.Why != "" && !l.Brief {
 			l.prose(w, "  ", x.Why)
 		}
 	case !x.Fits:
-		fmt.Fprintf(w, "%sdoes not fit %s\n", sign, at)
+		l.prose(w, "", sign+"does not fit "+at)
 		l.prose(w, "  ", fmt.Sprintf("because it needs %s of %s", needs, has))
 	case x.unseen():
 		fmt.Fprintf(w, "%sno step was seen%s: it took %s of %s\n", sign, size, needs, has)
 	default:
-		fmt.Fprintf(w, "%sfits %s: it needs %s of %s\n", sign, at, needs, has)
+		l.prose(w, "", fmt.Sprintf("%sfits %s: it needs %s of %s", sign, at, needs, has))
 		if x.Reserved+t.Outside > t.Budget || retried {
 			l.prose(w, "  ", "but only because PyTorch gives cached memory back to the driver within steps, "+
 				"which costs time")

@@ -230,6 +230,7 @@ func (p *Prepared) Report(ctx context.Context, begins func(size string) (done fu
 	}
 	var err error
 	if p.request.MaxBatch && !r.Unseen() {
+		p.Trying = begins
 		r.Largest, err = p.Largest(ctx, r.Estimates)
 	}
 	return r, err
