@@ -31,9 +31,10 @@ func newEstimateCommand(a *app) *cobra.Command {
 (to its end if it trains nothing), without a GPU, and prints whether it fits, the peak by category and what
 PyTorch's caching allocator would reserve.
 
-Nothing is computed, no checkpoint is written, and files that the script makes are removed afterwards, except
-in caches. Values that it reads, such as a loss to print, are made up and counted, so ignore what it prints;
---verbose shows it. {batch} and {sequence} in the command stand for each size of --batch and --sequence.
+Nothing is computed. Files that were there stay as they are, and files that the script makes are removed
+afterwards, except in caches. Trackers log nothing, and no other machine is reached. Values that the script
+reads, such as a loss to print, are made up and counted, so ignore what it prints; --verbose shows it.
+{batch} and {sequence} in the command stand for each size of --batch and --sequence.
 
 --allocator model (the default) uses tensors that have sizes but no memory, and emulates PyTorch's
 allocator. It does not see what kernels allocate inside an op. --allocator real asks PyTorch itself: its

@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -34,6 +35,7 @@ func run(args []string) int {
 		a.files.RemoveUnfinished()
 		load.Abandon()
 		inject.Quiesce()
+		estimate.Quiesce()
 		os.Exit(exitInterrupted)
 	})()
 	return a.execute(ctx, args)

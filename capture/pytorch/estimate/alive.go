@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -30,6 +31,33 @@ const tellEvery = 10 * time.Second
 // know that this process lives. done ends those that are left; so does the end of this process, for whatever
 // reason.
 func workplace() (folder string, done func(), err error) {
+	running.Add(1)
+	folder, tidy, err := newWorkplace()
+	if err != nil {
+		running.Done()
+		return "", nil, err
+	}
+	return folder, func() { tidy(); running.Done() }, nil
+}
+
+// running counts the estimates that have not tidied up yet.
+var running sync.WaitGroup
+
+// tidied is how long we wait for that at most. It takes as long as the kernel takes to end the processes.
+const tidied = 3 * time.Second
+
+// Quiesce waits until the estimates that were told to end have removed what their scripts made. Call it
+// before the process ends.
+func Quiesce() {
+	done := make(chan struct{})
+	go func() { running.Wait(); close(done) }()
+	select {
+	case <-done:
+	case <-time.After(tidied):
+	}
+}
+
+func newWorkplace() (folder string, done func(), err error) {
 	folder, err = os.MkdirTemp("", "gmemtop-estimate-")
 	if err != nil {
 		return "", nil, fmt.Errorf("make a folder for the estimate: %w", err)

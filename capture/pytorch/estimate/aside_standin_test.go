@@ -60,6 +60,13 @@ with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as f: f.write("a")
 with open(f.name, "w") as again: again.write("ab")
 shutil.move(f.name, "cache.txt")
 print("cached", open("cache.txt").read())
+os.makedirs("old")  # as far as the script knows it is gone
+import numpy, sqlite3, subprocess
+sqlite3.connect("new.db").execute("create table t(a)")
+subprocess.run("rm -f gone.txt; echo more >> log.txt; echo x > child.txt", shell=True, check=True)
+with open("log.txt", "r+") as f: print("read", f.read()); f.write("more")
+mapped = numpy.memmap("log.txt", dtype="uint8"); print("mapped", mapped.tobytes()); mapped[0] = 0
+with open("new.pt", "rb") as f: assert f.read()
 os.makedirs("runs/one"); open("runs/one/events", "w").write("a loss of 1")
 os.makedirs("old/deeper"); open("old/deeper/more.txt", "a").write("more")
 os.makedirs("tmp/config"); open("tmp/config/a.json", "w").write("{}"); os.rename("tmp", "checkpoint-2")
@@ -85,8 +92,8 @@ while True: step()
 	}); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(said, "cached ab\n") {
-		t.Errorf("a temporary file of the script's own lost what was written to it:\n%s", said)
+	if !strings.Contains(said, "cached ab\nread mine\nmapped b'mine'\n") {
+		t.Errorf("a file lost what was written to it:\n%s", said)
 	}
 	if !strings.Contains(said, "refused: [Errno 101] gmemtop refuses") {
 		t.Errorf("the connection: %s", said)
@@ -95,9 +102,12 @@ while True: step()
 		!strings.Contains(said, "local 127.0.0.1 ('192.0.2.1', 80)\n") {
 		t.Errorf("the names of machines: %s", said)
 	}
-	for _, want := range []string{"log.txt was there already", "torch.save was called", "os.remove of",
-		"shutil.rmtree of", "192.0.2.1",
-		"files and folders that the script made were removed afterwards: 4 and 5"} {
+	for _, want := range []string{"which was thrown away: log.txt, best.pt, target.txt, other.txt",
+		"torch.save was called",
+		"which was left out: gone.txt, old", "192.0.2.1",
+		"programs wrote to files that were there already, which was thrown away: other.txt, log.txt",
+		"programs were to remove or rename files that were there already, which was left out: gone.txt",
+		"files and folders that the script made were removed afterwards: 7 and 5"} {
 		if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, want) }) {
 			t.Errorf("no note says %q: %q", want, p.Notes)
 		}
@@ -132,6 +142,7 @@ os.replace("part.pt", "last.pt"); os.link("last.pt", "best.pt"); shutil.copy("la
 assert os.path.exists("best.pt") and not os.path.exists("part.pt") and torch.load("runs/last.pt")["n"] == 1
 os.remove("last.pt")
 assert pathlib.Path("best.pt").exists() and not pathlib.Path("last.pt").exists()
+with torch.profiler.profile(): torch.ones(3) + 1  # it would ask NVIDIA's library
 print("loaded")
 while True: step()
 `)

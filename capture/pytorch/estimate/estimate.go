@@ -11,6 +11,7 @@
 package estimate
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -28,6 +29,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/aside"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
@@ -41,7 +43,8 @@ var files embed.FS
 var modules = regexp.MustCompile(`(?m)^from (?:agent)?\.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
 
 // modelled are the files of an estimate that emulates PyTorch's allocator, after the agent.
-var modelled = []string{"left", "world", "training", "alive", "threads", "pace", "engine", "reduction",
+var modelled = []string{"left", "world", "trackers", "training", "alive", "threads", "pace", "engine",
+	"reduction",
 	"product", "convolution", "recurrent", "truths", "believed", "tensors", "followed", "weights", "device",
 	"kernels", "again", "pretend", "estimate"}
 
@@ -216,14 +219,13 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := prepare(folder, &o); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	code, err := start(ctx, &o, folder, environ(&o, folder))
-	removed := sweep(folder)
+	code, notes, err := start(ctx, &o, folder, environ(&o, folder))
 	if err != nil {
 		return nil, err
 	}
 	r, err := read(ctx, folder, code)
-	if err == nil && removed != "" {
-		r.Notes = append(r.Notes, removed)
+	if err == nil {
+		r.Notes = append(r.Notes, notes...)
 	}
 	return r, err
 }
@@ -232,8 +234,10 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 // behind may hold it open forever.
 const pipeStays = time.Second
 
-// start runs a command to its end in an environment, and returns its exit code.
-func start(ctx context.Context, o *Options, folder string, env []string) (code int, err error) {
+// start runs a command to its end in an environment. It returns its exit code, and in notes what it was kept
+// from and what was removed after it.
+func start(ctx context.Context, o *Options, folder string, env []string) (code int, notes []string,
+	err error) {
 	defer telling(folder, o.Tell)()
 	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
 	cmd.Dir, cmd.Env, cmd.WaitDelay = o.Dir, env, pipeStays
@@ -246,14 +250,21 @@ func start(ctx context.Context, o *Options, folder string, env []string) (code i
 	if o.Stderr != nil {
 		cmd.Stderr = o.Stderr
 	}
-	err = cmd.Run()
+	guard, err := aside.Start(cmd, sparing(env, folder))
+	if err != nil {
+		return 0, nil, cmp.Or(ctx.Err(), err)
+	}
+	err = cmd.Wait()
+	files, folders := guard.End()
+	more, moreFolders := sweep(folder)
 	if ctx.Err() != nil {
-		return 0, ctx.Err()
+		return 0, nil, ctx.Err()
 	}
 	if err != nil && !errors.As(err, new(*exec.ExitError)) && !errors.Is(err, exec.ErrWaitDelay) {
-		return 0, err
+		return 0, nil, err
 	}
-	return cmd.ProcessState.ExitCode(), nil
+	notes = append(guard.Notes(), removed(files+more, folders+moreFolders)...)
+	return cmd.ProcessState.ExitCode(), notes, nil
 }
 
 // place writes the files that the command's Python finds in a folder: a program that takes it over, and its
@@ -298,8 +309,9 @@ func environ(o *Options, folder string) []string {
 	env := o.environment()
 	set := map[string]string{"PYTHONPATH": folder, "WANDB_MODE": "disabled", "COMET_MODE": "disabled",
 		"NEPTUNE_MODE": "offline", "SWANLAB_MODE": "disabled", "CLEARML_OFFLINE_MODE": "1",
-		"MLFLOW_TRACKING_URI": "sqlite:///" + filepath.Join(folder, "mlflow.db"),
-		"HF_HUB_OFFLINE":      "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
+		"MLFLOW_TRACKING_URI": "file://" + filepath.Join(folder, "mlruns"), "MLFLOW_ALLOW_FILE_STORE": "true",
+		"MLFLOW_DISABLE_TELEMETRY": "true",
+		"HF_HUB_OFFLINE":           "1", "TRANSFORMERS_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1",
 		"HF_HUB_DISABLE_TELEMETRY": "1"}
 	if o.Processes > 0 {
 		n := strconv.Itoa(o.Processes)

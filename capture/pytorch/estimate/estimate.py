@@ -66,6 +66,7 @@ from .tensors import (
     _threads_take_turns,
 )
 from .threads import Held
+from .trackers import keep_trackers_offline
 from .training import (
     LAUNCHED,
     Taken,
@@ -74,6 +75,7 @@ from .training import (
     launches,
     leave_compiling_out,
     let_launch,
+    profile_the_host_alone,
     sized_results,
     steps_by_hand,
 )
@@ -538,6 +540,8 @@ def _prepare(run):
     _loading(run)
     leave_files_alone(run)
     stay_offline(run)
+    keep_trackers_offline(run)
+    profile_the_host_alone(run)
     leave_triton_out(run, run.followed.forget)
     leave_compiling_out(run, "compiled steps take other memory than eager ones")
     _distributed(run)

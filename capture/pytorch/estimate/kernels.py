@@ -78,9 +78,11 @@ class _Card:
 
 
 def after_import(name, act):
-    """Call a function with a module: at once if it has been imported, otherwise as soon as it is."""
+    """Call a function with a module: at once if it has been imported, otherwise as soon as it is. Never if it
+    is being imported now, and torch with it."""
     if name in sys.modules:
-        act(sys.modules[name])
+        if not getattr(sys.modules[name].__spec__, "_initializing", False):
+            act(sys.modules[name])
     else:
         sys.meta_path.insert(0, _AfterImport(name, act))
 

@@ -6,9 +6,40 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/gmemtop/gmemtop/capture/aside"
 )
+
+// sparing says what a command may change: caches, as left.py does, and what is in its folder.
+func sparing(env []string, folder string) aside.Options {
+	o := aside.Options{Scratch: folder, Free: []string{folder}}
+	for _, e := range env {
+		name, value, _ := strings.Cut(e, "=")
+		switch {
+		case value == "":
+			continue
+		case name == "HOME":
+			value = filepath.Join(value, ".cache")
+		case !slices.Contains(caches, name):
+			continue
+		}
+		if path, err := filepath.Abs(value); err == nil {
+			o.Free = append(o.Free, path)
+		}
+	}
+	// the file system's clock, as for all processes of the command
+	if info, err := os.Stat(filepath.Join(folder, "config.json")); err == nil {
+		o.Began = info.ModTime()
+	}
+	return o
+}
+
+// caches are the variables that name folders of caches, in left.py too.
+var caches = []string{"XDG_CACHE_HOME", "HF_HOME", "HF_DATASETS_CACHE", "TORCH_HOME", "TRITON_CACHE_DIR",
+	"MPLCONFIGDIR"}
 
 // left is a file or a folder that a script made, as left.py notes it.
 type left struct {
@@ -17,14 +48,13 @@ type left struct {
 	device, number uint64 // of a file: the file system and the number that it has there
 }
 
-// sweep removes what the processes of a command made, which has ended, and says so in a note, "" for nothing.
-// A file stays if another one is at its place now, and a folder if something else is in it.
-func sweep(folder string) (note string) {
+// sweep removes what the processes of a command made, which has ended. A file stays if another one is at its
+// place now, and a folder if something else is in it.
+func sweep(folder string) (files, folders int) {
 	lists, err := filepath.Glob(filepath.Join(folder, "*.left"))
 	if err != nil {
 		panic(err) // the pattern is ours
 	}
-	var files, folders int
 	for _, path := range lists {
 		all := readLeft(path)
 		for i := len(all) - 1; i >= 0; i-- { // what is in a folder was made after it
@@ -36,14 +66,19 @@ func sweep(folder string) (note string) {
 			}
 		}
 	}
+	return files, folders
+}
+
+// removed says in notes what was removed after a command.
+func removed(files, folders int) []string {
 	switch {
 	case files == 0 && folders == 0:
-		return ""
+		return nil
 	case folders == 0:
-		return fmt.Sprintf("files that the script made were removed afterwards: %d", files)
+		return []string{fmt.Sprintf("files that the script made were removed afterwards: %d", files)}
 	}
-	return fmt.Sprintf("files and folders that the script made were removed afterwards: %d and %d", files,
-		folders)
+	return []string{fmt.Sprintf("files and folders that the script made were removed afterwards: %d and %d",
+		files, folders)}
 }
 
 // there reports whether the file is still the one that the script made.

@@ -42,10 +42,13 @@ class Left:
 
         return opening
 
-    def made_folder(self, make):
-        """os.mkdir, noting what it makes."""
+    def made_folder(self, make, gone):
+        """os.mkdir, noting what it makes. For the script, folders that are gone are not there."""
 
         def mkdir(path, *args, **kwargs):
+            if gone and isinstance(path, (str, bytes, os.PathLike)):
+                if os.path.abspath(os.fsdecode(path)) in gone and os.path.isdir(path):
+                    return
             make(path, *args, **kwargs)
             if isinstance(path, (str, bytes, os.PathLike)) and kwargs.get("dir_fd") is None:
                 self._note("folder", path)

@@ -232,16 +232,13 @@ func (o *RealOptions) on(ctx context.Context, lib *standin.Library) ([]Process, 
 	if err := prepareReal(folder, o, torch); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	code, err := start(ctx, &o.Options, folder, env)
-	removed := sweep(folder)
+	code, notes, err := start(ctx, &o.Options, folder, env)
 	if err != nil {
 		return nil, err
 	}
 	all, err := o.read(ctx, folder, code, torch)
 	for i := range all {
-		if removed != "" {
-			all[i].Notes = append(all[i].Notes, removed)
-		}
+		all[i].Notes = append(all[i].Notes, notes...)
 	}
 	return all, err
 }
@@ -271,7 +268,8 @@ func prepareReal(folder string, o *RealOptions, torch string) error {
 // rehearsed are the files of an estimate by PyTorch's own allocator. If steps are described, the agent and
 // the files of describing come before them.
 var (
-	rehearsed = []string{"left", "world", "training", "alive", "threads", "truths", "believed", "values",
+	rehearsed = []string{"left", "world", "trackers", "training", "alive", "threads",
+		"truths", "believed", "values",
 		"ranks", "flex", "kernels", "real"}
 	describing = []string{"pace", "steps"}
 )

@@ -30,6 +30,7 @@ from .flex import take_flex_attention
 from .kernels import leave_triton_out
 from .steps import Described
 from .threads import Held
+from .trackers import keep_trackers_offline
 from .training import (
     Taken,
     Unsupported,
@@ -37,6 +38,7 @@ from .training import (
     leave_compiling_out,
     let_launch,
     pretend_ranks,
+    profile_the_host_alone,
     scale_without_infinities,
     steps_by_hand,
 )
@@ -287,6 +289,8 @@ def _prepare(run):
     _filling(run)
     leave_files_alone(run)
     stay_offline(run)
+    keep_trackers_offline(run)
+    profile_the_host_alone(run)
     leave_compiling_out(run, "compiled kernels need a GPU")
     _distributed(run)
 

@@ -3,6 +3,7 @@ network. Each function prevents one of these. What was left out is noted once.
 """
 
 import builtins
+import contextlib
 import ctypes
 import functools
 import io
@@ -13,9 +14,13 @@ import shutil
 import socket
 import tempfile
 
+from .kernels import after_import
 from .left import Left
 
 MOVES = ("os.rename", "os.replace", "shutil.move")
+THROWN_AWAY = "the script wrote to files that were there already, which was thrown away"
+LEFT_OUT = "the script was to remove or rename what was there already, which was left out"
+COPIED = 1 << 30  # bytes: a file up to this size is copied if the script reads it and writes to it
 SAVED_WHOLE = 1 << 16  # bytes: a CPU tensor up to this size is saved with its values
 
 
@@ -48,7 +53,7 @@ def born(path):
 def leave_files_alone(run):
     """Leave existing files as they are, and write no checkpoints."""
     saved = keep_saved(run)
-    original, made = builtins.open, set()
+    original, made, gone = builtins.open, set(), set()
     # This uses the file system's clock, and the same start for all processes of the command.
     began = os.stat(os.path.join(run.folder, "config.json")).st_mtime
 
@@ -66,12 +71,16 @@ def leave_files_alone(run):
         if isinstance(file, (str, bytes, os.PathLike)) and isinstance(mode, str) and set(mode) & set("wax+"):
             path = os.path.abspath(os.fsdecode(file))
             if os.path.isfile(path) and old(path):
-                run.note("%s was there already: what the script wrote to it was thrown away" % path)
+                run.note_at(THROWN_AWAY, path)
                 named = {
                     name: kwargs.get(name) for name in ("encoding", "errors", "newline") if "b" not in mode
                 }
                 instead = tempfile.TemporaryFile("w+b" if "b" in mode else "w+", **named)
                 instead.path = path
+                if "+" in mode and "w" not in mode and os.path.getsize(path) <= COPIED:  # it may be read
+                    with original(path, "rb") as old_text:
+                        shutil.copyfileobj(old_text, getattr(instead, "buffer", instead))
+                    instead.seek(0, os.SEEK_END if "a" in mode else os.SEEK_SET)
                 return instead
             if not os.path.exists(path):
                 made.add(path)
@@ -83,22 +92,24 @@ def leave_files_alone(run):
     builtins.open = io.open = opening
     run.open = original
     left = Left(run, original)
-    os.open, os.mkdir = left.made_file(os.open), left.made_folder(os.mkdir)
+    os.open, os.mkdir = left.made_file(os.open), left.made_folder(os.mkdir, gone)
 
     def kept(name, function):
         @functools.wraps(function)
         def change(*args, **kwargs):
             path, to = places(args, kwargs)
             if isinstance(path, (str, bytes, os.PathLike)) and old(os.fsdecode(path)):
-                run.note(
-                    "%s of %s was left out: it was there already" % (name, os.path.abspath(os.fsdecode(path)))
-                )
+                gone.add(os.path.abspath(os.fsdecode(path)))
+                run.note_at(LEFT_OUT, os.path.abspath(os.fsdecode(path)))
                 return None
             named = name in MOVES and isinstance(to, (str, bytes, os.PathLike))
             if named and os.path.isfile(to) and old(os.fsdecode(to)):
-                to = os.path.abspath(os.fsdecode(to))
-                run.note("%s was there already: what the script moved there was thrown away" % to)
+                run.note_at(THROWN_AWAY, os.path.abspath(os.fsdecode(to)))
+                if run.key_of(path) is not None:  # torch.load finds it there all the same
+                    saved[os.path.abspath(os.fsdecode(to))] = saved[run.key_of(path)]
                 return remove(path)
+            if named and os.path.abspath(os.fsdecode(to)) in gone:  # a folder takes the place of another
+                return rmtree(path)
             out = function(*args, **kwargs)
             if name in MOVES:
                 left.moved(path, to if out is None else out)  # shutil.move says where it moved it
@@ -106,7 +117,7 @@ def leave_files_alone(run):
 
         return change
 
-    run.replace, remove = os.replace, os.remove
+    run.replace, remove, rmtree = os.replace, os.remove, shutil.rmtree
     for module, name in (
         (os, "remove"),
         (os, "unlink"),
@@ -118,6 +129,25 @@ def leave_files_alone(run):
     ):
         setattr(module, name, kept("%s.%s" % (module.__name__, name), getattr(module, name)))
     take_saved_for_files(saved)
+    _map_privately(old)
+
+
+def _map_privately(old):
+    """numpy maps a file for writing unless told otherwise. One that was there is mapped privately instead."""
+    try:
+        import numpy
+    except ImportError:
+        return
+    mapped = numpy.memmap.__new__
+
+    @functools.wraps(mapped)
+    def private(kind, filename, dtype=numpy.uint8, mode="r+", *args, **kwargs):
+        path = isinstance(filename, (str, bytes, os.PathLike))
+        if mode in ("r+", "readwrite") and path and old(os.fsdecode(filename)):
+            mode = "c"
+        return mapped(kind, filename, dtype, mode, *args, **kwargs)
+
+    numpy.memmap.__new__ = private
 
 
 def places(args, kwargs):
@@ -172,9 +202,9 @@ def take_saved_for_files(saved):
 
 
 def keep_saved(run):
-    """torch.save to a file keeps the objects in memory, and torch.load returns them. Of a tensor we keep the
-    layout but no values, except for a small one on the CPU. torch.save to a buffer, which a library may write
-    to a file and read again, writes only a key. Returns what is kept, by path or key."""
+    """torch.save keeps the objects in memory, and torch.load returns them. Of a tensor we keep the layout but
+    no values, except for a small one on the CPU. What is written is only a key, so that the script finds a
+    file there. Returns what is kept, by key, and by path if a file was there already."""
     torch, saved = run.torch, {}
     save, load = torch.save, torch.load
     mark = b"gmemtop estimate %s " % os.urandom(8).hex().encode()
@@ -202,7 +232,7 @@ def keep_saved(run):
         if isinstance(obj, (torch.UntypedStorage, torch.storage.TypedStorage)):
             return save(obj, f, *args, **kwargs)  # it is being pickled, as a part of something else
         if not isinstance(f, io.BytesIO):
-            run.note("torch.save was called and wrote nothing: there was nothing real to write")
+            run.note("torch.save was called, and what it wrote holds no weights: there are none")
         held = io.BytesIO()
         pickler = pickle.Pickler(held, protocol=4)
         pickler.persistent_id = describe
@@ -211,11 +241,25 @@ def keep_saved(run):
         except Exception as e:
             run.note("what torch.save was given cannot be loaded back: %s" % e)
             return None
-        key = place(f)
-        if isinstance(f, io.BytesIO):
-            key = mark + b"%08d" % len(saved)
-            f.write(key)
+        path, key = place(f), mark + b"%08d" % len(saved)
         saved[key] = held.getvalue()
+        if hasattr(f, "write"):
+            f.write(key)
+            with contextlib.suppress(AttributeError):
+                f.flush()
+        else:
+            with contextlib.suppress(OSError), open(f, "wb") as g:
+                g.write(key)
+        if path is not None and not reads(path, key):
+            saved[path] = held.getvalue()
+
+    def reads(path, key):
+        """Whether a file holds the key."""
+        try:
+            with run.open(path, "rb") as g:
+                return g.read(length) == key
+        except OSError:
+            return False
 
     def key_of(f):
         """The key that what f was saved as is kept by; None for anything else."""
@@ -259,15 +303,27 @@ def keep_saved(run):
         unpickler.persistent_load = made
         return unpickler.load()
 
+    run.key_of = key_of
     torch.save = torch.serialization.save = keep
     torch.load = torch.serialization.load = give_back
-    try:
-        import safetensors.torch as tensors
-    except ImportError:
-        return saved
-    tensors.save_file = tensors.save_model = lambda *args, **kwargs: run.note(
-        "safetensors was to write a file and wrote nothing: there was nothing real to write"
-    )
+
+    def take_safetensors(module):
+        load_file = module.load_file
+
+        def save_file(tensors, filename, *args, **kwargs):
+            keep(dict(tensors), filename)
+
+        def save_model(model, filename, *args, **kwargs):
+            keep(model.state_dict(), filename)
+
+        def give_back_file(filename, device="cpu", *args, **kwargs):
+            if key_of(filename) is None:
+                return load_file(filename, device, *args, **kwargs)
+            return give_back(filename, device if isinstance(device, str) else "cuda:%d" % device)
+
+        module.save_file, module.save_model, module.load_file = save_file, save_model, give_back_file
+
+    after_import("safetensors.torch", take_safetensors)
     return saved
 
 
