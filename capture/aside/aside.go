@@ -68,9 +68,8 @@ func (g *Guard) Notes() []string {
 		}
 		notes = append(notes, what)
 	}
-	say("libraries or programs wrote to files that were there already, which was thrown away", g.lost)
-	say("libraries or programs were to remove or rename files that were there already, which was left out",
-		g.kept)
-	say("connections were refused, since an estimate reaches no network", g.hosts)
+	say("libraries or programs wrote to existing files, and what they wrote was thrown away", g.lost)
+	say("libraries or programs tried to remove or rename existing files, which stay as they are", g.kept)
+	say("connections were refused, since an estimate uses no network", g.hosts)
 	return notes
 }

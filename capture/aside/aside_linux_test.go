@@ -95,9 +95,9 @@ func TestFilesStayAsTheyWere(t *testing.T) {
 	if out != "made\nz\n4 files and 2 folders removed" {
 		t.Errorf("it said %q", out)
 	}
-	const thrown = "libraries or programs wrote to files that were there already, which was thrown away: a, b"
-	const left = "libraries or programs were to remove or rename files that were there already, which " +
-		"was left out: c, d, "
+	const thrown = "libraries or programs wrote to existing files, and what they wrote was thrown away: a, b"
+	const left = "libraries or programs tried to remove or rename existing files, which stay as they " +
+		"are: c, d, "
 	if len(notes) != 2 || notes[0] != thrown || !strings.HasPrefix(notes[1], left) {
 		t.Errorf("notes:\n%s", strings.Join(notes, "\n"))
 	}
@@ -144,7 +144,7 @@ except OSError as e: print(e.strerror)
 	if !strings.HasPrefix(out, want) {
 		t.Errorf("it said %q, expected %q", out, want)
 	}
-	if want := []string{"connections were refused, since an estimate reaches no network: 192.0.2.1, " +
+	if want := []string{"connections were refused, since an estimate uses no network: 192.0.2.1, " +
 		server.Addr().String()}; !slices.Equal(notes, want) {
 		t.Errorf("notes: %q", notes)
 	}

@@ -102,11 +102,11 @@ while True: step()
 		!strings.Contains(said, "local 127.0.0.1 ('192.0.2.1', 80)\n") {
 		t.Errorf("the names of machines: %s", said)
 	}
-	for _, want := range []string{"which was thrown away: log.txt, best.pt, target.txt, other.txt",
+	for _, want := range []string{"what it wrote was thrown away: log.txt, best.pt, target.txt, other.txt",
 		"torch.save was called",
-		"which was left out: gone.txt, old", "192.0.2.1",
-		"programs wrote to files that were there already, which was thrown away: other.txt, log.txt",
-		"programs were to remove or rename files that were there already, which was left out: gone.txt",
+		"which stay as they are: gone.txt, old", "192.0.2.1",
+		"programs wrote to existing files, and what they wrote was thrown away: other.txt, log.txt",
+		"programs tried to remove or rename existing files, which stay as they are: gone.txt",
 		"files and folders that the script made were removed afterwards: 7 and 5"} {
 		if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, want) }) {
 			t.Errorf("no note says %q: %q", want, p.Notes)

@@ -41,7 +41,7 @@ def _mlflow(run, module):
         return uri
 
     def told(uri, *args):
-        run.note("MLflow was told where to log and logs nothing there: %s" % uri)
+        run.note("MLflow was given a server and logs nothing there")
 
     module._resolve_tracking_uri, module.get_tracking_uri, module.set_tracking_uri = ours, ours, told
 
@@ -56,7 +56,7 @@ UPLOADS = (
 def _hub(run, module):
     def left_out(name):
         def nothing(self, *args, **kwargs):
-            run.note("huggingface_hub was to change a repository and did not: %s" % name)
+            run.note("a call of huggingface_hub that changes a repository was skipped: %s" % name)
             repo = kwargs.get("repo_id", args[0] if args and isinstance(args[0], str) else "user/model")
             if name == "create_repo":
                 return module.RepoUrl("https://huggingface.co/%s" % repo)

@@ -339,7 +339,7 @@ def _always_with(run, kind, settings):
 
     @functools.wraps(init)
     def made(self, *args, **kwargs):
-        run.note("the profiler was used, and sees the host alone")
+        run.note("the profiler records the CPU only")
         init(self, *args, **dict(kwargs, **known))
 
     kind.__init__ = made

@@ -18,8 +18,8 @@ from .kernels import after_import
 from .left import Left
 
 MOVES = ("os.rename", "os.replace", "shutil.move")
-THROWN_AWAY = "the script wrote to files that were there already, which was thrown away"
-LEFT_OUT = "the script was to remove or rename what was there already, which was left out"
+THROWN_AWAY = "the script wrote to existing files, and what it wrote was thrown away"
+LEFT_OUT = "the script tried to remove or rename existing files, which stay as they are"
 COPIED = 1 << 30  # bytes: a file up to this size is copied if the script reads it and writes to it
 SAVED_WHOLE = 1 << 16  # bytes: a CPU tensor up to this size is saved with its values
 
@@ -336,7 +336,7 @@ def stay_offline(run):
         return host in ("", "localhost", "::1") or host.startswith("127.")
 
     def refuse(host):
-        run.note("a connection to %s was refused: an estimate reaches no network" % host)
+        run.note("a connection to %s was refused: an estimate uses no network" % host)
 
     def guarded(function):
         def connect(self, address):
