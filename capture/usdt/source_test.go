@@ -304,7 +304,7 @@ func TestASourceThatFailsSaysWhatToDo(t *testing.T) {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	p.do("L %s", old)
-	check("no notes", Options{PID: p.pid}, ErrNoProbes, "torch has since 2.2")
+	check("no notes", Options{PID: p.pid}, ErrNoProbes, "torch has had since 2.2")
 }
 
 func TestALibraryThatWasReplacedWhileItRunsIsStillWatched(t *testing.T) {

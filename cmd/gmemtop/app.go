@@ -29,6 +29,7 @@ import (
 type app struct {
 	console.Console
 	signals.Handler
+	program   string    // the path of gmemtop, "" in tests, which are another program
 	piped     io.Reader // what "-" reads: standard input, including what was peeked at
 	flags     flags
 	started   bool // a command's own work began; errors before it are mistakes in the command line

@@ -47,6 +47,7 @@ func (x *leftBehind) start(said *words, argv ...string) *exec.Cmd {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = x.dir, said, said
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.WaitDelay = time.Second // one that is killed leaves its output to the one that stands by
 	if err := cmd.Start(); err != nil {
 		x.t.Fatal(err)
 	}

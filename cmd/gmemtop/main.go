@@ -27,6 +27,7 @@ func main() {
 // run runs one command line with the process's own streams and returns the exit code.
 func run(args []string) int {
 	a := newApp(os.Stdin, os.Stdout, os.Stderr, os.Environ())
+	a.program, _ = os.Executable()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	defer a.Listen(func() {

@@ -110,8 +110,8 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	ranks.Run(run, command)
 	leaveFleet := c.joinFleet(ranks)
 	if c.join != "" {
-		defer headless.BeginStandBy(reach.Where{JoinFile: c.join, Credentials: c.creds}, []int{command.PID()},
-			c.Err, c.complain)()
+		defer headless.BeginStandBy(c.program, reach.Where{JoinFile: c.join, Credentials: c.creds},
+			[]int{command.PID()}, c.Err, c.complain)()
 	}
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup

@@ -48,5 +48,6 @@ func newStandByCommand(a *app) *cobra.Command {
 // takeOver returns what takes over from a gmemtop that sent to the hub of a join file.
 func (a *app) takeOver(join, creds string) *headless.TakeOver {
 	return &headless.TakeOver{Where: reach.Where{JoinFile: join, Credentials: creds},
-		Identity: fleet.Identify(a.Env), Note: a.note, Complain: a.complain, Stderr: a.Err}
+		Identity: fleet.Identify(a.Env), Note: a.note, Complain: a.complain, Stderr: a.Err,
+		Program: a.program}
 }

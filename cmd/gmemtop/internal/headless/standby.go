@@ -36,16 +36,13 @@ const dismissed = "."
 // StandByCommand is the name of the command that stands by.
 const StandByCommand = "stand-by"
 
-// StartStandBy starts a gmemtop that takes over if this one is killed. pids are the commands that this one
-// watches, stderr is where the other one says that it has taken over. Where nothing could be taken over, as
-// on macOS, none is started, and the StandBy is nil.
-func StartStandBy(where reach.Where, pids []int, stderr *os.File) (*StandBy, error) {
-	if runtime.GOOS != "linux" {
+// startStandBy starts a gmemtop that takes over if this one is killed. program is the path of gmemtop, pids
+// are the commands that this one watches, and stderr is where the other one says that it has taken over.
+// Without a program, and where nothing could be taken over, as on macOS, none is started, and the StandBy is
+// nil.
+func startStandBy(program string, where reach.Where, pids []int, stderr *os.File) (*StandBy, error) {
+	if program == "" || runtime.GOOS != "linux" {
 		return nil, nil
-	}
-	own, err := os.Executable()
-	if err != nil {
-		return nil, err
 	}
 	waiting, alive, err := os.Pipe()
 	if err != nil {
@@ -59,7 +56,7 @@ func StartStandBy(where reach.Where, pids []int, stderr *os.File) (*StandBy, err
 	for _, pid := range pids {
 		argv = append(argv, strconv.Itoa(pid))
 	}
-	cmd := exec.Command(own, argv...)
+	cmd := exec.Command(program, argv...)
 	cmd.Stdin, cmd.Stderr, cmd.SysProcAttr = waiting, stderr, &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = alive.Close()
@@ -75,8 +72,9 @@ func StartStandBy(where reach.Where, pids []int, stderr *os.File) (*StandBy, err
 
 // BeginStandBy starts a stand-by and returns what ends it. It complains if there can be none, which is no
 // reason not to watch.
-func BeginStandBy(where reach.Where, pids []int, stderr *os.File, complain func(text string)) (end func()) {
-	s, err := StartStandBy(where, pids, stderr)
+func BeginStandBy(program string, where reach.Where, pids []int, stderr *os.File,
+	complain func(text string)) (end func()) {
+	s, err := startStandBy(program, where, pids, stderr)
 	if err != nil {
 		complain(fmt.Sprintf("no second gmemtop stands by: %v; if this one is killed, type gmemtop attach "+
 			"--join-file %s on this machine", err, console.ShellWord(where.JoinFile)))

@@ -23,6 +23,8 @@ type TakeOver struct {
 	// Note and Complain say what happens. Stderr is where a stand-by says it.
 	Note, Complain func(text string)
 	Stderr         *os.File
+	// Program is the path of gmemtop, for the stand-by; without it there is none.
+	Program string
 
 	orphans  []pytorch.Orphan
 	standsBy bool // it takes over by itself, as a StandBy
@@ -68,7 +70,7 @@ func (t *TakeOver) run(ctx context.Context) (failed int, err error) {
 	for i, o := range t.orphans {
 		pids[i] = o.PID
 	}
-	defer BeginStandBy(t.Where, pids, t.Stderr, t.Complain)()
+	defer BeginStandBy(t.Program, t.Where, pids, t.Stderr, t.Complain)()
 	return fleet.TakeOver(ctx, t.orphans, fleet.TakeOverOptions{
 		Hub: hub,
 		Node: fleet.NodeOptions{Identity: t.Identity, Join: t.Where.JoinFile,
