@@ -8,7 +8,7 @@
 // removed afterwards.
 //
 // This is no protection against a hostile program, which could change a path while we look at it. Where the
-// kernel offers nothing of the kind, the command runs as it is.
+// kernel offers nothing of the kind, the command runs as it is, and a note says so.
 //
 // Rejected: replacing functions of the C library, which programs in Go do not call. Rejected: a file system
 // laid over the real one, which needs privileges and cannot be relied on in containers.
@@ -47,6 +47,7 @@ func (o *Options) free(path string) bool {
 // Guard watches one command.
 type Guard struct {
 	watch *watch // nil where the kernel cannot ask
+	off   error  // why it cannot
 	kept  []string
 	lost  []string
 	hosts []string
@@ -58,6 +59,10 @@ const named = 6
 // Notes say, in sentences, what the command was kept from. The command must have ended.
 func (g *Guard) Notes() []string {
 	var notes []string
+	if g.off != nil {
+		notes = append(notes, fmt.Sprintf("this system cannot watch what libraries and programs do (%v): "+
+			"only what Python's own functions and torch wrote was caught", g.off))
+	}
 	say := func(what string, all []string) {
 		if len(all) == 0 {
 			return

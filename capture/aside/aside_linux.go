@@ -44,6 +44,7 @@ type addition struct {
 	flags, file, number, flagsIn uint32
 }
 
+// watch is what a Guard knows while the command runs.
 type watch struct {
 	*Guard
 	Options
@@ -81,6 +82,7 @@ func Start(cmd *exec.Cmd, o Options) (*Guard, error) {
 			g.watch, w.listener = w, listener
 			go w.serve(stopped)
 		} else {
+			g.off = err
 			stopped.Close()
 		}
 		started <- cmd.Start()
@@ -169,6 +171,7 @@ func (w *watch) serve(stopped *os.File) {
 	}
 }
 
+// control calls ioctl on the listener.
 func (w *watch) control(what uint, arg unsafe.Pointer) unix.Errno {
 	for {
 		_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(w.listener), uintptr(what), uintptr(arg))
@@ -246,9 +249,10 @@ func (w *watch) decide(r *request) *decision {
 	return nil
 }
 
-// most is the size up to which a file that is opened for writing is copied.
-const most = 1 << 30
+// mostCopied is the size up to which a file that is opened for writing is copied.
+const mostCopied = 1 << 30
 
+// open decides on a call that opens a file.
 func (w *watch) open(path string, flags int) *decision {
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) && flags&unix.O_CREAT != 0 {
@@ -295,13 +299,14 @@ func duplicate(path, to string, empty bool) error {
 	if unix.IoctlFileClone(int(out.Fd()), int(in.Fd())) == nil { // some file systems copy nothing
 		return nil
 	}
-	if info, err := in.Stat(); err != nil || info.Size() > most {
+	if info, err := in.Stat(); err != nil || info.Size() > mostCopied {
 		return errors.Join(err, unix.EFBIG)
 	}
 	_, err = out.ReadFrom(in)
 	return err
 }
 
+// rename decides on a call that renames a file or a folder.
 func (w *watch) rename(path, to string) *decision {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
@@ -313,7 +318,9 @@ func (w *watch) rename(path, to string) *decision {
 		return nothing
 	case err == nil && w.old(to):
 		note(&w.lost, to)
-		os.RemoveAll(path)
+		if w.isMade[path] || w.free(path) {
+			os.RemoveAll(path)
+		}
 		return nothing
 	}
 	for i := range w.made {
@@ -346,6 +353,7 @@ func (w *watch) see() {
 // lately is how many of the newest things may not have been seen: as many processes may be making them.
 const lately = 32
 
+// seen returns what is at a path now.
 func seen(path string) thing {
 	var s unix.Stat_t
 	if unix.Lstat(path, &s) != nil {

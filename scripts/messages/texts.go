@@ -61,6 +61,7 @@ var chapters = []chapter{
 		{"cmd/gmemtop/internal/planner", "Choosing managers and budgets"},
 		{"cmd/gmemtop/internal/fit", "Estimates"},
 		{"capture/pytorch/estimate", "Running a script for an estimate"},
+		{"capture/aside", "Keeping a script from files and the network"},
 		{"cmd/gmemtop/internal/sweep", "Sweeps"}, {"cmd/gmemtop/internal/doctor", "Doctor"},
 		{"cmd/gmemtop/internal/assistant", "Answers to a coding assistant"},
 		{"cmd/gmemtop/internal/progress", "Progress"},
