@@ -44,7 +44,7 @@ class Again:
                 self._key(tuple(kwargs.items())) if kwargs else None,
             )
         except (_Different, RuntimeError, NotImplementedError):
-            return func(*args, **kwargs)
+            return self._call(func, args, kwargs)
         made = self.known.get(key)
         if made is not None:
             return made(args)
@@ -57,9 +57,17 @@ class Again:
                 self.known[key] = made
         return out
 
-    @staticmethod
-    def _call(func, args, kwargs):
-        return func(*args, **kwargs)
+    def _call(self, func, args, kwargs):
+        """Run an op on fake tensors. torch's cache would keep a storage that the op is given, as a part of
+        its key, and the memory would never count as freed. So such an op is not looked up there."""
+        if self.torch.UntypedStorage not in map(type, args):
+            return func(*args, **kwargs)
+        mode = self.mode
+        was, mode.cache_enabled = getattr(mode, "cache_enabled", False), False
+        try:
+            return func(*args, **kwargs)
+        finally:
+            mode.cache_enabled = was
 
     def _answered(self):
         """How many ops torch's cache has answered, and how many it has not."""

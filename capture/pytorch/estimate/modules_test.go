@@ -151,6 +151,27 @@ optimizer.load_state_dict(torch.load("new.ckpt")["optimizer"])
 	}
 }
 
+// TestWhatIsLoadedAgainIsFreed: a script that loads its weights before each step needs no more in the third
+// step than in the second.
+func TestWhatIsLoadedAgainIsFreed(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import torch, torch.nn as nn
+model = nn.Linear(1000, 1000).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+torch.save(model.state_dict(), "model.pt")
+while True:
+    model.load_state_dict(torch.load("model.pt"))
+    model(torch.randn(4, 1000, device="cuda")).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if p := peaks(t, r.Trace); len(p) != 3 || p[2].peak != p[1].peak {
+		t.Errorf("the steps' peaks: %v", p)
+	}
+}
+
 // TestWeightsFromSafetensors: whatever way a script loads them, they take memory where they are loaded to,
 // and whole numbers keep their values.
 func TestWeightsFromSafetensors(t *testing.T) {
