@@ -102,7 +102,7 @@ func (o *openCalls) keptByHooks() fault {
 	if 2*o.byHooks(o.ids) > o.bytesOf(o.ids) {
 		f.said = fmt.Sprintf("Hooks keep tensors from %s of the model at %s: %s.", callsWord(o.count),
 			o.line(), o.bytes())
-		f.sure(Likely, "modules called functions with hook in their names, which allocated most of it")
+		f.sure(Likely, "hooks allocated most of it")
 	}
 	f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 		"model.eval() if it is for training only."

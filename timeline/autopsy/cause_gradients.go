@@ -19,7 +19,7 @@ import (
 //
 // Look-alikes: accumulation, where no optimizer step comes in between; two optimizers that take turns, each
 // of which zeroes its own, so that blocks of these sizes have ended before; DistributedDataParallel with
-// gradient_as_bucket_view, whose buckets have sizes of their own. An optimizer that allocates nothing, such
+// gradient_as_bucket_view, whose buckets have sizes of their own; what a hook keeps of the backward. An optimizer that allocates nothing, such
 // as plain SGD, leaves no step in a recording, and then we say nothing. Sources:
 // torch.optim.Optimizer.zero_grad, torch.nn.Module.requires_grad_.
 
@@ -49,7 +49,7 @@ func persistent(c *evidence, n int) (kept, fresh []timeline.AllocID) {
 	for _, id := range c.live {
 		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 		if i < 0 || c.parts[i].Phase != traces.PhaseBackward || sizes[c.d.Allocs.Size[id]] == 0 ||
-			c.d.Allocs.Category[id] == timeline.Activation {
+			c.d.Allocs.Category[id] == timeline.Activation || c.inHook(c.d.Origin(id)) {
 			continue
 		}
 		if later[i] >= n {

@@ -68,7 +68,7 @@ var growthKinds = []growthKind{
 		fix: "After each step, delete what the hooks put on modules or into lists: handle.remove() leaves " +
 			"it there.",
 		certainty: Likely,
-		because:   "modules called functions with hook in their names, which allocated most of it",
+		because:   "hooks allocated most of it",
 	},
 	{
 		holds: func(g *growth) bool {

@@ -33,15 +33,22 @@ func (c *code) ofOutermost(s traces.StackID) bool {
 	return calls == 1
 }
 
-// inHook reports whether a stack goes through a function of the user's that torch.nn.Module called and that
-// has hook in its name.
+// hooksFile is where PyTorch wraps full backward hooks. What it calls is a hook, whatever its name is.
+const hooksFile = "torch/utils/hooks.py"
+
+// inHook reports whether a stack goes through a hook: a function of the user's that torch.nn.Module called and
+// that has hook in its name, or one that PyTorch's wrapper of backward hooks called.
 func (c *code) inHook(s traces.StackID) bool {
 	if s < 0 {
 		return false
 	}
 	at := c.places.Stacks.At(s)
 	for i := 1; i < len(at); i++ {
-		if _, file, _ := c.places.FrameText(at[i]); !strings.HasSuffix(file, "torch/nn/modules/module.py") {
+		_, file, _ := c.places.FrameText(at[i])
+		if strings.HasSuffix(file, hooksFile) && c.ofUser(at[i-1]) {
+			return true
+		}
+		if !strings.HasSuffix(file, "torch/nn/modules/module.py") {
 			continue
 		}
 		fn, _, _ := c.places.FrameText(at[i-1])

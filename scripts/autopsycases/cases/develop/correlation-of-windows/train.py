@@ -30,8 +30,8 @@ def local_correlation(one, other, flow, radius):
     b, c, h, w = one.shape
     side = torch.linspace(-2 * radius / h, 2 * radius / h, 2 * radius + 1, device=one.device)
     window = torch.stack(torch.meshgrid(side, side, indexing="ij"), dim=-1).view(1, 1, 1, -1, 2)
-    places = (flow.permute(0, 2, 3, 1)[:, :, :, None] + window).view(b, h, -1, 2)
-    around = F.grid_sample(other, places, align_corners=False).view(b, c, h, w, -1)
+    places = (flow.permute(0, 2, 3, 1)[:, :, :, None] + window).reshape(b, h, -1, 2)
+    around = F.grid_sample(other, places, align_corners=False).reshape(b, c, h, w, -1)
     return (one[..., None] / c**0.5 * around).sum(dim=1).permute(0, 3, 1, 2)
 
 
@@ -76,6 +76,6 @@ class Matcher(nn.Module):
 
 model = Matcher().cuda().eval()
 for pair in range(2):
-    one, other = torch.rand(4, 3, 1200, 1600).cuda(), torch.rand(4, 3, 1200, 1600).cuda()
+    one, other = torch.rand(1, 3, 1200, 1600).cuda(), torch.rand(1, 3, 1200, 1600).cuda()
     flow = model.match(one, other)
     print(pair, tuple(flow.shape))
