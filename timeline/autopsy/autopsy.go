@@ -186,6 +186,9 @@ func (f *facts) oomSentence(a *Result) string {
 	for _, c := range a.Causes {
 		switch {
 		case !c.Main:
+		case c.Kind == "other_process" && len(main) == 0: // long enough for a sentence of its own
+			word := causeWords[c.Kind]
+			return s + ". " + strings.ToUpper(word[:1]) + word[1:] + ": " + c.Text + "."
 		case c.Kind == "unknown" || c.Kind == "other_process":
 			main = append(main, causeWords[c.Kind]+": "+c.Text)
 		default:

@@ -19,9 +19,9 @@ import (
 //
 // Look-alikes: accumulation, where no optimizer step comes in between; two optimizers that take turns, each
 // of which zeroes its own, so that blocks of these sizes have ended before; DistributedDataParallel with
-// gradient_as_bucket_view, whose buckets have sizes of their own; what a hook keeps of the backward. An optimizer that allocates nothing, such
-// as plain SGD, leaves no step in a recording, and then we say nothing. Sources:
-// torch.optim.Optimizer.zero_grad, torch.nn.Module.requires_grad_.
+// gradient_as_bucket_view, whose buckets have sizes of their own; what a hook keeps of a backward. An
+// optimizer that allocates nothing, such as plain SGD, leaves no step in a recording, and then we say
+// nothing. Sources: torch.optim.Optimizer.zero_grad, torch.nn.Module.requires_grad_.
 
 // keptRounds is how many later backwards, each after an optimizer's step, gradients must have survived.
 const keptRounds = 2

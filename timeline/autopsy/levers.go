@@ -148,7 +148,9 @@ func otherProcessLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "free_other_process", Command: "nvidia-smi", Mends: true,
-		Exactness: timeline.Inferred, Text: "stop what else holds memory on this GPU, or use another GPU",
+		Exactness: timeline.Inferred,
+		Text: "stop what else holds memory on this GPU, or use another GPU; give another library in this " +
+			"process less (TensorFlow: tf.config.experimental.set_memory_growth)",
 	}, slices.ContainsFunc(c.a.Causes, outside)
 }
 

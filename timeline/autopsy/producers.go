@@ -36,8 +36,8 @@ func (c *code) ofOutermost(s traces.StackID) bool {
 // hooksFile is where PyTorch wraps full backward hooks. What it calls is a hook, whatever its name is.
 const hooksFile = "torch/utils/hooks.py"
 
-// inHook reports whether a stack goes through a hook: a function of the user's that torch.nn.Module called and
-// that has hook in its name, or one that PyTorch's wrapper of backward hooks called.
+// inHook reports whether a stack goes through a hook: a function of the user's that torch.nn.Module called
+// and that has hook in its name, or one that PyTorch's wrapper of backward hooks called.
 func (c *code) inHook(s traces.StackID) bool {
 	if s < 0 {
 		return false

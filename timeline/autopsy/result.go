@@ -1,6 +1,8 @@
 package autopsy
 
 import (
+	"strings"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -41,6 +43,16 @@ type Cause struct {
 	// Certainty is how far the recording shows it, Reason why no further.
 	Certainty Certainty
 	Reason    string
+}
+
+// Said returns the text of a cause with its bytes in units u. Most texts name them, so a table of causes
+// needs no column for them.
+func (c *Cause) Said(u timeline.Units) string {
+	n, known := c.Bytes.Value()
+	if !known || strings.Contains(c.Text, u.Bytes(n)) {
+		return c.Text
+	}
+	return u.Bytes(n) + ": " + c.Text
 }
 
 // Lever is something that the user can do about the peak.

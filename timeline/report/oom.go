@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // OOM is the report of why a process ran out of memory or, if it did not, of what its peak is made of.
@@ -296,21 +296,17 @@ func (d *OOMDevice) printCauses(p *printer, o Options) {
 	}
 	p.line("")
 	p.line("why")
-	sized := slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.Bytes != nil })
 	var rows []row
 	for _, c := range d.Causes {
-		bytes, mark := "–", " "
+		mark, said := " ", autopsy.Cause{Text: c.Text}
 		if c.Bytes != nil {
-			bytes = o.Units.Bytes(*c.Bytes)
+			said.Bytes = maybe.Known(*c.Bytes)
 		}
 		if c.Main {
 			mark = "*"
 		}
-		r := row{mark, strings.ReplaceAll(c.Kind, "_", " ")}
-		if sized {
-			r = append(r, right(bytes))
-		}
-		rows = append(rows, append(r, string(c.Certainty), c.Text))
+		rows = append(rows, row{mark, strings.ReplaceAll(c.Kind, "_", " "), string(c.Certainty),
+			said.Said(o.Units)})
 	}
 	p.table("  ", rows)
 	for _, c := range d.Causes {

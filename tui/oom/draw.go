@@ -7,6 +7,7 @@ import (
 
 	"charm.land/lipgloss/v2"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -28,7 +29,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	body := c.Bounds()
 	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s, a)))
 	body = body.Inset(1, 0)
-	rows, whole := v.causeRows(s, c, a, body), wholeCauseRows(a, body.W)
+	rows, whole := v.causeRows(s, c, a, body), wholeCauseRows(a, s.Units, body.W)
 	if bar := barRows(a, body); bar > 0 && !v.whole {
 		part, below := body.CutTop(bar)
 		with := v.causeRows(s, c, a, below)
@@ -184,7 +185,7 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 	if n == 0 || body.H < 8 {
 		return 0
 	}
-	whole := wholeCauseRows(a, body.W)
+	whole := wholeCauseRows(a, s.Units, body.W)
 	least := min(n, 4) + 1
 	switch {
 	case body.H >= 26:
@@ -205,9 +206,9 @@ func (v *view) causeRows(s *leaf.State, c *canvas.Canvas, a *autopsy.Result, bod
 }
 
 // wholeCauseRows is what the causes take in full in w cells, with a blank row below them; 0 without causes.
-func wholeCauseRows(a *autopsy.Result, w int) int {
+func wholeCauseRows(a *autopsy.Result, u timeline.Units, w int) int {
 	rows := 0
-	for _, lines := range causeLines(a, w) {
+	for _, lines := range causeLines(a, u, w) {
 		rows += len(lines)
 	}
 	if rows > 0 {
@@ -219,20 +220,8 @@ func wholeCauseRows(a *autopsy.Result, w int) int {
 // holderRows is what the table of holders needs at least, with its head.
 func holderRows(a *autopsy.Result) int { return min(len(a.Holders)+1, leastHolders) }
 
-// causeText is the column in which the texts of the causes begin. Where no cause has bytes, none has a column
-// for them.
-func causeText(a *autopsy.Result) int {
-	if slices.ContainsFunc(a.Causes, func(c autopsy.Cause) bool { return c.Bytes.IsKnown() }) {
-		return causeName + causeBytes
-	}
-	return causeName
-}
-
-// The cells for the mark and the name of a cause, and for its bytes, each with the space after it.
-const (
-	causeName  = 19
-	causeBytes = 10
-)
+// causeName is the cells for the mark and the name of a cause, with the space after them.
+const causeName = 19
 
 // causeNames are the names that are not the causes' own with spaces.
 var causeNames = map[string]string{
@@ -244,10 +233,10 @@ var causeNames = map[string]string{
 }
 
 // causeLines are the texts of the causes as they are drawn in w cells, each in one line at least.
-func causeLines(a *autopsy.Result, w int) [][]string {
+func causeLines(a *autopsy.Result, u timeline.Units, w int) [][]string {
 	texts := make([][]string, len(a.Causes))
 	for i, cause := range a.Causes {
-		texts[i] = leaf.Wrap(canvas.Plain(cause.Text), max(w-causeText(a), 1))
+		texts[i] = leaf.Wrap(canvas.Plain(cause.Said(u)), max(w-causeName, 1))
 	}
 	return texts
 }
@@ -257,7 +246,7 @@ func causeLines(a *autopsy.Result, w int) [][]string {
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	var rows []string
-	from, texts, whole := causeText(a), causeLines(a, w), 0
+	texts, whole := causeLines(a, s.Units, w), 0
 	for _, lines := range texts {
 		whole += len(lines)
 	}
@@ -275,17 +264,17 @@ func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 			lines = append(lines[:room-1:room-1], strings.Join(lines[room-1:], " "))
 		}
 		for i := range lines {
-			lines[i] = canvas.Truncate(lines[i], w-from)
+			lines[i] = canvas.Truncate(lines[i], w-causeName)
 		}
 		text := c.Gloss(s.Theme.Dim).Render(strings.Join(lines, "\n"))
-		row := lipgloss.JoinHorizontal(lipgloss.Top, causeHead(s, c, &cause, from > causeName), text)
+		row := lipgloss.JoinHorizontal(lipgloss.Top, causeHead(s, c, &cause), text)
 		rows = append(rows, strings.Split(row, "\n")...)
 	}
 	c.Print(0, 0, strings.Join(rows[:min(len(rows), h)], "\n"))
 }
 
-// causeHead is what stands before the text of a cause; sized says that there is a column of bytes.
-func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause, sized bool) string {
+// causeHead is what stands before the text of a cause.
+func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
 	mark, st, name := "·", s.Theme.Dim, s.Theme.Text
 	if cause.Main {
 		mark, st, name = "●", s.Theme.Bad, s.Theme.Strong
@@ -294,16 +283,8 @@ func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause, sized bool
 	if !ok {
 		label = strings.ReplaceAll(cause.Kind, "_", " ")
 	}
-	bytes, figure := "?", s.Theme.Dim
-	if n, ok := cause.Bytes.Value(); ok {
-		bytes, figure = s.Units.Bytes(n), name
-	}
-	parts := []string{c.Gloss(st).Render(mark), " ",
-		c.Gloss(name).Width(15).Render(canvas.Truncate(canvas.Plain(label), 15))}
-	if sized {
-		parts = append(parts, c.Gloss(figure).Width(causeBytes).Align(lipgloss.Right).Render(bytes))
-	}
-	return lipgloss.JoinHorizontal(lipgloss.Top, append(parts, "  ")...)
+	return lipgloss.JoinHorizontal(lipgloss.Top, c.Gloss(st).Render(mark), " ",
+		c.Gloss(name).Width(15).Render(canvas.Truncate(canvas.Plain(label), 15)), "  ")
 }
 
 func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {

@@ -222,7 +222,7 @@ func TestCausesAreWholeWhereThereIsRoom(t *testing.T) {
 	}
 	text := strings.Join(strings.Fields(sc.Text(100, 30)), " ")
 	for _, cause := range a.Causes {
-		for _, line := range leaf.Wrap(cause.Text, 98-causeText(a)) {
+		for _, line := range leaf.Wrap(cause.Said(sc.State.Units), 98-causeName) {
 			if !strings.Contains(text, line) {
 				t.Errorf("%q of %s is cut:\n%s", line, cause.Kind, sc.Text(100, 30))
 			}
