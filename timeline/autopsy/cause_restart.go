@@ -32,6 +32,7 @@ import (
 type restart struct {
 	begins []timeline.Moment // the weights were made, and made again
 	stack  traces.StackID
+	sizes  map[int64]int // of the first weights
 }
 
 // again is when they were made the last time.
@@ -78,7 +79,7 @@ func restarts(c *evidence) (restart, bool) {
 		if old == last || !again || found && last.first <= r.again() {
 			continue
 		}
-		r, found = restart{stack: stacks[n]}, true
+		r, found = restart{stack: stacks[n], sizes: old.sizes}, true
 		for _, i := range order {
 			if groups[i] == last || covers(groups[i].sizes, old.sizes) {
 				r.begins = append(r.begins, groups[i].first)
@@ -86,6 +87,36 @@ func restarts(c *evidence) (restart, bool) {
 		}
 	}
 	return r, found
+}
+
+// everyBegin returns when runs began, those whose weights have been freed since then included: what an
+// earlier run left would be gone by then, too.
+func everyBegin(c *evidence, r restart) []timeline.Moment {
+	type group struct {
+		sizes map[int64]int
+		first timeline.Moment
+	}
+	table, groups := sites.Of(c.d.Timeline()), map[int]*group{}
+	n := table.Number(r.stack)
+	first, end := c.d.AllocsIn(r.begins[0], r.again())
+	for id := first; id < end; id++ {
+		if table.Number(c.d.Origin(id)) != n {
+			continue
+		}
+		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+		if groups[i] == nil {
+			groups[i] = &group{map[int64]int{}, c.d.Allocs.Start[id]}
+		}
+		groups[i].sizes[c.d.Allocs.Size[id]]++
+	}
+	begins := slices.Clone(r.begins)
+	for _, g := range groups {
+		if covers(g.sizes, r.sizes) {
+			begins = append(begins, g.first)
+		}
+	}
+	slices.Sort(begins)
+	return slices.Compact(begins)
 }
 
 // aborted returns what a forward left of its call, if its last block came before a moment and no backward
@@ -148,12 +179,13 @@ func restarted(c *evidence, r restart) fault {
 		}
 	}
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, r.stack)
+	begins := everyBegin(c, r)
 	changes := endingAt(c, ids, func(id timeline.AllocID) timeline.Moment { // the run after its own begins
-		k, same := slices.BinarySearch(r.begins, c.d.Allocs.Start[id])
+		k, same := slices.BinarySearch(begins, c.d.Allocs.Start[id])
 		if same {
 			k++
 		}
-		return r.begins[k]
+		return begins[k]
 	})
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s were made before %s made the same weights again", c.u.Bytes(bytes),
