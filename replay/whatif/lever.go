@@ -55,6 +55,8 @@ type trial struct {
 const (
 	followingSteps = 3    // how many steps are played after the failed request
 	lastingSteps   = 2000 // a lever that helps for this many steps is taken to help for good
+	fewSteps       = 3    // recordings of this many steps show no trend
+	foreseenSteps  = 100  // what a step of such a recording says about
 	evenGrowth     = 8    // a request grows evenly if its growth in two steps differs by at most 1/evenGrowth
 )
 
@@ -192,12 +194,22 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		rises := e.asks(n, asked+t.requestSwells()) - e.asks(n, asked)
 		if grows := w.grows() + rises; grows > 0 {
 			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
-			if r.Steps < lastingSteps {
+			if r.Steps < t.lasts() {
 				r.Verdict = postpones
 			}
 		}
 	}
 	return r, nil
+}
+
+// lasts returns the number of steps for which a lever must help so that it helps for good. Two or three steps
+// show no trend: what the second adds to the first may be made once, so a small growth is not continued for
+// hundreds of steps.
+func (t *trials) lasts() int64 {
+	if n := int64(t.d.Begun(t.failed) / t.period); n <= fewSteps {
+		return n * foreseenSteps
+	}
+	return lastingSteps
 }
 
 // writer writes the program of a play.

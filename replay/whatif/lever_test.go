@@ -281,3 +281,46 @@ func TestARequestThatGrowsEachStepGoesOnGrowing(t *testing.T) {
 		t.Errorf("120 MiB more: %s, %d steps", got.Outcome, got.Steps)
 	}
 }
+
+// Two steps show no trend. What the second left once more than the first would fill the device only after
+// hundreds of steps, so a lever that serves the step is not said to postpone anything. Steps that each leave
+// a sixteenth of the device are another matter.
+func TestTwoStepsAreNotContinuedForHundreds(t *testing.T) {
+	for _, x := range []struct {
+		capacity, left string
+		outcome        string
+	}{{"150m", "256k", report.Finishes}, {"165m", "10m", report.Postpones}} {
+		r := newRecorder()
+		run := func(format string, args ...any) {
+			if err := r.run(fmt.Sprintf(format, args...)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		run("capacity %s", x.capacity)
+		for step := 0; step < 2; step++ {
+			for layer := range 8 {
+				run("at hidden%d", layer)
+				run("malloc hidden%d_%d 10m", step, layer)
+			}
+			run("at left")
+			run("malloc left%d %s", step, x.left)
+			run("at joined")
+			run("malloc joined%d %dm", step, 60+14*step)
+			for layer := 0; layer < 8 && len(r.refused) == 0; layer++ {
+				run("free hidden%d_%d", step, layer)
+			}
+			if len(r.refused) == 0 {
+				run("free joined%d", step)
+			}
+		}
+		tl, err := timeline.Build(context.Background(), r.trace(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, _ := tried(t, tl.Devices[0], map[string]autopsy.Effect{"more_memory": {Driver: 200 << 20}})
+		if got := out["more_memory"]; got.Outcome != x.outcome {
+			t.Errorf("with %s left by each step: %s in %d steps, want %s", x.left, got.Outcome, got.Steps,
+				x.outcome)
+		}
+	}
+}
