@@ -39,8 +39,10 @@ type Report struct {
 
 // Watch reports on the last steps of a job. bytes and durations have one value a step, in order; unknown
 // values are skipped. noise is by how many bytes the figure wanders for reasons other than the training:
-// growth below that over all steps is no leak. An allocator's own count has no noise.
-func Watch(bytes, durations []maybe.Int, noise int64) Report {
+// growth below that over all steps is no leak. An allocator's own count has no noise. since is the step at
+// which what the job holds last changed for a known reason, such as a plan that came or went: growth is
+// looked for only from there on, once the first steps after it have passed.
+func Watch(bytes, durations []maybe.Int, noise int64, since int) Report {
 	n := min(len(bytes), len(durations))
 	r := Report{From: max(n-Watched, 0), Top: -1}
 	var known, times []int64
@@ -71,6 +73,9 @@ func Watch(bytes, durations []maybe.Int, noise int64) Report {
 	from := r.From
 	if from < warmSteps && n-r.From > 3*warmSteps {
 		from = warmSteps
+	}
+	if since > from {
+		from = since + warmSteps
 	}
 	var y []float64
 	first, last := -1, -1

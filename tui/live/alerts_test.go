@@ -16,7 +16,7 @@ func with(l Look, change func(s *Step)) Look {
 	for _, s := range l.Steps {
 		bytes, took = append(bytes, s.Bytes), append(took, s.Duration)
 	}
-	l.Report = steps.Watch(bytes, took, 0)
+	l.Report = steps.Watch(bytes, took, 0, 0)
 	l.Alerts = AlertsOf(l.Steps, &l.Report, nil)
 	return l
 }

@@ -175,6 +175,8 @@ type Step struct {
 	// UnderPlan means that a plan was carried out in the step. Trial means that one was only tried, to learn
 	// what a plan would cost.
 	UnderPlan, Trial bool
+	// Plan is the number of that plan, 0 for none.
+	Plan int64
 }
 
 // Span sums up steps that are not kept one by one any more.

@@ -59,7 +59,7 @@ func running(t *testing.T, n int) Look {
 		l.Steps = append(l.Steps, st)
 		bytes, took = append(bytes, st.Bytes), append(took, st.Duration)
 	}
-	l.Report = steps.Watch(bytes, took, 0)
+	l.Report = steps.Watch(bytes, took, 0, 0)
 	l.Alerts = AlertsOf(l.Steps, &l.Report, nil)
 	tl := viewtest.Training{Iterations: 1, Layers: 4}.Timeline(t)
 	for _, at := range []int64{3, 103} {
@@ -101,7 +101,7 @@ func TestScreens(t *testing.T) {
 				l.Steps[i].Bytes = maybe.Known(2<<30 + int64(i)<<20)
 				bytes, took = append(bytes, l.Steps[i].Bytes), append(took, l.Steps[i].Duration)
 			}
-			l.Report = steps.Watch(bytes, took, 0)
+			l.Report = steps.Watch(bytes, took, 0, 0)
 			l.Alerts = AlertsOf(l.Steps, &l.Report, nil)
 			return l
 		},

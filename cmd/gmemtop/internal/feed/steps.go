@@ -50,7 +50,7 @@ func (f *Process) addSteps(v capture.View) {
 	if n := len(v.Steps); n > 0 && !f.allocator {
 		noise = max(residentNoise, v.Steps[n-1].RSS.Or(0)/100)
 	}
-	l.Report = steps.Watch(held, took, noise)
+	l.Report = steps.Watch(held, took, noise, planSince(last))
 	amongTheirKind(&l.Report, last)
 	excused := f.excused(v)
 	base := len(l.Steps) - len(last)
@@ -108,6 +108,17 @@ func amongTheirKind(r *steps.Report, last []live.Step) {
 	}
 	r.Spikes = slices.DeleteFunc(r.Spikes, func(i int) bool { return unplanned(last[i]) })
 	r.Slow = slices.DeleteFunc(r.Slow, func(i int) bool { return planned(last[i]) })
+}
+
+// planSince returns the first of the last steps that ran under the same plan as the newest one, or without
+// one like it. What a plan moves or recomputes comes and goes with it, and a step that is tried with parts of
+// a plan holds other tensors too: neither is a leak.
+func planSince(last []live.Step) int {
+	n := len(last)
+	for n > 1 && last[n-2].Plan == last[len(last)-1].Plan {
+		n--
+	}
+	return max(n-1, 0)
 }
 
 // markPlans marks each window in which a plan was carried out. A window may arrive before its last step does.
@@ -180,6 +191,7 @@ func (f *Process) step(s capture.Step) live.Step {
 		*before = now
 		return n
 	}
+	x.Plan = s.Carried.Plan
 	x.UnderPlan, x.Trial = s.Carried.Plan > 0, s.Carried.Plan < 0
 	x.Retries, x.OOMs = rise(s.Retries, &f.rises.retries), rise(s.OOMs, &f.rises.ooms)
 	return x
