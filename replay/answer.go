@@ -1,15 +1,17 @@
 package replay
 
 import (
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
-// PyTorch can run today if any of them fits; without one the smallest that costs no time, or PyTorch's own
-// allocator, with a setting or as it is, if that needs little more. Ties go to the smaller footprint. ok is
-// false if there is none.
+// Answer returns the result that the sentence names: under a budget the fastest that fits of those that were
+// measured; where none was, the one predicted to be the fastest, of those that PyTorch can run today if any
+// of them fits. Without a budget it is the smallest that costs no time, or PyTorch's own allocator, with a
+// setting or as it is, if that needs little more. Ties go to the smaller footprint. ok is false if there is
+// none.
 func (c *Comparison) Answer() (r Result, ok bool) {
 	if c.Budget <= 0 {
 		best := c.smallest()
@@ -29,10 +31,38 @@ func (c *Comparison) Answer() (r Result, ok bool) {
 		}
 		return *best, true
 	}
+	if best := c.proven(); best != nil {
+		return *best, true
+	}
+	if best := c.predicted(false); best != nil {
+		return *best, true
+	}
+	return Result{}, false
+}
+
+// proven returns the result that the fastest measurement belongs to, nil for none.
+func (c *Comparison) proven() *Result {
+	m := c.fastestMeasured()
+	if m == nil {
+		return nil
+	}
+	var of *Result
+	for i := range c.Results {
+		r := &c.Results[i]
+		if r.Available && r.Target == c.firstTarget() && c.measured(r) == m && (of == nil || r.runnable()) {
+			of = r
+		}
+	}
+	return of
+}
+
+// predicted returns the result that is predicted to be the fastest of those that fit, of those that PyTorch
+// can run today if any of them fits, and of those that were not measured if that is asked for; nil for none.
+func (c *Comparison) predicted(unmeasured bool) *Result {
 	var best *Result
 	for i := range c.Results {
 		r := &c.Results[i]
-		if !r.Available || !r.Fits || r.Target != c.firstTarget() {
+		if !r.Available || !r.Fits || r.Target != c.firstTarget() || unmeasured && c.measured(r) != nil {
 			continue
 		}
 		switch {
@@ -41,15 +71,36 @@ func (c *Comparison) Answer() (r Result, ok bool) {
 			best = r
 		}
 	}
-	if best == nil {
-		return Result{}, false
+	return best
+}
+
+// seen returns a result with what was measured of it, on the simulation's scale of time; the result itself if
+// nothing was.
+func (c *Comparison) seen(r *Result) *Result {
+	m := c.measured(r)
+	if m == nil {
+		return r
 	}
-	return *best, true
+	x := r.Seen(m)
+	return &x
+}
+
+// Seen returns the result as measured: whether it fits, its footprint and, where a step was timed without the
+// plan too, its overhead, from which its step time follows on the simulation's scale.
+func (r *Result) Seen(measured *Result) Result {
+	x := *r
+	x.Fits, x.Measurement.Footprint = measured.Fits, measured.Measurement.Footprint
+	if measured.Measurement.KeepAll() > 0 {
+		base := float64(x.Measurement.StepTime) / (1 + x.Overhead)
+		x.Measurement.StepTime = int64(math.Round(base * (1 + measured.Overhead)))
+		x.Overhead = measured.Overhead
+	}
+	return x
 }
 
 // smallest returns the result that needs the least memory of those that cost no time, nil for none.
 func (c *Comparison) smallest() *Result {
-	return c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
+	return c.least(func(r *Result) bool { return r.Executor == plan.Ideal && c.seen(r).Overhead <= free })
 }
 
 // littleMore is how much more than the best plan, as a share, a setting of PyTorch's allocator may need and

@@ -134,13 +134,21 @@ func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	}
 	predicted := replay.Percent(answer.Overhead)
 	c.Measured = []replay.Result{measured(answer.Info.Name, answer.Executor, 0.38, true)}
-	says("7.00 MiB measured in the training (predicted "+timeline.IEC.Bytes(answer.Measurement.Footprint)+
-		"), step +38.0 % (predicted "+predicted+")",
-		"at no cost", "does not fit", "Of what")
+	footprint := timeline.IEC.Bytes(answer.Measurement.Footprint)
+	figures := answer.Info.Name + ": 7.00 MiB measured in the training (predicted " + footprint +
+		"), step +38.0 % (predicted " + predicted + ")"
+	says("the fastest measured is "+figures, "does not fit", "Of what")
+	says(" Predicted to be faster, but not measured: ")
+	for i := range c.Results { // all others are predicted to be slower than that
+		if r := &c.Results[i]; r.Info.Name != answer.Info.Name {
+			r.Overhead, r.Measurement.StepTime = 1, 2*answer.Measurement.StepTime
+		}
+	}
+	says("the fastest is "+figures, "at no cost", "does not fit", "Of what", "Predicted to be faster")
 	c.Measured[0].Fits = false
-	says("which does not fit, step +38.0 %")
+	says("which does not fit, step +38.0 %", "the fastest measured")
 	c.Measured = []replay.Result{measured("other", plan.TorchEager, 0.38, true)}
-	says("step "+predicted+", both only predicted", "at no cost")
+	says("the fastest is predicted to be "+answer.Info.Name+": ", "both only")
 	says("Of what was measured, other is the fastest: 7.00 MiB, step +38.0 %.")
 	again := measured(answer.Info.Name, answer.Executor, 0.38, true)
 	again.Plan = &plan.Plan{}
@@ -149,7 +157,7 @@ func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	c.Measured, c.Replanned = []replay.Result{again}, []replay.Result{replanned}
 	says("(predicted 6.00 MiB), step +38.0 % (predicted +20.0 %)")
 	c.Measured, c.Replanned, c.Trained = nil, nil, true // with another budget
-	says("step "+predicted+", both only predicted", "at no cost")
+	says("the fastest is predicted to be "+answer.Info.Name+": ", "both only")
 	c.Budget = 0
 	says("needs the least memory: ", "t no cost")
 	says("both only predicted")

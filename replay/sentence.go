@@ -79,8 +79,15 @@ func (p prose) answer() string {
 	if best.runnable() && !ideal.runnable() {
 		can = " that PyTorch can run today"
 	}
-	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name,
-		p.figures(&best))
+	is, figures := "is", p.figures(&best)
+	switch {
+	case p.faster(&best) != nil:
+		is = "measured is"
+	case c.anyMeasured() && c.measured(&best) == nil:
+		is, figures = "is predicted to be", u.Bytes(best.Measurement.Footprint)+p.stepClause(&best)
+	}
+	fmt.Fprintf(&b, "To fit in %s, the fastest%s %s %s: %s", u.Bytes(c.Budget), can, is, best.Info.Name,
+		figures)
 	b.WriteString(p.executorClause(&best, &ideal))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
@@ -371,14 +378,35 @@ func (p prose) stepClause(r *Result) string {
 }
 
 // otherMeasured names the fastest measured result that fits, in a sentence that begins with a space, unless
-// that is the answer.
+// that is the answer. Then it names the one that is predicted to be faster, if any.
 func (p prose) otherMeasured(answer *Result) string {
 	m := p.fastestMeasured()
-	if m == nil || m.Info.Name == answer.Info.Name {
+	if m == nil {
 		return ""
 	}
-	return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
-		p.u.Bytes(m.Measurement.Footprint), timing(m))
+	if m.Info.Name != answer.Info.Name {
+		return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
+			p.u.Bytes(m.Measurement.Footprint), timing(m))
+	}
+	r := p.faster(answer)
+	if r == nil {
+		return ""
+	}
+	return fmt.Sprintf(" Predicted to be faster, but not measured: %s, with %s%s.", r.Info.Name,
+		p.u.Bytes(r.Measurement.Footprint), p.stepClause(r))
+}
+
+// faster returns the result that was not measured and is predicted to be faster than the answer was measured
+// to be; nil for none, or if the answer was not measured.
+func (p prose) faster(answer *Result) *Result {
+	m := p.measured(answer)
+	if m == nil || m != p.fastestMeasured() {
+		return nil
+	}
+	if r := p.predicted(true); r != nil && r.Info.Name != m.Info.Name && r.Overhead < m.Overhead {
+		return r
+	}
+	return nil
 }
 
 // timing says how long a measured result's steps last, with their spread.

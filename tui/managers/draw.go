@@ -91,7 +91,7 @@ func (v *View) headline(s *leaf.State) string {
 	if a.err != nil {
 		return problemText(s.Units, q, a.err)
 	}
-	if text := asItIs(s.Units, q, runs(s)); text != "" && !v.training.on() {
+	if text := asItIs(s.Units, q, runs(s)); text != "" && v.training.plain() {
 		return text
 	}
 	names := v.managers.serving(q.setup.p)

@@ -100,13 +100,7 @@ func (r *row) see(x *replay.Result) {
 	if x == nil || !r.result.Available {
 		return
 	}
-	r.seen, r.at.Fits = x, x.Fits
-	m := &r.at.Measurement
-	m.Footprint = x.Measurement.Footprint
-	if x.Measurement.KeepAll() > 0 {
-		m.StepTime = int64(float64(m.StepTime) / (1 + r.at.Overhead) * (1 + x.Overhead))
-		r.at.Overhead = x.Overhead
-	}
+	r.seen, r.at = x, r.result.Seen(x)
 }
 
 // whyNot says in one clause why a manager cannot plan, "" for nil.

@@ -82,6 +82,9 @@ func (t *training) on() bool {
 	return x != nil && x.last.Stage == live.On
 }
 
+// plain reports whether the training runs without a plan, as far as is known here.
+func (t *training) plain() bool { return !t.on() && t.elsewhere() == "" }
+
 // beginning returns the trial that is not measured yet; nil for none.
 func (t *training) beginning() *trial {
 	if x := t.now(); x != nil && x.last.Stage != live.On {
@@ -170,7 +173,7 @@ func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 // name the budget if it is not a question's, and say so if the measurement is of other steps.
 func (t *training) lines(u timeline.Units, q question) []string {
 	if other := t.elsewhere(); other != "" {
-		return []string{other + " · turned on by another viewer: T turns it off", other}
+		return []string{other + " · not turned on here: T turns it off", other}
 	}
 	if t.trial == nil {
 		return nil

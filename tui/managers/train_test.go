@@ -134,7 +134,9 @@ func TestWhatWasMeasuredStandsWhereThePredictionStood(t *testing.T) {
 	r.tell(live.News{Stage: live.MeasuringWith})
 	r.tell(slow)
 	r.until("+38.0 %")
-	r.untilHeadline("106 MiB measured in the training (predicted 106 MiB), step +38.0 %")
+	r.untilHeadline("the fastest measured is ours: 106 MiB measured in the training (predicted 106 MiB), " +
+		"step +38.0 %")
+	r.untilHeadline("Predicted to be faster, but not measured: re-run, with 1.25 GiB, step +12.2 %.")
 	row := func() string {
 		for line := range strings.Lines(r.Mono(120, 36)) {
 			if strings.Contains(line, "●▶") {
@@ -147,8 +149,8 @@ func TestWhatWasMeasuredStandsWhereThePredictionStood(t *testing.T) {
 		t.Errorf("the row says %q", text)
 	}
 	r.press("+") // another budget, for which nothing was measured
-	r.untilHeadline("both only predicted")
-	if text := r.v.Headline(r.State); strings.Contains(text, "at no cost") {
+	r.untilHeadline("the fastest is predicted to be ours: ")
+	if text := r.v.Headline(r.State); strings.Contains(text, "measured") {
 		t.Errorf("the sentence is %q", text)
 	}
 	if text := row(); strings.Contains(text, "+38.0 %") {
@@ -203,7 +205,7 @@ func TestAPlanIsStaleOnceTheJobHasChanged(t *testing.T) {
 	r.untilHeadline(measured)
 	r.tell(live.News{Stage: live.Describing}) // its steps changed, and it plans again
 	r.until("again because the steps changed")
-	r.untilHeadline("both only predicted")
+	r.untilHeadline("is predicted to be ")
 	if text := r.v.Headline(r.State); !strings.Contains(text, "The training's steps have changed since this "+
 		"one was captured") {
 		t.Errorf("while it plans again the sentence is %q", text)
@@ -227,7 +229,7 @@ func TestAPlanIsStaleOnceTheJobHasChanged(t *testing.T) {
 	if text := r.v.Live(r.State); !strings.HasSuffix(text, "measured before the job changed") {
 		t.Errorf("beside a larger step the line is %q", text)
 	}
-	r.untilHeadline("both only predicted")
+	r.untilHeadline("is predicted to be ")
 }
 
 func TestOfSeveralRanksEachSaysWhetherItIsOn(t *testing.T) {
@@ -271,8 +273,8 @@ func TestAPlanOfSomebodyElseIsSeenAndTakenAway(t *testing.T) {
 	r := watch(t)
 	r.f.Other = "joint has been on for 40 steps: 106 MiB instead of 140 MiB"
 	if text := r.Mono(160, 36); !strings.Contains(text,
-		"live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · turned "+
-			"on by another viewer: T turns it off") {
+		"live: joint has been on for 40 steps: 106 MiB instead of 140 MiB · not "+
+			"turned on here: T turns it off") {
 		t.Errorf("it is not seen:\n%s", text)
 	}
 	r.f.Taken = errors.New("no step has ended since")

@@ -57,8 +57,8 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 	f := &told{news: make(chan live.News, 1), fail: make(chan error, 1)}
 	tr := training{with: f}
 	line := func() string { return tr.text(timeline.IEC, question{budget: 2 << 20}) }
-	if got := line(); got != "live: joint is on · turned on by another viewer: T turns it off" {
-		t.Errorf("at first the line is %q", got)
+	if got := line(); got != "live: joint is on · not turned on here: T turns it off" || tr.plain() {
+		t.Errorf("at first the line is %q, without a plan: %v", got, tr.plain())
 	}
 	cmd := tr.begin(3, "ours", question{budget: 1 << 20}, plan.Hardware{})
 	if tr.beginning() == nil || line() != "live: ours for 1.00 MiB · waiting for a step to end" {
