@@ -163,6 +163,7 @@ var groups = map[string][]program{
 			"--pattern full-training-step"),
 		lesson("NiuHuangxiaozi", "9d868b9", ".", "cs336_systems/profile_memory/profile_memory.py",
 			"--mode both --context_length 200"),
+		lesson("notHanmin", "912c740", "", "cs336_systems/benchmarking_script.py", "").with("--eager"),
 		lightning.program("lightning-transformer", "transformer", "examples/pytorch/basics/transformer.py",
 			""),
 		lightning.program("lightning-cli", "backbone_image_classifier by LightningCLI",
