@@ -197,8 +197,8 @@ func (w *watch) decide(r *request) *decision {
 	switch c.kind {
 	case connects:
 		return w.connect(r, r.args[1], r.args[2])
-	case sends:
-		return w.connect(r, r.args[4], r.args[5])
+	case sends, sendsMessage, sendsMessages:
+		return w.send(c.kind, r)
 	}
 	path, ok := w.path(r, c.at, c.path)
 	if !ok {

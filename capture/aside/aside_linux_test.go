@@ -144,15 +144,32 @@ for a in ('192.0.2.1', 80), ('127.0.0.1', %d):
     except OSError as e: print(e.strerror)
 s = socket.socket(); s.bind(('127.0.0.1', 0)); s.listen()
 socket.create_connection(s.getsockname(), 2); print('its own')
-try: socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', ('192.0.2.1', 9))
+u = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+try: u.sendto(b'x', ('192.0.2.1', 9))
 except OSError as e: print(e.strerror)
+try: print(u.sendmsg([b'x'], (), 0, ('198.51.100.2', 9)))
+except OSError as e: print(e.strerror)
+import ctypes, os, struct
+libc = ctypes.CDLL(None, use_errno=True)
+class Message(ctypes.Structure):
+    _fields_ = [('name', ctypes.c_void_p), ('length', ctypes.c_uint32), ('parts', ctypes.c_void_p),
+        ('n', ctypes.c_size_t), ('control', ctypes.c_void_p), ('m', ctypes.c_size_t), ('flags', ctypes.c_int),
+        ('sent', ctypes.c_uint64)]
+to = struct.pack('=HH', 2, socket.htons(9)) + bytes((198, 51, 100, 3)) + bytes(8)
+to = ctypes.create_string_buffer(to)
+two = (Message * 2)(Message(), Message(ctypes.addressof(to), 16))
+u.connect(s.getsockname())
+print(libc.sendmmsg(u.fileno(), two, 2, 0), os.strerror(ctypes.get_errno()))
+print(libc.syscall(425, 8, ctypes.create_string_buffer(120)), os.strerror(ctypes.get_errno()))
+u.sendmsg([b'x'], (), 0, s.getsockname()); print('to its own')
 "`, server.Addr().(*net.TCPAddr).Port))
-	want := "Network is unreachable\nConnection refused\nits own\nNetwork is unreachable\n"
+	want := "Network is unreachable\nConnection refused\nits own\nNetwork is unreachable\n" +
+		"Network is unreachable\n-1 Network is unreachable\n-1 Function not implemented\nto its own\n"
 	if !strings.HasPrefix(out, want) {
 		t.Errorf("it said %q, expected %q", out, want)
 	}
 	if want := []string{"connections were refused, since an estimate uses no network: 192.0.2.1, " +
-		server.Addr().String()}; !slices.Equal(notes, want) {
+		server.Addr().String() + ", 198.51.100.2, 198.51.100.3"}; !slices.Equal(notes, want) {
 		t.Errorf("notes: %q", notes)
 	}
 }
