@@ -45,4 +45,18 @@ planned() {
 	wait $command
 }
 
+# thrice FUNCTION ARGUMENT...: calls a function of this file until it succeeds, three times at most, and
+# prints what the last call printed. For what depends on step times: on a busy machine, steps under a plan
+# that costs little may happen to be the shorter ones.
+thrice() {
+	for i in 1 2 3; do
+		failed=0
+		sh "$0" "$@" >thrice.out 2>thrice.err || failed=$?
+		[ $failed -ne 0 ] || break
+	done
+	cat thrice.out
+	cat thrice.err >&2
+	return $failed
+}
+
 [ $# -eq 0 ] || "$@"
