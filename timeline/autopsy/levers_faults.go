@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -18,7 +19,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
 			all[k].Mends, all[k].Alternative = f.Main, alternative
-			all[k].Text = clause(text) + "; " + all[k].Text
+			all[k].Text = advised(clause(text), all[k].Text)
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
 			return
@@ -46,4 +47,17 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 	}
 	return append(out, all...)
+}
+
+// advised returns an advice and a lever's text in one. Where both begin with the same words, they ask for the
+// same: then the advice stands once, and after it the lever's reasons.
+func advised(advice, text string) string {
+	const words = 5
+	a, b := strings.Fields(advice), strings.Fields(text)
+	if len(a) >= words && len(b) >= words && slices.Equal(a[:words], b[:words]) {
+		if _, why, ok := strings.Cut(text, ": "); ok {
+			return advice + ": " + why
+		}
+	}
+	return advice + "; " + text
 }
