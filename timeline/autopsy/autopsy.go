@@ -182,23 +182,23 @@ func (f *facts) oomSentence(a *Result) string {
 	if f.largestPiece() < f.free() {
 		s += ", the largest hole is " + f.units.Bytes(f.largestPiece())
 	}
-	var main []string
+	var main, explained []string
 	for _, c := range a.Causes {
-		switch {
+		switch word := causeWords[c.Kind]; {
 		case !c.Main:
-		case c.Kind == "other_process" && len(main) == 0: // long enough for a sentence of its own
-			word := causeWords[c.Kind]
-			return s + ". " + strings.ToUpper(word[:1]) + word[1:] + ": " + c.Text + "."
-		case c.Kind == "unknown" || c.Kind == "other_process":
-			main = append(main, causeWords[c.Kind]+": "+c.Text)
+		case c.Kind == "unknown" || c.Kind == "other_process": // which mean little without their text
+			explained = append(explained, strings.ToUpper(word[:1])+word[1:]+": "+c.Text+".")
 		default:
-			main = append(main, causeWords[c.Kind])
+			main = append(main, word)
 		}
 	}
-	if len(main) == 0 {
-		return s + "; no single cause explains it."
+	switch {
+	case len(main) > 0:
+		s += ": " + strings.Join(main, ", and ")
+	case len(explained) == 0:
+		s += "; no single cause explains it"
 	}
-	s += ": " + strings.Join(main, ", and ") + "."
+	s = strings.Join(append([]string{s + "."}, explained...), " ")
 	if len(a.Causes) > 0 && a.Causes[0].Main && a.Causes[0].Kind == "too_large" && len(a.Holders) > 0 {
 		g := &a.Holders[0]
 		s += fmt.Sprintf(" Largest holder: %s, %s%s.", named(g.Words()), f.units.Bytes(g.Bytes),

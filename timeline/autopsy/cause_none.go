@@ -21,9 +21,9 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 	free, ok := f.driverFree.Value()
 	if had := f.reserved + free; f.capacity == 0 && ok && had < smallestGPU {
 		c := Cause{Kind: "other_process", Text: fmt.Sprintf(
-			"what PyTorch has here and the free memory add up to only %s, less than any GPU that PyTorch "+
-				"runs on has; nvidia-smi names the process that has the rest, which may be this one if "+
-				"another library, such as TensorFlow, runs in it", f.units.Bytes(had))}
+			"what PyTorch reserved here and the free memory add up to only %s, less than any GPU that "+
+				"PyTorch supports; nvidia-smi shows which process holds the rest: another one, or this one "+
+				"if it also runs a library such as TensorFlow", f.units.Bytes(had))}
 		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one would look the same")
 		return c
 	}

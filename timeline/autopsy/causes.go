@@ -130,7 +130,7 @@ var causeWords = map[string]string{
 	"outside_pytorch": "memory outside of PyTorch",
 	"rounding":        "rounding",
 	"unknown":         "no known cause",
-	"other_process":   "something other than PyTorch here holds most of the GPU",
+	"other_process":   "something else uses most of the GPU",
 }
 
 // causes lists what the figures show, the main ones first.

@@ -149,8 +149,8 @@ func otherProcessLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "free_other_process", Command: "nvidia-smi", Mends: true,
 		Exactness: timeline.Inferred,
-		Text: "stop what else holds memory on this GPU, or use another GPU; give another library in this " +
-			"process less (TensorFlow: tf.config.experimental.set_memory_growth)",
+		Text: "stop whatever else uses this GPU, or use another GPU; if this process also runs TensorFlow, " +
+			"limit its share (tf.config.experimental.set_memory_growth)",
 	}, slices.ContainsFunc(c.a.Causes, outside)
 }
 
