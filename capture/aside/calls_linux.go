@@ -91,8 +91,8 @@ func filter() []unix.SockFilter {
 			program = append(program, without(unix.BPF_JEQ, nr, 1), ask)
 		}
 	}
-	// A ring would open files and send without a call that we are asked about. Programs that use one do
-	// without where the kernel has none.
+	// io_uring opens files and sends data without the calls that we are asked about. Programs fall back to
+	// those calls where the kernel lacks it.
 	program = append(program, without(unix.BPF_JEQ, unix.SYS_IO_URING_SETUP, 1),
 		end(unix.SECCOMP_RET_ERRNO|uint32(unix.ENOSYS)))
 	return append(program, allow)

@@ -9,7 +9,7 @@ const (
 	mostMessages = 1024 // that one call of sendmmsg sends (UIO_MAXIOV)
 )
 
-// send decides on a call that may name the address that it sends to. A socket that is connected needs none.
+// send decides on a call that may name an address to send to. A connected socket needs none.
 func (w *watch) send(k kind, r *request) *decision {
 	if k == sends {
 		return w.connect(r, r.args[4], r.args[5])
@@ -19,7 +19,7 @@ func (w *watch) send(k kind, r *request) *decision {
 		n = min(r.args[2], mostMessages)
 	}
 	for i := range n {
-		// struct msghdr begins with the address of the name, and its length in 4 bytes
+		// struct msghdr begins with a pointer to the address, and the address's length in 4 bytes
 		b, err := read(r.pid, r.args[1]+i*messageSize, 12)
 		if err != nil || len(b) < 12 {
 			return nil

@@ -55,8 +55,8 @@ type trial struct {
 const (
 	followingSteps = 3    // how many steps are played after the failed request
 	lastingSteps   = 2000 // a lever that helps for this many steps is taken to help for good
-	fewSteps       = 3    // recordings of this many steps show no trend
-	foreseenSteps  = 100  // what a step of such a recording says about
+	fewSteps       = 3    // a recording of no more steps than these shows no trend
+	foreseenSteps  = 100  // for how many steps each step of such a recording speaks
 	evenGrowth     = 8    // a request grows evenly if its growth in two steps differs by at most 1/evenGrowth
 )
 
@@ -202,9 +202,9 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 	return r, nil
 }
 
-// lasts returns the number of steps for which a lever must help so that it helps for good. Two or three steps
-// show no trend: what the second adds to the first may be made once, so a small growth is not continued for
-// hundreds of steps.
+// lasts returns for how many steps a lever must help to count as a fix. Two or three recorded steps show no
+// trend: what the second adds may be allocated only once, so we do not assume that it grows for hundreds of
+// steps.
 func (t *trials) lasts() int64 {
 	if n := int64(t.d.Begun(t.failed) / t.period); n <= fewSteps {
 		return n * foreseenSteps

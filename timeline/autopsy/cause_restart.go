@@ -89,8 +89,8 @@ func restarts(c *evidence) (restart, bool) {
 	return r, found
 }
 
-// everyBegin returns when runs began, those whose weights have been freed since then included: what an
-// earlier run left would be gone by then, too.
+// everyBegin returns when each run began, including runs whose weights have been freed since. With the fix,
+// tensors that a failed run left would have been freed when the next run began.
 func everyBegin(c *evidence, r restart) []timeline.Moment {
 	type group struct {
 		sizes map[int64]int

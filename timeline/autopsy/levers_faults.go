@@ -49,8 +49,8 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	return append(out, all...)
 }
 
-// advised returns an advice and a lever's text in one. Where both begin with the same words, they ask for the
-// same: then the advice stands once, and after it the lever's reasons.
+// advised joins a cause's advice and a lever's text. If both begin with the same words they ask for the same
+// thing: then only the lever's reasons follow the advice.
 func advised(advice, text string) string {
 	const words = 5
 	a, b := strings.Fields(advice), strings.Fields(text)

@@ -82,7 +82,7 @@ func (t *training) on() bool {
 	return x != nil && x.last.Stage == live.On
 }
 
-// plain reports whether the training runs without a plan, as far as is known here.
+// plain reports whether the training runs without a plan, as far as we know.
 func (t *training) plain() bool { return !t.on() && t.elsewhere() == "" }
 
 // beginning returns the trial that is not measured yet; nil for none.

@@ -46,8 +46,8 @@ planned() {
 }
 
 # thrice FUNCTION ARGUMENT...: calls a function of this file until it succeeds, three times at most, and
-# prints what the last call printed. For what depends on step times: on a busy machine, steps under a plan
-# that costs little may happen to be the shorter ones.
+# prints what the last call printed. Use it where the outcome depends on step times: on a busy machine, steps
+# under a cheap plan may turn out shorter than those without it.
 thrice() {
 	for i in 1 2 3; do
 		failed=0

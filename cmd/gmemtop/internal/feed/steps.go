@@ -110,9 +110,9 @@ func amongTheirKind(r *steps.Report, last []live.Step) {
 	r.Slow = slices.DeleteFunc(r.Slow, func(i int) bool { return planned(last[i]) })
 }
 
-// planSince returns the first of the last steps that ran under the same plan as the newest one, or without
-// one like it. What a plan moves or recomputes comes and goes with it, and a step that is tried with parts of
-// a plan holds other tensors too: neither is a leak.
+// planSince returns the index of the first step since which the plan has not changed. The memory that a plan
+// saves comes back when the plan goes, and steps that try parts of a plan hold other tensors: neither is a
+// leak.
 func planSince(last []live.Step) int {
 	n := len(last)
 	for n > 1 && last[n-2].Plan == last[len(last)-1].Plan {
