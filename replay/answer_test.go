@@ -51,6 +51,35 @@ func TestTheAnswerIsTheFastestThatPyTorchCanRun(t *testing.T) {
 	}
 }
 
+// TestWhatWasMeasuredGoesBeforeWhatIsPredicted: b is predicted to be the fastest, and a was measured to be.
+// Without a budget, the plan that was predicted to cost nothing was measured to cost 38 %.
+func TestWhatWasMeasuredGoesBeforeWhatIsPredicted(t *testing.T) {
+	ran := func(name string, footprint int64, overhead float64) replay.Result {
+		r := outcome(name, plan.TorchEager, footprint, 0, true)
+		r.Target, r.Overhead, r.Measurement.KeepAllBefore = "live", overhead, 100
+		return r
+	}
+	c := &replay.Comparison{Budget: 80, Net: 80, Results: []replay.Result{
+		outcome("a", plan.TorchEager, 50, 110, true), outcome("b", plan.TorchEager, 50, 105, true),
+	}, Measured: []replay.Result{ran("b", 50, 0.5), ran("a", 50, 0.2)}}
+	if r, _ := c.Answer(); r.Info.Name != "a" {
+		t.Errorf("the answer is %q", r.Info.Name)
+	}
+	c.Measured = c.Measured[:1]
+	if r, _ := c.Answer(); r.Info.Name != "b" {
+		t.Errorf("where only b was measured the answer is %q", r.Info.Name)
+	}
+	free := told(t, 0)
+	least, ok := free.Answer()
+	if !ok || least.Overhead > 0 {
+		t.Fatalf("without a budget the answer is %q, %v", least.Info.Name, least.Overhead)
+	}
+	free.Measured = []replay.Result{ran(least.Info.Name, least.Measurement.Footprint, 0.38)}
+	if r, _ := free.Answer(); r.Info.Name == least.Info.Name {
+		t.Errorf("without a budget the answer is %q, which was measured to cost 38 %%", r.Info.Name)
+	}
+}
+
 // A setting of PyTorch's allocator is one environment variable. A plan that needs hardly less is not better
 // advice, since gmemtop has to carry it out.
 func TestASettingOfPyTorchIsAdvisedBeforeAPlanThatNeedsHardlyLess(t *testing.T) {
