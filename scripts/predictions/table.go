@@ -36,7 +36,7 @@ repositories, trained as their scripts do: milesial/Pytorch-UNet 21d7850f, kuang
 | column | meaning |
 |---|---|
 | planned | the peak of what the plan allocates |
-| simulated | the arena that the plan's tensors are placed in; the step time that the simulator says |
+| simulated | the arena that the plan's tensors are placed in; the step time that the simulator predicts |
 | counted | PyTorch's torch.cuda.max_memory_allocated over a step, the highest of three |
 | timed | the time between two events at the ends of a step, the median of the same three |
 | cause | why planned and counted are more than 3 %% apart, or simulated and timed more than 7 %% |
