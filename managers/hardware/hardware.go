@@ -77,7 +77,9 @@ var (
 		"Schieffer et al. (ICPP 2024); together bounded by the host memory's 486 GB/s there"}
 )
 
-// device is a row of the table. Peaks are the data sheet's.
+// device is a row of the table. Peaks are those of dense arithmetic in the data sheet or the architecture's
+// white paper. The kind is tf32 only where that peak is above fp32's: on GeForce cards and the A10G both are
+// the same, and implicit GEMM on CUDA cores sustains the larger share.
 type device struct {
 	name    string
 	family  string   // devices of one family differ in memory alone
@@ -97,12 +99,26 @@ var devices = []device{
 	{"V100-PCIE-32GB", "v100pcie", nil, 32, 14e12, "fp32", 900e9, pcie3},
 	{"V100-SXM2-16GB", "v100sxm", nil, 16, 15.7e12, "fp32", 900e9, pcie3},
 	{"V100-SXM2-32GB", "v100sxm", nil, 32, 15.7e12, "fp32", 900e9, pcie3},
+	{"T4", "t4", nil, 16, 8.1e12, "fp32", 320e9, pcie3},
+	{"Quadro RTX 6000", "quadro-rtx-6000", []string{"rtx6000"}, 24, 16.3e12, "fp32", 672e9, pcie3},
 	{"A100-SXM4-40GB", "a100", []string{"a100-40", "a100-40gb"}, 40, 156e12, "tf32", 1555e9, pcie4},
 	{"A100-SXM4-80GB", "a100", []string{"a100-80", "a100-80gb"}, 80, 156e12, "tf32", 2039e9, pcie4},
+	{"A10", "a10", nil, 24, 62.5e12, "tf32", 600e9, pcie4},
+	{"A10G", "a10g", nil, 24, 35e12, "fp32", 600e9, pcie4},
+	{"A40", "a40", nil, 48, 74.8e12, "tf32", 696e9, pcie4},
+	{"RTX A6000", "a6000", []string{"a6000"}, 48, 77.4e12, "tf32", 768e9, pcie4},
+	{"RTX 3060", "rtx3060", []string{"3060"}, 12, 12.7e12, "fp32", 360e9, pcie4},
+	{"RTX 3090", "rtx3090", []string{"3090"}, 24, 35.6e12, "fp32", 936e9, pcie4},
+	{"RTX 4090", "rtx4090", []string{"4090"}, 24, 82.6e12, "fp32", 1008e9, pcie4},
+	{"L4", "l4", nil, 24, 60e12, "tf32", 300e9, pcie4},
+	{"L40", "l40", nil, 48, 90.5e12, "fp32", 864e9, pcie4},
+	{"L40S", "l40s", nil, 48, 183e12, "tf32", 864e9, pcie4},
 	{"H100-SXM5-80GB", "h100", []string{"h100 80gb hbm3", "h100-sxm"}, 80, 494.7e12, "tf32", 3350e9, pcie5},
 	{"H200-SXM-141GB", "h200", []string{"h200"}, 141, 494.7e12, "tf32", 4800e9, pcie5},
 	{"GH200-96GB", "gh200", []string{"gh200", "gh200 480gb", "grace-hopper"}, 96, 494.7e12, "tf32", 4000e9,
 		c2c},
+	{"RTX 5090", "rtx5090", []string{"5090"}, 32, 104.8e12, "fp32", 1792e9, pcie5},
+	{"B200", "b200", nil, 180, 1100e12, "tf32", 7700e9, pcie5},
 }
 
 // autoSwap is the link alone: the transfer model that AutoSwap's published code plans with.
@@ -162,11 +178,10 @@ var errUnknown = errors.New("unknown device")
 // ByName returns the preset for a name, in any case, with or without vendor, spaces and hyphens: "h200",
 // "titan-x", "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". If a name leaves only the size of
 // the memory open it means the smallest, so that a plan fits the others too. A name that could mean different
-// devices, or none, is an error that lists them and wraps [errUnknown].
+// devices is an error that lists them; one that means none says where to look. Both wrap [errUnknown].
 func ByName(name string) (plan.Hardware, error) {
 	if normal(name) == "" {
-		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", errUnknown,
-			strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w: no name given; gmemtop help hardware lists them", errUnknown)
 	}
 	if isAutoSwap(name) {
 		return autoSwap, nil
@@ -177,8 +192,8 @@ func ByName(name string) (plan.Hardware, error) {
 		return plan.Hardware{}, fmt.Errorf("%w %q: did you mean %s? gmemtop help hardware lists them",
 			errUnknown, name, Near(name))
 	case len(found) == 0:
-		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration",
-			errUnknown, name, strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w %q; gmemtop help hardware lists the known ones, and a file "+
+			"saved by calibration describes any other", errUnknown, name)
 	case slices.ContainsFunc(found, func(d *device) bool { return d.family != found[0].family }):
 		could := make([]string, len(found))
 		for i, d := range found {
@@ -192,11 +207,17 @@ func ByName(name string) (plan.Hardware, error) {
 
 // Near returns the name of a preset, or the beginning of some, that is spelled like a name, "" if none is.
 func Near(name string) string {
-	words := names()
-	for _, n := range names() {
-		words = append(words, strings.ToLower(strings.SplitN(n, "-", 2)[0]))
+	shown := map[string]string{} // by what is compared: without case, vendor's words, spaces and hyphens
+	var words []string
+	for _, full := range names() {
+		beginning, _, _ := strings.Cut(full, "-")
+		for _, n := range []string{full, beginning} {
+			if key := normal(n); shown[key] == "" {
+				shown[key], words = n, append(words, key)
+			}
+		}
 	}
-	return near.Word(name, words)
+	return shown[near.Word(normal(name), words)]
 }
 
 // Meant returns the names of all presets of devices that a name could mean, none for an unknown one.

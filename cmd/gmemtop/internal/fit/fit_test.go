@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -322,6 +323,19 @@ func TestDoubtfulAnswersAreListed(t *testing.T) {
 	}
 }
 
+func TestPlansCanBeMadeForEveryCardOfAnEstimate(t *testing.T) {
+	for _, c := range standin.Cards() {
+		for _, name := range []string{c.Name, strings.TrimPrefix(c.Name, "NVIDIA ")} {
+			h, err := hardware.ByName(name)
+			if err != nil {
+				t.Error(err)
+			} else if got, ok := cardOf(&h); !ok || got.Model != c.Model {
+				t.Errorf("%s is the preset %s, which is the card %q", name, h.Name, got.Model)
+			}
+		}
+	}
+}
+
 // A name means the same card for both allocators, and an ambiguous one says which is used.
 func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 	for _, c := range []struct{ name, preset, card, variants string }{
@@ -331,12 +345,13 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 		{"a100-80", "A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", ""},
 		{"V100-SXM2-32GB", "V100-SXM2-32GB", "Tesla V100-SXM2-32GB", ""},
 		{"h100", "H100-SXM5-80GB", "NVIDIA H100 80GB HBM3", ""},
-		{"t4", "", "Tesla T4", ""},
-		{"4090", "", "NVIDIA GeForce RTX 4090", ""},
-		{"rtx-a6000", "", "NVIDIA RTX A6000", ""},
-		{"NVIDIA GeForce RTX 5090", "", "NVIDIA GeForce RTX 5090", ""},
+		{"t4", "T4", "Tesla T4", ""},
+		{"4090", "RTX 4090", "NVIDIA GeForce RTX 4090", ""},
+		{"rtx-a6000", "RTX A6000", "NVIDIA RTX A6000", ""},
+		{"NVIDIA GeForce RTX 5090", "RTX 5090", "NVIDIA GeForce RTX 5090", ""},
 		{"v100", "", "", ""}, // PCIe or SXM2: neither takes it
 		{"p100", "P100-PCIE-16GB", "", ""},
+		{"a10", "A10", "", ""},
 		{"nobody's", "", "", ""},
 	} {
 		h, _ := hardware.ByName(c.name)
@@ -345,7 +360,7 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 			t.Errorf("%s is the preset %q and the card %q (%v), expected %q and %q", c.name, h.Name,
 				card.Name, err, c.preset, c.card)
 		}
-		chosen, err := deviceChosen(&planner.Task{Hardware: c.name})
+		chosen, err := (&planner.Task{Hardware: c.name}).ChosenHardware()
 		if known := c.preset != "" || c.card != ""; (err == nil) != known {
 			t.Errorf("%s for the emulated allocator: %v", c.name, err)
 		}

@@ -146,7 +146,7 @@ func (p *Prepared) chooseDevices() (err error) {
 
 // device finds the device that --hardware names for the emulated allocator.
 func (r *Request) device() (plan.Hardware, error) {
-	return deviceChosen(&planner.Task{Hardware: r.Hardware})
+	return (&planner.Task{Hardware: r.Hardware}).ChosenHardware()
 }
 
 // chooseMemory finds the memory that the training must fit in: what --budget says, or the device's.

@@ -43,8 +43,10 @@ func TestFlagsThatDoNotGoTogetherAreMistakes(t *testing.T) {
 		"leave --json out": asked(func(r *Request) {
 			r.AllocConf, r.JSON = []string{"a:1", "b:1"}, true
 		}),
-		`--budget "much"`:     asked(func(r *Request) { r.Budget = "much" }),
-		`--hardware "abacus"`: asked(func(r *Request) { r.Allocator, r.Hardware = Own, "abacus" }),
+		`--budget "much"`: asked(func(r *Request) { r.Budget = "much" }),
+		`--hardware: unknown device "abacus"`: asked(func(r *Request) {
+			r.Allocator, r.Hardware = Own, "abacus"
+		}),
 	} {
 		if _, err := r.Prepare(plain); err == nil || !strings.Contains(err.Error(), want) ||
 			!exit.IsMistake(err) {

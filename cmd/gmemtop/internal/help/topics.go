@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
@@ -42,11 +41,9 @@ func formatsTopic() string {
 
 // hardwareTopic lists the GPUs and networks that have names.
 func hardwareTopic() string {
-	return "--hardware takes a name, the beginning of one (h100), or a file saved by calibration:\n\n  " +
+	return "--hardware takes a name, the beginning of one (h100), with or without words such as\n" +
+		"NVIDIA and RTX (4090), or a file saved by calibration:\n\n  " +
 		strings.Join(hardwareNames(), "\n  ") +
-		"\n\ngmemtop estimate also takes cards whose memory is known and whose speed is not,\n" +
-		"with or without words such as NVIDIA and RTX (l4, 4090):\n\n  " +
-		strings.Join(fit.OtherCards(), "\n  ") +
 		"\n\n--network takes:\n\n  " + strings.Join(networkNames(), "\n  ")
 }
 
