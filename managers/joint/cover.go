@@ -1,6 +1,8 @@
 package joint
 
 import (
+	"cmp"
+	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -17,32 +19,10 @@ import (
 // position is over its limit. What is still over is covered at the price of waiting (coverRest). Then the
 // most expensive that are not needed are taken back (prune). Prices of copies come from the dual of the
 // bound's linear program, from a sweep of fixed shares, or from filling the copy engines to the brim
-// (fill.go); then they follow what schedules show (costs.go).
+// (engines.go); then they follow what schedules show (costs.go).
 //
 // Complexity: O(gaps log gaps) for a cover: a sort, and a segment tree (plan/curve) for the load. Rejected:
 // one price for all problems (only a schedule shows what a copy costs); an exact cover (see joint.go).
-
-// forbidden is the price of what may not be done. Any negative price means the same.
-const forbidden = -1
-
-// prices are the costs of candidates while gaps are chosen. Time on a copy engine is worth a share of the
-// same time on the compute stream: nothing while the engine is idle, all of it when the step waits for the
-// engine. Only a schedule shows which share it is, so several are tried.
-type prices struct {
-	// the price of a nanosecond of copying in nanoseconds of compute; forbidden for no swaps
-	copy      float64
-	recompute float64 // the price of a nanosecond of recomputation; forbidden for no reruns
-	// byExcess weighs an absence by the excess over the limit that it spans, instead of by bytes alone.
-	byExcess bool
-	// dual, if not nil, prices copies and reruns by the dual of the bound's linear program; copy then scales
-	// its prices of copies.
-	dual *dual
-	// fill first swaps at the fullest position as much as copies can carry without anyone waiting. split
-	// keeps out of it gaps that are cheaper to recompute, in nanoseconds per 1024 bytes: the copies are
-	// better spent on others.
-	fill  bool
-	split float64
-}
 
 // cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back those
 // that turn out not to be needed.
@@ -230,6 +210,86 @@ func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
 		how, cost = recompute, redo
 	}
 	return how, cost
+}
+
+// fill swaps gaps across the fullest position, longest first, as long as their copies fit: those out must be
+// done by that position, those in can begin only after it. Then it drops the cheapest until the position
+// meets its limit. What is cheaper to drop than split, in nanoseconds per 1024 bytes, is not swapped.
+func (c *cover) fill(split float64) {
+	s, m := c.schedule, c.schedule.m
+	k, missing := 0, int64(math.MinInt64)
+	for i := range m.n {
+		if v := m.load[i] - s.memory.limit[i]; v > missing {
+			k, missing = i, v
+		}
+	}
+	across := c.gapsAcross(plan.OpID(k))
+	c.engines.reset(k)
+	for _, g := range across {
+		x := &m.gaps[g]
+		if missing <= 0 {
+			return
+		}
+		if !x.canSwap || s.chains.noSwap || x.canRecompute && c.costs.density(g) < split ||
+			!c.engines.take(x) {
+			continue
+		}
+		s.setting.choice[g] = swap
+		c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
+		missing -= x.size
+	}
+	if c.noDrop {
+		return
+	}
+	slices.SortFunc(across, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(c.costs.density(a), c.costs.density(b)), cmp.Compare(a, b))
+	})
+	for _, g := range across {
+		x := &m.gaps[g]
+		if missing <= 0 {
+			return
+		}
+		if s.setting.choice[g] == keep && x.canRecompute {
+			s.setting.choice[g] = recompute
+			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
+			missing -= x.size
+		}
+	}
+}
+
+// gapsAcross returns the gaps across a position, longest first. They are valid until the next call.
+func (c *cover) gapsAcross(at plan.OpID) []int32 {
+	m := c.schedule.m
+	c.across = c.across[:0]
+	for _, g := range m.choices {
+		if x := &m.gaps[g]; x.after < at && at < x.before {
+			c.across = append(c.across, g)
+		}
+	}
+	slices.SortFunc(c.across, func(a, b int32) int {
+		x, y := &m.gaps[a], &m.gaps[b]
+		return cmp.Or(cmp.Compare(y.before-y.after, x.before-x.after), cmp.Compare(a, b))
+	})
+	return c.across
+}
+
+// quantile returns the cost of recomputing, in nanoseconds per 1024 bytes, at the given quantile of all gaps
+// that can be dropped.
+func (c *cover) quantile(share float64) float64 {
+	m := c.schedule.m
+	if c.densities == nil {
+		c.densities = []float64{}
+		for _, g := range m.choices {
+			if x := &m.gaps[g]; x.canRecompute {
+				c.densities = append(c.densities, float64(x.chainTime)*1024/float64(x.size))
+			}
+		}
+		slices.Sort(c.densities)
+	}
+	if len(c.densities) == 0 {
+		return 0
+	}
+	return c.densities[int(share*float64(len(c.densities)-1))]
 }
 
 // load fills the tree with the excess over the limits, minus what a candidate's choices remove.

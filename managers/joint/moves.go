@@ -6,7 +6,7 @@ import "slices"
 //
 // Each kind of move reaches what the others miss: one gap alone, or one whose copies compute waits for;
 // neighbours in time, since successive copies pay off together or not at all; an exchange of two gaps, where
-// there is no room for one more; the variant of an op; how early copies back begin. timing.go has the moves
+// there is no room for one more; the variant of an op; how early copies back begin. retime.go has the moves
 // of positions.
 
 // change is one changed choice and its previous value.

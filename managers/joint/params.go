@@ -354,7 +354,7 @@ const sixteenths = 16
 // gap, one gap that something waits for, neighbours in time. The rest exchange two gaps.
 type mix struct{ variant, lead, one, waited, neighbours int }
 
-// retimings are cumulative thresholds, in sixteenths, for the kinds of moves of positions (timing.go): inputs
+// retimings are cumulative thresholds, in sixteenths, for the kinds of moves of positions (retime.go): inputs
 // come back from the host, a value is recomputed earlier, its inputs stay, both of these, the value stays.
 // The rest retain a value starting at another position.
 type retimings struct{ fromHost, earlier, inputsStay, earlierAndStay, stay int }

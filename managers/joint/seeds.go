@@ -19,7 +19,7 @@ import (
 //
 // The approach: after the ladder, and only if its plan is above the bound, ask other managers for plans at
 // this very budget. The best of all is taken, so joint is never slower than any of them, and the search
-// continues from it with moves that the ladder does not use (timing.go). A manager that only swaps, or only
+// continues from it with moves that the ladder does not use (retime.go). A manager that only swaps, or only
 // recomputes, is not asked if the bound of that alone is above the best time known. For eager PyTorch we ask
 // no other manager here, because it couldn't carry out their plans. Package managers converts all plans
 // first.
