@@ -50,17 +50,11 @@ import (
 
 // bounder computes bounds of one problem at any limit.
 type bounder struct {
-	m *model
+	times
 
-	// Of each op. The first five change with the limit, because the fastest variant may not fit.
-	dur     []int64       // the time of its fastest variant within the limit
-	begin   []int64       // its earliest start
-	head    []int64       // its earliest end
-	tail    []int64       // the least time from its start to the end of the step; one more entry for the end
-	busy    []int64       // time of the first stream's ops before it; one more entry for all
+	// of each op
 	least   []int64       // least workspace of its variants, in bytes
 	tight   []int64       // one over the number of buffers that it writes
-	shareOf []float64     // one by the number of buffers that it writes
 	readers jagged[int32] // the ops on other streams that read what it makes
 
 	writerOf []int32     // the op that wrote what each access reads, if on another stream; none otherwise
@@ -84,54 +78,14 @@ type (
 	}
 )
 
-// dual holds the weights at which a moment's Lagrangian was largest: the prices there of a nanosecond of each
-// copy engine and of compute.
-type dual struct {
-	value float64
-	at    plan.OpID
-	// the rows out, summed from the first on: the price of a copy out of a value written there
-	out []float64
-	// the rows in, summed from the last back: the price of a copy in of a value needed there
-	in      []float64
-	outAt   []plan.OpID
-	inAt    []plan.OpID
-	compute float64
-	// serial says that reruns are in the rows of copies in as well.
-	serial bool
-}
-
-// costs returns the dual's price of copying gap g out and in, and of recomputing it, in nanoseconds; ok is
-// false if the gap does not span the dual's moment.
-func (d *dual) costs(x *gap) (copies, rerun float64, ok bool) {
-	if d.value <= 0 || x.after >= d.at || d.at >= x.before {
-		return 0, 0, false
-	}
-	a, okA := slices.BinarySearch(d.outAt, x.writer)
-	c, okB := slices.BinarySearch(d.inAt, x.before)
-	if !okA || !okB {
-		return 0, 0, false
-	}
-	rerun = d.compute
-	if d.serial {
-		rerun += d.in[c]
-	}
-	copies = float64(x.evictTime)*d.out[a] + float64(x.prefetchTime)*d.in[c]
-	return copies, float64(x.producersTime) * rerun, true
-}
-
 func newBounder(m *model) *bounder {
 	b := &bounder{
-		m:       m,
-		head:    make([]int64, m.n),
-		tail:    make([]int64, m.n+1),
-		busy:    make([]int64, m.n+1),
-		begin:   make([]int64, m.n),
-		tight:   make([]int64, m.n),
-		least:   make([]int64, m.n),
-		shareOf: make([]float64, m.n),
-		memo:    map[asked]answer{},
+		times: newTimes(m),
+		tight: make([]int64, m.n),
+		least: make([]int64, m.n),
+		memo:  map[asked]answer{},
 	}
-	b.dur, b.program.b = slices.Clone(m.dur), b
+	b.program.times = &b.times
 	b.link()
 	b.loads()
 	b.paths()
@@ -242,7 +196,7 @@ func (b *bounder) loads() {
 		delta[int(to)*m.k+int(q)] -= p.Rounded(b)
 	}
 	for g := range m.gaps {
-		if x := &m.gaps[g]; !x.dead && b.inOrder(x) {
+		if x := &m.gaps[g]; !x.dead && m.inOrder(x) {
 			count(x.buffer, p.Ops[x.after].Stream, x.after+1, x.before)
 		}
 	}
@@ -267,12 +221,6 @@ func (b *bounder) loads() {
 		}
 		b.tight[i] = sum[p.Ops[i].Stream] + m.operands[i] - m.work[i] + b.least[i]
 	}
-}
-
-// inOrder reports whether both ends of a gap are on one stream: then the value is present whenever an op of
-// that stream between them runs. What another stream does at that moment is not known.
-func (b *bounder) inOrder(x *gap) bool {
-	return b.m.p.Ops[x.after].Stream == b.m.p.Ops[x.before].Stream
 }
 
 // pickMoments picks the moments to look at: the fullest of each quarter of the iteration, in order of

@@ -1,49 +1,19 @@
 package joint
 
 import (
-	"cmp"
 	"context"
 	"math"
-	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/traces"
 )
 
 // finder is the state of one call of Plan.
 type finder struct {
-	ctx     context.Context
-	p       *plan.Problem
-	request plan.Request
-	off     mechanisms
-	params  params
+	*found
 	// the problem as it is and, where useful, without swaps, without reruns, or with large buffers cut into
 	// sections
-	views    []*view
-	bounder  *bounder
-	ladder   ladder
-	rungWork int64    // counted work for each rung
-	perByte  float64  // time to copy a byte out and in, in nanoseconds
-	pack     int64    // counted work of a search for places, in the packer's steps
-	best     *outcome // the best that fits the budget: the fastest, then the smallest
-	// by section size, the best of all plans measured within the budget and a few others, the fastest first
-	fits     map[int64][]*outcome
-	smallest *outcome // the plan with the smallest footprint
-	// the best of all plans measured within the budget, on the ladder or not: the result of a cancelled call
-	interim *outcome
-}
-
-// outcome is a plan and its step time.
-type outcome struct {
-	pl   *plan.Plan
-	time int64
-	at   *candidate // that it was made from, if known
-	of   *view      // whose candidate that is
-}
-
-// better reports whether a is preferred to b among plans that fit.
-func better(a, b *outcome) bool {
-	return b == nil || a.time < b.time || a.time == b.time && a.pl.Footprint < b.pl.Footprint
+	views  []*view
+	ladder ladder
 }
 
 // newFinder compiles the problem, whole and in sections.
@@ -54,72 +24,50 @@ func newFinder(
 	off mechanisms,
 	par params,
 ) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, request: r, off: off, params: par}
-	f.fits = map[int64][]*outcome{}
 	m := compile(p, par)
-	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
-	f.bounder = newBounder(m)
-	f.ladder = ladder{grid: newGrid(m), finder: f, known: map[int]*rung{}}
-	f.views = append(f.views, newView(f, p, m, 0, off))
+	t := &task{ctx: ctx, p: p, request: r, off: off, params: par, m: m, bounder: newBounder(m),
+		grid: newGrid(m)}
+	t.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
+	f := &finder{found: &found{task: t, fits: map[int64][]*outcome{}}}
+	f.add(version{p: p, m: m, off: off})
 	// copies take compute time: plans that only recompute are searched for beside plans that do both
 	if m.inline && !off.swap {
 		only := off
 		only.swap = true
-		f.views = append(f.views, newView(f, p, m, 0, only))
+		f.add(version{p: p, m: m, off: only})
 	}
 	// likewise plans that never recompute, because the first rerun makes hooks note all ops
 	if m.noting > 0 && !off.recompute {
 		only := off
 		only.recompute = true
-		f.views = append(f.views, newView(f, p, m, 0, only))
+		f.add(version{p: p, m: m, off: only})
 	}
 	if size := sectionSize(m, off); size > 0 {
 		q, err := p.Sectioned(size)
 		if err != nil {
 			return nil, err
 		}
-		f.views = append(f.views, newView(f, q, compile(q, par), size, off))
+		f.add(version{p: q, section: size, sections: sectionsOf(p, q), m: compile(q, par), off: off})
 	}
+	f.ladder = ladder{found: f.found, views: f.views, known: map[int]*rung{}}
 	work := r.Work
 	if work <= 0 {
 		work = par.defaultWork
 	}
-	if f.pack = min(f.ladder.pack, max(par.leastPack, work/par.packShare)); off.packing {
-		f.pack = 0
+	if t.pack = min(t.grid.pack, max(par.leastPack, work/par.packShare)); off.packing {
+		t.pack = 0
 	}
 	if r.Work <= 0 {
-		work = max(work, f.ladder.least*int64(len(f.views))*f.ladder.visits)
+		work = max(work, t.grid.least*int64(t.versions)*t.grid.visits)
 	}
-	f.rungWork = work / f.ladder.visits
+	t.rungWork = work / t.grid.visits
 	return f, nil
 }
 
-// sectionSize returns the least multiple of a page by a power of two at which the problem has few enough
-// sections. It returns 0 if cutting changes nothing or takes too long, if there are no copy engines (a target
-// that maps memory by pages has some), and for eager PyTorch, which moves a tensor as a whole.
-func sectionSize(m *model, off mechanisms) int64 {
-	p, par := m.p, &m.params
-	if off.sections || p.EagerOnly || m.inline || p.Kind < traces.Accesses ||
-		m.n+len(p.Buffers) > par.sectionRows || len(p.Buffers) > par.sectionBuffers {
-		return 0
-	}
-	for size := par.page; ; size *= 2 {
-		var count, cut int64
-		for i := range p.Buffers {
-			if b := &p.Buffers[i]; b.Life != plan.Persistent {
-				count += (b.Size + size - 1) / size
-				if b.Size > size {
-					cut++
-				}
-			}
-		}
-		if cut == 0 {
-			return 0
-		}
-		if count <= par.mostSections+int64(len(p.Buffers)) {
-			return size
-		}
-	}
+// add adds a version of the problem to those that are searched.
+func (f *finder) add(x version) {
+	f.views = append(f.views, newView(f.found, x))
+	f.versions++
 }
 
 // work returns the work counted so far.
@@ -133,7 +81,7 @@ func (f *finder) work() (steps int64) {
 // find returns the best plan, or the smallest if none fits.
 func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	var err error
-	if f.ladder.vast && f.request.Budget > 0 { // asking others is quicker there than planning for a rung
+	if f.grid.vast && f.request.Budget > 0 { // asking others is quicker there than planning for a rung
 		if ask(f); !f.settled(f.params.farEnough) {
 			err = f.pickRung()
 		}
@@ -165,10 +113,10 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 // as long as reading the problem did.
 func (f *finder) first() (*outcome, error) {
 	f.ctx = context.WithoutCancel(f.ctx)
-	f.ladder.probes = false
+	f.grid.probes = false
 	limit := f.request.Budget
 	if limit <= 0 {
-		limit = f.ladder.limit(f.ladder.top)
+		limit = f.grid.limit(f.grid.top)
 	}
 	v := f.views[0]
 	v.applyMargin(limit, 0)
@@ -199,13 +147,13 @@ func (f *finder) pickRung() error {
 		}
 		return err
 	}
-	at := f.ladder.top
+	at := f.grid.top
 	x, err := f.ladder.rung(at)
 	if err != nil {
 		return err
 	}
 	if b := f.request.Budget; b > 0 && x.best.pl.Footprint > b {
-		at = f.ladder.at(b)
+		at = f.grid.at(b)
 		if x, err = f.ladder.rung(at); err != nil {
 			return err
 		}
@@ -229,11 +177,11 @@ func (f *finder) writeBound(x *outcome) {
 			limit = x.pl.Footprint
 		}
 		known := x.time * int64(f.p.Iterations)
-		turns := f.params.proofTurns * f.params.turns(f.views[0].m.n)
+		turns := f.params.proofTurns * f.params.turns(f.m.n)
 		bound := f.bounder.prove(limit, turns, known, f.params.proofOf(f.request.Work))
 		x.pl.StepBound = perIteration(f.p, bound)
 	}
-	if m := f.views[0].m; len(m.choices) == 0 {
+	if m := f.m; len(m.choices) == 0 {
 		x.pl.LowerBound = m.peak
 	}
 	if x.pl.SectionBytes > 0 {
@@ -242,93 +190,4 @@ func (f *finder) writeBound(x *outcome) {
 			x.pl.SectionBytes>>20,
 		)
 	}
-}
-
-// proofOf is the work for the bound over intervals: less if the caller asks for less work. Work 0 means the
-// default.
-func (s *params) proofOf(work int64) int64 {
-	if work > 0 {
-		return min(s.proofWork, work*s.proofWork/s.defaultWork)
-	}
-	return s.proofWork
-}
-
-// turns returns the number of weight updates for a bound over the given number of ops.
-func (s *params) turns(ops int) int {
-	return max(s.leastTurns, min(s.mostTurns, s.turnsWork/(ops+1)))
-}
-
-// bound returns a step time that no plan within the limit can beat, as an evaluator would measure it; 0 if
-// there are no times.
-func (f *finder) bound(limit int64) int64 {
-	if !f.p.HasTimes {
-		return 0
-	}
-	return perIteration(f.p, f.bounder.bound(limit, f.params.turns(f.views[0].m.n)))
-}
-
-// perIteration returns the step time as an evaluator reports it, for a time that covers all iterations of the
-// problem.
-func perIteration(p *plan.Problem, time int64) int64 { return time / int64(p.Iterations) }
-
-// tellGap reports how close to the bound the best plan so far is.
-func (f *finder) tellGap() {
-	best := f.best
-	if best == nil {
-		best = f.interim
-	}
-	if f.request.Near == nil || best == nil || f.request.Budget <= 0 {
-		return
-	}
-	dual := f.bounder.dual // of the current limit: telling changes no plan
-	bound := f.bound(f.request.Budget)
-	if f.bounder.dual = dual; bound > 0 {
-		f.request.Near(max(float64(best.time)/float64(bound)-1, 0))
-	}
-}
-
-// note records a plan.
-func (f *finder) note(x *outcome) {
-	defer f.tellGap()
-	if f.smallest == nil || x.pl.Footprint < f.smallest.pl.Footprint {
-		f.smallest = x
-	}
-	if (f.request.Budget == 0 || x.pl.Footprint <= f.request.Budget) && better(x, f.best) {
-		f.best = x
-	}
-}
-
-// measured records a plan that was measured within the budget, for searches that start from plans. Of plans
-// that take about the same time only the best counts: they are mostly alike.
-func (f *finder) measured(x *outcome, v *view) {
-	if better(x, f.interim) {
-		f.interim = x
-	}
-	all := f.fits[v.section]
-	k := slices.IndexFunc(all, func(y *outcome) bool {
-		return max(x.time-y.time, y.time-x.time) <= y.time/f.params.alike
-	})
-	switch {
-	case k < 0:
-		all = append(all, x)
-	case better(x, all[k]):
-		all[k] = x
-	}
-	slices.SortStableFunc(all, func(a, b *outcome) int {
-		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.pl.Footprint, b.pl.Footprint))
-	})
-	all = all[:min(len(all), f.params.starts)]
-	f.fits[v.section] = all
-	if slices.Contains(all, x) {
-		x.at, x.of = &candidate{}, v
-		v.schedule.take(x.at)
-	}
-}
-
-// bestOf returns the best plan of a view that was measured within the budget, nil if there is none.
-func (f *finder) bestOf(v *view) *outcome {
-	if all := f.fits[v.section]; len(all) > 0 {
-		return all[0]
-	}
-	return nil
 }

@@ -75,21 +75,6 @@ func (s *intervals) pair() {
 	}
 }
 
-// presence holds the cheapest courses of an input, by the phase in which it must be in memory.
-type presence struct {
-	any     course
-	keep    course
-	back    []course // by instant: it is back by then
-	leaving []course // by instant: it leaves then or later
-	loads   []load   // by phase: of loading it for a rerun there alone
-}
-
-// load is the cheapest copy in of an input for one rerun: its cost, and the phase in which it is made.
-type load struct {
-	cost float64
-	at   int32
-}
-
 // courses computes the cheapest courses of an input into t.
 func (s *intervals) courses(x *span, t *presence) {
 	n := int(x.last-x.first) + 1

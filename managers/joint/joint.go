@@ -30,27 +30,32 @@ import (
 // The approach, from the inside out:
 //
 //   - model.go compiles the problem: idle intervals, loads, times of ops.
-//   - schedule.go turns choices into positions in one linear-time pass and estimates the step time with the
-//     queues of the target. Its parts are absences.go, memory.go, chains.go, prefetches.go and queues.go. On
-//     the networks tried, estimate and simulator differ by less than a percent, mostly not at all, unless
-//     addresses interfere. That is what makes thousands of trials affordable.
+//   - schedule.go turns choices (setting.go, timing.go) into positions in one linear-time pass and estimates
+//     the step time with the queues of the target. Its parts are absences.go, memory.go, chains.go,
+//     prefetches.go and queues.go. On the networks tried, estimate and simulator differ by less than a
+//     percent, mostly not at all, unless addresses interfere. That is what makes thousands of trials
+//     affordable.
+//   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
+//     near it, intervals.go considers all moments at once (phases.go, spans.go, reruns.go, inputs.go,
+//     branches.go, proof.go).
 //   - cover.go makes the initial choices: it takes the cheapest first, by cost per byte of excess removed.
 //     Prices come from the dual of the bound's linear program, from a sweep of fixed shares and from filling
-//     the copy engines.
+//     the copy engines (engines.go).
 //   - search.go improves the best of these by local search, with the moves of moves.go.
-//   - view.go places the result (managers/place), measures it with the evaluator, and where addresses exceed
-//     the limit it lowers the limits and searches again. It does so for the problem as it is, and for the
-//     problem with large buffers cut into sections (managers/plan, after tvDNN), some of which can leave
-//     while others stay.
-//   - ladder.go does that for the rungs of a fine, fixed ladder of limits up to the budget, so that by
-//     construction a larger budget never gives a slower step. finder.go asks it for the budget's rung, and
+//   - realize.go places the result (managers/place) and measures it with the evaluator. Where addresses
+//     exceed the limit, limit.go lowers the limits and searches again. Both do so for each version of the
+//     problem (version.go): as it is, and with large buffers cut into sections (managers/plan, after tvDNN),
+//     some of which can leave while others stay.
+//   - ladder.go does that for the rungs of a fine, fixed ladder of limits (grid.go) up to the budget, so that
+//     by construction a larger budget never gives a slower step. finder.go asks it for the budget's rung, and
 //     for the lowest rung that takes no longer.
 //   - seeds.go asks other managers where the result is above the bound, for joint and for portfolio.go, and
-//     searches on from the best plans; timing.go has moves for that. There, a step may get slightly
+//     resume.go searches on from the best plans, with the moves of retime.go. There, a step may get slightly
 //     slower as the budget grows, because searches differ by chance.
-//   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go. Where a plan is not
-//     near it, intervals.go considers all moments at once (phases.go, reruns.go, inputs.go, branches.go).
-//   - params.go holds the tuning parameters, and what changing each one does.
+//   - task.go has what all of these share in one call, found.go the plans found so far, params.go the tuning
+//     parameters and what changing each one does.
+//
+// Files need each other in one direction only: no chain of uses leads from a file back to itself.
 //
 // Budget 0 asks for the smallest footprint that costs no time: the lowest rung that takes no longer than the
 // top one, which keeps everything.
@@ -75,10 +80,9 @@ type Joint struct {
 	seeds  []plan.Manager // asked where the bound is not met
 }
 
-// mechanisms are the parts that tests switch off to measure what each contributes.
-type mechanisms struct {
-	prices, recompute, swap, feedback, search, ladder, sections, packing bool
-}
+// Seeded returns our planner with other managers to ask if it does not meet its bound: it is never slower
+// than any of them. The zero value asks nobody.
+func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 
 // Info implements plan.Manager.
 func (Joint) Info() plan.Info {

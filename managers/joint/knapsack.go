@@ -17,7 +17,7 @@ import (
 // program is the linear program of the moment at which op k begins, with the current weights. Each moment
 // reuses the slices of the one before.
 type program struct {
-	b       *bounder
+	*times
 	k       plan.OpID
 	serial  bool      // copies, ops and reruns share one queue
 	columns []column  // the values that may be absent
@@ -31,7 +31,7 @@ type program struct {
 
 // open sets up the program of the moment at which op k begins, which takes dur, with equal weights.
 func (lp *program) open(k plan.OpID, dur int64) {
-	lp.k, lp.serial = k, lp.b.m.inline && lp.b.m.p.Ops[k].Stream == 0
+	lp.k, lp.serial = k, lp.m.inline && lp.m.p.Ops[k].Stream == 0
 	lp.gather()
 	lp.bases(dur)
 	lp.out.reset()
@@ -46,11 +46,11 @@ func (lp *program) open(k plan.OpID, dur int64) {
 
 // gather lists the values that may be absent, and the rows.
 func (lp *program) gather() {
-	k, m, p := lp.k, lp.b.m, lp.b.m.p
+	k, m, p := lp.k, lp.m, lp.m.p
 	lp.columns, lp.out.at, lp.in.at = lp.columns[:0], lp.out.at[:0], lp.in.at[:0]
 	var ids []int32
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < k && k < x.before && lp.b.inOrder(x) &&
+		if x := &m.gaps[g]; x.after < k && k < x.before && m.inOrder(x) &&
 			p.Ops[x.after].Stream == p.Ops[k].Stream &&
 			(x.canSwap || x.canRecompute) {
 			ids = append(ids, g)
@@ -75,7 +75,7 @@ func (lp *program) gather() {
 		if col.canRerun {
 			for _, o := range m.producers.of(g) {
 				if p.Ops[o].Stream == p.Ops[k].Stream {
-					col.rerunTime += float64(m.dur[o]) * lp.b.shareOf[o]
+					col.rerunTime += float64(m.dur[o]) * lp.shareOf[o]
 				}
 			}
 		}
@@ -117,7 +117,7 @@ func (lp *program) lagrangian(missing, rest float64) float64 {
 		lp.in.gain[i] += base
 		value += lp.in.weight[i] * base
 	}
-	begin := float64(lp.b.begin[lp.k])
+	begin := float64(lp.begin[lp.k])
 	lp.out.gain[nOut] = begin
 	lp.in.gain[nIn] += rest
 	return value + (lp.out.weight[nOut]*begin + lp.in.weight[nIn]*rest)
@@ -275,15 +275,15 @@ type column struct {
 
 // bases computes the value of each row if nothing is absent. The op itself takes dur.
 func (lp *program) bases(dur int64) {
-	b, k := lp.b, lp.k
+	t, k := lp.times, lp.k
 	lp.out.base, lp.in.base = lp.out.base[:0], lp.in.base[:0]
 	for _, a := range lp.out.at {
 		var base int64
-		if a >= 0 && (!lp.serial || b.m.p.Ops[a].Stream == 0) {
-			base = b.head[a]
+		if a >= 0 && (!lp.serial || t.m.p.Ops[a].Stream == 0) {
+			base = t.head[a]
 		}
 		if lp.serial {
-			base += b.busy[k] - b.busy[a+1]
+			base += t.busy[k] - t.busy[a+1]
 		}
 		lp.out.base = append(lp.out.base, float64(base))
 	}
@@ -294,9 +294,9 @@ func (lp *program) bases(dur int64) {
 		}
 	}
 	for _, c := range lp.in.at {
-		base := b.tail[c]
+		base := t.tail[c]
 		if lp.serial {
-			base += dur + b.busy[c] - b.busy[k+1]
+			base += dur + t.busy[c] - t.busy[k+1]
 		}
 		lp.in.base = append(lp.in.base, float64(base))
 	}

@@ -2,10 +2,7 @@ package joint
 
 import (
 	"math"
-	"math/bits"
 	"slices"
-
-	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // The problem: a larger budget must never give a slower step, and a budget should benefit from memory that
@@ -37,101 +34,6 @@ import (
 // longer as often as shorter); warm starts from the budget's neighbours on the caller's own grid (what a
 // budget gets then depends on which budgets were asked for).
 
-// grid is the set of limits that are planned for, whatever the budget.
-type grid struct {
-	floor       int64
-	unit, units int64 // the unit of all sizes, and the number of units from floor to peak
-	top         int   // the rung without a limit
-	// the maximum number of attempts per limit, needed if addresses take the plan above it
-	rounds int
-	// plan for some rungs several times; where addresses cost time, try other places, and choices on the
-	// evaluator
-	probes bool
-	vast   bool  // ask other managers first
-	pack   int64 // the most counted work of a search for places, 0 if only a greedy pass is affordable
-	mend   int64 // repairing choices gets 1/mend of the work on a rung
-	least  int64 // the least counted work of a view of a rung by default
-	visits int64 // roughly how many rungs one call plans for
-}
-
-// newGrid uses fewer rungs for problems with more buffers: each buffer is a smaller share of the whole, and
-// placing takes longer.
-func newGrid(m *model) grid {
-	par := &m.params
-	g := grid{
-		floor:  m.floor,
-		unit:   unit(m),
-		top:    par.rungs[0],
-		rounds: par.rounds[0],
-		probes: true,
-		pack:   par.pack,
-		mend:   par.mend[0],
-	}
-	g.units = max(m.peak-m.floor, 0) / g.unit
-	size := 2 * len(m.p.Buffers) // about as many as ops and buffers together in a recording of a network
-	switch {
-	case size > par.largeProblem: // placing a plan takes most of the time there
-		g.top, g.rounds, g.probes, g.pack, g.mend = par.rungs[1], par.rounds[1], false, 0, par.mend[1]
-	case m.n+len(m.p.Buffers) > par.largeProblem:
-		// few buffers and many ops: a schedule takes long, and a rung needs hundreds of them
-		g.top, g.probes = par.rungs[1], false
-		g.least = par.schedules * int64(m.n+len(m.gaps))
-	}
-	if size > par.hugeProblem {
-		g.top, g.rounds, g.mend = par.rungs[2], par.rounds[2], par.mend[2]
-	}
-	if size > par.vastProblem {
-		g.top, g.vast = par.rungs[3], true
-	}
-	if len(m.choices) == 0 || m.peak <= m.floor {
-		g.top = 1
-	}
-	g.visits = int64(max(par.leastVisited, bits.Len(uint(g.top))-par.fewerVisited))
-	return g
-}
-
-// limit returns the maximum bytes of a plan of a rung.
-func (g *grid) limit(at int) int64 {
-	if at == g.top {
-		return math.MaxInt64 / 4
-	}
-	hi, lo := bits.Mul64(uint64(g.units), uint64(at)*uint64(at))
-	share, _ := bits.Div64(hi, lo, uint64(g.top)*uint64(g.top))
-	return g.floor + g.unit*int64(share)
-}
-
-// unit returns the greatest common divisor of all sizes.
-func unit(m *model) int64 {
-	x := m.floor
-	for b := range m.p.Buffers {
-		for y := m.p.Rounded(plan.BufferID(b)); y > 0; {
-			x, y = y, x%y
-		}
-	}
-	return max(x, 1)
-}
-
-// at returns the last rung whose limit is at most bytes, 0 if there is none.
-func (g *grid) at(bytes int64) int {
-	lo, hi := 0, g.top-1
-	for lo < hi {
-		if mid := (lo + hi + 1) / 2; g.limit(mid) <= bytes {
-			lo = mid
-		} else {
-			hi = mid - 1
-		}
-	}
-	return lo
-}
-
-// below returns the next lower rung that is known when rung at is, or none.
-func (g *grid) below(at int) int {
-	if at == 0 {
-		return none
-	}
-	return at - at&-at
-}
-
 // rung is the result for one limit. Rungs with equal results may share one.
 type rung struct {
 	best  *outcome     // the best that fits, nil if none does
@@ -157,9 +59,9 @@ func (x *rung) least() int64 {
 
 // ladder plans for the rungs of a grid, each once.
 type ladder struct {
-	grid
-	finder *finder
-	known  map[int]*rung // those planned for so far
+	*found
+	views []*view
+	known map[int]*rung // those planned for so far
 }
 
 // rung returns the result for a rung, which depends only on the problem, the seed and the work.
@@ -167,7 +69,7 @@ func (l *ladder) rung(at int) (*rung, error) {
 	if x := l.known[at]; x != nil {
 		return x, nil
 	}
-	if err := l.finder.ctx.Err(); err != nil {
+	if err := l.ctx.Err(); err != nil {
 		return nil, err
 	}
 	x, err := l.planRung(at)
@@ -175,15 +77,15 @@ func (l *ladder) rung(at int) (*rung, error) {
 		return nil, err
 	}
 	l.known[at] = x
-	l.finder.tellGap()
-	l.finder.request.Report(int64(len(l.known)), max(int64(len(l.known)), l.visits))
+	l.tellGap()
+	l.request.Report(int64(len(l.known)), max(int64(len(l.known)), l.grid.visits))
 	return x, nil
 }
 
 // planRung plans for a rung, after the rungs that it depends on.
 func (l *ladder) planRung(at int) (*rung, error) {
-	limit := l.limit(at)
-	if at == l.top || at == 0 {
+	limit := l.grid.limit(at)
+	if at == l.grid.top || at == 0 {
 		return l.fromNothing(limit, math.MaxInt64)
 	}
 	d := at & -at
@@ -191,7 +93,7 @@ func (l *ladder) planRung(at int) (*rung, error) {
 	if err != nil {
 		return nil, err
 	}
-	hi, err := l.rung(min(at+d, l.top))
+	hi, err := l.rung(min(at+d, l.grid.top))
 	if err != nil {
 		return nil, err
 	}
@@ -202,7 +104,7 @@ func (l *ladder) planRung(at int) (*rung, error) {
 		return lo, nil
 	}
 	x, err := l.between(limit, lo, hi)
-	if err != nil || d < l.top/l.finder.params.coarse || !l.probes {
+	if err != nil || d < l.grid.top/l.params.coarse || !l.grid.probes {
 		return x, err
 	}
 	return x, l.probe(x, at, d, hi)
@@ -212,12 +114,12 @@ func (l *ladder) planRung(at int) (*rung, error) {
 // depends on luck, so a slightly smaller limit often gives a better plan, and these rungs bound what all
 // rungs between them can reach.
 func (l *ladder) probe(x *rung, at, d int, hi *rung) error {
-	limit := l.limit(at)
+	limit := l.grid.limit(at)
 	least := hi.least()
-	target := l.finder.bound(limit)
-	target = max(least, target+target/l.finder.params.nearBound)
-	for k := 1; k <= l.finder.params.probes && x.time() > target; k++ {
-		y, err := l.fromNothing(l.limit(at-k*d/4), x.time())
+	target := l.bound(limit)
+	target = max(least, target+target/l.params.nearBound)
+	for k := 1; k <= l.params.probes && x.time() > target; k++ {
+		y, err := l.fromNothing(l.grid.limit(at-k*d/4), x.time())
 		if err != nil {
 			return err
 		}
@@ -228,14 +130,14 @@ func (l *ladder) probe(x *rung, at, d int, hi *rung) error {
 
 // fromNothing plans for a limit without seeds; see planViews.
 func (l *ladder) fromNothing(limit, incumbent int64) (*rung, error) {
-	return l.planViews(limit, l.finder.bound(limit), 0, incumbent, nil)
+	return l.planViews(limit, l.bound(limit), 0, incumbent, nil)
 }
 
 // between plans for a limit, starting from the results for a smaller and a larger one. It takes no plan that
 // is faster than that of the larger one.
 func (l *ladder) between(limit int64, lo, hi *rung) (*rung, error) {
 	least := hi.least()
-	x, err := l.planViews(limit, max(least, l.finder.bound(limit)), least, lo.time(), []*rung{lo, hi})
+	x, err := l.planViews(limit, max(least, l.bound(limit)), least, lo.time(), []*rung{lo, hi})
 	if err != nil {
 		return nil, err
 	}
@@ -250,8 +152,8 @@ func (l *ladder) between(limit int64, lo, hi *rung) (*rung, error) {
 // planViews plans for a limit with every view. It stops at a plan that takes no longer than target, takes
 // none that is faster than least, and spends little on plans that are slower than the incumbent.
 func (l *ladder) planViews(limit, target, least, incumbent int64, from []*rung) (*rung, error) {
-	x := &rung{seeds: make([]*candidate, len(l.finder.views))}
-	for k, v := range l.finder.views {
+	x := &rung{seeds: make([]*candidate, len(l.views))}
+	for k, v := range l.views {
 		var seeds []*candidate
 		for _, r := range from {
 			if r.seeds[k] != nil {
@@ -270,8 +172,8 @@ func (l *ladder) planViews(limit, target, least, incumbent int64, from []*rung) 
 		}
 		x.seeds[k] = at
 		for _, y := range made {
-			if l.finder.smallest == nil || y.pl.Footprint < l.finder.smallest.pl.Footprint {
-				l.finder.smallest = y
+			if l.smallest == nil || y.pl.Footprint < l.smallest.pl.Footprint {
+				l.smallest = y
 			}
 		}
 		x.consider(made, limit, least)
@@ -282,9 +184,9 @@ func (l *ladder) planViews(limit, target, least, incumbent int64, from []*rung) 
 
 // descend looks for the smallest plan, below rung at, that takes no longer than time.
 func (l *ladder) descend(at int, time int64) error {
-	for at > 0 && l.finder.p.HasTimes {
-		low := l.below(at)
-		if low < 0 || l.finder.bound(l.limit(low)) > time {
+	for at > 0 && l.p.HasTimes {
+		low := l.grid.below(at)
+		if low < 0 || l.bound(l.grid.limit(low)) > time {
 			break
 		}
 		x, err := l.rung(low)
@@ -294,12 +196,12 @@ func (l *ladder) descend(at int, time int64) error {
 		if x.best == nil || x.best.time > time {
 			break
 		}
-		l.finder.note(x.best)
+		l.note(x.best)
 		at = low
 	}
-	for low := max(l.below(at), 0); at-low > 1; {
+	for low := max(l.grid.below(at), 0); at-low > 1; {
 		middle := (low + at) / 2
-		if l.finder.bound(l.limit(middle)) > time {
+		if l.bound(l.grid.limit(middle)) > time {
 			low = middle
 			continue
 		}
@@ -308,7 +210,7 @@ func (l *ladder) descend(at int, time int64) error {
 			return err
 		}
 		if x.best != nil && x.best.time <= time {
-			l.finder.note(x.best)
+			l.note(x.best)
 			at = middle
 		} else {
 			low = middle

@@ -23,7 +23,7 @@ func TestARungComesToTheSameWhateverWasLookedAtBefore(t *testing.T) {
 		}
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		for range 4 {
-			at := rnd.IntN(f.ladder.top)
+			at := rnd.IntN(f.grid.top)
 			x, err := f.ladder.rung(at)
 			if err != nil {
 				t.Fatal(err)

@@ -37,7 +37,7 @@ func TestWhatRerunsLoadIsAbsentUntilThen(t *testing.T) {
 		limit := m.floor + (m.peak-m.floor)*int64(1+seed%4)/4
 		v.applyMargin(limit, 0)
 		s.setting.timing = newTiming(m)
-		for b := range v.finder.p.Buffers {
+		for b := range v.task.p.Buffers {
 			kind := r.IntN(4)
 			for g := m.first[v.sections[b]]; g < m.first[v.sections[b+1]]; g++ {
 				x, k := &m.gaps[g], kind
@@ -60,7 +60,7 @@ func TestWhatRerunsLoadIsAbsentUntilThen(t *testing.T) {
 		if _, err := place.Place(t.Context(), v.p, pl, place.Options{Rule: place.BestFit}); err != nil {
 			t.Fatal(err)
 		}
-		if err := plan.Validate(v.finder.p, pl); err != nil {
+		if err := plan.Validate(v.task.p, pl); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		for _, x := range pl.Reruns {

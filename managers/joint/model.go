@@ -482,3 +482,9 @@ func (m *model) alive(b plan.BufferID, at plan.OpID) bool {
 		return buf.Start < at && at < buf.End
 	}
 }
+
+// inOrder reports whether both ends of a gap are on one stream: then the value is present whenever an op of
+// that stream between them runs. What another stream does at that moment is not known.
+func (m *model) inOrder(x *gap) bool {
+	return m.p.Ops[x.after].Stream == m.p.Ops[x.before].Stream
+}

@@ -9,23 +9,11 @@ import "slices"
 // there is no room for one more; the variant of an op; how early copies back begin. retime.go has the moves
 // of positions.
 
-// change is one changed choice and its previous value.
-type change struct {
-	index int32 // of a gap, or of an op plus the number of gaps
-	was   uint8
-}
-
 // moves changes a few choices of a schedule at a time, where memory is short, and can undo them.
 type moves struct {
-	v        *view
-	list     []int32 // gaps whose choice can change
+	changes
 	byBefore []int32 // the same, ordered by when they are needed again
 	slower   []int32 // indices into model.variants, for ops where limits are exceeded
-	// what the last move changed
-	undone  []change
-	retimed []timed
-	lead    float64
-	hasten  bool
 }
 
 // moves lists what can be changed; ok is false if nothing can.
@@ -52,19 +40,11 @@ func (v *view) moves() (w moves, ok bool) {
 	return w, len(w.list)+len(w.slower) > 0
 }
 
-func (w *moves) flip(g int32, to choice) {
-	if s := w.v.schedule; s.setting.choice[g] != to {
-		w.undone = append(w.undone, change{g, uint8(s.setting.choice[g])})
-		s.setting.choice[g] = to
-	}
-}
-
 // random makes a random move.
 func (w *moves) random() {
 	v, s, list := w.v, w.v.schedule, w.list
-	w.undone, w.lead, w.hasten = w.undone[:0], s.setting.lead, s.setting.hasten
-	w.retimed = w.retimed[:0]
-	par := &v.finder.params
+	w.begin()
+	par := &v.task.params
 	if s.setting.timing != nil && v.rnd.IntN(par.retimeOften) == 0 && w.retime() {
 		return
 	}
@@ -103,7 +83,7 @@ func (w *moves) variant() {
 // neighbours sets two to about sixty successive gaps, in order of their ends, to the same choice.
 func (w *moves) neighbours() {
 	v := w.v
-	par := &v.finder.params
+	par := &v.task.params
 	n := 2 + v.rnd.IntN(par.fewNeighbours<<v.rnd.IntN(par.neighbourSizes))
 	from := v.rnd.IntN(len(w.byBefore))
 	to := v.other(w.byBefore[from])
@@ -118,7 +98,7 @@ func (w *moves) neighbours() {
 func (w *moves) exchange() {
 	v, list, choice := w.v, w.list, w.v.schedule.setting.choice
 	g, h := list[v.rnd.IntN(len(list))], list[v.rnd.IntN(len(list))]
-	for range v.finder.params.exchangeTries {
+	for range v.task.params.exchangeTries {
 		if (choice[h] == keep) != (choice[g] == keep) {
 			break
 		}
@@ -133,22 +113,6 @@ func (w *moves) exchange() {
 	}
 }
 
-// undo reverts the last move.
-func (w *moves) undo() {
-	s := w.v.schedule
-	for k := len(w.undone) - 1; k >= 0; k-- {
-		if u := w.undone[k]; int(u.index) < len(w.v.m.gaps) {
-			s.setting.choice[u.index] = choice(u.was)
-		} else {
-			s.setting.setWay(int(u.index)-len(w.v.m.gaps), u.was)
-		}
-	}
-	s.setting.lead, s.setting.hasten = w.lead, w.hasten
-	for k := len(w.retimed) - 1; k >= 0; k-- {
-		s.setting.timing.restore(w.retimed[k])
-	}
-}
-
 // waited returns a gap whose copies some op of the last schedule waits for, or a random gap if no op waits.
 func (v *view) waited(list []int32) int32 {
 	s, m := v.schedule, v.m
@@ -157,7 +121,7 @@ func (v *view) waited(list []int32) int32 {
 		for i := range m.n {
 			if left -= s.queues.wait[i]; left < 0 {
 				// any swap across this position: due about here, or copied out before
-				for range v.finder.params.drawTries {
+				for range v.task.params.drawTries {
 					g := s.prefetches.order[v.rnd.IntN(len(s.prefetches.order))]
 					if x := &m.gaps[g]; int(x.after) < i && i <= int(x.before) {
 						return g
@@ -183,7 +147,7 @@ func (v *view) other(g int32) choice {
 		ways[n] = recompute
 		n++
 	}
-	for range v.finder.params.drawTries {
+	for range v.task.params.drawTries {
 		if w := ways[v.rnd.IntN(n)]; w != v.schedule.setting.choice[g] {
 			return w
 		}

@@ -471,3 +471,17 @@ func defaults() params {
 		},
 	}
 }
+
+// proofOf is the work for the bound over intervals: less if the caller asks for less work. Work 0 means the
+// default.
+func (s *params) proofOf(work int64) int64 {
+	if work > 0 {
+		return min(s.proofWork, work*s.proofWork/s.defaultWork)
+	}
+	return s.proofWork
+}
+
+// turns returns the number of weight updates for a bound over the given number of ops.
+func (s *params) turns(ops int) int {
+	return max(s.leastTurns, min(s.mostTurns, s.turnsWork/(ops+1)))
+}

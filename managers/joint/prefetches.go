@@ -29,7 +29,7 @@ type prefetches struct {
 	absences *absences
 	memory   *memory
 	chains   *chains
-	queues   *queues
+	nominal  *nominal
 	order    []int32 // the swaps, in the order in which they return
 	others   []int32 // those that return when their op needs them
 	copies   []copyBack
@@ -65,12 +65,12 @@ func (ps *prefetches) place() {
 	ps.merge()
 	ps.memory.openBlocks()
 	ps.groups = ps.groups[:0]
-	next := ps.queues.nominal.clock[m.n]
+	next := ps.nominal.clock[m.n]
 	for k := len(ps.copies) - 1; k >= 0; k-- {
 		y := &ps.copies[k]
-		at := ps.queues.nominal.start[y.due]
+		at := ps.nominal.start[y.due]
 		if ps.chains.rerunTime[y.due] > 0 {
-			at = ps.queues.nominal.clock[y.due]
+			at = ps.nominal.clock[y.due]
 		}
 		time, size := m.gaps[y.gap].prefetchTime, m.gaps[y.gap].size
 		last := min(at, next) - time - int64(ps.setting.lead*float64(time))
@@ -89,7 +89,7 @@ func (ps *prefetches) place() {
 		}
 		f = ps.earlier(y, f, last)
 		ps.groups = append(ps.groups, group{at: f, to: k + 1, size: size})
-		next = max(last, ps.queues.nominal.clock[f])
+		next = max(last, ps.nominal.clock[f])
 	}
 	ps.issueAll()
 	ps.memory.closeBlocks()
@@ -102,7 +102,7 @@ func (ps *prefetches) issueAll() {
 	for n := len(ps.groups) - 1; n >= 0; n-- {
 		for g := &ps.groups[n]; k < g.to; k++ {
 			y, at := &ps.copies[k], g.at
-			if ps.setting.hasten && ps.queues.nominal.clock[at] > y.wanted {
+			if ps.setting.hasten && ps.nominal.clock[at] > y.wanted {
 				y.from = max(y.from, before)
 				at = ps.earlier(y, at, y.wanted)
 			}
@@ -167,7 +167,7 @@ type group struct {
 // earlier moves a copy back from position f towards the last moment at which it can begin, as far as memory
 // allows.
 func (ps *prefetches) earlier(c *copyBack, f plan.OpID, last int64) plan.OpID {
-	size, clock, mem := ps.m.gaps[c.gap].size, ps.queues.nominal.clock, ps.memory
+	size, clock, mem := ps.m.gaps[c.gap].size, ps.nominal.clock, ps.memory
 	for f > c.from && clock[f] > last {
 		at := f - 1
 		b := at >> blockShift

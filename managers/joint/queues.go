@@ -45,14 +45,6 @@ type queues struct {
 	pending    []int32 // copies out whose memory is not released yet
 }
 
-// nominal is when compute reaches each position if it never waits for a copy.
-type nominal struct {
-	clock []int64 // when all ops before it are done
-	start []int64 // when its op starts; with several streams those of the queues, until they are walked
-	ways  int     // how often variants had been changed
-	bare  bool    // there are no reruns
-}
-
 // run computes the nominal times.
 func (x *nominal) run(qs *queues) {
 	m := qs.m

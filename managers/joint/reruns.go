@@ -16,14 +16,6 @@ import (
 // span and, by a few bisections, between them wherever the answers differ. Where the bisection stops, the
 // smaller set counts.
 
-// making is the least work that recomputes a span, over a stretch of positions.
-type making struct {
-	until       plan.OpID   // the last position
-	first, last int32       // the phases of the positions
-	ops         []plan.OpID // that are rerun
-	time        float64     // the span's part of their time, in the current branch
-}
-
 // findReruns computes what must be rerun to recompute each span. ids are the gaps of the spans.
 func (s *intervals) findReruns(ids []int32) {
 	m := s.m

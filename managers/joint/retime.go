@@ -20,13 +20,13 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // instead of a position, because its meaning changes with the chains before it.
 
 // retime tries a move of positions, and reports whether it found one.
-func (w *moves) retime() bool {
+func (w *changes) retime() bool {
 	v := w.v
 	if len(w.list) == 0 || v.off.recompute {
 		return false
 	}
 	g := w.list[v.rnd.IntN(len(w.list))]
-	par := &v.finder.params
+	par := &v.task.params
 	if v.returns && v.schedule.setting.choice[g] == swap && v.rnd.IntN(par.backOften) == 0 {
 		return w.returnEarly(g)
 	}
@@ -52,20 +52,13 @@ func (w *moves) retime() bool {
 	return w.retainFrom(g)
 }
 
-// retiming records the positions of a gap that is about to change, and returns those of all gaps.
-func (w *moves) retiming(g int32) *timing {
-	n := w.v.schedule.setting.timing
-	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g], n.back[g], n.source[g]})
-	return n
-}
-
 // retainFrom changes the position from which a recomputed gap is retained.
-func (w *moves) retainFrom(g int32) bool {
+func (w *changes) retainFrom(g int32) bool {
 	v := w.v
 	s, x := v.schedule, &v.m.gaps[g]
 	to := plan.OpID(0)
 	switch reruns := s.chains.reruns; {
-	case len(reruns) > 0 && v.rnd.IntN(v.finder.params.retainElsewhere) > 0:
+	case len(reruns) > 0 && v.rnd.IntN(v.task.params.retainElsewhere) > 0:
 		if to = reruns[v.rnd.IntN(len(reruns))].at; to <= x.after || x.before < to {
 			return false
 		}
@@ -81,7 +74,7 @@ func (w *moves) retainFrom(g int32) bool {
 }
 
 // fromHost recomputes a gap from inputs that come back from the host, in one way or another.
-func (w *moves) fromHost(g int32) bool {
+func (w *changes) fromHost(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
 	from := source(w.v.rnd.IntN(int(sources)))
@@ -97,7 +90,7 @@ func (w *moves) fromHost(g int32) bool {
 }
 
 // inputs calls do for each gap, across a position, of a buffer that the producers of gap g read.
-func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
+func (w *changes) inputs(g int32, at plan.OpID, do func(h int32)) {
 	m := w.v.m
 	for _, o := range m.producers.of(g) {
 		for _, a := range m.p.AccessesOf(o) {
@@ -110,14 +103,14 @@ func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
 
 // runEarlier moves the recomputation of a gap's value to an op that reads one of its inputs, to a wait of
 // compute, to any position, or to where it is needed.
-func (w *moves) runEarlier(g int32) bool {
+func (w *changes) runEarlier(g int32) bool {
 	v, m := w.v, w.v.m
 	x := &m.gaps[g]
 	to, seen := x.before, 1
 	if !x.canRecompute { // recomputing it only when it is needed is too late
 		seen = 0
 	}
-	switch v.rnd.IntN(v.finder.params.earlierElsewhere) {
+	switch v.rnd.IntN(v.task.params.earlierElsewhere) {
 	case 0: // or anywhere, so that it is copied out earlier
 		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), seen+1
 	case 1: // or where compute waits for something else
@@ -153,7 +146,7 @@ func (w *moves) runEarlier(g int32) bool {
 }
 
 // inputsStay recomputes a gap and keeps its inputs in memory until then.
-func (w *moves) inputsStay(g int32) bool {
+func (w *changes) inputsStay(g int32) bool {
 	s := w.v.schedule
 	w.flip(g, recompute)
 	at := s.setting.timing.remake[g]
@@ -166,11 +159,11 @@ func (w *moves) inputsStay(g int32) bool {
 }
 
 // stay makes a gap's value leave after some chain, or at once.
-func (w *moves) stay(g int32) bool {
+func (w *changes) stay(g int32) bool {
 	v := w.v
 	x, n := &v.m.gaps[g], v.schedule.setting.timing
 	to := x.after + 1
-	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(v.finder.params.leaveElsewhere) > 0 {
+	if reruns := v.schedule.chains.reruns; len(reruns) > 0 && v.rnd.IntN(v.task.params.leaveElsewhere) > 0 {
 		to = reruns[v.rnd.IntN(len(reruns))].at + 1
 	}
 	if v.schedule.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {
@@ -182,7 +175,7 @@ func (w *moves) stay(g int32) bool {
 
 // returnEarly has a swapped value back before its op needs it. The engine brings values in the order in which
 // they are due, so one for which there is room then passes one that still has to wait for memory.
-func (w *moves) returnEarly(g int32) bool {
+func (w *changes) returnEarly(g int32) bool {
 	v := w.v
 	n, before := v.schedule.setting.timing, v.m.gaps[g].before
 	to := before - plan.OpID(v.rnd.IntN(int(max(before-n.leave[g], 1))))

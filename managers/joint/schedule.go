@@ -62,8 +62,8 @@ func newSchedule(m *model) *schedule {
 	}
 	s.prefetches = prefetches{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,
-		queues: &s.queues,
-		lists:  newLists(n, g),
+		nominal: &s.queues.nominal,
+		lists:   newLists(n, g),
 	}
 	s.queues = queues{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains,

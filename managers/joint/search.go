@@ -1,10 +1,6 @@
 package joint
 
-import (
-	"slices"
-
-	"github.com/gmemtop/gmemtop/managers/place"
-)
+import "slices"
 
 // The search for choices that meet the limits.
 //
@@ -19,33 +15,14 @@ import (
 // Complexity: a schedule per try. Counted work bounds the number of tries, half of it for prices and the rest
 // for moves, so a plan is the same on any machine. Rejected: see joint.go.
 
-func (v *view) estimate() candidate {
-	s := v.schedule
-	s.run()
-	x := candidate{over: s.over, time: s.queues.time}
-	for _, g := range s.prefetches.order {
-		x.cost += v.m.gaps[g].evictTime + v.m.gaps[g].prefetchTime
-	}
-	for _, l := range s.chains.loads {
-		x.cost += v.m.gaps[l.gap].prefetchTime
-	}
-	for k := range s.chains.reruns {
-		x.cost += s.chains.rerunTime[s.chains.reruns[k].at]
-	}
-	return x
-}
-
-// good reports whether a candidate is as good as it can be, or needs to be.
-func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.time <= v.target }
-
 // search looks for the best choices within the schedule's limits.
 func (v *view) search(seeds []*candidate, share int64) *candidate {
-	s, f := v.schedule, v.finder
+	s, par := v.schedule, &v.task.params
 	s.setting.lead, s.setting.hasten = 0, false
 	v.cover.costs.forget()
-	t := trials{view: v, until: s.steps + share/f.params.searchShare}
+	t := trials{view: v, until: s.steps + share/par.searchShare}
 	if t.dual() { // of the current limits
-		f.bounder.bound(slices.Max(s.memory.limit), f.params.turns(f.views[0].m.n))
+		v.task.bounder.bound(slices.Max(s.memory.limit), par.turns(v.task.m.n))
 	}
 	for _, seed := range seeds {
 		t.seed(seed)
@@ -57,7 +34,7 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		t.learn()
 	}
 	if !v.off.search {
-		v.improve(t.best, v.until, f.params.slack)
+		v.improve(t.best, v.until, par.slack)
 	}
 	return t.best
 }
@@ -72,7 +49,7 @@ type trials struct {
 // over reports whether the trials are finished: their work is spent, or the best is good enough.
 func (t *trials) over() bool {
 	return t.best != nil &&
-		(t.schedule.steps > t.until || t.good(t.best) || t.finder.ctx.Err() != nil)
+		(t.schedule.steps > t.until || t.good(t.best) || t.task.ctx.Err() != nil)
 }
 
 // take makes the schedule of the current choices, and keeps it if it is the best.
@@ -109,7 +86,7 @@ func (t *trials) dual() bool { return !t.off.prices && !t.off.swap && t.p.HasTim
 
 // sweep tries prices of every kind.
 func (t *trials) sweep() {
-	par, dual := &t.finder.params, &t.finder.bounder.dual
+	par, dual := &t.task.params, &t.task.bounder.dual
 	recompute := 1.0
 	if t.off.recompute {
 		recompute = forbidden
@@ -144,12 +121,12 @@ func (t *trials) sweep() {
 // learn tries the prices that worked best, and some around them, repeatedly with the costs that schedules
 // have shown (costs.go).
 func (t *trials) learn() {
-	par, pr := &t.finder.params, t.best.price
+	par, pr := &t.task.params, t.best.price
 	for _, pr := range []prices{
 		pr,
 		{copy: pr.copy + par.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
 		{copy: pr.copy * par.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
-		{copy: 1, recompute: pr.recompute, dual: &t.finder.bounder.dual},
+		{copy: 1, recompute: pr.recompute, dual: &t.task.bounder.dual},
 	} {
 		if pr.copy < 0 || t.off.swap {
 			pr.copy = forbidden
@@ -186,8 +163,8 @@ func (v *view) repair(old *candidate, work int64) *candidate {
 			x = y
 		}
 	}
-	if !v.finder.off.search {
-		v.improve(&x, s.steps+work, v.finder.params.slack)
+	if !v.task.off.search {
+		v.improve(&x, s.steps+work, v.task.params.slack)
 	}
 	return &x
 }
@@ -206,7 +183,7 @@ func (v *view) improve(best *candidate, until int64, slack float64) {
 	began := s.steps
 	spent := func() float64 { return float64(s.steps-began) / float64(until-began) }
 	for k := 0; s.steps < until && !v.good(best); k++ {
-		if k%16 == 0 && v.finder.ctx.Err() != nil {
+		if k%16 == 0 && v.task.ctx.Err() != nil {
 			break
 		}
 		allowed := slack * (1 - 2*spent())
@@ -237,44 +214,6 @@ func (v *view) anneals(x, now *candidate, heat, left float64) bool {
 // energy is the time of a candidate, plus a penalty for what exceeds its limits: a multiple of the time to
 // copy that out and in, which grows towards the end of the search.
 func (v *view) energy(x *candidate, left float64) float64 {
-	press := &v.finder.params.press
-	return float64(x.time) + float64(x.over)*v.finder.perByte*(press[1]-(press[1]-press[0])*left)
-}
-
-// polish improves a plan that fits by measuring, if the measured time is worse than its schedule promised.
-// With several streams, reused memory makes streams wait for each other, which no schedule by positions can
-// predict. Candidates whose schedule already loses are not placed.
-func (v *view) polish(best *outcome, at *candidate, limit int64) (*outcome, error) {
-	s := v.schedule
-	promise := perIteration(v.finder.p, at.time)
-	if v.finder.request.Evaluator == nil || !v.finder.ladder.probes || v.finder.off.search ||
-		best.time-promise <= promise/v.finder.params.interference {
-		return best, nil
-	}
-	w, ok := v.moves()
-	if !ok {
-		return best, nil
-	}
-	s.runAs(at)
-	until := s.steps + v.finder.rungWork/int64(len(v.finder.views))/v.finder.params.polishing
-	for s.steps < until && v.finder.ctx.Err() == nil && best.time*int64(v.p.Iterations) > v.target {
-		w.random()
-		x := v.estimate()
-		if x.over == 0 && perIteration(v.finder.p, x.time) < best.time {
-			pl, err := v.assemble(true)
-			if err != nil {
-				return nil, err
-			}
-			y, err := v.measured(pl, place.Options{Rule: place.BestFit})
-			if err != nil {
-				return nil, err
-			}
-			if y.pl.Footprint <= limit && better(y, best) {
-				best = y
-				continue
-			}
-		}
-		w.undo()
-	}
-	return best, nil
+	press := &v.task.params.press
+	return float64(x.time) + float64(x.over)*v.task.perByte*(press[1]-(press[1]-press[0])*left)
 }

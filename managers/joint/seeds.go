@@ -2,7 +2,6 @@ package joint
 
 import (
 	"math"
-	"math/rand/v2"
 	"runtime"
 	"slices"
 	"sync"
@@ -45,10 +44,6 @@ import (
 // construction the step time would then never rise with the budget, even where another manager's plan is the
 // best. But it asks ten times, and at budgets other than the caller's, so that at the caller's own budget
 // another manager could be better than joint.
-
-// Seeded returns our planner with other managers to ask if it does not meet its bound: it is never slower
-// than any of them. The zero value asks nobody.
-func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 
 // askOthers asks other managers for their plans if the best so far is above the bound, and continues the
 // search from the best of theirs, and from our own.
@@ -111,21 +106,6 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 	return best
 }
 
-// large reports whether planning takes seconds.
-func (f *finder) large() bool { return f.views[0].m.n+len(f.p.Buffers) > f.params.largeProblem }
-
-// settled reports whether further planning is not worth its time: the bound is met, or in a large problem the
-// plan is within 1/part of it.
-func (f *finder) settled(part int64) bool {
-	if f.best == nil || !f.large() {
-		return f.met()
-	}
-	return f.within(part)
-}
-
-// met reports whether no plan can be faster than the best one.
-func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.request.Budget) }
-
 // lose reports whether no manager of a family can come close to the best plan, because the bound of only
 // swapping, or only recomputing, is above it by a few percent. A slightly slower plan may be a good start for
 // a search. The bound counts shares of buffers, so it also holds for managers that cut them.
@@ -133,7 +113,7 @@ func (f *finder) lose(family plan.Family) bool {
 	if f.best == nil || !f.p.HasTimes || family == plan.Combining {
 		return false
 	}
-	m := f.views[0].m
+	m := f.m
 	bound := alone(m, family).bound(f.request.Budget, f.params.turns(m.n))
 	return perIteration(f.p, bound) > f.best.time+f.best.time/f.params.luck
 }
@@ -189,7 +169,7 @@ func (f *finder) ask(m plan.Manager, mustFit bool) *outcome {
 	}
 	x := &outcome{pl: pl}
 	if f.request.Evaluator == nil {
-		x.time = perIteration(f.p, f.views[0].m.baseTime) // only whether they fit tells plans apart
+		x.time = perIteration(f.p, f.m.baseTime) // only whether they fit tells plans apart
 	} else if me, err := f.request.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
 		x.time = me.StepTime
 	} else {
@@ -212,7 +192,7 @@ func (f *finder) deepen(seed *outcome) {
 	}
 	for k, slack := range hot {
 		for _, v := range f.views {
-			from := []*outcome{startOf(v)}
+			from := []*outcome{f.startOf(v.section)}
 			if !repeated && f.best != nil && f.best.pl.SectionBytes != v.section {
 				from = nil
 			}
@@ -234,17 +214,6 @@ func (f *finder) deepen(seed *outcome) {
 	}
 }
 
-// startOf returns the best plan that a view can start from, nil if there is none: one of its own, or for
-// sections one of whole buffers.
-func startOf(v *view) *outcome {
-	best := v.finder.bestOf(v)
-	whole := v.finder.fits[0]
-	if v.section > 0 && len(whole) > 0 && (best == nil || whole[0].time < best.time) {
-		return whole[0]
-	}
-	return best
-}
-
 // refine continues the search with little heat. The first searches of each view start from different plans,
 // because what a search finds depends on where it starts; the others start from the best plan so far. A start
 // that is much slower than the best plan of all is skipped. The search for places gets more work than on the
@@ -253,10 +222,11 @@ func (f *finder) refine() {
 	starts := make([][]*outcome, len(f.views))
 	for i, v := range f.views {
 		starts[i] = slices.Clone(f.fits[v.section])
-		if x := f.bestOf(v); x != nil { // perhaps the ladder left it out, as faster than a larger rung's
+		// perhaps the ladder left it out, as faster than a larger rung's
+		if x := f.bestOf(v.section); x != nil {
 			f.note(x)
 		}
-		if x := startOf(v); x != f.bestOf(v) {
+		if x := f.startOf(v.section); x != f.bestOf(v.section) {
 			starts[i] = slices.Insert(starts[i], 0, x)
 		}
 	}
@@ -269,7 +239,7 @@ func (f *finder) refine() {
 			if f.ctx.Err() != nil || f.best == nil || f.within(f.params.cooled) {
 				return
 			}
-			x := startOf(v)
+			x := f.startOf(v.section)
 			if k < len(starts[i]) {
 				x = starts[i][k]
 			}
@@ -281,175 +251,4 @@ func (f *finder) refine() {
 			}
 		}
 	}
-}
-
-// within reports whether the best plan is within 1/part of the bound.
-func (f *finder) within(part int64) bool {
-	bound := f.bound(f.request.Budget)
-	return f.best.time <= bound+bound/part
-}
-
-// deepWork returns the counted work of one cool search: that of a rung, or if the caller leaves the work to
-// us, at least what some thousands of schedules take.
-func (v *view) deepWork() int64 {
-	f := v.finder
-	if f.request.Work > 0 || f.large() {
-		return f.rungWork
-	}
-	return max(f.rungWork, f.params.deepSchedules*int64(v.m.n+len(v.m.gaps)))
-}
-
-// enough reports whether the work of a search allows a number of schedules.
-func (f *finder) enough(schedules int64) bool {
-	m := f.views[0].m
-	return f.rungWork >= schedules*int64(m.n+len(m.gaps))
-}
-
-// anneal says how to search from a plan. Its heat at the start is a share of the step time plus a multiple of
-// what each absence costs on average.
-type anneal struct {
-	share, absences float64
-	round           int   // makes searches differ
-	work            int64 // counted work of the search
-	pack            int64 // counted work of a search for places
-}
-
-// slack returns the heat as a share of the time of the candidate that the search starts from.
-func (a *anneal) slack(v *view, x *candidate) float64 {
-	absent := 0
-	for _, c := range x.choice {
-		if c != keep {
-			absent++
-		}
-	}
-	if a.absences == 0 || absent == 0 || x.time <= v.m.baseTime {
-		return a.share
-	}
-	return a.share + a.absences*float64(x.time-v.m.baseTime)/float64(absent)/float64(x.time)
-}
-
-// searchOn improves a plan. Of another manager's it takes over the absences as choices, but positions are our
-// own. If addresses take the result above the budget, it repairs the plan once under a lower limit.
-func (v *view) searchOn(from *outcome, a anneal) {
-	s, limit := v.schedule, v.finder.request.Budget
-	seed := v.finder.request.Seed + uint64(a.share*1e6) + uint64(a.round)
-	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
-	v.returns = a.round%2 == 1 // every other search leaves those moves out: they take work from the others
-	v.target = (v.finder.bound(limit)+1)*int64(v.p.Iterations) - 1
-	v.applyMargin(limit, 0)
-	v.cover.excess()
-	s.setting.timing = newTiming(v.m)
-	defer func() { s.setting.timing = nil }()
-	if from.of != nil && from.of.section < v.section {
-		s.choosePerSection(v.sections, from.of.m, from.at)
-	} else {
-		v.read(from.pl)
-	}
-	if from.of == v {
-		s.setting.lead, s.setting.hasten = from.at.lead, from.at.hasten
-	}
-	x := v.estimate()
-	s.take(&x)
-	slack, work := a.slack(v, &x), a.work
-	for range 2 {
-		v.improve(&x, s.steps+work, slack)
-		s.runAs(&x)
-		if x.over > 0 || v.finder.best != nil && perIteration(v.finder.p, x.time) > v.finder.best.time {
-			return
-		}
-		y, err := v.realize(limit, a.pack, math.MaxInt64)
-		if err != nil {
-			return
-		}
-		v.finder.note(y)
-		if y.pl.Footprint <= limit {
-			return
-		}
-		v.applyMargin(limit, y.pl.Footprint-limit)
-		x, work = v.estimate(), work/2
-		s.take(&x)
-	}
-}
-
-// read sets the schedule's choices and positions from a plan.
-func (v *view) read(pl *plan.Plan) {
-	s, m := v.schedule, v.m
-	for g := range s.setting.choice {
-		s.setting.choice[g] = keep
-	}
-	for i := range m.variants {
-		s.setting.setWay(int(m.variants[i].op), m.fast[m.variants[i].op])
-	}
-	for i := range m.variants {
-		if o := m.variants[i].op; pl.Variants != nil && pl.Variants[o] != m.fast[o] {
-			s.setting.setWay(int(o), pl.Variants[o])
-		}
-	}
-	needed := map[plan.OpID]bool{} // by position, whether a value recomputed there is needed at once
-	for k := range pl.Absences {
-		if x := &pl.Absences[k]; x.How == plan.Recompute && x.Fetch == x.Before {
-			needed[x.Before] = true
-		}
-	}
-	timing := s.setting.timing
-	for k := range pl.Absences {
-		x := &pl.Absences[k]
-		g := m.gapOf(x.Buffer, x.Before)
-		switch {
-		case g < 0 || m.gaps[g].dead:
-		case x.How == plan.Swap && m.gaps[g].canSwap:
-			s.setting.choice[g] = swap
-		case x.How == plan.Recompute && m.gaps[g].canRunAgain(x.Fetch):
-			s.setting.choice[g], timing.retain[g], timing.leave[g] = recompute, x.Fetch, x.Release
-			if !needed[x.Fetch] { // otherwise this chain would not run
-				timing.remake[g] = x.Fetch
-			}
-		}
-	}
-	for i := range pl.Reruns {
-		for _, l := range pl.Reruns[i].Loads {
-			if g := m.gapOf(l.Buffer, pl.Reruns[i].Before); g >= 0 {
-				timing.source[g] = loaded
-			}
-		}
-	}
-	s.setting.lead, s.setting.hasten = 0, false
-}
-
-// choosePerSection sets the schedule's choices from those of a candidate for whole buffers. sections has the
-// first section of each.
-func (s *schedule) choosePerSection(sections []plan.BufferID, whole *model, c *candidate) {
-	m := s.m
-	all := *c
-	all.choice, all.timing = slices.Clone(s.setting.choice), newTiming(m)
-	for b := range whole.p.Buffers {
-		from, to := whole.first[b], whole.first[b+1]
-		for k := sections[b]; k < sections[b+1]; k++ {
-			at := m.first[k]
-			if m.first[k+1]-at != to-from {
-				continue
-			}
-			copy(all.choice[at:], c.choice[from:to])
-			if c.timing != nil {
-				all.timing.copyGaps(at, c.timing, from, to)
-			}
-		}
-	}
-	s.choose(&all)
-}
-
-// sectionsOf returns, for each whole buffer, its first section; one more entry for the end.
-func sectionsOf(whole, cut *plan.Problem) []plan.BufferID {
-	first := make([]plan.BufferID, 0, len(whole.Buffers)+1)
-	at := plan.BufferID(0)
-	for i := range whole.Buffers {
-		first = append(first, at)
-		for left := whole.Buffers[i].Size; ; at++ {
-			if left -= cut.Buffers[at].Size; left <= 0 {
-				break
-			}
-		}
-		at++
-	}
-	return append(first, at)
 }

@@ -151,7 +151,7 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 			"   whether less memory does:\n\n",
 	)
 	d.rungs(f)
-	d.printf("\n   The plan's places (view.go), a row for each MiB, a column for each step:\n\n")
+	d.printf("\n   The plan's places (realize.go), a row for each MiB, a column for each step:\n\n")
 	d.places(p, pl)
 	d.printf(
 		"\n   footprint %d MiB, step %.1f ms, bound %.1f ms\n",
