@@ -78,6 +78,7 @@ const (
 	PlansMeanwhile    //
 	TimesStepsWithout //
 	TimesStepsWith    //
+	StepsTimed        // how many steps, of how many
 	MeasuresAStep     //
 
 	// How a plan is doing. A line begins with one of the first two and goes on with all that apply.
@@ -275,6 +276,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	PlansMeanwhile:    {"", "planning; the training runs as usual"},
 	TimesStepsWithout: {"", "timing steps without the plan"},
 	TimesStepsWith:    {"", "timing steps with the plan"},
+	StepsTimed:        {"", "%d of %d steps"},
 	MeasuresAStep:     {"", "measuring the peak of a step with the plan"},
 
 	PlanDoes:       {"", "%s: %s"},

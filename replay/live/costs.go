@@ -101,12 +101,14 @@ const (
 	noting  = `{"version":1,"device":"cpu","slab":0,"values":[],"groups":[[["gmemtop::none",0]]]}`
 )
 
-// The kinds of steps take trialTurns turns. Each turn times trialSteps steps, after an untimed one. Steps
-// longer than longStep, in nanoseconds, get one turn only: fixed costs hardly matter there.
+// The kinds of steps take trialTurns turns. Each turn times trialSteps steps, after an untimed one. Where
+// steps are longer than longStep, in nanoseconds, there is one turn only and longTrialSteps in it: fixed
+// costs hardly matter there, and the user waits.
 const (
-	trialTurns = 3
-	trialSteps = 4
-	longStep   = 1_000_000_000
+	trialTurns     = 3
+	trialSteps     = 4
+	longStep       = 1_000_000_000
+	longTrialSteps = 2
 )
 
 // trial is the time of steps without and with parts of a plan, in nanoseconds.
@@ -129,14 +131,15 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
 	plans := [kinds][]byte{nil, []byte(keeping), []byte(noting), swaps, reruns}
-	turns, timed := 1, 0 // one turn must be enough until the length of a step is known
+	// one short turn must be enough until the length of a step is known
+	turns, each, timed := 1, longTrialSteps, 0
 	for turn := 0; turn < turns; turn++ {
 		for k, words := range plans {
 			if k > 0 && words == nil {
 				continue
 			}
-			tell(News{Stage: Describing, Timed: timed, Time: timed + left(plans, k, turns-turn)})
-			steps, err := t.some(ctx, words)
+			tell(News{Stage: Describing, Timed: timed, Time: timed + left(plans, k, turns-turn, each)})
+			steps, err := t.some(ctx, words, each)
 			switch {
 			case err != nil && (k < 3 || ctx.Err() != nil):
 				return r, err
@@ -145,9 +148,9 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 			default:
 				ran[k] = append(ran[k], steps...)
 			}
-			timed += 1 + trialSteps
+			timed += 1 + each
 			if ran[0][0].Time <= longStep {
-				turns = trialTurns
+				turns, each = trialTurns, trialSteps
 			}
 		}
 	}
@@ -172,12 +175,13 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 	return r, nil
 }
 
-// left returns how many steps are still to be timed before the k-th kind in the first of the turns.
-func left(plans [kinds][]byte, k, turns int) (steps int) {
+// left returns how many steps are still to be timed before the k-th kind in the first of the turns, if so
+// many are timed each time.
+func left(plans [kinds][]byte, k, turns, each int) (steps int) {
 	for turn := range turns {
 		for i, words := range plans {
 			if (i == 0 || words != nil) && (turn > 0 || i >= k) {
-				steps += 1 + trialSteps
+				steps += 1 + each
 			}
 		}
 	}
@@ -185,7 +189,7 @@ func left(plans [kinds][]byte, k, turns int) (steps int) {
 }
 
 // some times a few steps under a plan, or without one.
-func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
+func (t *Target) some(ctx context.Context, words []byte, count int) (steps []Step, err error) {
 	number := int64(0)
 	if words == nil {
 		err = t.carrier.Carry(ctx, Order{})
@@ -193,7 +197,7 @@ func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err erro
 		number, err = t.tryOut(ctx, words)
 	}
 	if err == nil {
-		steps, err = t.carrier.Steps(ctx, number, 1+trialSteps)
+		steps, err = t.carrier.Steps(ctx, number, 1+count)
 	}
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -20,8 +21,8 @@ type News struct {
 	// If batches differ in shape: how many of Watch steps have been watched for the largest; 0 while steps
 	// are captured.
 	Watched, Watch int
-	// If a CPU trains: how many of Time steps have been timed to learn the cost of moving tensors; 0 while
-	// none is timed.
+	// How many of Time steps have been timed, with or without the plan or, while a training on a CPU is
+	// described, to learn the cost of moving tensors; 0 while none is timed.
 	Timed, Time int
 	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
@@ -123,8 +124,11 @@ func (n *News) Doing() []string {
 		return []string{aside}
 	}
 	doing := n.Stage.Doing()
-	if n.Stage == Describing {
+	switch {
+	case n.Stage == Describing:
 		return []string{doing + n.Capture(), doing}
+	case n.Time > 0:
+		return []string{doing + ": " + say.StepsTimed.Text(n.Timed, n.Time), doing}
 	}
 	return []string{doing}
 }
@@ -136,7 +140,7 @@ func (n *News) aside() string {
 	switch {
 	case n.Watch > 0:
 		s, rest = say.WatchesSizes.Text(n.Watched, n.Watch), n.Watch-n.Watched
-	case n.Time > 0:
+	case n.Time > 0 && n.Stage == Describing:
 		s, rest = say.TimesCosts.Text(n.Timed, n.Time), n.Time-n.Timed
 	}
 	if rest > 0 && n.Usual > 0 {
@@ -202,7 +206,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	n.PeakBefore, _ = p.PeakLive()
 	if !t.opt.NeverWithout {
 		tell(n)
-		before, err := t.timed(ctx, 0)
+		before, err := t.timed(ctx, n.progress(tell))
 		if err != nil {
 			return ended(ctx, err)
 		}
@@ -221,16 +225,17 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	tell(n)
 	on := larger{t: t, p: p, made: made, number: number}
 	for first, again := true, false; ; first = false {
-		count := t.opt.Steps
+		var passed, timed []Step
 		if first || again {
-			count += t.opt.Warm
+			passed, timed, err = t.stretch(ctx, on.number, n.progress(tell))
+		} else {
+			timed, err = t.carrier.Steps(ctx, on.number, t.opt.toTime(n.Step))
 		}
-		steps, err := t.carrier.Steps(ctx, on.number, count)
 		if err != nil {
 			t.ended = ctx.Err() == nil
 			return ended(ctx, err)
 		}
-		n.add(steps, t.opt.Steps)
+		n.add(passed, timed)
 		if err := t.opt.allowed(n.Before, n.Step); err != nil {
 			return err
 		}
@@ -263,12 +268,21 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 	}
 }
 
-// add adds the figures of further steps under the plan. The step's time is that of the last ones, as many as
-// timed says.
-func (n *News) add(steps []Step, timed int) {
+// progress returns a function that tells how many steps have been timed in this stage, and of how many.
+func (n *News) progress(tell func(News)) func(timed, of int) {
+	return func(timed, of int) {
+		x := *n
+		x.Timed, x.Time = timed, of
+		tell(x)
+	}
+}
+
+// add adds the figures of further steps under the plan: of some that passed untimed, and of those after them.
+func (n *News) add(passed, timed []Step) {
+	steps := slices.Concat(passed, timed)
 	last := steps[len(steps)-1]
 	n.Steps += int64(len(steps))
-	n.Step, n.P95 = spread(steps[len(steps)-timed:])
+	n.Step, n.P95 = spread(timed)
 	n.Missed, n.Out, n.In, n.Again = last.Missed, last.Out, last.In, last.Again
 	checked, differ := compared(steps)
 	n.Checked += checked

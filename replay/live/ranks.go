@@ -62,12 +62,15 @@ func Together(ranks []Rank) News {
 		}
 		switch {
 		case first:
-			n.Stage, n.Steps = x.Stage, x.Steps
+			n.Stage, n.Steps, n.Timed, n.Time = x.Stage, x.Steps, x.Timed, x.Time
 		case x.Stage == n.Stage:
 			n.Steps = min(n.Steps, x.Steps)
+			if x.Time-x.Timed > n.Time-n.Timed { // the one that takes longest
+				n.Timed, n.Time = x.Timed, x.Time
+			}
 		case n.Stage != On && x.Stage < n.Stage, x.Stage == On:
 			// If a plan is on in one, the others' own rows say how far they are.
-			n.Stage, n.Steps = x.Stage, x.Steps
+			n.Stage, n.Steps, n.Timed, n.Time = x.Stage, x.Steps, x.Timed, x.Time
 		}
 		first = false
 	}

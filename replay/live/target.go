@@ -77,11 +77,11 @@ type Step struct {
 // Options say how a plan is measured.
 type Options struct {
 	// Warm is how many steps pass untimed after each change, 3 by default; Steps how many are timed in each
-	// of the three stretches, 20 by default.
+	// of the three stretches, 20 by default and fewer where steps are long.
 	Warm, Steps int
-	// Patience is for how much of their own time steps are described once two captures were compared, and
-	// watched for their sizes; 10 s by default. Where steps take seconds, more would make the user wait for
-	// minutes, and a step that is larger than any of them is seen while the plan is on.
+	// Patience is for how much of their own time steps are described once two captures were compared, watched
+	// for their sizes, and timed in a stretch; 10 s by default. Where steps take seconds, more would make the
+	// user wait for minutes, and a step that is larger than any of them is seen while the plan is on.
 	Patience time.Duration
 	// MostOverhead is the share of the step time that a plan may cost before it is turned off for good, 0 for
 	// any.
@@ -159,7 +159,7 @@ func (t *Target) Run(
 		}
 	}
 	tell("without")
-	before, err := t.timed(ctx, 0)
+	before, err := t.timed(ctx, nil)
 	if err != nil {
 		return m, err
 	}
@@ -194,7 +194,7 @@ func (t *Target) Run(
 	if err := t.carrier.Carry(ctx, Order{}); err != nil {
 		return m, err
 	}
-	after, err := t.timed(ctx, 0)
+	after, err := t.timed(ctx, nil)
 	if err != nil {
 		return m, err
 	}
@@ -209,11 +209,11 @@ func (t *Target) Run(
 func (t *Target) measure(
 	ctx context.Context, m *plan.Measurement, p *plan.Problem, pl *plan.Plan, number int64,
 ) error {
-	steps, err := t.carrier.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	passed, timed, err := t.stretch(ctx, number, nil)
 	if err != nil {
 		return err
 	}
-	timed := steps[t.opt.Warm:]
+	steps := append(passed, timed...)
 	m.StepTime, m.StepP95 = spread(timed)
 	m.Work, m.Process = work(timed), t.process(ctx, p, number, steps)
 	for _, s := range steps {
@@ -451,13 +451,51 @@ func (t *Target) missed() string {
 	return "tensors stayed that should have left"
 }
 
-// timed lets the first steps after a change pass and returns those that count.
-func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
-	steps, err := t.carrier.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
-	if err != nil {
-		return nil, err
+// The fewest steps that are timed in a stretch, the longest stretch without news of its progress, and how
+// often there is news in a longer one.
+const (
+	leastTimed = 5
+	unheard    = 4 * time.Second
+	tellEvery  = time.Second
+)
+
+// toTime returns how many steps to time if one takes so many nanoseconds: steps of seconds differ less than
+// short ones do, and the user waits for them.
+func (o *Options) toTime(each int64) int {
+	return int(min(max(int64(o.Patience)/max(each, 1), leastTimed), int64(o.Steps)))
+}
+
+// stretch lets the first steps after a change pass, and returns these and the ones that count. tell, if not
+// nil, is told how many have been timed, and of how many.
+func (t *Target) stretch(ctx context.Context, number int64, tell func(timed, of int)) (
+	passed, timed []Step, err error,
+) {
+	if passed, err = t.carrier.Steps(ctx, number, t.opt.Warm); err != nil {
+		return nil, nil, err
 	}
-	return steps[t.opt.Warm:], nil
+	each, _ := spread(passed)
+	for of := t.opt.toTime(each); len(timed) < of; of = t.opt.toTime(each) {
+		if tell != nil {
+			tell(len(timed), of)
+		}
+		count := of - len(timed)
+		if int64(count)*each > int64(unheard) {
+			count = min(count, int(max(int64(tellEvery)/each, 1)))
+		}
+		steps, err := t.carrier.Steps(ctx, number, count)
+		if err != nil {
+			return nil, nil, err
+		}
+		timed = append(timed, steps...)
+		each, _ = spread(timed)
+	}
+	return passed, timed, nil
+}
+
+// timed returns the steps that count of a stretch without a plan.
+func (t *Target) timed(ctx context.Context, tell func(timed, of int)) ([]Step, error) {
+	_, steps, err := t.stretch(ctx, 0, tell)
+	return steps, err
 }
 
 // compared adds up how many tensors were compared in steps, and how many were not the same.

@@ -23,6 +23,7 @@ type drifting struct {
 	since int // steps since the last change
 	ran   int
 	slow  int64 // what a plan adds to a step, in nanoseconds
+	base  int64 // what every step takes beyond a tenth of a second, in nanoseconds
 	fail  error // what waiting for steps under a plan ends with
 	// differ is how many of the tensors that are compared are others.
 	differ int64
@@ -64,7 +65,10 @@ func (d *drifting) Carry(_ context.Context, o Order) error {
 // millisecond is in nanoseconds.
 const millisecond = 1_000_000
 
-func (d *drifting) Steps(_ context.Context, number int64, n int) ([]Step, error) {
+func (d *drifting) Steps(ctx context.Context, number int64, n int) ([]Step, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	if number != d.under {
 		return nil, fmt.Errorf("steps under %d are waited for, and %d is on", number, d.under)
 	}
@@ -78,7 +82,8 @@ func (d *drifting) Steps(_ context.Context, number int64, n int) ([]Step, error)
 	}
 	steps := make([]Step, n)
 	for i := range steps {
-		x := Step{Time: 100*millisecond + int64(d.ran)*millisecond, Reserved: maybe.Known(5000 + int64(i))}
+		x := Step{Time: d.base + 100*millisecond + int64(d.ran)*millisecond,
+			Reserved: maybe.Known(5000 + int64(i))}
 		if number != 0 {
 			x.Time += d.slow
 			x.Out, x.In, x.Again, x.Checked, x.Differ = 7, 6, 5, 4, d.differ
@@ -130,7 +135,9 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"23 without", "on", "23 with", "describe", "off", "23 without", "off"}
+	// the first three steps are long, and one more shows that the others are not
+	want := []string{"3 without", "1 without", "19 without", "on", "3 with", "1 with", "19 with", "describe",
+		"off", "3 without", "1 without", "19 without", "off"}
 	if !slices.Equal(d.asked, want) {
 		t.Errorf("the training was asked for %q, not %q", d.asked, want)
 	}
@@ -148,12 +155,15 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 			t.Errorf("%s: a step takes %d ns, not %d µs", x.what, x.got, x.want)
 		}
 	}
-	if m.Process != 700 || m.ProcessBefore != 900 || m.Reserved != 5022 || m.PinnedPeak != slab(p, pl) || m.PinnedPeak == 0 || m.SwappedOut != 7 || m.SwappedIn != 6 || m.RecomputeTime != 5 {
+	if m.Process != 700 || m.ProcessBefore != 900 || m.Reserved != 5018 ||
+		m.PinnedPeak != slab(p, pl) || m.PinnedPeak == 0 ||
+		m.SwappedOut != 7 || m.SwappedIn != 6 || m.RecomputeTime != 5 {
 		t.Errorf("%+v", m)
 	}
 	if described, err := trainingDevice(t.Context(), d.tr); err != nil || !m.Allocated ||
 		m.Footprint != described.Totals.PeakAllocated/2 {
-		t.Errorf("the footprint is %d, and the step that was described under the plan holds %+v, %v", m.Footprint, described.Totals, err)
+		t.Errorf("the footprint is %d, and the step that was described under the plan holds %+v, %v",
+			m.Footprint, described.Totals, err)
 	}
 	if !m.Verified {
 		t.Error("tensors were compared and are the same, and it is not verified")
@@ -162,6 +172,35 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	target.opt.Used = nil
 	if m, err = target.Run(t.Context(), p, pl, plan.RunOptions{}); err != nil || m.Verified || !strings.Contains(strings.Join(m.Notes, "\n"), "23 of 92 compared tensors came back different") {
 		t.Errorf("where tensors return as others: %v, verified %v, %q", err, m.Verified, m.Notes)
+	}
+}
+
+// Where steps take seconds, fewer are timed, and it is told how many and of how many.
+func TestFewLongStepsAreTimed(t *testing.T) {
+	d := &drifting{tr: recording(t, triedCosts), slow: 50 * millisecond, base: 4000 * millisecond}
+	p, pl := swapsAll(t, d.tr)
+	ctx, stop := context.WithCancel(t.Context())
+	var told []string
+	err := NewTarget(d, Options{}).Hold(ctx, p, Made{Plan: pl, Budget: 1 << 40}, func(n News) {
+		told = append(told, n.Doing()[0])
+		if n.Stage == On {
+			stop()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, with := range []string{"without", "with"} {
+		doing := "timing steps " + with + " the plan"
+		want = append(want, doing)
+		for k := range leastTimed {
+			want = append(want, fmt.Sprintf("%s: %d of %d steps", doing, k, leastTimed))
+		}
+	}
+	want = append(want, MeasuringPeak.Doing(), On.Doing())
+	if !slices.Equal(told, want) {
+		t.Errorf("it is told\n%s\nnot\n%s", strings.Join(told, "\n"), strings.Join(want, "\n"))
 	}
 }
 
