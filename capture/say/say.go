@@ -110,7 +110,9 @@ const (
 	// How a plan ended.
 	PlanEnded       // the plan, why
 	PlanFailed      // the plan, why, what happens next
-	PlanNeverOn     // the plan, what gmemtop was doing
+	PlanNeverOn     // the plan, how many steps the training ran, what gmemtop was doing
+	PlanTooLate     // a number of steps
+	PlanUntimed     // a number of steps
 	PlanWaits       //
 	GoesOnWithout   //
 	GoesOnOffloaded //
@@ -306,7 +308,9 @@ var catalogue = [sentences]struct{ key, text string }{
 
 	PlanEnded:       {"", "%s ended, and gmemtop plans again: %s"},
 	PlanFailed:      {"", "%s does not run: %s; %s"},
-	PlanNeverOn:     {"", "%s never ran: the training ended while gmemtop was %s"},
+	PlanNeverOn:     {"", "%s never ran: the training ended after %s, while gmemtop was %s"},
+	PlanTooLate:     {"", "train for %d steps or more"},
+	PlanUntimed:     {"", "or pass --hardware, without which %d steps time what copies cost here"},
 	PlanWaits:       {"", "waiting for steps to plan from"},
 	GoesOnWithout:   {"", "the training goes on without it"},
 	GoesOnOffloaded: {"", "the training goes on, and its saved tensors wait on the host"},

@@ -149,7 +149,7 @@ func TestASentenceIsFoundWhateverFillsItsGaps(t *testing.T) {
 			t.Errorf("%q is there: %v", catalogue[s].text, !want)
 		}
 	}
-	if PlanNeverOn.In("joint never ran:\nthe training ended while gmemtop was planning") {
+	if PlanNeverOn.In("joint never ran:\nthe training ended after 2 steps, while gmemtop was planning") {
 		t.Error("a sentence is found across two lines")
 	}
 }

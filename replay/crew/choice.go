@@ -308,6 +308,11 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 	if err := m.FirstStep(ctx); err != nil {
 		return err
 	}
+	if m.offloads() && !c.Offload && m.onCPU() { // else its steps would be described twice
+		if err := m.keep(ctx); err != nil {
+			return err
+		}
+	}
 	o := live.Options{MostOverhead: c.MostOverhead, Results: c.Results, Seat: seat,
 		NeverWithout: m.offloads(), Stays: c.Stays}
 	var tries tries

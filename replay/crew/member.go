@@ -134,6 +134,13 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 // offloads reports whether the training keeps saved tensors on the host while there is no plan.
 func (m *Member) offloads() bool { return m.History.Snapshot().Info.Offloads }
 
+// onCPU reports whether the training, whose first step has ended, runs on a CPU for certain: it has used no
+// GPU, though parameters on the CPU may be there to wait for their turn on one.
+func (m *Member) onCPU() bool {
+	v := m.History.Snapshot()
+	return v.Info.Device == "cpu" && len(v.Info.GPUs) == 0 && v.Said(say.KeyState) == ""
+}
+
 // keep makes saved tensors stay on the device while there is no plan, and waits until they do.
 func (m *Member) keep(ctx context.Context) error {
 	return m.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Keep})

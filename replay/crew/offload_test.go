@@ -84,6 +84,36 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	}
 }
 
+// A training on a CPU, where nothing is offloaded although GPUs were to be, is described once, and steps
+// without a plan are timed once.
+func TestOnACPUThePlanComesSoon(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	l := launchLive(t, pytorch.Launch{Argv: []string{scenarios, "convnet@100000"}, Env: []string{"PACE=0.02"},
+		Offload: []string{"cuda"}})
+	if !l.offloads() {
+		t.Fatalf("it does not say that saved tensors would wait: %v", l.History.Snapshot().Notices)
+	}
+	captured, again := 0, 0
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var on live.News
+	x := managed("joint", live.Hardware{Hardware: anyHardware.Hardware}, share(80))
+	err := l.train(ctx, x, nil, func(n live.News) {
+		switch on = n; n.Stage {
+		case live.Describing:
+			captured += int(min(n.Try, 1))
+		case live.MeasuringWithout:
+			again++
+		case live.On:
+			cancel()
+		}
+	})
+	if err != nil || on.Stage != live.On || on.Before == 0 || captured != 1 || again != 0 {
+		t.Errorf("%+v, captured %d times, timed again %d times, %v", on, captured, again, err)
+	}
+}
+
 func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 	torch(t)
 	t.Parallel()

@@ -43,7 +43,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	})
 	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		if !so.ever { // otherwise the user would believe that the training ran under the plan
-			inform(say.PlanNeverOn.Text(x.Name, c.doing(so.stage)))
+			inform(c.never(x, &so))
 		}
 		return
 	}
@@ -60,6 +60,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 type far struct {
 	ever  bool       // it was on
 	stage live.Stage // the last one before the training's end
+	last  live.News  // of that stage
 	ended string     // why the plan was ended last
 }
 
@@ -73,10 +74,29 @@ func (f *far) hears(n live.News, name, text string) (list []string) {
 	}
 	f.ended = n.Ended
 	if n.Stage != live.Over {
-		f.stage = n.Stage
+		f.stage, f.last = n.Stage, n
 	}
 	f.ever = f.ever || f.stage == live.On
 	return list
+}
+
+// never says that the training ended before its plan was on, and what would have been enough for one.
+func (c *Crew) never(x *Choice, so *far) string {
+	v := c.Lead.History.Snapshot()
+	ran := int64(0)
+	if n := len(v.Steps); n > 0 {
+		ran = v.Steps[n-1].Index + 1
+	}
+	text := say.PlanNeverOn.Text(x.Name, timeline.Counted(ran, "step"), c.doing(so.stage))
+	if so.stage == live.Waiting {
+		return text
+	}
+	rest, timing := so.last.Rest(c.Lead.onCPU() && !x.Hardware.Chosen && !x.Pools && !x.Offload)
+	text += ": " + say.PlanTooLate.Text(ran+int64(max(rest, 1)))
+	if timing > 0 {
+		text += ", " + say.PlanUntimed.Text(timing)
+	}
+	return text
 }
 
 // doing completes "gmemtop was ...".

@@ -155,6 +155,10 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte, tell func(News))
 		}
 	}
 	r.time, _ = spread(ran[0])
+	// a limit on what a plan may cost needs more steps
+	if t.opt.MostOverhead == 0 && turns == trialTurns {
+		t.without = ran[0]
+	}
 	for k := range ran[:3] {
 		if r.work[k] = work(ran[k]); r.work[k] == 0 {
 			return r, nil

@@ -149,6 +149,32 @@ func (n *News) aside() string {
 	return s
 }
 
+// Rest returns how many more steps a training runs until its plan is on, as far as that is known, and how
+// many steps all in all time what a plan costs on a CPU: 0 unless times says that it trains on one whose
+// costs nobody has named.
+func (n *News) Rest(times bool) (steps, timing int) {
+	usual := Options{Steps: usualSteps, Patience: usualPatience}
+	untimed, each := usualWarm+usual.toTime(n.Usual), trialSteps
+	switch {
+	case times && n.Usual <= longStep: // steps without a plan are among those that are timed
+		timing, untimed = max(trialTurns*kinds*(1+each), n.Time), 0
+	case times:
+		each = longTrialSteps
+		timing = kinds * (1 + each)
+	}
+	// each of the plans that are timed begins a step late
+	begun := func(steps int) int { return steps * (2 + each) / (1 + each) }
+	switch {
+	case n.Stage >= Planning: // how many steps without a plan have ended is not known
+		return untimed, timing
+	case n.Watch > 0:
+		return n.Watch - n.Watched + untimed, timing
+	case n.Time > 0:
+		return begun(timing-n.Timed) + untimed, timing
+	}
+	return DescribedSteps + begun(timing) + untimed, timing
+}
+
 // Capture says, while the training is being described, which try this is and what a step usually takes, to
 // follow the stage; "" if neither is known.
 func (n *News) Capture() string {
@@ -205,10 +231,12 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		Predicted: predicted(made.Plan, pooled)}
 	n.PeakBefore, _ = p.PeakLive()
 	if !t.opt.NeverWithout {
-		tell(n)
-		before, err := t.timed(ctx, n.progress(tell))
-		if err != nil {
-			return ended(ctx, err)
+		before := t.without
+		if t.without = nil; len(before) == 0 {
+			tell(n)
+			if before, err = t.timed(ctx, n.progress(tell)); err != nil {
+				return ended(ctx, err)
+			}
 		}
 		n.Before, _ = spread(before)
 		n.PredictedStep = n.Before + made.Added

@@ -113,20 +113,27 @@ type Target struct {
 	pool    PoolCarrier // nil for plans for what autograd saves
 	library string
 	opt     Options
-	next    int64 // the number of the next plan; no other viewer has used it in this process
-	ended   bool  // a plan ended before anybody turned it off
+	without []Step // timed without a plan while costs were measured, for Hold instead of its own
+	next    int64  // the number of the next plan; no other viewer has used it in this process
+	ended   bool   // a plan ended before anybody turned it off
 }
+
+// The defaults of [Options].
+const (
+	usualWarm, usualSteps = 3, 20
+	usualPatience         = 10 * time.Second
+)
 
 // NewTarget returns a Target.
 func NewTarget(t Carrier, o Options) *Target {
 	if o.Warm <= 0 {
-		o.Warm = 3
+		o.Warm = usualWarm
 	}
 	if o.Steps <= 0 {
-		o.Steps = 20
+		o.Steps = usualSteps
 	}
 	if o.Patience <= 0 {
-		o.Patience = 10 * time.Second
+		o.Patience = usualPatience
 	}
 	return &Target{carrier: t, opt: o, next: time.Now().UnixMilli()}
 }
