@@ -104,18 +104,37 @@ func (t *layers) convOp(name, layer string, c *convolution, accesses ...plan.Acc
 
 // conv is a square convolution that saves its input.
 func (t *layers) conv(name string, x *tensor, out, kernel, stride, pad int64, bias bool) *tensor {
+	return t.grouped(name, x, out, kernel, stride, pad, 1, bias)
+}
+
+// grouped is conv in groups of channels that do not see each other; as many groups as channels make it
+// depthwise.
+func (t *layers) grouped(name string, x *tensor, out, kernel, stride, pad, groups int64, bias bool) *tensor {
 	side := func(n int64) int64 { return (n+2*pad-kernel)/stride + 1 }
 	y := t.output(name, out, side(x.h), side(x.w), true)
-	weight, b := t.param(name+".weight", out*x.c*kernel*kernel), -1
+	c := &convolution{batch: t.batch, in: x.c, out: out, h: y.h, w: y.w, kh: kernel, kw: kernel,
+		groups: groups, stride: stride}
+	return t.convolve(name, x, y, c, bias)
+}
+
+// up is a transposed convolution that doubles both sides, by a kernel as large as its stride. It takes the
+// multiply-accumulates of the convolution that it transposes, whose output is its input.
+func (t *layers) up(name string, x *tensor, out int64) *tensor {
+	y := t.output(name, out, 2*x.h, 2*x.w, true)
+	c := &convolution{batch: t.batch, in: x.c, out: out, h: x.h, w: x.w, kh: 2, kw: 2, groups: 1, stride: 2}
+	return t.convolve(name, x, y, c, true)
+}
+
+// convolve writes the ops of a convolution from x to y, which saves x.
+func (t *layers) convolve(name string, x, y *tensor, c *convolution, bias bool) *tensor {
+	weight, b := t.param(name+".weight", c.out*c.in/c.groups*c.kh*c.kw), -1
 	w := t.params[weight].buf
 	accesses := []plan.Access{read(x.buf), read(w)}
 	if bias {
-		b = t.param(name+".bias", out)
+		b = t.param(name+".bias", c.out)
 		accesses = append(accesses, read(t.params[b].buf))
 	}
-	c := &convolution{batch: t.batch, in: x.c, out: out, h: y.h, w: y.w, kh: kernel, kw: kernel, groups: 1,
-		stride: stride,
-		bytes:  (x.elems+y.elems)*elemSize + t.p.Buffers[w].Size}
+	c.bytes = (x.elems+y.elems)*elemSize + t.p.Buffers[w].Size
 	t.convOp(name, name, c, append(accesses, write(y.buf))...)
 	t.backward = append(t.backward, func() {
 		dy := t.take(y)

@@ -34,6 +34,11 @@ func All() []Network {
 		Network{Name: "ResNet-101", Summary: "torchvision's, stride in the 3 x 3 convolution, 224 x 224",
 			Batches: []int{64},
 			build:   func(t *layers) { resNet(t, 3, 4, 23, 3) }},
+		Network{Name: "MobileNet", Summary: "version 1 at full width, 224 x 224 (Howard 2017)",
+			Batches: []int{128}, build: mobileNet},
+		Network{Name: "U-Net", Summary: "padded and with batch normalisation, as people train it today; " +
+			"three channels in and two classes out, 416 x 608",
+			Batches: []int{8}, build: uNet},
 		Network{Name: "BERT-base", Summary: "12 layers of 768, with the head of masked " +
 			"language modelling, tied", Batches: []int{8, 32},
 			Sequence: 512, usual: Adam, build: func(t *layers) { bert(t, 12, 768, 12) }},
@@ -152,4 +157,43 @@ func bottleneck(t *layers, at string, x *tensor, channels, stride int64) *tensor
 		x = t.batchNorm(at+"downsample.1", t.conv(at+"downsample.0", x, 4*channels, 1, stride, 0, false))
 	}
 	return t.relu(at+"relu3", t.add(at+"add", y, x))
+}
+
+// convNorm is a convolution without bias, batch normalisation and an activation in place.
+func (t *layers) convNorm(at string, x *tensor, out, kernel, stride, groups int64) *tensor {
+	y := t.grouped(at+".conv", x, out, kernel, stride, kernel/2, groups, false)
+	return t.relu(at+".relu", t.batchNorm(at+".bn", y))
+}
+
+// mobileNet has its sizes from table 1 of the paper (Howard 2017).
+func mobileNet(t *layers) {
+	x := t.convNorm("conv1", t.images(3, 224, 224), 32, 3, 2, 1)
+	for i, block := range []struct{ out, stride int64 }{{64, 1}, {128, 2}, {128, 1}, {256, 2}, {256, 1},
+		{512, 2}, {512, 1}, {512, 1}, {512, 1}, {512, 1}, {512, 1}, {1024, 2}, {1024, 1}} {
+		at := fmt.Sprintf("block%d.", i+1)
+		x = t.convNorm(at+"depthwise", x, x.c, 3, block.stride, x.c)
+		x = t.convNorm(at+"pointwise", x, block.out, 1, 1, 1)
+	}
+	t.loss(t.linear("fc", t.average("avgpool", x), 1000, true, -1))
+}
+
+// uNet is Ronneberger's (2015) with padded convolutions, so that nothing is cropped: two convolutions at each
+// of five sizes, down and up again, where what went down is put beside what comes up.
+func uNet(t *layers) {
+	const h, w, classes = 416, 608, 2
+	double := func(at string, x *tensor, out int64) *tensor {
+		return t.convNorm(at+"2", t.convNorm(at+"1", x, out, 3, 1, 1), out, 3, 1, 1)
+	}
+	x := double("inc.", t.labelled(3, h, w, h*w), 64)
+	var left []*tensor
+	for i := range 4 {
+		left = append(left, x)
+		at := fmt.Sprintf("down%d.", i+1)
+		x = double(at, t.pool(at+"pool", x, 2, 2, 0, false), 2*x.c)
+	}
+	for i := range 4 {
+		at, skip := fmt.Sprintf("up%d.", i+1), left[3-i]
+		x = double(at, t.concat(at+"cat", skip, t.up(at+"up", x, skip.c)), skip.c)
+	}
+	t.loss(t.conv("outc", x, classes, 1, 1, 0, true))
 }

@@ -14,10 +14,13 @@ type layers struct {
 
 // images begins the iteration of a network of images: the batch and its labels, one a sample, written by the
 // loader.
-func (t *layers) images(c, h, w int64) *tensor {
+func (t *layers) images(c, h, w int64) *tensor { return t.labelled(c, h, w, 1) }
+
+// labelled is images with a number of labels for each sample.
+func (t *layers) labelled(c, h, w, labels int64) *tensor {
 	x := t.output("data", c, h, w, false)
 	t.p.Buffers[x.buf].Category = timeline.Input
-	t.label = t.buffer("label", t.batch*8, timeline.Input)
+	t.label = t.buffer("label", t.batch*labels*8, timeline.Input)
 	t.load("data", x.buf, t.label)
 	return x
 }

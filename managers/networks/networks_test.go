@@ -50,6 +50,8 @@ func TestParametersAndArithmeticAreThePublishedOnes(t *testing.T) {
 		{"VGG-16", 138_357_544, 15.47, "torchvision"},
 		{"ResNet-50", 25_557_032, 4.09, "torchvision"},
 		{"ResNet-101", 44_549_160, 7.80, "torchvision"},
+		{"MobileNet", 4_231_976, 0.5687, "torch.utils.flop_counter on the same layers in PyTorch"},
+		{"U-Net", 31_037_698, 185.912, "torch.utils.flop_counter on the same layers in PyTorch"},
 		{"BERT-base", 109_514_298, 0, "Hugging Face's BertForMaskedLM"},
 		{"GPT-2 small", 124_439_808, 0, "Hugging Face's GPT2LMHeadModel"},
 		{"GPT-2 medium", 354_823_168, 0, "Hugging Face's GPT2LMHeadModel"},
