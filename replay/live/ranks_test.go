@@ -205,3 +205,39 @@ func TestTheReasonAPlanEndedIsShownUntilTheNextIsOn(t *testing.T) {
 		t.Errorf("of two ranks: %q", all.Ended)
 	}
 }
+
+// How many steps of a job are timed is that of the rank with most to go, and in a stage that some have left,
+// that of those still in it.
+func TestOfSeveralRanksTheOneWithMostStepsToTimeCounts(t *testing.T) {
+	at := func(stage Stage, timed, of int) Rank {
+		return Rank{News: News{Stage: stage, Timed: timed, Time: of}}
+	}
+	for _, c := range []struct {
+		ranks []Rank
+		want  string
+	}{
+		{[]Rank{at(MeasuringWithout, 3, 5), at(MeasuringWithout, 1, 5)}, "without the plan: 1 of 5 steps"},
+		{[]Rank{at(MeasuringWithout, 2, 20), at(MeasuringWithout, 1, 5)}, "without the plan: 2 of 20 steps"},
+		{[]Rank{at(MeasuringWith, 2, 5), at(MeasuringWithout, 4, 5)}, "without the plan: 4 of 5 steps"},
+		{[]Rank{at(MeasuringWithout, 4, 5), at(MeasuringWith, 2, 5)}, "without the plan: 4 of 5 steps"},
+	} {
+		n := Together(c.ranks)
+		if got := n.Doing()[0]; got != "timing steps "+c.want {
+			t.Errorf("%v: %s, not %s", c.ranks, got, c.want)
+		}
+	}
+}
+
+func TestHowManyStepsAreTimed(t *testing.T) {
+	o := Options{Steps: 20, Patience: 10 * time.Second}
+	for each, want := range map[time.Duration]int{0: 20, time.Millisecond: 20, 500 * time.Millisecond: 20,
+		time.Second: 10, 2 * time.Second: 5, 30 * time.Second: 5} {
+		if got := o.toTime(int64(each)); got != want {
+			t.Errorf("of steps of %s, %d are timed, not %d", each, got, want)
+		}
+	}
+	few := Options{Steps: 3, Patience: 10 * time.Second}
+	if got := few.toTime(int64(time.Hour)); got != 3 {
+		t.Errorf("%d steps are timed where 3 were asked for", got)
+	}
+}
