@@ -83,8 +83,9 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	// The loop calls the model, of which this must be a part.
 	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
 	// Code that calls the model works on a training batch or, if nothing is trained, on everything it got.
+	// Its own tensors count if they are out of all proportion to what the model makes of that batch.
 	runs := runsModel(c, fn, file) && (inside || c.lastOf(traces.PhaseBackward) >= 0 || fn == "<module>")
-	if c.a.Asked.Or(0) <= 0 || whole || runs ||
+	if c.a.Asked.Or(0) <= 0 || whole || runs && inside ||
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
@@ -107,9 +108,12 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	if inside && most == 0 && len(ids) <= veryFew && !checkpointed(c, s) {
 		most = largestBeside(c, ids) // all that the model made is this function's
 	}
+	if runs && !farAbove(smallest, largestInModel(c)) {
+		return fault{}, false
+	}
 	asked := c.a.Asked.Or(0)
 	share := functionShare
-	if most > 0 && smallest >= farTimes*most {
+	if farAbove(smallest, most) {
 		share = farShare
 	}
 	of, original := traces.NoStack, int64(0)
@@ -182,6 +186,20 @@ func originalOf(c *evidence) (of traces.StackID, bytes int64) {
 		}
 	}
 	return traces.NoStack, 0
+}
+
+// farAbove reports whether blocks are out of all proportion to the largest that the model made, if it made
+// any.
+func farAbove(smallest, most int64) bool { return most > 0 && smallest >= farTimes*most }
+
+// largestInModel returns the size of the largest block that calls of the model made.
+func largestInModel(c *evidence) (most int64) {
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if n := c.d.Allocs.Size[id]; n > most && c.inModel(c.d.Allocs.Stack[id]) {
+			most = n
+		}
+	}
+	return most
 }
 
 // largestElsewhere returns the size of the largest block that the model made outside of a function.

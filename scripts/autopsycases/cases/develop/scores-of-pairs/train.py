@@ -50,7 +50,7 @@ model = Compatibility().cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=5e-5)
 for epoch in range(2):
     model.train()
-    for step in range(4):
+    for _ in range(4):
         labels = torch.randint(ATTRIBUTES * OBJECTS, (BATCH,)).cuda()
         loss = nn.functional.cross_entropy(model(torch.rand(BATCH, 3, 64, 64).cuda()), labels)
         optimizer.zero_grad()
