@@ -23,7 +23,7 @@ type obstacle struct {
 // anywhere, whyIdle also says what is in memory at the step's peak.
 func whyIdle(p *plan.Problem, pl *plan.Plan) string {
 	if len(pl.Absences) > 0 {
-		return "PyTorch cannot carry out any part of its plan: " + obstacles(p, pl)
+		return "PyTorch cannot carry out any part of its plan: " + Obstacles(p, pl)
 	}
 	if op := oneOp(p); op != "" {
 		return op
@@ -57,8 +57,9 @@ func oneOp(p *plan.Problem) string {
 		report.Printable(p.Ops[m.Op].Name), u.Bytes(min(m.Total(), peak)), u.Bytes(peak))
 }
 
-// obstacles names the reason for which most bytes stay, the largest tensor among them, and what to change.
-func obstacles(p *plan.Problem, pl *plan.Plan) string {
+// Obstacles names the reason for which most bytes that a plan moves stay in a running training, the largest
+// tensor among them, and what to change.
+func Obstacles(p *plan.Problem, pl *plan.Plan) string {
 	q, err := pl.Of(p)
 	switch {
 	case err != nil || pl.Sequence != nil:
@@ -129,6 +130,12 @@ func whatRemains(p *plan.Problem, pl *plan.Plan, budget int64) string {
 	if held, _ := pl.PeakLive(); budget <= 0 || held <= budget {
 		return ""
 	}
+	return StillThere(p, pl)
+}
+
+// StillThere says what is in memory at a plan's peak, and what to change in the program, to follow a sentence
+// that refuses the plan; "" if no op runs there.
+func StillThere(p *plan.Problem, pl *plan.Plan) string {
 	there, where := Remains(p, pl, timeline.IEC)
 	if where == "" {
 		return ""

@@ -255,6 +255,49 @@ func TestWhatAnOptimizerMakesForAllParametersIsNamed(t *testing.T) {
 	}
 }
 
+// TestWhatNoBackwardPassReadsIsNamed: a program adds up losses, and calls backward on the last one.
+func TestWhatNoBackwardPassReadsIsNamed(t *testing.T) {
+	for read, want := range map[bool]string{
+		true: "",
+		false: " 24.0 MiB of that autograd saved for a backward pass that never read them: call detach() " +
+			"on the losses and outputs that the step only looks at, or compute these under torch.no_grad().",
+	} {
+		b := plantest.New()
+		weight := b.Persistent("weight", 8<<20, timeline.Parameter)
+		var made []plan.BufferID
+		for range 3 {
+			x := b.Buffer("made", 8<<20, timeline.Activation)
+			b.Op("aten::mm", traces.PhaseForward, 1_000_000, []plan.BufferID{weight}, []plan.BufferID{x})
+			b.Op(plan.SaveOp, traces.PhaseForward, 0, []plan.BufferID{x}, nil)
+			b.Op("aten::sum", traces.PhaseForward, 1_000_000, []plan.BufferID{x}, nil)
+			made = append(made, x)
+		}
+		for _, x := range made {
+			if read {
+				b.Op(plan.LoadOp, traces.PhaseBackward, 0, []plan.BufferID{x}, nil)
+				b.Op("aten::mul", traces.PhaseBackward, 1_000_000, []plan.BufferID{weight, x}, nil)
+			}
+		}
+		gradient := b.Buffer("gradient", 8<<20, timeline.Gradient)
+		b.Op("aten::mm", traces.PhaseBackward, 1_000_000, []plan.BufferID{weight}, []plan.BufferID{gradient})
+		p := b.End()
+		p.SavesKnown = true
+		for i := range p.Ops {
+			p.Ops[i].Module = "net"
+		}
+		for _, x := range made {
+			p.Buffers[x].Saved, p.Buffers[x].End = true, plan.OpID(len(p.Ops))
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := replay.Advice(p, pl, timeline.IEC); got != want {
+			t.Errorf("read %v: it says %q, not %q", read, got, want)
+		}
+	}
+}
+
 // TestWhatTheProgramItselfRefersToIsNamed: hooks of a library that keep what goes into its modules keep it
 // in memory, too.
 func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {

@@ -93,7 +93,38 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	}
 	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u) +
 		twiceDerived(p, pl, there, peak, u) + referredTo(p, pl, at, there, peak, u) +
-		forAll(p, pl, there, peak, u)
+		unread(p, pl, there, peak, u) + forAll(p, pl, there, peak, u)
+}
+
+// unread says how much of what is there autograd saved for a backward pass that does not come: the step frees
+// it without reading it. A program that adds up losses only to look at them keeps the graphs of all. It is ""
+// if that is little.
+func unread(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	if !p.SavesKnown {
+		return ""
+	}
+	var bytes int64
+	for i := range there {
+		id := pl.Instances[i].Buffer
+		touches := p.TouchesOf(id)
+		if p.Buffers[id].Life != plan.Inside || len(touches) == 0 {
+			continue
+		}
+		saved, last := false, &p.Ops[touches[len(touches)-1].Op]
+		for _, t := range touches {
+			saved = saved || p.Ops[t.Op].Name == plan.SaveOp
+		}
+		if saved && (last.Name == plan.SaveOp || last.Phase == traces.PhaseForward) {
+			bytes += pl.Instances[i].Size
+		}
+	}
+	if float64(bytes) < outsideShare*float64(peak) {
+		return ""
+	}
+	return fmt.Sprintf(" %s of that autograd saved for a backward pass that never read them: call detach() "+
+		"on the losses and outputs that the step only looks at, or compute these under torch.no_grad().",
+		u.Bytes(bytes))
 }
 
 // forAll says how much of the memory there an optimizer took for many parameters at once, and how to avoid

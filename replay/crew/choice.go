@@ -86,15 +86,19 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int, s
 		return m, err
 	case m.Parks:
 	case len(m.Absences) == 0 && !c.Pools && p.Held() > m.Budget:
-		return m, fmt.Errorf("%s: %w: %s", m.Manager, live.ErrNoGain, say.MovesNothing.Text())
+		return m, fmt.Errorf("%s: %w: %s%s", m.Manager, live.ErrNoGain, say.MovesNothing.Text(),
+			replay.StillThere(p, m.Plan))
 	case len(m.Absences) == 0 && !c.Pools:
 		return m, errors.New(say.NothingToDo.Text(m.Manager, timeline.IEC.Bytes(m.Budget),
 			timeline.IEC.Bytes(p.Held())))
 	}
 	if err := live.Gains(p, m.Plan); err != nil && !c.Pools {
-		return m, fmt.Errorf("%s: %w", m.Manager, err)
+		return m, fmt.Errorf("%s: %w%s", m.Manager, err, replay.StillThere(p, m.Plan))
 	}
 	if err := live.Fits(m.Plan, c.Pools, m.Budget); err != nil {
+		if !c.Pools { // what stays does not tell where an arena has holes
+			err = fmt.Errorf("%w%s", err, replay.StillThere(p, m.Plan))
+		}
 		return m, fmt.Errorf("%s: %w", m.Manager, err)
 	}
 	if m.Plan, err = c.varied(ctx, p, m, room, spare); err != nil {
@@ -220,8 +224,11 @@ func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*pl
 		return of, nil
 	case of.SectionBytes > 0:
 		return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, say.CutsTensors.Text())
+	case len(of.Absences) > 0:
+		return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, replay.Obstacles(p, of))
 	}
-	return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, say.MovesNoSaved.Text())
+	return nil, fmt.Errorf("%s: %w: %s%s", of.Manager, ErrNothingLeaves, say.MovesNoSaved.Text(),
+		replay.StillThere(p, of))
 }
 
 // fits reports whether the training also runs without a plan: whether PyTorch's caching allocator needs at

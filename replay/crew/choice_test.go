@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers"
@@ -38,6 +39,19 @@ func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 		if errors.Is(err, live.ErrNoGain) == all || all && err != nil {
 			t.Errorf("swaps in all micro-batches %v: %v", all, err)
 		}
+		if !all {
+			saysWhatIsThere(t, err)
+		}
+	}
+}
+
+// saysWhatIsThere checks that the refusal of a plan names what is in memory at its peak: run and attach show
+// nothing else of it.
+func saysWhatIsThere(t *testing.T, err error) {
+	t.Helper()
+	s := fmt.Sprint(err)
+	if !strings.Contains(s, "; at its peak, ") || !strings.Contains(s, "there are still ") {
+		t.Errorf("it does not say what is there: %v", err)
 	}
 }
 
@@ -76,6 +90,9 @@ func TestAPlanAboveTheBudgetIsNotCarriedOut(t *testing.T) {
 		_, err := c.choice.Plan(t.Context(), p, maybe.Int{}, 0)
 		if errors.As(err, &above) != c.refused || !c.refused && err != nil {
 			t.Errorf("%s plan of %d bytes: %v", c.what, takes, err)
+		}
+		if c.refused {
+			saysWhatIsThere(t, err)
 		}
 	}
 	// A plan may be made for less than it promises.
@@ -217,5 +234,22 @@ func TestOptimizerStateWaitsBesideAPlan(t *testing.T) {
 	}
 	if same, err := c.parked(t.Context(), stateless, first); err != nil || same != first {
 		t.Errorf("without state to move: %v, %v", same, err)
+	}
+}
+
+// A plan of which eager PyTorch can carry out nothing is refused with the reason, and what to change.
+func TestAPlanOfWhichNothingLeavesSaysWhy(t *testing.T) {
+	p := plantest.Accumulated(1, 6, 1<<20, 1e6)
+	g := p.Gaps(1, 1)[0]
+	pl, err := plan.Assemble(p, plan.Decisions{Absences: []plan.Absence{{How: plan.Swap, Buffer: g.Buffer,
+		After: g.After, Release: g.After + 1, Fetch: g.Before, Before: g.Before}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Choice{Make: func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil },
+		Eager: func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }}
+	_, err = c.Plan(t.Context(), p, maybe.Int{}, 0)
+	if !errors.Is(err, ErrNothingLeaves) || !strings.Contains(err.Error(), " stay for one reason, ") {
+		t.Errorf("it says %v", err)
 	}
 }

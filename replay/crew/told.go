@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture/say"
@@ -51,7 +52,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	if c.offloads(ctx) {
 		rest = say.GoesOnOffloaded
 	}
-	text := say.PlanFailed.Text(x.Name, whyGivenUp(err), rest.Text())
+	text := say.PlanFailed.Text(x.Name, strings.TrimPrefix(whyGivenUp(err), x.Name+": "), rest.Text())
 	c.tell(ctx, text)
 	inform(text)
 }
