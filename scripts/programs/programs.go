@@ -41,6 +41,10 @@ func wider(name, what, args, needs string) program {
 	return program{name, what, needs, append([]string{cases + "/wider.py"}, strings.Fields(args)...)}
 }
 
+func newer(name, what, args, needs string) program {
+	return program{name, what, needs, append([]string{cases + "/newer.py"}, strings.Fields(args)...)}
+}
+
 func theirs(name, what, args string, needs ...string) program {
 	fields := strings.Fields(args)
 	return program{name, what, strings.Join(append(needs, fields[0]), " "),
@@ -203,6 +207,14 @@ var programs = []program{
 	wider("speechbrain", "SpeechBrain's Brain, its CRDNN with CTC, waves of any length", "speech",
 		"speechbrain"),
 	wider("darts", "Darts' transformer, 6 + 6 layers, by Lightning", "history", "darts lightning"),
+	newer("maml", "MAML-Pytorch, four tasks of five steps of gradient descent, and the gradient of all",
+		"tasks SOURCES/MAML-Pytorch", "SOURCES/MAML-Pytorch/meta.py"),
+	newer("pointnet", "pointnet.pytorch's classifier, with its regularizer of feature transforms",
+		"points SOURCES/pointnet.pytorch", "SOURCES/pointnet.pytorch/pointnet/model.py"),
+	newer("graph-gps", "PyTorch Geometric's GPS, attention over whole graphs beside messages", "walks",
+		"torch_geometric"),
+	newer("td3", "TD3's own class, two critics each step, the actor every other one", "twins SOURCES/TD3",
+		"SOURCES/TD3/TD3.py"),
 	loop("x-transformers", "x-transformers, a decoder of 12 layers with rotary positions", "x_transformers",
 		"x_transformers"),
 	loop("esm", "fair-esm, ESM-2 of 12 layers on masked residues", "esm", "esm"),
@@ -233,6 +245,11 @@ var tried = map[string]string{
 	"examples-forward-forward": "no budget below 12.0 MiB can be met: one op needs that much beside " +
 		"parameters and optimizer state. joint kept a budget of 12.1 MiB with 12.0",
 	"examples-gat": "joint kept a budget of 172 MiB with 169.2",
+	"unet": "with foreach=False instead of its foreach=True a step holds 546 MiB instead of 711, and joint " +
+		"kept a budget of 382 MiB with 381 (345 were predicted)",
+	"maml": "its loop adds up the losses of all five steps and calls backward on the last one. With " +
+		"detach() on the others a step holds 31.0 MiB instead of 93.3, and joint is predicted to need " +
+		"20.9 MiB of that",
 	"deepxde": "nearly all of a step's memory is made in a backward pass whose result is differentiated " +
 		"again. With 1,500 points instead of 3,000 a step holds 31.9 MiB",
 	"examples-mnist-rnn": "the peak is one op, the backward pass of the LSTM. With batches of 256 instead " +
