@@ -49,7 +49,65 @@ func logitsFault(c *evidence) (fault, bool) {
 			}
 		}
 	}
+	if f.elseFix == "" {
+		namedLogits(c, set, &f)
+	}
 	return f, true
+}
+
+// namedLogits offers to delete logits that a variable keeps while the loss works on what it made of them: the
+// last step's blocks of the same lines outlived its backward pass and its optimizer's step, where no graph is
+// left to need them. Look-alikes: a loss that saves the logits themselves, which log_softmax does not.
+func namedLogits(c *evidence, set blockSet, f *fault) {
+	all := c.rounds()
+	n := len(all) - 1 // the one under way
+	if n < 1 || !all[n-1].stepped || all[n-1].after == timeline.Never {
+		return
+	}
+	a := &c.d.Allocs
+	outlived := map[traces.StackID]bool{}
+	first, end := c.d.AllocsIn(all[n-1].first, all[n-1].end)
+	for id := first; id < end; id++ {
+		if s := a.Stack[id]; a.Requested[id] >= all[n-1].end && set.member(c.d, id) &&
+			!c.kinds.Of(s).Has(frames.KindLoss|frames.KindBackwardPass) {
+			outlived[s] = true
+		}
+	}
+	made := timeline.Moment(0) // when the loss made the last block that it keeps
+	for _, id := range c.live {
+		if set.member(c.d, id) && c.kinds.Of(c.d.Origin(id)).Has(frames.KindLoss) {
+			made = max(made, a.Start[id]+1)
+		}
+	}
+	var ids []timeline.AllocID
+	for _, id := range c.live {
+		if at := a.Start[id]; outlived[a.Stack[id]] && at >= all[n].first && at < made {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	line := c.topName(c.sitesOf(ids))
+	f.elseFix = fmt.Sprintf("or delete the logits before the backward pass, if it does not need them: a "+
+		"variable still has %s in %s, most from %s", c.u.Bytes(c.bytesOf(ids)), nBlocks(len(ids)), line)
+	changes := endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return made })
+	for _, r := range all[:n] {
+		if r.backward == timeline.Never {
+			continue
+		}
+		var earlier []timeline.AllocID
+		first, end := c.d.AllocsIn(r.first, r.backward)
+		for id := first; id < end; id++ {
+			if outlived[a.Stack[id]] {
+				earlier = append(earlier, id)
+			}
+		}
+		changes = append(changes, endingAt(c, earlier, func(timeline.AllocID) timeline.Moment {
+			return r.backward
+		})...)
+	}
+	f.instead = remedy{name: "del_outputs", command: at("del outputs, logits", line), changes: changes}
 }
 
 // leastTimes is how many times as large as in training a loss's blocks must be before the batch size counts

@@ -294,7 +294,7 @@ var leverWords = map[string]string{
 	"chunked_loss":        "computing the loss in chunks",
 	microBatch:            "halving the micro-batch",
 	"checkpoint":          "checkpointing the blocks",
-	"del_outputs":         "dropping what the last step left",
+	"del_outputs":         "deleting outputs after their last use",
 	"set_to_none":         "freeing the gradients before the forward",
 	"shard_optimizer":     "sharding the optimizer",
 	"shard_parameters":    "sharding the parameters",
