@@ -58,8 +58,8 @@ func (delta) Info() plan.Info {
 	return plan.Info{Name: "delta", After: "Tang 2022", Family: plan.Combining, Needs: traces.Dataflow,
 		Reading: "DELTA's rule is implemented as described; its public branch mixes units and has its " +
 			"prefetching switched off.",
-		Summary: "Online: releases what is largest and longest unused, by the cheaper of copying and " +
-			"recomputing, and fetches up to five tensors ahead."}
+		Summary: "Decides op by op: releases what is largest and longest unused, by a copy or for " +
+			"recompute, whichever is cheaper, and fetches up to five tensors ahead."}
 }
 
 // Plan implements [plan.Manager].

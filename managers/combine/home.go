@@ -63,8 +63,8 @@ func (home) Info() plan.Info {
 	return plan.Info{Name: "home", After: "He 2023", Family: plan.Combining, Needs: traces.Dataflow,
 		Reading: "After HOME, whose internals are not public: encoding, reduction, fitness and constants " +
 			"are ours, and nothing here speaks of the original's results.",
-		Summary: "A particle swarm over keep, swap and recompute for groups of tensors, judged by the " +
-			"simulator and seeded with simpler methods' plans."}
+		Summary: "Chooses between keep, swap and recompute for groups of tensors with a particle swarm, " +
+			"which the simulator judges and simpler methods' plans seed."}
 }
 
 // Plan implements [plan.Manager].

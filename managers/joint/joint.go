@@ -88,8 +88,8 @@ func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 func (Joint) Info() plan.Info {
 	return plan.Info{
 		Name: "joint", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes,
-		Summary: "Keeps, swaps or recomputes each idle interval, with a place for everything, " +
-			"searched on a simulator and from other managers' plans, and measured against a proven bound.",
+		Summary: "Keeps, swaps or recomputes each idle buffer and gives every buffer an address. It " +
+			"searches on a simulator, also from other managers' plans, and compares with a proven bound.",
 	}
 }
 

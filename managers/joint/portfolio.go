@@ -23,8 +23,8 @@ func New(seeds ...plan.Manager) Portfolio { return Portfolio{seeds: seeds} }
 func (Portfolio) Info() plan.Info {
 	return plan.Info{
 		Name: "portfolio", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes,
-		Summary: "Plans as joint does before it asks others, then asks all other managers, searches on " +
-			"from each plan, and takes the best.",
+		Summary: "Plans as joint does without others' plans, then asks all other managers, searches on " +
+			"from each of their plans, and takes the best.",
 	}
 }
 

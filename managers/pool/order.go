@@ -40,8 +40,8 @@ import (
 func Order() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "order", After: "OLLA 2022", Family: plan.Pooling, Needs: traces.Dataflow,
-			Summary: "Runs ops in another order, as far as their data allows, so that less is in memory at " +
-				"the peak, and has joint plan in that order where this is not enough.",
+			Summary: "Runs ops in another order, as far as their data allows, so that less is in memory " +
+				"at the peak; if that is not enough, joint plans in that order.",
 			Reading: "the order and the addresses are searched for where the paper solves an integer " +
 				"program; that something moves as well is ours"},
 		make: order,

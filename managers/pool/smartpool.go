@@ -42,8 +42,8 @@ func smartPoolSwap() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling,
 			Needs: traces.Lifetimes,
-			Summary: "SmartPool's later variant: one colouring for all, with edges " +
-				"round the iteration's end.",
+			Summary: "SmartPool's later variant: colours blocks that cross into the next iteration " +
+				"together with the rest.",
 			Reading: "the gap below the first neighbour counts like any other"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
 			return placed(ctx, p, place.Options{Rule: place.BestFit})
@@ -54,8 +54,8 @@ func smartPoolSwap() plan.Manager {
 func smartPool(name, gap string, rule fit, opts ...pack.FitOption) plan.Manager {
 	return planner{
 		info: plan.Info{Name: name, After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "Weighted interval-graph colouring of one iteration: the largest first, into " + gap +
-				" gap between neighbours that fits.",
+			Summary: "Colours one iteration's interval graph, the largest block first, into " + gap +
+				" gap between its neighbours that fits.",
 			Reading: "the gap below the first neighbour counts like any other"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
 			return colour(ctx, p, rule, opts)

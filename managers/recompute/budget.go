@@ -40,7 +40,7 @@ func (torchBudget) Info() plan.Info {
 		Reading: "torch.compile's fusing and its minimum cut at budget 1 are not modelled; runtimes are " +
 			"the recorded ones; the setting is searched in steps of 0.05.",
 		Summary: "Saves the activations that a knapsack picks within a share of their bytes, as " +
-			"torch.compile's activation_memory_budget does, and runs the rest again.",
+			"torch.compile's activation_memory_budget does, and recomputes the rest.",
 	}
 }
 

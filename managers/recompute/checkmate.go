@@ -95,8 +95,8 @@ func (m checkmate) Info() plan.Info {
 		Reading: fmt.Sprintf("stages are groups of ops, at most %d, that run again a few "+
 			"stages ahead at most; "+
 			"the program's budget is shifted until the rounded plan meets the real one.", m.groups),
-		Summary: "Relaxes the choice of what to keep in each stage to a linear program, rounds what is " +
-			"kept and runs again what that takes."}
+		Summary: "Chooses what to keep in each stage by a linear program, rounds its answer, and " +
+			"recomputes what is then missing."}
 	if m.whole {
 		i.Name, i.Summary = "checkmate", "Chooses what to keep and what to run again in each stage as a "+
 			"mixed-integer program."

@@ -45,8 +45,8 @@ func (rockmate) Info() plan.Info {
 	return plan.Info{Name: "rockmate", After: "Zhao 2023", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "blocks are rotor's stages; inside one every set of tensors to hold is tried in place of " +
 			"an integer program, and what is not held is made again where it is needed.",
-		Summary: "Chooses which tensors to hold inside each block by itself, for several amounts of " +
-			"memory, and by dynamic programming which of these solutions each block takes."}
+		Summary: "Solves each block by itself for several amounts of memory, then picks one of these " +
+			"solutions for each block by dynamic programming."}
 }
 
 const (

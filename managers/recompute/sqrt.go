@@ -53,8 +53,8 @@ func (sqrt) Info() plan.Info {
 	return plan.Info{Name: "sqrt", After: "Chen 2016", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "without a budget sqrt(n) segments, with one those that fit and run the least again; " +
 			"the last segment is kept.",
-		Summary: "Cuts the forward pass into segments, keeps what crosses the cuts and runs each segment " +
-			"again once when its backward pass begins."}
+		Summary: "Cuts the forward pass into segments, keeps what crosses the cuts, and recomputes each " +
+			"segment once, when its backward pass begins."}
 }
 
 // Plan implements [plan.Manager].
