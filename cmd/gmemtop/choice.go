@@ -15,15 +15,17 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.Manager, "manager", "",
 		"train with this manager's plan, made from two captured steps")
 	p.StringVar(&f.Budget, "budget", "",
-		"memory that the plan must fit into: 8GiB, or 50% of what a step holds at its peak today "+
-			"(default 90% of what is free on the GPU)")
+		"the memory to fit in: 8GiB, or 50% of the step's peak without a plan (default 90% of what is "+
+			"free on the GPU)")
 	p.StringVar(&f.Plan, "plan", "",
 		"train with the plan in this file, which gmemtop plan --target live:PID wrote")
-	p.StringVar(&f.Hardware, "hardware", "", "the `GPU` whose copy costs the plan assumes")
+	p.StringVar(&f.Hardware, "hardware", "",
+		"plan with the copy speed of this `GPU`: a name from gmemtop help hardware, or a JSON file")
 	p.StringVar(&f.MostOverhead, "most-overhead", "",
 		"turn the plan off for good if steps take longer by more than this, such as 10%")
 	p.StringVar(&f.Results, "results", planner.SameResults,
-		"if a tensor comes back with any bit changed: turn the plan off (same), or count it and go on (any)")
+		"if any bit of a tensor has changed when it comes back: same turns the plan off, any counts it and "+
+			"goes on")
 	help.Rare(p, "hardware", "most-overhead", "results")
 }
 
@@ -31,8 +33,8 @@ func (f *choiceFlags) add(c *cobra.Command) {
 // it.
 func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 	c.Flags().StringVar(&f.UntilPlanned, "until-planned", planner.UnplannedAuto,
-		"until there is a plan, move what autograd saves to the host, so that even a training that does "+
-			"not fit runs (offload), leave it on the device (keep), or offload on GPUs only, and only "+
-			"as long as needed (auto)")
+		"where what autograd saves goes until there is a plan: offload moves it to the host, so that even "+
+			"a training that does not fit runs; keep leaves it on the device; auto offloads on GPUs only, "+
+			"and only as long as needed")
 	help.Rare(c.Flags(), "until-planned")
 }

@@ -89,9 +89,9 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	p.DurationVar(&c.limit, "limit", 0,
 		"time limit for planning with one manager, which then gives its best so far (default none)")
 	p.BoolVar(&c.maxBatch, "max-batch", false,
-		"also find the largest batch that fits in the budget; give --batch for one recording, to scale its "+
-			"sizes by a rule, or more recordings to fit their growth: two at different "+
-			"batches (--batch 32,64), or three or four that also differ in --sequence")
+		"also find the largest batch that fits the budget; with one recording, --batch says at which batch "+
+			"it was made, and sizes are scaled by a rule; with two at different batches (--batch 32,64), "+
+			"or three or four that also differ in --sequence, growth is measured")
 	p.IntVar(&c.plan.AtSequence, "at-sequence", 0,
 		"the sequence length for --max-batch (default that of the first file)")
 	p.BoolVar(&c.notes, "notes", false, "print notes on each result")

@@ -31,10 +31,10 @@ func newEstimateCommand(a *app) *cobra.Command {
 (to its end if it trains nothing), without a GPU, and prints whether it fits, the peak by category and what
 PyTorch's caching allocator would reserve.
 
-Nothing is computed. Files that were there stay as they are, and files that the script makes are removed
-afterwards, except in caches. Trackers log nothing, and no other machine is reached. Values that the script
-reads, such as a loss to print, are made up and counted, so ignore what it prints; --verbose shows it.
-{batch} and {sequence} in the command stand for each size of --batch and --sequence.
+Nothing is computed, so ignore any loss that the script prints: gmemtop makes such values up (--verbose
+shows what it prints). Your files stay as they are, and files that the script makes are removed afterwards,
+except in caches. Trackers log nothing, and the script reaches no other machine. {batch} and {sequence} in
+the command stand for each size of --batch and --sequence.
 
 --allocator model (the default) uses tensors that have sizes but no memory, and emulates PyTorch's
 allocator. It does not see what kernels allocate inside an op. --allocator real asks PyTorch itself: its
@@ -59,9 +59,9 @@ or it ended before its first step.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&e.ask.Hardware, "hardware", "", "the `GPU`: a name of gmemtop help hardware, a JSON "+
-		"file, or all (default "+planner.DefaultHardware+")")
-	p.StringVar(&e.ask.Budget, "budget", "", "the memory that it must fit in (default the device's)")
+	p.StringVar(&e.ask.Hardware, "hardware", "", "the `GPU`: a name from gmemtop help hardware, a "+
+		"JSON file, or all (default "+planner.DefaultHardware+")")
+	p.StringVar(&e.ask.Budget, "budget", "", "the memory to fit in (default the GPU's)")
 	p.StringVar(&e.ask.Outside, "outside", fit.DefaultOutside,
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
 	p.IntSliceVar(&e.ask.Sizes.Batches, "batch", nil,
@@ -71,17 +71,17 @@ or it ended before its first step.`,
 	p.BoolVar(&e.ask.MaxBatch, "max-batch", false, "also find the largest batch that fits")
 	p.IntVar(&e.ask.Steps, "steps", 3, "steps to train")
 	p.IntVar(&e.ask.WorldSize, "world-size", 0,
-		"processes that train together, as torchrun would start; one is estimated")
-	p.BoolVar(&e.ask.Eager, "eager", false, "leave torch.compile out, instead of refusing a script that "+
-		"uses it")
-	p.BoolVar(&e.ask.CPU, "cpu", false, "train on the CPU: the script finds no GPU")
+		"estimate one rank of a training of `N` ranks, as torchrun would start it")
+	p.BoolVar(&e.ask.Eager, "eager", false, "run a script that uses torch.compile without it, "+
+		"instead of refusing it")
+	p.BoolVar(&e.ask.CPU, "cpu", false, "let the script find no GPU, so that it trains on the CPU")
 	p.StringVar(&e.ask.Allocator, "allocator", fit.Model,
 		"model: tensors without memory, PyTorch's allocator emulated; real: PyTorch's own")
 	p.StringArrayVar(&e.ask.AllocConf, "alloc-conf", nil,
-		"settings of PyTorch's allocator, such as expandable_segments:True; given several times, a table of "+
-			"them (default: as the environment says)")
+		"settings of PyTorch's allocator, such as expandable_segments:True; give several to compare them in "+
+			"a table (default: those of the environment)")
 	p.StringVar(&e.ask.Snapshot, "snapshot", "",
-		"with --allocator real: also write PyTorch's own memory snapshot, of the first size, to a `FILE`")
+		"with --allocator real: also write PyTorch's own memory snapshot, of the first size, to this `file`")
 	p.BoolVar(&e.flags.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd, "also write the steps, of the first size, to a native file for replay and compare")

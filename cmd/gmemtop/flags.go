@@ -40,7 +40,7 @@ func (f *flags) reading(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.device, "device", "",
 		"devices to use, separated by commas: numbers (0,1), cuda, cpu or host")
-	p.BoolVar(&f.noCache, "no-cache", false, "neither use nor keep decoded copies of large traces")
+	p.BoolVar(&f.noCache, "no-cache", false, "do not use or keep decoded copies of large traces")
 	help.Rare(p, "no-cache")
 }
 

@@ -21,9 +21,12 @@ func newMCPCommand(a *app) *cobra.Command {
 held the peak, why it ran out of memory, what a change would save, what differs between two runs.
 
 It only reads, and only the files that you name here or that lie directly in a folder you name. Answers have
-a limited size. Most assistants start the command themselves, from a setting like the third example.`,
+a limited size. Most assistants start the command themselves, from a setting such as this:
+
+  {"mcpServers": {"gmemtop": {"command": "gmemtop",
+                              "args": ["mcp", "/data/snapshots"]}}}`,
 		Example: "  gmemtop mcp snapshot.pickle\n  gmemtop mcp before.pickle after.pickle\n" +
-			`  {"mcpServers": {"gmemtop": {"command": "gmemtop", "args": ["mcp", "/data/snapshots"]}}}`,
+			"  gmemtop mcp /data/snapshots",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the recordings that may be read: gmemtop mcp FILE, or a folder")

@@ -121,5 +121,5 @@ func (c *oomCommand) logOr(path string, readErr error) error {
 	if m, ok := input.Message(path); ok {
 		return c.message(&m)
 	}
-	return readErr
+	return input.NoMessage(path, readErr)
 }

@@ -26,7 +26,7 @@ type planFlags struct{ planner.Task }
 func (f *planFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.Budget, "budget", "",
-		"the device's memory: 8GiB, or 50% of what a step holds at its peak today")
+		"the memory to fit in: 8GiB, or 50% of the step's peak")
 	p.StringVar(&f.Network, "network", "",
 		"plan a `network` from its layers instead of a file: a name from gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
@@ -34,7 +34,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
 		"sequence `lengths`: of --network, or of each file in order, separated by commas")
 	p.BoolVar(&f.InPlace, "gradients-in-place", false,
-		"activations of --network write their gradients over those that they read, as in vDNN's time")
+		"activation layers of --network compute their gradients in place, as frameworks did in vDNN's time")
 	addTaskFlags(p, &f.Task)
 	help.Rare(p, "network", "sequence", "gradients-in-place")
 }

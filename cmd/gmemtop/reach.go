@@ -9,8 +9,8 @@ import (
 
 // addCredsFlag adds --creds.
 func addCredsFlag(p *pflag.FlagSet, file *string) {
-	p.StringVar(file, "creds", "", "the `file` with your credentials for the site's own NATS servers, if "+
-		"those carry the run")
+	p.StringVar(file, "creds", "", "the `file` with your credentials, if the run goes through the site's "+
+		"own NATS servers")
 	help.Rare(p, "creds")
 }
 

@@ -42,7 +42,8 @@ gmemtop attach PID shows what is being recorded.`,
 			"-- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("name a process, or a command after --")
+				return errors.New("name a process, or a command after --: gmemtop record 4242, or " +
+					"gmemtop record -- python train.py")
 			}
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 1 {
 				return fmt.Errorf("%q is one too many: record takes one process; a command goes after --",

@@ -231,8 +231,7 @@ func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 		not    string // what it must not say
 	}{
 		{name: "no Python", begin: foreign, args: record, code: 1,
-			says: []string{"it is not Python: no interpreter is mapped into it",
-				"give the pid of the Python process itself"}},
+			says: []string{"it is not Python: give the pid of the Python process itself"}},
 		{name: "no Python, on the screen", begin: foreign, args: []string{"attach", "PID"}, code: 1,
 			says: []string{"it is not Python"}},
 		{name: "no torch", begin: func(b *bystander) { b.idle() }, inside: true, args: record, code: 1,

@@ -76,7 +76,7 @@ Exits with 3 if nothing fits any budget.`,
 	c.flags.overwriting(cmd)
 	addManagersFlag(p, &c.ask.Managers)
 	p.StringVar(&c.ask.Budgets, "budgets", "40:100:10",
-		"`sizes`, shares of what a step holds at its peak today, and ranges of shares with their step, "+
+		"`sizes`, shares of the step's peak, and ranges of shares with their step, "+
 			"separated by commas: 12GiB,50%,20:80:4")
 	p.IntSliceVar(&c.ask.Batches, "batch", nil,
 		"batch `sizes` to plan for, separated by commas (default the recorded one)")

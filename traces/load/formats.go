@@ -66,6 +66,9 @@ const headBytes = 64 << 10
 // errNoTrace is wrapped by the error about a file that no reader knows; in a folder such files are skipped.
 var errNoTrace = errors.New("not a trace that gmemtop knows")
 
+// errUnknown is an errNoTrace about a file of which nothing is known: it may be a text.
+var errUnknown = fmt.Errorf("%w", errNoTrace)
+
 func recognise(head []byte) (format, error) {
 	if len(bytes.TrimSpace(head)) == 0 && len(head) < headBytes {
 		return format{}, &traces.FormatError{Offset: -1, Reason: "the file is empty", Err: errNoTrace,
@@ -103,7 +106,7 @@ func recognise(head []byte) (format, error) {
 			Advice: "open the snapshot that the page was made from; where export_memory_timeline made it, " +
 				"write .raw.json.gz instead"}
 	}
-	return format{}, &traces.FormatError{Offset: -1, Err: errNoTrace,
+	return format{}, &traces.FormatError{Offset: -1, Err: errUnknown,
 		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]),
 		Advice: "gmemtop reads " + understood()}
 }

@@ -54,8 +54,7 @@ func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 		return nil, err
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%s holds no trace among its %d files: %w; gmemtop reads %s",
-			strings.Join(paths, " "), len(files), traces.ErrUnsupported, understood())
+		return nil, &noTraces{strings.Join(paths, " "), len(files)}
 	}
 	slices.SortFunc(found, func(a, b Found) int {
 		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)),
@@ -63,6 +62,27 @@ func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 	})
 	return found, nil
 }
+
+// noTraces is the error about folders without a trace. It wraps [traces.ErrUnsupported].
+type noTraces struct {
+	paths string
+	files int
+}
+
+// Error says what was looked at.
+func (e *noTraces) Error() string {
+	switch e.files {
+	case 0:
+		return e.paths + " has no files in it: name the folder that holds the traces"
+	case 1:
+		return e.paths + " holds no trace: its only file is none; gmemtop reads " + understood()
+	}
+	return fmt.Sprintf("%s holds no trace: none of its %d files is one; gmemtop reads %s", e.paths, e.files,
+		understood())
+}
+
+// Unwrap makes errors.Is(err, traces.ErrUnsupported) hold.
+func (*noTraces) Unwrap() error { return traces.ErrUnsupported }
 
 // runFile is a file to open; named says that the user named it.
 type runFile struct {
@@ -227,3 +247,6 @@ func rankIn(name string, patterns []*regexp.Regexp) maybe.Int {
 
 // IsNoTrace reports whether err says that no reader knows the file, rather than that it is damaged.
 func IsNoTrace(err error) bool { return errors.Is(err, errNoTrace) }
+
+// IsUnknown reports whether a file is of a kind that gmemtop knows nothing about. It may be a text.
+func IsUnknown(err error) bool { return errors.Is(err, errUnknown) }

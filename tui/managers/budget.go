@@ -95,7 +95,7 @@ func (b *budget) ask(u timeline.Units, st *setup) tea.Cmd {
 		}
 	}
 	return leaf.Send(leaf.AskMsg{
-		Title: "budget", Text: text, Hint: "12GiB, 50% of what a step holds at its peak today, or none",
+		Title: "budget", Text: text, Hint: "12GiB, 50% of the step's peak, or none",
 		Answer: func(text string) (tea.Msg, error) {
 			n, err := parseBudget(text, st.held)
 			return budgetMsg{n}, err

@@ -207,8 +207,8 @@ func (e *examination) permission() *Error {
 		return refused(fmt.Sprintf("it belongs to user %d, and this is user %d", u[1], own.uid[1]),
 			fmt.Sprintf("run gmemtop as that user, or with sudo: sudo gmemtop attach %d", e.t.pid))
 	case !e.readable():
-		return refused("it does not let itself be read (not dumpable: it changed user, or called "+
-			"prctl(PR_SET_DUMPABLE, 0), or its file is not readable)", sudo(""))
+		return refused("the kernel protects its memory (not dumpable: it changed user, called "+
+			"prctl(PR_SET_DUMPABLE, 0), or its program file is not readable)", sudo(""))
 	case own.seccomp != 0:
 		return refused("a seccomp filter forbids this process to trace, as in a container",
 			"start the container with --security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run "+
@@ -278,13 +278,12 @@ func (e *examination) interpreter() *Error {
 	}
 	e.f.Python = p.version
 	if err != nil {
-		fix := "give the pid of the Python process itself, not that of a shell or launcher"
+		fix := "give the pid of the Python process itself, not of a shell or launcher"
 		if e.usesCUDA() {
-			fix = fmt.Sprintf("it uses CUDA, which probes in the kernel watch whatever it is written in: "+
+			fix = fmt.Sprintf("its CUDA memory can be watched from outside all the same: "+
 				"gmemtop attach --probes %d", e.t.pid)
 		}
-		return &Error{Kind: ErrNotPython, Message: "it is not Python: no interpreter is mapped into it",
-			Fix: fix, Err: err}
+		return &Error{Kind: ErrNotPython, Message: "it is not Python", Fix: fix, Err: err}
 	}
 	switch {
 	case strings.HasPrefix(p.version, "2") || p.minor >= 0 && p.minor < 8 || p.minor < 0 && p.exported():

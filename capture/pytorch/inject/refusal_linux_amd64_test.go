@@ -239,7 +239,7 @@ func TestOtherProgramsThanPythonAreRefused(t *testing.T) {
 		kind error
 		want string
 	}{
-		{sleep.Process.Pid, ErrNotPython, "no interpreter"},
+		{sleep.Process.Pid, ErrNotPython, "it is not Python: give the pid"},
 		{os.Getpid(), ErrNotPython, "gmemtop itself"},
 		{thread, ErrGone, "that is a thread of process"},
 		{dead.Process.Pid, ErrGone, "a zombie"},

@@ -98,7 +98,8 @@ func Choose(format, output, what string) (Format, error) {
 			return Format{}, fmt.Errorf("no format is written to %s files: choose one of %s with --format",
 				extension, strings.Join(Names(), ", "))
 		}
-		return Format{}, fmt.Errorf("--format is needed: one of %s", strings.Join(Names(), ", "))
+		return Format{}, fmt.Errorf("choose --format: one of %s; or -o with an ending such as .html or .svg",
+			strings.Join(Names(), ", "))
 	case "md":
 		format = "markdown"
 	}

@@ -21,7 +21,7 @@ func TestAFormatIsChosenByNameOrByTheFile(t *testing.T) {
 		{format: "md", want: "markdown"},
 		{output: "x.csv", what: "events", want: "csv"},
 		{output: "x.docx", mistake: "no format is written to .docx files"},
-		{mistake: "--format is needed"},
+		{mistake: "choose --format: one of"},
 		{format: "word", mistake: `--format "word" is not one of`},
 		{format: "svg", what: "events", mistake: "does not apply to svg"},
 		{format: "csv", what: "rows", mistake: `--what "rows" is not one of`},

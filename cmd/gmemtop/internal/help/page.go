@@ -20,6 +20,7 @@ func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	out := bufio.NewWriter(w)
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 	fmt.Fprintf(out, ".TH %s 1 \"\" \"gmemtop %s\" \"gmemtop\"\n", roff(strings.ToUpper(name)), roff(version))
+	out.WriteString(".ad l\n.nh\n") // ragged on the right, and no command is broken at its hyphen
 	fmt.Fprintf(out, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	fmt.Fprintf(out, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	out.WriteString(".SH DESCRIPTION\n")
@@ -50,7 +51,8 @@ func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	} else {
 		for _, x := range c.Commands() {
 			if x.IsAdditionalHelpTopicCommand() {
-				fmt.Fprintf(out, ".SH %s\n", roff(strings.ToUpper(x.Name())))
+				heading := strings.ToUpper(strings.ReplaceAll(x.Name(), "-", " "))
+				fmt.Fprintf(out, ".SH \"%s\"\n", roff(heading))
 				writeText(out, reflow(x.Long, pageWidth))
 			}
 		}
@@ -59,8 +61,8 @@ func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	var pages []string
 	for _, x := range append(c.Root().Commands(), c.Root()) {
 		related := c.GroupID != "" && x.GroupID == c.GroupID || !x.HasParent() || !c.HasParent()
-		if x != c && x.Runnable() && x.Name() != "help" && related {
-			pages = append(pages, roff(strings.ReplaceAll(x.CommandPath(), " ", "-"))+"(1)")
+		if x != c && x.Runnable() && !x.Hidden && x.Name() != "help" && related {
+			pages = append(pages, `\%`+roff(strings.ReplaceAll(x.CommandPath(), " ", "-"))+"(1)")
 		}
 	}
 	fmt.Fprintln(out, strings.Join(pages, ", "))

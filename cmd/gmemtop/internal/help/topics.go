@@ -22,7 +22,7 @@ func Topics() []*cobra.Command {
 	}
 }
 
-const exitCodesTopic = `Exit codes of every command but run, whose exit code is that of its command:
+const exitCodesTopic = `Every command exits with one of these; run exits as its own command does:
 
   0    done
   1    failure
@@ -36,13 +36,13 @@ const exitCodesTopic = `Exit codes of every command but run, whose exit code is 
 func formatsTopic() string {
 	return "gmemtop recognises files by content, plain or in gzip, zstd or zip:\n\n  " +
 		strings.Join(load.Formats(), "\n  ") +
-		"\n\nA folder is opened as one run, with a trace for each rank."
+		"\n\nFiles in a folder are opened together, as the ranks of one run."
 }
 
 // hardwareTopic lists the GPUs and networks that have names.
 func hardwareTopic() string {
-	return "--hardware takes a name, the beginning of one (h100), with or without words such as\n" +
-		"NVIDIA and RTX (4090), or a file saved by calibration:\n\n  " +
+	return "--hardware takes a name, the beginning of one (h100), or a JSON file. Words such as\n" +
+		"NVIDIA and RTX may be left out (4090):\n\n  " +
 		strings.Join(hardwareNames(), "\n  ") +
 		"\n\n--network takes:\n\n  " + strings.Join(networkNames(), "\n  ")
 }

@@ -45,6 +45,16 @@ func noTrace(path string, err error) error {
 		Advice: "gmemtop oom " + path + " explains the message"})
 }
 
+// NoMessage explains the error of reading a trace from path, where a log without a message was read too.
+func NoMessage(path string, err error) error {
+	if !load.IsUnknown(err) {
+		return err
+	}
+	return fmt.Errorf("%s: %w", load.Name(path), &traces.FormatError{Offset: -1,
+		Reason: "this is no trace, and no line of it says that memory ran out",
+		Advice: "give oom a memory snapshot, or the log of the program with its error message"})
+}
+
 // MessagePiped looks for the message at the beginning of in. whole is all of in, with what was looked at.
 func MessagePiped(in io.Reader) (m report.Message, ok bool, whole io.Reader) {
 	b := bufio.NewReaderSize(in, pipedLog)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -24,9 +25,8 @@ type Reader struct {
 // Trace reads the trace at path. With an error it may still return the sound part.
 func (r *Reader) Trace(ctx context.Context, path string) (*traces.Trace, error) {
 	if AnyFolder([]string{path}) {
-		return nil,
-			fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as "+
-				"a run", path, traces.ErrUnsupported, path)
+		return nil, exit.AsUnsupported(fmt.Errorf("%s is a folder: name one file in it; gmemtop replay %s "+
+			"opens its traces as a run", path, path))
 	}
 	p, done := r.Bar()
 	defer done()
