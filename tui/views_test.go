@@ -265,7 +265,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	d.press("enter", "ctrl+u")
 	d.typeText("50%")
 	d.press("enter")
-	d.wants("50 % of today's peak")
+	d.wants("50 % of the step's peak")
 }
 
 func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {

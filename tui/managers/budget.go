@@ -164,12 +164,15 @@ func (b *budget) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup
 	value, note := "no budget", ""
 	if b.bytes > 0 {
 		value = s.Units.Bytes(b.bytes)
-		note = fmt.Sprintf("%.3g %% of today's peak", 100*float64(b.bytes)/float64(st.held))
+		note = fmt.Sprintf("%.3g %% of the step's peak", 100*float64(b.bytes)/float64(st.held))
 	} else {
 		note = "a step holds " + s.Units.Bytes(st.held)
 	}
 	floor := "floor " + s.Units.Bytes(st.floor)
-	x := at.X + c.Text(at.X, at.Y, th.Dim, "budget ")
+	x := at.X
+	if b.bytes > 0 {
+		x += c.Text(x, at.Y, th.Dim, "budget ")
+	}
 	x += c.Text(x, at.Y, th.Accent.Strong(), value) + 1
 	right := canvas.Width(note) + 1
 	if at.W >= 100 {

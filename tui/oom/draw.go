@@ -147,22 +147,7 @@ func drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 			cell(c, x0+x, 0, p.fill)
 		}
 	}
-	x = x0
-	unit, f := s.Units.Column(whole)
-	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.bytes == 0 })
-	for i, p := range parts {
-		figure := strings.TrimSpace(f(p.bytes))
-		if i == len(parts)-1 {
-			figure += " " + unit
-		}
-		if need := 2 + canvas.Width(p.name) + 1 + len(figure) + 2; x+need > w && x > x0 {
-			break
-		}
-		cell(c, x, 1, p.fill)
-		x += 2
-		x += c.Text(x, 1, s.Theme.Dim, p.name+" ")
-		x += c.Text(x, 1, s.Theme.Text, figure) + 2
-	}
+	legend(s, c, slices.DeleteFunc(parts, func(p segment) bool { return p.bytes == 0 }), whole, x0)
 	if asked := a.Asked.Or(0); h >= 4 && asked > 0 {
 		text := "asked " + s.Units.Bytes(asked)
 		c.Text(0, 2, s.Theme.Bad, text)
@@ -174,6 +159,38 @@ func drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 			c.TextMax(x0+n+1, 2, w-x0-n-1, s.Theme.Dim, "the largest hole is "+
 				s.Units.Bytes(a.State.LargestFree))
 		}
+	}
+}
+
+// legend names the parts of the bar that begins at x0, from there on or, where that has too little room, from
+// the margin on. Parts that have no room there either are left out, the last first.
+func legend(s *leaf.State, c *canvas.Canvas, parts []segment, whole int64, x0 int) {
+	const gap = 2 // between two parts, and between a part's pattern and its name
+	w, _ := c.Size()
+	unit, f := s.Units.Column(whole)
+	figure := func(i int) string {
+		if i == len(parts)-1 {
+			return strings.TrimSpace(f(parts[i].bytes)) + " " + unit
+		}
+		return strings.TrimSpace(f(parts[i].bytes))
+	}
+	width := func(i int) int { return gap + canvas.Width(parts[i].name) + 1 + len(figure(i)) }
+	all := -gap
+	for i := range parts {
+		all += width(i) + gap
+	}
+	x := x0
+	if x+all > w {
+		x = max(w-all, 0)
+	}
+	for i, p := range parts {
+		if x+width(i) > w && i > 0 {
+			break
+		}
+		cell(c, x, 1, p.fill)
+		x += gap
+		x += c.Text(x, 1, s.Theme.Dim, p.name+" ")
+		x += c.Text(x, 1, s.Theme.Text, figure(i)) + gap
 	}
 }
 
