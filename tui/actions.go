@@ -13,6 +13,7 @@ import (
 
 // Why an action can do nothing now.
 const (
+	noEvents     = "this recording shows a single moment: there is no other to go to"
 	noIterations = "this recording has no iterations to go to"
 	noMark       = "no moment is marked: c marks this one"
 	noSearch     = "no search: / starts one"

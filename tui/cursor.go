@@ -39,6 +39,9 @@ func hasTime(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime 
 // hasEvents reports whether there is anything to move through: a recording of one moment has nothing.
 func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 1 }
 
+// atOneMoment reports whether the recording shows nothing but one moment.
+func (c *cursor) atOneMoment() bool { return c.device != nil && c.device.Len() <= 1 }
+
 // choose selects a block. Blocks that are not the device's, such as one of a previous device, select nothing.
 func (c *cursor) choose(a timeline.AllocID) {
 	if c.device == nil || a < 0 || int(a) >= c.device.Allocs.Len() {

@@ -94,7 +94,7 @@ const longestBase = 26
 func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
 	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
 	name := canvas.Truncate(exportBase(s.Timeline), longestBase)
-	l.Footer = "written here as " + name + ", with the extension on the right"
+	l.Footer = "written to this folder as " + name + " with the ending on the right"
 	return l
 }
 

@@ -17,8 +17,10 @@ func (m *model) unanswered(msg tea.KeyPressMsg) tea.Cmd {
 		return nil
 	}
 	for i := range m.actions {
-		if a := &m.actions[i]; a.lacks != "" && key.Matches(msg, a.binding) && !a.enabled() {
-			return m.toast.say(a.lacks, false)
+		if a := &m.actions[i]; key.Matches(msg, a.binding) && !a.enabled() {
+			if why := m.lacks(a); why != "" {
+				return m.toast.say(why, false)
+			}
 		}
 	}
 	if v, ok := m.tabs.view().(leaf.Lacking); ok {
@@ -46,4 +48,16 @@ func (m *model) unanswered(msg tea.KeyPressMsg) tea.Cmd {
 		return m.toast.say(name+" does nothing here; ? lists the keys that do", false)
 	}
 	return m.toast.say(name+" does nothing here; it works in "+strings.Join(views, ", "), false)
+}
+
+// lacks says why an action can do nothing now, "" if that is obvious. A recording of a single moment has
+// neither iterations nor another moment to mark: that comes first.
+func (m *model) lacks(a *action) string {
+	switch a.group {
+	case groupMove, groupLook, groupCompare:
+		if m.cursor.atOneMoment() {
+			return noEvents
+		}
+	}
+	return a.lacks
 }

@@ -35,6 +35,15 @@ func TestAKeyThatDoesNothingSaysSo(t *testing.T) {
 	}
 }
 
+// Where there is one moment, d does not ask for a mark that c cannot set.
+func TestARecordingOfOneMomentSaysThatItHasNoOther(t *testing.T) {
+	for _, key := range []string{"c", "d", "'", "p", "[", "+", "z", ","} {
+		d := start(t, Options{Loader: loaderOf(moment(t))}, 120, 24)
+		d.press("1", key)
+		d.wants("this recording shows a single moment: there is no other to go to")
+	}
+}
+
 func TestAMessageAboutAViewGoesWithTheView(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 24)
 	d.press("1", "K")

@@ -187,7 +187,7 @@ func (l *List) frame(c *canvas.Canvas) canvas.Rect {
 	w, h := usual, len(l.entries)+6
 	left := l.groupWidth()
 	for i, e := range l.entries {
-		w = min(max(w, left+e.width()+4), widest, max(usual, c.Width()-2*leastBeside))
+		w = min(max(w, left+e.width()+4), widest)
 		if i > 0 && e.Group != l.entries[i-1].Group {
 			h++
 		}
