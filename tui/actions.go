@@ -19,6 +19,14 @@ const (
 	noSearch     = "no search: / starts one"
 )
 
+// What there is to say where a move goes no further.
+const (
+	atStart  = "this is the start of the recording"
+	atEnd    = "this is the end of the recording"
+	atPeak   = "this is the peak"
+	allShown = "the whole recording is in view already"
+)
+
 // newKeymap makes the table for a model.
 func newKeymap(m *model) keymap {
 	a := actionMaker{m}
@@ -42,9 +50,21 @@ func (a actionMaker) when(can func() bool) func() bool {
 	return func() bool { return a.m.ready() && can() }
 }
 
-// walk moves the cursor or the window; do returns what there is to say about that.
-func (a actionMaker) walk(do func() string) func() tea.Cmd {
-	return func() tea.Cmd { return a.m.moved(do()) }
+// walk moves the cursor or the window; do returns what there is to say about that, and still is what there is
+// to say if nothing moved.
+func (a actionMaker) walk(still string, do func() string) func() tea.Cmd {
+	return func() tea.Cmd {
+		before := a.m.state.Place
+		said := do()
+		switch {
+		case said != "":
+		case a.m.state.Place == before:
+			said = still
+		default:
+			said = a.m.elsewhere(before)
+		}
+		return a.m.moved(said)
+	}
 }
 
 // say posts a message.
@@ -84,59 +104,59 @@ func (a actionMaker) moving() keymap {
 	return keymap{
 		{
 			name: "left", group: groupMove, binding: bind("←", "one column back", "left", "h"),
-			can: a.hasEvents, do: a.walk(func() string { return at.move(-1, m.screen.columns()) }),
+			can: a.hasEvents, do: a.walk(atStart, func() string { return at.move(-1, m.screen.columns()) }),
 		},
 		{
 			name: "right", group: groupMove, binding: bind("→", "one column forward", "right", "l"),
-			can: a.hasEvents, do: a.walk(func() string { return at.move(1, m.screen.columns()) }),
+			can: a.hasEvents, do: a.walk(atEnd, func() string { return at.move(1, m.screen.columns()) }),
 		},
 		{
 			name: "previous event", group: groupMove, binding: bind(",", "one event back", ","),
-			can: a.hasEvents, do: a.walk(func() string { return at.step(-1) }),
+			can: a.hasEvents, do: a.walk(atStart, func() string { return at.step(-1) }),
 		},
 		{
 			name: "next event", group: groupMove, binding: bind(".", "one event forward", "."),
-			can: a.hasEvents, do: a.walk(func() string { return at.step(1) }),
+			can: a.hasEvents, do: a.walk(atEnd, func() string { return at.step(1) }),
 		},
 		{
 			name: "peak", group: groupMove, binding: bind("p", "to the peak", "p"),
-			can: a.hasEvents, do: a.walk(at.toPeak),
+			can: a.hasEvents, do: a.walk(atPeak, at.toPeak),
 		},
 		{
 			name: "previous iteration", group: groupMove, binding: bind("[", "previous iteration", "["),
 			can: a.hasIterations, lacks: noIterations,
-			do: a.walk(func() string { return at.toIteration(-1) }),
+			do: a.walk(atStart, func() string { return at.toIteration(-1) }),
 		},
 		{
 			name: "next iteration", group: groupMove, binding: bind("]", "next iteration", "]"),
 			can: a.hasIterations, lacks: noIterations,
-			do: a.walk(func() string { return at.toIteration(1) }),
+			do: a.walk(atEnd, func() string { return at.toIteration(1) }),
 		},
 		{
 			name: "previous peak", group: groupMove, binding: bind("{", "previous local peak", "{"),
-			can: a.hasEvents, do: a.walk(func() string { return at.toLocalPeak(-1) }),
+			can: a.hasEvents, do: a.walk(atStart, func() string { return at.toLocalPeak(-1) }),
 		},
 		{
 			name: "next peak", group: groupMove, binding: bind("}", "next local peak", "}"),
-			can: a.hasEvents, do: a.walk(func() string { return at.toLocalPeak(1) }),
+			can: a.hasEvents, do: a.walk(atEnd, func() string { return at.toLocalPeak(1) }),
 		},
 		{
 			name: "start", group: groupMove, binding: bind("g", "to the start", "g", "home"),
-			can: a.hasEvents, do: a.walk(func() string { return at.toEnd(-1) }),
+			can: a.hasEvents, do: a.walk(atStart, func() string { return at.toEnd(-1) }),
 		},
 		{
 			name: "end", group: groupMove, binding: bind("G", "to the end", "G", "end"),
-			can: a.hasEvents, do: a.walk(func() string { return at.toEnd(1) }),
+			can: a.hasEvents, do: a.walk(atEnd, func() string { return at.toEnd(1) }),
 		},
 		{
 			name: "page back", group: groupMove,
 			binding: bind("pgup", "half a window back", "pgup", "ctrl+b", "ctrl+u"),
-			can:     a.hasEvents, do: a.walk(func() string { return at.page(-1) }),
+			can:     a.hasEvents, do: a.walk(atStart, func() string { return at.page(-1) }),
 		},
 		{
 			name: "page on", group: groupMove,
 			binding: bind("pgdn", "half a window forward", "pgdown", "ctrl+f", "ctrl+d"),
-			can:     a.hasEvents, do: a.walk(func() string { return at.page(1) }),
+			can:     a.hasEvents, do: a.walk(atEnd, func() string { return at.page(1) }),
 		},
 	}
 }
@@ -147,23 +167,24 @@ func (a actionMaker) zooming() keymap {
 	return keymap{
 		{
 			name: "zoom in", group: groupLook, binding: bind("+", "zoom in at the cursor", "+", "="),
-			can: a.hasEvents, do: a.walk(func() string { return at.zoom(1, 2) }),
+			can: a.hasEvents, do: a.walk("the zoom goes no further", func() string { return at.zoom(1, 2) }),
 		},
 		{
 			name: "zoom out", group: groupLook, binding: bind("-", "zoom out", "-", "_"),
-			can: a.hasEvents, do: a.walk(func() string { return at.zoom(2, 1) }),
+			can: a.hasEvents, do: a.walk(allShown, func() string { return at.zoom(2, 1) }),
 		},
 		{
 			name: "whole recording", group: groupLook, binding: bind("z", "the whole recording", "z"),
-			can: a.hasEvents, do: a.walk(at.wholeWindow),
+			can: a.hasEvents, do: a.walk(allShown, at.wholeWindow),
 		},
 		{
 			name: "this iteration", group: groupLook, binding: bind("Z", "zoom to this iteration", "Z"),
-			can: a.hasIterations, lacks: noIterations, do: a.walk(at.windowIteration),
+			can: a.hasIterations, lacks: noIterations,
+			do: a.walk("this iteration is in view already", at.windowIteration),
 		},
 		{
 			name: "axis", group: groupLook, binding: bind("x", "time or event index along x", "x"),
-			can: a.hasEvents, do: a.walk(at.toggleAxis),
+			can: a.hasEvents, do: a.walk("", at.toggleAxis),
 		},
 	}
 }
@@ -175,11 +196,11 @@ func (a actionMaker) comparing() keymap {
 		{
 			name: "mark", group: groupCompare,
 			binding: bind("c", "compare: mark this moment, then d at another", "c"),
-			can:     a.hasEvents, do: a.walk(at.mark),
+			can:     a.hasEvents, do: a.walk("", at.mark),
 		},
 		{
 			name: "back to mark", group: groupCompare, binding: bind("'", "jump to the mark and back", "'"),
-			can: a.hasMark, lacks: noMark, do: a.walk(at.toMark),
+			can: a.hasMark, lacks: noMark, do: a.walk("this is the mark", at.toMark),
 		},
 		{
 			name: "compare", group: groupCompare,

@@ -44,6 +44,33 @@ func TestARecordingOfOneMomentSaysThatItHasNoOther(t *testing.T) {
 	}
 }
 
+// A key that moves nothing says why; one that moves what this view does not show says where to see it.
+func TestAMoveThatIsNotSeenIsTold(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		keys []string
+		want string
+	}{
+		{"to the peak, at the peak", []string{"1", "p"}, "this is the peak"},
+		{"left of the start", []string{"1", "g", "h"}, "this is the start of the recording"},
+		{"an event beyond the end", []string{"2", "G", ".", "."}, "this is the end of the recording"},
+		{"out of the whole", []string{"1", "-"}, "the whole recording is in view already"},
+		{"the cursor, in Trace", []string{"0", ","}, "now, in Overview (1) and Timeline (2)"},
+		{"the window, in Trace", []string{"0", "+"}, "changed in Overview (1) and Timeline (2)"},
+		{"out of the whole, in OOM", []string{"8", "z"}, "the whole recording is in view already"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 24)
+			d.press(c.keys...)
+			d.wants(c.want)
+		})
+	}
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 24)
+	if d.press("2", ","); strings.Contains(d.screen(), "Overview (1) and Timeline (2)") {
+		t.Errorf("Timeline shows the cursor, and yet it says where to see it:\n%s", d.screen())
+	}
+}
+
 func TestAMessageAboutAViewGoesWithTheView(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0))}, 120, 24)
 	d.press("1", "K")

@@ -2,6 +2,7 @@ package tui
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -134,6 +135,25 @@ func (m *model) look() tea.Cmd {
 	d := m.state.Device
 	m.cursor.open(d)
 	return tea.Batch(m.open.analyse(m.state.Units), m.filter.open(d), m.changed())
+}
+
+// elsewhere says where to see that the cursor or the window moved, in a view that does not show it; "" in one
+// that does.
+func (m *model) elsewhere(before leaf.Place) string {
+	const where = "Overview (1) and Timeline (2)"
+	switch m.tabs.view().ID() {
+	case leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments:
+		return ""
+	case leaf.Allocations:
+		if m.state.Selected != before.Selected {
+			return ""
+		}
+	}
+	if m.state.Cursor != before.Cursor {
+		return fmt.Sprintf("the cursor is at %s now, in %s",
+			momentText(m.cursor.device, m.state.Window.Axis, m.state.Cursor), where)
+	}
+	return "changed in " + where
 }
 
 // moved tells the other components that the cursor moved.
