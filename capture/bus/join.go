@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/url"
 	"os"
@@ -94,6 +95,10 @@ func (j Join) Write(path string) error {
 // that has expired.
 func ReadJoin(path string) (Join, error) {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Join{}, fmt.Errorf("join file %s: %w: name the file that gmemtop wrote for --join-file", path,
+			fs.ErrNotExist)
+	}
 	if err != nil {
 		return Join{}, fmt.Errorf("read the join file: %w", err)
 	}

@@ -2,6 +2,8 @@ package bus
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -53,6 +55,16 @@ func TestAJoinFileThatOthersCouldReadIsRefused(t *testing.T) {
 			!strings.Contains(err.Error(), "chmod 600 it, and start the hub again") {
 			t.Errorf("mode %04o: %v", mode, err)
 		}
+	}
+}
+
+// Those who wait for the hub tell this error from the others.
+func TestAJoinFileThatIsNotThereIsNamed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r.join")
+	_, err := ReadJoin(path)
+	if !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "r.join: file does not exist: name the file that gmemtop wrote") {
+		t.Error(err)
 	}
 }
 

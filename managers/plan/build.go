@@ -3,7 +3,6 @@ package plan
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -97,7 +96,7 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	tr := d.Timeline().Trace
 	kind := tr.Kind()
 	if kind == traces.Point {
-		return nil, fmt.Errorf("plan: %w", &Unavailable{Manager: "planning", Reason: kind.Missing()})
+		return nil, &Unavailable{Reason: kind.Missing()}
 	}
 	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{},
 		stream: map[traces.StreamID]int16{},

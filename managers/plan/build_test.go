@@ -444,3 +444,11 @@ func TestAnotherDeviceDoesNotChangeTheProblem(t *testing.T) {
 		t.Errorf("with the CPU's rows:\n%s\nwithout:\n%s", got, want)
 	}
 }
+
+// A recording without lifetimes is none that any manager can plan for.
+func TestARecordingThatNobodyCanPlanForIsToldSo(t *testing.T) {
+	err := &plan.Unavailable{Reason: "this file is one moment"}
+	if got := err.Error(); got != "no manager can plan for this recording: this file is one moment" {
+		t.Error(got)
+	}
+}

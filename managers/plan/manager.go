@@ -112,11 +112,15 @@ type Tracer interface {
 	Trace(ctx context.Context, p *Problem, pl *Plan) (Measurement, error)
 }
 
-// Unavailable says why a manager has no plan for a problem, and what to record or to try instead.
+// Unavailable says why a manager has no plan for a problem, and what to record or to try instead. Without a
+// manager's name it speaks of all.
 type Unavailable struct{ Manager, Reason string }
 
 // Error implements error.
 func (e *Unavailable) Error() string {
+	if e.Manager == "" {
+		return "no manager can plan for this recording: " + e.Reason
+	}
 	return fmt.Sprintf("%s is not available here: %s", e.Manager, e.Reason)
 }
 
