@@ -72,6 +72,27 @@ func calledAs(c *evidence, frames []traces.FrameID, fn, file string) (from trace
 	return -1, ok
 }
 
+// endsIn reports whether a function is the innermost one of the user's on some frames.
+func endsIn(c *evidence, frames []traces.FrameID, fn, file string) bool {
+	i := slices.IndexFunc(frames, c.ofUser)
+	if i < 0 {
+		return false
+	}
+	f, in, _ := c.d.Timeline().Places().FrameText(frames[i])
+	return f == fn && in == file
+}
+
+// writtenOut reports whether a line of the user's itself computes what it asks for, and no function of a
+// library that it calls, such as a loss.
+func writtenOut(c *evidence, s traces.StackID) bool {
+	for _, id := range c.places.Stacks.At(s) {
+		if k := c.kinds.Frames[id]; k.Has(frames.KindPython) && !k.Has(frames.KindNoise) {
+			return c.ofUser(id)
+		}
+	}
+	return false
+}
+
 // tooMuchIn looks at the innermost function of the user's on the frames of a stack.
 func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bool) (fault, bool) {
 	i := slices.IndexFunc(frames, c.ofUser)
@@ -99,16 +120,23 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofFunction(of) && !c.inModel(of) {
 			continue
 		}
-		as, ok := calledAs(c, c.d.Timeline().Places().Stacks.At(of), fn, file)
-		if ok && (!inside || as == from) {
+		stack := c.d.Timeline().Places().Stacks.At(of)
+		as, ok := calledAs(c, stack, fn, file)
+		if ok && (!inside || as == from) && (!runs || endsIn(c, stack, fn, file)) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
-	bytes, most := c.bytesOf(ids), largestElsewhere(c, fn, file, from, inside)
+	bytes, most := c.bytesOf(ids), int64(0)
+	if runs { // all that the model makes is made in it
+		most = largestInModel(c)
+	} else {
+		most = largestElsewhere(c, fn, file, from, inside)
+	}
 	if inside && most == 0 && len(ids) <= veryFew && !checkpointed(c, s) {
 		most = largestBeside(c, ids) // all that the model made is this function's
 	}
-	if runs && !farAbove(smallest, largestInModel(c)) {
+	// the loop's own business is to move batches, and to compute a loss of all that the model makes
+	if runs && (!farAbove(smallest, most) || movesWhole(c, s) || !writtenOut(c, s)) {
 		return fault{}, false
 	}
 	asked := c.a.Asked.Or(0)
@@ -143,6 +171,12 @@ func tooMuchIn(c *evidence, s traces.StackID, frames []traces.FrameID, inside bo
 	f.said = fmt.Sprintf("%s works on too much at once: its function %sasked for %s%s.", line, holds,
 		c.u.Bytes(c.a.Asked.Or(0)), more)
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
+	if runs {
+		f.said = fmt.Sprintf("%s makes %s at once, and the largest tensor that the model makes of a batch "+
+			"is %s.", line, c.u.Bytes(asked), c.u.Bytes(most))
+		f.fix = "Check the shapes that meet there: (n, 1) and (n,) give n by n. If it has to be that " +
+			"large, make it in parts, such as for part in x.split(n)."
+	}
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there would look "+
 		"the same")
 	all := slicedBefore(c, s, true) // of the data: the model runs on parts of it

@@ -41,8 +41,8 @@ func formatsTopic() string {
 
 // hardwareTopic lists the GPUs and networks that have names.
 func hardwareTopic() string {
-	return "--hardware takes a name, the beginning of one (h100), or a JSON file. Words such as\n" +
-		"NVIDIA and RTX may be left out (4090):\n\n  " +
+	return "--hardware takes a name, the beginning of one (h100), or the JSON file of a GPU that\n" +
+		"was measured. Words such as NVIDIA and RTX may be left out (4090):\n\n  " +
 		strings.Join(hardwareNames(), "\n  ") +
 		"\n\n--network takes:\n\n  " + strings.Join(networkNames(), "\n  ")
 }
