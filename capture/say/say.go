@@ -300,7 +300,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	PlanUnserved:   {"", "%d allocations of the last step were not in the plan"},
 	PlanStayed:     {"", "%s stayed in memory but should have left"},
 	PlanLarger:     {"", "%s larger than any before"},
-	PlanOverBudget: {"", "predicted up to %s over budget"},
+	PlanOverBudget: {"", "up to %s over budget"},
 	PlanUnplanned:  {"", "no plan covers them: %s"},
 	PlanReplanned:  {"", "the plan now covers them"},
 	PlanBefore:     {"", "the previous plan ended: %s"},

@@ -20,7 +20,8 @@ import (
 
 // Programs whose steps run different ops are planned for: steps under the plan keep the budget, whichever ops
 // they run, even if a step saves nothing that the planned one saves, and the training learns the same to the
-// bit. A plan under which one of the described steps would not keep it is never turned on.
+// bit. A plan under which one of the described steps would not keep it is never turned on. If layers run
+// together that never did while steps were watched, a step may exceed it once: then that is told.
 func TestStepsThatRunDifferentOpsKeepTheBudget(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -88,9 +89,10 @@ func keepsBudget(t *testing.T, name, manager string) {
 		tl, err := timeline.Build(ctx, tr, nil)
 		if err != nil {
 			t.Error(err)
-		} else if held := tl.Devices[0].Totals.PeakAllocated; held > budget {
-			t.Errorf("a step holds %d bytes under the plan, %d without; the budget is %d", held, p.Held(),
-				budget)
+		} else if held := tl.Devices[0].Totals.PeakAllocated; held > budget &&
+			(n.Larger == 0 || held > budget+n.Above) {
+			t.Errorf("a step holds %d bytes under the plan, %d without; the budget is %d, and it is told "+
+				"that %d steps were larger, by %d", held, p.Held(), budget, n.Larger, n.Above)
 		}
 		if described++; described == 4 {
 			cancel()

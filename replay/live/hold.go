@@ -42,7 +42,7 @@ type News struct {
 	// they should have left.
 	Steps, Missed int64
 	// Larger counts the steps that were larger than planned for. Above is by how many bytes they exceeded the
-	// budget at most, by prediction. Refused says why no plan was made for the last of them.
+	// budget at most, as predicted or measured. Refused says why no plan was made for the last of them.
 	Larger, Above int64
 	Refused       string
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not
@@ -325,6 +325,9 @@ func (t *Target) checkPeak(ctx context.Context, on *larger, n *News) (asPlanned 
 		return false, err
 	}
 	if _, steps := t.carrier.Larger(on.number); steps > 0 {
+		if b := on.made.Budget; b > 0 {
+			n.Above = max(n.Above, n.Peak-b)
+		}
 		return false, nil
 	}
 	return true, fits(n.Peak, on.made.Budget, true)

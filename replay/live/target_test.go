@@ -175,6 +175,26 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	}
 }
 
+// A step that is larger than planned for does not end a plan, and what it was measured to hold above the
+// budget is told even if nothing of it was predicted.
+func TestWhatALargerStepHoldsAboveTheBudgetIsTold(t *testing.T) {
+	d := &drifting{tr: recording(t, triedCosts), heavy: true, larger: 1}
+	p, pl := swapsAll(t, d.tr)
+	ctx, stop := context.WithCancel(t.Context())
+	var last News
+	budget, _ := pl.PeakLive()
+	if err := NewTarget(d, Options{}).Hold(ctx, p, Made{Plan: pl, Budget: budget}, func(n News) {
+		if last = n; n.Stage == On {
+			stop()
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if last.Stage != On || last.Above <= 0 || last.Above != last.Peak-budget {
+		t.Errorf("of a budget of %d bytes, %+v", budget, last)
+	}
+}
+
 // Where steps take seconds, fewer are timed, and it is told how many and of how many.
 func TestFewLongStepsAreTimed(t *testing.T) {
 	d := &drifting{tr: recording(t, triedCosts), slow: 50 * millisecond, base: 4000 * millisecond}

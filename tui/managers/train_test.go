@@ -109,7 +109,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	r.tell(larger)
 	r.until("(predicted +0.3 %) · 3 larger steps")
 	if status := r.v.Status(r.State); !strings.Contains(status, "; 3 steps were larger than any before, "+
-		"predicted up to 5.00 MiB over budget; the plan now covers them") {
+		"up to 5.00 MiB over budget; the plan now covers them") {
 		t.Errorf("the status is %q", status)
 	}
 	r.tell(on)
