@@ -304,3 +304,22 @@ func TestWhatIsStillThereAtThePeakIsNamed(t *testing.T) {
 		t.Errorf("%q, not %q", text, want)
 	}
 }
+
+// Room that a plan leaves for larger steps is no tensor of the program's.
+func TestRoomForLargerStepsIsNamed(t *testing.T) {
+	b := plantest.New()
+	weight := b.Persistent("weight", 1<<20, timeline.Parameter)
+	b.Persistent(plan.RoomName, 3<<20, timeline.Unknown)
+	x := b.Buffer("made", 1<<20, timeline.Activation)
+	b.Op("aten::mm", traces.PhaseForward, 1_000_000, []plan.BufferID{weight}, []plan.BufferID{x})
+	p := b.End()
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "; at its peak, where aten::mm runs, there are still 1.00 MiB of parameters, 1.00 MiB of " +
+		"activations and 3.00 MiB of room for larger steps (the largest: room for larger steps, 3.00 MiB)"
+	if got := replay.StillThere(p, pl); got != want {
+		t.Errorf("it says %q, not %q", got, want)
+	}
+}

@@ -169,6 +169,9 @@ func largest(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 // the op that it is saved for runs, but it is the op that a reader knows.
 func madeBy(p *plan.Problem, b plan.BufferID) string {
 	touches := p.TouchesOf(b)
+	if p.Buffers[b].Name == plan.RoomName {
+		return "room for larger steps"
+	}
 	if len(touches) == 0 && p.Buffers[b].Category == timeline.Input {
 		return "a data set or another input that no op touches"
 	}

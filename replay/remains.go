@@ -28,10 +28,14 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where stri
 	if err != nil {
 		return "", ""
 	}
-	held := map[timeline.Category]int64{}
+	held, room := map[timeline.Category]int64{}, int64(0)
 	count := func(i plan.InstanceID, sign int64) {
 		x := pl.Instances[i]
-		held[p.Buffers[x.Buffer].Category] += sign * x.Size
+		if b := &p.Buffers[x.Buffer]; b.Name == plan.RoomName {
+			room += sign * x.Size
+		} else {
+			held[b.Category] += sign * x.Size
+		}
 	}
 	peak, at := pl.PeakLive()
 	for _, i := range pl.Resident {
@@ -72,6 +76,9 @@ func Remains(p *plan.Problem, pl *plan.Plan, u timeline.Units) (text, where stri
 		default:
 			words = append(words, fmt.Sprintf("%s of %s", u.Bytes(held[c]), c.Words()))
 		}
+	}
+	if float64(room) >= leastShare*float64(peak) && room > 0 {
+		words = append(words, u.Bytes(room)+" of room for larger steps")
 	}
 	if n := len(words); n > 1 {
 		words = append(words[:n-2:n-2], words[n-2]+" and "+words[n-1])

@@ -172,6 +172,9 @@ const (
 	Carried
 )
 
+// RoomName is the name of the buffer that stands for what steps hold that are larger than the described ones.
+const RoomName = "larger steps"
+
 // Buffer is a piece of memory: a tensor's storage, or a workspace.
 type Buffer struct {
 	Name       string

@@ -401,13 +401,10 @@ func (e *encoder) position(recorded int32) plan.OpID {
 	return plan.OpID(len(e.p.Ops))
 }
 
-// roomName is the name of the buffer that stands for what larger steps hold.
-const roomName = "larger steps"
-
 // spareRoom returns the bytes that a problem leaves for larger steps.
 func spareRoom(p *plan.Problem) (bytes int64) {
 	for i := range p.Buffers {
-		if p.Buffers[i].Name == roomName {
+		if p.Buffers[i].Name == plan.RoomName {
 			bytes += p.Buffers[i].Size
 		}
 	}
@@ -417,7 +414,7 @@ func spareRoom(p *plan.Problem) (bytes int64) {
 // roomier returns a problem with room for a step that keeps these bytes more than a described one.
 func roomier(p *plan.Problem, more int64) (*plan.Problem, error) {
 	q := *p
-	q.Buffers = append(slices.Clone(p.Buffers), plan.Buffer{Name: roomName, Size: max(more, 0),
+	q.Buffers = append(slices.Clone(p.Buffers), plan.Buffer{Name: plan.RoomName, Size: max(more, 0),
 		Life: plan.Persistent, Category: timeline.Unknown, Alloc: timeline.NoAlloc})
 	if err := q.Finish(); err != nil {
 		return nil, err
