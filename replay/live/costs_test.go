@@ -355,3 +355,25 @@ func TestATrainingIsPlannedOnItsOwnGPUUnlessAnotherIsChosen(t *testing.T) {
 		}
 	}
 }
+
+// Steps without a plan that were timed with the costs need not be timed again, unless there are too few of
+// them for a limit on what a plan may cost, or because steps are long.
+func TestStepsThatWereTimedWithoutAPlanAreKept(t *testing.T) {
+	for _, c := range []struct {
+		step int64
+		most float64
+		want int
+	}{
+		{longStep, 0, longTrialSteps + (trialTurns-1)*trialSteps},
+		{longStep, 0.1, 0},
+		{2 * longStep, 0, 0},
+	} {
+		target := NewTarget(&stand{tr: recording(t, triedCosts), step: c.step}, Options{MostOverhead: c.most})
+		if _, err := target.Problem(t.Context(), Hardware{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := len(target.without); got != c.want {
+			t.Errorf("steps of %d ns, at most %g more: %d are kept, not %d", c.step, c.most, got, c.want)
+		}
+	}
+}
