@@ -31,10 +31,18 @@ func (w *changes) flip(g int32, to choice) {
 	}
 }
 
+// vary changes the variant of an op.
+func (w *changes) vary(op int32, to uint8) {
+	if set := &w.v.schedule.setting; set.way[op] != to {
+		w.undone = append(w.undone, change{int32(len(w.v.m.gaps)) + op, set.way[op]})
+		set.setWay(int(op), to)
+	}
+}
+
 // retiming records the positions of a gap that is about to change, and returns those of all gaps.
 func (w *changes) retiming(g int32) *timing {
 	n := w.v.schedule.setting.timing
-	w.retimed = append(w.retimed, timed{g, n.leave[g], n.remake[g], n.retain[g], n.back[g], n.source[g]})
+	w.retimed = append(w.retimed, n.of(g))
 	return n
 }
 

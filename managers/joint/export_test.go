@@ -23,6 +23,13 @@ func Unrefined(others ...plan.Manager) Joint {
 	return Joint{params: &par, seeds: others}
 }
 
+// WithoutLenders returns our planner with other managers to ask, whose searches borrow from no plan.
+func WithoutLenders(others ...plan.Manager) Joint {
+	par := defaults()
+	par.lenders = 0
+	return Joint{params: &par, seeds: others}
+}
+
 // Bounds are the bounds of one problem. Shared work is done once.
 type Bounds struct {
 	all   *bounder

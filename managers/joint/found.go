@@ -58,9 +58,9 @@ func (f *found) note(x *outcome) {
 	}
 }
 
-// keep records a plan that was measured within the budget, for searches that start from plans, and reports
-// whether it is one of those to start from. Of plans that take about the same time only the best counts: they
-// are mostly alike.
+// keep records a plan that was measured within the budget, for searches that start from plans or borrow from
+// them, and reports whether it is one of those. Of plans that take about the same time only the best counts:
+// they are mostly alike.
 func (f *found) keep(x *outcome, section int64) bool {
 	if better(x, f.interim) {
 		f.interim = x
@@ -78,7 +78,7 @@ func (f *found) keep(x *outcome, section int64) bool {
 	slices.SortStableFunc(all, func(a, b *outcome) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.pl.Footprint, b.pl.Footprint))
 	})
-	f.fits[section] = all[:min(len(all), f.params.starts)]
+	f.fits[section] = all[:min(len(all), max(f.params.starts, f.params.lenders))]
 	return slices.Contains(f.fits[section], x)
 }
 

@@ -7,13 +7,14 @@ import "slices"
 // Each kind of move reaches what the others miss: one gap alone, or one whose copies compute waits for;
 // neighbours in time, since successive copies pay off together or not at all; an exchange of two gaps, where
 // there is no room for one more; the variant of an op; how early copies back begin. retime.go has the moves
-// of positions.
+// of positions, borrow.go takes over stretches of other plans.
 
 // moves changes a few choices of a schedule at a time, where memory is short, and can undo them.
 type moves struct {
 	changes
-	byBefore []int32 // the same, ordered by when they are needed again
-	slower   []int32 // indices into model.variants, for ops where limits are exceeded
+	byBefore []int32      // the same, ordered by when they are needed again
+	slower   []int32      // indices into model.variants, for ops where limits are exceeded
+	lenders  []*candidate // plans to borrow from
 }
 
 // moves lists what can be changed; ok is false if nothing can.
@@ -37,6 +38,7 @@ func (v *view) moves() (w moves, ok bool) {
 		w.byBefore,
 		func(a, b int32) int { return int(m.gaps[a].before) - int(m.gaps[b].before) },
 	)
+	w.lenders = v.lenders()
 	return w, len(w.list)+len(w.slower) > 0
 }
 
@@ -45,6 +47,10 @@ func (w *moves) random() {
 	v, s, list := w.v, w.v.schedule, w.list
 	w.begin()
 	par := &v.task.params
+	if n := len(w.lenders); n > 0 && v.rnd.IntN(par.borrowOften) == 0 &&
+		w.borrow(w.lenders[v.rnd.IntN(n)], w.byBefore, w.slower) {
+		return
+	}
 	if s.setting.timing != nil && v.rnd.IntN(par.retimeOften) == 0 && w.retime() {
 		return
 	}
@@ -70,13 +76,12 @@ func (w *moves) random() {
 
 // variant switches an op to another variant, or back to the fastest.
 func (w *moves) variant() {
-	m, set := w.v.m, &w.v.schedule.setting
+	m := w.v.m
 	x := &m.variants[w.slower[w.v.rnd.IntN(len(w.slower))]]
-	w.undone = append(w.undone, change{int32(len(m.gaps)) + x.op, set.way[x.op]})
-	if set.way[x.op] == x.index {
-		set.setWay(int(x.op), m.fast[x.op])
+	if w.v.schedule.setting.way[x.op] == x.index {
+		w.vary(x.op, m.fast[x.op])
 	} else {
-		set.setWay(int(x.op), x.index)
+		w.vary(x.op, x.index)
 	}
 }
 

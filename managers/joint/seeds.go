@@ -221,7 +221,8 @@ func (f *finder) deepen(seed *outcome) {
 func (f *finder) refine() {
 	starts := make([][]*outcome, len(f.views))
 	for i, v := range f.views {
-		starts[i] = slices.Clone(f.fits[v.section])
+		fits := f.fits[v.section]
+		starts[i] = slices.Clone(fits[:min(len(fits), f.params.starts)])
 		// perhaps the ladder left it out, as faster than a larger rung's
 		if x := f.bestOf(v.section); x != nil {
 			f.note(x)

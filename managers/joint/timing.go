@@ -48,6 +48,11 @@ func (n *timing) copyGaps(at int32, of *timing, from, to int32) {
 	copy(n.source[at:], of.source[from:to])
 }
 
+// of returns what a gap has.
+func (n *timing) of(g int32) timed {
+	return timed{g, n.leave[g], n.remake[g], n.retain[g], n.back[g], n.source[g]}
+}
+
 // timed records what a gap had.
 type timed struct {
 	gap                         int32
