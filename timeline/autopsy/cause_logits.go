@@ -33,7 +33,7 @@ func logitsFault(c *evidence) (fault, bool) {
 		"blocks of %s.", line, c.u.Bytes(set.bytes), c.u.Bytes(set.size))
 	f.sure(Certain, "a loss over classes made blocks of this size")
 	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
-	f.lever.name = "chunked_loss"
+	f.lever.name, f.lever.asks = "chunked_loss", chunkLoss
 	if times := largerThanTrained(c, set.size); times >= leastTimes {
 		f.said += fmt.Sprintf(" They are %.1f times as large as any in training.", times)
 		f.instead = f.lever

@@ -75,7 +75,16 @@ type remedy struct {
 	unsure bool
 	// partly says that the fix asks for more than its changes do.
 	partly bool
+	// asks is what its advice asks for, if a lever's text asks for that, too.
+	asks asked
 }
+
+// asked is what a sentence asks the reader to do, however it says so: a cause's advice and a lever's text may
+// ask for the same. A lever's name does not tell: one name stands for several changes of a program.
+type asked string
+
+// chunkLoss asks to compute the output layer and the loss in chunks.
+const chunkLoss asked = "chunk_loss"
 
 // microBatch is the name of the lever that makes batches smaller.
 const microBatch = "micro_batch"

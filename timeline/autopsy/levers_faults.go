@@ -2,7 +2,6 @@ package autopsy
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -19,7 +18,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		}
 		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
 			all[k].Mends, all[k].Alternative = f.Main, alternative
-			all[k].Text = advised(clause(text), all[k].Text)
+			all[k].Text = advised(clause(text), r.asks, &all[k])
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
 			return
@@ -49,15 +48,11 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	return append(out, all...)
 }
 
-// advised joins a cause's advice and a lever's text. If both begin with the same words they ask for the same
-// thing: then only the lever's reasons follow the advice.
-func advised(advice, text string) string {
-	const words = 5
-	a, b := strings.Fields(advice), strings.Fields(text)
-	if len(a) >= words && len(b) >= words && slices.Equal(a[:words], b[:words]) {
-		if _, why, ok := strings.Cut(text, ": "); ok {
-			return advice + ": " + why
-		}
+// advised joins a cause's advice and a lever's text. If both ask for the same, only the lever's reason
+// follows the advice.
+func advised(advice string, asks asked, l *Lever) string {
+	if asks != "" && asks == l.asks {
+		return advice + ": " + l.reason
 	}
-	return advice + "; " + text
+	return advice + "; " + l.Text
 }

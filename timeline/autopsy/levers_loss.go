@@ -38,14 +38,15 @@ func lossLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM && logitsSized(c.a.Asked.Or(0), set.size) { // one block more of them
 		n += c.a.Asked.Or(0) / parts * (parts - 1)
 	}
+	reason := fmt.Sprintf("%s at that moment are logits and their gradients, blocks of %s",
+		c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size))
 	return Lever{
 		Name: "chunked_loss", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: fmt.Sprintf("loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, "+
 			"reduction=\"sum\"), h, y, use_reentrant=False) for h, y "+
 			"in zip(hidden.chunk(%d), labels.chunk(%d))) / labels.numel()", parts, parts),
-		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that "+
-			"moment are logits and their "+
-			"gradients, blocks of %s",
-			parts, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
+		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s", parts,
+			reason),
+		asks: chunkLoss, reason: reason,
 	}, true
 }

@@ -86,6 +86,9 @@ type Lever struct {
 	// Effect is how it changes the run, for callers that try it out.
 	Effect    Effect
 	ofSamples bool // it makes each sample smaller
+	// asks is what Text asks for, and reason why, where a cause's advice may ask for the same.
+	asks   asked
+	reason string
 }
 
 // Fit says whether a failed request would have been served with a lever.
