@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -33,21 +34,37 @@ func differentiableFiles(c *evidence) map[string]bool {
 	return files
 }
 
-// ofFunction reports whether the user's innermost frame on a stack is the forward of a
-// torch.autograd.Function, in a file with a backward: code of the user's called it by apply, and not as a
-// module.
+// ofFunction reports whether a stack passes through the forward of a torch.autograd.Function, in a file with
+// a backward: code of the user's called it by apply, and not as a module. If it is not the user's innermost
+// function, as it calls modules itself, the line that called it must say apply.
 func ofFunction(c *evidence, s traces.StackID, files map[string]bool) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindBackwardPass|frames.KindStep) {
 		return false
 	}
 	at := c.places.Stacks.At(s)
-	i := slices.IndexFunc(at, c.ofUser)
-	if i < 0 || i+1 >= len(at) {
+	innermost := slices.IndexFunc(at, c.ofUser)
+	for i := max(innermost, 0); innermost >= 0 && i+1 < len(at); i++ {
+		fn, file, _ := c.places.FrameText(at[i])
+		if fn != "forward" || !files[file] || !c.ofUser(at[i]) {
+			continue
+		}
+		apply, _, _ := c.places.FrameText(at[i+1]) // a frame in some versions of PyTorch
+		if apply == "apply" || c.ofUser(at[i+1]) && (i == innermost || c.applies(at[i+1])) {
+			return true
+		}
+	}
+	return false
+}
+
+// applies reports whether a frame's line calls a function by its apply.
+func (c *history) applies(id traces.FrameID) bool {
+	_, file, line := c.places.FrameText(id)
+	text, ok := c.file(file)
+	if !ok {
 		return false
 	}
-	fn, file, _ := c.places.FrameText(at[i])
-	apply, _, _ := c.places.FrameText(at[i+1]) // a frame in some versions of PyTorch
-	return fn == "forward" && files[file] && (apply == "apply" || c.ofUser(at[i+1]))
+	lines := linesOf(text)
+	return line >= 1 && line <= len(lines) && strings.Contains(lines[line-1].text, ".apply(")
 }
 
 func contextFault(c *evidence) (fault, bool) {
