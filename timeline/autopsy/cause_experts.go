@@ -24,17 +24,52 @@ import (
 // othersGrown is the share of the other lines' bytes that may have grown.
 const othersGrown = 0.1
 
-// ofExperts reports whether a stack is in an expert: a function or file that is named so, below the model's
-// call.
-func ofExperts(c *evidence, s traces.StackID) bool {
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		fn, file, _ := c.d.Timeline().Places().FrameText(id)
-		name := strings.ToLower(fn + " " + file[strings.LastIndexByte(file, '/')+1:])
-		if strings.Contains(name, "expert") || strings.Contains(name, "moe") {
-			return true
+// method is a function of the user's with the class that it is in, if any.
+type method struct{ file, class, name string }
+
+// methodAt returns the method of a frame.
+func (c *history) methodAt(id traces.FrameID) method {
+	fn, file, _ := c.places.FrameText(id)
+	return method{file, c.classAt(id), fn}
+}
+
+// ofExperts returns which of some stacks are in an expert, below the model's call, by the names of functions,
+// classes and files. What the methods make that call experts, such as the tokens for each, belongs to them.
+// Where the program cannot be read, a function's class is unknown, and so are these.
+func ofExperts(c *evidence, stacks map[traces.StackID]int64) map[traces.StackID]bool {
+	of, dispatch := map[traces.StackID]bool{}, map[method]bool{}
+	innermost := map[traces.StackID]method{}
+	for s := range stacks {
+		at := c.places.Stacks.At(s)
+		for _, id := range at {
+			fn, file, _ := c.places.FrameText(id)
+			name := strings.ToLower(fn + " " + file[strings.LastIndexByte(file, '/')+1:])
+			switch {
+			case of[s] && c.ofUser(id):
+				if f := c.methodAt(id); f.class != "" {
+					dispatch[f] = true
+				}
+			case namesExperts(name), c.ofUser(id) && namesExperts(strings.ToLower(c.classAt(id))):
+				of[s] = true
+				continue
+			default:
+				continue
+			}
+			break
+		}
+		if i := slices.IndexFunc(at, c.ofUser); i >= 0 {
+			innermost[s] = c.methodAt(at[i])
 		}
 	}
-	return false
+	for s, f := range innermost {
+		of[s] = of[s] || dispatch[f]
+	}
+	return of
+}
+
+// namesExperts reports whether a name in lower case is that of an expert or of a mixture of them.
+func namesExperts(name string) bool {
+	return strings.Contains(name, "expert") || strings.Contains(name, "moe")
 }
 
 // heldByStack sums what a call of the model made in [from, to) and holds at to, by stack.
@@ -58,10 +93,7 @@ func expertsFault(c *evidence) (fault, bool) {
 	}
 	open := all[len(all)-1]
 	now := heldByStack(c, open.first, min(open.backward, c.a.At))
-	of := map[traces.StackID]bool{}
-	for s := range now {
-		of[s] = ofExperts(c, s)
-	}
+	of := ofExperts(c, now)
 	var usual []int64 // of all experts, a step
 	most := map[traces.StackID]int64{}
 	for _, r := range all[:len(all)-1] {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // What the program's own files say, if they are on this machine. A run that fails in its first call of the
@@ -142,6 +143,34 @@ func functionOf(text, fn string, line int) []codeLine {
 		end++
 	}
 	return lines[first:end]
+}
+
+// classAt returns the name of the class that a frame's line is in, "" outside of classes or if the file
+// cannot be read.
+func (c *history) classAt(id traces.FrameID) string {
+	_, file, line := c.places.FrameText(id)
+	text, ok := c.file(file)
+	if !ok {
+		return ""
+	}
+	lines := linesOf(text)
+	if line < 1 || line > len(lines) {
+		return ""
+	}
+	outer := lines[line-1].indent()
+	for i := line - 2; i >= 0; i-- {
+		l := lines[i]
+		if l.blank() || l.closes() || l.indent() >= outer {
+			continue
+		}
+		outer = l.indent()
+		if name, ok := strings.CutPrefix(strings.TrimSpace(l.text), "class "); ok {
+			name, _, _ = strings.Cut(name, ":")
+			name, _, _ = strings.Cut(name, "(")
+			return strings.TrimSpace(name)
+		}
+	}
+	return ""
 }
 
 // outsideOfFunctions returns the lines of a module that belong to none of its functions and classes.
