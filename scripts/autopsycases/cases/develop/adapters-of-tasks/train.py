@@ -1,4 +1,4 @@
-"""Continual learning: each task adds low-rank adapters to a frozen vision transformer; old ones stay in use."""
+"""Continual learning: each task adds low-rank adapters to a frozen vision transformer."""
 
 import copy
 import sys

@@ -39,6 +39,6 @@ def forces_and_hessian(model, positions):
 
 model = Potential().cuda().eval().requires_grad_(False)
 for molecule in range(2):
-    positions = torch.rand(48, 3).cuda()
+    positions = torch.rand(96, 3).cuda()
     forces, hessian = forces_and_hessian(model, positions)
     print(forces.shape, hessian.shape)

@@ -1,4 +1,4 @@
-"""Trains with batches of tokens; one that does not fit is tried again in halves, as an exception handler does."""
+"""Trains with batches of tokens; one that does not fit is tried again in halves, in the except block."""
 
 import sys
 
