@@ -92,3 +92,33 @@ func TestTimelineSaysThatTheCursorIsNotInView(t *testing.T) {
 	d.press("p")
 	d.wants(" blocks hold 1.03 GiB at the peak; the largest", "Largest here")
 }
+
+// A click in Overview's table selects a category, as in every other table, and only the next one opens it.
+func TestAClickInOverviewSelectsAndTheNextOpens(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu"))}, 80, 24)
+	d.click("optimizer_state")
+	if d.m.tabs.front != leaf.Overview {
+		t.Fatalf("one click on a category shows view %c", d.m.tabs.front)
+	}
+	d.click("optimizer_state")
+	if d.m.tabs.front != leaf.Allocations || !strings.Contains(d.m.state.QueryText, "cat:optimizer_state") {
+		t.Errorf("a second click shows view %c with the filter %q", d.m.tabs.front, d.m.state.QueryText)
+	}
+}
+
+// A button that goes up in another view, or outside the window, leaves no chart stuck to the mouse.
+func TestALostReleaseDoesNotPanLater(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu")), View: leaf.Timeline}, 80, 24)
+	d.press("+", "+")
+	plot, below := d.row("┊")+1, d.row("Largest here")+2
+	d.send(tea.MouseClickMsg{X: 40, Y: plot, Button: tea.MouseLeft})
+	d.press("3")
+	d.send(tea.MouseReleaseMsg{X: 40, Y: plot, Button: tea.MouseLeft})
+	d.press("2")
+	window := d.m.state.Window
+	d.send(tea.MouseClickMsg{X: 12, Y: below, Button: tea.MouseLeft})
+	d.send(tea.MouseMotionMsg{X: 50, Y: plot, Button: tea.MouseLeft})
+	if d.m.state.Window != window {
+		t.Errorf("a drag that began in the list pans from %v to %v", window, d.m.state.Window)
+	}
+}

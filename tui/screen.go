@@ -1,6 +1,9 @@
 package tui
 
-import "github.com/gmemtop/gmemtop/tui/canvas"
+import (
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
 
 // The smallest terminal that the views are drawn in.
 const (
@@ -14,6 +17,7 @@ type screen struct {
 	layout        layout
 	canvas        *canvas.Canvas
 	profile       canvas.Profile
+	pressed       leaf.ID // the view in which a mouse button last went down, 0 for none
 }
 
 func newScreen(w, h int, ascii bool) screen {

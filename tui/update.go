@@ -250,7 +250,11 @@ func (m *model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 // onMouse sends the mouse to the dialog on top, else to the zone under it, else to the view.
 func (m *model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	at := msg.Mouse()
-	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
+	click, pressed := msg.(tea.MouseClickMsg)
+	if pressed {
+		m.screen.pressed = 0
+	}
+	if pressed && click.Button == tea.MouseLeft {
 		if zone, ok := m.screen.canvas.Hit(at.X, at.Y); ok {
 			m.post(zone)
 			return nil
@@ -279,12 +283,16 @@ func (m *model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	v := m.tabs.view()
 	switch msg.(type) {
 	case tea.MouseClickMsg:
+		m.screen.pressed = m.tabs.front
 		return v.Update(&m.state, tea.MouseClickMsg(at))
 	case tea.MouseReleaseMsg:
 		return v.Update(&m.state, tea.MouseReleaseMsg(at))
 	case tea.MouseWheelMsg:
 		return v.Update(&m.state, tea.MouseWheelMsg(at))
 	case tea.MouseMotionMsg:
+		if m.screen.pressed != m.tabs.front {
+			return nil // the drag began on a button, in a dialog or in another view
+		}
 		return v.Update(&m.state, tea.MouseMotionMsg(at))
 	}
 	return nil

@@ -28,6 +28,7 @@ func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, han
 	full := s.Device.Full(s.Window.Axis)
 	switch msg := msg.(type) {
 	case tea.MouseClickMsg:
+		p.down = false // the release may have gone to another view
 		if !f.Area.Contains(msg.X, msg.Y) || msg.Button != tea.MouseLeft {
 			return nil, false
 		}

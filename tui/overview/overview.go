@@ -108,8 +108,10 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.only.icicle.Choose(msg.Node)
 		return leaf.Send(leaf.SelectMsg{Alloc: msg.Node.Largest})
 	case pickMsg:
+		if v.picked == msg.row {
+			return v.openPicked(s)
+		}
 		v.picked = msg.row
-		return v.openPicked(s)
 	case tea.KeyPressMsg:
 		switch {
 		case key.Matches(msg, v.keys.open):

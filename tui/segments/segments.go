@@ -270,6 +270,7 @@ func (v *view) mouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 	case tea.MouseWheelMsg:
 		return v.wheel(m)
 	case tea.MouseClickMsg:
+		v.drag = false // the release may have gone to another view
 		if m.Button != tea.MouseLeft || !v.ready() || !v.area.Contains(m.X, m.Y) {
 			return nil
 		}

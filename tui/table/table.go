@@ -350,6 +350,7 @@ func (t *Table) sortBy(i int) Action {
 }
 
 func (t *Table) click(m tea.Mouse) Action {
+	t.drag = false // the release may have gone to another view
 	if m.Button != tea.MouseLeft || !t.at.Contains(m.X, m.Y) {
 		return t.did(Ignored)
 	}
