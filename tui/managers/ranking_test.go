@@ -84,6 +84,13 @@ func TestARankingTellsPlansInTheoryFromThoseOfToday(t *testing.T) {
 	if k.winner != k.rows[1].key() {
 		t.Errorf("%v is the answer", k.winner)
 	}
+	var marks []rune
+	for i := range k.rows[:4] {
+		marks = append(marks, k.rows[i].mark)
+	}
+	if string(marks) != "•1••" { // "swift in theory" holds less than any
+		t.Errorf("the marks are %q: the first digit belongs to a plan that PyTorch can run", string(marks))
+	}
 	k = newRanking()
 	delete(a.by, "swap")
 	if k.refresh(question{&setup{p: p}, 900}, a, on, nil); slices.ContainsFunc(k.rows, func(r row) bool {

@@ -194,19 +194,20 @@ const (
 )
 
 // number gives the rows of the frontier, on which no other takes less memory and is as fast, the digits from
-// 1 on, the smallest first. The others are all alike.
+// 1 on, the smallest first. The others are all alike, and so are rows in theory: they would take the digits
+// from what PyTorch can run.
 func (k *ranking) number() {
 	var list []*row
 	for i := range k.rows {
 		r := &k.rows[i]
-		if r.mark = otherMark; r.planned() && r.m.on {
+		if r.mark = otherMark; r.planned() && r.m.on && !r.theory {
 			list = append(list, r)
 		}
 	}
 	slices.SortStableFunc(list, func(a, b *row) int {
 		x, y := &a.at.Measurement, &b.at.Measurement
 		return cmp.Or(cmp.Compare(x.Footprint, y.Footprint),
-			cmp.Compare(a.at.Overhead, b.at.Overhead), today(a, b))
+			cmp.Compare(a.at.Overhead, b.at.Overhead))
 	})
 	mark, fastest := '1', math.Inf(1)
 	for _, r := range list {
