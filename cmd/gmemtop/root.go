@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"regexp"
 	"strings"
 	"time"
@@ -34,7 +35,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	if err != nil && ctx.Err() != nil {
 		err = context.Canceled // it failed because it was cancelled
 	}
-	if err != nil && !a.started {
+	if err != nil && !a.started && !errors.Is(err, fs.ErrNotExist) {
 		err = exit.AsMistake(err)
 	}
 	code := exitCode(err)

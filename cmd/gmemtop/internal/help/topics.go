@@ -25,7 +25,7 @@ func Topics() []*cobra.Command {
 const exitCodesTopic = `Every command exits with one of these; run exits as its own command does:
 
   0    done
-  1    failure
+  1    failure, such as a file that is not there
   2    mistake in the command line
   3    found what was asked about: an out-of-memory, a condition of --fail-if, nothing that fits
   4    damaged input
