@@ -259,8 +259,8 @@ func TestWhatAnOptimizerMakesForAllParametersIsNamed(t *testing.T) {
 func TestWhatNoBackwardPassReadsIsNamed(t *testing.T) {
 	for read, want := range map[bool]string{
 		true: "",
-		false: " 24.0 MiB of that autograd saved for a backward pass that never read them: call detach() " +
-			"on the losses and outputs that the step only looks at, or compute these under torch.no_grad().",
+		false: " Autograd saved 24.0 MiB of that, and no backward pass reads it: call detach() on the " +
+			"losses and outputs that the step only looks at, or compute these under torch.no_grad().",
 	} {
 		b := plantest.New()
 		weight := b.Persistent("weight", 8<<20, timeline.Parameter)

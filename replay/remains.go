@@ -129,8 +129,8 @@ func unread(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak
 	if float64(bytes) < outsideShare*float64(peak) {
 		return ""
 	}
-	return fmt.Sprintf(" %s of that autograd saved for a backward pass that never read them: call detach() "+
-		"on the losses and outputs that the step only looks at, or compute these under torch.no_grad().",
+	return fmt.Sprintf(" Autograd saved %s of that, and no backward pass reads it: call detach() on the "+
+		"losses and outputs that the step only looks at, or compute these under torch.no_grad().",
 		u.Bytes(bytes))
 }
 
