@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -16,8 +17,11 @@ import (
 // The time of the copies is part of the ops beside which they happen: the training thread waits for them.
 //
 // On a CPU an optimizer goes through its parameters one by one, so only one parameter's state is present at a
-// time, until the next one's comes. On a GPU its kernels take lists of all parameters, so all of it is
-// present for the whole step.
+// time, all that has come, until the next one's comes. On a GPU its kernels take lists of all parameters, so
+// all of it is present for the whole step; also on a CPU if the program asks for such kernels.
+//
+// No recording says whose state a buffer is. An optimizer writes a parameter before it goes on to the next
+// one, so all state that comes between two such writes is one parameter's.
 //
 // Rejected: absences that begin in one iteration and end in the next, as a kind of [Absence]. Every planner,
 // joint's bounds and everything that draws plans take an absence for an interval within the iteration.
@@ -29,7 +33,6 @@ const leastParked = 1 << 12
 // many bytes wait on the host otherwise; nil if no state can leave. Positions and buffers are those of p.
 func (p *Problem) Parked() (*Problem, int64) {
 	runs := optimizing(p)
-	oneByOne := p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU
 	uses := make([][]parking, len(runs))
 	var bytes int64
 	for i := range p.Buffers {
@@ -55,18 +58,19 @@ func (p *Problem) Parked() (*Problem, int64) {
 			continue
 		}
 		begin := slices.MinFunc(of, func(x, y parking) int { return int(x.first) - int(y.first) }).first
-		comes := make([]OpID, len(of))
-		for i, x := range of {
-			comes[i] = x.first
-		}
-		slices.Sort(comes)
+		oneByOne := p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU && !inLists(p, of)
+		comes := owners(p, of)
 		for _, x := range of {
 			b := &q.Buffers[x.buffer]
 			b.Life, b.Start, b.End = Inside, begin, runs[k].to
 			if oneByOne {
 				b.Start = x.first
-				if next, _ := slices.BinarySearch(comes, x.last+1); next < len(comes) {
-					b.End = comes[next]
+				own := comes.at(x.first).owner
+				for _, c := range comes.after(x.last) {
+					if c.owner != own {
+						b.End = c.op
+						break
+					}
 				}
 			}
 			q.Ops[b.Start].Duration += p.Hardware.H2D.Time(b.Size)
@@ -84,6 +88,58 @@ type parking struct {
 	buffer      BufferID
 	first, last OpID
 }
+
+// inLists reports whether an op takes lists of parameters.
+func inLists(p *Problem, of []parking) bool {
+	return slices.ContainsFunc(of, func(x parking) bool {
+		return slices.ContainsFunc(p.TouchesOf(x.buffer), func(t Touch) bool {
+			name := p.Ops[t.Op].Name
+			return strings.Contains(name, "_foreach_") || strings.Contains(name, "_fused_")
+		})
+	})
+}
+
+// arrival is an op before which state comes, and the first write of a parameter from there on: state with the
+// same one is the same parameter's.
+type arrival struct{ op, owner OpID }
+
+// arrivals are in the order of their ops.
+type arrivals []arrival
+
+// owners returns when state comes, and whose it is.
+func owners(p *Problem, of []parking) arrivals {
+	var writes []OpID
+	for i := range p.Buffers {
+		if p.Buffers[i].Category != timeline.Parameter {
+			continue
+		}
+		for _, t := range p.TouchesOf(BufferID(i)) {
+			if t.Mode != Read && p.Ops[t.Op].Phase == traces.PhaseOptimizer {
+				writes = append(writes, t.Op)
+			}
+		}
+	}
+	slices.Sort(writes)
+	var all arrivals
+	for _, x := range of {
+		a := arrival{x.first, x.first} // without a write, each tensor is taken for another parameter's
+		if k, _ := slices.BinarySearch(writes, x.first); k < len(writes) {
+			a.owner = writes[k]
+		}
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b arrival) int { return int(a.op) - int(b.op) })
+	return slices.Compact(all)
+}
+
+// after returns the arrivals after an op.
+func (a arrivals) after(op OpID) arrivals {
+	k, _ := slices.BinarySearchFunc(a, op+1, func(x arrival, op OpID) int { return int(x.op) - int(op) })
+	return a[k:]
+}
+
+// at returns the arrival at an op.
+func (a arrivals) at(op OpID) arrival { return a.after(op - 1)[0] }
 
 // opRange is the ops [from, to).
 type opRange struct{ from, to OpID }

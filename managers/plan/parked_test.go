@@ -88,6 +88,52 @@ func TestOptimizerStateIsThereWhileTheOptimizerUsesIt(t *testing.T) {
 	}
 }
 
+// rms is a step of two parameters whose optimizer is done with one of a parameter's two tensors when it takes
+// up the other. ops are the names of both ops, and sizes those of the parameters.
+func rms(ops [2]string, sizes [2]int64) (p *plan.Problem, state []plan.BufferID) {
+	b := plantest.New()
+	var parameters, gradients []plan.BufferID
+	for _, size := range sizes {
+		parameters = append(parameters, b.Persistent("p", size, timeline.Parameter))
+		gradients = append(gradients, b.Buffer("g", size, timeline.Gradient))
+		state = append(state, b.Persistent("square", size, timeline.OptimizerState),
+			b.Persistent("momentum", size, timeline.OptimizerState))
+	}
+	b.Op("backward", traces.PhaseBackward, 10, parameters, gradients)
+	for k := range 2 {
+		b.Op(ops[0], traces.PhaseOptimizer, 10, gradients[k:k+1], nil)
+		b.Mutate(state[2*k])
+		b.Op(ops[1], traces.PhaseOptimizer, 10, gradients[k:k+1], nil)
+		b.Mutate(state[2*k+1])
+		b.Op("add_", traces.PhaseOptimizer, 10, state[2*k+1:2*k+2], nil)
+		b.Mutate(parameters[k])
+	}
+	return b.End(), state
+}
+
+func TestStateOfAParameterStaysUntilAnothersComes(t *testing.T) {
+	for name, c := range map[string]struct {
+		ops  [2]string
+		life [4][2]plan.OpID
+	}{
+		"one by one": {[2]string{"mul_", "addcdiv_"}, [4][2]plan.OpID{{1, 4}, {2, 4}, {4, 7}, {5, 7}}},
+		// such kernels read their tensors without telling the process, so all state comes before the step
+		"in lists": {[2]string{"aten::_foreach_mul_", "aten::_foreach_addcdiv_"},
+			[4][2]plan.OpID{{1, 7}, {1, 7}, {1, 7}, {1, 7}}},
+		"fused": {[2]string{"aten::_fused_adam_", "aten::_fused_adam_"},
+			[4][2]plan.OpID{{1, 7}, {1, 7}, {1, 7}, {1, 7}}},
+	} {
+		p, state := rms(c.ops, [2]int64{8 * kib, 16 * kib})
+		p.Source = &timeline.Device{Info: traces.Device{Kind: traces.DeviceCPU}}
+		q, _ := p.Parked()
+		for k, s := range state {
+			if b := &q.Buffers[s]; [2]plan.OpID{b.Start, b.End} != c.life[k] {
+				t.Errorf("%s: state %d lives [%d, %d), want %v", name, k, b.Start, b.End, c.life[k])
+			}
+		}
+	}
+}
+
 func TestAPlanThatParksIsOneOfAnotherProblem(t *testing.T) {
 	p, _ := adam()
 	q, _ := p.Parked()

@@ -246,7 +246,7 @@ var tried = map[string]string{
 		"parameters and optimizer state. joint kept a budget of 12.1 MiB with 12.0",
 	"examples-gat": "joint kept a budget of 172 MiB with 169.2",
 	"unet": "with foreach=False instead of its foreach=True a step holds 546 MiB instead of 711, and joint " +
-		"kept a budget of 382 MiB with 381 (345 were predicted)",
+		"kept a budget of 382 MiB with 381, as predicted",
 	"maml": "its loop adds up the losses of all five steps and calls backward on the last one. With " +
 		"detach() on the others a step holds 31.0 MiB instead of 93.3, and joint is predicted to need " +
 		"20.9 MiB of that",
