@@ -328,3 +328,45 @@ func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestAGraphKeptUntilTheNextStepIsNamedAsUnread: a program evaluates with gradients after each step and keeps
+// the loss until the next evaluation, so a second such graph is made while the first is alive. A graph that a
+// later step's backward pass reads is another thing.
+func TestAGraphKeptUntilTheNextStepIsNamedAsUnread(t *testing.T) {
+	const unread = " 16.0 MiB of that autograd saved for a backward pass that never read them: "
+	const before = " 8.00 MiB of that are left over from the step before: "
+	for read, want := range map[bool][2]string{false: {unread, before}, true: {before, unread}} {
+		b := plantest.New()
+		weight := b.Persistent("weight", 8<<20, timeline.Parameter)
+		kept := b.Persistent("kept", 8<<20, timeline.Activation)
+		loss := b.Buffer("loss", 1<<20, timeline.Activation)
+		gradient := b.Buffer("gradient", 8<<20, timeline.Gradient)
+		if read {
+			b.Op(plan.LoadOp, traces.PhaseBackward, 0, []plan.BufferID{kept}, nil)
+		}
+		b.Op("aten::mm", traces.PhaseForward, 1_000_000, []plan.BufferID{weight}, nil)
+		b.Mutate(kept)
+		b.Op(plan.SaveOp, traces.PhaseForward, 0, []plan.BufferID{kept}, nil)
+		b.Op("aten::sum", traces.PhaseForward, 1_000_000, []plan.BufferID{kept}, []plan.BufferID{loss})
+		b.Op("aten::mm", traces.PhaseBackward, 1_000_000, []plan.BufferID{weight, loss},
+			[]plan.BufferID{gradient})
+		p := b.End()
+		p.SavesKnown = true
+		first := &p.Buffers[kept]
+		first.Saved, first.Alloc = true, 7
+		second := *first
+		second.Life, second.Start, second.End = plan.Inside, 0, plan.OpID(len(p.Ops))
+		p.Buffers = append(p.Buffers, second)
+		if err := p.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := replay.Advice(p, pl, timeline.IEC)
+		if !strings.Contains(got, want[0]) || strings.Contains(got, want[1]) {
+			t.Errorf("read %v: it says %q", read, got)
+		}
+	}
+}

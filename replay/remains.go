@@ -98,31 +98,55 @@ func Advice(p *plan.Problem, pl *plan.Plan, u timeline.Units) string {
 	for _, i := range pl.Resident {
 		before[i] = true
 	}
-	return leftOver(p, pl, there, before, peak, u) + outside(p, pl, there, peak, u) +
+	unread := unreadOf(p)
+	return leftOver(p, pl, unread, there, before, peak, u) + outside(p, pl, there, peak, u) +
 		twiceDerived(p, pl, there, peak, u) + referredTo(p, pl, at, there, peak, u) +
-		unread(p, pl, there, peak, u) + forAll(p, pl, there, peak, u)
+		neverRead(pl, unread, there, peak, u) + forAll(p, pl, there, peak, u)
 }
 
-// unread says how much of what is there autograd saved for a backward pass that does not come: the step frees
-// it without reading it. A program that adds up losses only to look at them keeps the graphs of all. It is ""
-// if that is little.
-func unread(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak int64,
-	u timeline.Units) string {
+// unreadOf returns the buffers that autograd saved for a backward pass that does not come: they are freed
+// without being read. A program that adds up losses only to look at them keeps the graphs of all, and one
+// that evaluates with gradients keeps that graph in its variable for the loss, until the next evaluation.
+func unreadOf(p *plan.Problem) map[plan.BufferID]bool {
+	unread := map[plan.BufferID]bool{}
 	if !p.SavesKnown {
-		return ""
+		return unread
 	}
-	var bytes int64
-	for i := range there {
-		id := pl.Instances[i].Buffer
-		touches := p.TouchesOf(id)
-		if p.Buffers[id].Life != plan.Inside || len(touches) == 0 {
+	longer := map[timeline.AllocID]bool{} // alive for longer than a step, with a buffer for the step before
+	for i := range p.Buffers {
+		b, touches := &p.Buffers[i], p.TouchesOf(plan.BufferID(i))
+		if len(touches) == 0 || b.Life != plan.Inside && b.Category != timeline.Activation {
 			continue
 		}
-		saved, last := false, &p.Ops[touches[len(touches)-1].Op]
-		for _, t := range touches {
-			saved = saved || p.Ops[t.Op].Name == plan.SaveOp
+		saved := slices.ContainsFunc(touches, func(t plan.Touch) bool {
+			return p.Ops[t.Op].Name == plan.SaveOp
+		})
+		last := &p.Ops[touches[len(touches)-1].Op]
+		never := last.Name == plan.SaveOp || last.Phase == traces.PhaseForward
+		if b.Life != plan.Inside { // a backward pass of the next step comes first in this one
+			never = !slices.ContainsFunc(touches, func(t plan.Touch) bool {
+				return p.Ops[t.Op].Phase == traces.PhaseBackward
+			})
 		}
-		if saved && (last.Name == plan.SaveOp || last.Phase == traces.PhaseForward) {
+		if saved && never {
+			unread[plan.BufferID(i)] = true
+			longer[b.Alloc] = longer[b.Alloc] || b.Life != plan.Inside && b.Alloc != timeline.NoAlloc
+		}
+	}
+	for i := range p.Buffers {
+		if longer[p.Buffers[i].Alloc] {
+			unread[plan.BufferID(i)] = true
+		}
+	}
+	return unread
+}
+
+// neverRead says how much of what is there no backward pass reads; "" if it is little.
+func neverRead(pl *plan.Plan, unread map[plan.BufferID]bool, there map[plan.InstanceID]bool, peak int64,
+	u timeline.Units) string {
+	var bytes int64
+	for i := range there {
+		if unread[pl.Instances[i].Buffer] {
 			bytes += pl.Instances[i].Size
 		}
 	}
@@ -209,9 +233,9 @@ func instancesAt(pl *plan.Plan, at int) map[plan.InstanceID]bool {
 
 // leftOver says how much of what is there is left over from the step before, and how to get rid of it; "" if
 // it is little. A variable keeps the last batch's output until the next one replaces it, and gradients stay
-// until they are cleared.
-func leftOver(p *plan.Problem, pl *plan.Plan, there, before map[plan.InstanceID]bool, peak int64,
-	u timeline.Units) string {
+// until they are cleared. What no backward pass reads is left to [neverRead].
+func leftOver(p *plan.Problem, pl *plan.Plan, unread map[plan.BufferID]bool,
+	there, before map[plan.InstanceID]bool, peak int64, u timeline.Units) string {
 	buffersOf := map[timeline.AllocID]int{} // two for what is there twice: the step's own, and the one before
 	for i := range p.Buffers {
 		if a := p.Buffers[i].Alloc; a != timeline.NoAlloc {
@@ -222,7 +246,7 @@ func leftOver(p *plan.Problem, pl *plan.Plan, there, before map[plan.InstanceID]
 	for i := range there {
 		b := &p.Buffers[pl.Instances[i].Buffer]
 		twice := b.Life == plan.Inside && b.Alloc != timeline.NoAlloc && buffersOf[b.Alloc] > 1
-		if twice || b.Life == plan.Carried && before[i] {
+		if !unread[pl.Instances[i].Buffer] && (twice || b.Life == plan.Carried && before[i]) {
 			bytes += pl.Instances[i].Size
 			if b.Category == timeline.Gradient {
 				gradients += pl.Instances[i].Size
