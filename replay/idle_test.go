@@ -333,7 +333,7 @@ func TestWhatTheProgramItselfRefersToIsNamed(t *testing.T) {
 // the loss until the next evaluation, so a second such graph is made while the first is alive. A graph that a
 // later step's backward pass reads is another thing.
 func TestAGraphKeptUntilTheNextStepIsNamedAsUnread(t *testing.T) {
-	const unread = " 16.0 MiB of that autograd saved for a backward pass that never read them: "
+	const unread = " Autograd saved 16.0 MiB of that, and no backward pass reads it: "
 	const before = " 8.00 MiB of that are left over from the step before: "
 	for read, want := range map[bool][2]string{false: {unread, before}, true: {before, unread}} {
 		b := plantest.New()
