@@ -58,13 +58,8 @@ func ofFunction(c *evidence, s traces.StackID, files map[string]bool) bool {
 
 // applies reports whether a frame's line calls a function by its apply.
 func (c *history) applies(id traces.FrameID) bool {
-	_, file, line := c.places.FrameText(id)
-	text, ok := c.file(file)
-	if !ok {
-		return false
-	}
-	lines := linesOf(text)
-	return line >= 1 && line <= len(lines) && strings.Contains(lines[line-1].text, ".apply(")
+	lines, own := c.linesAt(id)
+	return lines != nil && strings.Contains(lines[own].text, ".apply(")
 }
 
 func contextFault(c *evidence) (fault, bool) {

@@ -39,6 +39,15 @@ func (c *history) methodAt(id traces.FrameID) method {
 func ofExperts(c *evidence, stacks map[traces.StackID]int64) map[traces.StackID]bool {
 	of, dispatch := map[traces.StackID]bool{}, map[method]bool{}
 	innermost := map[traces.StackID]method{}
+	methods := map[traces.FrameID]method{} // finding a frame's class may take a walk through its file
+	methodAt := func(id traces.FrameID) method {
+		f, known := methods[id]
+		if !known {
+			f = c.methodAt(id)
+			methods[id] = f
+		}
+		return f
+	}
 	for s := range stacks {
 		at := c.places.Stacks.At(s)
 		for _, id := range at {
@@ -46,10 +55,10 @@ func ofExperts(c *evidence, stacks map[traces.StackID]int64) map[traces.StackID]
 			name := strings.ToLower(fn + " " + file[strings.LastIndexByte(file, '/')+1:])
 			switch {
 			case of[s] && c.ofUser(id):
-				if f := c.methodAt(id); f.class != "" {
+				if f := methodAt(id); f.class != "" {
 					dispatch[f] = true
 				}
-			case namesExperts(name), c.ofUser(id) && namesExperts(strings.ToLower(c.classAt(id))):
+			case namesExperts(name), c.ofUser(id) && namesExperts(strings.ToLower(methodAt(id).class)):
 				of[s] = true
 				continue
 			default:
@@ -58,7 +67,7 @@ func ofExperts(c *evidence, stacks map[traces.StackID]int64) map[traces.StackID]
 			break
 		}
 		if i := slices.IndexFunc(at, c.ofUser); i >= 0 {
-			innermost[s] = c.methodAt(at[i])
+			innermost[s] = methodAt(at[i])
 		}
 	}
 	for s, f := range innermost {

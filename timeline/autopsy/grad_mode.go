@@ -56,6 +56,7 @@ type saidByCode struct {
 	modes map[traces.StackID]gradMode
 	keep  map[traces.StackID]bool
 	files map[string]fileSays
+	lines map[string][]codeLine // of each file
 }
 
 // modeByCode returns whether gradients were on where a stack made something, as the code on it says. They

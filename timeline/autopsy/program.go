@@ -77,6 +77,23 @@ func (c *history) file(path string) (string, bool) {
 	return code.File(path)
 }
 
+// linesAt returns the lines of the file that a frame is in, and the index of the frame's own; nil if the file
+// cannot be read or is shorter. Each file is split once: stacks have the same frames over and over.
+func (c *history) linesAt(id traces.FrameID) (lines []codeLine, own int) {
+	_, path, line := c.places.FrameText(id)
+	lines, known := c.says.lines[path]
+	if !known {
+		if text, ok := c.file(path); ok {
+			lines = linesOf(text)
+		}
+		c.says.lines[path] = lines
+	}
+	if line < 1 || line > len(lines) {
+		return nil, 0
+	}
+	return lines, line - 1
+}
+
 // codeLine is a line of Python without its comment.
 type codeLine struct {
 	number int // from 1
@@ -148,17 +165,12 @@ func functionOf(text, fn string, line int) []codeLine {
 // classAt returns the name of the class that a frame's line is in, "" outside of classes or if the file
 // cannot be read.
 func (c *history) classAt(id traces.FrameID) string {
-	_, file, line := c.places.FrameText(id)
-	text, ok := c.file(file)
-	if !ok {
+	lines, own := c.linesAt(id)
+	if lines == nil {
 		return ""
 	}
-	lines := linesOf(text)
-	if line < 1 || line > len(lines) {
-		return ""
-	}
-	outer := lines[line-1].indent()
-	for i := line - 2; i >= 0; i-- {
+	outer := lines[own].indent()
+	for i := own - 1; i >= 0; i-- {
 		l := lines[i]
 		if l.blank() || l.closes() || l.indent() >= outer {
 			continue
