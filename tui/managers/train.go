@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"charm.land/bubbles/v2/key"
@@ -259,14 +260,21 @@ func (t *training) text(u timeline.Units, q question) string {
 	return ""
 }
 
-// draw writes the line and returns the remaining room.
+// reasonRows is how many rows the reason why a plan is off takes at most; a short body keeps its table.
+func reasonRows(body canvas.Rect) int {
+	if body.H > 20 {
+		return 3
+	}
+	return 2
+}
+
+// draw writes the line, or in a few rows why the plan is off, and returns the remaining room.
 func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, q question) canvas.Rect {
 	lines := t.lines(s.Units, q)
 	if len(lines) == 0 || body.H < 4 {
 		return body
 	}
 	th, x := s.Theme, t.trial
-	at, rest := body.CutTop(1)
 	lead, style := th.Accent.Strong(), th.Text
 	switch {
 	case t.elsewhere() != "":
@@ -278,15 +286,25 @@ func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, q que
 	case x.last.Stage == live.On && !x.ending:
 		lead, style = th.Good.Strong(), th.Strong
 	}
-	n := c.TextMax(at.X, at.Y, at.W, lead, "live: ")
+	n := c.TextMax(body.X, body.Y, body.W, lead, "live: ")
 	line := lines[len(lines)-1]
 	for _, l := range lines {
-		if canvas.Width(l) <= at.W-n {
+		if canvas.Width(l) <= body.W-n {
 			line = l
 			break
 		}
 	}
-	c.TextMax(at.X+n, at.Y, at.W-n, style, line)
+	text := []string{line}
+	if x != nil && x.ended && x.err != nil {
+		text = leaf.Wrap(line, body.W-n)
+		if room := reasonRows(body); len(text) > room {
+			text = append(text[:room-1], strings.Join(text[room-1:], " "))
+		}
+	}
+	at, rest := body.CutTop(len(text))
+	for i, l := range text {
+		c.TextMax(at.X+n, at.Y+i, at.W-n, style, l)
+	}
 	rest = t.drawRanks(s, c, rest, n)
 	if rest.H > 20 {
 		_, rest = rest.CutTop(1)

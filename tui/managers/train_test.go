@@ -338,6 +338,18 @@ func TestALivePlanThatEndsByItselfSaysWhy(t *testing.T) {
 	r.Golden("live-ended")
 }
 
+// Why PyTorch runs no part of a plan takes more than a line of 80 columns, and is read whole all the same.
+func TestALongReasonIsReadWhole(t *testing.T) {
+	r := watch(t)
+	r.press("T")
+	r.tell(on)
+	r.until("ours on")
+	r.f.Fail <- errors.New("eager PyTorch can run no part of this plan: it moves and drops nothing that " +
+		"autograd saves")
+	r.until("ours is off: eager PyTorch")
+	r.Golden("live-refused")
+}
+
 func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r := watch(t)
 	r.press("T")
