@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -206,8 +207,12 @@ func (s *Smallest) Commands() []string {
 	return list
 }
 
-// figures describes a budget, and what the plan for it needs and costs.
+// figures describes a budget, and what the plan for it needs, if that is not the budget, and costs.
 func (s *Smallest) figures(c *Comparison, u timeline.Units) string {
-	return fmt.Sprintf("%s, with %s: %s", u.Bytes(s.Budget), s.Result.Info.Name,
-		prose{c, u}.figures(&s.Result))
+	budget, figures := u.Bytes(s.Budget), prose{c, u}.figures(&s.Result)
+	if figures == budget {
+		return fmt.Sprintf("%s, with %s", budget, s.Result.Info.Name)
+	}
+	figures = strings.TrimPrefix(figures, budget+", ")
+	return fmt.Sprintf("%s, with %s: %s", budget, s.Result.Info.Name, figures)
 }
