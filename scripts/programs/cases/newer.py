@@ -3,8 +3,10 @@
 FOLDER is a checkout that has the code.
 """
 
+import os
 import random
 import sys
+import tempfile
 import types
 
 import numpy as np
@@ -58,6 +60,20 @@ def points():
         loss = F.nll_loss(prediction, y) + feature_transform_regularizer(transform) * 0.001
         loss.backward()
         optimizer.step()
+
+
+def splines():
+    """pykan's KAN, trained by its own loop, which evaluates after each step."""
+    os.chdir(tempfile.mkdtemp(prefix="kan-"))
+    from kan import KAN
+
+    r = torch.Generator().manual_seed(0)
+    x = torch.rand(3000, 4, generator=r)
+    y = torch.exp(torch.sin(x[:, :2].sum(1, keepdim=True)) + x[:, 2:].prod(1, keepdim=True))
+    data = {"train_input": x, "train_label": y, "test_input": x[:2000], "test_label": y[:2000]}
+    KAN(width=[4, 8, 8, 1], grid=5, k=3, seed=0, auto_save=False).fit(
+        data, opt="Adam", steps=10**6, lamb=0.001, batch=2000
+    )
 
 
 def walks():
