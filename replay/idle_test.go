@@ -242,8 +242,9 @@ func TestWhatAnOptimizerMakesForAllParametersIsNamed(t *testing.T) {
 		for range 4 {
 			made = append(made, b.Buffer("root", 4<<20, timeline.Temporary))
 		}
-		b.Op(name, traces.PhaseOptimizer, 1_000_000, []plan.BufferID{weight}, made)
-		b.Op("aten::_foreach_addcdiv_", traces.PhaseOptimizer, 1_000_000, append(made, weight), nil)
+		state := b.Buffer("back from the host", 8<<20, timeline.OptimizerState)
+		b.Op(name, traces.PhaseOptimizer, 1_000_000, []plan.BufferID{weight}, append(made, state))
+		b.Op("aten::_foreach_addcdiv_", traces.PhaseOptimizer, 1_000_000, append(made, state, weight), nil)
 		p := b.End()
 		pl, err := plan.Assemble(p, plan.Decisions{})
 		if err != nil {

@@ -166,7 +166,9 @@ func forAll(p *plan.Problem, pl *plan.Plan, there map[plan.InstanceID]bool, peak
 	for i := range there {
 		b := pl.Instances[i].Buffer
 		touches := p.TouchesOf(b)
-		if p.Buffers[b].Life != plan.Inside || len(touches) == 0 {
+		// state that waits on the host between steps comes back there, but the optimizer does not make it
+		if p.Buffers[b].Life != plan.Inside || p.Buffers[b].Category == timeline.OptimizerState ||
+			len(touches) == 0 {
 			continue
 		}
 		op := &p.Ops[touches[0].Op]
