@@ -83,6 +83,11 @@ func TestTheSmallestBudgetOfAPackingIsThePeak(t *testing.T) {
 	if got := s.Sentence(c, timeline.IEC); !strings.HasPrefix(got, want) {
 		t.Errorf("%q does not begin with %q", got, want)
 	}
+	p.HasTimes = false // then there is nothing to say but the budget
+	want = strings.TrimSuffix(want, ": ") + "."
+	if got := s.Sentence(c, timeline.IEC); got != want {
+		t.Errorf("without times it says %q, not %q", got, want)
+	}
 }
 
 // Where nothing is known about when buffers are used, none can leave, and no smaller budget need be tried.

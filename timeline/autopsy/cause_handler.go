@@ -13,16 +13,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A retry in an except block. While a handler runs, Python holds the exception, that holds the frames it
-// passed through, and these hold their tensors (pytorch issue 18853). The pattern: the request that failed
-// comes from a line in an except block, and the call of the model that was made last from the try block
-// before it left its activations without a backward. Whether a line is in such a block is read in the
-// program. Look-alikes: a result that the try block stored, with its graph.
+// A retry in an except block. While a handler runs, Python keeps the exception, the exception keeps the
+// frames that it passed through, and these keep their tensors (pytorch issue 18853). The pattern: the request
+// that failed comes from a line in an except block, and the last call of the model from its try block left
+// activations that no backward freed. The program's own files tell which lines are in such a block. A call
+// that ran out of memory itself is found without them: see restartFault.
+//
+// Look-alikes: a result that the try block stored, with its graph.
 
 // handler is a try statement of the program: the lines of its try block, from 1, are from body until except.
 type handler struct{ body, except int }
 
-// handlerAt returns the innermost try statement of which a line is in an except block.
+// handlerAt returns the innermost try statement that has a line in one of its except blocks.
 func handlerAt(text string, line int) (h handler, ok bool) {
 	lines := linesOf(text)
 	if line < 1 || line > len(lines) {
@@ -59,8 +61,8 @@ func handlerAt(text string, line int) (h handler, ok bool) {
 	return h, false
 }
 
-// tryBlock returns what tells whether a stack passes through the try block whose handler the request that
-// failed comes from; nil if there is none.
+// tryBlock returns a test of whether a stack passes through a try block, the one whose handler made the
+// request that failed; nil if no handler did.
 func tryBlock(c *evidence) func(traces.StackID) bool {
 	failed := c.d.Event(c.a.At).Stack
 	if failed < 0 {
@@ -125,10 +127,8 @@ func handlerFault(c *evidence) (fault, bool) {
 			"again, the last of them from %s", c.u.Bytes(bytes), nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("The except block calls the model while the exception still holds the tensors of "+
 		"the call that failed: %s.", c.u.Bytes(bytes))
-	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
 	f.sure(Likely, "the call came from the try block and no backward followed it; a result that is kept, "+
 		"with its graph, would look the same")
-	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
-		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return m })}
+	f.retryOutside(c, ids, m, line)
 	return f, true
 }

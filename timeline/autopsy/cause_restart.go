@@ -163,11 +163,17 @@ func restartFault(c *evidence) (fault, bool) {
 		nBlocks(len(ids)), line)}}
 	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and the tensors of that call are still "+
 		"in memory: %s.", line, c.u.Bytes(bytes))
-	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
 	f.sure(Likely, "the call has ended and its blocks have not; a result that is kept would look the same")
-	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
-		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return m + 1 })}
+	f.retryOutside(c, ids, m+1, line)
 	return f, true
+}
+
+// retryOutside advises to try again outside of the except block, where the blocks of the call that failed
+// would have ended at a moment.
+func (f *fault) retryOutside(c *evidence, ids []timeline.AllocID, ended timeline.Moment, line string) {
+	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
+	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
+		changes: endingAt(c, ids, func(timeline.AllocID) timeline.Moment { return ended })}
 }
 
 // restarted is the fault of a run that was begun again while all of the one before stays.

@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Copies that a hook of the state dict makes. PyTorch's own nn.Module.state_dict allocates nothing, as what
-// it returns are the weights. What is allocated below it is a hook's, such as one that returns weights in
-// single precision (apex issue 589). The pattern: live blocks with that function on their stacks.
+// Copies that a hook of the state dict makes. nn.Module.state_dict itself allocates nothing: it returns the
+// weights. So what is allocated below it comes from a hook, such as one that returns the weights in single
+// precision (apex issue 589). The pattern: live blocks with that function on their stacks.
 // Look-alikes: shards that are gathered, which have a detector of their own.
 
 // ofStateDict reports whether nn.Module.state_dict is on a stack, and no code that gathers shards.
@@ -23,7 +23,7 @@ func ofStateDict(c *evidence, s traces.StackID) bool {
 	found := false
 	for _, id := range c.places.Stacks.At(s) {
 		fn, file, _ := c.places.FrameText(id)
-		if strings.Contains(file, "/torch/distributed/") {
+		if ofSharding(file) {
 			return false
 		}
 		found = found || fn == "state_dict" && c.kinds.Frames[id].Has(frames.KindTorch) &&

@@ -17,12 +17,16 @@ func gather(c *evidence, s traces.StackID, of []string) string {
 	}
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		fn, file, _ := c.d.Timeline().Places().FrameText(id)
-		if slices.Contains(of, fn) && (strings.Contains(file, "/torch/distributed/") ||
-			strings.Contains(file, "/deepspeed/")) {
+		if slices.Contains(of, fn) && ofSharding(file) {
 			return fn
 		}
 	}
 	return ""
+}
+
+// ofSharding reports whether a file is of a library that shards models.
+func ofSharding(file string) bool {
+	return strings.Contains(file, "/torch/distributed/") || strings.Contains(file, "/deepspeed/")
 }
 
 // gatheredUnits returns what was gathered in [from, to) by some stacks, unit by unit, and in all. The blocks
