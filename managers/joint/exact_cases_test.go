@@ -135,6 +135,36 @@ func TestExactSearchReloadsWhatAChainReads(t *testing.T) {
 	}
 }
 
+// TestJointUsesRoomThatAppearsWhileAnOpRuns: in these problems the best plan copies a value back into room
+// that a copy out leaves while an op runs. No schedule shows that. Joint finds it because it measures its
+// last tries.
+func TestJointUsesRoomThatAppearsWhileAnOpRuns(t *testing.T) {
+	t.Parallel()
+	ours, err := managers.Select("joint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range []struct {
+		seed         uint64
+		budget, best int64
+	}{{4100135, 10, 24}, {4100198, 8, 28}, {4200263, 13, 43}, {4200590, 10, 41}} {
+		p := randomSmall(x.seed).problem()
+		r := plan.Request{Budget: x.budget << 20, Seed: 1, Work: 2_000_000, Evaluator: sim.Simulator{}}
+		pl, err := ours[0].Plan(t.Context(), p, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := sim.Run(t.Context(), p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.StepTime > x.best*1000 || m.Footprint > x.budget<<20 {
+			t.Errorf("seed %d: %d ns and %d MiB, and %d units are possible within %d MiB",
+				x.seed, m.StepTime, m.Footprint>>20, x.best, x.budget)
+		}
+	}
+}
+
 // randomSmall returns a small training: a chain, one with connections that skip layers, or a random graph.
 func randomSmall(seed uint64) *small {
 	r := rand.New(rand.NewPCG(seed, 0x5ca1ab1e))

@@ -50,8 +50,9 @@ import (
 //     by construction a larger budget never gives a slower step. finder.go asks it for the budget's rung, and
 //     for the lowest rung that takes no longer.
 //   - seeds.go asks other managers where the result is above the bound, for joint and for portfolio.go, and
-//     resume.go searches on from the best plans, with the moves of retime.go and borrow.go. There, a step may
-//     get slightly slower as the budget grows, because searches differ by chance.
+//     resume.go searches on from the best plans, with the moves of retime.go and borrow.go, and measuring.go
+//     measures every try. There, a step may get slightly slower as the budget grows, because searches differ
+//     by chance.
 //   - task.go has what all of these share in one call, found.go the plans found so far, params.go the tuning
 //     parameters and what changing each one does.
 //

@@ -212,6 +212,9 @@ func (f *finder) deepen(seed *outcome) {
 	if repeated || f.request.Work <= 0 && !f.large() {
 		f.refine()
 	}
+	if repeated {
+		f.tryOut()
+	}
 }
 
 // refine continues the search with little heat. The first searches of each view start from different plans,
@@ -250,6 +253,25 @@ func (f *finder) refine() {
 					pack: f.pack * f.params.deepPack,
 				})
 			}
+		}
+	}
+}
+
+// tryOut searches on from the best plans of each view, and measures every try.
+func (f *finder) tryOut() {
+	if f.request.Evaluator == nil {
+		return
+	}
+	for _, v := range f.views {
+		starts := slices.Clone(f.fits[v.section])
+		if len(starts) == 0 {
+			starts = slices.Clone(f.fits[0])
+		}
+		for _, x := range starts[:min(f.params.measuredStarts, len(starts))] {
+			if f.met() || f.ctx.Err() != nil {
+				return
+			}
+			v.tryOut(x)
 		}
 	}
 }

@@ -42,11 +42,16 @@ func FrontGapOnlyBelowOneRange() FitOption { return func(r *fitRule) { r.quirk =
 // within a class the first to begin comes first.
 func ByClasses() FitOption { return func(r *fitRule) { r.classes = true } }
 
+// InOrderOf takes items in ascending order of the keys, one for each item of the problem, whatever their
+// size.
+func InOrderOf(keys []int64) FitOption { return func(r *fitRule) { r.keys = keys } }
+
 // fitRule chooses among gaps.
 type fitRule struct {
-	first   bool // the lowest gap instead of the smallest
-	quirk   bool // see FrontGapOnlyBelowOneRange
-	classes bool // see ByClasses; what chooses a gap does not look at it
+	keys    []int64 // see InOrderOf
+	first   bool    // the lowest gap instead of the smallest
+	quirk   bool    // see FrontGapOnlyBelowOneRange
+	classes bool    // see ByClasses; what chooses a gap does not look at it
 }
 
 // class is the class of items of similar size.
@@ -107,7 +112,11 @@ func (in *instance) fitOrder(p *Problem, rule fitRule) []int32 {
 	}
 	keys := make([]key, len(in.size))
 	for i, size := range in.size {
-		keys[i] = key{rule.class(size), p.Items[in.origin[i]].Start, size, int32(i)}
+		k := key{rule.class(size), p.Items[in.origin[i]].Start, size, int32(i)}
+		if rule.keys != nil {
+			k.class = -rule.keys[in.origin[i]]
+		}
+		keys[i] = k
 	}
 	slices.SortFunc(keys, func(a, b key) int {
 		switch {

@@ -46,6 +46,47 @@ func TestWhateverCanBeCarriedOutIsPlacedAndValid(t *testing.T) {
 	}
 }
 
+// TestPlacingInOrderOfAddressNeedsNoMoreMemory: placed again from the lowest address to the highest, each in
+// the lowest gap, no instance comes to lie higher than before.
+func TestPlacingInOrderOfAddressNeedsNoMoreMemory(t *testing.T) {
+	ctx, lower := context.Background(), 0
+	for seed := range uint64(200) {
+		p := plantest.Random(seed, 8+int(seed%90))
+		d := plantest.RandomDecisions(p, seed, float64(seed%5)/4)
+		placed := func(opt place.Options) *plan.Plan {
+			pl, err := plan.Assemble(p, d)
+			if err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			pl.Manager = "random"
+			if _, err := place.Place(ctx, p, pl, opt); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			if err := plan.Validate(p, pl); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			return pl
+		}
+		before := placed(place.Options{Rule: place.BestFit})
+		keys := make([]int64, len(before.Instances))
+		for i := range keys {
+			keys[i] = before.Instances[i].Offset
+		}
+		after := placed(place.Options{Rule: place.FirstFit, Keys: keys})
+		for i := range keys {
+			if after.Instances[i].Offset > keys[i] {
+				t.Errorf("seed %d: instance %d lies at %d, before at %d", seed, i,
+					after.Instances[i].Offset, keys[i])
+			} else if after.Instances[i].Offset < keys[i] {
+				lower++
+			}
+		}
+	}
+	if lower == 0 {
+		t.Error("no instance comes to lie lower: the law was hardly tried")
+	}
+}
+
 // follows reports whether the next step of queue q after step s comes after step on in any timing, by what
 // the program's waits imply step by step.
 func follows(p *plan.Problem, pl *plan.Plan, s int, q int16, on int32) bool {

@@ -22,7 +22,8 @@ const (
 	Search Rule = iota
 	// BestFit is SmartPool's rule: size descending into the smallest gap that fits.
 	BestFit
-	// FirstFit is its variant that takes the lowest gap.
+	// FirstFit is its variant that takes the lowest gap. With keys, instances are placed in the order of
+	// theirs.
 	FirstFit
 	// Classes takes the lowest gap for one class of sizes after the other; see [pack.ByClasses].
 	Classes
@@ -50,6 +51,8 @@ type Options struct {
 	// Rest is for how many steps memory is left unused between two instances if possible: queues that need
 	// not wait for each other's bytes lose no time. It makes the footprint larger.
 	Rest int32
+	// Keys of FirstFit, one for each instance of the plan: the least is placed first.
+	Keys []int64
 	// Progress is called with the best footprint and its bound.
 	Progress func(best, bound int64)
 	// Quirk repeats the published code's treatment of the gap below the first taken range; see
@@ -83,6 +86,7 @@ func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (
 	offsets := make([]int64, len(pl.Instances))
 	q := pack.Problem{Align: 1} // sizes are rounded already, and sums of rounded sizes are rounded
 	item := make([]int32, len(pl.Instances))
+	var keys []int64 // of the items
 	var base int64
 	end := int64(len(pl.Steps))
 	partner, resident := carried(p, pl), pl.ResidentOf(p)
@@ -106,8 +110,12 @@ func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (
 				}
 			}
 			q.Items = append(q.Items, it)
+			if opt.Keys != nil {
+				keys = append(keys, opt.Keys[i])
+			}
 		}
 	}
+	opt.Keys = keys
 	res, err := solve(ctx, &q, opt, base)
 	if err != nil && (res.Offsets == nil || ctx.Err() == nil) {
 		return Result{}, fmt.Errorf("place %d buffers: %w", len(q.Items), err)
@@ -145,6 +153,9 @@ func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.
 	case BestFit:
 		return pack.BestFit(ctx, q, fit...)
 	case FirstFit:
+		if opt.Keys != nil {
+			fit = append(fit, pack.InOrderOf(opt.Keys))
+		}
 		return pack.FirstFit(ctx, q, fit...)
 	case Classes:
 		return pack.FirstFit(ctx, q, append(fit, pack.ByClasses())...)
