@@ -130,7 +130,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		s, peak = none+w.growth(), " "+w.headline()
 	}
 	for _, l := range a.Levers {
-		if a.OOM && l.Fits == Fits && !l.Unsure {
+		if a.OOM && l.Fits == Fits && !l.Unsure && !f.served() {
 			a.Named = []string{l.Name}
 			return s, " " + l.fitText(w.units)
 		}

@@ -18,6 +18,15 @@ const mostNamed = 3
 
 // otherCause is the cause of an out-of-memory that no detector knows and the allocator's figures do not show.
 func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
+	if f.served() {
+		c := Cause{Kind: "unknown", Text: fmt.Sprintf("a hole of %s would have served this request, and the "+
+			"recording does not show why PyTorch did not use it", f.units.Bytes(f.largestHole))}
+		if !f.poolKnown {
+			c.Text += "; the request may have been for a private pool (CUDA graphs, user pools)"
+		}
+		c.sure(Possible, "what is recorded does not agree with what happened")
+		return c
+	}
 	free, ok := f.driverFree.Value()
 	if had := f.reserved + free; f.capacity == 0 && ok && had < smallestGPU {
 		c := Cause{Kind: "other_process", Text: fmt.Sprintf(

@@ -2,6 +2,8 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -31,6 +33,10 @@ type facts struct {
 	stranded     int64 // holes beside active blocks
 	cached       int64 // wholly inactive segments
 	otherPools   int64 // inactive bytes in private pools that the request cannot use
+	defaultPool  int64 // inactive bytes in the default pool, if the request was for a private pool
+	defaultIdle  int64 // of these, wholly inactive segments
+	poolKnown    bool  // the recording says which pool the request was for
+	guessedPool  bool  // it does not, and a hole shows that it was for a private one
 	otherStreams int64 // inactive bytes of the same pool held for other streams
 	otherClass   int64 // inactive bytes of the other size class
 	pending      int64
@@ -56,8 +62,9 @@ func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 		stream, anyStream = e.Stream, false
 		small = f.asked <= torchalloc.SmallSize
 		first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
-		if det := d.Timeline().Trace.DetailOf(first + int(a.At)); det.HasPool {
-			pool = det.Pool
+		det := d.Timeline().Trace.DetailOf(first + int(a.At))
+		if det.HasPool {
+			pool, f.poolKnown = det.Pool, true
 		}
 	}
 	for i := range s.Segments {
@@ -65,6 +72,11 @@ func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 		f.expandable = f.expandable || g.Expandable
 		idle := g.Size - g.Active
 		switch {
+		case g.Pool != pool && g.Pool == traces.Pool{}:
+			f.defaultPool += idle
+			if g.Active == 0 {
+				f.defaultIdle += g.Size
+			}
 		case g.Pool != pool:
 			f.otherPools += idle
 		case !anyStream && g.Stream != stream:
@@ -75,8 +87,19 @@ func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 			f.addHoles(g)
 		}
 	}
+	private := func(g timeline.SegmentState) bool { return g.Pool != traces.Pool{} }
+	f.guessedPool = !f.poolKnown && f.served() && slices.ContainsFunc(s.Segments, private)
+	if f.guessedPool {
+		f.defaultPool, f.defaultIdle = f.stranded+f.cached, f.cached
+		f.stranded, f.cached, f.largestHole, f.unmappable = 0, 0, 0, 0
+	}
 	return f
 }
+
+// served reports whether a hole that the request could use would have served it, as far as the recording
+// shows. PyTorch takes such a hole, so something that is not recorded was different: most likely the pool
+// that the request was for, which PyTorch did not always record.
+func (f *facts) served() bool { return f.oom && f.largestHole >= torchalloc.Rounded(f.asked) }
 
 // addHoles counts the holes of a usable segment.
 func (f *facts) addHoles(g *timeline.SegmentState) {
@@ -125,7 +148,7 @@ var causeWords = map[string]string{
 	"too_large":       "the training needs more than the device has, and no fault was found",
 	"limit":           "a limit below what the device has",
 	"fragmentation":   "fragmentation",
-	"stranded_pool":   "the free memory is in private pools or belongs to other streams",
+	"stranded_pool":   "the free memory is in other pools or belongs to other streams",
 	"pending_frees":   "freed blocks wait for another stream",
 	"outside_pytorch": "memory outside of PyTorch",
 	"rounding":        "rounding",
@@ -198,7 +221,7 @@ func (f *facts) capacityCause() (Cause, bool) {
 	if short <= 0 {
 		return Cause{}, false
 	}
-	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
+	others := f.otherPools + f.defaultPool + f.otherStreams + f.otherClass + f.pending
 	return Cause{Kind: "capacity", Bytes: maybe.Known(short), Main: short > others, Text: fmt.Sprintf(
 		"all free memory together is %s short of the request: tensors that were alive need to shrink",
 		f.units.Bytes(short))}, true
@@ -242,19 +265,31 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 }
 
 func (f *facts) poolCause() (Cause, bool) {
-	n := f.otherPools + f.otherStreams
+	n := f.otherPools + f.defaultPool + f.otherStreams
 	if n == 0 || n*100 < f.reserved {
 		return Cause{}, false
 	}
-	text := f.units.Bytes(f.otherPools) +
-		" sits idle in private pools (CUDA graphs, user pools), which nothing else can use"
-	switch {
-	case f.otherPools == 0:
-		text = f.units.Bytes(f.otherStreams) + " sits idle in segments of other streams"
-	case f.otherStreams > 0:
-		text += fmt.Sprintf(", and %s in segments of other streams", f.units.Bytes(f.otherStreams))
+	var places []string
+	idle := func(bytes int64, where string) {
+		if bytes > 0 {
+			places = append(places, f.units.Bytes(bytes)+where)
+		}
 	}
-	return Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.outOfReach(n), Text: text}, true
+	idle(f.defaultPool, " sits idle in the default pool, which a request for a private pool (CUDA graphs, "+
+		"user pools) cannot use")
+	idle(f.otherPools, " sits idle in private pools (CUDA graphs, user pools), which nothing else can use")
+	if len(places) == 0 {
+		idle(f.otherStreams, " sits idle in segments of other streams")
+	} else {
+		idle(f.otherStreams, " in segments of other streams")
+	}
+	c := Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.outOfReach(n),
+		Text: strings.Join(places, ", and ")}
+	if f.guessedPool {
+		c.sure(Likely, "the recording does not say which pool the request was for; a hole of the default "+
+			"pool would have served it")
+	}
+	return c, true
 }
 
 // outOfReach reports whether the request failed because idle bytes are where it cannot use them: they would

@@ -107,13 +107,17 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 }
 
 // mends names the levers that take a cause of the allocator away.
-var mends = map[string]string{"stranded_pool": "private_pools", "pending_frees": "pending_frees"}
+var mends = map[string][]string{"stranded_pool": {"private_pools", releaseCache},
+	"pending_frees": {"pending_frees"}}
+
+// releaseCache is the name of the lever that gives segments back that hold nothing.
+const releaseCache = "release_cache"
 
 // mendsFirst puts the lever that takes the main cause away before all others.
 func mendsFirst(all []Lever, causes []Cause) {
 	for i := range all {
 		for _, x := range causes {
-			if !x.Main || mends[x.Kind] != all[i].Name {
+			if !x.Main || !slices.Contains(mends[x.Kind], all[i].Name) {
 				continue
 			}
 			l := all[i]
@@ -211,14 +215,24 @@ func expandableLever(c *leverCase) (Lever, bool) {
 
 func cacheLever(c *leverCase) (Lever, bool) {
 	f := c.f
-	// Before PyTorch reports an out-of-memory it gives all such segments back itself.
+	if n := f.defaultIdle; float64(n) >= worthShowing*float64(f.reserved) && n > 0 {
+		// For a request for a private pool, PyTorch gives back only what that pool has.
+		return Lever{
+			Name: releaseCache, Command: "torch.cuda.empty_cache()", Saves: maybe.Known(n),
+			Exactness: c.d.Totals.Exactness, Fits: c.fits(n),
+			Text: fmt.Sprintf("empty the cache before the private pool is used: %s of the default pool hold "+
+				"nothing at that moment, and PyTorch does not give them back by itself for another pool",
+				f.units.Bytes(n)),
+		}, true
+	}
+	// Before PyTorch reports any other out-of-memory it gives all such segments back itself.
 	if c.a.OOM || !f.known || float64(f.cached) < worthShowing*float64(f.reserved) || f.cached == 0 {
 		return Lever{}, false
 	}
 	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is
 	// a share; 1.0 will do.
 	return Lever{
-		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: maybe.Known(f.cached),
+		Name: releaseCache, Command: "torch.cuda.empty_cache()", Saves: maybe.Known(f.cached),
 		Exactness: c.d.Totals.Exactness,
 		Text: fmt.Sprintf("release segments that are wholly unused: %s of reserved hold nothing at that "+
 			"moment "+
@@ -290,7 +304,7 @@ func LeverWords(name string) string {
 
 var leverWords = map[string]string{
 	"expandable_segments": "expandable segments",
-	"release_cache":       "releasing the cache",
+	releaseCache:          "releasing the cache",
 	"chunked_loss":        "computing the loss in chunks",
 	microBatch:            "halving the micro-batch",
 	"checkpoint":          "checkpointing the blocks",
@@ -373,7 +387,7 @@ func (l *Lever) savesText(u timeline.Units) string {
 // ofReserved reports whether a lever only frees memory that no tensor uses.
 func (l *Lever) ofReserved() bool {
 	switch l.Name {
-	case "expandable_segments", "release_cache", "pending_frees", "private_pools":
+	case "expandable_segments", releaseCache, "pending_frees", "private_pools":
 		return true
 	}
 	return false

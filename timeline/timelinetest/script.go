@@ -25,7 +25,7 @@ import (
 //	+ BLOCK SIZE [STACK] [addr=ADDR] [stream=N] [cat=NAME]    an allocation
 //	- BLOCK                                 its free, requested and completed
 //	-? BLOCK                                its free, requested only
-//	oom SIZE FREE [STACK]
+//	oom SIZE FREE [STACK] [stream=N] [pool=N]           a request that failed; pool=0 is the default pool
 //	snapshot
 //	mark iteration|annotation|forward|backward|optimizer START END NAME
 //	rank N WORLD
@@ -174,11 +174,15 @@ func (s *script) statement(f []string) error {
 		}
 	case "oom":
 		st := traces.NoStack
-		if len(f) > 3 {
+		if len(f) > 3 && !strings.Contains(f[3], "=") {
 			st = s.stacks[f[3]]
 		}
-		s.emit(traces.Event{Action: traces.OOM, Size: size(f[1]), Addr: uint64(size(f[2])), Stack: st,
-			Stream: opt.stream})
+		ev := traces.Event{Action: traces.OOM, Size: size(f[1]), Addr: uint64(size(f[2])), Stack: st,
+			Stream: opt.stream}
+		if opt.hasPool {
+			ev.Detail = s.b.Detail(traces.Detail{Pool: opt.pool, HasPool: true, ForwardStack: traces.NoStack})
+		}
+		s.emit(ev)
 	case "snapshot":
 		s.emit(traces.Event{Action: traces.Snapshot, Stack: traces.NoStack})
 	case "mark":
@@ -306,6 +310,7 @@ type scriptOptions struct {
 	addr     uint64
 	stream   traces.StreamID
 	pool     traces.Pool
+	hasPool  bool
 	small    bool
 	category string
 }
@@ -322,7 +327,7 @@ func (s *script) options(f []string) (o scriptOptions) {
 		case k == "stream":
 			o.stream = s.b.Stream(uint64(size(v)))
 		case k == "pool":
-			o.pool = traces.Pool{First: size(v)}
+			o.pool, o.hasPool = traces.Pool{First: size(v)}, true
 		case k == "cat":
 			o.category = v
 		}
