@@ -41,8 +41,7 @@ type history struct {
 // historyOf returns the history of a device up to a moment.
 func historyOf(d *timeline.Device, at timeline.Moment) history {
 	c := history{code: codeOf(d), d: d, at: at, trainedLines: map[traces.FrameID]bool{},
-		says: saidByCode{map[traces.StackID]gradMode{}, map[traces.StackID]bool{}, map[string]fileSays{},
-			map[string][]codeLine{}}}
+		says: nothingSaid()}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, at)+1]
 	c.graphs = make([]bool, len(c.parts))

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
@@ -50,10 +49,8 @@ func restarts(c *evidence) (restart, bool) {
 	stacks := map[int32]traces.StackID{}
 	for _, id := range c.live {
 		s := c.d.Origin(id)
-		k := c.kinds.Of(s)
 		n := table.Number(s)
-		if n < 0 || !k.Has(frames.KindModuleMove|frames.KindModuleInit|frames.KindUserInit) ||
-			k.Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) {
+		if n < 0 || !makesModel(c, s) {
 			continue
 		}
 		if bySite[n] == nil {

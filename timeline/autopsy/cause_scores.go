@@ -44,48 +44,51 @@ func softmaxOf(c *evidence, s traces.StackID) bool {
 	return false
 }
 
-// function returns the user's function of a stack, by name and file.
-func function(c *evidence, s traces.StackID) [2]string {
-	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
-		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
-		return [2]string{fn, file}
-	}
-	return [2]string{}
-}
-
-// attentionOf returns the user's functions to which a softmax's blocks belong: the one that calls it and, if
+// attentionOf adds the user's functions to which a softmax's blocks belong: the one that calls it and, if
 // that is a softmax of the user's own, its caller too.
-func attentionOf(c *evidence, s traces.StackID) map[[2]string]bool {
-	out := map[[2]string]bool{}
+func attentionOf(c *evidence, s traces.StackID, out map[method]bool) {
 	i := sites.Frame(c.d, s)
 	if s < 0 || i < 0 {
-		return out
+		return
 	}
 	stack := c.d.Timeline().Places().Stacks.At(s)
 	for ; i < len(stack); i++ {
 		if c.kinds.Frames[stack[i]].Has(frames.KindLibrary | frames.KindNoise) {
 			continue
 		}
-		fn, file, _ := c.d.Timeline().Places().FrameText(stack[i])
-		out[[2]string{fn, file}] = true
-		if !strings.Contains(fn, "softmax") {
+		m := c.methodAt(stack[i])
+		out[m] = true
+		if !strings.Contains(m.name, "softmax") {
 			break
 		}
 	}
-	return out
 }
 
-// attentionScores are the blocks of one size around the largest softmax of the model.
+// attentionScores are the blocks of one size around the largest softmax of the model, and around others of
+// that size. Every module has a forward, so a function is one of a class, where the code can be read.
 type attentionScores struct {
 	ids  []timeline.AllocID
 	size int64 // of the largest that a softmax made
 	at   traces.StackID
-	in   map[[2]string]bool
+	in   map[method]bool
+	of   map[traces.StackID]method // found so far: each takes a walk through its file
+}
+
+// inside reports whether a stack ends in one of the functions.
+func (x *attentionScores) inside(c *evidence, s traces.StackID) bool {
+	m, known := x.of[s]
+	if !known {
+		if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
+			m = c.methodAt(c.d.Timeline().Places().Stacks.At(s)[i])
+		}
+		x.of[s] = m
+	}
+	return x.in[m]
 }
 
 // has reports whether a block of a size is one of them.
 func (x *attentionScores) has(c *evidence, s traces.StackID, size int64) bool {
-	return logitsSized(size, x.size) && x.in[function(c, s)]
+	return logitsSized(size, x.size) && x.inside(c, s)
 }
 
 // scores finds the attention scores that are there.
@@ -108,14 +111,21 @@ func scores(c *evidence) (x attentionScores, ok bool) {
 		return x, false
 	}
 	x.at, x.size = c.d.Origin(first), a.Size[first]
-	x.in = attentionOf(c, x.at)
+	x.in, x.of = map[method]bool{}, map[traces.StackID]method{}
+	around := map[traces.StackID]bool{}
+	for _, id := range c.live {
+		if s := c.d.Origin(id); soft[s] && !around[s] && logitsSized(a.Size[id], x.size) {
+			around[s] = true
+			attentionOf(c, s, x.in)
+		}
+	}
 	for _, id := range c.live {
 		if x.has(c, c.d.Origin(id), a.Size[id]) {
 			x.ids = append(x.ids, id)
 		}
 	}
 	n, least := len(x.ids), leastScores
-	if e := c.d.Event(c.a.At); c.a.OOM && logitsSized(e.Size, x.size) && (x.in[function(c, e.Stack)] ||
+	if e := c.d.Event(c.a.At); c.a.OOM && logitsSized(e.Size, x.size) && (x.inside(c, e.Stack) ||
 		e.Stack == traces.NoStack || c.kinds.Of(e.Stack).Has(frames.KindBackwardPass)) {
 		n++ // the request that failed, or its gradient's
 	}
@@ -133,7 +143,7 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 		s := c.d.Origin(id)
 		is, known := soft[s]
 		if !known {
-			is = softmaxOf(c, s) && x.in[function(c, s)]
+			is = softmaxOf(c, s) && x.inside(c, s)
 			soft[s] = is
 		}
 		if is {
@@ -143,7 +153,7 @@ func withoutScores(c *evidence, x *attentionScores) []Change {
 	}
 	return neverMade(c, func(id timeline.AllocID) bool {
 		s, n := c.d.Origin(id), largest[steps.PartAt(c.parts, a.Start[id])]
-		return x.has(c, s, a.Size[id]) || n > 0 && logitsSized(a.Size[id], n) && x.in[function(c, s)]
+		return x.has(c, s, a.Size[id]) || n > 0 && logitsSized(a.Size[id], n) && x.inside(c, s)
 	})
 }
 
@@ -205,8 +215,8 @@ func scoresFault(c *evidence) (fault, bool) {
 
 // scoresLever offers what scoresFault advises, at a peak or where scores are not the cause.
 func scoresLever(c *leverCase) (Lever, bool) {
-	of := &evidence{history: history{code: codeOf(c.d), d: c.d, at: c.a.At}, a: c.a, u: c.f.units,
-		live: c.live}
+	of := &evidence{history: history{code: codeOf(c.d), d: c.d, at: c.a.At, says: nothingSaid()}, a: c.a,
+		u: c.f.units, live: c.live}
 	if c.a.OOM {
 		of = evidenceOf(c.d, c.a, c.f.units)
 	}

@@ -59,6 +59,12 @@ type saidByCode struct {
 	lines map[string][]codeLine // of each file
 }
 
+// nothingSaid is what the code says before any of it is read.
+func nothingSaid() saidByCode {
+	return saidByCode{map[traces.StackID]gradMode{}, map[traces.StackID]bool{}, map[string]fileSays{},
+		map[string][]codeLine{}}
+}
+
 // modeByCode returns whether gradients were on where a stack made something, as the code on it says. They
 // are on only if every function on it can be read, and none says anything else.
 func (c *history) modeByCode(s traces.StackID) gradMode {
