@@ -14,20 +14,26 @@ import (
 // wrap them.
 const pageWidth = 72
 
+// pageIndent is by how much man(1) indents the text of a page.
+const pageIndent = 7
+
 // WritePage writes a command's manual page in the man macros (man(7)). It has no date: two builds of one
 // version write the same page.
 func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	out := bufio.NewWriter(w)
 	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
 	fmt.Fprintf(out, ".TH %s 1 \"\" \"gmemtop %s\" \"gmemtop\"\n", roff(strings.ToUpper(name)), roff(version))
-	out.WriteString(".ad l\n.nh\n") // ragged on the right, and no command is broken at its hyphen
+	// Ragged on the right. No word is broken, which groff's macros would otherwise turn on again with each
+	// paragraph. One space between sentences, also where a line of the source ends with one.
+	out.WriteString(".ad l\n.nr HY 0\n")
+	out.WriteString(".nh\n.ss 12 0\n")
 	fmt.Fprintf(out, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	fmt.Fprintf(out, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	out.WriteString(".SH DESCRIPTION\n")
 	writeText(out, cmp.Or(c.Long, c.Short))
 	if c.Example != "" {
 		out.WriteString(".SH EXAMPLES\n")
-		writeText(out, c.Example)
+		writeExamples(out, c.Example)
 	}
 	if !c.HasParent() {
 		out.WriteString(".SH COMMANDS\n")
@@ -67,6 +73,26 @@ func WritePage(w io.Writer, c *cobra.Command, version string) error {
 	}
 	fmt.Fprintln(out, strings.Join(pages, ", "))
 	return out.Flush()
+}
+
+// writeExamples writes commands without the indent that they have in the help, and moves them to the left by
+// as much as the widest of them needs to fit into the page.
+func writeExamples(out *bufio.Writer, text string) {
+	lines := strings.Split(strings.Trim(text, "\n"), "\n")
+	widest := 0
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(line, "  ")
+		widest = max(widest, len(lines[i]))
+	}
+	out.WriteString(".PP\n")
+	if over := min(widest-pageWidth, pageIndent); over > 0 {
+		fmt.Fprintf(out, ".in -%dn\n", over)
+	}
+	out.WriteString(".EX\n")
+	for _, line := range lines {
+		fmt.Fprintln(out, roff(line))
+	}
+	out.WriteString(".EE\n")
 }
 
 // writeText writes paragraphs, and indented lines as they are.
