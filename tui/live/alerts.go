@@ -69,6 +69,19 @@ func (a Alert) text(u timeline.Units) string {
 		timeline.Duration(a.Usual))
 }
 
+// brief describes the alert in a part of the status line, which also says what the row under the cursor is.
+func (a Alert) brief(u timeline.Units) string {
+	switch a.Kind {
+	case OutOfMemory:
+		return "ran out of memory " + times(a.Size)
+	case Leak:
+		return fmt.Sprintf("leak: +%s a step", u.Bytes(a.Size))
+	case Retry:
+		return "allocator retried " + times(a.Size)
+	}
+	return a.text(u)
+}
+
 // AlertsOf returns what is wrong with the last of steps, worst first; r is their report. excused reports by
 // index which steps may be slow without an alert: the first ones of a job, and those captured whole. nil
 // excuses none.
@@ -213,7 +226,7 @@ func (v *View) Alert(u timeline.Units) string {
 		return ""
 	}
 	a := v.news.unseen[0]
-	text := a.text(u)
+	text := a.brief(u)
 	switch name := a.name; {
 	case a.Kind == Died || a.Kind == Over:
 		text = cmp.Or(name, "the job") + " " + text

@@ -42,6 +42,14 @@ func TestUnseenAlertsAreNews(t *testing.T) {
 	say("something worse goes first", with(running(t, 56), func(s *Step) {
 		s.OOMs = 1
 	}), "ran out of memory once (and 1 more)")
+	for want, a := range map[string]Alert{
+		"leak: +2.00 MiB a step":    {Kind: Leak, Size: 2 << 20},
+		"allocator retried 3 times": {Kind: Retry, Size: 3},
+	} {
+		if got := a.brief(sc.State.Units); got != want {
+			t.Errorf("the status line says %q, not %q", got, want)
+		}
+	}
 	look()
 	say("all was seen", running(t, 57), "")
 	over := running(t, 58)
