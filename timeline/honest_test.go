@@ -48,7 +48,7 @@ func TestLossesInTheSourceMakeFiguresInexact(t *testing.T) {
 		b.Lose("chunk_damaged", traces.DataLoss, 1, "a chunk is missing")
 	})
 	if d.Totals.Exactness != timeline.Inferred || d.Totals.Complete ||
-		!strings.Contains(d.Totals.Reason, "chunk_damaged") {
+		!strings.Contains(d.Totals.Reason, "chunk damaged") {
 		t.Errorf("a damaged recording is %s (%s), complete %v", d.Totals.Exactness, d.Totals.Reason,
 			d.Totals.Complete)
 	}

@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -336,7 +337,8 @@ func (b *deviceBuilder) judge() {
 		t.Reason = "events are missing in the middle of the recording, or contradict each other"
 	case lost(b.tr.Losses):
 		t.Exactness = Inferred
-		t.Reason = "the source lost something or contradicts itself: " + worstLoss(b.tr.Losses)
+		t.Reason = "the source lost something or contradicts itself: " +
+			strings.ReplaceAll(worstLoss(b.tr.Losses), "_", " ")
 	case t.FinalKnown && t.BeginsEmpty:
 		t.Reason = "the recording begins empty and its events lead to the final state"
 	case t.FinalKnown && b.tr.OneMoment():

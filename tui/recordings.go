@@ -148,7 +148,7 @@ func (r *recordings) warning() string {
 	if worst == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
+	text := fmt.Sprintf("%s × %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
 	if worst.Detail != "" {
 		text += ": " + worst.Detail
 	}

@@ -58,7 +58,7 @@ func TestTheWorstLossIsTheWarning(t *testing.T) {
 		t.Errorf("nothing is open, and it warns %q", got)
 	}
 	r.Timeline = &tl
-	if got := r.warning(); got != "1,234 bad rows (and 1 more)" {
+	if got := r.warning(); got != "1,234 × bad rows (and 1 more)" {
 		t.Errorf("warns %q", got)
 	}
 	with.Losses = with.Losses[:1]

@@ -78,7 +78,8 @@ var formatNames = map[string]string{
 	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile",
 	"pipedream":      "PipeDream layer profile",
 	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline",
-	"probes": "recording by probes in the kernel",
+	"probes": "recording by probes in the kernel", traces.FormatNsys: "SQLite export of Nsight Systems",
+	traces.FormatXLA: "XLA buffer assignment",
 }
 
 func formatName(f string) string {
