@@ -93,6 +93,7 @@ const longestBase = 26
 // exports lists what can be written to a file.
 func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
 	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
+	l.Careful = true
 	name := canvas.Truncate(exportBase(s.Timeline), longestBase)
 	l.Footer = "written to this folder as " + name + " with the ending on the right"
 	return l

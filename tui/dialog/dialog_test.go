@@ -96,6 +96,26 @@ func TestAListReturnsTheChosenRow(t *testing.T) {
 	}
 }
 
+func TestACarefulListTakesTheSecondClickOnARow(t *testing.T) {
+	l := NewList("Files", "", []Entry{{Title: "a", Msg: "a"}, {Title: "b", Msg: "b"}})
+	l.Careful = true
+	for i, step := range []struct {
+		in   tea.Msg
+		want tea.Msg
+	}{
+		{RowMsg{0}, nil}, // selected from the start, but not by a click
+		{RowMsg{1}, nil},
+		{tea.KeyPressMsg{Code: tea.KeyUp}, nil},
+		{tea.KeyPressMsg{Code: tea.KeyDown}, nil},
+		{RowMsg{1}, nil},
+		{RowMsg{1}, "b"},
+	} {
+		if done, got := l.Update(step.in); got != step.want || done != (step.want != nil) {
+			t.Errorf("step %d: done %v with %v, wanted %v", i, done, got, step.want)
+		}
+	}
+}
+
 func TestARowIsChosenByAClick(t *testing.T) {
 	s := colours()
 	c := draw(s, theme.Dark(), canvas.TrueColor, 100, 30)

@@ -36,12 +36,16 @@ func (e Entry) FilterValue() string {
 // the user types, because a list that reorders itself cannot be learnt, and every word must occur.
 type List struct {
 	Footer string
+	// Careful lists take the second click on a row as the choice: what they do cannot be taken back, and a
+	// first click says what it would be.
+	Careful bool
 
 	title   string
 	hint    string // says what typing does
 	entries []Entry
 	list    list.Model
 	text    textinput.Model
+	clicked bool // the row that is selected was clicked
 }
 
 // NewList returns a list; hint says what typing does.
@@ -109,11 +113,16 @@ func (l *List) Update(in tea.Msg) (done bool, msg tea.Msg) {
 		if in.Row >= len(l.list.VisibleItems()) { // the row may be from an earlier frame
 			return false, nil
 		}
+		again := l.clicked && in.Row == l.list.Index()
 		l.list.Select(in.Row)
+		if l.clicked = true; l.Careful && !again {
+			return false, nil
+		}
 		return l.choose()
 	case CloseMsg:
 		return true, nil
 	case tea.MouseWheelMsg:
+		l.clicked = false
 		switch in.Button {
 		case tea.MouseWheelUp:
 			l.list.CursorUp()
@@ -121,8 +130,10 @@ func (l *List) Update(in tea.Msg) (done bool, msg tea.Msg) {
 			l.list.CursorDown()
 		}
 	case tea.PasteMsg:
+		l.clicked = false
 		l.edit(in)
 	case tea.KeyPressMsg:
+		l.clicked = false
 		return l.onKey(in)
 	}
 	return false, nil
