@@ -133,8 +133,12 @@ type TooSmall struct {
 
 // Error implements error.
 func (e *TooSmall) Error() string {
-	return fmt.Sprintf("not possible: %s need %s, and the budget is %s", e.Held, timeline.IEC.Bytes(e.Need),
-		timeline.IEC.Bytes(e.Budget))
+	need, budget := timeline.IEC.Bytes(e.Need), timeline.IEC.Bytes(e.Budget)
+	if need == budget { // rounded, they would seem to fit
+		return fmt.Sprintf("not possible: %s need %s, and the budget is %s less", e.Held, need,
+			timeline.IEC.Bytes(e.Need-e.Budget))
+	}
+	return fmt.Sprintf("not possible: %s need %s, and the budget is %s", e.Held, need, budget)
 }
 
 // Serve returns an error that wraps an [*Unavailable] if the problem's recording has too little detail for a

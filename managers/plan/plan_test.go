@@ -493,3 +493,14 @@ func TestABudgetBelowADataSetSaysSo(t *testing.T) {
 		}
 	}
 }
+
+// TestABudgetAFewBytesTooSmallSaysByHowMuch: both figures are the same when rounded.
+func TestABudgetAFewBytesTooSmallSaysByHowMuch(t *testing.T) {
+	b := plantest.New()
+	weight := b.Persistent("weight", 8<<20, timeline.Parameter)
+	b.Op("conv", traces.PhaseForward, 1000, []plan.BufferID{weight}, nil)
+	want := "not possible: parameters alone need 8.00 MiB, and the budget is 512 B less"
+	if err := b.End().CheckBudget(8<<20 - 512); err == nil || err.Error() != want {
+		t.Errorf("it says %q, not %q", err, want)
+	}
+}
