@@ -243,7 +243,8 @@ func (t *table) said(r *result) {
 		var reasons []string
 		by := map[string][]string{}
 		for _, row := range c.Results {
-			if row.Target != "live" || row.Available {
+			if row.Available || row.Target != "live" && planned(c, row.Manager) ||
+				slices.Contains(by[row.Reason], row.Manager) {
 				continue
 			}
 			if by[row.Reason] == nil {
@@ -261,6 +262,14 @@ func (t *table) said(r *result) {
 			"leave. %s\n",
 			p.Ops, size(p.Peak), size(p.Reside), notes(p.Notes))
 	}
+}
+
+// planned reports whether a manager was tried live, or had a plan in a simulation. Where it had none, only
+// the simulations say why.
+func planned(c *trial.Comparison, manager string) bool {
+	return slices.ContainsFunc(c.Results, func(r trial.Row) bool {
+		return r.Manager == manager && (r.Target == "live" || r.Available)
+	})
 }
 
 // notes joins what gmemtop noted about a step, but for which one it was.

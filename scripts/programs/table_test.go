@@ -13,7 +13,8 @@ import (
 )
 
 // TestThePageSaysWhatWasFound writes the page of kept results: a plan that is as predicted, one that is not,
-// one that was refused, a program that learned something else, and one that was not run.
+// one that was refused, two that were not even made, a program that learned something else, and one that was
+// not run.
 func TestThePageSaysWhatWasFound(t *testing.T) {
 	a, err := txtar.ParseFile("testdata/page.txtar")
 	if err != nil {
