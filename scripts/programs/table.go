@@ -257,10 +257,25 @@ func (t *table) said(r *result) {
 				flat(reason))
 		}
 	}
+	t.above(&r.Moving)
 	if p := r.Moving.Problem; p.Ops > 0 {
 		fmt.Fprintf(&t.sentences, "\nA step of %d ops holds %s MiB at its peak, of which %s cannot "+
 			"leave. %s\n",
 			p.Ops, size(p.Peak), size(p.Reside), notes(p.Notes))
+	}
+}
+
+// above adds which plans held more than their budget in the training.
+func (t *table) above(c *trial.Comparison) {
+	var names []string
+	for _, row := range c.Results {
+		if row.Target == "live" && row.Available && c.Budget > 0 && row.Footprint > c.Budget {
+			names = append(names, row.Manager+" with "+size(row.Footprint))
+		}
+	}
+	if len(names) > 0 {
+		fmt.Fprintf(&t.sentences, "\nAbove the budget of %s MiB: %s.\n", size(c.Budget),
+			strings.Join(names, ", "))
 	}
 }
 
