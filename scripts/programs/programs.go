@@ -63,6 +63,12 @@ var programs = []program{
 	hf("hf-gpt2-bf16", "the same GPT-2, bf16 autocast", "gpt2 --bf16"),
 	hf("hf-gpt2-compile", "the same GPT-2, torch.compile", "gpt2 --compile"),
 	hf("hf-gpt2-padded", "the same GPT-2, padding that varies", "padded --batch 2"),
+	hf("hf-mixtral", "Hugging Face Trainer, Mixtral, 8 layers of 4 experts", "mixtral --batch 2"),
+	hf("hf-deberta", "Hugging Face Trainer, DeBERTa v3, 8 layers", "deberta"),
+	hf("hf-mamba", "Hugging Face Trainer, Mamba, 6 layers, its scan in Python", "mamba"),
+	hf("hf-wav2vec2", "Hugging Face Trainer, wav2vec2 with CTC, 8 layers", "wav2vec2 --batch 4"),
+	hf("hf-clip", "Hugging Face Trainer, CLIP, two towers of 8 layers", "clip --batch 4"),
+	hf("peft-prefix", "peft, prefix tuning on that GPT-2, Hugging Face Trainer", "prefix --batch 2", "peft"),
 	hf("hf-gpt2-busy", "the same GPT-2 with two workers, evaluations and checkpoints", "gpt2 --busy"),
 	hf("peft-lora", "peft, LoRA on that LLaMA, Hugging Face Trainer", "lora", "peft"),
 	{"trl-sft", "TRL's script for fine-tuning, LLaMA, which checkpoints its layers", "trl datasets",
@@ -216,6 +222,15 @@ var programs = []program{
 		"torch_geometric"),
 	newer("td3", "TD3's own class, two critics each step, the actor every other one", "twins SOURCES/TD3",
 		"SOURCES/TD3/TD3.py"),
+	newer("mask-rcnn", "torchvision, Mask R-CNN on a few convolutions, objects of any number", "masks",
+		"torchvision"),
+	newer("nerf", "nerf-pytorch's tiny NeRF, its field evaluated piece by piece",
+		"radiance SOURCES/nerf-pytorch", "SOURCES/nerf-pytorch/tiny_nerf.py"),
+	newer("gin", "PyTorch Geometric's example of GIN, batches of graphs of any size", "isomorphism",
+		"torch_geometric"),
+	newer("sb3-dqn", "Stable-Baselines3's DQN with convolutions", "baselines", "stable_baselines3 gymnasium"),
+	newer("conformer", "torchaudio's Conformer with CTC, 6 layers, features of any length", "conformer",
+		"torchaudio"),
 	loop("x-transformers", "x-transformers, a decoder of 12 layers with rotary positions", "x_transformers",
 		"x_transformers"),
 	loop("esm", "fair-esm, ESM-2 of 12 layers on masked residues", "esm", "esm"),
@@ -256,6 +271,8 @@ var tried = map[string]string{
 		"20.9 MiB of that",
 	"deepxde": "nearly all of a step's memory is made in a backward pass whose result is differentiated " +
 		"again. With 1,500 points instead of 3,000 a step holds 31.9 MiB",
+	"sb3-dqn": "the peak lies in Adam, which makes two tensors of the largest weight's size, while " +
+		"gradients wait. With optimizer_kwargs={\"fused\": True} joint kept a budget of 37.0 MiB with 36.5",
 	"examples-mnist-rnn": "the peak is one op, the backward pass of the LSTM. With batches of 256 instead " +
 		"of 512 that op, parameters and optimizer state need 79.0 MiB",
 	"examples-vae": "the variable recon_batch keeps the last batch's pictures while the next ones are " +

@@ -125,6 +125,95 @@ def lora():
     return peft.get_peft_model(model, config), make
 
 
+def mixtral():
+    """A mixture of experts: which tokens an expert gets differs from step to step."""
+    return t.MixtralForCausalLM(
+        t.MixtralConfig(
+            vocab_size=2000,
+            hidden_size=96,
+            intermediate_size=192,
+            num_hidden_layers=8,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            output_router_logits=True,
+        )
+    ), text
+
+
+def deberta():
+    return t.DebertaV2ForMaskedLM(
+        t.DebertaV2Config(
+            vocab_size=2000,
+            hidden_size=96,
+            num_hidden_layers=8,
+            num_attention_heads=6,
+            intermediate_size=384,
+            relative_attention=True,
+            pos_att_type=["p2c", "c2p"],
+            position_buckets=64,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+        )
+    ), text
+
+
+def mamba():
+    return t.MambaForCausalLM(
+        t.MambaConfig(vocab_size=2000, hidden_size=96, state_size=16, num_hidden_layers=6)
+    ), lambda g: {"input_ids": (ids := tokens(g, 96)), "labels": ids.clone()}
+
+
+def wav2vec2():
+    """CTC on a second of sound, with SpecAugment and layers that are dropped at random."""
+    model = t.Wav2Vec2ForCTC(
+        t.Wav2Vec2Config(
+            vocab_size=32,
+            hidden_size=96,
+            num_hidden_layers=8,
+            num_attention_heads=6,
+            intermediate_size=384,
+            conv_dim=(64,) * 7,
+            num_conv_pos_embeddings=32,
+            num_conv_pos_embedding_groups=4,
+            ctc_zero_infinity=True,
+        )
+    )
+    return model, lambda g: {
+        "input_values": torch.randn(16000, generator=g),
+        "labels": tokens(g, 12, 32),
+    }
+
+
+def clip():
+    tower = {
+        "hidden_size": 96,
+        "intermediate_size": 384,
+        "num_hidden_layers": 8,
+        "num_attention_heads": 6,
+    }
+    model = t.CLIPModel(
+        t.CLIPConfig(
+            text_config={**tower, "vocab_size": 2000, "eos_token_id": 1999},
+            vision_config={**tower, "image_size": 96, "patch_size": 8},
+            projection_dim=64,
+        )
+    )
+    return model, lambda g: {
+        "input_ids": tokens(g, 64, 1999),
+        "pixel_values": torch.randn(3, 96, 96, generator=g),
+    }
+
+
+def prefix():
+    import peft
+
+    model, make = gpt2()
+    config = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=16, prefix_projection=True)
+    return peft.get_peft_model(model, config), lambda g: make(g, 192)
+
+
 def padded():
     """GPT-2 with sequences of many lengths, padded to the longest of a batch by the usual collator."""
     model, _ = gpt2()
@@ -143,6 +232,14 @@ def pad():
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
     return t.DataCollatorForSeq2Seq(t.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>"))
 
+
+def pairs():
+    """As the collator of Hugging Face's example of CLIP."""
+    return lambda examples: {**t.default_data_collator(examples), "return_loss": True}
+
+
+# Collators of models that need one.
+COLLATORS = {"padded": pad, "clip": pairs}
 
 # What else a Trainer does.
 BUSY = {
@@ -184,7 +281,7 @@ def main():
             torch_compile=a.compile,
             **(BUSY if a.busy else {"save_strategy": "no"}),
         )
-        collator = pad() if a.model == "padded" else None
+        collator = COLLATORS[a.model]() if a.model in COLLATORS else None
         data = {"train_dataset": Data(make), "eval_dataset": Data(make, 4), "data_collator": collator}
         t.Trainer(model=model, args=args, **data).train()
 

@@ -126,6 +126,164 @@ def twins():
         policy.train(buffer, 2048)
 
 
+def masks():
+    """torchvision's Mask R-CNN on a narrow ResNet, with boxes, classes and masks of any number."""
+    from torchvision.models.detection import MaskRCNN
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+    from torchvision.ops import MultiScaleRoIAlign
+
+    width = 32
+    layers = []
+    for i in range(5):
+        layers += [
+            nn.Conv2d(width if i else 3, width, 3, 2 if i < 4 else 1, 1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        ]
+    backbone = nn.Sequential(*layers)
+    backbone.out_channels = width
+    model = MaskRCNN(
+        backbone,
+        num_classes=5,
+        min_size=256,
+        max_size=320,
+        rpn_anchor_generator=AnchorGenerator(((32, 64, 128),), ((0.5, 1.0, 2.0),)),
+        box_roi_pool=MultiScaleRoIAlign(["0"], 7, 2),
+        mask_roi_pool=MultiScaleRoIAlign(["0"], 14, 2),
+        rpn_post_nms_top_n_train=200,
+        box_batch_size_per_image=64,
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
+    while True:
+        images, targets = [], []
+        for _ in range(2):
+            n = random.randint(1, 6)
+            corners = torch.rand(n, 2) * 150
+            boxes = torch.cat([corners, corners + 20 + torch.rand(n, 2) * 80], 1)
+            shapes = torch.zeros(n, 256, 256, dtype=torch.uint8)
+            for m, (left, top, right, bottom) in zip(shapes, boxes.int().tolist(), strict=True):
+                m[top:bottom, left:right] = 1
+            images.append(torch.rand(3, 256, 256))
+            targets.append({"boxes": boxes, "labels": torch.randint(1, 5, (n,)), "masks": shapes})
+        loss = sum(model(images, targets).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def radiance():
+    """nerf-pytorch's tiny NeRF: rays through a field that is evaluated piece by piece."""
+    for name in ("matplotlib", "matplotlib.pyplot", "torchsearchsorted"):  # which its training does not use
+        sys.modules[name] = types.ModuleType(name)
+    sys.modules["torchsearchsorted"].searchsorted = torch.searchsorted
+    import tiny_nerf
+    from nerf import get_minibatches, positional_encoding
+
+    model = tiny_nerf.VeryTinyNerfModel(num_encoding_functions=6)
+    optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
+    while True:
+        pose = torch.eye(4)
+        pose[:3, 3] = torch.randn(3)
+        image = tiny_nerf.run_one_iter_of_tinynerf(
+            48,
+            48,
+            torch.tensor(60.0),
+            pose,
+            2.0,
+            6.0,
+            32,
+            positional_encoding,
+            get_minibatches,
+            16384,
+            model,
+            6,
+        )
+        loss = F.mse_loss(image, torch.rand_like(image))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def isomorphism():
+    """PyTorch Geometric's example of GIN, on batches of graphs of any size by its own loader."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import DataLoader
+    from torch_geometric.nn import GIN, MLP, global_add_pool
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = GIN(16, 128, 5, dropout=0.5, jk="cat")
+            self.out = MLP([128, 128, 2], norm="batch_norm", dropout=0.5)
+
+        def forward(self, x, edges, batch, size):
+            return self.out(global_add_pool(self.inner(x, edges), batch, size=size))
+
+    graphs = []
+    for _ in range(512):
+        n = random.randint(10, 60)
+        graphs.append(Data(torch.randn(n, 16), torch.randint(n, (2, 4 * n)), y=torch.randint(2, (1,))))
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    while True:
+        model.train()
+        for data in DataLoader(graphs, batch_size=128, shuffle=True):
+            optimizer.zero_grad()
+            out = model(data.x, data.edge_index, data.batch, data.batch_size)
+            F.cross_entropy(out, data.y).backward()
+            optimizer.step()
+
+
+def baselines():
+    """Stable-Baselines3's DQN with its network of convolutions, on made-up pictures."""
+    import gymnasium
+    from stable_baselines3 import DQN
+
+    class Pictures(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+        action_space = gymnasium.spaces.Discrete(6)
+
+        def reset(self, seed=None, options=None):
+            super().reset(seed=seed)
+            self.steps = 0
+            return self.picture(), {}
+
+        def picture(self):
+            return self.np_random.integers(0, 256, (84, 84, 4), dtype=np.uint8)
+
+        def step(self, action):
+            self.steps += 1
+            return self.picture(), float(action == 2), False, self.steps >= 100, {}
+
+    DQN(
+        "CnnPolicy",
+        Pictures(),
+        buffer_size=2000,
+        learning_starts=64,
+        batch_size=64,
+        seed=0,
+        device="cpu",
+        target_update_interval=100,
+        train_freq=1,
+    ).learn(10**9)
+
+
+def conformer():
+    """torchaudio's Conformer with CTC, waves' features of any length."""
+    from torchaudio.models import Conformer
+
+    model, out = Conformer(80, 4, 256, 6, 31, dropout=0.1), nn.Linear(80, 30)
+    optimizer = torch.optim.Adam([*model.parameters(), *out.parameters()], lr=3e-4)
+    while True:
+        lengths = torch.randint(150, 300, (4,))
+        y, lengths = model(torch.randn(4, int(lengths.max()), 80), lengths)
+        goals = torch.randint(1, 30, (4, 20))
+        loss = F.ctc_loss(out(y).log_softmax(-1).transpose(0, 1), goals, lengths, torch.full((4,), 20))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 random.seed(0)
 np.random.seed(0)
 torch.manual_seed(0)
