@@ -224,7 +224,7 @@ func (a actionMaker) opening() keymap {
 		{
 			name: "file", group: groupView, binding: bind("w", "another file or rank", "w"),
 			can:   func() bool { return m.loader.idle() && hasFiles(s) },
-			lacks: "no other file is open",
+			lacks: "no other file or rank is open",
 			do: a.open(func() dialog.Dialog {
 				return dialog.NewList("Files and ranks", "type to search", fileEntries(s))
 			}),

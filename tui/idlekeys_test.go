@@ -18,7 +18,7 @@ func TestAKeyThatDoesNothingSaysSo(t *testing.T) {
 		{"of another view", []string{"1", "V"}, "V does nothing here; it works in Timeline (2)"},
 		{"that needs a mark", []string{"6", "d"}, "no moment is marked: c marks this one"},
 		{"that needs a search", []string{"6", "n"}, "no search: / starts one"},
-		{"that needs another file", []string{"1", "w"}, "no other file is open"},
+		{"that needs another file", []string{"1", "w"}, "no other file or rank is open"},
 		{"in a view that is empty", []string{"7", "r"}, "r does nothing here"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
