@@ -148,7 +148,10 @@ func (r *recordings) warning() string {
 	if worst == nil {
 		return ""
 	}
-	text := fmt.Sprintf("%s × %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
+	text := strings.ReplaceAll(worst.Name, "_", " ")
+	if worst.Count != 1 { // names are plurals
+		text = leaf.Count(worst.Count) + " " + text
+	}
 	if worst.Detail != "" {
 		text += ": " + worst.Detail
 	}

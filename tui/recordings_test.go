@@ -58,8 +58,12 @@ func TestTheWorstLossIsTheWarning(t *testing.T) {
 		t.Errorf("nothing is open, and it warns %q", got)
 	}
 	r.Timeline = &tl
-	if got := r.warning(); got != "1,234 × bad rows (and 1 more)" {
+	if got := r.warning(); got != "1,234 bad rows (and 1 more)" {
 		t.Errorf("warns %q", got)
+	}
+	with.Losses[2].Count = 1
+	if got := r.warning(); got != "bad rows (and 1 more)" {
+		t.Errorf("warns of one %q", got)
 	}
 	with.Losses = with.Losses[:1]
 	if got := r.warning(); got != "" {
