@@ -60,7 +60,8 @@ func (w wording) peak() string {
 			of += " memory"
 		}
 	}
-	if !t.BeginsEmpty {
+	// what a step needs by a profile of its layers began at no time
+	if !t.BeginsEmpty && w.Timeline().Trace.Source.Format != traces.FormatPipeDream {
 		of += " since the recording began,"
 	}
 	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of,

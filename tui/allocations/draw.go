@@ -96,7 +96,7 @@ func (v *view) sentence(s *leaf.State) string {
 		}
 	}
 	if r.leaked > 0 && d.Len() > 1 {
-		text += fmt.Sprintf("; %s never freed within the recording", leaf.Count(int64(r.leaked)))
+		text += fmt.Sprintf("; %s still allocated at the end", leaf.Count(int64(r.leaked)))
 	}
 	return text + "."
 }
