@@ -136,6 +136,18 @@ func (r *Result) Spare(o *Outcome) (bytes int64, ok bool) {
 // recording.
 var ErrUnproven = errors.New("the emulation of the recorded settings is too far from the recording")
 
+// ErrPrivatePool says that the failed request was for a private pool. For such requests PyTorch does not give
+// its cache back to the driver (captures_underway in DeviceCachingAllocator::malloc), and the emulation does.
+var ErrPrivatePool = errors.New("the request was for a private pool (CUDA graphs, user pools), and what " +
+	"PyTorch gives back for those is not emulated")
+
+// inPrivatePool reports whether an event is recorded as one of a private pool.
+func inPrivatePool(d *timeline.Device, m timeline.Moment) bool {
+	first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
+	x := d.Timeline().Trace.DetailOf(first + int(m))
+	return x.HasPool && x.Pool != traces.Pool{}
+}
+
 // ErrTooLong is wrapped by Allocator's error if the recording has more steps than may be played.
 var ErrTooLong = errors.New("the recording is too long to be played under other settings")
 
@@ -147,6 +159,9 @@ func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, 
 	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() ||
 		d.Event(failed).Action != traces.OOM) {
 		return nil, fmt.Errorf("what if: event %d is not an out-of-memory", failed)
+	}
+	if failed != timeline.Start && inPrivatePool(d, failed) {
+		return nil, ErrPrivatePool
 	}
 	program, report, err := fidelity.Record(ctx, d)
 	if err != nil {
