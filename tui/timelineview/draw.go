@@ -197,7 +197,7 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	legend := legendRows(s, w, drawn(v, s))
-	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ is many small blocks"}
+	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ can be many small blocks"}
 	rows := h - len(legend)
 	if h >= 10 {
 		rows--
