@@ -192,7 +192,7 @@ func (y *measuring) measure(most int64) *outcome {
 	if err != nil {
 		return nil
 	}
-	s.steps += v.task.params.measuring * int64(len(pl.Steps))
+	s.steps += v.task.params.tryWork * int64(len(pl.Steps))
 	if live, _ := pl.PeakLive(); live > y.limit {
 		return nil
 	}

@@ -15,8 +15,7 @@ import "github.com/gmemtop/gmemtop/traces/torchalloc"
 type params struct {
 	// Counted work: positions, gaps and accesses looked at.
 
-	// defaultWork is the work of a call that does not set any: a second or two. The benchmark sets its own
-	// work, so the effect of this one was not measured.
+	// defaultWork is the work of a call that does not set any: a second or two. The benchmark sets its own.
 	defaultWork int64
 	// placing is the work counted for each step of a plan that is placed and measured. Halved: -0.05 % (-1.0
 	// to +0.0 %), work -23 %. Doubled: +0.07 % (+0.0 to +1.1 %), work +51 %.
@@ -101,16 +100,14 @@ type params struct {
 	borrowOften, lenders int
 	// A stretch grows by half with probability 1-1/stretches, again and again.
 	stretches int
-	// At the end every try is measured, in a search from each of the measuredStarts best plans of a view.
-	// measuring is the work counted for each step of such a try, about what it takes in time. Of 19 small
-	// problems whose optimum joint missed, one start finds 7, three find 10, and with three or eight times
-	// the work still 10.
-	measuredStarts int
-	measuring      int64
+	// At the end every try is measured, in a search from each of the tryStarts best plans of a view. tryWork
+	// is the work counted for each step of such a try, about what it takes in time. Of 19 small problems
+	// whose optimum joint missed, one start finds 7, three find 10, and with more work still 10.
+	tryStarts int
+	tryWork   int64
 	// Hot searches from plans are repeated only if a rung's work allows deepTries schedules. There is no
 	// search from plans at all if it does not allow fewTries.
-	deepTries int64
-	fewTries  int64
+	deepTries, fewTries int64
 	// Prices get 1/searchShare of the work; moves get the rest. Halved: +0.18 % (-6.9 to +15.1 %), work +8 %.
 	// Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
@@ -407,16 +404,14 @@ func defaults() params {
 		lenders:       8,
 		stretches:     5,
 		alike:         1000,
-
-		measuredStarts: 3,
-		measuring:      3,
-
-		searchShare: 2,
-		mix:         mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
-		retimings:   retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
-		retimeOften: 3,
-		backOften:   4,
-		leads:       5,
+		tryStarts:     3,
+		tryWork:       3,
+		searchShare:   2,
+		mix:           mix{variant: 1, lead: 2, one: 5, waited: 9, neighbours: 12},
+		retimings:     retimings{fromHost: 2, earlier: 6, inputsStay: 8, earlierAndStay: 10, stay: 11},
+		retimeOften:   3,
+		backOften:     4,
+		leads:         5,
 
 		fewNeighbours: 8, neighbourSizes: 4,
 		exchangeTries:  20,

@@ -267,7 +267,7 @@ func (f *finder) tryOut() {
 		if len(starts) == 0 {
 			starts = slices.Clone(f.fits[0])
 		}
-		for _, x := range starts[:min(f.params.measuredStarts, len(starts))] {
+		for _, x := range starts[:min(f.params.tryStarts, len(starts))] {
 			if f.met() || f.ctx.Err() != nil {
 				return
 			}
