@@ -2,7 +2,6 @@ package joint
 
 import (
 	"math"
-	"math/rand/v2"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/place"
@@ -12,9 +11,8 @@ import (
 // Searching among measured plans.
 //
 // The problem: a schedule counts memory by positions, and without addresses. But a value that is copied out
-// can make room while an op runs, for a copy back that waits for just that; and who waits for whom depends on
-// where everything lies. In little memory, plans that use this are some percent faster, and their schedules
-// do not show it.
+// can make room in the middle of an op for a copy back, and addresses decide which of them waits for which.
+// With little memory, plans that use this are a few percent faster, and their schedules do not show it.
 //
 // The approach: at the end, for problems small enough for thousands of tries, a local search in which every
 // try is placed and measured. A try changes choices and positions with the moves of the other searches, moves
@@ -53,10 +51,9 @@ type rekeyed struct {
 	was      int64
 }
 
-// tryOut searches on from a plan that fits, and measures every try.
+// tryOut searches on from a plan of this view that fits, and measures every try.
 func (v *view) tryOut(from *outcome) {
 	s := v.schedule
-	s.setting.timing = newTiming(v.m)
 	defer func() { s.setting.timing = nil }()
 	y := v.measuringFrom(from)
 	if y == nil {
@@ -80,11 +77,7 @@ func (v *view) tryOut(from *outcome) {
 // measuringFrom returns the state of a search whose first try is the given plan, nil if there is nothing to
 // change.
 func (v *view) measuringFrom(from *outcome) *measuring {
-	limit := v.task.request.Budget
-	v.rnd = rand.New(rand.NewPCG(v.task.request.Seed, uint64(limit)))
-	v.target = (v.task.bound(limit)+1)*int64(v.p.Iterations) - 1
-	v.applyMargin(limit, 0)
-	v.cover.excess()
+	v.begin(v.task.request.Seed)
 	if from.of == v.version {
 		v.schedule.choose(from.at)
 	} else {
@@ -94,7 +87,7 @@ func (v *view) measuringFrom(from *outcome) *measuring {
 	if !ok {
 		return nil
 	}
-	y := &measuring{moves: w, limit: limit,
+	y := &measuring{moves: w, limit: v.task.request.Budget,
 		away: make([]away, len(v.m.gaps)), keys: make([][]int64, len(v.m.p.Buffers))}
 	y.adopt(from.pl)
 	return y
@@ -116,7 +109,7 @@ func (y *measuring) adopt(pl *plan.Plan) {
 	}
 }
 
-// change makes a try of the current choices, positions and order.
+// change makes a try: of four, one changes choices, one positions, one the order, and one the last two.
 func (y *measuring) change() {
 	y.begin()
 	y.moved, y.reorder = y.moved[:0], y.reorder[:0]

@@ -25,7 +25,6 @@ func TestMeasuredTriesBeginWithThePlanAndCanBeUndone(t *testing.T) {
 	}
 	v := f.views[0]
 	from := f.bestOf(v.section)
-	v.schedule.setting.timing = newTiming(v.m)
 	y := v.measuringFrom(from)
 	if x := y.measure(math.MaxInt64); x == nil || x.time != from.time || x.pl.Footprint > from.pl.Footprint {
 		t.Fatalf("the first try is %+v, and the plan %+v", x, from)

@@ -45,17 +45,22 @@ func (a *anneal) slack(v *view, x *candidate) float64 {
 	return a.share + a.absences*float64(x.time-v.m.baseTime)/float64(absent)/float64(x.time)
 }
 
+// begin begins a search from a plan at the caller's budget. Positions are the default ones until it is read.
+func (v *view) begin(seed uint64) {
+	limit := v.task.request.Budget
+	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
+	v.target = (v.task.bound(limit)+1)*int64(v.p.Iterations) - 1
+	v.applyMargin(limit, 0)
+	v.cover.excess()
+	v.schedule.setting.timing = newTiming(v.m)
+}
+
 // searchOn improves a plan. Of another manager's it takes over the absences as choices, but positions are our
 // own. If addresses take the result above the budget, it repairs the plan once under a lower limit.
 func (v *view) searchOn(from *outcome, a anneal) {
 	s, limit := v.schedule, v.task.request.Budget
-	seed := v.task.request.Seed + uint64(a.share*1e6) + uint64(a.round)
-	v.rnd = rand.New(rand.NewPCG(seed, uint64(limit)))
+	v.begin(v.task.request.Seed + uint64(a.share*1e6) + uint64(a.round))
 	v.returns = a.round%2 == 1 // every other search leaves those moves out: they take work from the others
-	v.target = (v.task.bound(limit)+1)*int64(v.p.Iterations) - 1
-	v.applyMargin(limit, 0)
-	v.cover.excess()
-	s.setting.timing = newTiming(v.m)
 	defer func() { s.setting.timing = nil }()
 	if from.of != nil && from.of.section < v.section {
 		s.choosePerSection(v.sections, from.of.m, from.at)

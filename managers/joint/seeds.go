@@ -263,10 +263,7 @@ func (f *finder) tryOut() {
 		return
 	}
 	for _, v := range f.views {
-		starts := slices.Clone(f.fits[v.section])
-		if len(starts) == 0 {
-			starts = slices.Clone(f.fits[0])
-		}
+		starts := slices.Clone(f.fits[v.section]) // the list changes while plans are found
 		for _, x := range starts[:min(f.params.tryStarts, len(starts))] {
 			if f.met() || f.ctx.Err() != nil {
 				return

@@ -38,7 +38,7 @@ func (e *equation) draw(s *leaf.State, c *canvas.Canvas, y int) {
 		switch {
 		case s.Device.Info.Kind == traces.DeviceArena: // nothing is reserved there
 		case s.Device.Totals.PeakReserved.Or(0) > 0:
-			c.TextMax(1, y, w-2, th.Dim, "how the rest is reserved is unknown: "+st.Reason)
+			c.TextMax(1, y, w-2, th.Dim, "what else is reserved is unknown: "+st.Reason)
 		default:
 			c.TextMax(1, y, w-2, th.Dim, "reserved bytes are unknown: "+st.Reason)
 		}
