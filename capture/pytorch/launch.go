@@ -289,7 +289,7 @@ func (j *Job) Wait(ctx context.Context) (int, error) {
 func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	m := &mux{job: j, sink: sink}
+	m := &mux{job: j, sink: sink, passed: map[int]*capture.Step{}}
 	sink.Begin(capture.Info{PID: j.PID(), Argv: j.launch.Argv})
 	m.notice(capture.Say(say.WaitsForTorch))
 	var work sync.WaitGroup

@@ -28,7 +28,9 @@ type mux struct {
 	mu    sync.Mutex
 	sink  capture.Sink
 	open  int // sessions that run
-	met   int // the first process whose agent has connected, 0 for none yet
+	// passed has, by process, the last step of a session that was cut off.
+	passed map[int]*capture.Step
+	met    int // the first process whose agent has connected, 0 for none yet
 }
 
 func (m *mux) notice(n capture.Notice) {
@@ -50,6 +52,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		m.mu.Lock()
 		m.open++
 		m.met = cmp.Or(m.met, s.Info().PID)
+		s.passed = m.passed[s.Info().PID]
 		m.mu.Unlock()
 		if f := m.job.launch.Received; f != nil {
 			s.received = f(s.Info())
@@ -62,6 +65,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 			}
 			m.job.hungUp(s)
 			m.mu.Lock()
+			m.passed[s.Info().PID] = s.passed
 			m.open--
 			m.mu.Unlock()
 			m.ended.Tell()

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -17,6 +18,8 @@ type receiver struct {
 	sink     capture.Sink
 	building *assembly     // the window whose pieces come, nil between windows
 	last     *capture.Step // the newest step, nil before there is one
+	early    *early        // reads steps before they are sent, nil where that is not possible
+	rests    time.Time     // until when the agent may hold steps back, zero if there is no ring to read
 }
 
 // take handles one frame; io.EOF means that it was the last. Frames of unknown kinds are skipped.
@@ -68,19 +71,49 @@ func (r *receiver) hello(payload []byte) error {
 
 func (r *receiver) steps(payload []byte) error {
 	rows, err := steps(payload)
-	if err != nil {
+	if err != nil || len(rows) == 0 {
 		return err
 	}
-	if len(rows) > 0 && r.last == nil {
+	if r.last == nil {
 		r.s.bridge(r.sink, rows[0].Index)
+		r.last = &rows[len(rows)-1]
 	}
-	for _, x := range rows {
-		r.sink.Step(x)
-	}
-	if n := len(rows); n > 0 {
-		r.last = &rows[n-1]
+	r.pass(rows)
+	if r.s.ring != nil {
+		r.rests = time.Now().Add(agentRest)
 	}
 	return nil
+}
+
+// pass passes on the steps that the sink does not have yet.
+func (r *receiver) pass(rows []capture.Step) {
+	s := r.s
+	for i := range rows {
+		if x := &rows[i]; !s.had(x) {
+			r.sink.Step(*x)
+			s.passed, r.last = x, x
+		}
+	}
+}
+
+// had reports whether a step was passed on already. An agent that is new in its process counts from 0 again,
+// so the number alone does not tell.
+func (s *Session) had(x *capture.Step) bool {
+	return s.passed != nil && x.Index <= s.passed.Index && x.Start <= s.passed.Start
+}
+
+// lookAhead passes on the steps that the agent has not sent yet.
+func (r *receiver) lookAhead() {
+	if r.early == nil {
+		if ring, err := r.s.readRing(); err == nil {
+			r.early = newEarly(r.s.ring, ring, r.last.Index)
+		}
+	}
+	if r.early == nil {
+		r.rests = time.Time{} // try again when more has come
+		return
+	}
+	r.pass(r.early.after(r.last))
 }
 
 // window begins a window, whose pieces follow.

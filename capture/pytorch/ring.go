@@ -62,8 +62,10 @@ func ringOf(b []byte) (r ring, err error) {
 }
 
 // row returns the row in a slot, as on the wire; nil if there is none or it was not written to its end.
-func (r *ring) row(slot int) []int64 {
-	b := r.slots[slot]
+func (r *ring) row(slot int) []int64 { return r.read(r.slots[slot]) }
+
+// read does the same for the bytes of a slot.
+func (r *ring) read(b []byte) []int64 {
 	word := func(i int64) int64 { return int64(binary.NativeEndian.Uint64(b[8*i:])) }
 	number, n := word(0), word(1)
 	if number < 1 || n < 0 || n > int64(len(b)/8)-3 || word(2+n) != number {
@@ -132,10 +134,15 @@ func stepsOf(rows map[int64][]int64, from, to int64, held [3]maybe.Int) (steps [
 		if !step.Parameters.IsKnown() {
 			step.Parameters, step.Gradients, step.OptimizerState = held[0], held[1], held[2]
 		}
-		held = [3]maybe.Int{step.Parameters, step.Gradients, step.OptimizerState}
+		held = heldBy(&step)
 		steps = append(steps, step)
 	}
 	return steps
+}
+
+// heldBy returns the parameters, gradients and optimizer state of a step.
+func heldBy(s *capture.Step) [3]maybe.Int {
+	return [3]maybe.Int{s.Parameters, s.Gradients, s.OptimizerState}
 }
 
 // after returns the steps that come after the last one received, nil for none, in their order, and how many
@@ -145,7 +152,7 @@ func (r *ring) after(last *capture.Step) (steps []capture.Step, lost int64, stal
 	var held [3]maybe.Int
 	if last != nil {
 		from = last.Index + 1
-		held = [3]maybe.Int{last.Parameters, last.Gradients, last.OptimizerState}
+		held = heldBy(last)
 	}
 	n := int64(len(r.slots))
 	rows, newest, next := r.all()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -35,6 +36,9 @@ type Session struct {
 	ring *os.File
 	// received is the last step that reached anyone before this session, unknown for what the agent says.
 	received maybe.Int
+	// passed is the last step that was passed on, here or by an earlier session with the same process, nil
+	// for none.
+	passed *capture.Step
 }
 
 var (
@@ -130,14 +134,18 @@ func (s *Session) Info() capture.Info {
 func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer close(s.ended)
 	defer s.Close()
-	stop := context.AfterFunc(ctx, func() { _ = s.conn.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	in := newInbox(s.conn)
+	defer context.AfterFunc(ctx, in.stop)()
 	sink.Begin(s.info)
 	s.waiting(sink)
 	s.lookingAlong(sink)
 	r := receiver{s: s, sink: sink}
 	for {
-		k, payload, err := readFrame(s.conn, maxFrame)
+		if ctx.Err() == nil && time.Now().Before(r.rests) && in.quiet(ringEvery) {
+			r.lookAhead()
+			continue
+		}
+		k, payload, err := readFrame(in, maxFrame)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -243,10 +251,16 @@ func (s *Session) bridge(sink capture.Sink, next int64) {
 	if !ok {
 		return
 	}
-	if r, err := s.readRing(); err == nil {
-		for _, x := range r.between(last, next) {
-			sink.Step(x)
-		}
+	r, err := s.readRing()
+	if err != nil {
+		return
+	}
+	for _, x := range r.between(last, next) {
+		sink.Step(x)
+	}
+	// That viewer may also have read steps that were not sent yet, and so come now.
+	if had := r.between(last-1, last+1); len(had) > 0 && s.passed == nil {
+		s.passed = &had[0]
 	}
 }
 
@@ -264,6 +278,7 @@ func (s *Session) salvage(sink capture.Sink, last *capture.Step) maybe.Int {
 	if stale {
 		return maybe.Int{}
 	}
+	steps = slices.DeleteFunc(steps, func(x capture.Step) bool { return s.had(&x) })
 	for _, x := range steps {
 		sink.Step(x)
 	}

@@ -1,10 +1,10 @@
-"""Keeps the newest steps in memory that outlives the process, for the viewer of a process that is killed.
+"""Keeps the newest steps in memory, where a viewer finds them before they are sent and after a kill.
 
 A step that has ended waits in the process until the sending thread has sent it, and SIGKILL takes what waits.
 So the training thread also writes each row into a ring: a file in memory that has no name, of which the
 viewer gets a descriptor when the agent connects. Writing takes no lock, waits for nobody and allocates no
-page. If the process goes without a goodbye, the viewer reads the rows that it has not received. The kernel
-frees the file with its last descriptor, so nothing of it can be left behind.
+page. The viewer reads new rows while the sending thread rests, and what is left if the process goes without a
+goodbye. The kernel frees the file with its last descriptor, so nothing of it can be left behind.
 
 A slot holds a row between two copies of its number, which is one more than the step's. The numbers are
 written first and last: they differ if the process was killed in between. The slots are used in turn. All
