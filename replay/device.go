@@ -42,6 +42,9 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 			u.Doing = doing
 			update(u)
 		}})
+		if r.Err != nil && ctx.Err() != nil {
+			return ctx.Err() // stopped by the caller: nothing is wrong with this plan
+		}
 		if again := r.Measurement.Plan; again != nil {
 			c.replaced(ctx, of, again)
 			r.Plan = again
@@ -87,8 +90,12 @@ func (c *Comparison) idle(d *Device) (none []Result) {
 			}) {
 			continue
 		}
-		none = append(none, Result{Info: r.Info, Executor: plan.TorchEager, Target: d.Name(),
-			Reason: whyIdle(c.Problem, r.Plan)})
+		why := whyIdle(c.Problem, r.Plan)
+		if peak, _ := c.Problem.PeakLive(); c.Net > 0 && peak <= c.Net && len(r.Plan.Absences) == 0 {
+			why = fmt.Sprintf("nothing has to leave memory: a step fits in %s as it is",
+				timeline.IEC.Bytes(c.Net))
+		}
+		none = append(none, Result{Info: r.Info, Executor: plan.TorchEager, Target: d.Name(), Reason: why})
 	}
 	return none
 }

@@ -320,3 +320,28 @@ func TestAPlanThatWasMadeForLessIsShownInPlaceOfTheFirst(t *testing.T) {
 		t.Errorf("the other plan became %+v", first)
 	}
 }
+
+// TestAStoppedMeasurementIsNoResult: the plan under way when the caller stops has no figures, and no fault.
+func TestAStoppedMeasurementIsNoResult(t *testing.T) {
+	ctx, stop := context.WithCancelCause(t.Context())
+	var asked []string
+	stopping := func(*plan.Plan, *plan.Measurement) error {
+		stop(replay.ErrStopped)
+		return context.Canceled
+	}
+	device := replay.Device{Target: slowDevice{new(int), &asked, stopping}, About: "python train.py",
+		Pools: true}
+	c, err := replay.Compare(ctx, plantest.Chain(12, 8<<20, 1_000_000), []plan.Manager{pool.Exact()},
+		replay.Options{Parallel: 1, Update: func(replay.Progress) {}, Devices: []replay.Device{device}})
+	if !errors.Is(err, context.Canceled) || len(asked) != 1 || len(c.Measured) != 0 {
+		t.Fatalf("%q were carried out: %+v, %v", asked, c.Measured, err)
+	}
+	var b strings.Builder
+	if err := c.WriteText(&b, replay.TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	text := b.String()
+	if want := "measured  no plan, in the training itself, python train.py\n"; !strings.Contains(text, want) {
+		t.Errorf("no %q in\n%s", want, text)
+	}
+}

@@ -371,3 +371,18 @@ func TestAGraphKeptUntilTheNextStepIsNamedAsUnread(t *testing.T) {
 		}
 	}
 }
+
+// TestNoAdviceWhereAStepFitsAsItIs: a plan that moves nothing is then what one wants.
+func TestNoAdviceWhereAStepFitsAsItIs(t *testing.T) {
+	p := plantest.Chain(6, 8<<20, 1_000_000)
+	nothing := func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }
+	c, err := replay.Compare(t.Context(), p, []plan.Manager{decided{}}, replay.Options{Parallel: 1,
+		Budget: 1 << 30, Eager: nothing, Devices: []replay.Device{{Target: refusing{}, Eager: true}}})
+	if err != nil || len(c.Measured) != 1 {
+		t.Fatalf("%v, %v", c, err)
+	}
+	const want = "nothing has to leave memory: a step fits in 1.00 GiB as it is"
+	if got := c.Measured[0].Reason; got != want {
+		t.Errorf("it says %q, not %q", got, want)
+	}
+}

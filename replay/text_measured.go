@@ -47,6 +47,9 @@ func (t *textReport) writeMeasured() {
 
 // what describes the measured plans and where they ran.
 func (d *Device) what(rows []*Result) string {
+	if len(rows) == 0 && (d.Pools || d.Eager) {
+		return "no plan, in the training itself, " + d.About
+	}
 	if d.Pools {
 		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a "+
 			"step from, planned beforehand", d.Name(), d.About)

@@ -272,3 +272,16 @@ func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 		t.Errorf("the steps are longer than what the agent keeps: %v, %v", tr != nil, err)
 	}
 }
+
+// TestNothingIsMeasuredOnceTheCallerStops: without it, a row of zeros would stand for a measurement.
+func TestNothingIsMeasuredOnceTheCallerStops(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	gate := &live.Gate{}
+	target := &Target{ranks: []*targetRank{{name: "rank 0", seat: gate.Seat(),
+		of: &Member{History: capture.NewHistory(capture.Limits{})}, p: &plan.Problem{}}}}
+	m, err := target.Run(ctx, target.ranks[0].p, &plan.Plan{}, plan.RunOptions{})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("the measurement is %+v, %v", m, err)
+	}
+}

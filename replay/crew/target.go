@@ -57,7 +57,15 @@ func (t *Target) each(ctx context.Context, f func(ctx context.Context, i int, r 
 		r.seat.Begin()
 		work.Go(func() {
 			defer r.seat.Leave()
-			errs[i].Err = r.of.reachable(ctx, func(ctx context.Context) error { return f(ctx, i, r) })
+			done := false
+			errs[i].Err = r.of.reachable(ctx, func(ctx context.Context) error {
+				err := f(ctx, i, r)
+				done = err == nil
+				return err
+			})
+			if !done && errs[i].Err == nil { // the caller asked for the end, and there is nothing to report
+				errs[i].Err = ctx.Err()
+			}
 		})
 	}
 	work.Wait()
