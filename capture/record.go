@@ -66,6 +66,7 @@ type Recorder struct {
 	files    []string
 	windows  []Window // waiting for a trigger
 	after    int      // number of windows still to be kept
+	fired    bool     // a trigger has fired
 	next     int64    // the step after the last one
 	err      error
 	stop     chan struct{}
@@ -173,6 +174,13 @@ func (r *Recorder) Files() []string {
 		return append([]string(nil), r.files[len(r.files)-r.opt.Keep:]...)
 	}
 	return append([]string(nil), r.files...)
+}
+
+// Triggered reports whether a trigger has fired so far.
+func (r *Recorder) Triggered() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fired
 }
 
 // Err returns the error that ended the recording, nil while it goes on.
@@ -353,7 +361,7 @@ func (r *Recorder) fire(t *Trigger, s Step, why string) {
 		r.join.add(w)
 	}
 	r.windows = nil
-	r.after = max(r.after, r.opt.After)
+	r.after, r.fired = max(r.after, r.opt.After), true
 	r.flush()
 	if r.opt.Control != nil && r.opt.After > 0 {
 		control, n := r.opt.Control, r.opt.After

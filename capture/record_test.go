@@ -180,6 +180,9 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.Triggered() {
+		t.Error("a trigger has fired before the first step")
+	}
 	for i := range int64(10) {
 		s := capture.Step{Index: i, End: i, Allocated: maybe.Known(1000)}
 		if i == 5 {
@@ -188,8 +191,8 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 		r.Window(window(t, 5000+i*2000, i, alloc(int(i), int(1000+i*100), 64, 0, "parameter"), op(5, "", "")))
 		r.Step(s)
 	}
-	if n := <-a.steps; n != 1 || fired != "allocated>1KiB" {
-		t.Errorf("asked for %d windows after %q", n, fired)
+	if n := <-a.steps; n != 1 || fired != "allocated>1KiB" || !r.Triggered() {
+		t.Errorf("asked for %d windows after %q, %v", n, fired, r.Triggered())
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)

@@ -55,6 +55,13 @@ func (r *recording) Recorded() bool {
 	return r.recorder != nil
 }
 
+// Triggered reports whether a trigger of the recording has fired so far.
+func (r *recording) Triggered() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.recorder != nil && r.recorder.Triggered()
+}
+
 // sink returns the sink that messages of the process go to.
 func (r *recording) sink() capture.Sink {
 	r.mu.Lock()

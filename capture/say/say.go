@@ -257,8 +257,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	RecordingStopped: {"recording", "recording stopped: %s; the file is readable up to here, and the job " +
 		"goes on: use -o to record it to another file"},
 	Triggered: {"trigger", "%s: %s in step %d"},
-	NoLines: {"", "no lines of code: capturing op by op records none; on a GPU, capture with " +
-		"--depth history"},
+	NoLines: {"", "call sites have no lines of code: capturing op by op does not record them; on a GPU, " +
+		"--depth history does"},
 
 	OrderNotPassed: {KeyOrder, "the request did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},

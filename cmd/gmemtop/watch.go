@@ -174,5 +174,5 @@ func (c *watcher) recordOptions(
 // teller says at the end what was watched.
 func (c *watcher) teller() *headless.Teller {
 	return &headless.Teller{Note: c.note, Complain: c.complain, Units: c.flags.report.Units,
-		Terminal: console.IsTerminal(c.Err)}
+		Triggers: c.live.Triggers, Terminal: console.IsTerminal(c.Err)}
 }

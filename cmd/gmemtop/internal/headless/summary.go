@@ -52,6 +52,12 @@ func summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 	return lines
 }
 
+// untriggered says that no trigger of a recording fired, so that its file holds no captured step.
+func untriggered(triggers []string) string {
+	return fmt.Sprintf("no step met --trigger %s: the file has the totals of every step, and no step whole",
+		strings.Join(triggers, " or "))
+}
+
 // SummaryOfProbes sums up the intervals of a recording by probes.
 func SummaryOfProbes(v capture.View, files []string, units timeline.Units) string {
 	began := v.Steps[0].Start

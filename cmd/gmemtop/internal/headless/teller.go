@@ -14,6 +14,8 @@ type Teller struct {
 	// Note says something unless the user wants to hear less, Complain says it anyway.
 	Note, Complain func(text string)
 	Units          timeline.Units
+	// Triggers are those of --trigger: only steps around them are captured.
+	Triggers []string
 	// Terminal says that the output goes to a terminal: a summary is printed even if no file was written.
 	Terminal bool
 }
@@ -29,6 +31,9 @@ func (t *Teller) Process(p *job.Process, f *feed.Process) {
 	}
 	for _, text := range summary(p, f, t.Units) {
 		tell(text)
+	}
+	if p.Recorded() && len(t.Triggers) > 0 && !p.Triggered() {
+		t.Note(untriggered(t.Triggers))
 	}
 }
 
