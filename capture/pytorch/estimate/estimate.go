@@ -364,7 +364,7 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	t.Losses = append(t.Losses, traces.Loss{Name: "estimated", Severity: traces.Info, Count: 1,
 		Detail: "recorded on tensors without memory: times are computed from a " +
 			"device's figures, and memory " +
-			"that kernels take inside of an op is not in it"})
+			"that kernels take inside an op is not in it"})
 	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes, Emptied: r.Emptied,
 		Whole: !r.Trains}
 	if r.Lost > 0 {

@@ -187,12 +187,12 @@ func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
 
 ~ largest batch that fits: 9 (run at that size)
 
-note: values made up: 3 (item 2, tolist 1)
+note: values that gmemtop made up for the script: 2 for item, 1 for tolist
 note: step 2 was the last: what comes later, such as an evaluation, is not in it
 note: a stream was made
 note: the script ended before its first step: the peak covers everything it did,
       and says nothing of a step
-note: memory that kernels take inside of an op, such as workspaces of cuDNN, is
+note: memory that kernels take inside an op, such as workspaces of cuDNN, is
       only partly in it
 `
 	if got := b.String(); got != strings.TrimPrefix(want, "\n") {

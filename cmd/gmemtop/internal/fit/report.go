@@ -242,12 +242,12 @@ func (r *Report) notes() []string {
 		add(n)
 	}
 	for _, x := range r.Estimates {
-		if n := x.Result.Asked(); n > 0 && x.Process == nil {
+		if x.Result.Asked() > 0 && x.Process == nil {
 			var of []string
 			for _, m := range x.Result.MadeUp {
-				of = append(of, fmt.Sprintf("%s %d", m.Op, m.Count))
+				of = append(of, fmt.Sprintf("%d for %s", m.Count, m.Op))
 			}
-			add(fmt.Sprintf("values made up: %d (%s)", n, strings.Join(of, ", ")))
+			add("values that gmemtop made up for the script: " + strings.Join(of, ", "))
 		}
 		if x.Process != nil && x.Process.Died {
 			// What the script did before its first step says little about what a step takes.
@@ -272,7 +272,7 @@ func (r *Report) notes() []string {
 	if r.Training.Real != nil {
 		return notes
 	}
-	add("memory that kernels take inside of an op, such as workspaces of cuDNN, is only partly in it")
+	add("memory that kernels take inside an op, such as workspaces of cuDNN, is only partly in it")
 	return notes
 }
 

@@ -30,19 +30,19 @@ func (r *Request) Telling(note func(text string)) func(ran time.Duration, at []e
 
 // progress says how far a command is that has run for some time. steps is how many it is to train.
 func progress(ran time.Duration, at []estimate.Place, steps int) string {
-	ran = ran.Round(time.Second)
+	after := fmt.Sprintf("after %.0f s", ran.Seconds())
 	if len(at) == 0 {
-		return fmt.Sprintf("%v: no process has imported torch yet", ran)
+		return after + ": no process has imported torch yet"
 	}
 	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
 	if slowest.Importing {
-		return fmt.Sprintf("%v: it still imports torch", ran)
+		return after + ": still importing torch"
 	}
 	of := ""
 	if len(at) > 1 {
 		of = fmt.Sprintf(" (rank %d, the slowest of %d)", slowest.Rank, len(at))
 	}
-	return fmt.Sprintf("%v: %d of %d steps, at %s%s", ran, slowest.Steps, steps, slowest.Line, of)
+	return fmt.Sprintf("%s: %d of %d steps, now at %s%s", after, slowest.Steps, steps, slowest.Line, of)
 }
 
 // long is how long an estimate may take before we say how much longer it may be, and what is faster.

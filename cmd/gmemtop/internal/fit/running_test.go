@@ -10,11 +10,11 @@ import (
 
 func TestProgressIsThatOfTheSlowestProcess(t *testing.T) {
 	for want, at := range map[string][]estimate.Place{
-		"2s: no process has imported torch yet": nil,
-		"2s: it still imports torch":            {{Line: "/a/sitecustomize.py:30", Importing: true}},
-		"2s: 1 of 3 steps, at train.py:7":       {{Steps: 1, Line: "train.py:7"}},
-		"2s: 1 of 3 steps, at train.py:7 (rank 1, the slowest of 2)": {{Steps: 2, Line: "train.py:9"},
-			{Rank: 1, Steps: 1, Line: "train.py:7"}},
+		"after 2 s: no process has imported torch yet": nil,
+		"after 2 s: still importing torch":             {{Line: "/a/sitecustomize.py:30", Importing: true}},
+		"after 2 s: 1 of 3 steps, now at train.py:7":   {{Steps: 1, Line: "train.py:7"}},
+		"after 2 s: 1 of 3 steps, now at train.py:7 (rank 1, the slowest of 2)": {
+			{Steps: 2, Line: "train.py:9"}, {Rank: 1, Steps: 1, Line: "train.py:7"}},
 	} {
 		if got := progress(2*time.Second, at, 3); got != want {
 			t.Errorf("%+v: %q, not %q", at, got, want)
