@@ -127,6 +127,10 @@ func newRootCommand(a *app) *cobra.Command {
 	root.InitDefaultHelpCmd()
 	if c, _, err := root.Find([]string{"help"}); err == nil {
 		c.Args = help.TopicArgs
+		c.Use = "help [COMMAND | TOPIC]"
+		c.Short = "Help for a command or a topic"
+		c.Long = "Prints the help for a command, or a page on a topic: gmemtop --help lists both."
+		c.Example = "  gmemtop help attach\n  gmemtop help managers"
 	}
 	helpTexts(a, root)
 	if err := help.Offer(root, flagValues); err != nil {
