@@ -62,6 +62,8 @@ func (t *Trace) Missing() string {
 		return ""
 	case len(t.Devices) > 0 && t.Devices[0].Kind == DeviceArena:
 		return PackingOnly
+	case t.Source.Format == FormatCapture && t.Kind() == Point:
+		return totalsOnly
 	case t.Source.Format == FormatJAX:
 		return profileOnly
 	case t.Source.Format == FormatXLA:
@@ -74,6 +76,7 @@ func (t *Trace) Missing() string {
 
 // Formats that more than their reader must know, as [Source] names them.
 const (
+	FormatCapture   = "capture"               // recordings of watched jobs
 	FormatDescribed = "described"             // steps that the agent captured op by op
 	FormatJAX       = "jax_memory_profile"    // JAX's device memory profiles
 	FormatXLA       = "xla_buffer_assignment" // XLA's buffer assignments
@@ -98,6 +101,10 @@ const assignmentOnly = "a buffer assignment says what one run of a compiled prog
 // profileOnly says what a profile of JAX cannot answer and what can.
 const profileOnly = "JAX records no events in a device memory profile: " +
 	"XLA_FLAGS=--xla_dump_to=FOLDER writes what each compiled step allocates"
+
+// totalsOnly says what a recording of a watched job lacks if no step in it was captured.
+const totalsOnly = "this recording has the totals of its steps and no captured step: record without " +
+	"--trigger, or with --every 10"
 
 // Cut reports whether the file ended before its format does.
 func (t *Trace) Cut() bool {

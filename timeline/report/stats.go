@@ -203,7 +203,7 @@ func noLines(tr *traces.Trace) string {
 		return ""
 	}
 	switch {
-	case tr.Source.Format == capturedFormat && tr.Kind() == traces.Dataflow:
+	case tr.Source.Format == traces.FormatCapture && tr.Kind() == traces.Dataflow:
 		return say.NoLines.Text()
 	case tr.Source.Format == snapshotFormat:
 		return "no lines of code: the snapshot has no stacks; record it with " +
@@ -212,11 +212,8 @@ func noLines(tr *traces.Trace) string {
 	return ""
 }
 
-// The formats for which something records lines of code.
-const (
-	capturedFormat = "capture"
-	snapshotFormat = "torch_snapshot"
-)
+// snapshotFormat is the format of PyTorch's own snapshots, which can hold lines of code.
+const snapshotFormat = "torch_snapshot"
 
 func newSource(tr *traces.Trace) Source {
 	return Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes,
