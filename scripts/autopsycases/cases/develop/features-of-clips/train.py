@@ -63,4 +63,4 @@ def run(model, videos, most=1600):
 
 
 network = I3D().cuda().train(False)
-run(network, [("a", 64), ("b", 96), ("c", 80), ("d", 240)])
+run(network, [("a", 64), ("b", 96), ("c", 80), ("d", 960)])

@@ -48,4 +48,4 @@ def make_labels(model, sizes):
         print(name, labels.argmax(dim=1).cpu().shape)
 
 
-make_labels(EdgeDisplacement().cuda().eval(), [(375, 500), (500, 333), (480, 640), (366, 500), (1700, 1300)])
+make_labels(EdgeDisplacement().cuda().eval(), [(375, 500), (500, 333), (480, 640), (366, 500), (2000, 1500)])

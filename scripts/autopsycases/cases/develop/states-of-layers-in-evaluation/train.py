@@ -11,7 +11,7 @@ FIXED = "--fixed" in sys.argv
 
 
 class AudioClassifier(nn.Module):
-    def __init__(self, width=512, layers=6, classes=10, mels=80):
+    def __init__(self, width=256, layers=4, classes=10, mels=80):
         super().__init__()
         self.conv1 = nn.Conv1d(mels, width, 3, padding=1)
         self.conv2 = nn.Conv1d(width, width, 3, stride=2, padding=1)
@@ -65,4 +65,4 @@ class Trainer:
 
 trainer = Trainer(AudioClassifier().cuda())
 trainer.train(5)
-print(trainer.evaluation_loop(40)[0].argmax(dim=-1).shape)
+print(trainer.evaluation_loop(30)[0].argmax(dim=-1).shape)

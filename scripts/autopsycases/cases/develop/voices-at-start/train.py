@@ -37,7 +37,9 @@ class TTSModel:
         self.name, self.net_g = name, None
 
     def load(self):
-        self.net_g = SynthesizerTrn().cuda().eval()
+        with torch.device("cuda"):
+            self.net_g = SynthesizerTrn()
+        self.net_g.eval()
 
     @torch.no_grad()
     def infer(self, text):

@@ -10,7 +10,7 @@ FIXED = "--fixed" in sys.argv
 
 
 class EncoderRNN(nn.Module):
-    def __init__(self, features=8, hidden=256):
+    def __init__(self, features=8, hidden=512):
         super().__init__()
         self.project = nn.Linear(features, hidden)
         self.cell = nn.GRUCell(hidden, hidden)
@@ -24,7 +24,7 @@ class EncoderRNN(nn.Module):
 
 
 class DecoderRNN(nn.Module):
-    def __init__(self, features=8, hidden=256):
+    def __init__(self, features=8, hidden=512):
         super().__init__()
         self.cell, self.out = nn.GRUCell(features, hidden), nn.Linear(hidden, features)
 
@@ -44,9 +44,9 @@ def batched(data, size):
 
 encoder, decoder = EncoderRNN().cuda(), DecoderRNN().cuda()
 optimizer = torch.optim.AdamW([*encoder.parameters(), *decoder.parameters()], lr=1e-3)
-series = torch.randn(20000, 50, 8)
+series = torch.randn(6000, 24, 8)
 for epoch in range(2):
-    for batch in batched(series, 512):
+    for batch in batched(series, 256):
         windows = batch.cuda()
         optimizer.zero_grad()
         decoded = decoder(encoder(windows), windows.roll(1, dims=1))
