@@ -2,8 +2,10 @@ package autopsy
 
 import (
 	"fmt"
+	"regexp"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -12,15 +14,17 @@ import (
 // Logits that the user's own code turns into log-probabilities, one row at a time, for example to score the
 // completions of a policy. The pattern: the outermost module's own last linear layer made a block several
 // times as large as any before it in the call, that block is still there, and outside of the model one line
-// makes blocks that add up to it. Look-alikes: a wide layer of features, which is not so much larger than
-// what comes before; tensors of any other size.
+// makes blocks that add up to it. Or the code takes the log-probabilities of all rows at once, by methods of
+// tensors, which no frame of PyTorch shows: then the line makes blocks as large as the output, and says so.
+// Look-alikes: a wide layer of features, which is not so much larger than what comes before; tensors of any
+// other size; whole outputs that a line compares with their targets.
 
 // leastRows is how many rows logits must have for one of them to be a part.
 const leastRows = 2
 
 func logitsRowsFault(c *evidence) (fault, bool) {
 	event := c.d.Event(c.a.At)
-	if len(c.parts) == 0 || c.inModel(event.Stack) {
+	if len(c.parts) == 0 || c.kinds.Of(event.Stack).Has(frames.KindModuleCall) {
 		return fault{}, false
 	}
 	p := &c.parts[len(c.parts)-1]
@@ -28,18 +32,18 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 		return fault{}, false
 	}
 	logits, before := widened(c, p.First)
-	if logits == timeline.NoAlloc || c.d.Allocs.Requested[logits] <= c.a.At {
+	if logits == timeline.NoAlloc {
 		return fault{}, false
 	}
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	whole, row := a.Size[logits], c.a.Asked.Or(0)
 	line := table.Number(event.Stack)
-	if line < 0 || !isRow(row, whole) {
+	if line < 0 || !isRow(row, whole) && (!logitsSized(row, whole) || !c.ofClasses(event.Stack)) {
 		return fault{}, false
 	}
 	ids := []timeline.AllocID{logits}
 	for _, id := range c.live {
-		if a.Start[id] > a.Start[logits] && logitsSized(a.Size[id], row) &&
+		if (a.Start[id] > a.Start[logits] || !isRow(row, whole)) && logitsSized(a.Size[id], row) &&
 			table.Number(c.d.Origin(id)) == line {
 			ids = append(ids, id)
 		}
@@ -49,16 +53,23 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 	}
 	bytes, rows := c.bytesOf(ids), c.bytesOf(ids[1:])
 	made, from := sites.Name(c.d, c.d.Origin(logits)), table.Names[line]
-	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(bytes + row), Text: fmt.Sprintf(
-		"the output layer at %s made a block of %s, the largest before it in the call has %s, and %s "+
-			"makes blocks of %s that add up to it",
-		made, c.u.Bytes(whole), c.u.Bytes(before), from, c.u.Bytes(row))}}
+	makes := fmt.Sprintf("makes blocks of %s that add up to it", c.u.Bytes(row))
+	f := fault{}
 	f.said = fmt.Sprintf("The logits of all positions, made at %s, take %s, and %s makes as much again, one "+
 		"row at a time: %s so far.", made, c.u.Bytes(a.Rounded[logits]), from, c.u.Bytes(rows))
+	if !isRow(row, whole) {
+		makes = fmt.Sprintf("makes blocks of %s from it", c.u.Bytes(row))
+		f.said = fmt.Sprintf("The logits of all positions, made at %s, take %s, and what %s computes from "+
+			"them takes %s so far, in blocks of their size.", made, c.u.Bytes(a.Rounded[logits]), from,
+			c.u.Bytes(rows))
+	}
+	f.Cause = Cause{Kind: "logits", Bytes: maybe.Known(bytes + row), Text: fmt.Sprintf(
+		"the output layer at %s made a block of %s, the largest before it in the call has %s, and %s %s",
+		made, c.u.Bytes(whole), c.u.Bytes(before), from, makes)}
 	f.fix = "Compute the output layer and what follows it in chunks of tokens, or only for the positions " +
 		"that count, such as a completion's (logits_to_keep)."
-	f.sure(Likely, "the last layer makes a far larger block than any before it, and blocks that add up to "+
-		"it follow")
+	f.sure(Likely, "the last layer makes a far larger block than any before it, and blocks of it or of its "+
+		"rows follow")
 	parts, output := chunks(whole), table.Number(c.d.Origin(logits))
 	f.lever.changes = cutsOf(c.d, func(id timeline.AllocID) int64 { // of all steps
 		s := c.d.Origin(id)
@@ -81,19 +92,41 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 	return f, true
 }
 
-// widened returns the first block since a moment that a linear layer of the outermost module made, and that
-// is several times as large as any that the model had made since then, and the largest of those;
-// [timeline.NoAlloc] if there is none.
-func widened(c *evidence, from timeline.Moment) (id timeline.AllocID, before int64) {
+// widened returns the last block since a moment that a linear layer of the outermost module made, that is
+// still there, and that is several times as large as any other which modules had made since then, and the
+// largest of those; [timeline.NoAlloc] if there is none. Several models may have run: a policy, then its
+// reference.
+func widened(c *evidence, from timeline.Moment) (last timeline.AllocID, before int64) {
+	last = timeline.NoAlloc
 	blocks, _ := c.forwardBlocks(from, c.a.At, from)
 	for _, id := range blocks {
-		n := c.d.Allocs.Size[id]
-		if before > 0 && n >= outputTimes*before && linearOfOutermost(c.d, c.d.Allocs.Stack[id]) {
-			return id, before
+		n, s := c.d.Allocs.Size[id], c.d.Allocs.Stack[id]
+		switch {
+		case !c.kinds.Of(s).Has(frames.KindModuleCall):
+		case before > 0 && n >= outputTimes*before && linearOfOutermost(c.d, s):
+			if c.d.Allocs.Requested[id] > c.a.At {
+				last = id
+			}
+		default:
+			before = max(before, n)
 		}
-		before = max(before, n)
 	}
-	return timeline.NoAlloc, before
+	return last, before
+}
+
+// classwise matches what is computed over all classes of logits.
+var classwise = regexp.MustCompile(`\b(?:log_?softmax|softmax|logsumexp)\(`)
+
+// ofClasses reports whether the user's line that a stack ends in computes something over all classes.
+func (c *evidence) ofClasses(s traces.StackID) bool {
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if !c.ofUser(id) {
+			continue
+		}
+		lines, own := c.linesAt(id)
+		return lines != nil && classwise.MatchString(lines[own].text)
+	}
+	return false
 }
 
 // isRow reports whether several blocks of a size are as large as a whole, or lack up to a sixteenth of each:

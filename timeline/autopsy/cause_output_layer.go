@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -13,13 +14,14 @@ import (
 // call that no backward follows, the outermost module's own last linear layer makes a block several times as
 // large as everything that the model made before in the call, and what is made after it is of the same, half
 // or double size: copies in another type. Look-alikes: a training, whose loss has a cause of its own; a layer
-// that widens inside the model, after which smaller blocks follow.
+// that widens inside the model, after which smaller blocks follow; a trainer's training_step, which is no
+// module's call.
 
 // outputTimes is how many times the largest block before it the output layer's is at least.
 const outputTimes = 4
 
 func outputLayerFault(c *evidence) (fault, bool) {
-	if len(c.parts) == 0 || !c.inModel(c.d.Event(c.a.At).Stack) {
+	if len(c.parts) == 0 || !c.kinds.Of(c.d.Event(c.a.At).Stack).Has(frames.KindModuleCall) {
 		return fault{}, false
 	}
 	p := &c.parts[len(c.parts)-1]
