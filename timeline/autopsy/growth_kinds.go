@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -164,6 +165,12 @@ var growthKinds = []growthKind{
 		fix:   "return the loss alone, or keep the rest on the CPU: kept.append(output.detach().cpu()).",
 	},
 	{
+		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in && madeDetached(g.evidence, g.ids) },
+		why:   "what each step makes of detached outputs is kept",
+		seek:  "Find what keeps it, such as the results of a step that a list or a trainer gathers",
+		fix:   "return the loss alone, or keep the rest on the CPU: kept.append(output.detach().cpu()).",
+	},
+	{
 		holds: func(g *growth) bool { return len(g.ids) >= 2*g.in },
 		cause: "kept_graph", why: "a value that is kept from step to step keeps its graph",
 		fix:       "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept.",
@@ -188,6 +195,29 @@ var growthKinds = []growthKind{
 		fix:       "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list.",
 		certainty: Likely, because: "one output a step stays and its graph does not",
 	},
+}
+
+// madeDetached reports whether modules made none of some blocks, and the line that made the largest of them
+// detaches what it works on: neither it nor a batch has a graph.
+func madeDetached(c *evidence, ids []timeline.AllocID) bool {
+	if slices.ContainsFunc(ids, func(id timeline.AllocID) bool {
+		return c.kinds.Of(c.d.Origin(id)).Has(frames.KindModuleCall)
+	}) {
+		return false
+	}
+	largest := slices.MaxFunc(ids, func(x, y timeline.AllocID) int {
+		return cmp.Compare(c.d.Allocs.Size[x], c.d.Allocs.Size[y])
+	})
+	if c.d.Origin(largest) == traces.NoStack {
+		return false
+	}
+	for _, id := range c.places.Stacks.At(c.d.Origin(largest)) {
+		if c.ofUser(id) {
+			lines, own := c.linesAt(id)
+			return lines != nil && detaches.MatchString(lines[own].text)
+		}
+	}
+	return false
 }
 
 // ofOneCache reports whether the one function of the user's that made some blocks runs in calls of the model
