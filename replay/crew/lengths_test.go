@@ -15,9 +15,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// A plan is made for the largest of the steps seen. If larger ones come, the same tensors leave, none stays,
-// and the plan is made again for the new sizes: later steps hold the budget. The results of the training are
-// the same to the bit. All of that is true even if the described steps have one shape by chance.
+// A plan is made for the largest of the steps seen. If larger ones come, no tensor stays that was to leave,
+// and the plan is made again for the new sizes: later steps hold the budget. Its results are the
+// same to the bit. All of that is true even if the described steps have one shape by chance.
 func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	torch(t)
 	t.Parallel()

@@ -173,7 +173,7 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 			(n.PredictedStep == 107) == fails {
 			t.Errorf("planned again: %v, and the news is %+v", again, n)
 		}
-		held, err := heldBy(asked, pl)
+		held, err := heldBy(p, asked, pl)
 		if err != nil || n.Above != held-pl.Budget || n.Above <= 0 {
 			t.Errorf("the step holds %d bytes, and the news is %+v, %v", held, n, err)
 		}

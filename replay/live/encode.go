@@ -45,7 +45,10 @@ type Rules struct {
 	Saves int `json:"saves"`
 	// Sizes has the bytes of each tensor in the largest step so far, -1 if unknown. The process reports
 	// larger steps. If Sizes is nil, it gives the plan up after three larger steps in a row.
-	Sizes  []int64     `json:"sizes,omitempty"`
+	Sizes []int64 `json:"sizes,omitempty"`
+	// Spills has, for the first save of each storage: its number, the planned bytes, and the save at which it
+	// is released if it leaves because the step is larger than planned for, -1 if it never does.
+	Spills [][3]int64  `json:"spills,omitempty"`
 	Values []Rule      `json:"values"`
 	Groups [][]Numeral `json:"groups"`
 	// Backups are ops that run again only if the program has changed, outside of modules, what they made.
@@ -189,6 +192,11 @@ func rulesOf(p *plan.Problem, pl *plan.Plan, r Results, sizes bool) (*Rules, err
 		for k, b := range e.saved() {
 			if e.out.Sizes[k] = -1; b >= 0 {
 				e.out.Sizes[k] = e.p.Buffers[b].Size
+			}
+		}
+		if len(pl.Absences) > 0 {
+			for _, s := range e.spills() {
+				e.out.Spills = append(e.out.Spills, [3]int64{int64(s.save), s.bytes, int64(s.release)})
 			}
 		}
 	}

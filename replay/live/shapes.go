@@ -3,6 +3,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -12,12 +13,13 @@ import (
 // Batches of varying shapes. A budget must hold for the largest step, and the two described steps are seldom
 // the largest. Hooks can report what any step saves at no cost, so after the descriptions some more steps are
 // watched, and the plan is made for the largest sizes seen. It stays on in a step that is larger still,
-// because which tensor leaves, and when, does not depend on sizes. The process then reports the new sizes,
-// and the plan is made again for them. The two described steps may be alike by chance; then no further step
-// is watched, but larger ones are reported all the same.
+// because which tensor leaves, and when, does not depend on sizes; further tensors leave in such a step
+// (spill.go). The process then reports the new sizes, and the plan is made again for them. The two described
+// steps may be alike by chance; then no further step is watched, but larger ones are reported all the same.
 //
 // Rejected: describing steps until one is as large as the largest watched (with lengths drawn at random that
-// takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much).
+// takes as many steps again); a smaller budget to allow for unknown larger steps (nobody knows by how much,
+// and all other steps would pay for it).
 
 // watchedSteps is how many steps are watched for their sizes if these vary; describing is told after every
 // watchedAtOnce. Where that many take longer than [Options.Patience], fewer are watched, but at least
@@ -75,13 +77,12 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int, each
 			return nil, err
 		}
 	}
-	what := "the batches have other shapes"
+	what, leave := "the batches have other shapes", "further tensors leave"
 	if len(p.Varied) > 0 {
-		what = "steps run different ops"
+		what, leave = "steps run different ops", "the same tensors leave"
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("%s: planned for the largest of %d "+
-		"steps; where a step is larger still the same tensors leave, and the plan is made again for it",
-		what, described+watched))
+	p.Notes = append(p.Notes, fmt.Sprintf("%s: planned for the largest of %d steps; where a step is larger "+
+		"still %s, and the plan is made again for it", what, described+watched, leave))
 	return p, nil
 }
 
@@ -144,7 +145,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if held, err := heldBy(q, l.made.Plan); err != nil {
+	if held, err := heldBy(l.p, q, l.made.Plan); err != nil {
 		return false, err
 	} else if l.made.Budget > 0 {
 		n.Above = max(n.Above, held-l.made.Budget)
@@ -180,13 +181,17 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	return true, nil
 }
 
-// heldBy returns what a plan's decisions hold at the peak of another step with the same ops, in bytes.
-func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
-	p, err := of.Of(p)
+// heldBy returns what a plan for p holds at the peak of a larger step q with the same ops, in bytes.
+func heldBy(p, q *plan.Problem, of *plan.Plan) (int64, error) {
+	more, err := spilled(p, q, of)
 	if err != nil {
 		return 0, err
 	}
-	pl, err := plan.Assemble(p, plan.Decisions{Absences: of.Absences, Reruns: of.Reruns})
+	if q, err = of.Of(q); err != nil {
+		return 0, err
+	}
+	pl, err := plan.Assemble(q, plan.Decisions{Absences: append(slices.Clone(of.Absences), more...),
+		Reruns: of.Reruns})
 	if err != nil {
 		return 0, err
 	}
@@ -200,7 +205,7 @@ func passed(p *plan.Problem, pl *plan.Plan, sizes []int64) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return heldBy(q, pl)
+	return heldBy(p, q, pl)
 }
 
 // LargerSteps says how many steps were larger than planned for, to follow a sentence; "" for none.

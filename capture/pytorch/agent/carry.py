@@ -279,7 +279,7 @@ class Carrier:
             return self._save_placed(it, t)
         self._due(it, n)
         if self.sizes.known:
-            self.sizes.saved(n, t)
+            self.sizes.saved(n, t, it.loaded)
         return self._saved(it, t, n)
 
     def _save_placed(self, it: Iteration, t: Tensor) -> Kept | Handle:
@@ -295,6 +295,8 @@ class Carrier:
     def _saved(self, it: Iteration, t: Tensor, n: int) -> Kept | Handle:
         """Save a tensor whose number in the plan is n."""
         entry = self.entries.get(n) if not it.why else None
+        if entry is None and self.sizes.more > 0 and not it.why:
+            entry = self.sizes.spill(n)
         if entry is None and not it.values:  # most saves, in most plans
             return Kept(it, t)
         if not movable(t, self.plain, self.strided):
@@ -312,8 +314,9 @@ class Carrier:
         if self.streams.elsewhere():
             it.missed += 1
             return Kept(it, t)
-        size = storage.nbytes()
-        if size != entry["bytes"] and not it.larger:  # a batch of another shape saves as many tensors
+        size, spilled = storage.nbytes(), "spilled" in entry
+        # a batch of another shape saves as many tensors
+        if size != entry["bytes"] and not it.larger and not spilled:
             it.resized = Says("other_iteration", n + 1, size, entry["bytes"])
             it.larger = size > entry["bytes"]
         if str(storage.device) != self.plan["device"]:
@@ -325,11 +328,13 @@ class Carrier:
             there = self.owners.get(entry["slot"])
             owner = None if there is None else there()
             if owner is not None and owner.base is None:  # an earlier graph still has bytes there
-                it.missed += 1
+                it.missed += not spilled
                 return Kept(it, t)
             if size > entry["bytes"] and self.sizes.place(entry["slot"], size) is None:
-                it.missed += 1
+                it.missed += not spilled
                 return Kept(it, t)
+            if spilled:
+                self.sizes.spilled(size)
             value = value or it.value(storage)
             self._out(it, value, storage, entry)
         elif (
@@ -398,7 +403,7 @@ class Carrier:
             self.why = self.why or Says("changed_outside")
         if others and not self.plan.get("may_differ"):
             self.differs = True
-            e = self.entries[min(others)]
+            e = self.entries.get(min(others), {"how": "swap"})  # a spilled one has no entry
             bad, first = len(others), min(others) + 1
             if e["how"] == "swap":
                 self.why = self.why or Says("differs_swapped", bad, compared, first)

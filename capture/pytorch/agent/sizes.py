@@ -4,7 +4,13 @@ Whether and when a tensor leaves does not depend on its size. Only its place on 
 gets its own place there, which is kept for the next ones.
 
 If a plan lists the sizes of all saved tensors, larger ones are noted, so that a viewer can plan again for the
-largest step seen.
+largest step seen. Until then a larger step would hold more than the plan promises. So while what it has saved
+since the last backward pass exceeds the plan, further tensors leave, which otherwise stay: of those that the
+plan names for this, as many as make up for it. They come back when they are needed. Steps that are not larger
+move nothing more.
+
+Rejected: planning for less than the budget, in case a larger step comes (all steps would pay for it, and
+nobody knows how much larger the next one is).
 """
 
 from __future__ import annotations
@@ -15,7 +21,10 @@ from .compat import without_dispatch
 from .host import HOST_SHARE, host_room
 
 if TYPE_CHECKING:
-    from .kinds import Plan, Tensor
+    from .kinds import Entry, Plan, Tensor
+
+# for each byte that a step saves beyond the plan, so many leave: what nobody saves grows as well
+FOR_EACH = 2
 
 
 class Sizes:
@@ -26,17 +35,39 @@ class Sizes:
         self.steps = 0  # steps that had a larger tensor
         self.news = False  # there was such a step since the last report
         self.now: dict[int, int] = {}  # the larger tensors of this step
-        self.places: dict[int, Tensor] = {}  # places on the host, by the slot in the slab that is too small
+        # places on the host, by the slot in the slab that is too small; below 0 if it has none
+        self.places: dict[int, Tensor] = {}
+        # what the plan says about the first save of each storage: its bytes, and at which save its memory is
+        # released if it may leave in a larger step, -1 if not
+        self.spills: dict[int, tuple[int, int]] = {n: (size, at) for n, size, at in plan.get("spills", ())}
+        self.more = 0  # the bytes that have yet to leave, since the step is larger than planned
+        self.loads = 0  # as of the last save: a backward pass frees what was saved before it
 
-    def saved(self, n: int, t: Tensor) -> None:
-        """A tensor is saved as number n."""
+    def saved(self, n: int, t: Tensor, loads: int = 0) -> None:
+        """A tensor is saved as number n, after so many loads."""
         if n < len(self.known) and t.layout == self.torch.strided:
             size = t.untyped_storage().nbytes()
             if 0 <= self.known[n] < size:
                 self.now[n] = size
+            if n in self.spills:
+                if loads != self.loads:
+                    self.loads, self.more = loads, 0
+                self.more += FOR_EACH * (size - self.spills[n][0])
+
+    def spill(self, n: int) -> Entry | None:
+        """What becomes of save n, which the plan keeps, if the step has saved more than planned."""
+        release = self.spills.get(n, (0, -1))[1]
+        if release < 0:
+            return None
+        return {"save": n, "how": "swap", "bytes": 0, "slot": -1 - n, "release": release, "spilled": True}
+
+    def spilled(self, size: int) -> None:
+        """So many bytes have left for it."""
+        self.more -= size
 
     def next(self, alike: bool) -> None:
         """A step has ended. alike says whether it saved as many tensors as the plan has."""
+        self.more = self.loads = 0
         now, self.now = self.now, {}
         if now and alike:
             for n, size in now.items():
