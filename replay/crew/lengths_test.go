@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,11 +14,13 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // A plan is made for the largest of the steps seen. If larger ones come, no tensor stays that was to leave,
-// and the plan is made again for the new sizes: later steps hold the budget. Its results are the
-// same to the bit. All of that is true even if the described steps have one shape by chance.
+// and the plan is made again for the new sizes: later steps hold the budget. The results of
+// the training are the same to the bit. All of that is true even if the described steps have one shape by
+// chance.
 func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -118,4 +121,74 @@ func planAgain(t *testing.T, script, name string) {
 	if !more {
 		t.Errorf("no step moved more than the %d bytes of the first plan", slab)
 	}
+}
+
+// Until the plan is made again, and if it never is, a larger step keeps the budget too: further tensors leave
+// in it. The plan's own rules would not keep it.
+func TestALargerStepKeepsTheBudget(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	const script = "testdata/lengths.py"
+	late, stop := filepath.Join(t.TempDir(), "late"), filepath.Join(t.TempDir(), "stop")
+	l := startLiveWith(t, []string{"PACE=0.02", "LATE=" + late, "STOP=" + stop}, script, "lengths@1000000")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Patience: time.Hour})
+	goOn := l.hold.still() // it takes steps only when they are waited for
+	p, err := target.Problem(ctx, anyHardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms, err := managers.Select("joint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget := p.Held() * 3 / 4
+	pl, err := ms[0].Plan(ctx, p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}, Work: 2000})
+	if err == nil {
+		pl, err = managers.Eager(ctx, p, pl)
+	}
+	if err != nil || pl == nil {
+		t.Fatal(pl, err)
+	}
+	goOn()
+	var usual, longest int64 // the largest tensor before longer sequences came, and then
+	err = target.Hold(ctx, p, live.Made{Plan: pl, Budget: budget}, func(n live.News) {
+		if n.Stage != live.On || longest > usual {
+			return
+		}
+		steps := l.History.Snapshot().Steps
+		tr, err := describedHeld{l}.Describe(ctx, steps[len(steps)-1].Carried.Plan)
+		if err != nil {
+			t.Errorf("%v; notices %v", err, l.History.Snapshot().Notices)
+			cancel()
+			return
+		}
+		largest := slices.Max(tr.Events.Size)
+		if usual == 0 {
+			usual = largest
+			if err := os.WriteFile(late, nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}
+		tl, err := timeline.Build(ctx, tr, nil)
+		if err != nil {
+			t.Error(err)
+		} else if held := tl.Devices[0].Totals.PeakAllocated; held > budget {
+			t.Errorf("a step with a tensor of %d bytes, where %d are usual, holds %d; the budget is %d",
+				largest, usual, held, budget)
+		}
+		if longest = largest; longest > usual {
+			cancel()
+		}
+	})
+	if err != nil || longest <= usual {
+		t.Fatalf("the largest tensor had %d bytes, then %d: %v", usual, longest, err)
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := l.end()
+	again := strings.Fields(got)[1]
+	learntTheSame(t, got, alone(t, script, again)[again])
 }
