@@ -257,12 +257,33 @@ func (t *table) said(r *result) {
 				flat(reason))
 		}
 	}
+	t.segments(&r.Pooling)
 	t.above(&r.Moving)
 	if p := r.Moving.Problem; p.Ops > 0 {
 		fmt.Fprintf(&t.sentences, "\nA step of %d ops holds %s MiB at its peak, of which %s cannot "+
 			"leave. %s\n",
 			p.Ops, size(p.Peak), size(p.Reside), notes(p.Notes))
 	}
+}
+
+// segments adds, where gmemtop advised expandable segments in place of a plan, what they take in a simulation
+// of the same recording.
+func (t *table) segments(c *trial.Comparison) {
+	advised := slices.ContainsFunc(c.Results, func(row trial.Row) bool {
+		return row.Target == "live" && !row.Available && strings.Contains(row.Reason, "expandable_segments")
+	})
+	caching, known := find(c, "caching", "sim", "")
+	expandable, too := find(c, "expandable", "sim", "")
+	if !advised || !known || !too {
+		return
+	}
+	if expandable.Footprint < caching.Footprint {
+		fmt.Fprintf(&t.sentences, "\nSimulated on that recording, expandable_segments:True takes %s MiB, "+
+			"where PyTorch's allocator takes %s.\n", size(expandable.Footprint), size(caching.Footprint))
+		return
+	}
+	fmt.Fprintf(&t.sentences, "\nSimulated on that recording, expandable_segments:True does not help: it "+
+		"takes %s MiB, and PyTorch's allocator %s.\n", size(expandable.Footprint), size(caching.Footprint))
 }
 
 // above adds which plans held more than their budget in the training.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
 // TestThePageSaysWhatWasFound writes the page of kept results: a plan that is as predicted, one that is not,
@@ -57,6 +59,33 @@ func TestThePageIsThatOfTheKeptResults(t *testing.T) {
 	if string(page) != want.String() {
 		t.Error("docs/programs.md is not made of the kept results: " +
 			"go run ./scripts/programs -table > docs/programs.md")
+	}
+}
+
+// Where gmemtop advises expandable segments the page says what they take, and whether that helps.
+func TestThePageSaysWhetherExpandableSegmentsHelp(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		reason     string
+		expandable int64
+		want       string
+	}{
+		{"pad, or set expandable_segments:True", 84 * mib, "expandable_segments:True takes 84.0 MiB, where " +
+			"PyTorch's allocator takes 96.0."},
+		{"pad, or set expandable_segments:True", 96 * mib, "expandable_segments:True does not help: it " +
+			"takes 96.0 MiB, and PyTorch's allocator 96.0."},
+		{"its arena takes more", 84 * mib, ""},
+	} {
+		var page table
+		page.segments(&trial.Comparison{Results: []trial.Row{
+			{Manager: "caching", Target: "sim", Available: true, Footprint: 96 * mib},
+			{Manager: "expandable", Target: "sim", Available: true, Footprint: c.expandable},
+			{Manager: "smartpool", Target: "live", Reason: c.reason},
+		}})
+		_, got, _ := strings.Cut(strings.TrimSpace(page.sentences.String()), "recording, ")
+		if got != c.want {
+			t.Errorf("%s: %q, not %q", c.reason, got, c.want)
+		}
 	}
 }
 

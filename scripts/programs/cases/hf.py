@@ -225,6 +225,18 @@ def padded():
     return model, make
 
 
+def summaries():
+    """T5 on documents and their summaries, both of any length."""
+    model, _ = t5()
+
+    def make(g):
+        ids = tokens(g, int(torch.randint(60, 200, (), generator=g)))
+        labels = tokens(g, int(torch.randint(10, 60, (), generator=g)))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+    return model, make
+
+
 def pad():
     """The usual collator, with a tokenizer that only knows how to pad."""
     import tokenizers
@@ -239,7 +251,7 @@ def pairs():
 
 
 # Collators of models that need one.
-COLLATORS = {"padded": pad, "clip": pairs}
+COLLATORS = {"padded": pad, "summaries": pad, "clip": pairs}
 
 # What else a Trainer does.
 BUSY = {
@@ -266,8 +278,11 @@ def main():
     model, make = globals()[a.model]()
     if a.model == "lora" and a.checkpointing:
         model.enable_input_require_grads()
+    kind, settings = t.Trainer, t.TrainingArguments
+    if a.model == "summaries":
+        kind, settings = t.Seq2SeqTrainer, t.Seq2SeqTrainingArguments
     with tempfile.TemporaryDirectory() as folder:
-        args = t.TrainingArguments(
+        args = settings(
             output_dir=folder,
             max_steps=100_000,
             per_device_train_batch_size=a.batch,
@@ -283,7 +298,7 @@ def main():
         )
         collator = COLLATORS[a.model]() if a.model in COLLATORS else None
         data = {"train_dataset": Data(make), "eval_dataset": Data(make, 4), "data_collator": collator}
-        t.Trainer(model=model, args=args, **data).train()
+        kind(model=model, args=args, **data).train()
 
 
 main()

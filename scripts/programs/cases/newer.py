@@ -234,6 +234,73 @@ def isomorphism():
             optimizer.step()
 
 
+def scales():
+    """torchvision's RetinaNet on a few convolutions, each image at another of four scales."""
+    from torchvision.models.detection import RetinaNet
+    from torchvision.models.detection.anchor_utils import AnchorGenerator
+
+    width = 32
+    layers = []
+    for i in range(5):
+        layers += [
+            nn.Conv2d(width if i else 3, width, 3, 2 if i < 3 else 1, 1),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+        ]
+    backbone = nn.Sequential(*layers)
+    backbone.out_channels = width
+    anchors = AnchorGenerator(((16, 32, 64),), ((0.5, 1.0, 2.0),))
+    sides = (160, 192, 224, 256)
+    model = RetinaNet(backbone, 5, min_size=sides, max_size=320, anchor_generator=anchors)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.002, momentum=0.9, weight_decay=1e-4)
+    while True:
+        images, targets = [], []
+        for _ in range(2):
+            n = random.randint(1, 6)
+            corners = torch.rand(n, 2) * 150
+            boxes = torch.cat([corners, corners + 20 + torch.rand(n, 2) * 80], 1)
+            images.append(torch.rand(3, 256, 256))
+            targets.append({"boxes": boxes, "labels": torch.randint(1, 5, (n,))})
+        loss = sum(model(images, targets).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def pooled():
+    """PyTorch Geometric's layers as in its example of TopKPooling, on batches of graphs of any size."""
+    from torch_geometric.data import Data
+    from torch_geometric.loader import DataLoader
+    from torch_geometric.nn import GraphConv, TopKPooling, global_max_pool, global_mean_pool
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(GraphConv(128 if i else 16, 128) for i in range(3))
+            self.pools = nn.ModuleList(TopKPooling(128, ratio=0.8) for _ in range(3))
+            self.out = nn.Sequential(nn.Linear(256, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 6))
+
+        def forward(self, x, edges, batch):
+            read = []
+            for layer, pool in zip(self.layers, self.pools):
+                x = layer(x, edges).relu()
+                x, edges, _, batch, _, _ = pool(x, edges, None, batch)
+                read.append(torch.cat([global_max_pool(x, batch), global_mean_pool(x, batch)], 1))
+            return self.out(sum(read))
+
+    graphs = []
+    for _ in range(512):
+        n = random.randint(10, 100)
+        graphs.append(Data(torch.randn(n, 16), torch.randint(n, (2, 4 * n)), y=torch.randint(6, (1,))))
+    model = Net()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.0005)
+    while True:
+        for data in DataLoader(graphs, batch_size=64, shuffle=True):
+            optimizer.zero_grad()
+            F.cross_entropy(model(data.x, data.edge_index, data.batch), data.y).backward()
+            optimizer.step()
+
+
 def baselines():
     """Stable-Baselines3's DQN with its network of convolutions, on made-up pictures."""
     import gymnasium
