@@ -40,9 +40,9 @@ func (b *byProcess) Ended(t capture.Info, e capture.End) {
 
 func (b *byProcess) Severed(capture.Info, error) {}
 
-// TestStepsOfAKilledProcess: every step whose end a program saw is shown, whenever SIGKILL ends it. The viewer
-// reads those that were not sent from the ring. It mostly does so before it learns of the end, since the kernel
-// first frees the memory of a killed process and then closes its connection.
+// TestStepsOfAKilledProcess: every step whose end a program saw is shown, whenever SIGKILL ends it. The
+// viewer reads those that were not sent from the ring. It mostly does so before it learns of the end, since
+// the kernel first frees the memory of a killed process and then closes its connection.
 func TestStepsOfAKilledProcess(t *testing.T) {
 	t.Parallel()
 	const rounds = 4
