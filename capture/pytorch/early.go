@@ -43,7 +43,6 @@ type early struct {
 	slots int64
 	first int64 // the slot of step 0, if the ring went as far back
 	slot  []byte
-	until time.Time // until when the agent may rest
 }
 
 // newEarly finds out where in the ring the step is that has just arrived. It returns nil if the ring does not
