@@ -103,7 +103,7 @@ const profileOnly = "JAX records no events in a device memory profile: " +
 	"XLA_FLAGS=--xla_dump_to=FOLDER writes what each compiled step allocates"
 
 // totalsOnly says what a recording of a watched job lacks if no step in it was captured.
-const totalsOnly = "this recording has the totals of its steps and no captured step: record without " +
+const totalsOnly = "this recording has the totals of its steps, but no captured step: record without " +
 	"--trigger, or with --every 10"
 
 // Cut reports whether the file ended before its format does.

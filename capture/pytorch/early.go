@@ -38,7 +38,7 @@ const (
 // early reads the ring of a process that runs.
 type early struct {
 	file  *os.File
-	ring  ring  // without slots
+	epoch int64 // zero of the agent's clock
 	size  int64 // bytes of a slot
 	slots int64
 	first int64 // the slot of step 0, if the ring went as far back
@@ -51,7 +51,7 @@ func newEarly(file *os.File, r ring, index int64) *early {
 	for i := range r.slots {
 		if row := r.row(i); row != nil && row[0] == index {
 			n, size := int64(len(r.slots)), len(r.slots[0])
-			return &early{file: file, ring: ring{epoch: r.epoch, sent: r.sent}, size: int64(size), slots: n,
+			return &early{file: file, epoch: r.epoch, size: int64(size), slots: n,
 				first: ((int64(i)-index)%n + n) % n, slot: make([]byte, size)}
 		}
 	}
@@ -64,7 +64,7 @@ func (e *early) row(index int64) []int64 {
 	if _, err := e.file.ReadAt(e.slot, at); err != nil {
 		return nil
 	}
-	row := e.ring.read(e.slot)
+	row := rowIn(e.slot, e.epoch)
 	if row == nil || row[0] != index {
 		return nil
 	}

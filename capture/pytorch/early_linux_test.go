@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -25,6 +27,7 @@ type following struct {
 	ended chan error
 }
 
+// follow watches such a process. received is the last step that a viewer before has, first the one it sends.
 func follow(t *testing.T, received maybe.Int, first int64) *following {
 	t.Helper()
 	f := &following{t: t, ring: newRing(0), seen: capture.NewHistory(capture.Limits{}),
@@ -155,4 +158,20 @@ func TestAViewerThatTakesOverSkipsWhatTheOneBeforeHadReadEarly(t *testing.T) {
 	f := follow(t, maybe.Known(int64(2)), 2) // the agent begins with step 2, which somebody has
 	f.send(3, 3)
 	f.ends(3)
+}
+
+// TestTheViewerLooksIntoTheRingAsLongAsTheAgentMayRest: the agent's own constant says how long that is.
+func TestTheViewerLooksIntoTheRingAsLongAsTheAgentMayRest(t *testing.T) {
+	source, err := os.ReadFile("agent/send.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := regexp.MustCompile(`LATEST = \d+, \d+, (\d+)`).FindSubmatch(source)
+	if found == nil {
+		t.Fatal("send.py does not say LATEST")
+	}
+	latest, _ := strconv.Atoi(string(found[1]))
+	if rest := time.Duration(latest) * time.Millisecond; rest >= agentRest || agentRest > 2*rest {
+		t.Errorf("the agent rests up to %s, and the viewer looks for %s", rest, agentRest)
+	}
 }

@@ -62,10 +62,10 @@ func ringOf(b []byte) (r ring, err error) {
 }
 
 // row returns the row in a slot, as on the wire; nil if there is none or it was not written to its end.
-func (r *ring) row(slot int) []int64 { return r.read(r.slots[slot]) }
+func (r *ring) row(slot int) []int64 { return rowIn(r.slots[slot], r.epoch) }
 
-// read does the same for the bytes of a slot.
-func (r *ring) read(b []byte) []int64 {
+// rowIn does the same for the bytes of a slot. epoch is zero of the agent's clock.
+func rowIn(b []byte, epoch int64) []int64 {
 	word := func(i int64) int64 { return int64(binary.NativeEndian.Uint64(b[8*i:])) }
 	number, n := word(0), word(1)
 	if number < 1 || n < 0 || n > int64(len(b)/8)-3 || word(2+n) != number {
@@ -83,7 +83,7 @@ func (r *ring) read(b []byte) []int64 {
 		for i := range figures {
 			figures[i] = -1
 		}
-		copy(figures, []int64{number - 1, r.epoch + begin, r.epoch + end,
+		copy(figures, []int64{number - 1, epoch + begin, epoch + end,
 			max(end-begin-backward-optimizer, 0), backward, optimizer})
 		figures[stepColumns-2], figures[stepColumns-1] = spent, 0
 	case n < stepColumns || figures[0] != number-1:

@@ -98,7 +98,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		return selection(err)
 	case len(chosen.Devices) == 0:
 		return cmp.Or(readErr,
-			fmt.Errorf("%s holds no memory of any device: %w", load.Name(path), traces.ErrUnsupported))
+			fmt.Errorf("%s has no memory data for any device: %w", load.Name(path), traces.ErrUnsupported))
 	case note != "":
 		c.note(note)
 	}

@@ -250,9 +250,9 @@ func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 			b.idle()
 			b.mark(9)
 		}, args: []string{"attach", "--dry-run", "PID"}, code: 1,
-			says: []string{"the agent's version differs"}, not: "would:"},
+			says: []string{"the agent's version differs"}, not: "attaching does"},
 		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach",
-			"--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},
+			"--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "attaching does"},
 		{name: "another user's", begin: foreign, as: asNobody, args: record, code: 5,
 			says: []string{"it belongs to user 0, and this is user 65534",
 				"run gmemtop as that user, or with sudo: sudo gmemtop attach PID"}},
@@ -340,7 +340,7 @@ func TestDryRunSaysWhatWouldHappenAndThatTorchIsMissing(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	for _, want := range []string{"would: The main thread is stopped for a millisecond or two",
+	for _, want := range []string{"this is what attaching does:\n  1. The main thread is stopped for a",
 		"note: torch is not loaded in it"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)

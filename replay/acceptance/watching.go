@@ -66,12 +66,13 @@ func (t *trial) same(ctx context.Context, example string, got, want learned) err
 	second, err := again.end(ctx, 3*time.Minute)
 	switch {
 	case err != nil:
-		return fmt.Errorf("it learned something else than without gmemtop; a second run without: %w", err)
+		return fmt.Errorf("the results differ from those without gmemtop, and a second run without it "+
+			"failed: %w", err)
 	case second != want:
-		return errors.New("it learned something else than without gmemtop, but two runs without gmemtop " +
+		return errors.New("the results differ from those without gmemtop, but two runs without it " +
 			"differ too on this GPU")
 	}
-	return errors.New("it learned something else than without gmemtop")
+	return errors.New("the results differ from those without gmemtop")
 }
 
 // printAgent prints the agent's source, which gmemtop run puts in front of PYTHONPATH.

@@ -31,10 +31,10 @@ func (r *Report) validate() error {
 		}
 	}
 	if !slices.Contains([]string{full.name, small.name, tiny.name}, r.Networks) {
-		return fmt.Errorf("networks %q are none of full, small, tiny", clip(r.Networks, 100))
+		return fmt.Errorf("unknown networks %q: choose full, small or tiny", clip(r.Networks, 100))
 	}
 	if r.GPU.Memory < 0 || r.GPU.Count < 0 || r.System.Cores < 0 || !isTime(r.Seconds) {
-		return errors.New("a number is negative or none")
+		return errors.New("a figure is missing or negative")
 	}
 	seen := map[string]bool{}
 	for i := range r.Results {

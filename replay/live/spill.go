@@ -25,13 +25,13 @@ type spill struct {
 // spillable returns, by the first save of each buffer that the plan keeps and that may leave, between which
 // accesses it can be away.
 func (e *encoder) spillable() map[int]plan.Gap {
-	stays := map[plan.BufferID]bool{}
+	leaves := map[plan.BufferID]bool{}
 	for _, x := range e.pl.Absences {
-		stays[x.Buffer] = true
+		leaves[x.Buffer] = true
 	}
 	out := map[int]plan.Gap{}
 	for _, g := range e.p.Gaps(1, 1) {
-		if stays[g.Buffer] || g.Dead {
+		if leaves[g.Buffer] || g.Dead {
 			continue
 		}
 		if k := e.firstSave(g.Buffer); k >= 0 {

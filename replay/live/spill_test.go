@@ -1,6 +1,9 @@
 package live
 
 import (
+	"fmt"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -96,5 +99,16 @@ func TestALargerStepMovesTensorsThatThePlanKeeps(t *testing.T) {
 	none.Executor = plan.TorchEager
 	if rules, err := rulesOf(p, none, Same, true); err != nil || rules.Spills != nil {
 		t.Errorf("a plan that moves nothing moves more in larger steps: %v, %v", rules, err)
+	}
+}
+
+// What is predicted of a larger step has to move as much as the agent does.
+func TestTheAgentMovesAsMuchForEachByteAsIsPredicted(t *testing.T) {
+	source, err := os.ReadFile("../../capture/pytorch/agent/sizes.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("\nFOR_EACH = %d\n", spillForEach); !strings.Contains(string(source), want) {
+		t.Errorf("sizes.py does not say %q", want)
 	}
 }

@@ -287,7 +287,7 @@ func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan
 	if err != nil {
 		return err
 	}
-	m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction",
+	m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step is predicted to hold %s",
 		counted(steps), timeline.IEC.Bytes(held)))
 	if held > m.Footprint {
 		m.Footprint, m.PeakLive = held, held

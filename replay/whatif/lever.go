@@ -134,7 +134,7 @@ func newTrials(d *timeline.Device, r *Result) (*trials, error) {
 			return t, nil
 		}
 	}
-	return nil, errors.New("the failed request is not among what was played")
+	return nil, errors.New("the replay does not reach the failed request")
 }
 
 // try plays the run with levers.

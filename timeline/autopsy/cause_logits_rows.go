@@ -68,8 +68,8 @@ func logitsRowsFault(c *evidence) (fault, bool) {
 		made, c.u.Bytes(whole), c.u.Bytes(before), from, makes)}
 	f.fix = "Compute the output layer and what follows it in chunks of tokens, or only for the positions " +
 		"that count, such as a completion's (logits_to_keep)."
-	f.sure(Likely, "the last layer makes a far larger block than any before it, and blocks of it or of its "+
-		"rows follow")
+	f.sure(Likely, "the last layer makes a far larger block than any before it, and blocks as large as "+
+		"it or as its rows follow")
 	parts, output := chunks(whole), table.Number(c.d.Origin(logits))
 	f.lever.changes = cutsOf(c.d, func(id timeline.AllocID) int64 { // of all steps
 		s := c.d.Origin(id)

@@ -224,7 +224,7 @@ func (r *OOM) WriteText(w io.Writer, o Options) error {
 		d.print(p, o, len(r.Devices) > 1 || d.Device > 0)
 	}
 	if len(r.Devices) == 0 {
-		p.line("This trace has no memory of any device.")
+		p.line("This trace has no memory data for any device.")
 	}
 	if r.Message != nil {
 		p.line("")

@@ -187,7 +187,7 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 	}
 	switch m := t.Main(); {
 	case len(devices) == 0:
-		s.Headline, s.Complete = "This trace has no memory of any device.", false
+		s.Headline, s.Complete = "This trace has no memory data for any device.", false
 	case m != nil && slices.Contains(devices, m):
 		s.Headline = s.Devices[slices.Index(devices, m)].Headline
 	default:

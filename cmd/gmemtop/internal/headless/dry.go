@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/exit"
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // Attaching says what attaching to a process would do. The error says why it is not possible.
@@ -19,20 +20,23 @@ func Attaching(pid int) (lines []string, err error) {
 		say("process %d: %s", pid, f.Command)
 	}
 	if f.Python != "" {
-		say("Python %s, %d threads", f.Python, f.Threads)
+		say("Python %s, %s", f.Python, timeline.Counted(f.Threads, "thread"))
 	}
 	if err := pytorch.OtherVersion(pid); err != nil {
 		return lines, err
 	}
 	if pytorch.Lives(pid) {
-		say("would: connect to its agent, alongside other viewers; the process is not stopped")
+		say("attaching connects to its agent, beside other viewers; the process is not stopped")
 		return lines, nil
 	}
-	for _, s := range f.Plan {
-		say("would: %s", s)
+	if len(f.Plan) > 0 {
+		say("this is what attaching does:")
+	}
+	for i, s := range f.Plan {
+		say("  %d. %s", i+1, s)
 	}
 	for _, way := range f.Ways {
-		if way.Obstacle != nil {
+		if way.Obstacle != nil && len(f.Plan) == 0 { // one way is enough
 			say("not by %s: %s", way.Mechanism, way.Obstacle)
 		}
 	}

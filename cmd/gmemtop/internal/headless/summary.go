@@ -54,8 +54,8 @@ func summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
 
 // untriggered says that no trigger of a recording fired, so that its file holds no captured step.
 func untriggered(triggers []string) string {
-	return fmt.Sprintf("no step met --trigger %s: the file has the totals of every step, and no step whole",
-		strings.Join(triggers, " or "))
+	return fmt.Sprintf("no step met --trigger %s: the file has the totals of every step, but no captured "+
+		"step", strings.Join(triggers, " or "))
 }
 
 // SummaryOfProbes sums up the intervals of a recording by probes.

@@ -16,8 +16,8 @@ import (
 // TestAnUnmetTriggerIsTold: the file then has no step to look at, and nothing else would say why.
 func TestAnUnmetTriggerIsTold(t *testing.T) {
 	for allocated, want := range map[int64]string{
-		1000: "no step met --trigger allocated>1KiB or oom: the file has the totals of every step, and no " +
-			"step whole",
+		1000: "no step met --trigger allocated>1KiB or oom: the file has the totals of every step, but no " +
+			"captured step",
 		2000: "",
 	} {
 		k := Keeping{Triggers: []string{"allocated>1KiB", "oom"}}
