@@ -84,8 +84,10 @@ type sentRank struct {
 const (
 	// together is how long the first step that arrives waits for those of other ranks, to share a message.
 	together = 10 * time.Millisecond
-	// leastRest is the least time between two collections, so that many short steps make one message.
-	leastRest = 50 * time.Millisecond
+	// leastRest is the least time between two collections, so that many short steps make one message. With
+	// the wait for other ranks it is a little under 50 ms, the time between two looks into the ranks' rings
+	// (ringEvery in capture/pytorch): what one look finds leaves before the next.
+	leastRest = 35 * time.Millisecond
 	// restPerNode is the least time for each node of the run: the hub gets at most some 650 messages a second
 	// from all of them.
 	restPerNode = 1500 * time.Microsecond

@@ -141,7 +141,7 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	s.lookingAlong(sink)
 	r := receiver{s: s, sink: sink}
 	for {
-		if ctx.Err() == nil && time.Now().Before(r.rests) && in.quiet(ringEvery) {
+		if now := time.Now(); ctx.Err() == nil && now.Before(r.rests) && in.quiet(nextLook(now)) {
 			r.lookAhead()
 			continue
 		}
