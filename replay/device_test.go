@@ -120,7 +120,8 @@ func TestAManagerThatMovesNothingInATrainingSaysWhy(t *testing.T) {
 		fmt.Fprintf(&said, "%s %v %v: %s\n", m.Info.Name, m.Available, m.Err, m.Reason)
 	}
 	const want = "vdnn-all false <nil>: PyTorch cannot carry out any part of its plan: all of the 88.0 MiB " +
-		"that would leave stay for one reason, the largest of them what input makes in input (8.00 MiB): " +
+		"that the plan would move or drop stay in memory for the same reason as the largest of them, " +
+		"what input makes in input (8.00 MiB): " +
 		"autograd needs it again before it could have left; try another manager\n" +
 		"keeps false <nil>: nothing leaves memory under its plan; at the step's peak, where loss runs, " +
 		"there are 104 MiB of activations, 12.0 MiB of parameters and 8.00 MiB of gradients (the largest: " +
@@ -172,9 +173,9 @@ func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 		want   string
 		change func(*plan.Measurement)
 	}{
-		{"not as simulated: nothing that was counted shows why",
+		{"not as simulated: none of the counters shows why",
 			func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
-		{"not as simulated: nothing that was counted shows why",
+		{"not as simulated: none of the counters shows why",
 			func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
 		{"copies to the host reached 2 GB/s, simulated with 4",
 			func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 2e9, 4.1e9 }},

@@ -34,7 +34,7 @@ func Prove(ctx context.Context, d *timeline.Device) (*Fidelity, error) {
 // text summarises it in half a line, with sizes in units u.
 func (f *Fidelity) text(u timeline.Units) string {
 	if f.Report == nil {
-		return "not proven on this recording: " + f.Refused
+		return "not checked on this recording: " + f.Refused
 	}
 	return f.Report.Summary(u)
 }

@@ -56,3 +56,23 @@ func (e *FormatError) Unwrap() []error {
 	}
 	return []error{ErrFormat}
 }
+
+// UnsupportedError says why gmemtop cannot use a sound input and what to do about it. It unwraps to
+// ErrUnsupported.
+type UnsupportedError struct {
+	// Reason is why the input cannot be used, in lower case.
+	Reason string
+	// Advice is what to do next, "" for none.
+	Advice string
+}
+
+// Error returns one sentence: reason, advice.
+func (e *UnsupportedError) Error() string {
+	if e.Advice == "" {
+		return e.Reason
+	}
+	return e.Reason + "; " + e.Advice
+}
+
+// Unwrap makes errors.Is(err, ErrUnsupported) hold.
+func (*UnsupportedError) Unwrap() error { return ErrUnsupported }

@@ -85,6 +85,19 @@ func (a actionMaker) show(id leaf.ID) func() tea.Cmd {
 	return a.say(func() tea.Msg { return leaf.ShowMsg{View: id} })
 }
 
+// showOnceLoaded brings a view to the front, if need be once what it shows has been read: what is typed ahead
+// counts.
+func (a actionMaker) showOnceLoaded(id leaf.ID) func() tea.Cmd {
+	show := a.show(id)
+	return func() tea.Cmd {
+		if a.m.loader.opening() {
+			a.m.loader.view = id
+			return nil
+		}
+		return show()
+	}
+}
+
 // match goes to the filter's next block, or to the one before it.
 func (a actionMaker) match(by int) func() tea.Cmd {
 	return func() tea.Cmd {
@@ -319,7 +332,8 @@ func (a actionMaker) views() keymap {
 		table = append(table, action{
 			name: viewAction(id), group: groupView, first: true,
 			binding: bind(string(rune(id)), v.Name(), string(rune(id))),
-			can:     a.m.loader.idle, do: a.show(id),
+			can:     func() bool { return a.m.loader.idle() || a.m.loader.opening() },
+			do:      a.showOnceLoaded(id),
 		})
 	}
 	return table

@@ -1,6 +1,8 @@
 package tui
 
 import (
+	"cmp"
+
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -14,7 +16,7 @@ func (m *model) onLoaded(msg loadedMsg) tea.Cmd {
 	}
 	m.open.take(msg.loaded, beside)
 	if !beside {
-		m.tabs.front = firstView(m.opts.View, &msg.loaded)
+		m.tabs.front = firstView(cmp.Or(m.loader.view, m.opts.View), &msg.loaded)
 	}
 	cmd := m.look()
 	if !beside {

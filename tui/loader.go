@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,8 +26,9 @@ type loader struct {
 	number  int      // of the newest load
 	current *loading // nil where nothing is loaded
 	stop    context.CancelFunc
-	failure error // why nothing can be shown
-	partial error // what went wrong although something is shown
+	view    leaf.ID // asked for while loading, 0 for none
+	failure error   // why nothing can be shown
+	partial error   // what went wrong although something is shown
 }
 
 // loading is a load in progress. The Loader writes its progress from its own goroutine and the frame reads
@@ -77,7 +79,7 @@ func (l *loader) start(read Loader, title string, beside bool) tea.Cmd {
 	l.cancel()
 	l.number++
 	now := &loading{number: l.number, title: title, since: l.now(), beside: beside}
-	l.current, l.failure, l.partial = now, nil, nil
+	l.current, l.view, l.failure, l.partial = now, 0, nil, nil
 	ctx, cancel := context.WithCancel(context.Background())
 	l.stop = cancel
 	if read == nil {
@@ -143,6 +145,9 @@ func (l *loader) warning() string {
 // idle reports whether nothing is loading and the last load did not fail.
 func (l *loader) idle() bool { return l.current == nil && l.failure == nil }
 
+// opening reports whether something is loading that is shown instead of what is open.
+func (l *loader) opening() bool { return l.current != nil && !l.current.beside }
+
 // draw shows the load in progress, or why it failed.
 func (l *loader) draw(th *theme.Theme, c *canvas.Canvas) {
 	if l.current == nil {
@@ -190,6 +195,7 @@ func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
 // explain splits an error into what is wrong and how to fix it.
 func explain(err error) (what, advice string) {
 	var f *traces.FormatError
+	var u *traces.UnsupportedError
 	switch {
 	case errors.As(err, &f):
 		clone := *f
@@ -199,6 +205,8 @@ func explain(err error) (what, advice string) {
 				"read."
 		}
 		return clone.Error(), f.Advice
+	case errors.As(err, &u) && u.Advice != "":
+		return strings.TrimSuffix(err.Error(), "; "+u.Advice), u.Advice
 	case errors.Is(err, fs.ErrNotExist):
 		return err.Error(), "Check the path; a folder of traces can be named too."
 	case errors.Is(err, fs.ErrPermission):

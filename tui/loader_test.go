@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
@@ -113,5 +114,23 @@ func TestAKeyDismissesOnlyTheNotice(t *testing.T) {
 	toast.say("copied", false)
 	if toast.dropNotice(); toast.text != "copied" {
 		t.Errorf("after a key the notice is %q", toast.text)
+	}
+}
+
+// Who knows the keys types 8 before the file has been read: it must not be lost.
+func TestAViewAskedForWhileLoadingIsShown(t *testing.T) {
+	d := start(t, Options{}, 80, 24)
+	loading := d.m.loader.start(loaderOf(training(t, "runs/train.gmt", 0)), "runs/train.gmt", false)
+	d.press("8")
+	if d.m.tabs.front == leaf.OOM || d.m.loader.idle() {
+		t.Fatal("a view is shown before there is anything to show")
+	}
+	d.run(loading)
+	if d.m.tabs.front != leaf.OOM {
+		t.Errorf("view %c is shown, not the one asked for", d.m.tabs.front)
+	}
+	d.run(d.m.loader.start(loaderOf(training(t, "runs/train.gmt", 0)), "runs/train.gmt", false))
+	if d.m.tabs.front != leaf.Overview {
+		t.Errorf("what was asked for of one file decides on the next: view %c", d.m.tabs.front)
 	}
 }

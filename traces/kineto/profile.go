@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"strings"
 
@@ -404,5 +403,5 @@ func (p *profile) callStack(raw []byte) traces.StackID {
 }
 
 // errNoMemory is the error about a profile without [memory] events.
-var errNoMemory = fmt.Errorf("kineto: %w: this profile holds no memory events: record with "+
-	"profile_memory=True", traces.ErrUnsupported)
+var errNoMemory = &traces.UnsupportedError{Reason: "this profile holds no memory events",
+	Advice: "record it with torch.profiler.profile(profile_memory=True)"}

@@ -48,9 +48,9 @@ func isTimeline(head []byte) bool {
 	return err == nil && (b == '-' || b >= '0' && b <= '9')
 }
 
-var errCoalesced = fmt.Errorf("memory_timeline: %w: this memory timeline holds sums over categories and no "+
-	"blocks: "+
-	"export it under a name that ends in .raw.json.gz", traces.ErrUnsupported)
+var errCoalesced = &traces.UnsupportedError{
+	Reason: "this memory timeline holds sums over categories, and no blocks",
+	Advice: "export it under a name that ends in .raw.json.gz"}
 
 // row is one element of the raw timeline.
 type row struct{ time, action, bytes, category int64 }

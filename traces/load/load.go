@@ -159,8 +159,8 @@ func openFile(ctx context.Context, path string, waiting func(string)) (*os.File,
 	if info.IsDir() {
 		f.Close()
 		return nil, nil,
-			fmt.Errorf("load: %s is a folder, which is opened as a run of one trace a rank: %w", path,
-				traces.ErrUnsupported)
+			&traces.UnsupportedError{Reason: path + " is a folder, and one file is expected",
+				Advice: "gmemtop replay opens a folder as a run of one trace a rank"}
 	}
 	return f, info, nil
 }

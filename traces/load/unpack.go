@@ -143,9 +143,8 @@ func cannotUnpack(err error) error {
 		reason, advice, _ := strings.Cut(archive.Error(), ": ")
 		return &traces.FormatError{Offset: -1, Reason: reason, Err: errNoTrace, Advice: advice}
 	case errors.Is(err, zip.ErrAlgorithm):
-		return fmt.Errorf(
-			"load: the archive uses a compression that is %w: unpack it and open what was in it",
-			traces.ErrUnsupported)
+		return &traces.UnsupportedError{Reason: "the archive uses a compression that gmemtop cannot unpack",
+			Advice: "unpack it, and open what was in it"}
 	}
 	return &traces.FormatError{Format: "load", Offset: 0, Reason: "the file cannot be unpacked", Err: err,
 		Advice: "the copy may be incomplete: download it again"}

@@ -44,8 +44,8 @@ var ErrOther = &traces.FormatError{Offset: 0,
 	Advice: "nsys export --type sqlite report.nsys-rep writes those"}
 
 // errNoMemory is the error about an export without memory events.
-var errNoMemory = fmt.Errorf("nsys: %w: this export of Nsight Systems holds no memory events: "+
-	"record with nsys profile --cuda-memory-usage=true", traces.ErrUnsupported)
+var errNoMemory = &traces.UnsupportedError{Reason: "this export of Nsight Systems holds no memory events",
+	Advice: "record with nsys profile --cuda-memory-usage=true"}
 
 // Read reads an export that is not a plain file, such as a compressed one: SQLite needs to seek, so the
 // export is copied to a temporary file first. progress, if not nil, is called with the number of bytes

@@ -89,8 +89,8 @@ func isCurve(line, rest []byte) bool {
 	return true
 }
 
-var errCurve = fmt.Errorf("smartpool_text: %w: this is a load curve, one figure a line, and no trace: "+
-	"open the file of Malloc, Free, Read and Mutable lines that it was computed from", traces.ErrUnsupported)
+var errCurve = &traces.UnsupportedError{Reason: "this is a load curve, one figure a line, and no trace",
+	Advice: "open the file of Malloc, Free, Read and Mutable lines that it was computed from"}
 
 func parseLine(line []byte) (record, error) {
 	var fields [6][]byte

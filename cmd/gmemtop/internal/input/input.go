@@ -4,6 +4,7 @@ package input
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -139,8 +140,8 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 
 // skipped counts the files in folders that could not be read as traces.
 type skipped struct {
-	foreign, damaged int
-	example          string // a damaged one, else a foreign one
+	foreign, useless, damaged int
+	example                   string // a damaged one, else a useless one and why, else a foreign one
 }
 
 func (s *skipped) add(path string, why error) {
@@ -148,6 +149,13 @@ func (s *skipped) add(path string, why error) {
 	case load.IsNoTrace(why):
 		if s.foreign++; s.example == "" {
 			s.example = load.Name(path)
+		}
+	case errors.Is(why, traces.ErrUnsupported):
+		if s.useless++; s.useless == 1 && s.damaged == 0 {
+			s.example = load.Name(path)
+			if u := (*traces.UnsupportedError)(nil); errors.As(why, &u) {
+				s.example += ": " + u.Error()
+			}
 		}
 	default:
 		if s.damaged++; s.damaged == 1 {
@@ -158,18 +166,25 @@ func (s *skipped) add(path string, why error) {
 
 // sentence says how many files were left out, "" for none.
 func (s *skipped) sentence(read int) string {
-	if s.foreign+s.damaged == 0 {
+	left := s.foreign + s.useless + s.damaged
+	if left == 0 {
 		return ""
+	}
+	if left == 1 && s.useless == 1 {
+		return fmt.Sprintf("left out 1 of %s: %s", timeline.Counted(read+left, "file"), s.example)
 	}
 	var parts []string
 	if s.damaged > 0 {
 		parts = append(parts, fmt.Sprintf("%d damaged", s.damaged))
 	}
+	if s.useless > 0 {
+		parts = append(parts, fmt.Sprintf("%d without data that gmemtop can use", s.useless))
+	}
 	if s.foreign > 0 {
 		parts = append(parts, fmt.Sprintf("%d not a trace", s.foreign))
 	}
-	return fmt.Sprintf("left out %d of %s: %s, such as %s", s.foreign+s.damaged,
-		timeline.Counted(read+s.foreign+s.damaged, "file"), strings.Join(parts, ", "), s.example)
+	return fmt.Sprintf("left out %d of %s: %s, such as %s", left, timeline.Counted(read+left, "file"),
+		strings.Join(parts, ", "), s.example)
 }
 
 // Choose makes l open at the first device that o selects, and at its stretch of events. It runs while the
