@@ -270,10 +270,10 @@ func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
 			"2 ranks peak at 100 MiB, rank 1 at 500 MiB. First allocation that differs: " +
 				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB. 1 could not be read."},
 		{[]runs.RankSummary{rank(0, 100, 1), unnumbered, rank(2, 100, 1)},
-			"2 ranks peak at 100 MiB, host.pickle at 500 MiB. First allocation that differs: " +
+			"2 recordings peak at 100 MiB, host.pickle at 500 MiB. First allocation that differs: " +
 				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
 		{[]runs.RankSummary{alike, rank(0, 100, 1, 2), rank(1, 100, 1, 2)},
-			"3 ranks peak at 100 MiB, none stands out. First allocation of other.pickle that differs: " +
+			"3 recordings peak at 100 MiB, none stands out. First allocation of other.pickle that differs: " +
 				"allocation 2, f m.py:1: 3.00 MiB where the others allocate 2.00 MiB."},
 	} {
 		if got := runs.Build(c.ranks).Sentence(timeline.IEC); got != c.want {

@@ -350,10 +350,18 @@ func (r *Run) Sentence(u timeline.Units) string {
 	return s
 }
 
-// Numbered reports whether any rank is known. Otherwise they are just several recordings, told apart by
-// their files.
+// Numbered reports whether all recordings that could be read know their ranks. Otherwise their files tell
+// them apart.
 func (r *Run) Numbered() bool {
-	return slices.ContainsFunc(r.Ranks, func(s RankSummary) bool { return s.Rank.IsKnown() })
+	known := false
+	for i := range r.Ranks {
+		s := &r.Ranks[i]
+		if !s.Rank.IsKnown() && s.Err == nil {
+			return false
+		}
+		known = known || s.Rank.IsKnown()
+	}
+	return known
 }
 
 // extremes returns the ranks with the lowest and the highest peak; at least one can be read.

@@ -82,6 +82,10 @@ func TestRecordingsThatAreNoRanksAreNotSaidToAgree(t *testing.T) {
 		r.Sentence(timeline.IEC) != "2 recordings peak at 1.00 GiB, none stands out." {
 		t.Errorf("%q", r.Sentence(timeline.IEC))
 	}
+	list[0].Rank = maybe.Known(1) // of another run: beside it, two files without a number would look the same
+	if r = runs.Build(list); r.Numbered() {
+		t.Errorf("of three recordings one has a rank, and all are taken for ranks")
+	}
 }
 
 func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {

@@ -319,10 +319,10 @@ func (v *view) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case colRank:
 			cell := table.Cell{Text: "–"}
 			switch {
-			case r.Rank.IsKnown():
-				cell.Text = r.Rank.String()
 			case !run.Numbered():
 				cell.Text, cell.KeepEnd = r.Name(), true // names of files differ at their ends
+			case r.Rank.IsKnown():
+				cell.Text = r.Rank.String()
 			}
 			switch {
 			case r.Err != nil:
