@@ -5,8 +5,10 @@ import (
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -121,4 +123,49 @@ func TestALostReleaseDoesNotPanLater(t *testing.T) {
 	if d.m.state.Window != window {
 		t.Errorf("a drag that began in the list pans from %v to %v", window, d.m.state.Window)
 	}
+}
+
+// A click on a category in the legend brings its blocks out, and another click all of them again. In the
+// timeline, the list beside the chart then has its blocks alone.
+func TestAClickOnTheLegendBringsACategoryOut(t *testing.T) {
+	for _, view := range []leaf.ID{leaf.Timeline, leaf.Segments} {
+		d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), View: view,
+			Color: "never"}, 120, 40)
+		d.press("p")
+		before := d.screen()
+		cells := func(cat timeline.Category) int {
+			return strings.Count(d.screen(), string(d.m.state.Theme.Fill(cat).Mono))
+		}
+		activations, weights := cells(timeline.Activation), cells(timeline.Parameter)
+		if activations < 20 || weights < 20 {
+			t.Fatalf("view %c: %d cells of activations and %d of parameters:\n%s",
+				view, activations, weights, before)
+		}
+		d.clickLast("activation")
+		if cells(timeline.Activation) < activations*9/10 || cells(timeline.Parameter) > weights/4 {
+			t.Errorf("view %c: of %d cells of activations and %d of parameters %d and %d are drawn:\n%s",
+				view, activations, weights, cells(timeline.Activation), cells(timeline.Parameter), d.screen())
+		}
+		if view == leaf.Timeline {
+			d.wants("Largest of activation here")
+		}
+		d.clickLast("activation")
+		if d.screen() != before {
+			t.Errorf("view %c: clicked twice, the screen is\n%s\ninstead of\n%s", view, d.screen(), before)
+		}
+	}
+}
+
+// clickLast clicks the last occurrence of text.
+func (d *driver) clickLast(text string) {
+	d.t.Helper()
+	lines := strings.Split(d.screen(), "\n")
+	for y := len(lines) - 3; y >= 0; y-- {
+		if at := strings.LastIndex(lines[y], text); at >= 0 {
+			x := ansi.StringWidth(lines[y][:at])
+			d.send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft})
+			return
+		}
+	}
+	d.t.Fatalf("there is no %q in\n%s", text, d.screen())
 }

@@ -56,7 +56,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	case body.H >= 20:
 		var below canvas.Rect
 		body, below = body.CutBottom(10)
-		leaf.Rule(s, c, below.X, below.Y, below.W, "selected")
+		leaf.Rule(s, c, below.X+1, below.Y, below.W-1, "selected")
 		_, below = below.CutTop(1)
 		block.Draw(s, c.Sub(canvas.Rect{X: below.X + 1, Y: below.Y, W: below.W - 1, H: below.H}), v.current())
 	}

@@ -354,7 +354,7 @@ func (m *measuring) status(u timeline.Units, q question, r *row) string {
 	if replay.Outside(&x, y) {
 		causes := (&replay.Comparison{Problem: q.setup.p}).Causes(&x, y)
 		if len(causes) == 0 {
-			causes = []string{"nothing that was counted shows why"}
+			causes = []string{"none of the counters shows why"}
 		}
 		text += " · not as simulated: " + strings.Join(causes, "; ")
 	}

@@ -236,6 +236,9 @@ func (b *board) drawCell(s *leaf.State, c *canvas.Canvas, x, y, row int, l, r ha
 		if h.odd {
 			variant++
 		}
+		if b.only != kindUnmapped && h.kind != b.only && h.kind != kindUnmapped {
+			return s.Theme.Quiet()
+		}
 		return b.palette.of(s.Theme, h.kind, variant)
 	}
 	lf, rf := look(l), look(r)

@@ -19,6 +19,7 @@ type board struct {
 	area   canvas.Rect // the lines, in cells of the view
 	bars   canvas.Rect // the part of them that shows bytes
 
+	only    kind // brought out by a click on the legend; kindUnmapped for none
 	palette palette
 }
 

@@ -49,7 +49,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	case body.H >= 24:
 		var below canvas.Rect
 		body, below = body.CutBottom(9)
-		leaf.Rule(s, c, below.X, below.Y, below.W, "selected")
+		leaf.Rule(s, c, below.X+1, below.Y, below.W-1, "selected")
 		_, below = below.CutTop(1)
 		v.drawPiece(s, c.Sub(canvas.Rect{X: below.X + 1, Y: below.Y, W: below.W - 1, H: below.H}))
 	}
@@ -348,9 +348,19 @@ func (v *view) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
 			if k >= kindActive {
 				f = s.Theme.Fill(timeline.Category(k - kindActive))
 			}
+			from, name := x, s.Theme.Dim
+			switch v.only {
+			case kindUnmapped:
+			case k:
+				name = s.Theme.Strong
+			default:
+				name = s.Theme.Faint
+			}
 			paint(c, x, y, f, f)
 			x += 2
-			x += c.Text(x, y, s.Theme.Dim, kindName(k)) + 2
+			x += c.Text(x, y, name, kindName(k))
+			c.Zone(canvas.Rect{X: from, Y: y, W: x - from, H: 1}, legendMsg{k})
+			x += 2
 		}
 	}
 }

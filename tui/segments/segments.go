@@ -40,6 +40,9 @@ type flowKey struct {
 	filled bool
 }
 
+// legendMsg brings a kind out, or no longer: it is a click on its name in the legend.
+type legendMsg struct{ kind kind }
+
 type keyMap struct {
 	move, piece, page, ends, order, scale, zoomIn, zoomOut, hole, open key.Binding
 }
@@ -110,11 +113,17 @@ func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return v.key(s, msg)
 	case tea.MouseMsg:
 		return v.mouse(s, msg)
+	case legendMsg:
+		if v.only == msg.kind {
+			msg.kind = kindUnmapped
+		}
+		v.only = msg.kind
 	}
 	return nil
 }
 
 func (v *view) forget() {
+	v.only = kindUnmapped
 	v.st, v.rows, v.selected, v.top, v.of = nil, nil, nowhere, 0, moment{}
 	v.followed, v.chosen = timeline.NoAlloc, false
 }

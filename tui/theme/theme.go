@@ -266,6 +266,15 @@ func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
 // recording.
 func (t *Theme) Other() canvas.Fill { return t.other }
 
+// Quiet returns the fill of everything but the category that is brought out.
+func (t *Theme) Quiet() canvas.Fill {
+	if t.Mono {
+		return canvas.Fill{Mono: '·', ASCII: '.'}
+	}
+	c := t.Fade(t.Dim.FG, 200)
+	return canvas.Fill{Color: c, Shade: c, Mono: '·', ASCII: '.'}
+}
+
 // Chosen returns the fill of the selected block.
 func (t *Theme) Chosen() canvas.Fill {
 	if t.Mono {

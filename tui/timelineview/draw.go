@@ -144,7 +144,7 @@ func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 			fills[cat][shade] = s.Theme.Shade(timeline.Category(cat), shade)
 		}
 	}
-	chosen := s.Theme.Chosen()
+	chosen, quiet := s.Theme.Chosen(), s.Theme.Quiet()
 	al := &s.Device.Allocs
 	for x := range f.Area.W {
 		v.slabs = v.slabs[:0]
@@ -156,11 +156,17 @@ func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 				break
 			}
 			fill := s.Theme.Other()
-			if b.Alloc != timeline.NoAlloc {
+			switch {
+			case b.Alloc == timeline.NoAlloc && v.only.IsKnown():
+				fill = quiet
+			case b.Alloc != timeline.NoAlloc:
 				fill = fills[al.Category[b.Alloc]][int(b.Alloc)&3]
 				if b.Count > 1 {
 					fill = fills[al.Category[b.Alloc]][2]
 					fill.Pattern = '░'
+				}
+				if !v.brings(al.Category[b.Alloc]) {
+					fill = quiet
 				}
 				switch {
 				case b.Alloc != s.Selected:
@@ -197,7 +203,8 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	legend := legendRows(s, w, drawn(v, s))
-	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ can be many small blocks"}
+	help := []string{"wheel zooms time, ctrl+wheel bytes,", "drag pans; ░ can be many small blocks",
+		"click a category to bring it out"}
 	rows := h - len(legend)
 	if h >= 10 {
 		rows--
@@ -214,8 +221,18 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	for _, cats := range legend {
 		x := 0
 		for _, cat := range cats {
+			from, name := x, s.Theme.Dim
+			switch {
+			case !v.only.IsKnown():
+			case v.brings(cat):
+				name = s.Theme.Strong
+			default:
+				name = s.Theme.Faint
+			}
 			x += c.Text(x, y, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
-			x += c.Text(x, y, s.Theme.Dim, cat.String()) + 2
+			x += c.Text(x, y, name, cat.String())
+			c.Zone(canvas.Rect{X: from, Y: y, W: x - from, H: 1}, legendMsg{cat})
+			x += 2
 		}
 		y++
 	}
@@ -268,6 +285,9 @@ const unattributed = "not in the recording"
 func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
 	title := "Largest here: ↑↓ or a click selects"
+	if only, ok := v.only.Value(); ok {
+		title = "Largest of " + timeline.Category(only).String() + " here"
+	}
 	if h < 1 || !inView(s) {
 		return 0
 	}
@@ -283,6 +303,9 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 		return d.Allocs.Rounded[b.Alloc]
 	}
 	bands := slices.Clone(v.cursorColumn(s))
+	bands = slices.DeleteFunc(bands, func(b timeline.Band) bool {
+		return v.only.IsKnown() && (b.Alloc == timeline.NoAlloc || !v.brings(d.Allocs.Category[b.Alloc]))
+	})
 	slices.SortStableFunc(bands, func(a, b timeline.Band) int { return cmp.Compare(size(b), size(a)) })
 	bands = bands[:min(len(bands), h-1)]
 	right := 9 // the end of the sizes

@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -28,6 +29,7 @@ type View struct {
 	yLow    int64 // zoomed range of y; yHigh is 0 if it is not zoomed
 	yHigh   int64
 	merged  timeline.Band // the merged band that is selected; Count 0 for none
+	only    maybe.Int     // the category that is brought out, by a click on the legend
 	slabs   []canvas.Slab
 	strips  strips
 	keys    keyMap
@@ -39,6 +41,9 @@ type bandKey struct {
 	n      int
 	small  int64 // smallest block drawn apart, bytes
 }
+
+// legendMsg brings a category out, or no longer: it is a click on its name in the legend.
+type legendMsg struct{ category timeline.Category }
 
 type keyMap struct{ pick, open, list, zoomY, panY, whole key.Binding }
 
@@ -103,16 +108,30 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return v.onKey(s, msg)
 	case tea.MouseMsg:
 		return v.onMouse(s, msg)
+	case legendMsg:
+		if was := v.only; was.IsKnown() && v.brings(msg.category) {
+			v.only = maybe.Int{}
+		} else {
+			v.only = maybe.Known(int64(msg.category))
+		}
 	default:
 		v.bands.Take(msg)
 	}
 	return nil
 }
 
+// brings reports whether blocks of a category are drawn in its colour: of one that is brought out, or if none
+// is.
+func (v *View) brings(cat timeline.Category) bool {
+	only, ok := v.only.Value()
+	return !ok || only == int64(cat)
+}
+
 // settle drops what belongs to another device or selection.
 func (v *View) settle(s *leaf.State) {
 	if v.device != s.Device {
 		v.device, v.yLow, v.yHigh, v.merged = s.Device, 0, 0, timeline.Band{}
+		v.only = maybe.Int{}
 	}
 	if v.merged.Count > 0 && v.merged.Alloc != s.Selected {
 		v.merged = timeline.Band{}

@@ -72,7 +72,7 @@ func (p *page) add(title string, lines []line) {
 }
 
 var formatNames = map[string]string{
-	"described": "steps described op by op", "capture": "recording of a job that was watched",
+	"described": "steps recorded op by op", "capture": "recording of a watched job",
 	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace",
 	"gmt":            "gmemtop recording",
 	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile",
@@ -92,8 +92,9 @@ func formatName(f string) string {
 func sentence(s *leaf.State) string {
 	t := s.Timeline.Trace
 	text := formatName(t.Source.Format)
+	text = strings.ToUpper(text[:1]) + text[1:]
 	if rank, known := t.Process.Rank.Value(); known {
-		text += fmt.Sprintf(" of rank %d", rank)
+		text += fmt.Sprintf(", rank %d", rank)
 		if world := t.Process.WorldSize.Or(0); world > 0 {
 			text += fmt.Sprintf(" of %d", world)
 		}
