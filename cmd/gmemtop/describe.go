@@ -18,10 +18,14 @@ and how long it takes. Plans that swap or recompute need such a recording. The f
 the file say how to use it.`,
 		Example: "  gmemtop describe -o describe.py\n  gmemtop compare step.jsonl --budget 12GiB",
 		RunE: func(*cobra.Command, []string) error {
-			return a.write(func(w io.Writer) error {
+			err := a.write(func(w io.Writer) error {
 				_, err := w.Write(described.Recorder)
 				return err
 			})
+			if file := a.flags.output; err == nil && !isStdout(file) {
+				a.notef("%s: its first lines show what to add to the training script", file)
+			}
+			return err
 		},
 	}
 	a.flags.writing(c, insteadOfStdout)

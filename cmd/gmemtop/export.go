@@ -97,8 +97,8 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	case err != nil:
 		return selection(err)
 	case len(chosen.Devices) == 0:
-		return cmp.Or(readErr,
-			fmt.Errorf("%s has no memory data for any device: %w", load.Name(path), traces.ErrUnsupported))
+		return cmp.Or[error](readErr,
+			&traces.UnsupportedError{Reason: load.Name(path) + " has no memory data for any device"})
 	case note != "":
 		c.note(note)
 	}

@@ -20,8 +20,16 @@ func helpTexts(a *app, root *cobra.Command) {
 	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
 		"print the help with every flag and example")
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
-		if words := help.WordsBeside(c, args); c == root && len(words) > 0 {
-			if a.notHelped = help.FileArgs(root, words); a.notHelped != nil {
+		if words := help.WordsBeside(c, args); len(words) > 0 {
+			switch {
+			case c == root:
+				a.notHelped = help.FileArgs(root, words)
+			case c.Name() == "help": // gmemtop help formats -h means the formats
+				if a.notHelped = help.TopicArgs(c, words); a.notHelped == nil {
+					c, _, _ = root.Find(words)
+				}
+			}
+			if a.notHelped != nil {
 				return
 			}
 		}
