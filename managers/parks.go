@@ -58,7 +58,7 @@ func (m parks) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan
 // park signs a plan for a step whose optimizer state is away.
 func park(pl *plan.Plan, state int64) *plan.Plan {
 	pl.Parks = true
-	pl.Note("optimizer state of %s waits on the host while no optimizer steps", timeline.IEC.Bytes(state))
+	pl.Note("%s of optimizer state stays on the host between optimizer steps", timeline.IEC.Bytes(state))
 	return pl
 }
 

@@ -89,8 +89,9 @@ func Obstacles(p *plan.Problem, pl *plan.Plan) string {
 	if most.bytes < bytes {
 		part = u.Bytes(most.bytes) + " of the "
 	}
-	return fmt.Sprintf("%s%s that would leave stay for one reason, the largest of them %s (%s): %s; %s", part,
-		u.Bytes(bytes), madeBy(q, most.largest), u.Bytes(q.Rounded(most.largest)), most.why, most.change)
+	return fmt.Sprintf("%s%s that the plan would move or drop stay in memory for the same reason as the "+
+		"largest of them, %s (%s): %s; %s", part, u.Bytes(bytes), madeBy(q, most.largest),
+		u.Bytes(q.Rounded(most.largest)), most.why, most.change)
 }
 
 // hinders says why a running training cannot do what a plan wants of one buffer, and what would help.
@@ -103,7 +104,7 @@ func hinders(p *plan.Problem, x plan.Absence) obstacle {
 		return obstacle{why: r.Why, change: "where gradients wait for the next step, " +
 			"optimizer.zero_grad() before the forward pass frees them"}
 	case b.Category == timeline.OptimizerState:
-		return obstacle{why: r.Why, change: "joint moves optimizer state while no optimizer steps"}
+		return obstacle{why: r.Why, change: "joint moves optimizer state between optimizer steps"}
 	case p.SavesKnown && !b.Saved && savedOutside(p, x.Buffer):
 		return obstacle{why: r.Why, change: "compute it in a module's forward, and call model(x) instead " +
 			"of model.forward(x)"}

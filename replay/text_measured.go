@@ -160,7 +160,7 @@ func (t *textReport) writeCauses(rows []*Result) {
 		}
 		causes := t.c.Causes(m, s)
 		if len(causes) == 0 {
-			causes = []string{"nothing that was counted shows why"}
+			causes = []string{"none of the counters shows why"}
 		}
 		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Runs(),
 			strings.Join(causes, "; ")))

@@ -42,8 +42,8 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 			return nil, err
 		}
 		if w.Looks != lookVersion {
-			return nil, fmt.Errorf("process %d: %w: process %d watches it, whose viewers speak version %d "+
-				"and this program's %d; use the gmemtop that watches it",
+			return nil, fmt.Errorf("process %d: %w: process %d watches it and speaks version %d, while "+
+				"this gmemtop speaks %d; use the gmemtop that watches it",
 				pid, ErrVersion, w.PID, w.Looks, lookVersion)
 		}
 		if w.Attaching {

@@ -266,7 +266,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	NotRead:        {"", "this viewer fell behind, and what it missed is no longer kept"},
 
 	WaitsForStep: {"", "waiting for a step to end"},
-	Describes:    {"", "describing"},
+	Describes:    {"", "recording ops"},
 	Plans:        {"", "planning"},
 	TimesWithout: {"", "timing without it"},
 	TimesWith:    {"", "timing with it"},

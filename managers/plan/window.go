@@ -52,7 +52,7 @@ func (x *extractor) window(opt BuildOptions) (window, error) {
 		}
 	}
 	if len(its.List) > 1 {
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("the plan is for %s; the recording has %d",
+		x.p.Notes = append(x.p.Notes, fmt.Sprintf("planned for %s, one of %d in the recording",
 			its.List[k].Name, len(its.List)))
 	}
 	if odd > 0 {

@@ -71,6 +71,6 @@ func (m zeroOffload) Plan(ctx context.Context, p *plan.Problem, r plan.Request) 
 		pl.Executor = plan.TorchEager
 	}
 	pl.Note("Our reading: %s", info.Reading)
-	pl.Note("%s of optimizer state wait on the host while no optimizer steps.", timeline.IEC.Bytes(state))
+	pl.Note("%s of optimizer state stays on the host between optimizer steps", timeline.IEC.Bytes(state))
 	return pl, nil
 }

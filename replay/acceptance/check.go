@@ -47,8 +47,8 @@ func init() {
 	}
 	living := func(example string) {
 		add("live-"+example, 60*time.Second, needTorch, carried(example, moving),
-			"Plans carried out in a running training of "+example+", measured beside the prediction; it "+
-				"learns bit for bit what it learns without.")
+			"Plans carried out in a running training of "+example+", measured beside the prediction; "+
+				"its results stay bit-identical.")
 	}
 
 	add("doctor", 5*time.Second, 0, doctor, "What gmemtop can do on this machine.")
@@ -70,7 +70,7 @@ func init() {
 	add("history", 40*time.Second, needTorch, history,
 		"What recording the allocator's history of one step in 20 costs; losses stay equal.")
 	add("pool-gpt2", 60*time.Second, needTorch, carried("gpt2", "smartpool,stalloc"),
-		"Addresses planned and served in a running training; it learns bit for bit what it learns without.")
+		"Addresses planned and served in a running training; its results stay bit-identical.")
 	add("gpt2-compare-80", 20*time.Second, needTorch, comparisonOf("gpt2", 80),
 		"Managers' plans of the recorded step of gpt2 in 80 % of its peak, carried out on the device.")
 	add("probes", 20*time.Second, needTorch, probes,
@@ -89,7 +89,7 @@ func init() {
 	add("batch-resnet50", 120*time.Second, needTorch|needLimit, largestBatch(2.05, "resnet50"),
 		"The largest batch of ResNet-50 in a limited memory, and one more than twice as large under a plan.")
 	add("beyond-vgg16", 60*time.Second, needTorch|needLimit, beyond("joint"),
-		"VGG-16 at batch 256 in 12 GiB under a plan, beside memory enough.")
+		"VGG-16 at batch 256 in 12 GiB under a plan, beside a run with enough memory.")
 	add("beyond-vgg16-swapping", 60*time.Second, needTorch|needLimit, beyond("autoswap"),
 		"The same by swapping alone.")
 	add("batch-resnet101", 120*time.Second, needTorch|needLimit,

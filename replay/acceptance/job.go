@@ -152,7 +152,7 @@ func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
 	}
 	l, _, ok := learnedOf(j.printed())
 	if !ok {
-		return learned{}, errors.New("the training does not say what it learned")
+		return learned{}, errors.New("the training did not print what it learned")
 	}
 	return l, nil
 }

@@ -174,7 +174,7 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 		}
 		_, peak, ok := learnedOf(out)
 		if !ok || peak <= 0 {
-			return errors.New("the training does not say what it took")
+			return errors.New("the training did not print how much memory it took")
 		}
 		t.add(figure("torch_step", medianOfLast(stepsOf(out))), figure("torch_peak", float64(peak)))
 		budget := strconv.FormatInt(peak, 10) + "B"
@@ -301,7 +301,7 @@ func beyond(manager string) func(context.Context, *trial) error {
 		}
 		_, peak, ok := learnedOf(out)
 		if !ok || peak <= 0 {
-			return errors.New("the training does not say what it took")
+			return errors.New("the training did not print how much memory it took")
 		}
 		memory := 12.0
 		if t.size.name != full.name {

@@ -180,7 +180,7 @@ func outOfMemory(ctx context.Context, t *trial) error {
 		}
 		return nil
 	}
-	return errors.New("gmemtop names no request or no cause")
+	return errors.New("gmemtop does not name both a request and a cause")
 }
 
 // segmentFor returns the segment that torch's allocator asks the driver for to serve a request: its message
@@ -217,7 +217,7 @@ func estimate(ctx context.Context, t *trial) error {
 	var allocated, reserved int64
 	at := bytes.LastIndex(out, []byte("counted "))
 	if at < 0 {
-		return errors.New("the training does not say what its allocator counted")
+		return errors.New("the training did not print what its allocator counted")
 	}
 	if _, err := fmt.Sscanf(string(out[at:]), "counted %d %d", &allocated, &reserved); err != nil ||
 		allocated <= 0 {

@@ -206,7 +206,7 @@ func (c *Choice) parked(ctx context.Context, p *plan.Problem, of *plan.Plan) (*p
 		return of, err
 	}
 	pl.Budget, pl.Parks, pl.Varied = of.Budget, true, of.Varied
-	pl.Note("optimizer state of %s waits on the host while no optimizer steps", timeline.IEC.Bytes(state))
+	pl.Note("%s of optimizer state stays on the host between optimizer steps", timeline.IEC.Bytes(state))
 	return pl, nil
 }
 

@@ -105,19 +105,19 @@ func refuseDevice(d *timeline.Device) error {
 			d.Label())
 	case tr.Source.SyntheticAddresses:
 		return refuse(NotCachingAllocator, nil,
-			"its addresses are made up by the reader of %s: record a memory snapshot", tr.Source.Format)
+			"its addresses are made up by the reader of %s; record a memory snapshot", tr.Source.Format)
 	case t.Allocations == 0:
 		return refuse(NoAllocations, nil,
-			"it has no alloc events: record with torch.cuda.memory._record_memory_history()")
+			"it has no alloc events; record with torch.cuda.memory._record_memory_history()")
 	case !t.FinalKnown && segmentEvents == 0:
-		return refuse(NoSegments, nil, "it has no segments to compare with: record a memory snapshot")
+		return refuse(NoSegments, nil, "it has no segments to compare with; record a memory snapshot")
 	case !t.FinalKnown && !t.BeginsEmpty:
 		return refuse(BeginningLost, nil,
-			"it begins in the middle and has no final state to rebuild the beginning from: record from the "+
+			"it begins in the middle and has no final state to rebuild the beginning from; record from the "+
 				"start")
 	case t.LawAllocated != 0 || t.LawActive != 0 || t.LawReserved != 0:
 		return refuse(EventsMissing, nil,
-			"its events do not lead to its final state (%s): record with more max_entries", t.Reason)
+			"its events do not lead to its final state (%s); record with more max_entries", t.Reason)
 	}
 	return nil
 }

@@ -293,9 +293,9 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 		try   int
 		want  string
 	}{
-		{0, 1, "joint: describing"},
-		{450e6, 1, "joint: describing (2 steps, usually 450 ms each)"},
-		{450e6, 3, "joint: describing (2 steps, usually 450 ms each), try 3 of 5: the steps differed"},
+		{0, 1, "joint: recording ops"},
+		{450e6, 1, "joint: recording ops (2 steps, usually 450 ms each)"},
+		{450e6, 3, "joint: recording ops (2 steps, usually 450 ms each), try 3 of 5: the steps differed"},
 	} {
 		n.Usual, n.Try = c.usual, c.try
 		if got := n.Sentence("joint", timeline.IEC); got != c.want {
@@ -312,7 +312,7 @@ func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
 	} {
 		n := c.n
 		n.Stage, n.Usual = Describing, 2e9
-		if got := n.Sentence("joint", timeline.IEC); got != "joint: describing: "+c.want {
+		if got := n.Sentence("joint", timeline.IEC); got != "joint: recording ops: "+c.want {
 			t.Errorf("%q, not %q", got, c.want)
 		}
 		if got := n.Doing(); len(got) != 1 || got[0] != c.want {

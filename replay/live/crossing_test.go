@@ -69,7 +69,7 @@ func TestWhatAStepTakesOverFromTheOneBeforeIsPlannedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		const want = "buffer lives longer than an iteration, and is there twice for a part of it"
-		last := fmt.Sprintf("the plan is for step %d; the recording has %d", steps, steps)
+		last := fmt.Sprintf("planned for step %d, one of %d in the recording", steps, steps)
 		notes := strings.Join(p.Notes, "\n")
 		if !strings.Contains(notes, want) || !strings.Contains(notes, last) {
 			t.Errorf("of the last of %d steps it says %q", steps, notes)

@@ -139,7 +139,7 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 				"compared, all bit-identical; " +
 				"1 tensor stayed in memory but should have left; on in 1 of 2 ranks, rank 1 has ended"},
 		{"one is not as far as the other", []Rank{doing("rank 0", Planning), doing("rank 1", Describing)},
-			"m: describing; on in 0 of 2 ranks"},
+			"m: recording ops; on in 0 of 2 ranks"},
 		{"one has come late", []Rank{doing("rank 0", Describing), rankOn("rank 1", 130, 106, 120e6)},
 			"m has been on for 40 steps: 106 MiB instead of 130 MiB (predicted 106 MiB), at rank 1, step " +
 				"120 ms instead of 100 ms, +20.0 % (predicted +1.0 %); 5 tensors " +

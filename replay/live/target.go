@@ -287,8 +287,8 @@ func (t *Target) countLarger(m *plan.Measurement, p *plan.Problem, pl *plan.Plan
 	if err != nil {
 		return err
 	}
-	m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step is predicted to hold %s",
-		counted(steps), timeline.IEC.Bytes(held)))
+	m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; under the plan such a step should "+
+		"hold %s", counted(steps), timeline.IEC.Bytes(held)))
 	if held > m.Footprint {
 		m.Footprint, m.PeakLive = held, held
 	}

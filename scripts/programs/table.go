@@ -312,7 +312,8 @@ func planned(c *trial.Comparison, manager string) bool {
 func notes(all []string) string {
 	var kept []string
 	for _, n := range all {
-		if !strings.HasPrefix(n, "step ") && !strings.HasPrefix(n, "the plan is for step ") &&
+		if !strings.HasPrefix(n, "step ") && !strings.HasPrefix(n, "planned for step ") &&
+			!strings.HasPrefix(n, "the plan is for step ") && // as older results say it
 			!strings.HasPrefix(n, "a step takes") {
 			kept = append(kept, upper(flat(n))+".")
 		}

@@ -142,7 +142,7 @@ func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
 		return nil, err
 	}
 	if len(devices) == 0 {
-		return nil, fmt.Errorf("this trace has no memory data for any device: %w", traces.ErrUnsupported)
+		return nil, &traces.UnsupportedError{Reason: "this trace has no memory data for any device"}
 	}
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
 	return chosen.Main(), nil

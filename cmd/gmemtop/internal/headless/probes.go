@@ -60,7 +60,7 @@ func (p *Probes) Places() (lines []string, err error) {
 		if !s.Emulated {
 			slow = ", stepped over"
 		}
-		lines = append(lines, fmt.Sprintf("would: put a probe on %s in %s at offset %#x%s", s.Name, s.Library,
+		lines = append(lines, fmt.Sprintf("would put a probe on %s in %s at offset %#x%s", s.Name, s.Library,
 			s.Offset, slow))
 	}
 	_, unseen := usdt.Explain(sites)

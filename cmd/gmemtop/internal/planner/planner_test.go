@@ -31,7 +31,7 @@ func TestOfTwoCapturedStepsTheSecondIsPlanned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !slices.Contains(p.Notes, "the plan is for step 2; the recording has 2") {
+		if !slices.Contains(p.Notes, "planned for step 2, one of 2 in the recording") {
 			t.Errorf("%q: %q", path, p.Notes)
 		}
 	}

@@ -109,7 +109,7 @@ func (t *Training) awaitStep(ctx context.Context, wait func(context.Context) err
 		return err
 	}
 	t.Note(fmt.Sprintf("no step has ended within %s: either the steps are long, or gmemtop does not "+
-		"recognize them. It recognizes the optimizers of torch.optim, and most loops that change "+
+		"recognise them. It recognises the optimizers of torch.optim, and most loops that change "+
 		"parameters after a backward pass", timeline.Duration(int64(long))))
 	return wait(ctx)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestAJobWithoutStepsIsToldWhatAStepIs: nobody knows whether its steps are long or not recognized, so the
+// TestAJobWithoutStepsIsToldWhatAStepIs: nobody knows whether its steps are long or not recognised, so the
 // wait goes on, with a sentence that names both.
 func TestAJobWithoutStepsIsToldWhatAStepIs(t *testing.T) {
 	var notes []string
