@@ -1,14 +1,17 @@
 package live
 
 import (
+	"slices"
+
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // A step that is larger than all that were watched would hold more than the budget, until the plan is made
 // again for it. So the process compares what a step saves with the plan, save by save, and while the step is
-// ahead of it, further tensors leave, which the plan keeps (sizes.py). Each comes back when it is needed.
-// Nobody knows what the step will hold beside what it saves, such as gradients in its backward pass; so for
-// each byte that is saved beyond the plan, spillForEach bytes leave.
+// ahead of it, further tensors leave, which the plan keeps (sizes.py): those that were saved earlier first,
+// the oldest of them before the others, since the backward pass needs them last. Each comes back when it is
+// needed. Nobody knows what the step will hold beside what it saves, such as gradients in its backward pass;
+// so for each byte that is saved beyond the plan, spillForEach bytes leave.
 //
 // A process whose steps run different ops has no such rules: its plan leaves room instead (places.go).
 
@@ -77,20 +80,43 @@ func spilled(p, q *plan.Problem, of *plan.Plan) ([]plan.Absence, error) {
 	}
 	var out []plan.Absence
 	may, saved := e.spillable(), e.saved()
-	passes, more := 0, int64(0)
+	first := map[int]spill{}
 	for _, s := range e.spills() {
-		if n := e.placed.saves[s.save].passes; n != passes { // what was saved before the pass is free
-			passes, more = n, 0
-		}
-		size := q.Buffers[saved[s.save]].Size
-		more += spillForEach * (size - s.bytes)
-		if more <= 0 || s.release < 0 {
-			continue
-		}
+		first[s.save] = s
+	}
+	passes, more := 0, int64(0)
+	var stayed []spill // since the backward pass before
+	leave := func(s spill, from plan.OpID) {
 		g := may[s.save]
-		out = append(out, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
+		if from = max(from, g.After+1); from >= g.Before {
+			return
+		}
+		out = append(out, plan.Absence{Buffer: g.Buffer, After: g.After, Release: from,
 			Fetch: g.Before, Before: g.Before, How: plan.Swap})
-		more -= size
+		more -= q.Buffers[g.Buffer].Size
+	}
+	for k := range saved {
+		s, known := first[k]
+		if known {
+			if n := e.placed.saves[k].passes; n != passes { // what was saved before the pass is free
+				passes, more, stayed = n, 0, nil
+			}
+			more += spillForEach * (q.Buffers[saved[k]].Size - s.bytes)
+		}
+		stayed = slices.DeleteFunc(stayed, func(x spill) bool {
+			if more <= 0 || x.release >= k {
+				return false
+			}
+			leave(x, e.position(e.saves[k]))
+			return true
+		})
+		switch {
+		case !known || s.release < 0:
+		case more > 0:
+			leave(s, 0)
+		default:
+			stayed = append(stayed, s)
+		}
 	}
 	return out, nil
 }

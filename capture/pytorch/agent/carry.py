@@ -278,9 +278,56 @@ class Carrier:
         if self.places.known:
             return self._save_placed(it, t)
         self._due(it, n)
-        if self.sizes.known:
-            self.sizes.saved(n, t, it.loaded)
-        return self._saved(it, t, n)
+        sizes = self.sizes
+        if sizes.known:
+            sizes.saved(n, t, it.loaded)
+        if not sizes.spills:
+            return self._saved(it, t, n)
+        while not it.why and (next_one := sizes.follow(n)) is not None:
+            self._follow(it, *next_one)
+        packed = self._saved(it, t, n)
+        if isinstance(packed, Kept) and not it.why:
+            sizes.stays(n, packed)
+        return packed
+
+    def _follow(self, it: Iteration, entry: Entry, saved: list[Kept]) -> None:
+        """A storage that stayed leaves after all, since the step is larger than planned for. saved are all
+        saved tensors that hold it."""
+        if not all(movable(kept.tensor, self.plain, self.strided) for kept in saved):
+            return
+        storage = saved[0].tensor.untyped_storage()
+        if str(storage.device) != self.plan["device"] or self.streams.elsewhere():
+            return
+        value = it.known(storage)
+        if value is not None and (value.entry is not None or value.stale(saved[0].tensor)):
+            return
+        if not self._has_place(entry, storage.nbytes()):
+            return
+        value = value or it.value(storage)
+        handles = []
+        for kept in saved:
+            value.changed(kept.tensor)
+            handle = Handle(it, value, kept.tensor).watch(self.torch, kept.tensor)
+            handle.version = kept.version
+            handles.append(handle)
+        total = self.same.sum(storage) if it.checks else None
+        with it.lock:
+            self._out(it, value, storage, entry)
+            value.entry, value.sum = entry, total
+            self.away[value] = weakref.ref(it)
+            for kept, handle in zip(saved, handles):
+                kept.tensor = handle
+        del storage
+        if value.base is not None or value.storage() is None:  # otherwise the program still has it
+            self.sizes.spilled(value.bytes)
+
+    def _has_place(self, entry: Entry, size: int) -> bool:
+        """Whether the host has a place for a storage. An earlier graph may still have bytes there."""
+        there = self.owners.get(entry["slot"])
+        owner = None if there is None else there()
+        if owner is not None and owner.base is None:
+            return False
+        return size <= entry["bytes"] or self.sizes.place(entry["slot"], size) is not None
 
     def _save_placed(self, it: Iteration, t: Tensor) -> Kept | Handle:
         """Save a tensor whose place gives its number."""
@@ -325,12 +372,7 @@ class Carrier:
             it.missed += 1
             return Kept(it, t)
         if entry["how"] == "swap":
-            there = self.owners.get(entry["slot"])
-            owner = None if there is None else there()
-            if owner is not None and owner.base is None:  # an earlier graph still has bytes there
-                it.missed += not spilled
-                return Kept(it, t)
-            if size > entry["bytes"] and self.sizes.place(entry["slot"], size) is None:
+            if not self._has_place(entry, size):
                 it.missed += not spilled
                 return Kept(it, t)
             if spilled:

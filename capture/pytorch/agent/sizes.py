@@ -6,8 +6,10 @@ gets its own place there, which is kept for the next ones.
 If a plan lists the sizes of all saved tensors, larger ones are noted, so that a viewer can plan again for the
 largest step seen. Until then a larger step would hold more than the plan promises. So while what it has saved
 since the last backward pass exceeds the plan, further tensors leave, which otherwise stay: of those that the
-plan names for this, as many as make up for it. They come back when they are needed. Steps that are not larger
-move nothing more.
+plan names for this, as many as make up for it. First those leave that were saved earlier in the step, the
+oldest first, since they are needed last: a step often shows only late that it is larger, as where the number
+of objects in a picture decides what its last layers compute. They come back when they are needed. Steps that
+are not larger move nothing more.
 
 Rejected: planning for less than the budget, in case a larger step comes (all steps would pay for it, and
 nobody knows how much larger the next one is).
@@ -15,13 +17,15 @@ nobody knows how much larger the next one is).
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any
 
-from .compat import without_dispatch
+from .compat import address_of, without_dispatch
 from .host import HOST_SHARE, host_room
 
 if TYPE_CHECKING:
     from .kinds import Entry, Plan, Tensor
+    from .values import Kept
 
 # for each byte that a step saves beyond the plan, so many leave: what nobody saves grows as well
 FOR_EACH = 2
@@ -42,6 +46,9 @@ class Sizes:
         self.spills: dict[int, tuple[int, int]] = {n: (size, at) for n, size, at in plan.get("spills", ())}
         self.more = 0  # the bytes that have yet to leave, since the step is larger than planned
         self.loads = 0  # as of the last save: a backward pass frees what was saved before it
+        # what was saved since then, stays, and may leave: by the address of its storage, the number of the
+        # storage's first save, and its saved tensors
+        self.stayed: dict[int, tuple[int, list[weakref.ref[Kept]]]] = {}
 
     def saved(self, n: int, t: Tensor, loads: int = 0) -> None:
         """A tensor is saved as number n, after so many loads."""
@@ -51,7 +58,7 @@ class Sizes:
                 self.now[n] = size
             if n in self.spills:
                 if loads != self.loads:
-                    self.loads, self.more = loads, 0
+                    self.loads, self.more, self.stayed = loads, 0, {}
                 self.more += FOR_EACH * (size - self.spills[n][0])
 
     def spill(self, n: int) -> Entry | None:
@@ -65,9 +72,40 @@ class Sizes:
         """So many bytes have left for it."""
         self.more -= size
 
+    def stays(self, n: int, kept: Kept) -> None:
+        """Save n stays for now."""
+        spill = self.spills.get(n)
+        if spill is None:  # not the first of its storage
+            known = self.stayed.get(self._key(kept)) if self.stayed else None
+            if known is not None and any(there() is not None for there in known[1]):
+                known[1].append(weakref.ref(kept))
+        elif spill[1] >= 0:
+            self.stayed[self._key(kept)] = n, [weakref.ref(kept)]
+
+    def _key(self, kept: Kept) -> int:
+        t = kept.tensor
+        return address_of(t.untyped_storage()) if t.layout == self.torch.strided else 0
+
+    def follow(self, n: int) -> tuple[Entry, list[Kept]] | None:
+        """Before save n, while the step has saved more than planned: the oldest storage that stayed and that
+        the forward pass needs no more. Returns what becomes of it, and its saved tensors; None if there is
+        none."""
+        if self.more <= 0:
+            return None
+        for key, (first, holders) in list(self.stayed.items()):
+            if self.spills[first][1] < n:  # at n itself the op that read it may not have returned
+                del self.stayed[key]
+                saved = [kept for there in holders if (kept := there()) is not None]
+                entry = self.spill(first)
+                if saved and entry is not None:
+                    entry["release"] = n
+                    return entry, saved
+        return None
+
     def next(self, alike: bool) -> None:
         """A step has ended. alike says whether it saved as many tensors as the plan has."""
         self.more = self.loads = 0
+        self.stayed = {}
         now, self.now = self.now, {}
         if now and alike:
             for n, size in now.items():

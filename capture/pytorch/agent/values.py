@@ -57,7 +57,7 @@ class Kept:
     its autograd node, and the node to what it saved. If the graph never ran backward, such a cycle would
     never be freed."""
 
-    __slots__ = ("iteration", "save", "tensor", "version")
+    __slots__ = ("iteration", "save", "tensor", "version", "__weakref__")
 
     def __init__(self, iteration: Iteration, tensor: Tensor, save: int = -1) -> None:
         self.iteration = iteration
