@@ -27,10 +27,10 @@ steps the weights after each step were compared, by a checksum of all their bits
 what it adds to the processor time of a step, which other programs on the machine change less than its
 duration. In brackets is what was predicted. smartpool chooses addresses: its figures are what it takes from
 the driver, instead of what PyTorch's caching allocator would. A footprint that is more than 3 % off its
-prediction is marked (!); where batches vary in shape the prediction is that of the largest step, and only a
-step that holds more is marked. Three steps were timed with each plan, and three before and after it, on
-a busy machine. Predicted times come from scripts/programs/thread.json, which was measured in part, and in
-another training: they are rough.
+prediction is marked (!); where batches vary in shape, or steps run different ops, the prediction is that of
+the largest step, and only a step that holds more is marked. Three steps were timed with each plan, and three
+before and after it, on a busy machine. Predicted times come from scripts/programs/thread.json, which was
+measured in part, and in another training: they are rough.
 
 Rows of earlier runs stay until their program is measured again: figures
 that were read back from an older page are rounded.
@@ -221,10 +221,12 @@ func (t *table) cell(c *trial.Comparison, live, sim *trial.Row) string {
 		100*took, 100*sim.Overhead)
 }
 
-// varies reports whether batches have shapes that vary: smaller ones than what was planned for hold less.
+// varies reports whether batches have shapes that vary, or steps run different ops: those that are smaller
+// than the one that was planned for hold less.
 func varies(c *trial.Comparison) bool {
 	return slices.ContainsFunc(c.Problem.Notes, func(n string) bool {
-		return strings.HasPrefix(n, "the batches have other shapes")
+		return strings.HasPrefix(n, "the batches have other shapes") ||
+			strings.HasPrefix(n, "steps run different ops")
 	})
 }
 
@@ -266,8 +268,8 @@ func (t *table) said(r *result) {
 	}
 }
 
-// segments adds, where gmemtop advised expandable segments in place of a plan, what they take in a simulation
-// of the same recording.
+// segments adds, where an earlier gmemtop advised expandable segments in place of a plan without knowing
+// whether they help, what they take in a simulation of the same recording. On a CPU there are none.
 func (t *table) segments(c *trial.Comparison) {
 	advised := slices.ContainsFunc(c.Results, func(row trial.Row) bool {
 		return row.Target == "live" && !row.Available && strings.Contains(row.Reason, "expandable_segments")
