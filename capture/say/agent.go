@@ -240,9 +240,9 @@ var agent = map[string]string{
 	"pool_of_device":    "this process has had a pool for another device: restart the program",
 	"pool_in_use":       "another pool is in use in this process: turn it off first",
 	"pool_off":          "the pool was turned off",
-	"pool_stale": "three iterations in a row got less than half of their allocations from the plan; " +
-		"addresses fit batches of one shape only, so pad or crop all of them to one, or start the program " +
-		"with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF",
+	"pool_stale": "three iterations in a row got less than half of their allocations from the plan: " +
+		"addresses fit only steps that allocate the same sizes in the same order; pad or crop all batches " +
+		"to one shape, or use a manager that moves or recomputes",
 	"pool_left":       "%s tensors from the pool are still alive: %s bytes are freed with the last of them",
 	"pool_wrapped":    "another tool has wrapped the pool: the pool stays and passes everything on",
 	"arena_full":      "not enough memory for the arena",

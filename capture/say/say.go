@@ -143,16 +143,20 @@ const (
 	MovesNoSaved      //
 
 	// Why a plan is not worth carrying out.
-	NoGain           //
-	HoldsAsMuch      // bytes, bytes
-	ArenaAsLarge     // bytes, bytes, why
-	KeptTwice        // bytes
-	MovesNothing     //
-	NothingToDo      // the manager, bytes, bytes
-	NoPlanForLess    //
-	AboveBudget      // bytes, bytes
-	OtherAboveBudget // bytes, bytes
-	TooManyHoles     // bytes, bytes
+	NoGain            //
+	HoldsAsMuch       // bytes, bytes
+	ArenaAsLarge      // bytes, bytes, why
+	KeptTwice         // bytes
+	MovesNothing      //
+	NothingToDo       // the manager, bytes, bytes
+	NoPlanForLess     //
+	AboveBudget       // bytes, bytes
+	OtherAboveBudget  // bytes, bytes
+	LargerAboveBudget // bytes, bytes
+	TooManyHoles      // bytes, bytes, what to change
+	SegmentsFit       // bytes
+	OtherForRoom      //
+	SegmentsTake      // bytes, bytes
 
 	// Why no plan can be made from the steps.
 	Uneven           //
@@ -343,11 +347,11 @@ var catalogue = [sentences]struct{ key, text string }{
 	CutsTensors:   {"", "it cuts tensors into parts, and eager PyTorch moves a tensor as a whole"},
 	MovesNoSaved:  {"", "it moves and drops nothing that autograd saves"},
 
-	NoGain:      {"", "the plan does not lower the peak"},
-	HoldsAsMuch: {"", "a step holds %s with it and %s without; try a smaller budget or another manager"},
-	ArenaAsLarge: {"", "its arena takes %s, while PyTorch's allocator needs %s%s; try another manager that " +
-		"chooses addresses"},
-	KeptTwice:     {"", "since SmartPool keeps two places for the %s that live from one step into the next"},
+	NoGain:       {"", "the plan does not lower the peak"},
+	HoldsAsMuch:  {"", "a step holds %s with it and %s without; try a smaller budget or another manager"},
+	ArenaAsLarge: {"", "its arena takes %s, while PyTorch's allocator needs %s%s"},
+	KeptTwice: {"", "since SmartPool keeps two places for the %s that live from one step into the next; " +
+		"STAlloc and exact keep one"},
 	MovesNothing:  {"", "it moves nothing in this step; try another manager"},
 	NothingToDo:   {"", "%s has nothing to do: a step already fits into %s, with %s at its peak"},
 	NoPlanForLess: {"", "and no plan could be made for less"},
@@ -355,8 +359,14 @@ var catalogue = [sentences]struct{ key, text string }{
 		"manager"},
 	OtherAboveBudget: {"", "steps run different ops, and one of those captured takes %s under the plan " +
 		"for the largest, and the budget is %s: allow that much, or try another manager"},
-	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, but has %s: start the " +
-		"training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
+	LargerAboveBudget: {"", "turned off: a step larger than any before takes %s with the plan, and the " +
+		"budget is %s: allow that much, or make the largest batches smaller"},
+	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, but has %s: %s"},
+	SegmentsFit: {"", "start the training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, with " +
+		"which the plan is simulated to need %s"},
+	OtherForRoom: {"", "try another manager, or train on smaller batches"},
+	SegmentsTake: {"", "in a simulation of the recorded step PyTorch's allocator takes %s with " +
+		"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, instead of %s"},
 
 	Uneven:          {"", "the captured steps differ"},
 	UnevenOptimizer: {"", "in what the optimizer does"},

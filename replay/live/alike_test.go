@@ -127,7 +127,8 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 }
 
 // The plan is made for what a larger step saved: the problem has its sizes, and no buffer becomes smaller.
-// While a plan is on, a larger step makes Target plan again for the new sizes; if that fails the plan stays.
+// While a plan is on, a larger step makes Target plan again for the new sizes; if that fails the plan ends,
+// since such a step holds more than the budget.
 func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 	tr := recording(t, triedCosts)
 	p, pl := swapsAll(t, tr)
@@ -160,8 +161,12 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 		on := larger{t: target, p: p, made: made, number: 1}
 		n := News{Before: 100}
 		again, err := on.heard(t.Context(), &n)
-		if err != nil || asked == nil || n.Larger != 1 {
+		above := (*Above)(nil)
+		if errors.As(err, &above) != fails || !fails && err != nil || asked == nil || n.Larger != 1 {
 			t.Fatalf("%v, and the news is %+v", err, n)
+		}
+		if fails && (!above.Larger || above.Takes != pl.Budget+n.Above || above.Measured) {
+			t.Errorf("the plan ended with %+v, and the news is %+v", above, n)
 		}
 		for i := range p.Buffers {
 			was, is := p.Buffers[i].Size, asked.Buffers[i].Size

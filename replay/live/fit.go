@@ -24,11 +24,17 @@ type Above struct {
 	Measured      bool
 	// Other says that another described step takes it, where the steps of the program run different ops.
 	Other bool
+	// Larger says that a step takes it that is larger than any before, and that no plan keeps the budget in
+	// it.
+	Larger bool
 }
 
 // Error implements error.
 func (e *Above) Error() string {
 	takes, budget := timeline.IEC.Bytes(e.Takes), timeline.IEC.Bytes(e.Budget)
+	if e.Larger {
+		return say.LargerAboveBudget.Text(takes, budget)
+	}
 	if e.Measured {
 		return say.TooLarge.Text(takes, budget)
 	}

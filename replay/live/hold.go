@@ -261,7 +261,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, made Made, tell func
 		}
 		if err != nil {
 			t.ended = ctx.Err() == nil
-			return ended(ctx, err)
+			return ended(ctx, t.orSegments(ctx, p, made.Plan, err))
 		}
 		n.add(passed, timed)
 		if err := t.opt.allowed(n.Before, n.Step); err != nil {

@@ -158,6 +158,25 @@ func pays(ctx context.Context, p *plan.Problem, pl *plan.Plan) error {
 		say.ArenaAsLarge.Text(timeline.IEC.Bytes(pl.Footprint), timeline.IEC.Bytes(need), why))
 }
 
+// orSegments adds to the reason why a plan that chooses addresses ended what expandable segments take
+// instead, if a simulation of the recorded step says that it is less. On a CPU there are no such segments.
+func (t *Target) orSegments(ctx context.Context, p *plan.Problem, pl *plan.Plan, err error) error {
+	if t.pool == nil || err == nil || ctx.Err() != nil || errors.Is(err, ErrTakenAway) {
+		return err
+	}
+	settings, known := settingsOf(p)
+	if !known || !settings.Native() {
+		return err
+	}
+	without, noNeed := sim.CachingNeeds(ctx, p, pl, settings)
+	with, ok := segmentsNeed(ctx, p, pl, settings)
+	if noNeed != nil || !ok || with >= without {
+		return err
+	}
+	return fmt.Errorf("%w; %s", err,
+		say.SegmentsTake.Text(timeline.IEC.Bytes(with), timeline.IEC.Bytes(without)))
+}
+
 // smartPool is the manager that keeps two places for buffers that live from one step into the next.
 const smartPool = "smartpool"
 

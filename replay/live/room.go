@@ -67,14 +67,17 @@ func inRoom(
 	ask func(budget int64) (*plan.Plan, error),
 ) (*plan.Plan, error) {
 	asked, last := budget, int64(0)
+	var tried *plan.Plan
 	for range roomTries {
 		pl, err := ask(budget)
 		switch {
 		case err != nil && last > 0:
-			return nil, fmt.Errorf("%w; %s: %w", tooManyHoles(last, room), say.NoPlanForLess.Text(), err)
+			holes := tooManyHoles(ctx, p, tried, settings, last, room)
+			return nil, fmt.Errorf("%w; %s: %w", holes, say.NoPlanForLess.Text(), err)
 		case err != nil:
 			return pl, err
 		}
+		tried = pl
 		if last, err = sim.CachingNeeds(ctx, p, pl, settings); err != nil {
 			return nil, err
 		}
@@ -87,12 +90,31 @@ func inRoom(
 		}
 		budget -= max(last-room, int64(float64(budget)*leastShrink))
 	}
-	return nil, tooManyHoles(last, room)
+	return nil, tooManyHoles(ctx, p, tried, settings, last, room)
 }
 
-// tooManyHoles says that the allocator needs more bytes than it has room for.
-func tooManyHoles(need, room int64) error {
-	return errors.New(say.TooManyHoles.Text(timeline.IEC.Bytes(need), timeline.IEC.Bytes(room)))
+// tooManyHoles says that the allocator needs more bytes for a plan than it has room for, and what to change:
+// expandable segments only if they make the plan fit.
+func tooManyHoles(ctx context.Context, p *plan.Problem, pl *plan.Plan, settings allocator.Settings,
+	need, room int64) error {
+	change := say.OtherForRoom.Text()
+	if with, ok := segmentsNeed(ctx, p, pl, settings); ok && with <= room {
+		change = say.SegmentsFit.Text(timeline.IEC.Bytes(with))
+	}
+	return errors.New(say.TooManyHoles.Text(timeline.IEC.Bytes(need), timeline.IEC.Bytes(room), change))
+}
+
+// segmentsNeed returns the memory, in bytes, in which PyTorch's caching allocator serves a plan if its
+// segments are expandable; ok is false if they are already, or if that cannot be simulated.
+func segmentsNeed(
+	ctx context.Context, p *plan.Problem, pl *plan.Plan, settings allocator.Settings,
+) (need int64, ok bool) {
+	if settings.ExpandableSegments {
+		return 0, false
+	}
+	settings.ExpandableSegments = true
+	need, err := sim.CachingNeeds(ctx, p, pl, settings)
+	return need, err == nil
 }
 
 // settingsOf returns the settings of the allocator that serves a problem's training; known is false on a CPU

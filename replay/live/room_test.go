@@ -17,7 +17,7 @@ import (
 
 // Whatever plan is chosen, the allocator serves it in the room there is.
 func TestAPlanForALiveTrainingIsServedInItsRoom(t *testing.T) {
-	shrunk, kept, none := 0, 0, 0
+	shrunk, kept, none, advised := 0, 0, 0, 0
 	for seed := range uint64(12) {
 		p := plantest.Random(seed, 40)
 		for i := range p.Buffers {
@@ -30,10 +30,15 @@ func TestAPlanForALiveTrainingIsServedInItsRoom(t *testing.T) {
 		peak, _ := p.PeakLive()
 		room := (p.MustReside().Total() + 2*peak) / 3
 		var budgets []int64
+		var last *plan.Plan
 		ask := func(budget int64) (*plan.Plan, error) {
 			budgets = append(budgets, budget)
 			r := plan.Request{Budget: budget, Work: 200, Evaluator: sim.Simulator{}}
-			return joint.Joint{}.Plan(t.Context(), p, r)
+			pl, err := joint.Joint{}.Plan(t.Context(), p, r)
+			if err == nil {
+				last = pl
+			}
+			return pl, err
 		}
 		pl, err := inRoom(t.Context(), p, allocator.Settings{}, room, room, ask)
 		switch {
@@ -41,8 +46,20 @@ func TestAPlanForALiveTrainingIsServedInItsRoom(t *testing.T) {
 			t.Fatal(err)
 		case err != nil:
 			none++
-			if !strings.Contains(err.Error(), "expandable_segments:True") {
-				t.Errorf("problem %d: what to do is not said: %v", seed, err)
+			// expandable segments are advised only where they make the plan fit
+			segments := allocator.Settings{ExpandableSegments: true}
+			need, noNeed := sim.CachingNeeds(t.Context(), p, last, segments)
+			if noNeed != nil {
+				t.Fatal(noNeed)
+			}
+			want := "has " + timeline.IEC.Bytes(room) + ": try another manager, or train on smaller batches"
+			if need <= room {
+				advised++
+				want = "expandable_segments:True, with which the plan is simulated to need " +
+					timeline.IEC.Bytes(need)
+			}
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("problem %d: %v; not %s", seed, err, want)
 			}
 			continue
 		case len(budgets) > 1:
@@ -63,8 +80,9 @@ func TestAPlanForALiveTrainingIsServedInItsRoom(t *testing.T) {
 			}
 		}
 	}
-	if shrunk == 0 || kept == 0 || none == 0 {
-		t.Errorf("%d plans for less, %d for all, %d times none: the law was hardly tried", shrunk, kept, none)
+	if shrunk == 0 || kept == 0 || advised == 0 || advised == none {
+		t.Errorf("%d plans for less, %d for all, %d times none, %d of them with advice: hardly tried",
+			shrunk, kept, none, advised)
 	}
 }
 
@@ -133,5 +151,82 @@ func TestWhatKeepsAManagerFromPlanningIsItsOwnError(t *testing.T) {
 	}
 	if _, err := inRoom(t.Context(), p, allocator.Settings{}, 1<<30, 1<<20, never); err != no {
 		t.Errorf("at the first budget: %v", err)
+	}
+}
+
+// Who has expandable segments already is not told to turn them on.
+func TestExpandableSegmentsAreAdvisedOnlyOnce(t *testing.T) {
+	p := plantest.Random(1, 40)
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		settings allocator.Settings
+		want     string
+	}{
+		{allocator.Settings{}, "expandable_segments:True"},
+		{allocator.Settings{ExpandableSegments: true}, "try another manager"},
+	} {
+		err := tooManyHoles(t.Context(), p, pl, c.settings, 2<<40, 1<<40)
+		if !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, not %s", c.settings, err, c.want)
+		}
+	}
+}
+
+// Where a plan that chooses addresses ends, expandable segments are named only if a simulation says that they
+// take less, on a GPU and where they are off.
+func TestAPoolThatEndedNamesExpandableSegmentsWhereTheyHelp(t *testing.T) {
+	conf := func(text string) traces.Setting {
+		return traces.Setting{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: fmt.Sprintf("%q", text)}
+	}
+	why := errors.New("why")
+	target := NewPoolTarget(struct{ PoolCarrier }{}, "", Options{})
+	helped, useless := 0, 0
+	for seed := range uint64(12) {
+		p := plantest.Random(seed, 40)
+		for i := range p.Buffers {
+			p.Buffers[i].Size *= 400 // sizes at which segments matter
+		}
+		if err := p.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		pl, err := plan.Assemble(p, plan.Decisions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var need [2]int64
+		for i, s := range []allocator.Settings{{}, {ExpandableSegments: true}} {
+			if need[i], err = sim.CachingNeeds(t.Context(), p, pl, s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want := "why"
+		if useless++; need[1] < need[0] {
+			useless--
+			helped++
+			want = fmt.Sprintf("why; in a simulation of the recorded step PyTorch's allocator takes %s with "+
+				"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, instead of %s",
+				timeline.IEC.Bytes(need[1]), timeline.IEC.Bytes(need[0]))
+		}
+		p.Source = onAllocator(t, traces.DeviceGPU, conf("")).Source
+		if got := target.orSegments(t.Context(), p, pl, why); got.Error() != want || !errors.Is(got, why) {
+			t.Errorf("problem %d: %q, not %q", seed, got, want)
+		}
+		for _, source := range []*plan.Problem{onAllocator(t, traces.DeviceCPU, conf("")),
+			onAllocator(t, traces.DeviceGPU, conf("expandable_segments:True"))} {
+			p.Source = source.Source
+			if got := target.orSegments(t.Context(), p, pl, why); got != why {
+				t.Errorf("problem %d: %q", seed, got)
+			}
+		}
+		p.Source = onAllocator(t, traces.DeviceGPU, conf("")).Source
+		if got := NewTarget(nil, Options{}).orSegments(t.Context(), p, pl, why); got != why {
+			t.Errorf("problem %d, of a plan that moves: %q", seed, got)
+		}
+	}
+	if helped == 0 || useless == 0 {
+		t.Errorf("they helped %d times and did not %d times", helped, useless)
 	}
 }

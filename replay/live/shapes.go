@@ -145,13 +145,15 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if held, err := heldBy(l.p, q, l.made.Plan); err != nil {
+	held, err := heldBy(l.p, q, l.made.Plan)
+	if err != nil {
 		return false, err
-	} else if l.made.Budget > 0 {
+	}
+	if l.made.Budget > 0 {
 		n.Above = max(n.Above, held-l.made.Budget)
 	}
 	if l.t.opt.Again == nil {
-		return false, nil
+		return false, l.broke(held)
 	}
 	made, err := l.t.opt.Again(ctx, q)
 	if ctx.Err() != nil {
@@ -160,9 +162,9 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	if err == nil {
 		err = fitsAll(q, made.Plan, false, made.Budget)
 	}
-	if n.Refused = ""; err != nil { // without the current plan, such steps would hold even more
+	if n.Refused = ""; err != nil {
 		n.Refused = err.Error()
-		return false, nil
+		return false, l.broke(max(held, n.Peak))
 	}
 	words, err := l.t.encode(ctx, q, made.Plan)
 	if err != nil {
@@ -179,6 +181,14 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	n.PeakBefore, _ = q.PeakLive()
 	n.Predicted, _ = made.PeakLive()
 	return true, nil
+}
+
+// broke returns an [*Above] if a larger step, for which there is no plan, holds more than the budget.
+func (l *larger) broke(held int64) error {
+	if l.made.Budget <= 0 || held <= l.made.Budget {
+		return nil
+	}
+	return &Above{Takes: held, Budget: l.made.Budget, Larger: true}
 }
 
 // heldBy returns what a plan for p holds at the peak of a larger step q with the same ops, in bytes.

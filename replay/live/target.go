@@ -217,7 +217,7 @@ func (t *Target) measure(
 ) error {
 	passed, timed, err := t.stretch(ctx, number, nil)
 	if err != nil {
-		return err
+		return t.orSegments(ctx, p, pl, err)
 	}
 	steps := append(passed, timed...)
 	m.StepTime, m.StepP95 = spread(timed)
