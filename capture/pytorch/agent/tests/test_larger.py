@@ -121,7 +121,9 @@ def test_what_was_saved_first_leaves_first_once_the_forward_pass_needs_it_no_mor
     assert sizes.follow(4) is None
     sizes.saved(5, saved(16))
     assert sizes.follow(5) is None  # nothing is left that may leave
+    sizes.stays(5, kept[3])
     sizes.saved(0, saved(16), loads=1)
+    assert sizes.follow(7) is None  # what was saved before a backward pass is gone
     sizes.stays(0, kept[0])
     sizes.saved(1, saved(16), loads=1)
     assert sizes.follow(3) is None  # the forward pass still needs it
