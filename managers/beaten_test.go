@@ -142,7 +142,7 @@ type lawCase struct {
 // out, and so is portfolio, which is joint with more to start from.
 func TestJointIsNeverBeaten(t *testing.T) {
 	t.Parallel()
-	const work = 500_000
+	const work = 200_000
 	l := newLaw()
 	for _, x := range []lawCase{
 		{"even layers", plantest.EvenLayers(40).Problem(), tenths},
@@ -168,7 +168,7 @@ func TestJointIsNeverBeaten(t *testing.T) {
 // TestJointIsNeverBeatenInEagerPyTorch is the same for what a running training can carry out.
 func TestJointIsNeverBeatenInEagerPyTorch(t *testing.T) {
 	t.Parallel()
-	const work = 500_000
+	const work = 200_000
 	l := newLaw()
 	for _, x := range []lawCase{
 		{"even layers", plantest.EvenLayers(40).Problem(), tenths},

@@ -260,9 +260,9 @@ func most(run func()) int64 {
 // planned for. Whatever has a row for each pair of buffers would take 64 times as much.
 func TestMemoryGrowsWithTheBuffers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("needs a run without -short: it plans for eight thousand buffers with each manager")
+		t.Skip("needs a run without -short: it plans for four thousand buffers with each manager")
 	}
-	few, many := problemOf("gpt", 1_000), problemOf("gpt", 8_000)
+	few, many := problemOf("gpt", 500), problemOf("gpt", 4_000)
 	for _, m := range managers.All() {
 		name := m.Info().Name
 		if slow(name) {
@@ -279,7 +279,7 @@ func TestMemoryGrowsWithTheBuffers(t *testing.T) {
 		}
 		a, b := planned(few), planned(many)
 		if t.Logf("%s: %.1f and %.1f MiB", name, float64(a)/(1<<20), float64(b)/(1<<20)); b >= 24*max(a, 1<<18) {
-			t.Errorf("%s holds %d bytes for 1,000 buffers and %d for 8,000", name, a, b)
+			t.Errorf("%s holds %d bytes for 500 buffers and %d for 4,000", name, a, b)
 		}
 	}
 }

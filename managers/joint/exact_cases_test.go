@@ -13,11 +13,11 @@ import (
 )
 
 var (
-	exactSeeds = flag.Uint64("seeds", 50, "how many small problems are solved exactly")
+	exactSeeds = flag.Uint64("seeds", 25, "how many small problems are solved exactly")
 	exactFirst = flag.Uint64("first", 0, "the seed of the first of them")
 )
 
-// TestJointAgainstTheExactSearch compares joint with the best of all plans of 50 small problems, within two
+// TestJointAgainstTheExactSearch compares joint with the best of all plans of 25 small problems, within two
 // budgets each, that the exact search solves completely: joint's plans are hardly ever slower, never faster
 // than possible, and the bound is never above the optimum. Others than these are tried by
 //

@@ -89,7 +89,7 @@ var corpus = sync.OnceValues(func() ([][]planned, error) {
 })
 
 // problems is the number of random problems.
-const problems = 100
+const problems = 60
 
 // random is a problem of the corpus: every third has accesses without dataflow.
 func random(seed uint64) *plan.Problem {

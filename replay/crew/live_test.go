@@ -30,9 +30,9 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	trainings := []struct{ scenario, managers string }{
-		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"},
-		{"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
-		{"checkpoint@150", "dtr,capuchin"}, {"closure@200", "capuchin,joint"},
+		{"convnet@130", "sqrt,dtr,capuchin,joint"}, {"gpt@130", "sqrt,dtr,capuchin,joint"},
+		{"amp@130", "sqrt,capuchin"}, {"accumulate@160", "capuchin,vdnn-all"},
+		{"checkpoint@120", "dtr,capuchin"}, {"closure@130", "capuchin,joint"},
 	}
 	var all []string
 	for _, x := range trainings {
@@ -87,9 +87,9 @@ func TestTwoOrdersToDescribeAreBothCarriedOut(t *testing.T) {
 func TestAwkwardProgramsLearnTheSameUnderPlans(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250",
-		"looks@300", "skips@300", "byhand@300", "busy@250", "changed@700", "beside@350",
-		"effects@250", "mixed@250", "maps@250", "starves@400"}
+	all := []string{"twice@150", "penalty@150", "varied@150", "trips@200", "stops@180", "hooked@150",
+		"looks@180", "skips@180", "byhand@180", "busy@150", "changed@350", "beside@200",
+		"effects@150", "mixed@150", "maps@150", "starves@220"}
 	want := alone(t, awkward, all...)
 	for _, scenario := range all {
 		name, count, _ := strings.Cut(scenario, "@")

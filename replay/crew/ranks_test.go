@@ -181,7 +181,7 @@ func (l *liveRanks) unplanned(list []*Member) {
 func TestRanksLearnTheSameWhilePlansComeAndGo(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
+	for _, scenario := range []string{"ddp@130", "fsdp@110"} {
 		name, count, _ := strings.Cut(scenario, "@")
 		t.Run(name, func(t *testing.T) {
 			if name == "fsdp" {
