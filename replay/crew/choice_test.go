@@ -249,7 +249,8 @@ func TestAPlanOfWhichNothingLeavesSaysWhy(t *testing.T) {
 	c := Choice{Make: func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil },
 		Eager: func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) { return nil, nil }}
 	_, err = c.Plan(t.Context(), p, maybe.Int{}, 0)
-	if !errors.Is(err, ErrNothingLeaves) || !strings.Contains(err.Error(), " stay in memory for the same reason as ") {
+	if !errors.Is(err, ErrNothingLeaves) ||
+		!strings.Contains(err.Error(), " stay in memory for the same reason as ") {
 		t.Errorf("it says %v", err)
 	}
 }

@@ -41,8 +41,8 @@ func TestTheFateOfOneRankDoesNotAffectTheOthers(t *testing.T) {
 	stage := 0
 	err := c.Train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
 		switch said := ranked(n); {
-		case stage == 0 && said == "rank 0 recording ops, rank 1 recording ops, process 200 off: it cannot be "+
-			"attached to: not permitted":
+		case stage == 0 && said == "rank 0 recording ops, rank 1 recording ops, process 200 off: it "+
+			"cannot be attached to: not permitted":
 			stage = 1
 			second.History.End(capture.End{Reason: capture.Exited})
 		case stage == 1 && strings.HasPrefix(said, "rank 0 recording ops, rank 1 has ended, "):
