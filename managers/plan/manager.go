@@ -91,7 +91,7 @@ type Request struct {
 }
 
 // ErrBeaten says that a manager's decisions take longer than the request's Beat, or must fit and do not.
-var ErrBeaten = errors.New("the caller has a better plan already; without a time to beat there is one")
+var ErrBeaten = errors.New("a better plan is known already; with no time to beat, there is a plan")
 
 // Report calls Progress if there is one.
 func (r *Request) Report(done, total int64) {

@@ -75,7 +75,7 @@ func (e *noTraces) Error() string {
 	case 0:
 		return e.paths + " has no files in it: name the folder that holds the traces"
 	case 1:
-		return e.paths + " holds no trace: its only file is none; gmemtop reads " + understood()
+		return e.paths + " holds no trace: its only file is not one; gmemtop reads " + understood()
 	}
 	return fmt.Sprintf("%s holds no trace: none of its %d files is one; gmemtop reads %s", e.paths, e.files,
 		understood())

@@ -51,7 +51,7 @@ func NoMessage(path string, err error) error {
 		return err
 	}
 	return fmt.Errorf("%s: %w", load.Name(path), &traces.FormatError{Offset: -1,
-		Reason: "this is no trace, and no line of it says that memory ran out",
+		Reason: "this is not a trace, and no line in it says that memory ran out",
 		Advice: "give oom a memory snapshot, or the log of the program with its error message"})
 }
 
