@@ -2,6 +2,7 @@ package timeline_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -127,12 +128,62 @@ func TestEachLeverThatASentenceNamesIsInTheList(t *testing.T) {
 		}
 		for _, l := range a.Levers {
 			named := slices.Contains(a.Named, l.Name)
-			if strings.Contains(a.Sentence, autopsy.LeverWords(l.Name)+", ") && !named {
+			if strings.Contains(a.Sentence, autopsy.LeverWords(l.Name, l.Parts)+", ") && !named {
 				t.Errorf("%q speaks of %s, which is not marked", a.Sentence, l.Name)
 			}
 		}
 	})
 	if said == 0 {
 		t.Error("no sentence names a lever")
+	}
+}
+
+// A lever that divides the batch takes off the same bytes of the batch in every degree: of B bytes at the
+// moment of the failure, B - B/parts. Its code says the same number as its text.
+func TestALeverInMorePartsTakesOffThatMuchMore(t *testing.T) {
+	divided := 0
+	eachScript(t, func(t *testing.T, d *timeline.Device) {
+		a, err := autopsy.Of(t.Context(), d, timeline.IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range a.Levers {
+			l := &a.Levers[i]
+			if l.Divide == nil || !a.OOM {
+				continue
+			}
+			of := map[int64]autopsy.Lever{l.Parts: *l}
+			for _, parts := range autopsy.MoreParts() {
+				m, ok, err := l.Divide(t.Context(), parts)
+				if err != nil || !ok {
+					t.Fatal(parts, ok, err)
+				}
+				of[parts] = m
+			}
+			batch := int64(0)
+			for _, id := range d.LiveAt(a.At, nil) {
+				if c := d.Allocs.Category[id]; c == timeline.Activation || c == timeline.Input {
+					batch += d.Allocs.Rounded[id]
+				}
+			}
+			for parts, m := range of {
+				divided++
+				want := batch - batch/parts
+				if off := m.Frees - want; off < -int64(len(m.Effect.Changes)) || off > 0 {
+					t.Errorf("%s in %d parts frees %d of %d, want %d", m.Name, parts, m.Frees, batch, want)
+				}
+				code := fmt.Sprintf("//= %d", parts)
+				if m.Command != "" && !strings.Contains(m.Command, code) {
+					t.Errorf("%s in %d parts: %s", m.Name, parts, m.Command)
+				}
+				word := autopsy.Fraction(parts)
+				if text := strings.Replace(m.Text, "halve ", "half ", 1); !strings.Contains(text, word) {
+					t.Errorf("%s in %d parts does not say %s: %s", m.Name, parts, word, m.Text)
+				}
+			}
+		}
+	})
+	if divided == 0 {
+		t.Error("no lever divides anything")
 	}
 }

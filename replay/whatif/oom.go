@@ -142,6 +142,11 @@ func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.O
 		}
 		l.Tried = &tried
 	}
+	for i := range row.Levers { // after all levers have had their turn, since work is bounded
+		if err := divide(ctx, &row.Levers[i], try); err != nil {
+			return err
+		}
+	}
 	row.Rank()
 	for _, pair := range row.Pairs() {
 		tried, err := try(row.Levers[pair[0]].Effect, row.Levers[pair[1]].Effect)
@@ -155,6 +160,39 @@ func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.O
 		}
 	}
 	row.SayTried(u)
+	return nil
+}
+
+// divide tries a lever that does not help in more and more parts, and turns it into the first that helps.
+func divide(ctx context.Context, l *report.Lever,
+	try func(...autopsy.Effect) (report.Tried, error)) error {
+	if l.Divide == nil {
+		return nil
+	}
+	for _, parts := range autopsy.MoreParts() {
+		if parts <= l.Parts || l.Tried.Outcome != report.DoesNotHelp {
+			continue
+		}
+		of, ok, err := l.Divide(ctx, parts)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			return nil
+		}
+		tried, err := try(of.Effect)
+		switch {
+		case err != nil:
+			return err
+		case tried.Outcome == report.NotTried:
+			return nil
+		case tried.Outcome == report.DoesNotHelp:
+			l.Tried.AlsoParts = parts
+		default:
+			*l = l.InParts(&of)
+			l.Tried = &tried
+		}
+	}
 	return nil
 }
 

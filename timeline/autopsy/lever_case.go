@@ -21,8 +21,9 @@ type leverCase struct {
 	batch int64 // bytes that scale with the batch
 	rough bool  // some category was inferred
 	err   error
-	work  []int64  // of peakWithout
-	tried []Change // what the current lever asked saves for
+	work  []int64   // of peakWithout
+	tried []Change  // what the current lever asked saves for
+	shows *evidence // of an out-of-memory on a GPU, nil until it is known
 }
 
 func newLeverCase(ctx context.Context, d *timeline.Device, a *Result, f *facts) *leverCase {
@@ -50,13 +51,19 @@ func (c *leverCase) ofBatch(a timeline.AllocID) bool {
 	return false
 }
 
-// halfOfBatch is half of the bytes of a block that scales with the batch, 0 of others.
-func (c *leverCase) halfOfBatch(a timeline.AllocID) int64 {
-	if c.ofBatch(a) {
-		return c.d.Allocs.Rounded[a] / 2
-	}
-	return 0
+// cutBatch returns what every block that scales with the batch is smaller by if only one of some parts of the
+// batch is there at a time.
+func (c *leverCase) cutBatch(parts int64) []Change {
+	return cutsOf(c.d, func(a timeline.AllocID) int64 {
+		if c.ofBatch(a) {
+			return allBut(c.d.Allocs.Rounded[a], parts)
+		}
+		return 0
+	})
 }
+
+// allBut returns n without one of some equal parts of it.
+func allBut(n, parts int64) int64 { return n - (n+parts-1)/parts }
 
 // worthShowing is the share of the peak below which a lever is left out.
 const worthShowing = 0.01

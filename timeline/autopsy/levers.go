@@ -87,23 +87,30 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if c.err != nil {
 		return nil, c.err
 	}
-	var of *evidence
 	if a.OOM && d.Info.Kind == traces.DeviceGPU {
-		of = evidenceOf(d, a, f.units)
+		c.shows = evidenceOf(d, a, f.units)
 	}
 	for i := range all {
 		all[i].Elsewhere = single && all[i].needsRanks()
-		if a.OOM {
-			all[i].Frees = bytesAt(all[i].Effect.Changes, a.At)
-		}
-		if err := c.settle(&all[i]); err != nil {
+		if err := c.finish(&all[i]); err != nil {
 			return nil, err
-		}
-		if of != nil {
-			all[i].Holds = of.holds(&all[i])
 		}
 	}
 	return all, nil
+}
+
+// finish adds what is known of a lever once its saving is.
+func (c *leverCase) finish(l *Lever) error {
+	if c.a.OOM {
+		l.Frees = bytesAt(l.Effect.Changes, c.a.At)
+	}
+	if err := c.settle(l); err != nil {
+		return err
+	}
+	if c.shows != nil {
+		l.Holds = c.shows.holds(l)
+	}
+	return nil
 }
 
 // mends names the levers that take a cause of the allocator away.
@@ -134,6 +141,9 @@ func mendsFirst(all []Lever, causes []Cause) {
 // Smaller samples change what the model sees, too, and come after it.
 func (l *Lever) worth() int64 {
 	saves := l.Saves.Or(-1) // unknown savings come last
+	if l.Parts > halves && saves > 0 {
+		saves = saves * l.Parts / (halves * (l.Parts - 1)) // an eighth changes no less than half does
+	}
 	switch {
 	case saves <= 0:
 		return saves
@@ -291,11 +301,14 @@ func poolLever(c *leverCase) (Lever, bool) {
 func (l *Lever) needsRanks() bool { return l.Name == "shard_optimizer" || l.Name == "shard_parameters" }
 
 // gerund is a lever as the subject of a sentence.
-func (l *Lever) gerund() string { return LeverWords(l.Name) }
+func (l *Lever) gerund() string { return LeverWords(l.Name, l.Parts) }
 
-// LeverWords names a lever as the subject of a sentence: "halving the micro-batch". Lists below a sentence
-// use the same words, so that a reader finds there what the sentence names.
-func LeverWords(name string) string {
+// LeverWords names a lever as the subject of a sentence: "halving the micro-batch". parts is [Lever.Parts].
+// Lists below a sentence use the same words, so that a reader finds there what the sentence names.
+func LeverWords(name string, parts int64) string {
+	if w, ok := dividedWords[name]; ok && parts > halves {
+		return fmt.Sprintf(w, Fraction(parts))
+	}
 	if w, ok := leverWords[name]; ok {
 		return w
 	}

@@ -37,17 +37,20 @@ func inputLever(c *leverCase) (Lever, bool) {
 	if !tooLarge || 2*c.batch < c.total || c.batch == 0 {
 		return Lever{}, false
 	}
-	n, ok := c.saves(cutsOf(c.d, c.halfOfBatch))
-	request := c.requestOfBatch(c.batch) / 2
-	l := Lever{Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
-		Unsure: true, ofSamples: true, Fits: c.serves(c.f.asked-request, n),
-		Effect: Effect{Changes: c.tried, Less: request}}
-	l.Text = fmt.Sprintf("make the samples smaller, such as crops of half the area: the %s of activations "+
-		"and inputs at that moment scale with them", c.f.units.Bytes(c.batch))
-	if !c.convolves() && c.embeds() {
-		l.Name = "cap_sequence"
-		l.Text = fmt.Sprintf("cap the length of the sequences, for example at half of the longest: the %s "+
-			"of activations and inputs at that moment scale with it", c.f.units.Bytes(c.batch))
-	}
-	return l, ok
+	return c.divided(func(parts int64) (Lever, bool) {
+		n, ok := c.saves(c.cutBatch(parts))
+		request := allBut(c.requestOfBatch(c.batch), parts)
+		l := Lever{Name: "smaller_input", Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
+			Unsure: true, ofSamples: true, Fits: c.serves(c.f.asked-request, n),
+			Effect: Effect{Less: request}}
+		l.Text = fmt.Sprintf("make the samples smaller, such as crops of %s the area: the %s of activations "+
+			"and inputs at that moment scale with them", ofIt(parts), c.f.units.Bytes(c.batch))
+		if !c.convolves() && c.embeds() {
+			l.Name = "cap_sequence"
+			l.Text = fmt.Sprintf("cap the length of the sequences, for example at %s of the longest: the %s "+
+				"of activations and inputs at that moment scale with it", Fraction(parts),
+				c.f.units.Bytes(c.batch))
+		}
+		return l, ok
+	})
 }

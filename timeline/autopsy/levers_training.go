@@ -18,20 +18,26 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 	if float64(c.batch) < 0.05*float64(c.total) || c.batch == 0 || c.oneSample() {
 		return Lever{}, false
 	}
-	n, ok := c.saves(cutsOf(c.d, c.halfOfBatch))
-	request, too := c.requestOfBatch(c.batch)/2, ""
-	if request > 0 {
-		too = ", as does the request that failed"
-	}
-	return Lever{
-		Name: microBatch, Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
-		Fits: c.serves(c.f.asked-request, n), Effect: Effect{Less: request},
-		Command: "batch_size //= 2; accumulation_steps *= 2",
-		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
-			"activations and inputs, which scale with it%s (a batch of one sample cannot be halved: shorten "+
-			"its sequence, or crop it)",
-			c.f.units.Bytes(c.batch), too),
-	}, ok
+	return c.divided(func(parts int64) (Lever, bool) {
+		n, ok := c.saves(c.cutBatch(parts))
+		request, too := allBut(c.requestOfBatch(c.batch), parts), ""
+		if request > 0 {
+			too = ", as does the request that failed"
+		}
+		does, short := "halve the micro-batch", "a batch of one sample cannot be halved"
+		if parts > halves {
+			does = fmt.Sprintf("make the micro-batch %s of what it is", Fraction(parts))
+			short = fmt.Sprintf("a batch of fewer than %s samples cannot be cut that small", numeral(parts))
+		}
+		return Lever{
+			Name: microBatch, Saves: maybe.Known(n + request), Exactness: timeline.Inferred,
+			Fits: c.serves(c.f.asked-request, n), Effect: Effect{Less: request},
+			Command: fmt.Sprintf("batch_size //= %d; accumulation_steps *= %d", parts, parts),
+			Text: fmt.Sprintf("%s and accumulate gradients over %s: %s at that moment are activations and "+
+				"inputs, which scale with it%s (%s: shorten its sequence, or crop it)",
+				does, numeral(parts), c.f.units.Bytes(c.batch), too, short),
+		}, ok
+	})
 }
 
 // blocksOfModel is what the activations at a moment show about the model's repeated blocks.

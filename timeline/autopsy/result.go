@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"context"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -84,7 +85,13 @@ type Lever struct {
 	// Unsure says that it depends on something that the recording does not show, so others come first.
 	Unsure bool
 	// Effect is how it changes the run, for callers that try it out.
-	Effect    Effect
+	Effect Effect
+	// Parts is into how many parts it divides the batch or each sample: 2 for half; 0 for other levers.
+	Parts int64
+	// Divide returns the same lever with another number of parts, as far as the recording alone tells; ok is
+	// false if it would not be worth showing. The only error is the context's. Divide is nil for levers
+	// without parts.
+	Divide    func(ctx context.Context, parts int64) (l Lever, ok bool, err error)
 	ofSamples bool // it makes each sample smaller
 	// asks is what Text asks for, and reason why, where a cause's advice may ask for the same.
 	asks   asked

@@ -127,6 +127,10 @@ type Lever struct {
 	Elsewhere bool `json:"-"`
 	// Unsure says that it depends on what the recording does not show.
 	Unsure bool `json:"-"`
+	// Parts is into how many parts the lever divides the batch or each sample, 0 if it divides nothing.
+	Parts int64 `json:"parts"`
+	// Divide is [autopsy.Lever.Divide].
+	Divide func(ctx context.Context, parts int64) (autopsy.Lever, bool, error) `json:"-"`
 	// frees is what it frees by the failed request, if anything.
 	frees int64
 	holds bool // Saves is known though the rest of the step is not
@@ -195,18 +199,42 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		row.Causes = append(row.Causes, Cause{Kind: c.Kind, Bytes: figure(c.Bytes), Text: c.Text,
 			Main: c.Main, Certainty: c.Certainty, Reason: c.Reason})
 	}
-	for _, l := range a.Levers {
-		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
-			Exactness: l.Exactness.String(),
-			Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees,
-			holds: l.Holds, alternative: l.Alternative, partly: l.Partly}
-		if l.Fits != autopsy.FitNotShown {
-			fits := l.Fits == autopsy.Fits
-			lever.Fits = &fits
-		}
-		row.Levers = append(row.Levers, lever)
+	for i := range a.Levers {
+		row.Levers = append(row.Levers, newLever(&a.Levers[i]))
 	}
 	return row
+}
+
+func newLever(l *autopsy.Lever) Lever {
+	lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves),
+		Exactness: l.Exactness.String(),
+		Mends:     l.Mends, Elsewhere: l.Elsewhere, Unsure: l.Unsure, Effect: l.Effect, frees: l.Frees,
+		holds: l.Holds, alternative: l.Alternative, partly: l.Partly, Parts: l.Parts, Divide: l.Divide}
+	if l.Fits != autopsy.FitNotShown {
+		fits := l.Fits == autopsy.Fits
+		lever.Fits = &fits
+	}
+	return lever
+}
+
+// InParts returns the lever with what it becomes in another number of parts. Divide makes those.
+func (l *Lever) InParts(of *autopsy.Lever) Lever {
+	next := newLever(of)
+	next.Mends, next.alternative, next.Elsewhere = l.Mends, l.alternative, l.Elsewhere
+	return next
+}
+
+// Words names the lever as the subject of a sentence.
+func (l *Lever) Words() string { return autopsy.LeverWords(l.Name, l.Parts) }
+
+// Words names the lever with a given name as the subject of a sentence.
+func (d *OOMDevice) Words(name string) string {
+	for i := range d.Levers {
+		if d.Levers[i].Name == name {
+			return d.Levers[i].Words()
+		}
+	}
+	return autopsy.LeverWords(name, 0)
 }
 
 // WriteText prints the autopsy on about one screen.
@@ -358,7 +386,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		case l.Tried != nil:
 			saves, fits = l.Tried.text(o.Units), ""
 		}
-		p.line("  %s: %s%s", autopsy.LeverWords(l.Name), saves, fits)
+		p.line("  %s: %s%s", l.Words(), saves, fits)
 		p.line("    %s", l.Text)
 		if l.Command != "" {
 			p.command("    ", l.Command)
@@ -367,7 +395,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	if t := d.Together; t != nil {
 		words := make([]string, len(t.Levers))
 		for i, name := range t.Levers {
-			words[i] = autopsy.LeverWords(name)
+			words[i] = d.Words(name)
 		}
 		p.line("  together, %s: %s", strings.Join(words, " and "), t.text(o.Units))
 	}

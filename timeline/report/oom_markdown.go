@@ -4,7 +4,6 @@ import (
 	"io"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/autopsy"
 )
 
 // mostInIssue is how many holders and levers an issue report shows.
@@ -51,7 +50,7 @@ func (d *OOMDevice) issueLevers(p *printer, u timeline.Units) {
 		case l.Saves != nil:
 			came += ", saves " + estimate(l.Exactness) + u.Bytes(*l.Saves)
 		}
-		rows = append(rows, row{autopsy.LeverWords(l.Name), came})
+		rows = append(rows, row{l.Words(), came})
 	}
 	p.table("  ", rows)
 }

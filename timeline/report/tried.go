@@ -30,6 +30,9 @@ type Tried struct {
 	Outcome string `json:"outcome"`
 	// Reason says why it was not tried.
 	Reason string `json:"reason,omitempty"`
+	// AlsoParts is, for DoesNotHelp, the largest number of parts with which the lever does not help either; 0
+	// if it was tried as it is shown only.
+	AlsoParts int64 `json:"also_parts,omitempty"`
 	// Steps is, for Postpones, about how many steps follow before it runs out again.
 	Steps int64 `json:"steps,omitempty"`
 	// Peak and PeakReserved are the most bytes allocated and reserved during the play; Capacity is how many
@@ -59,9 +62,18 @@ func (t *Tried) text(u timeline.Units) string {
 	case ServesRequest:
 		return "the allocation would have succeeded" + t.of(u) + "; the rest of the step is not recorded"
 	case DoesNotHelp:
-		return "does not help: this step still runs out"
+		return "does not help: this step still runs out" + t.Also()
 	}
 	return "cannot be tried on this recording, because " + t.Reason
+}
+
+// Also says with how small a part the lever does not help either, at the end of a sentence; "" if that was
+// not tried.
+func (t *Tried) Also() string {
+	if t.AlsoParts == 0 {
+		return ""
+	}
+	return ", even with " + autopsy.Fraction(t.AlsoParts)
 }
 
 func (t *Tried) of(u timeline.Units) string {
@@ -261,12 +273,12 @@ func (d *OOMDevice) SayTried(u timeline.Units) {
 	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
 		one, other := d.Together.Levers[0], d.Together.Levers[1]
 		d.name(one, other)
-		d.advise("Tried %s together with %s: %s.", autopsy.LeverWords(one), autopsy.LeverWords(other),
+		d.advise("Tried %s together with %s: %s.", d.Words(one), d.Words(other),
 			d.Together.text(u))
 	case first >= 0 && (!faulty || first == 0 && d.Levers[0].Tried.Outcome == Finishes):
 		l := &d.Levers[first]
 		d.name(l.Name)
-		d.advise("Tried %s: %s.", autopsy.LeverWords(l.Name), l.Tried.text(u))
+		d.advise("Tried %s: %s.", l.Words(), l.Tried.text(u))
 	case !faulty:
 		d.advise("No single change that this recording lets us try is enough.")
 	}

@@ -155,8 +155,8 @@ func leversFound(a *autopsy.Result, err error, u timeline.Units) []lever {
 	list := make([]lever, len(a.Levers))
 	said := !a.OOM || a.Advice == "" // the advice about levers is left out until they are tried
 	for i, l := range a.Levers {
-		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name), text: l.Text, command: l.Command,
-			named: said && slices.Contains(a.Named, l.Name)}
+		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name, l.Parts), text: l.Text,
+			command: l.Command, named: said && slices.Contains(a.Named, l.Name)}
 		if saves, ok := l.Saves.Value(); ok {
 			list[i].saves = estimate(l.Exactness.String()) + u.Bytes(saves)
 		}
@@ -176,7 +176,7 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 	list := make([]lever, len(row.Levers))
 	for i := range row.Levers {
 		l := &row.Levers[i]
-		list[i] = lever{name: l.Name, title: autopsy.LeverWords(l.Name), text: l.Text, command: l.Command,
+		list[i] = lever{name: l.Name, title: l.Words(), text: l.Text, command: l.Command,
 			named: slices.Contains(row.Named, l.Name)}
 		switch {
 		case l.Saves != nil:
@@ -194,7 +194,7 @@ func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
 		if with := partner(row.Together, l.Name); with != "" {
 			list[i].verdict = together
 			list[i].came = "On its own it is not enough: this step still runs out. " +
-				"" + cameTogether(row.Together, with, u)
+				"" + cameTogether(row, with, u)
 		}
 	}
 	// what the sentence names is what the reader looks for
@@ -223,9 +223,9 @@ func partner(t *report.Together, name string) string {
 }
 
 // cameTogether is the outcome of trying a lever together with another one.
-func cameTogether(t *report.Together, with string, u timeline.Units) string {
-	_, came := cameOf(&t.Tried, u)
-	return "Together with " + autopsy.LeverWords(with) + ": " + strings.TrimPrefix(came, "Tried: ")
+func cameTogether(row *report.OOMDevice, with string, u timeline.Units) string {
+	_, came := cameOf(&row.Together.Tried, u)
+	return "Together with " + row.Words(with) + ": " + strings.TrimPrefix(came, "Tried: ")
 }
 
 // cameOf says what came of trying a lever.
@@ -245,7 +245,7 @@ func cameOf(t *report.Tried, u timeline.Units) (verdict, string) {
 		return postpones, fmt.Sprintf("Tried: this step finishes; it runs out again after about %s.",
 			timeline.Counted(int(t.Steps), "step"))
 	case report.DoesNotHelp:
-		return useless, "Tried: this step still runs out."
+		return useless, "Tried: this step still runs out" + t.Also() + "."
 	}
 	return notTried, "Not tried: " + t.Reason + "."
 }

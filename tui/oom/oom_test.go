@@ -426,7 +426,7 @@ func TestTheLeversThatTheAnswerNamesAreMarked(t *testing.T) {
 		t.Fatalf("%q names no lever", a.Sentence)
 	}
 	for _, name := range a.Named {
-		if !strings.Contains(text, "● "+autopsy.LeverWords(name)) {
+		if !strings.Contains(text, "● "+autopsy.LeverWords(name, 0)) {
 			t.Errorf("%s is not marked:\n%s", name, text)
 		}
 	}

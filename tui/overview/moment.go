@@ -115,7 +115,7 @@ func (o *onlyMoment) drawLevers(s *leaf.State, c *canvas.Canvas) int {
 			}
 		}
 		c.TextRight(sizeW, 1+i, s.Theme.Good, text)
-		c.TextMax(sizeW+2, 1+i, w-sizeW-2, s.Theme.Text, autopsy.LeverWords(l.Name))
+		c.TextMax(sizeW+2, 1+i, w-sizeW-2, s.Theme.Text, autopsy.LeverWords(l.Name, l.Parts))
 	}
 	c.Zone(canvas.Rect{W: w, H: 1 + most}, leaf.ShowMsg{View: leaf.OOM})
 	return most + 2
