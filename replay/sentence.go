@@ -471,11 +471,16 @@ func (c *Comparison) notes(u timeline.Units) []string {
 // notes collects what a reader should know about a result.
 func (r *Result) notes() []string {
 	notes := []string{}
+	reading := "Our reading: " + r.Info.Reading
 	if r.Info.Reading != "" {
-		notes = append(notes, "our reading: "+r.Info.Reading)
+		notes = append(notes, reading)
 	}
 	if r.Plan != nil {
-		notes = append(notes, r.Plan.Notes...)
+		for _, n := range r.Plan.Notes {
+			if n != reading { // a plan that is read alone needs it
+				notes = append(notes, n)
+			}
+		}
 		b, t := r.Plan.StepBound, r.Measurement.StepTime
 		if b > 0 && t > 0 && r.Target == (Simulated{}).Name() {
 			notes = append(notes, fmt.Sprintf("no plan within this memory can be faster by more than %.1f %%",

@@ -405,8 +405,11 @@ func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
 		whole = ""
 	}
 	if len(reruns) > 0 {
-		e.notes = append(e.notes, fmt.Sprintf("%d regions of the forward pass run again%s, %d ops in all.",
-			len(e.all), whole, ops))
+		regions := "1 region of the forward pass runs"
+		if n := len(e.all); n != 1 {
+			regions = fmt.Sprintf("%d regions of the forward pass run", n)
+		}
+		e.notes = append(e.notes, fmt.Sprintf("%s again%s, %d ops in all.", regions, whole, ops))
 	}
 	return out
 }
