@@ -140,7 +140,7 @@ func (c *contest) toSweep(ctx context.Context) ([]problem, error) {
 		batch int
 		hw    plan.Hardware
 	}{{"AlexNet", 128, titan}, {"OverFeat", 128, titan}, {"GoogLeNet", 128, titan}, {"VGG-16", 64, titan},
-		{"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}} {
+		{"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}, {"MobileNet", 128, v100}, {"U-Net", 16, v100}} {
 		all = append(all, problem{fmt.Sprintf("%s (%d)", of.net, of.batch),
 			"memory-optimal algorithms, " + of.hw.Name,
 			func(context.Context) (*plan.Problem, error) { return lean(of.net, of.batch, of.hw) }})

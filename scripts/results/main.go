@@ -19,7 +19,8 @@
 //   - page.go: Markdown;
 //   - measure.go: one manager on one problem, and many side by side;
 //   - problems.go, pipedream.go, recordings.go: the problems to plan for;
-//   - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
+//   - pools.go, autoswap.go, vdnn.go, tvdnn.go, delta.go, home.go, budgets.go with joint.go, anytime.go,
+//     missing.go: a section each.
 package main
 
 import (
@@ -51,6 +52,7 @@ var sections = []section{
 	{"delta", "DELTA", (*bench).delta},
 	{"home", "HOME", (*bench).home},
 	{"joint", budgetsHeading, (*bench).joint},
+	{"anytime", "More work, better plans", (*bench).anytime},
 	{"missing", "Not reproducible", missing},
 }
 
